@@ -1,0 +1,115 @@
+//! The copies. Guest memory may change under every one of them, so nothing here reads a byte twice
+//! and nothing branches on what it read.
+//!
+//! Short copies are done inline with 16-byte moves that may overlap at the tail: at 64 B a call
+//! would cost more than the copy. Longer ones are `memcpy`, whose vendor-tuned code is the best
+//! there is on every machine.
+
+/// Longest copy done inline, bytes.
+const INLINE_MAX: usize = 128;
+
+/// # Safety
+/// `N` bytes from `from` must be mapped and readable.
+#[inline(always)]
+pub(crate) unsafe fn load<const N: usize>(from: *const u8) -> [u8; N] {
+    // SAFETY: the caller's promise; the plain read is made opaque, so that it happens once.
+    std::hint::black_box(unsafe { from.cast::<[u8; N]>().read() })
+}
+
+/// The 16 bytes of a frame's head, by one load.
+///
+/// # Safety
+/// 16 bytes from `from` must be mapped and readable.
+#[inline(always)]
+pub(crate) unsafe fn load16(from: *const u8) -> [u8; 16] {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let value: std::arch::x86_64::__m128i;
+        // SAFETY: the caller's promise; the instruction reads 16 bytes of any alignment, and being
+        // assembly it is neither repeated nor merged by the compiler.
+        unsafe {
+            std::arch::asm!(
+                "movdqu {value}, [{from}]",
+                value = out(xmm_reg) value,
+                from = in(reg) from,
+                options(nostack, preserves_flags, readonly),
+            );
+            std::mem::transmute(value)
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        load::<16>(from)
+    }
+}
+
+/// # Safety
+/// `N` bytes from `to` must be mapped and writable.
+#[inline(always)]
+pub(crate) unsafe fn store<const N: usize>(to: *mut u8, bytes: [u8; N]) {
+    // SAFETY: the caller's promise; [u8; N] has alignment 1. Not volatile: a store that the
+    // compiler splits or repeats is nothing that a guest could not see anyway.
+    unsafe { to.cast::<[u8; N]>().write(bytes) }
+}
+
+/// Copies `n` bytes.
+///
+/// # Safety
+/// `n` bytes must be mapped at both ends: readable at `from`, writable at `to`.
+#[inline(always)]
+pub(crate) unsafe fn bytes(to: *mut u8, from: *const u8, n: usize) {
+    // SAFETY: the caller's promise covers every branch: each moves bytes `0..n` only.
+    unsafe {
+        if n > INLINE_MAX {
+            libc::memcpy(to.cast(), from.cast(), n);
+        } else if n >= 16 {
+            let mut at = 0;
+            while at + 16 < n {
+                move16(to.add(at), from.add(at));
+                at += 16;
+            }
+            move16(to.add(n - 16), from.add(n - 16));
+        } else {
+            for at in 0..n {
+                store(to.add(at), load::<1>(from.add(at)));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// 16 bytes must be mapped at both ends.
+#[inline(always)]
+unsafe fn move16(to: *mut u8, from: *const u8) {
+    // SAFETY: the caller's promise; unaligned accesses.
+    unsafe {
+        to.cast::<u128>()
+            .write_unaligned(from.cast::<u128>().read_unaligned())
+    }
+}
+
+/// Asks the cache for the line at `at`, to read it soon. Any address is harmless.
+#[inline(always)]
+pub fn prefetch_read(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+#[inline(always)]
+pub(crate) fn prefetch_write(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}

@@ -1,0 +1,38 @@
+//! Shared guest memory: regions, translation, volatile copies, truncation guard.
+//!
+//! # Model
+//! A front-end (a VMM) hands over file descriptors. Each becomes a [`Mapping`]; the mappings with
+//! their guest addresses form one immutable [`GuestMemory`]. An address that a guest writes is
+//! turned into a [`GuestSlice`] by [`GuestMemory::slice`], which checks the whole range, and a
+//! slice is the only way to touch the memory behind it. A [`Buffer`] is a list of slices: what one
+//! descriptor chain describes.
+//!
+//! # Rules
+//! - There are no references into guest memory. Every access is a volatile or atomic access, or
+//!   one `memcpy` whose result nobody branches on: the guest may change a byte at any time.
+//! - A range is inside one region or it is refused; neighbours are never joined.
+//! - A front-end may shrink the file behind a mapping at any time. The [`guard`] turns the SIGBUS
+//!   that follows into a private zero page and a flag, so that only the owner's rings stop.
+//!
+//! # Limits
+//! [`REGIONS_MAX`] regions per memory, [`guard::MAPPINGS_MAX`] mappings per process, slices below
+//! 4 GiB.
+//!
+//! This crate holds `unsafe` code: mapping files, the signal handler, and the copies themselves.
+#![allow(unsafe_code)] // This is the room for it: see the crate's rules above.
+
+mod buffer;
+mod copy;
+pub mod guard;
+mod mapping;
+mod memory;
+mod slice;
+
+pub use buffer::Buffer;
+pub use copy::prefetch_read as prefetch;
+pub use mapping::{MapError, Mapping, Pages, ReadOnlyWords, SharedFile};
+pub use memory::{GuestMemory, MemoryError, REGIONS_MAX, Region, Translator};
+pub use slice::GuestSlice;
+
+#[cfg(test)]
+mod tests;

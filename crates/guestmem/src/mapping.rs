@@ -1,0 +1,293 @@
+//! Mapped files: what a front-end hands over, and what we create ourselves.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::guard::{self, Guarded};
+use crate::slice::GuestSlice;
+
+/// Why a file could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The range is empty or too large to address.
+    #[error(
+        "a mapping of {size} bytes at file offset {offset} is not possible; sizes are 1 byte to 2^47 bytes"
+    )]
+    BadRange {
+        /// Bytes asked for.
+        size: u64,
+        /// Offset in the file, bytes.
+        offset: u64,
+    },
+    /// The file ends before the range does (CVE-2026-86561 of another data plane).
+    #[error(
+        "the file holds {file} bytes but {need} are to be mapped; the front-end must share all of it"
+    )]
+    FileTooSmall {
+        /// Size of the file, bytes.
+        file: u64,
+        /// Offset plus size asked for, bytes.
+        need: u64,
+    },
+    /// The process holds too many mappings.
+    #[error("this process maps {} regions already, its limit", guard::MAPPINGS_MAX)]
+    TooMany,
+    /// There is too little memory, or too few huge pages.
+    #[error("no memory for {size} bytes of {pages}; {remedy}")]
+    NoMemory {
+        /// Bytes asked for.
+        size: u64,
+        /// Kind of pages asked for.
+        pages: Pages,
+        /// What the operator can do.
+        remedy: &'static str,
+    },
+    /// The kernel refused for another reason.
+    #[error("{call} of {size} bytes failed")]
+    Kernel {
+        /// System call.
+        call: &'static str,
+        /// Bytes asked for.
+        size: u64,
+        /// The kernel's word.
+        #[source]
+        source: Errno,
+    },
+}
+
+/// Pages behind a file that we create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// The machine's ordinary pages.
+    Ordinary,
+    /// 2 MiB huge pages, which the operator has reserved.
+    Huge2M,
+}
+
+impl std::fmt::Display for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Pages::Ordinary => "ordinary pages",
+            Pages::Huge2M => "2 MiB huge pages",
+        })
+    }
+}
+
+/// A shared, readable and writable mapping of a part of a file, guarded against truncation.
+#[derive(Debug)]
+pub struct Mapping {
+    start: *mut u8,
+    size: usize,
+    /// What the kernel mapped: whole pages around `start..start + size`.
+    base: *mut libc::c_void,
+    length: usize,
+    /// Present until the mapping is dropped.
+    guarded: Option<Guarded>,
+}
+
+// SAFETY: a mapping is plain shared memory. Every access through it is volatile, atomic or a copy
+// (see GuestSlice), from whichever thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method needs exclusive access.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `size` bytes of `fd` from `offset` (any alignment, bytes).
+    pub fn new(fd: BorrowedFd<'_>, size: u64, offset: u64) -> Result<Mapping, MapError> {
+        Mapping::with(fd, size, offset, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn with(
+        fd: BorrowedFd<'_>,
+        size: u64,
+        offset: u64,
+        protection: ProtFlags,
+    ) -> Result<Mapping, MapError> {
+        let need = offset
+            .checked_add(size)
+            .filter(|need| size > 0 && *need < 1 << 47);
+        let need = need.ok_or(MapError::BadRange { size, offset })?;
+        let kernel = |call, source| MapError::Kernel { call, size, source };
+        let file = rustix::fs::fstat(fd)
+            .map_err(|e| kernel("fstat", e))?
+            .st_size as u64;
+        if file < need {
+            return Err(MapError::FileTooSmall { file, need });
+        }
+        // Offsets are aligned to the file's own page size: 2 MiB for hugetlbfs.
+        let block = rustix::fs::fstatfs(fd)
+            .map_err(|e| kernel("fstatfs", e))?
+            .f_bsize as u64;
+        let page = block.max(rustix::param::page_size() as u64);
+        let lead = offset % page;
+        let length = (lead + size).next_multiple_of(page) as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                fd,
+                offset - lead,
+            )
+        };
+        let base = base.map_err(|e| kernel("mmap", e))?;
+        let Some(guarded) = Guarded::enter(base as usize, length) else {
+            // SAFETY: just mapped, and nobody else knows of it.
+            let _ = unsafe { rustix::mm::munmap(base, length) };
+            return Err(MapError::TooMany);
+        };
+        // SAFETY: `lead < length`, so the result is inside the mapping.
+        let start = unsafe { base.cast::<u8>().add(lead as usize) };
+        Ok(Mapping {
+            start,
+            size: size as usize,
+            base,
+            length,
+            guarded: Some(guarded),
+        })
+    }
+
+    /// Bytes mapped.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether the file shrank under the mapping: what is left reads as zeros.
+    pub fn is_truncated(&self) -> bool {
+        self.guarded.as_ref().is_some_and(Guarded::is_truncated)
+    }
+
+    /// `size` bytes from `offset`, or `None` if they are not all inside, or 4 GiB or more.
+    #[inline]
+    pub fn slice(&self, offset: u64, size: usize) -> Option<GuestSlice<'_>> {
+        let room = (self.size as u64).checked_sub(offset)?;
+        let len = u32::try_from(size)
+            .ok()
+            .filter(|len| u64::from(*len) <= room)?;
+        // SAFETY: `offset + len <= self.size`, and the mapping lives as long as the borrow.
+        Some(unsafe { GuestSlice::new(self.start.add(offset as usize), len) })
+    }
+
+    /// First byte, for tables of regions.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Out of the table first: once unmapped, the address may become somebody else's mapping.
+        self.guarded = None;
+        // SAFETY: exactly the range that `new` mapped, and every slice into it borrowed this.
+        let _ = unsafe { rustix::mm::munmap(self.base, self.length) };
+    }
+}
+
+/// A file of words that another process writes, mapped read-only: counters.
+#[derive(Debug)]
+pub struct ReadOnlyWords {
+    mapping: Mapping,
+}
+
+impl ReadOnlyWords {
+    /// Maps the whole file.
+    pub fn open(fd: BorrowedFd<'_>) -> Result<ReadOnlyWords, MapError> {
+        let size = rustix::fs::fstat(fd)
+            .map_err(|source| MapError::Kernel {
+                call: "fstat",
+                size: 0,
+                source,
+            })?
+            .st_size as u64;
+        Ok(ReadOnlyWords {
+            mapping: Mapping::with(fd, size, 0, ProtFlags::READ)?,
+        })
+    }
+
+    /// The word at `index`, now; `None` past the end.
+    pub fn get(&self, index: usize) -> Option<u64> {
+        let bytes = self.mapping.slice(index as u64 * 8, 8)?;
+        bytes
+            .atomics_u64()?
+            .first()
+            .map(|word| word.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// The bytes `from..to`, as they are now; `None` if they are not all inside.
+    pub fn bytes(&self, from: u64, to: u64) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(to.checked_sub(from)?).ok()?];
+        self.mapping
+            .slice(from, bytes.len())?
+            .read_bytes(&mut bytes);
+        Some(bytes)
+    }
+}
+
+/// A memfd of our own, mapped: the memory of a lab's guest, or counters that others may read.
+#[derive(Debug)]
+pub struct SharedFile {
+    fd: OwnedFd,
+    mapping: Mapping,
+}
+
+impl SharedFile {
+    /// Creates and maps `size` bytes of zeros on `pages`.
+    pub fn create(name: &str, size: u64, pages: Pages) -> Result<SharedFile, MapError> {
+        let kernel = |call, source| match source {
+            Errno::NOMEM | Errno::NOSPC | Errno::INVAL if pages == Pages::Huge2M => {
+                let remedy = "reserve some with `sysctl vm.nr_hugepages=N`, or do without";
+                MapError::NoMemory {
+                    size,
+                    pages,
+                    remedy,
+                }
+            }
+            Errno::NOMEM | Errno::NOSPC => {
+                let remedy = "free some memory, or raise the cgroup's memory.max";
+                MapError::NoMemory {
+                    size,
+                    pages,
+                    remedy,
+                }
+            }
+            source => MapError::Kernel { call, size, source },
+        };
+        let flags = match pages {
+            Pages::Ordinary => MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+            Pages::Huge2M => MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+        };
+        let fd = rustix::fs::memfd_create(name, flags).map_err(|e| kernel("memfd_create", e))?;
+        rustix::fs::ftruncate(&fd, size).map_err(|e| kernel("ftruncate", e))?;
+        // Huge pages are taken now, so that too few are an error here and not a SIGBUS later.
+        if pages == Pages::Huge2M {
+            let all = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(&fd, all, 0, size).map_err(|e| kernel("fallocate", e))?;
+        } else {
+            let seals = SealFlags::SHRINK | SealFlags::GROW;
+            rustix::fs::fcntl_add_seals(&fd, seals).map_err(|e| kernel("F_ADD_SEALS", e))?;
+        }
+        let mapping = Mapping::new(fd.as_fd(), size, 0)?;
+        Ok(SharedFile { fd, mapping })
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// The file, to hand over.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// A second handle of the file.
+    pub fn file(&self) -> std::io::Result<File> {
+        Ok(File::from(self.fd.try_clone()?))
+    }
+}

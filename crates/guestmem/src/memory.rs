@@ -1,0 +1,195 @@
+//! One guest's memory: regions and the translation of addresses.
+
+use std::sync::Arc;
+
+use crate::mapping::Mapping;
+use crate::slice::GuestSlice;
+
+/// Regions that one guest's memory may have: vhost-user memory slots, a few times what QEMU uses.
+pub const REGIONS_MAX: usize = 64;
+
+/// Why a set of regions is no memory.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum MemoryError {
+    /// More than [`REGIONS_MAX`].
+    #[error("{0} memory regions; at most {REGIONS_MAX} are possible")]
+    TooMany(usize),
+    /// A region ends past the end of the address space.
+    #[error("region at {guest_addr:#x} of {size:#x} bytes ends past 2^64")]
+    Overflow {
+        /// Guest physical address.
+        guest_addr: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// Two regions share guest addresses.
+    #[error("regions at {0:#x} and {1:#x} overlap")]
+    Overlap(u64, u64),
+}
+
+/// A region of guest memory.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// Guest physical address of its first byte: what descriptors hold.
+    pub guest_addr: u64,
+    /// The same byte's address in the front-end's own space: what ring addresses hold.
+    pub user_addr: u64,
+    /// The memory.
+    pub mapping: Arc<Mapping>,
+}
+
+impl Region {
+    fn size(&self) -> u64 {
+        self.mapping.size() as u64
+    }
+}
+
+/// All regions of one guest; immutable, and shared by the rings that use it.
+#[derive(Debug, Default)]
+pub struct GuestMemory {
+    regions: Vec<Region>,
+    windows: Vec<Window>,
+}
+
+/// A region as the translation sees it.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    guest_addr: u64,
+    size: u64,
+    start: *mut u8,
+}
+
+impl Window {
+    const NONE: Window = Window {
+        guest_addr: 0,
+        size: 0,
+        start: std::ptr::null_mut(),
+    };
+
+    /// Where the range is, if all of it is inside.
+    #[inline(always)]
+    fn find(&self, addr: u64, len: u32) -> Option<*mut u8> {
+        let offset = addr.wrapping_sub(self.guest_addr);
+        let inside = offset < self.size && self.size - offset >= u64::from(len);
+        inside.then(|| self.start.wrapping_add(offset as usize))
+    }
+}
+
+// SAFETY: the windows point into the mappings beside them, which any thread may use.
+unsafe impl Send for GuestMemory {}
+// SAFETY: as above.
+unsafe impl Sync for GuestMemory {}
+
+impl GuestMemory {
+    /// Checks and sorts the regions.
+    pub fn new(mut regions: Vec<Region>) -> Result<GuestMemory, MemoryError> {
+        if regions.len() > REGIONS_MAX {
+            return Err(MemoryError::TooMany(regions.len()));
+        }
+        regions.sort_by_key(|region| region.guest_addr);
+        for Region {
+            guest_addr,
+            user_addr,
+            mapping,
+        } in &regions
+        {
+            let (guest_addr, size) = (*guest_addr, mapping.size() as u64);
+            if guest_addr.checked_add(size).is_none() || user_addr.checked_add(size).is_none() {
+                return Err(MemoryError::Overflow { guest_addr, size });
+            }
+        }
+        for pair in regions.windows(2) {
+            if pair[0].guest_addr + pair[0].size() > pair[1].guest_addr {
+                return Err(MemoryError::Overlap(pair[0].guest_addr, pair[1].guest_addr));
+            }
+        }
+        let windows = regions.iter().map(|region| Window {
+            guest_addr: region.guest_addr,
+            size: region.size(),
+            start: region.mapping.start(),
+        });
+        Ok(GuestMemory {
+            windows: windows.collect(),
+            regions,
+        })
+    }
+
+    /// The regions, by guest address.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// `len` bytes at a guest physical address; `None` if no single region holds all of them.
+    pub fn slice(&self, guest_addr: u64, len: u32) -> Option<GuestSlice<'_>> {
+        self.regions.iter().find_map(|region| {
+            let offset = guest_addr.checked_sub(region.guest_addr)?;
+            region.mapping.slice(offset, len as usize)
+        })
+    }
+
+    /// `len` bytes at an address of the front-end's own space.
+    pub fn user_slice(&self, user_addr: u64, len: u32) -> Option<GuestSlice<'_>> {
+        self.regions.iter().find_map(|region| {
+            let offset = user_addr.checked_sub(region.user_addr)?;
+            region.mapping.slice(offset, len as usize)
+        })
+    }
+
+    /// Whether the front-end shrank a file behind any region.
+    pub fn is_truncated(&self) -> bool {
+        self.regions
+            .iter()
+            .any(|region| region.mapping.is_truncated())
+    }
+}
+
+/// A memory, and the region that was hit last: with one region of RAM, as most guests have, a
+/// translation is two compares and an addition. Each ring has its own.
+#[derive(Clone, Debug)]
+pub struct Translator {
+    /// Always one of `memory`'s windows, or [`Window::NONE`].
+    last: Window,
+    memory: Arc<GuestMemory>,
+}
+
+// SAFETY: `last` points into the memory beside it, which any thread may use.
+unsafe impl Send for Translator {}
+// SAFETY: as above.
+unsafe impl Sync for Translator {}
+
+impl Translator {
+    /// A translator that has hit nothing yet.
+    pub fn new(memory: Arc<GuestMemory>) -> Translator {
+        Translator {
+            last: Window::NONE,
+            memory,
+        }
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
+    /// As [`GuestMemory::slice`].
+    #[inline(always)]
+    pub fn slice(&mut self, guest_addr: u64, len: u32) -> Option<GuestSlice<'_>> {
+        let start = match self.last.find(guest_addr, len) {
+            Some(start) => start,
+            None => self.search(guest_addr, len)?,
+        };
+        // SAFETY: the window is one of the memory's, which this translator keeps alive, and the
+        // whole range is inside it.
+        Some(unsafe { GuestSlice::new(start, len) })
+    }
+
+    #[cold]
+    fn search(&mut self, guest_addr: u64, len: u32) -> Option<*mut u8> {
+        let windows = &self.memory.windows;
+        let after = windows.partition_point(|window| window.guest_addr <= guest_addr);
+        let window = *windows[..after].last()?;
+        let start = window.find(guest_addr, len)?;
+        self.last = window;
+        Some(start)
+    }
+}

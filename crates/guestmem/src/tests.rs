@@ -1,0 +1,180 @@
+//! Tests of mappings, translation, copies and the truncation guard.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn memory(regions: &[(u64, u64)]) -> Arc<GuestMemory> {
+    let region = |&(guest_addr, size): &(u64, u64)| {
+        let file = SharedFile::create("test", size, Pages::Ordinary).unwrap();
+        let mapping = Arc::new(Mapping::new(file.fd(), size, 0).unwrap());
+        Region {
+            guest_addr,
+            user_addr: guest_addr + 0x7000_0000_0000,
+            mapping,
+        }
+    };
+    Arc::new(GuestMemory::new(regions.iter().map(region).collect()).unwrap())
+}
+
+#[test]
+fn a_range_is_inside_one_region_or_refused() {
+    let memory = memory(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x10_0000, 0x2000)]);
+    let mut translator = Translator::new(memory.clone());
+    for (addr, len, inside) in [
+        (0x1000, 0x1000, true),
+        (0x1fff, 1, true),
+        (0x1fff, 2, false), // the next region begins there: still two regions
+        (0x0fff, 1, false),
+        (0x3000, 1, false),
+        (0x10_1fff, 1, true),
+        (0x10_1000, 0x1001, false),
+        (0x1000, u32::MAX, false),
+        (u64::MAX, 1, false),
+        (u64::MAX, u32::MAX, false),
+        (0x1000, 0, true),
+    ] {
+        assert_eq!(
+            memory.slice(addr, len).is_some(),
+            inside,
+            "{addr:#x}+{len:#x}"
+        );
+        assert_eq!(
+            translator.slice(addr, len).is_some(),
+            inside,
+            "{addr:#x}+{len:#x}"
+        );
+    }
+    assert!(memory.user_slice(0x7000_0000_1000, 0x1000).is_some());
+    assert!(memory.user_slice(0x7000_0000_1000, 0x1001).is_none());
+}
+
+#[test]
+fn overlapping_overflowing_and_too_many_regions_are_refused() {
+    let file = SharedFile::create("test", 4096, Pages::Ordinary).unwrap();
+    let mapping = Arc::new(Mapping::new(file.fd(), 4096, 0).unwrap());
+    let region = |guest_addr| Region {
+        guest_addr,
+        user_addr: 0,
+        mapping: mapping.clone(),
+    };
+    let refused = |regions: Vec<Region>| GuestMemory::new(regions).unwrap_err();
+    assert_eq!(
+        refused(vec![region(0), region(4095)]),
+        MemoryError::Overlap(0, 4095)
+    );
+    let guest_addr = u64::MAX - 100;
+    assert_eq!(
+        refused(vec![region(guest_addr)]),
+        MemoryError::Overflow {
+            guest_addr,
+            size: 4096
+        }
+    );
+    let many = (0..=REGIONS_MAX as u64).map(|i| region(i * 4096)).collect();
+    assert_eq!(refused(many), MemoryError::TooMany(REGIONS_MAX + 1));
+}
+
+#[test]
+fn a_file_smaller_than_its_region_is_refused() {
+    let file = SharedFile::create("test", 4096, Pages::Ordinary).unwrap();
+    let error = Mapping::new(file.fd(), 4096, 1).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            MapError::FileTooSmall {
+                file: 4096,
+                need: 4097
+            }
+        ),
+        "{error}"
+    );
+    let error = Mapping::new(file.fd(), u64::MAX, 4096).unwrap_err();
+    assert!(matches!(error, MapError::BadRange { .. }), "{error}");
+    assert!(matches!(
+        Mapping::new(file.fd(), 0, 0).unwrap_err(),
+        MapError::BadRange { .. }
+    ));
+}
+
+#[test]
+fn a_truncated_file_reads_as_zeros_and_is_flagged() {
+    let fd = rustix::fs::memfd_create("shrinks", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&fd, 1 << 20).unwrap();
+    let shrinks = Mapping::new(fd.as_fd(), 1 << 20, 0).unwrap();
+    let honest = SharedFile::create("honest", 4096, Pages::Ordinary).unwrap();
+    let far = shrinks.slice(900_000, 8).unwrap();
+    far.write(0, [7u8; 8]);
+    honest.mapping().slice(0, 1).unwrap().write(0, [9]);
+    assert!(!shrinks.is_truncated());
+    let before = guard::truncations();
+
+    rustix::fs::ftruncate(&fd, 4096).unwrap();
+
+    assert_eq!(far.read::<8>(0), [0; 8]);
+    far.write(0, [1; 8]);
+    assert!(shrinks.is_truncated());
+    assert!(guard::truncations() > before);
+    assert!(!honest.mapping().is_truncated());
+    assert_eq!(honest.mapping().slice(0, 1).unwrap().read(0), [9]);
+}
+
+#[test]
+fn an_unaligned_offset_maps_the_right_bytes() {
+    let file = SharedFile::create("offsets", 16384, Pages::Ordinary).unwrap();
+    file.mapping().slice(5000, 4).unwrap().write(0, *b"here");
+    let mapping = Mapping::new(file.fd(), 9000, 4990).unwrap();
+    assert_eq!(mapping.slice(10, 4).unwrap().read(0), *b"here");
+    assert!(mapping.slice(8997, 4).is_none());
+}
+
+#[test]
+fn huge_pages_that_are_not_there_are_an_error_with_a_remedy() {
+    // More than any machine has: 2^46 bytes.
+    let error = SharedFile::create("huge", 1 << 46, Pages::Huge2M).unwrap_err();
+    assert!(error.to_string().contains("vm.nr_hugepages"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn copies_move_exactly_their_bytes(n in 0usize..3000, from in 0u32..64, to in 0u32..64) {
+        let file = SharedFile::create("copies", 16384, Pages::Ordinary).unwrap();
+        let all = file.mapping().slice(0, 16384).unwrap();
+        let source = all.skip(from).first(n as u32);
+        let bytes: Vec<u8> = (0..n).map(|i| (i % 251 + 1) as u8).collect();
+        prop_assert_eq!(source.write_bytes(&bytes), n as u32);
+        let target = all.skip(8192 + to);
+        target.copy_from(source, n as u32);
+        let mut seen = vec![0; n + 2];
+        all.skip(8192 + to - u32::from(to > 0)).read_bytes(&mut seen);
+        let lead = usize::from(to > 0);
+        prop_assert_eq!(&seen[lead..lead + n], &bytes[..]);
+        if to > 0 { prop_assert_eq!(seen[0], 0); }
+        let mut after = [9u8];
+        target.skip(n as u32).read_bytes(&mut after);
+        prop_assert_eq!(after[0], 0);
+    }
+
+    #[test]
+    fn a_buffer_reads_across_its_slices(cuts in prop::collection::vec(0u32..40, 1..6), at in 0u32..60) {
+        let file = SharedFile::create("cuts", 4096, Pages::Ordinary).unwrap();
+        let all = file.mapping().slice(0, 4096).unwrap();
+        let bytes: Vec<u8> = (0..255).collect();
+        all.write_bytes(&bytes);
+        let mut offset = 0;
+        let slices: Vec<_> = cuts.iter().map(|n| {
+            let slice = all.skip(offset).first(*n);
+            offset += n;
+            slice
+        }).collect();
+        let buffer = Buffer { first: slices[0], len: offset, rest_start: 1, rest_len: slices.len() as u16 - 1, id: 0 };
+        let mut seen = [0u8; 64];
+        let n = buffer.read_bytes(&slices, at, &mut seen);
+        let expected = (offset.saturating_sub(at) as usize).min(64);
+        prop_assert_eq!(n, expected);
+        prop_assert_eq!(&seen[..n], &bytes[at as usize..][..n]);
+    }
+}
