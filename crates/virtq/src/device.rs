@@ -1,0 +1,326 @@
+//! The device's side of a split ring.
+
+use std::mem::transmute;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use guestmem::{Buffer, GuestMemory, GuestSlice, Translator};
+
+use crate::chain::{self, CHAIN_BYTES_MAX, CHAIN_MAX, Fault, Walk};
+use crate::event::Wish;
+use crate::ring::{Addresses, Descriptor, Features, Ring, SetupError};
+
+/// Most buffers handled together.
+pub const BURST: usize = 64;
+
+/// Slices beyond the first of all staged chains: room for a burst of usual ones, and always for
+/// one of the longest.
+const ARENA: usize = 2 * CHAIN_MAX;
+
+/// What a ring's buffers hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The device reads them; each begins with a header of so many bytes, which staging cuts off.
+    Readable {
+        /// Bytes.
+        header: u32,
+    },
+    /// The device writes to them.
+    Writable,
+}
+
+/// A guest's ring, as the daemon holds it. See the crate's documentation for the life of a buffer.
+#[derive(Debug)]
+pub struct DeviceQueue {
+    ring: Ring,
+    walk: Walk,
+    event_idx: bool,
+    /// The next available entry to stage.
+    next_avail: u16,
+    /// The available index as last read: what is before it need not be asked for again.
+    seen_avail: u16,
+    /// The next used entry to write.
+    next_used: u16,
+    /// The used index as the guest sees it.
+    published: u16,
+    fault: Option<Fault>,
+    truncations: u32,
+    /// `staged[position..end]` are taken and not yet used.
+    position: usize,
+    end: usize,
+    staged: Box<[Buffer<'static>; BURST]>,
+    arena: Vec<GuestSlice<'static>>,
+    translator: Translator,
+}
+
+impl DeviceQueue {
+    /// Takes over a ring. It goes on after the last used entry: everything before it is done, and
+    /// nothing after it was begun, for buffers are used in order.
+    pub fn new(
+        memory: Arc<GuestMemory>,
+        addresses: &Addresses,
+        size: u16,
+        features: Features,
+        content: Content,
+    ) -> Result<DeviceQueue, SetupError> {
+        let ring = Ring::new(&memory, addresses, size)?;
+        let next = ring.used_idx().load(Ordering::Acquire);
+        let (writable, prefix) = match content {
+            Content::Readable { header } => (false, header),
+            Content::Writable => (true, 0),
+        };
+        let mut queue = DeviceQueue {
+            ring,
+            walk: Walk {
+                writable,
+                prefix,
+                indirect: features.contains(Features::INDIRECT),
+            },
+            event_idx: features.contains(Features::EVENT_IDX),
+            next_avail: next,
+            seen_avail: next,
+            next_used: next,
+            published: next,
+            fault: None,
+            truncations: guestmem::guard::truncations().wrapping_sub(1),
+            position: 0,
+            end: 0,
+            staged: Box::new([Buffer::EMPTY; BURST]),
+            arena: Vec::with_capacity(ARENA),
+            translator: Translator::new(memory),
+        };
+        queue.disarm();
+        Ok(queue)
+    }
+
+    /// Takes buffers until `want` are staged or the guest has no more; says how many are staged.
+    /// At most [`BURST`]. Stops before a chain that breaks the rules; see [`fault`](Self::fault).
+    #[inline]
+    pub fn stage(&mut self, want: usize) -> usize {
+        let have = self.end - self.position;
+        if have >= want || self.fault.is_some() {
+            return have;
+        }
+        self.take(want.min(BURST))
+    }
+
+    fn take(&mut self, want: usize) -> usize {
+        self.make_room();
+        let wanted = want - self.end;
+        let mut ready = usize::from(self.seen_avail.wrapping_sub(self.next_avail));
+        if ready < wanted {
+            let seen = self.ring.avail_idx().load(Ordering::Acquire);
+            ready = usize::from(seen.wrapping_sub(self.next_avail));
+            if ready > usize::from(self.ring.size()) {
+                // A ring that was truncated away reads as zeros: name the cause, not the effect.
+                self.notice_truncation();
+                self.fault.get_or_insert(Fault::IndexJump);
+                return self.end;
+            }
+            self.seen_avail = seen;
+        }
+        let n = ready.min(wanted);
+        if n > 0 {
+            self.notice_truncation();
+        }
+        let mut heads = [0u16; BURST];
+        for (i, head) in heads[..n].iter_mut().enumerate() {
+            *head = self
+                .ring
+                .avail_entry(self.next_avail.wrapping_add(i as u16));
+            self.ring.prefetch_descriptor(*head);
+        }
+        for &head in &heads[..n] {
+            if self.fault.is_some() || self.arena.len() > ARENA - CHAIN_MAX {
+                break;
+            }
+            self.take_chain(head);
+        }
+        self.end
+    }
+
+    #[inline(always)]
+    fn take_chain(&mut self, head: u16) {
+        let descriptor = self.ring.descriptor(head);
+        let single = self.walk.wanted_flags();
+        let prefix = self.walk.prefix;
+        let simple = descriptor.flags == single
+            && head < self.ring.size()
+            && descriptor.len > prefix
+            && descriptor.len <= CHAIN_BYTES_MAX;
+        let buffer = if simple {
+            self.translator
+                .slice(descriptor.addr, descriptor.len)
+                .map_or(Err(Fault::OutsideMemory), |slice| {
+                    // SAFETY: the translator keeps the memory, and `buffers` lends what is staged
+                    // only while the queue is borrowed.
+                    let slice = unsafe { slice.forget_lifetime() }.skip(prefix);
+                    Ok(Buffer::single(slice, head))
+                })
+        } else if head >= self.ring.size() {
+            Err(Fault::BadIndex)
+        } else {
+            let first = (head, descriptor);
+            chain::walk(
+                &self.ring,
+                &mut self.translator,
+                &mut self.arena,
+                first,
+                self.walk,
+            )
+        };
+        match buffer {
+            Ok(buffer) => {
+                if self.walk.writable {
+                    buffer.first.prefetch_write(0);
+                    buffer.first.prefetch_write(64);
+                } else {
+                    buffer.first.prefetch_read(0);
+                    buffer.first.prefetch_read(64);
+                }
+                self.staged[self.end & (BURST - 1)] = buffer;
+                self.end += 1;
+                self.next_avail = self.next_avail.wrapping_add(1);
+            }
+            Err(fault) => self.fault = Some(fault),
+        }
+    }
+
+    /// Moves what is staged to the front, so that a whole burst fits behind it.
+    fn make_room(&mut self) {
+        self.staged.copy_within(self.position..self.end, 0);
+        self.end -= self.position;
+        self.position = 0;
+        if !self.arena.is_empty() {
+            self.make_room_in_arena();
+        }
+    }
+
+    /// Drops the slices of used buffers. Without it, a ring that always has a buffer left over
+    /// would fill the arena with them and never stage again.
+    #[cold]
+    fn make_room_in_arena(&mut self) {
+        let staged = &mut self.staged[..self.end];
+        let first = staged.iter().find(|buffer| buffer.rest_len > 0);
+        let unused = first.map_or(self.arena.len(), |buffer| usize::from(buffer.rest_start));
+        self.arena.drain(..unused);
+        for buffer in staged {
+            buffer.rest_start = buffer.rest_start.saturating_sub(unused as u16);
+        }
+    }
+
+    #[inline]
+    fn notice_truncation(&mut self) {
+        let truncations = guestmem::guard::truncations();
+        if truncations != self.truncations {
+            self.truncations = truncations;
+            if self.translator.memory().is_truncated() {
+                self.fault = Some(Fault::Truncated);
+            }
+        }
+    }
+
+    /// The staged buffers in order, and the arena of their further slices.
+    #[inline]
+    pub fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
+        let staged = &self.staged[self.position..self.end];
+        // SAFETY: only lifetimes change: from "for ever", which was a lie for storage, to that of
+        // this borrow, during which the memory can be neither dropped nor replaced.
+        unsafe {
+            (
+                transmute::<&[Buffer<'static>], &[Buffer<'_>]>(staged),
+                transmute::<&[GuestSlice<'static>], &[GuestSlice<'_>]>(self.arena.as_slice()),
+            )
+        }
+    }
+
+    /// Uses the next staged buffer, into which `len` bytes were written. The guest does not see it
+    /// before [`publish`](Self::publish).
+    ///
+    /// # Panics
+    /// If nothing is staged.
+    #[inline]
+    pub fn use_next(&mut self, len: u32) {
+        assert!(self.position < self.end);
+        let head = self.staged[self.position & (BURST - 1)].id;
+        self.ring.set_used_entry(self.next_used, head, len);
+        self.next_used = self.next_used.wrapping_add(1);
+        self.position += 1;
+    }
+
+    /// Uses all staged buffers, with nothing written into them.
+    #[inline]
+    pub fn use_all(&mut self) {
+        for buffer in &self.staged[self.position..self.end] {
+            self.ring.set_used_entry(self.next_used, buffer.id, 0);
+            self.next_used = self.next_used.wrapping_add(1);
+        }
+        self.position = self.end;
+    }
+
+    /// Shows what was used to the guest; says whether it wants to be notified of it.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        let (old, new) = (self.published, self.next_used);
+        if old == new {
+            return false;
+        }
+        self.ring.used_idx().store(new, Ordering::Release);
+        self.published = new;
+        let wish = Wish {
+            flags: self.ring.avail_flags(),
+            event: self.ring.used_event(),
+            event_idx: self.event_idx,
+        };
+        wish.must_notify(old, new)
+    }
+
+    /// Asks the guest to kick when it makes the next buffer available; says whether one is there
+    /// already (and the caller must not sleep).
+    ///
+    /// A ring that broke the rules never has one: it must not keep a lane awake.
+    pub fn arm(&mut self) -> bool {
+        if self.fault.is_some() {
+            return false;
+        }
+        self.end > self.position || self.wish().arm(self.next_avail, self.ring.avail_idx())
+    }
+
+    /// Asks the guest not to kick: the ring is polled.
+    pub fn disarm(&mut self) {
+        self.wish().disarm(self.next_avail);
+    }
+
+    fn wish(&self) -> Wish<'_, std::sync::atomic::AtomicU16> {
+        Wish {
+            flags: self.ring.used_flags(),
+            event: self.ring.avail_event(),
+            event_idx: self.event_idx,
+        }
+    }
+
+    /// The rule that was broken, if any: from then on nothing more is taken from the ring.
+    #[inline]
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Where a later owner goes on: after the last used entry. Staged buffers stay the guest's.
+    pub fn next_index(&self) -> u16 {
+        self.published
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.ring.size()
+    }
+
+    /// Whether more buffers were available at the last look than were taken.
+    #[inline]
+    pub fn has_backlog(&self) -> bool {
+        self.seen_avail != self.next_avail
+    }
+}
+
+// The pieces that single descriptors are made of must stay small: they are read for every frame.
+const _: () = assert!(Descriptor::SIZE == 16 && size_of::<Buffer<'_>>() <= 32);

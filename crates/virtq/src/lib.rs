@@ -1,0 +1,40 @@
+//! Virtqueues: split rings, the device's side and the driver's side.
+//!
+//! Follows virtio 1.2, section 2.7 (split virtqueues), with `VIRTIO_F_INDIRECT_DESC`,
+//! `VIRTIO_F_EVENT_IDX`, `VIRTIO_F_IN_ORDER` and `VIRTIO_F_VERSION_1`.
+//!
+//! # Model
+//! - [`DeviceQueue`] is what the daemon holds of a guest's ring. It works in bursts: [`stage`] takes
+//!   up to [`BURST`] chains off the available ring, reads every descriptor ONCE, checks and
+//!   translates it, and keeps the result; the owner works on the staged [`Buffer`]s; buffers are
+//!   used strictly in the order in which they were made available (so `VIRTIO_F_IN_ORDER` may
+//!   always be offered); [`publish`] shows all used entries to the guest by one store.
+//! - [`DriverQueue`] is the guest's end, for the lab's guests and for tests.
+//! - A guest that breaks the rules of the ring stops the ring: the [`Fault`] says which rule.
+//!
+//! Because buffers are used in order and before the next are taken, the used index in the guest's
+//! memory is all the state a ring has: a new owner of the ring starts from there.
+//!
+//! # Limits
+//! Rings of up to 32768 entries, [`CHAIN_MAX`] descriptors and [`CHAIN_BYTES_MAX`] bytes a chain.
+//!
+//! [`stage`]: DeviceQueue::stage
+//! [`publish`]: DeviceQueue::publish
+//! [`Buffer`]: guestmem::Buffer
+//!
+//! This crate holds `unsafe` code: the rings are raw shared memory.
+#![allow(unsafe_code)] // This is the room for it: rings in shared memory.
+
+mod chain;
+mod device;
+mod driver;
+mod event;
+mod ring;
+
+pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Fault};
+pub use device::{BURST, Content, DeviceQueue};
+pub use driver::{DriverQueue, Segment, Used, guest_memory};
+pub use ring::{Addresses, Features, RING_SIZE_MAX, SetupError};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! Tests of both sides of the ring: against an independent implementation, against a model, against
+//! a hostile neighbour, and of the order of notifications under every interleaving.
+
+mod chains;
+mod exchange;
+mod hostile;
+mod kit;
+mod limits;
+mod oracle;
+mod ordering;
+mod threads;

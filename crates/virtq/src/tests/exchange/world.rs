@@ -1,0 +1,384 @@
+//! A ring's both ends, and a model of what is where.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use guestmem::GuestMemory;
+
+use super::{Op, SLOT, TABLE};
+use crate::tests::kit::{BASE, bytes_of, memory, pattern};
+use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Used};
+
+/// When one side wants to be notified, in the words of the specification.
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Always,
+    Never,
+    /// When this index is passed.
+    At(u16),
+}
+
+impl Wish {
+    fn armed(event_idx: bool, at: u16) -> Wish {
+        if event_idx {
+            Wish::At(at)
+        } else {
+            Wish::Always
+        }
+    }
+
+    fn disarmed(event_idx: bool, at: u16) -> Wish {
+        if event_idx {
+            Wish::At(at.wrapping_add(0x8000))
+        } else {
+            Wish::Never
+        }
+    }
+
+    /// Whether the entries of `old..new` oblige to notify.
+    fn wants(self, old: u16, new: u16) -> bool {
+        match self {
+            Wish::Always => old != new,
+            Wish::Never => false,
+            Wish::At(event) => (0..new.wrapping_sub(old)).any(|i| old.wrapping_add(i) == event),
+        }
+    }
+}
+
+/// A buffer as the model knows it.
+#[derive(Clone, Debug)]
+struct Posted {
+    id: u16,
+    slot: u64,
+    descriptors: usize,
+    len: u32,
+    number: u64,
+    written: u32,
+}
+
+pub(super) struct World {
+    memory: Arc<GuestMemory>,
+    driver: DriverQueue,
+    device: DeviceQueue,
+    features: Features,
+    content: Content,
+    header: u32,
+    data: u64,
+    slots: Vec<u64>,
+    number: u64,
+    /// Not yet published; published and not yet used (the first `staged` of them are staged); used
+    /// and not yet published; and published as used.
+    posted: VecDeque<Posted>,
+    available: VecDeque<Posted>,
+    staged: usize,
+    hidden: VecDeque<Posted>,
+    used: VecDeque<Posted>,
+    avail_idx: u16,
+    used_idx: u16,
+    device_wish: Wish,
+    driver_wish: Wish,
+}
+
+impl World {
+    pub(super) fn new(size: u16, features: Features, content: Content) -> World {
+        let slots = u64::from(size);
+        let memory = memory(DriverQueue::bytes(size) + slots * (SLOT + TABLE));
+        let driver = DriverQueue::new(memory.clone(), BASE, size, features).unwrap();
+        let at = driver.addresses();
+        let device = DeviceQueue::new(memory.clone(), &at, size, features, content).unwrap();
+        let quiet = Wish::disarmed(features.contains(Features::EVENT_IDX), 0);
+        let header = match content {
+            Content::Readable { header } => header,
+            Content::Writable => 0,
+        };
+        World {
+            memory,
+            driver,
+            device,
+            features,
+            content,
+            header,
+            data: BASE + DriverQueue::bytes(size),
+            slots: (0..slots).collect(),
+            number: 0,
+            posted: VecDeque::new(),
+            available: VecDeque::new(),
+            staged: 0,
+            hidden: VecDeque::new(),
+            used: VecDeque::new(),
+            avail_idx: 0,
+            used_idx: 0,
+            device_wish: quiet,
+            driver_wish: quiet,
+        }
+    }
+
+    fn event_idx(&self) -> bool {
+        self.features.contains(Features::EVENT_IDX)
+    }
+
+    fn writable(&self) -> bool {
+        self.content == Content::Writable
+    }
+
+    pub(super) fn run(&mut self, op: &Op) {
+        match op {
+            Op::Post {
+                times,
+                lens,
+                indirect,
+            } => (0..*times).for_each(|_| self.post(lens, *indirect)),
+            Op::DriverPublish => self.driver_publish(),
+            Op::DriverArm => {
+                let there = self.driver.arm();
+                assert_eq!(there, !self.used.is_empty());
+                let next = self.used_idx.wrapping_sub(self.used.len() as u16);
+                self.driver_wish = Wish::armed(self.event_idx(), next);
+            }
+            Op::DriverDisarm => {
+                self.driver.disarm();
+                let next = self.used_idx.wrapping_sub(self.used.len() as u16);
+                self.driver_wish = Wish::disarmed(self.event_idx(), next);
+            }
+            Op::Reap(most) => self.reap(*most),
+            Op::Recycle => self.recycle(),
+            Op::Stage(want) => self.stage(*want),
+            Op::Use { times, len } => self.use_some(*times, *len),
+            Op::UseAll => {
+                self.device.use_all();
+                (0..self.staged).for_each(|_| self.note_used(0));
+            }
+            Op::DevicePublish => self.device_publish(),
+            Op::DeviceArm => {
+                let there = self.device.arm();
+                assert_eq!(there, !self.available.is_empty());
+                if self.staged == 0 {
+                    self.device_wish = Wish::armed(self.event_idx(), self.next_avail());
+                }
+            }
+            Op::DeviceDisarm => {
+                self.device.disarm();
+                self.device_wish = Wish::disarmed(self.event_idx(), self.next_avail());
+            }
+            Op::HandOver => self.hand_over(),
+        }
+        assert_eq!(self.device.fault(), None);
+        assert_eq!(self.driver.strays(), 0);
+    }
+
+    /// The index of the first entry that is not staged.
+    fn next_avail(&self) -> u16 {
+        self.avail_idx
+            .wrapping_sub((self.available.len() - self.staged) as u16)
+    }
+
+    fn post(&mut self, lens: &[u32], indirect: bool) {
+        let indirect = indirect && self.features.contains(Features::INDIRECT);
+        let descriptors = if indirect { 1 } else { lens.len() };
+        let Some(slot) = self.slots.pop() else {
+            return assert_eq!(self.driver.room(), 0, "each buffer has a descriptor");
+        };
+        let (start, writable) = (self.data + slot * (SLOT + TABLE), self.writable());
+        let mut addr = start + TABLE;
+        let pieces: Vec<_> = lens
+            .iter()
+            .map(|&len| {
+                addr += u64::from(len);
+                Segment {
+                    addr: addr - u64::from(len),
+                    len,
+                    writable,
+                }
+            })
+            .collect();
+        let room = self.driver.room();
+        let id = match &pieces[..] {
+            pieces if indirect => self.driver.post_indirect(pieces, start),
+            [piece] => self.driver.post(*piece),
+            pieces => self.driver.post_chain(pieces),
+        };
+        let Some(id) = id else {
+            assert!(room < descriptors, "refused though there is room");
+            return self.slots.push(slot);
+        };
+        assert_eq!(self.driver.room(), room - descriptors);
+        let all = self
+            .posted
+            .iter()
+            .chain(&self.available)
+            .chain(&self.hidden)
+            .chain(&self.used);
+        assert!(all.clone().all(|other| other.id != id), "handed out twice");
+        let (len, number) = (lens.iter().sum(), self.number);
+        self.number += 1;
+        let bytes = if writable {
+            vec![0; len as usize]
+        } else {
+            pattern(number, len as usize)
+        };
+        self.memory
+            .slice(start + TABLE, SLOT as u32)
+            .unwrap()
+            .write_bytes(&bytes);
+        self.posted.push_back(Posted {
+            id,
+            slot,
+            descriptors,
+            len,
+            number,
+            written: 0,
+        });
+    }
+
+    fn driver_publish(&mut self) {
+        let old = self.avail_idx;
+        self.avail_idx = old.wrapping_add(self.posted.len() as u16);
+        self.available.append(&mut self.posted);
+        let wanted = self.device_wish.wants(old, self.avail_idx);
+        assert_eq!(self.driver.publish(), wanted, "{:?}", self.device_wish);
+    }
+
+    fn stage(&mut self, want: usize) {
+        let n = self.device.stage(want);
+        let reachable = self.available.len().min(want.min(BURST));
+        assert_eq!(n, self.staged.max(reachable));
+        self.staged = n;
+        let (buffers, arena) = self.device.buffers();
+        assert_eq!(buffers.len(), n);
+        for (buffer, posted) in buffers.iter().zip(&self.available) {
+            assert_eq!(buffer.id, posted.id);
+            assert_eq!(buffer.len, posted.len.saturating_sub(self.header));
+            if !self.writable() {
+                let sent = pattern(posted.number, posted.len as usize);
+                let expected = sent.get(self.header as usize..).unwrap_or(&[]);
+                assert_eq!(bytes_of(buffer, arena), expected);
+            }
+        }
+    }
+
+    fn use_some(&mut self, times: usize, len: u32) {
+        for _ in 0..times.min(self.staged) {
+            let posted = self.available.front().unwrap();
+            let n = if self.writable() {
+                len.min(posted.len)
+            } else {
+                0
+            };
+            let bytes = pattern(!posted.number, n as usize);
+            let (buffers, arena) = self.device.buffers();
+            let mut done = 0;
+            for slice in buffers[0].slices(arena) {
+                done += slice.write_bytes(&bytes[done..]) as usize;
+            }
+            assert_eq!(done, bytes.len());
+            self.device.use_next(n);
+            self.note_used(n);
+        }
+    }
+
+    fn note_used(&mut self, written: u32) {
+        let mut posted = self.available.pop_front().unwrap();
+        posted.written = written;
+        self.hidden.push_back(posted);
+        self.staged -= 1;
+    }
+
+    fn device_publish(&mut self) {
+        let old = self.used_idx;
+        self.used_idx = old.wrapping_add(self.hidden.len() as u16);
+        self.used.append(&mut self.hidden);
+        let wanted = self.driver_wish.wants(old, self.used_idx);
+        assert_eq!(self.device.publish(), wanted, "{:?}", self.driver_wish);
+        assert_eq!(self.device.next_index(), self.used_idx);
+    }
+
+    fn reap(&mut self, most: usize) {
+        let mut out = vec![Used::default(); most];
+        assert_eq!(usize::from(self.driver.used_len()), self.used.len());
+        let (n, room) = (self.driver.reap(&mut out), self.driver.room());
+        assert_eq!(n, most.min(self.used.len()));
+        for used in &out[..n] {
+            let posted = self.used.pop_front().unwrap();
+            assert_eq!(
+                *used,
+                Used {
+                    id: posted.id,
+                    len: posted.written
+                }
+            );
+            let start = self.data + posted.slot * (SLOT + TABLE) + TABLE;
+            let mut bytes = vec![0; posted.written as usize];
+            self.memory
+                .slice(start, SLOT as u32)
+                .unwrap()
+                .read_bytes(&mut bytes);
+            assert_eq!(bytes, pattern(!posted.number, bytes.len()));
+            self.slots.push(posted.slot);
+        }
+        let all = self
+            .posted
+            .iter()
+            .chain(&self.available)
+            .chain(&self.hidden)
+            .chain(&self.used);
+        let taken: usize = all.map(|posted| posted.descriptors).sum();
+        assert_eq!(room, usize::from(self.driver.size()) - taken);
+    }
+
+    fn recycle(&mut self) {
+        assert_eq!(usize::from(self.driver.recycle()), self.used.len());
+        self.posted.append(&mut self.used);
+    }
+
+    /// A new owner takes over: what was not published as used was not used.
+    fn hand_over(&mut self) {
+        let (memory, at, size) = (
+            self.memory.clone(),
+            self.driver.addresses(),
+            self.driver.size(),
+        );
+        self.device = DeviceQueue::new(memory, &at, size, self.features, self.content).unwrap();
+        self.hidden.append(&mut self.available);
+        self.available = std::mem::take(&mut self.hidden);
+        self.staged = 0;
+        self.device_wish = Wish::disarmed(self.event_idx(), self.used_idx);
+    }
+
+    /// Carries so many buffers across, one after the other, so that the indices are there.
+    pub(super) fn advance(&mut self, count: u16) {
+        for _ in 0..count {
+            let piece = Segment {
+                addr: self.data,
+                len: 1,
+                writable: self.writable(),
+            };
+            self.driver.post(piece).unwrap();
+            self.driver.publish();
+            assert_eq!(self.device.stage(1), 1);
+            self.device.use_all();
+            self.device.publish();
+            assert_eq!(self.driver.reap(&mut [Used::default()]), 1);
+        }
+        (self.avail_idx, self.used_idx) = (count, count);
+        self.device.disarm();
+        self.device_wish = Wish::disarmed(self.event_idx(), count);
+        self.driver.disarm();
+        self.driver_wish = Wish::disarmed(self.event_idx(), count);
+    }
+
+    /// Carries everything across that is on its way.
+    pub(super) fn drain(&mut self) {
+        while self.posted.len() + self.available.len() + self.hidden.len() + self.used.len() > 0 {
+            self.run(&Op::DriverPublish);
+            self.run(&Op::Stage(BURST));
+            self.run(&Op::Use {
+                times: BURST,
+                len: 9,
+            });
+            self.run(&Op::DevicePublish);
+            self.run(&Op::Reap(BURST));
+        }
+        assert_eq!(self.driver.room(), usize::from(self.driver.size()));
+        assert_eq!(self.slots.len(), usize::from(self.driver.size()));
+    }
+}

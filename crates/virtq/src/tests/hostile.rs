@@ -1,0 +1,260 @@
+//! Guests that break the rules of the ring itself, shrink their memory, or fill it with anything.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use guestmem::{GuestMemory, GuestSlice, Mapping, Pages, Region, SharedFile};
+use proptest::prelude::*;
+
+use super::kit::{BASE, Forge, READABLE, bytes_of, memory};
+use crate::ring::{Descriptor, Ring};
+use crate::{
+    BURST, CHAIN_BYTES_MAX, Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Used,
+};
+
+const ALL: Features = Features::all();
+
+#[test]
+fn index_jump() {
+    for jump in [513u16, 514, 0x7fff, 0x8000, 0xffff] {
+        let mut guest = Forge::new(memory(4 << 20), 512, READABLE);
+        (0..3).for_each(|index| guest.offer_good(index));
+        let mut device = guest.device(ALL);
+        assert_eq!(device.stage(3), 3);
+        guest
+            .ring
+            .avail_idx()
+            .store(3u16.wrapping_add(jump), Ordering::Release);
+        assert_eq!(device.stage(BURST), 3, "what was staged stays");
+        assert_eq!(device.fault(), Some(Fault::IndexJump), "{jump:#x}");
+        device.use_all();
+        assert_eq!(device.stage(BURST), 0);
+        assert!(!device.arm());
+    }
+    // A jump by the ring's size is a full ring.
+    let guest = Forge::new(memory(4 << 20), 512, READABLE);
+    (0..512).for_each(|index| guest.desc(index, (guest.data(), 64), 0, 0));
+    guest.ring.avail_idx().store(512, Ordering::Release);
+    let mut device = guest.device(ALL);
+    assert_eq!(device.stage(BURST), BURST);
+    assert_eq!(device.fault(), None);
+}
+
+#[test]
+fn a_buffer_across_two_neighbouring_regions_is_outside() {
+    let region = |guest_addr| {
+        let file = SharedFile::create("half", 1 << 20, Pages::Ordinary).unwrap();
+        let mapping = Arc::new(Mapping::new(file.fd(), 1 << 20, 0).unwrap());
+        Region {
+            guest_addr,
+            user_addr: guest_addr,
+            mapping,
+        }
+    };
+    let border = BASE + (1 << 20);
+    let two = GuestMemory::new(vec![region(BASE), region(border)]).unwrap();
+    let mut guest = Forge::new(Arc::new(two), 64, READABLE);
+    for (index, (addr, len)) in [(border - 64, 64), (border, 64), (border - 1, 2)]
+        .into_iter()
+        .enumerate()
+    {
+        guest.desc(index as u16, (addr, len), 0, 0);
+        guest.offer(index as u16);
+    }
+    let mut device = guest.device(ALL);
+    assert_eq!(device.stage(BURST), 2);
+    assert_eq!(device.fault(), Some(Fault::OutsideMemory));
+}
+
+/// A driver with three buffers in flight, one of them a chain, and the device's end of its ring.
+fn driver_with_three() -> (DriverQueue, Ring) {
+    let memory = memory(1 << 20);
+    let mut driver = DriverQueue::new(memory.clone(), BASE, 8, Features::empty()).unwrap();
+    let piece = Segment {
+        addr: BASE + 0x1000,
+        len: 64,
+        writable: true,
+    };
+    let heads = [
+        driver.post(piece),
+        driver.post_chain(&[piece; 3]),
+        driver.post(piece),
+    ];
+    assert_eq!(heads, [Some(0), Some(3), Some(4)]);
+    driver.publish();
+    let ring = Ring::new(&memory, &driver.addresses(), 8).unwrap();
+    (driver, ring)
+}
+
+#[test]
+fn a_device_that_returns_what_it_does_not_have_is_ignored() {
+    let (mut driver, ring) = driver_with_three();
+    // Free; in a chain but not its head; in flight; the same again; outside the table, which ids of
+    // 16 and of 32 bits can be.
+    for (position, id) in [7, 2, 4, 4, 8, 0x1_0004, u32::MAX].into_iter().enumerate() {
+        let at = (driver.addresses().used - BASE) + 4 + 8 * position as u64;
+        let place = driver.memory().slice(BASE + at, 4).unwrap();
+        place.write(0, id.to_le_bytes());
+    }
+    ring.used_idx().store(7, Ordering::Release);
+    let mut used = [Used::default(); 8];
+    assert_eq!(driver.reap(&mut used), 1);
+    assert_eq!((used[0].id, driver.strays()), (4, 6));
+    assert_eq!(driver.room(), 4);
+
+    let (mut driver, ring) = driver_with_three();
+    for (position, id) in [7, 2, 3, 1].into_iter().enumerate() {
+        ring.set_used_entry(position as u16, id, 0);
+    }
+    ring.used_idx().store(4, Ordering::Release);
+    assert_eq!((driver.recycle(), driver.strays()), (1, 3));
+    driver.publish();
+    assert_eq!(ring.avail_idx().load(Ordering::Acquire), 4);
+    assert_eq!(ring.avail_entry(3), 3);
+}
+
+#[test]
+fn a_device_that_rewrites_links_frees_nothing_twice() {
+    let (mut driver, ring) = driver_with_three();
+    for index in 0..8 {
+        ring.set_descriptor(
+            index,
+            Descriptor {
+                addr: 0,
+                len: 0,
+                flags: 1,
+                next: 7,
+            },
+        );
+    }
+    ring.set_used_entry(0, 3, 0);
+    ring.used_idx().store(1, Ordering::Release);
+    assert_eq!(driver.reap(&mut [Used::default(); 8]), 1);
+    let piece = Segment {
+        addr: BASE + 0x1000,
+        len: 64,
+        writable: true,
+    };
+    let mut heads: Vec<_> = std::iter::from_fn(|| driver.post(piece)).collect();
+    heads.sort_unstable();
+    assert_eq!(heads, [1, 2, 3, 5, 6, 7]);
+}
+
+/// A guest whose memory can be shrunk behind our back; the ring is in its first pages.
+fn shrinking(bytes_left: u64) -> (Forge, DeviceQueue) {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let fd = rustix::fs::memfd_create("shrinks", flags).unwrap();
+    rustix::fs::ftruncate(&fd, 1 << 20).unwrap();
+    let mapping = Arc::new(Mapping::new(fd.as_fd(), 1 << 20, 0).unwrap());
+    let region = Region {
+        guest_addr: BASE,
+        user_addr: BASE,
+        mapping,
+    };
+    let shrinks = Arc::new(GuestMemory::new(vec![region]).unwrap());
+    let mut guest = Forge::new(shrinks, 64, READABLE);
+    for index in 0..5 {
+        guest.desc(index, (BASE + (1 << 19), 64), 0, 0);
+        guest.offer(index);
+    }
+    let mut device = guest.device(ALL);
+    assert_eq!(device.stage(3), 3);
+    rustix::fs::ftruncate(&fd, bytes_left).unwrap();
+    (guest, device)
+}
+
+#[test]
+fn truncated() {
+    let (guest, mut device) = shrinking(64 << 10);
+    // Touching what is gone gives zeros; the next burst is not taken.
+    assert_eq!(device.buffers().0[0].first.read::<8>(0), [0; 8]);
+    device.use_all();
+    device.publish();
+    assert_eq!(device.stage(BURST), 0);
+    assert_eq!(device.fault(), Some(Fault::Truncated));
+    assert!(!device.arm());
+    assert!(guest.memory.is_truncated());
+}
+
+#[test]
+fn truncated_to_nothing() {
+    let (_guest, mut device) = shrinking(0);
+    // The rings themselves are gone, and read as zeros: that the index "jumped" is not the reason.
+    device.use_all();
+    device.publish();
+    assert_eq!(device.stage(BURST), 0);
+    assert_eq!(device.fault(), Some(Fault::Truncated));
+}
+
+/// Where `slice` is, as a range of addresses of this process.
+fn range_of(slice: GuestSlice<'_>) -> std::ops::Range<usize> {
+    let start = slice
+        .aligned_array::<u8>(slice.len() as usize)
+        .unwrap()
+        .addr();
+    start..start + slice.len() as usize
+}
+
+/// Words that lead somewhere, mixed with words that do not.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        (0..64u64 << 10).prop_map(|offset| BASE + offset),
+        Just(BASE + (64 << 10) - 16),
+        any::<u64>(),
+        (0..300u64, 0..8u64, 0..40u64)
+            .prop_map(|(len, flags, next)| len | flags << 32 | next << 48),
+        0..4u64,
+    ]
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_memory_never_panics_and_lends_nothing_outside(
+        words in prop::collection::vec(word(), 600),
+        idx in prop_oneof![0..40u16, any::<u16>()],
+        bits in 0..4u8,
+        writable: bool,
+        wants in prop::collection::vec((1..80usize, 0..70usize), 1..8),
+    ) {
+        let memory = memory(64 << 10);
+        let all = memory.slice(BASE, 64 << 10).unwrap();
+        for (i, word) in words.iter().enumerate() {
+            all.write(8 * i as u32, word.to_le_bytes());
+        }
+        let content = if writable { Content::Writable } else { Content::Readable { header: 12 } };
+        let guest = Forge::new(memory.clone(), 32, content);
+        guest.ring.used_idx().store(0, Ordering::Release);
+        guest.ring.avail_idx().store(idx, Ordering::Release);
+        for position in 0..32 {
+            // Half of the heads are in the table.
+            let head = guest.ring.avail_entry(position);
+            guest.ring.set_avail_entry(position, if head & 1 == 0 { head } else { head % 32 });
+        }
+        let mut device = guest.device(Features::from_bits_truncate(bits));
+        let inside = range_of(all);
+        let mut used = 0u16;
+        for (want, uses) in wants {
+            let n = device.stage(want);
+            prop_assert!(n <= BURST);
+            let (buffers, arena) = device.buffers();
+            prop_assert_eq!(buffers.len(), n);
+            for buffer in buffers {
+                prop_assert!(buffer.id < 32 && buffer.len <= CHAIN_BYTES_MAX);
+                for slice in buffer.slices(arena).filter(|slice| !slice.is_empty()) {
+                    let range = range_of(slice);
+                    prop_assert!(inside.start <= range.start && range.end <= inside.end);
+                }
+                bytes_of(buffer, arena);
+            }
+            for _ in 0..uses.min(n) {
+                device.use_next(1);
+                used += 1;
+            }
+            device.publish();
+            prop_assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), used);
+            device.arm();
+            device.disarm();
+        }
+    }
+}
