@@ -1,0 +1,63 @@
+//! Headers as bytes: Ethernet, 802.1Q, IPv4, UDP and virtio-net.
+//!
+//! Model: every protocol file has one shape. A `field` module says where things lie; a view over
+//! `&[u8]` checks its length once, in its constructor, and then reads fields; a plain struct (the
+//! representation) is what code works with, with `parse` and `emit` between the two.
+//!
+//! No panics: views are built only over enough bytes, fixed-size arrays are taken apart by
+//! pattern, and nothing here indexes by a number that came from a frame without a check.
+//!
+//! Limits: bytes in, bytes out. No buffers are owned, nothing is allocated, and no state is kept.
+//! Frames are without FCS: the "64 B" frame of the literature is 60 bytes here.
+
+pub mod checksum;
+pub mod ethernet;
+mod head;
+pub mod ipv4;
+mod mac;
+pub mod probe;
+pub mod rarp;
+pub mod udp;
+pub mod virtio_net;
+pub mod vlan;
+
+pub use head::Head;
+pub use mac::{Mac, MacParseError};
+pub use vlan::{Vid, VidError};
+
+/// A buffer is shorter than the header it should hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{header}: {have} bytes are too few; at least {need} are needed")]
+pub struct Truncated {
+    /// Which header, for the reader of the message.
+    pub header: &'static str,
+    /// Bytes that the header takes.
+    pub need: usize,
+    /// Bytes that were there.
+    pub have: usize,
+}
+
+/// Checks that `bytes` holds `N` bytes for `header` and lends them as an array.
+pub(crate) fn prefix<'a, const N: usize>(
+    bytes: &'a [u8],
+    header: &'static str,
+) -> Result<&'a [u8; N], Truncated> {
+    bytes.first_chunk().ok_or(Truncated {
+        header,
+        need: N,
+        have: bytes.len(),
+    })
+}
+
+/// As [`prefix`], for writing.
+pub(crate) fn prefix_mut<'a, const N: usize>(
+    bytes: &'a mut [u8],
+    header: &'static str,
+) -> Result<&'a mut [u8; N], Truncated> {
+    let have = bytes.len();
+    bytes.first_chunk_mut().ok_or(Truncated {
+        header,
+        need: N,
+        have,
+    })
+}

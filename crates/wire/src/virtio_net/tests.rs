@@ -1,0 +1,136 @@
+//! Layouts against the specification's tables, checks against random headers.
+
+use proptest::prelude::*;
+
+use super::feature::*;
+use super::*;
+
+#[test]
+fn header_layout() {
+    let header = Header {
+        flags: FLAG_NEEDS_CSUM,
+        gso_type: GSO_TCPV4,
+        hdr_len: 0x0102.into(),
+        gso_size: 0x0304.into(),
+        csum_start: 0x0506.into(),
+        csum_offset: 0x0708.into(),
+        num_buffers: 0x090a.into(),
+    };
+    let bytes = [1, 1, 2, 1, 4, 3, 6, 5, 8, 7, 0x0a, 9];
+    assert_eq!(header.to_bytes(), bytes);
+    assert_eq!(Header::from_bytes(bytes), header);
+    let legacy = Header::from_legacy_bytes(*bytes.first_chunk().unwrap());
+    assert_eq!(
+        legacy,
+        Header {
+            num_buffers: 0.into(),
+            ..header
+        }
+    );
+    assert_eq!(
+        Header::PLAIN.to_bytes(),
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
+    );
+    assert!(Header::PLAIN.is_plain() && !header.is_plain());
+}
+
+#[test]
+fn header_length_follows_features() {
+    assert_eq!(header_len(0), 10);
+    assert_eq!(header_len(1 << 15), 12);
+    assert_eq!(header_len(1 << 32), 12);
+    assert_eq!(header_len(!(1 << 15 | 1 << 32)), 10);
+}
+
+#[test]
+fn config_layout() {
+    assert_eq!(CONFIG_LEN, 24);
+    let config = Config {
+        mac: Mac([1, 2, 3, 4, 5, 6]),
+        status: STATUS_LINK_UP.into(),
+        max_virtqueue_pairs: 2.into(),
+        mtu: 1500.into(),
+        speed: 25_000.into(),
+        duplex: DUPLEX_FULL,
+        ..Config::default()
+    };
+    let bytes = config.to_bytes();
+    assert_eq!(bytes[..8], [1, 2, 3, 4, 5, 6, 1, 0]);
+    assert_eq!(bytes[8..18], [2, 0, 0xdc, 5, 0xa8, 0x61, 0, 0, 1, 0]);
+    assert_eq!(bytes[18..], [0; 6]);
+    assert_eq!(Config::from_bytes(bytes), config);
+}
+
+#[test]
+fn features_are_in_order_and_named() {
+    assert!(
+        ALL.is_sorted_by(|a, b| a.0 < b.0),
+        "each bit once, in order"
+    );
+    assert_eq!(name(VIRTIO_NET_F_MRG_RXBUF), Some("VIRTIO_NET_F_MRG_RXBUF"));
+    assert_eq!(name(4), None);
+    let set = mask(&[VIRTIO_F_VERSION_1, VIRTIO_NET_F_MAC, 64]);
+    assert_eq!(set, 1 << 32 | 1 << 5);
+    assert!(has(set, VIRTIO_NET_F_MAC) && !has(set, VIRTIO_NET_F_MQ) && !has(set, 64));
+}
+
+#[test]
+fn checks_name_what_is_wrong() {
+    let tso = Header {
+        flags: FLAG_NEEDS_CSUM,
+        gso_type: GSO_TCPV6,
+        gso_size: 1448.into(),
+        csum_start: 54.into(),
+        csum_offset: 16.into(),
+        ..Header::default()
+    };
+    assert_eq!(tso.check(72), Ok(()));
+    assert_eq!(
+        tso.check(71),
+        Err(HeaderError::Checksum {
+            start: 54,
+            offset: 16,
+            frame_len: 71
+        })
+    );
+    assert_eq!(
+        Header {
+            gso_type: GSO_TCPV4 | GSO_ECN,
+            ..tso
+        }
+        .check(72),
+        Ok(())
+    );
+    for gso_type in [2, 6, GSO_ECN, GSO_UDP | GSO_ECN] {
+        assert_eq!(
+            Header { gso_type, ..tso }.check(72),
+            Err(HeaderError::GsoType(gso_type))
+        );
+    }
+    assert_eq!(
+        Header {
+            gso_size: 0.into(),
+            ..tso
+        }
+        .check(72),
+        Err(HeaderError::GsoSize(4))
+    );
+    assert_eq!(
+        Header { flags: 0, ..tso }.check(72),
+        Err(HeaderError::GsoWithoutChecksum(4))
+    );
+    assert_eq!(Header::default().check(0), Ok(()));
+}
+
+proptest! {
+    #[test]
+    fn what_passes_the_check_stays_inside_the_frame(bytes: [u8; 12], frame_len in 0usize..70_000) {
+        let header = Header::from_bytes(bytes);
+        prop_assert_eq!(header.to_bytes(), bytes);
+        if header.check(frame_len).is_ok() && header.flags & FLAG_NEEDS_CSUM != 0 {
+            let at = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]))
+                + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+            prop_assert!(at + 2 <= frame_len);
+        }
+    }
+}
