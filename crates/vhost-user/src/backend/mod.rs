@@ -1,0 +1,276 @@
+//! The back-end's state machine: one message in, calls to a device, perhaps a reply out.
+//!
+//! No I/O and no clock: the caller receives messages (with [`Receiver`](crate::Receiver)), hands
+//! them to [`Backend::handle`] and sends what comes back (with [`send`](crate::socket::send)).
+//!
+//! # Model
+//!
+//! A [`Backend`] is one session with one front-end. A request is checked in two steps: its form
+//! (size, descriptors; `shape.rs`), then its meaning, both before anything is kept. A request that
+//! is not valid changes nothing. A valid setting whose ring the device then refuses to start is
+//! kept, and the ring stands until a further setting makes it possible. What fails is
+//!
+//! * malformed: always a [`ProtocolError`], and the caller closes the connection;
+//! * refused: if the front-end asked for an acknowledgement (`REPLY_ACK`) it gets a non-zero one
+//!   and the session goes on, and [`Backend::take_refusal`] tells the operator why; if not, it
+//!   would never know, so this is a [`ProtocolError`] too.
+//!
+//! # Life of a session
+//!
+//! 1. `GET_FEATURES`, `GET_PROTOCOL_FEATURES`, `SET_PROTOCOL_FEATURES`, `SET_OWNER`
+//! 2. `SET_FEATURES`, `SET_MEM_TABLE`
+//! 3. per ring `SET_VRING_NUM`, `_BASE`, `_ADDR`, `_KICK`, `_CALL`, `_ENABLE`: it starts
+//! 4. per ring `GET_VRING_BASE`: it stops; 2 to 4 repeat as the guest's driver comes and goes
+//! 5. [`Backend::disconnect`]: rings stop, memory is released, ready for the next front-end
+
+mod device;
+mod error;
+mod memory;
+mod ring;
+mod session;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+pub use device::{Device, MemoryRegion, Refused, RingSetup};
+pub use error::{ConfigError, ProtocolError, Reason};
+
+use crate::features::{Features, ProtocolFeatures};
+use crate::message::{Flags, MEM_SLOTS_MAX, Message, QUEUE_PAIRS_MAX, Request};
+
+use zerocopy::IntoBytes;
+
+use memory::Slot;
+use ring::{Ring, RingFd};
+
+/// Features that this state machine does not serve: a dirty log, an IOMMU, packed rings.
+const FEATURES_UNSERVED: Features = Features::LOG_ALL
+    .union(Features::ACCESS_PLATFORM)
+    .union(Features::RING_PACKED);
+
+/// What a back-end offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendConfig {
+    /// Features offered, as [`Features`] bits. `PROTOCOL_FEATURES` is added by itself.
+    pub features: u64,
+    /// Protocol features offered, of [`ProtocolFeatures::SUPPORTED`].
+    pub protocol_features: ProtocolFeatures,
+    /// Queue pairs, 1 to 128. A pair is two rings: 2n is the guest's Rx, 2n + 1 its Tx.
+    pub queue_pairs_max: u16,
+    /// Memory regions at a time with `CONFIGURE_MEM_SLOTS`, 1 to 512.
+    pub mem_slots_max: u64,
+}
+
+/// What to send back.
+#[derive(Debug)]
+enum Answer {
+    /// Nothing, or an acknowledgement if one was asked for.
+    Done,
+    /// This payload.
+    Reply(Vec<u8>),
+}
+
+/// One session of the vhost-user protocol, seen from the back-end.
+#[derive(Debug)]
+pub struct Backend {
+    config: BackendConfig,
+    /// Features the guest's driver accepted.
+    features: u64,
+    protocol_features: ProtocolFeatures,
+    status: u8,
+    slots: Vec<Slot>,
+    rings: Vec<Ring>,
+    refusal: Option<ProtocolError>,
+}
+
+impl Backend {
+    /// A back-end that nobody is connected to.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if it would offer what it cannot serve.
+    pub fn new(config: BackendConfig) -> Result<Self, ConfigError> {
+        if !(1..=QUEUE_PAIRS_MAX).contains(&config.queue_pairs_max) {
+            return Err(ConfigError::QueuePairs(config.queue_pairs_max));
+        }
+        if !(1..=MEM_SLOTS_MAX).contains(&config.mem_slots_max) {
+            return Err(ConfigError::MemSlots(config.mem_slots_max));
+        }
+        let unserved = Features::from_bits_retain(config.features) & FEATURES_UNSERVED;
+        if !unserved.is_empty() {
+            return Err(ConfigError::Features(unserved));
+        }
+        let unserved = config.protocol_features - ProtocolFeatures::SUPPORTED;
+        if !unserved.is_empty() {
+            return Err(ConfigError::ProtocolFeatures(unserved));
+        }
+        Ok(Self::fresh(config))
+    }
+
+    fn fresh(config: BackendConfig) -> Self {
+        let mut rings = Vec::new();
+        rings.resize_with(usize::from(config.queue_pairs_max) * 2, Ring::default);
+        Self {
+            config,
+            features: 0,
+            protocol_features: ProtocolFeatures::empty(),
+            status: 0,
+            slots: Vec::new(),
+            rings,
+            refusal: None,
+        }
+    }
+
+    /// Carries out one request and returns the reply to send, if there is one.
+    ///
+    /// # Errors
+    /// [`ProtocolError`]: close this connection and call [`disconnect`](Self::disconnect).
+    pub fn handle(
+        &mut self,
+        message: Message,
+        device: &mut impl Device,
+    ) -> Result<Option<Message>, ProtocolError> {
+        let code = message.request;
+        let name = message.name();
+        let ask = message.flags.contains(Flags::NEED_REPLY);
+        let outcome = self.dispatch(message, device);
+        // After the request: it may have been the one that negotiates acknowledgements.
+        let ack = ask && self.protocol_features.contains(ProtocolFeatures::REPLY_ACK);
+        match outcome {
+            Ok(Answer::Reply(payload)) => Ok(Some(Message::reply(code, payload))),
+            Ok(Answer::Done) => Ok(ack.then(|| acknowledge(code, 0))),
+            Err(reason) => {
+                let has_reply = Request::from_code(code).is_some_and(Request::has_reply);
+                let fatal = !ack || has_reply || reason.is_malformed();
+                let error = ProtocolError {
+                    request: name,
+                    reason,
+                };
+                if fatal {
+                    return Err(error);
+                }
+                self.refusal = Some(error);
+                Ok(Some(acknowledge(code, 1)))
+            }
+        }
+    }
+
+    /// The connection ended: stops all rings, releases the memory, forgets the session.
+    pub fn disconnect(&mut self, device: &mut impl Device) {
+        self.stop_all(device);
+        if !self.slots.is_empty() {
+            // The device's contract: an empty table is never refused.
+            let released = device.set_memory(Vec::new());
+            debug_assert!(released.is_ok(), "an empty table was refused");
+        }
+        *self = Self::fresh(self.config);
+    }
+
+    /// Why a request was last answered with a negative acknowledgement, for the operator's log;
+    /// told once.
+    pub fn take_refusal(&mut self) -> Option<ProtocolError> {
+        self.refusal.take()
+    }
+
+    /// What is offered.
+    pub fn config(&self) -> &BackendConfig {
+        &self.config
+    }
+
+    /// The features negotiated, as [`Features`] bits.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// The protocol features negotiated.
+    pub fn protocol_features(&self) -> ProtocolFeatures {
+        self.protocol_features
+    }
+
+    /// The virtio device status last set, 0 if the front-end does not tell.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
+    fn dispatch(&mut self, message: Message, device: &mut impl Device) -> Result<Answer, Reason> {
+        if message.flags.contains(Flags::REPLY) {
+            return Err(Reason::IsReply);
+        }
+        let request = Request::from_code(message.request).ok_or(Reason::UnknownRequest)?;
+        if !is_served(request) {
+            return Err(Reason::NotOffered);
+        }
+        shape::check(request, &message)?;
+        use Request::*;
+        match request {
+            GetFeatures => Ok(Answer::number(self.offered_features())),
+            SetFeatures => self.set_features(&message, device),
+            // Only one front-end can speak here, so it owns the session anyway.
+            SetOwner => Ok(Answer::Done),
+            ResetOwner => self.reset_owner(device),
+            SetMemTable => self.set_mem_table(message, device),
+            SetVringNum => self.set_vring_num(&message, device),
+            SetVringAddr => self.set_vring_addr(&message, device),
+            SetVringBase => self.set_vring_base(&message),
+            GetVringBase => self.get_vring_base(&message, device),
+            SetVringKick => self.set_vring_fd(RingFd::Kick, message, device),
+            SetVringCall => self.set_vring_fd(RingFd::Call, message, device),
+            SetVringErr => self.set_vring_fd(RingFd::Err, message, device),
+            GetProtocolFeatures => Ok(Answer::number(self.config.protocol_features.bits())),
+            SetProtocolFeatures => self.set_protocol_features(&message),
+            GetQueueNum => {
+                self.require_offered(ProtocolFeatures::MQ)?;
+                Ok(Answer::number(self.config.queue_pairs_max.into()))
+            }
+            SetVringEnable => self.set_vring_enable(&message, device),
+            SendRarp => self.send_rarp(&message, device),
+            NetSetMtu => self.set_mtu(&message, device),
+            GetConfig => self.get_config(message, device),
+            SetConfig => self.check_config(&message, device),
+            ResetDevice => self.reset_device(device),
+            GetMaxMemSlots => {
+                self.require(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
+                Ok(Answer::number(self.config.mem_slots_max))
+            }
+            AddMemReg => self.add_region(message, device),
+            RemMemReg => self.remove_region(message, device),
+            SetStatus => self.set_status(&message, device),
+            GetStatus => {
+                self.require(ProtocolFeatures::STATUS)?;
+                Ok(Answer::number(self.status.into()))
+            }
+            _ => Err(Reason::NotOffered),
+        }
+    }
+}
+
+/// "The payload should be set to zero on success or non-zero on failure."
+fn acknowledge(request: u32, result: u64) -> Message {
+    Message::reply(request, result.as_bytes().to_vec())
+}
+
+/// False for requests that need a feature no back-end here offers. They are told apart before
+/// their form is looked at, which is not known for all of them.
+fn is_served(request: Request) -> bool {
+    use Request::*;
+    !matches!(
+        request,
+        SetLogBase
+            | SetLogFd
+            | SetBackendReqFd
+            | IotlbMsg
+            | SetVringEndian
+            | CreateCryptoSession
+            | CloseCryptoSession
+            | PostcopyAdvise
+            | PostcopyListen
+            | PostcopyEnd
+            | GetInflightFd
+            | SetInflightFd
+            | GpuSetSocket
+            | VringKick
+            | GetSharedObject
+            | SetDeviceStateFd
+            | CheckDeviceState
+            | GetShmemConfig
+    )
+}

@@ -1,0 +1,321 @@
+//! One ring: its settings, when it runs, and the requests about it.
+//!
+//! Specification: vhost-user.rst, "Ring states". The states here:
+//!
+//! ```text
+//!             memory, size, addresses, kick or poll mode, enabled
+//!   stopped  ----------------------------------------------------->  running
+//!            <-----------------------------------------------------
+//!              disabled, GET_VRING_BASE, RESET_*, status 0, no memory
+//! ```
+//!
+//! The specification starts a ring at its first kick; here it starts when the kick descriptor
+//! comes, which nobody can tell from a kick, and which poll mode needs anyway. A ring that is
+//! started but disabled would have to discard what the guest sends; here it stands.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, OFlags};
+use zerocopy::IntoBytes;
+
+use crate::features::Features;
+use crate::message::{Message, RING_SIZE_MAX};
+use crate::payload::{VRING_INDEX_MASK, VRING_NO_FD, VringAddr, VringState};
+
+use super::device::{Device, RingSetup};
+use super::error::Reason;
+use super::shape::prefix;
+use super::{Answer, Backend};
+
+/// How the guest says that it made buffers available.
+#[derive(Clone, Debug, Default)]
+enum Kick {
+    /// Nothing was said: the ring is stopped.
+    #[default]
+    Unset,
+    /// It does not: poll.
+    Poll,
+    /// By this descriptor.
+    Fd(Arc<OwnedFd>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Addresses {
+    desc: u64,
+    avail: u64,
+    used: u64,
+}
+
+/// Settings and state of one ring.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    size: Option<u16>,
+    addresses: Option<Addresses>,
+    /// Where to start, or where the ring stopped.
+    base: u16,
+    kick: Kick,
+    call: Option<Arc<OwnedFd>>,
+    err: Option<Arc<OwnedFd>>,
+    pub(super) enabled: bool,
+    running: bool,
+}
+
+impl Ring {
+    /// What the device needs to run this ring, if all of it is there.
+    fn setup(&self, features: u64) -> Option<RingSetup> {
+        let Addresses { desc, avail, used } = self.addresses?;
+        let kick = match &self.kick {
+            Kick::Unset => return None,
+            Kick::Poll => None,
+            Kick::Fd(fd) => Some(fd.clone()),
+        };
+        if !self.enabled {
+            return None;
+        }
+        Some(RingSetup {
+            size: self.size?,
+            desc,
+            avail,
+            used,
+            base: self.base,
+            kick,
+            call: self.call.clone(),
+            err: self.err.clone(),
+            features,
+        })
+    }
+}
+
+/// Which descriptor of a ring a request sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RingFd {
+    Kick,
+    Call,
+    Err,
+}
+
+impl Backend {
+    pub(super) fn set_vring_num(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        let VringState { index, num: size } = prefix(message)?;
+        let ring = self.ring(index)?;
+        if !size.is_power_of_two() || size > RING_SIZE_MAX {
+            return Err(Reason::RingSize { index, size });
+        }
+        let size = Some(size as u16);
+        if ring.running && ring.size != size {
+            return Err(Reason::RingRuns { index });
+        }
+        ring.size = size;
+        self.start(index as usize, device).map(|()| Answer::Done)
+    }
+
+    /// QEMU repeats the addresses while the ring runs, so this stops and starts it if need be.
+    pub(super) fn set_vring_addr(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        let VringAddr {
+            index,
+            flags,
+            desc,
+            used,
+            avail,
+            ..
+        } = prefix(message)?;
+        let ring = self.ring(index)?;
+        // The only flag asks for a dirty log, which is not offered.
+        if flags != 0 {
+            return Err(Reason::RingFlags { index, flags });
+        }
+        // virtio 1.2, 2.7: alignment of the parts of a split ring.
+        for (part, addr, align) in [
+            ("descriptor table", desc, 16),
+            ("available ring", avail, 2),
+            ("used ring", used, 4),
+        ] {
+            if addr % align != 0 {
+                return Err(Reason::RingAlignment {
+                    index,
+                    part,
+                    addr,
+                    align,
+                });
+            }
+        }
+        let addresses = Some(Addresses { desc, avail, used });
+        if ring.addresses != addresses {
+            self.stop(index as usize, device);
+            self.rings[index as usize].addresses = addresses;
+        }
+        self.start(index as usize, device).map(|()| Answer::Done)
+    }
+
+    pub(super) fn set_vring_base(&mut self, message: &Message) -> Result<Answer, Reason> {
+        let VringState { index, num: base } = prefix(message)?;
+        let ring = self.ring(index)?;
+        let Ok(base) = u16::try_from(base) else {
+            return Err(Reason::RingBase { index, base });
+        };
+        if ring.running {
+            return Err(Reason::RingRuns { index });
+        }
+        ring.base = base;
+        Ok(Answer::Done)
+    }
+
+    /// Stops the ring: "the back-end must stop ring upon receiving `GET_VRING_BASE`". It starts
+    /// again when a kick is set anew; the other settings stay.
+    pub(super) fn get_vring_base(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        let VringState { index, .. } = prefix(message)?;
+        self.ring(index)?;
+        self.stop(index as usize, device);
+        let ring = &mut self.rings[index as usize];
+        ring.kick = Kick::Unset;
+        let num = u32::from(ring.base);
+        Ok(Answer::Reply(VringState { index, num }.as_bytes().to_vec()))
+    }
+
+    pub(super) fn set_vring_enable(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        // QEMU enables rings before it sets features, so that the bit was offered must do.
+        if self.offered_features() & Features::PROTOCOL_FEATURES.bits() == 0 {
+            return Err(Reason::NotOffered);
+        }
+        let VringState { index, num } = prefix(message)?;
+        let ring = self.ring(index)?;
+        ring.enabled = match num {
+            0 => false,
+            1 => true,
+            value => return Err(Reason::NotABoolean { index, value }),
+        };
+        if num == 0 {
+            self.stop(index as usize, device);
+        }
+        self.start(index as usize, device).map(|()| Answer::Done)
+    }
+
+    pub(super) fn set_vring_fd(
+        &mut self,
+        which: RingFd,
+        mut message: Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        let value: u64 = prefix(&message)?;
+        let stray = value & !(VRING_INDEX_MASK | VRING_NO_FD);
+        if stray != 0 {
+            return Err(Reason::VringFdBits(stray));
+        }
+        let index = (value & VRING_INDEX_MASK) as usize;
+        self.ring(index as u32)?;
+        let fd = message.fds.pop().map(event).transpose()?;
+        match which {
+            RingFd::Kick => {
+                self.stop(index, device);
+                self.rings[index].kick = fd.map_or(Kick::Poll, Kick::Fd);
+                return self.start(index, device).map(|()| Answer::Done);
+            }
+            RingFd::Call => {
+                self.rings[index].call.clone_from(&fd);
+                if self.rings[index].running {
+                    device.set_call(index, fd);
+                }
+            }
+            RingFd::Err => {
+                self.rings[index].err.clone_from(&fd);
+                if self.rings[index].running {
+                    device.set_err(index, fd);
+                }
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Starts a ring if it is stopped and all it needs is there.
+    fn start(&mut self, index: usize, device: &mut impl Device) -> Result<(), Reason> {
+        if self.rings[index].running || self.slots.is_empty() {
+            return Ok(());
+        }
+        let Some(setup) = self.rings[index].setup(self.features) else {
+            return Ok(());
+        };
+        device.start_ring(index, &setup).map_err(Reason::Device)?;
+        self.rings[index].running = true;
+        Ok(())
+    }
+
+    /// Stops a ring if it runs, and keeps where it stopped.
+    fn stop(&mut self, index: usize, device: &mut impl Device) {
+        let ring = &mut self.rings[index];
+        if ring.running {
+            ring.base = device.stop_ring(index);
+            ring.running = false;
+        }
+    }
+
+    pub(super) fn stop_all(&mut self, device: &mut impl Device) {
+        for index in 0..self.rings.len() {
+            self.stop(index, device);
+        }
+    }
+
+    /// Starts every ring that can run. One that is refused does not keep the others from it; the
+    /// first refusal is returned.
+    pub(super) fn start_all(&mut self, device: &mut impl Device) -> Result<(), Reason> {
+        let mut result = Ok(());
+        for index in 0..self.rings.len() {
+            result = result.and(self.start(index, device));
+        }
+        result
+    }
+
+    /// Stops all rings so that each needs a new kick, as after `GET_VRING_BASE`.
+    pub(super) fn quiesce(&mut self, device: &mut impl Device) {
+        self.stop_all(device);
+        for ring in &mut self.rings {
+            ring.kick = Kick::Unset;
+        }
+    }
+
+    fn ring(&mut self, index: u32) -> Result<&mut Ring, Reason> {
+        let rings = self.rings.len();
+        self.rings
+            .get_mut(index as usize)
+            .ok_or(Reason::NoSuchRing { index, rings })
+    }
+}
+
+/// Takes a descriptor as an event. It must be an eventfd or a pipe: a write to a file, say one of
+/// a file system in user space, could stall a lane for as long as the front-end likes. For the
+/// same reason it is made non-blocking, as front-ends do themselves.
+///
+/// The flag is shared with the front-end, which could take it away again.
+fn event(fd: OwnedFd) -> Result<Arc<OwnedFd>, Reason> {
+    let check = || -> rustix::io::Result<bool> {
+        let stat = rustix::fs::fstat(&fd)?;
+        // An anonymous inode has no file type at all.
+        let anonymous = stat.st_mode & 0o170_000 == 0;
+        if !anonymous && FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
+            return Ok(false);
+        }
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+        Ok(true)
+    };
+    match check() {
+        Ok(true) => Ok(Arc::new(fd)),
+        Ok(false) | Err(_) => Err(Reason::NotAnEvent),
+    }
+}

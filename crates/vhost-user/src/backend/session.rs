@@ -1,0 +1,204 @@
+//! Requests about the session and the device as a whole: features, status, configuration.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::features::{Features, ProtocolFeatures};
+use crate::message::{CONFIG_SIZE_MAX, Message};
+use crate::payload::ConfigHeader;
+
+use super::device::Device;
+use super::error::Reason;
+use super::ring::Ring;
+use super::shape::prefix;
+use super::{Answer, Backend};
+
+impl Answer {
+    /// A reply that is one number.
+    pub(super) fn number(value: u64) -> Self {
+        Self::Reply(value.as_bytes().to_vec())
+    }
+}
+
+impl Backend {
+    /// The features offered, with the bit that makes protocol features possible.
+    pub(super) fn offered_features(&self) -> u64 {
+        match self.config.protocol_features.is_empty() {
+            true => self.config.features,
+            false => self.config.features | Features::PROTOCOL_FEATURES.bits(),
+        }
+    }
+
+    /// Demands that a protocol feature was negotiated.
+    pub(super) fn require(&self, feature: ProtocolFeatures) -> Result<(), Reason> {
+        match self.protocol_features.contains(feature) {
+            true => Ok(()),
+            false => Err(Reason::NotNegotiated(feature)),
+        }
+    }
+
+    /// Demands that a protocol feature was offered. Front-ends use some requests as soon as they
+    /// know of the offer, as the specification allows.
+    pub(super) fn require_offered(&self, feature: ProtocolFeatures) -> Result<(), Reason> {
+        match self.config.protocol_features.contains(feature) {
+            true => Ok(()),
+            false => Err(Reason::NotOffered),
+        }
+    }
+
+    pub(super) fn set_features(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        let features: u64 = prefix(message)?;
+        let unknown = features & !self.offered_features();
+        if unknown != 0 {
+            return Err(Reason::FeaturesNotOffered(unknown));
+        }
+        if features != self.features {
+            self.stop_all(device);
+            self.features = features;
+        }
+        // "Upon receiving a SET_FEATURES message without PROTOCOL_FEATURES set, the back-end must
+        // enable all rings immediately." With the bit, rings stay as they are: a front-end may
+        // repeat the request while they run.
+        if features & Features::PROTOCOL_FEATURES.bits() == 0 {
+            for ring in &mut self.rings {
+                ring.enabled = true;
+            }
+        }
+        self.start_all(device).map(|()| Answer::Done)
+    }
+
+    pub(super) fn set_protocol_features(&mut self, message: &Message) -> Result<Answer, Reason> {
+        let bits: u64 = prefix(message)?;
+        let unknown = bits & !self.config.protocol_features.bits();
+        if unknown != 0 {
+            return Err(Reason::FeaturesNotOffered(unknown));
+        }
+        self.protocol_features = ProtocolFeatures::from_bits_truncate(bits);
+        Ok(Answer::Done)
+    }
+
+    /// "It is recommended that back-ends either ignore this message, or use it to disable all
+    /// rings."
+    pub(super) fn reset_owner(&mut self, device: &mut impl Device) -> Result<Answer, Reason> {
+        self.stop_all(device);
+        for ring in &mut self.rings {
+            ring.enabled = false;
+        }
+        Ok(Answer::Done)
+    }
+
+    /// "Disable all rings and reset all internal device state to the initial state, ready to be
+    /// reinitialized." Memory and the protocol features belong to the session and stay.
+    pub(super) fn reset_device(&mut self, device: &mut impl Device) -> Result<Answer, Reason> {
+        self.require_offered(ProtocolFeatures::RESET_DEVICE)?;
+        self.stop_all(device);
+        self.rings.fill_with(Ring::default);
+        self.features = 0;
+        self.status = 0;
+        device.reset();
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn set_status(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        self.require(ProtocolFeatures::STATUS)?;
+        let status: u64 = prefix(message)?;
+        let status = u8::try_from(status).map_err(|_| Reason::Status(status))?;
+        // virtio 1.2, 2.1: writing 0 resets the device, so it must leave the rings alone. A
+        // front-end stops them itself; this is for one that does not.
+        if status == 0 {
+            self.quiesce(device);
+        }
+        self.status = status;
+        device.set_status(status);
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn set_mtu(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        self.require_offered(ProtocolFeatures::NET_MTU)?;
+        let mtu: u64 = prefix(message)?;
+        // 68: the least that IPv4 allows (RFC 791), and virtio-net (virtio 1.2, 5.1.4.1).
+        match u16::try_from(mtu) {
+            Ok(mtu @ 68..) => device.set_mtu(mtu).map_err(Reason::Device)?,
+            _ => return Err(Reason::Mtu(mtu)),
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn send_rarp(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
+        self.require_offered(ProtocolFeatures::RARP)?;
+        // "The first 6 bytes of the payload contain the mac address of the guest."
+        let mac: [u8; 6] = prefix(message)?;
+        if mac[0] & 1 != 0 || mac == [0; 6] {
+            return Err(Reason::RarpAddress);
+        }
+        device.send_rarp(mac);
+        Ok(Answer::Done)
+    }
+
+    /// Bytes that the device does not have read as zero, because front-ends ask for as many as
+    /// the structure has in their version of it.
+    pub(super) fn get_config(
+        &self,
+        mut message: Message,
+        device: &impl Device,
+    ) -> Result<Answer, Reason> {
+        self.require(ProtocolFeatures::CONFIG)?;
+        let Ok(range) = config_range(&message) else {
+            // "The back-end uses zero length of payload to indicate an error."
+            return Ok(Answer::Reply(Vec::new()));
+        };
+        let mut config = device.config();
+        config.resize(CONFIG_SIZE_MAX as usize, 0);
+        message.payload[size_of::<ConfigHeader>()..].copy_from_slice(&config[range]);
+        Ok(Answer::Reply(message.payload))
+    }
+
+    /// "Back-ends MUST NOT accept `SET_CONFIG` for read-only configuration space fields": all are,
+    /// for the operator sets them. A write of what is there already changes nothing.
+    pub(super) fn check_config(
+        &self,
+        message: &Message,
+        device: &impl Device,
+    ) -> Result<Answer, Reason> {
+        self.require(ProtocolFeatures::CONFIG)?;
+        let range = config_range(message)?;
+        let mut config = device.config();
+        config.resize(CONFIG_SIZE_MAX as usize, 0);
+        match message.payload[size_of::<ConfigHeader>()..] == config[range] {
+            true => Ok(Answer::Done),
+            false => Err(Reason::ConfigReadOnly),
+        }
+    }
+}
+
+/// The part of the configuration space that a message is about.
+fn config_range(message: &Message) -> Result<std::ops::Range<usize>, Reason> {
+    let (header, _) =
+        ConfigHeader::read_from_prefix(&message.payload).map_err(|_| Reason::PayloadSize {
+            expected: size_of::<ConfigHeader>(),
+            got: message.payload.len(),
+        })?;
+    let end = u64::from(header.offset) + u64::from(header.size);
+    if header.size == 0 || end > u64::from(CONFIG_SIZE_MAX) {
+        return Err(Reason::ConfigRange {
+            offset: header.offset,
+            end,
+        });
+    }
+    Ok(header.offset as usize..end as usize)
+}

@@ -1,0 +1,256 @@
+//! Server mode: listen on a path.
+//!
+//! A socket file that nobody listens on any more, left by a process that was killed, is removed.
+//! A path where somebody listens, or that is no socket, is never touched. On drop the file is
+//! removed, if it is still the one made here.
+//!
+//! Limit: two processes that start on one stale path at the same instant can both find it stale;
+//! the later one wins the path.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::connector::{Attempt, ConnectError, attempt};
+
+/// Why a path cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody listens there.
+    #[error(
+        "socket {path} is in use: a process listens on it; stop that process or choose another path"
+    )]
+    InUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There is a file that is no socket.
+    #[error("{path} exists and is not a socket; remove it or choose another path")]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path does not fit into a socket address.
+    #[error(
+        "socket path {path} is {length} bytes long, at most 107 are possible; use a shorter one"
+    )]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The directory of the socket does not exist.
+    #[error("socket {path} cannot be made: directory {directory} does not exist; create it first")]
+    MissingDirectory {
+        /// The path.
+        path: PathBuf,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// No permission.
+    #[error(
+        "no permission to make socket {path}; make its directory writable for this user, \
+         or choose another path"
+    )]
+    Permission {
+        /// The path.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("cannot listen on socket {path}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// A socket that listens on a path; non-blocking.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file made here.
+    file: Option<(u64, u64)>,
+}
+
+impl Listener {
+    /// Listens on `path`, removing a socket file that nobody listens on.
+    ///
+    /// # Errors
+    /// [`ListenError`], which names the path and the remedy.
+    pub fn bind(path: impl Into<PathBuf>) -> Result<Self, ListenError> {
+        let path = path.into();
+        clear(&path)?;
+        let socket = UnixListener::bind(&path).map_err(|source| bind_error(&path, source))?;
+        socket
+            .set_nonblocking(true)
+            .map_err(|source| bind_error(&path, source))?;
+        let file = identity(&path);
+        Ok(Self { socket, path, file })
+    }
+
+    /// Accepts a connection; `None` if nobody waits. It is close-on-exec and non-blocking.
+    ///
+    /// # Errors
+    /// As `accept(2)`, for example when this process has too many files open.
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        match self.socket.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true)?;
+                Ok(Some(stream))
+            }
+            Err(error) => match error.kind() {
+                // A peer that gave up while it waited is as good as none.
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::Interrupted
+                | io::ErrorKind::ConnectionAborted => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.file.is_some() && identity(&self.path) == self.file {
+            // Nothing can be done about a failure here, and the next start copes with the file.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes sure that the path is free, by removing a stale socket.
+fn clear(path: &Path) -> Result<(), ListenError> {
+    let path_buf = path.to_owned();
+    match attempt(path) {
+        Ok(Attempt::Missing) => Ok(()),
+        Ok(Attempt::Connected(_) | Attempt::Busy) => Err(ListenError::InUse { path: path_buf }),
+        Ok(Attempt::Refused) => {
+            // Connecting to a plain file is refused as well.
+            match fs::symlink_metadata(path) {
+                Ok(metadata) if !metadata.file_type().is_socket() => {
+                    return Err(ListenError::NotASocket { path: path_buf });
+                }
+                _ => {}
+            }
+            match fs::remove_file(path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    Err(bind_error(path, source))
+                }
+                _ => Ok(()),
+            }
+        }
+        Err(ConnectError::PathTooLong { path, length }) => {
+            Err(ListenError::PathTooLong { path, length })
+        }
+        Err(ConnectError::Permission { source, .. } | ConnectError::Io { source, .. }) => {
+            Err(bind_error(path, source))
+        }
+    }
+}
+
+fn bind_error(path: &Path, source: io::Error) -> ListenError {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound => ListenError::MissingDirectory {
+            path,
+            directory: directory.to_owned(),
+        },
+        io::ErrorKind::AddrInUse => ListenError::InUse { path },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ListenError::Permission { path, source }
+        }
+        _ => ListenError::Io { path, source },
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path)
+        .ok()
+        .map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_socket_is_in_use_and_a_stale_one_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let first = Listener::bind(&path).unwrap();
+        let error = Listener::bind(&path).unwrap_err();
+        assert!(matches!(error, ListenError::InUse { .. }));
+        assert!(error.to_string().contains("in use"));
+        assert!(
+            path.exists(),
+            "the failed attempt must not remove the live socket"
+        );
+        drop(first);
+        assert!(!path.exists());
+        // A killed process leaves its file: std's listener does not remove it either.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let second = Listener::bind(&path).unwrap();
+        UnixStream::connect(&path).unwrap();
+        assert!(second.accept().unwrap().is_some());
+        assert!(second.accept().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_file_that_is_not_ours_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(
+            Listener::bind(&path),
+            Err(ListenError::NotASocket { .. })
+        ));
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        fs::remove_file(&path).unwrap();
+        let listener = Listener::bind(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "another's").unwrap();
+        drop(listener);
+        assert_eq!(fs::read(&path).unwrap(), b"another's");
+    }
+
+    #[test]
+    fn errors_name_path_and_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = |path: PathBuf| Listener::bind(path).unwrap_err().to_string();
+        let missing = text(dir.path().join("no/s"));
+        assert!(
+            missing.contains("no/s") && missing.contains("create it first"),
+            "{missing}"
+        );
+        let long = text(dir.path().join("x".repeat(150)));
+        assert!(long.contains("at most 107"), "{long}");
+        // Nobody, not even root, can make a socket in /proc.
+        let denied = Listener::bind("/proc/self/s").unwrap_err();
+        assert!(denied.to_string().contains("/proc/self/s"), "{denied}");
+    }
+}

@@ -1,0 +1,303 @@
+//! One message in, one message out, over a Unix stream socket.
+//!
+//! [`Receiver`] collects a message over as many calls as the peer takes to send it. It never
+//! reads past the end of the message, so descriptors always belong to the message they came
+//! beside. Nothing here waits unless a deadline is given; all calls use `MSG_DONTWAIT`, so the
+//! socket's own mode does not matter. Received descriptors are close-on-exec and owned: whatever
+//! goes wrong, they are closed.
+//!
+//! Specification: vhost-user.rst, "Communication".
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+use crate::message::{FDS_MAX, HEADER_SIZE, Header, HeaderError, Message};
+
+/// Why a message could not be received or sent. The connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The peer closed the connection between two messages: the ordinary end.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The peer closed the connection within a message.
+    #[error("the peer closed the connection after {got} of {want} bytes of a message")]
+    ClosedWithin {
+        /// Bytes received.
+        got: usize,
+        /// Bytes of the message, or of its header while that is not complete.
+        want: usize,
+    },
+    /// The header is invalid.
+    #[error("the peer sent an invalid message")]
+    Header(#[from] HeaderError),
+    /// More descriptors than a message may have.
+    #[error("the peer sent more than {FDS_MAX} file descriptors beside one message")]
+    TooManyFds,
+    /// The kernel could not hand over all descriptors.
+    #[error(
+        "file descriptors beside a message were lost: the peer sent more than {FDS_MAX}, \
+         or this process reached its limit of open files (raise it with `ulimit -n`)"
+    )]
+    FdsTruncated,
+    /// The peer does not read, so a message could not be sent whole.
+    #[error("the peer does not read its messages: its socket buffer is full")]
+    PeerStuck,
+    /// The deadline passed.
+    #[error("the peer did not answer in time")]
+    TimedOut,
+    /// The socket failed.
+    #[error("the socket failed")]
+    Io(#[source] std::io::Error),
+}
+
+impl From<Errno> for SocketError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            // A peer that died with unread data shows as a reset, not as an end of file.
+            Errno::PIPE | Errno::CONNRESET => Self::Closed,
+            other => Self::Io(other.into()),
+        }
+    }
+}
+
+/// Collects one message at a time from a socket.
+///
+/// After an error the connection must be closed: where the next message begins is unknown.
+#[derive(Debug)]
+pub struct Receiver {
+    /// Header and payload received so far; as long as what is wanted.
+    bytes: Vec<u8>,
+    filled: usize,
+    header: Option<Header>,
+    fds: Vec<OwnedFd>,
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Receiver {
+    /// A receiver at the start of a message.
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; HEADER_SIZE],
+            filled: 0,
+            header: None,
+            fds: Vec::new(),
+        }
+    }
+
+    /// True while part of a message was received and the rest is missing.
+    pub fn is_partial(&self) -> bool {
+        self.filled > 0
+    }
+
+    /// Takes what the socket has, and returns the message once it is complete. Never blocks:
+    /// `None` means that the rest has not come yet. Call again until `None`, because one call
+    /// returns one message.
+    ///
+    /// # Errors
+    /// [`SocketError`]; all descriptors received for the message are closed then.
+    pub fn poll(&mut self, stream: &UnixStream) -> Result<Option<Message>, SocketError> {
+        let result = self.advance(stream);
+        if result.is_err() {
+            *self = Self::new();
+        }
+        result
+    }
+
+    /// Like [`poll`](Self::poll), but waits until `deadline` for a whole message.
+    ///
+    /// # Errors
+    /// As `poll`, and [`SocketError::TimedOut`].
+    pub fn receive(
+        &mut self,
+        stream: &UnixStream,
+        deadline: Instant,
+    ) -> Result<Message, SocketError> {
+        loop {
+            if let Some(message) = self.poll(stream)? {
+                return Ok(message);
+            }
+            wait(stream, PollFlags::IN, deadline)?;
+        }
+    }
+
+    fn advance(&mut self, stream: &UnixStream) -> Result<Option<Message>, SocketError> {
+        // Each turn receives at least one byte of the at most 4108, so the loop is bounded.
+        loop {
+            if self.filled == self.bytes.len() {
+                match self.header {
+                    Some(header) => return Ok(Some(self.take(header))),
+                    None => self.read_header()?,
+                }
+                continue;
+            }
+            if !self.read_some(stream)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn read_header(&mut self) -> Result<(), SocketError> {
+        let mut bytes = [0; HEADER_SIZE];
+        bytes.copy_from_slice(&self.bytes);
+        let header = Header::parse(&bytes)?;
+        self.bytes.resize(HEADER_SIZE + header.size, 0);
+        self.header = Some(header);
+        Ok(())
+    }
+
+    fn take(&mut self, header: Header) -> Message {
+        let mut done = mem::take(self);
+        done.bytes.drain(..HEADER_SIZE);
+        Message {
+            request: header.request,
+            flags: header.flags,
+            payload: done.bytes,
+            fds: done.fds,
+        }
+    }
+
+    /// Receives some bytes; false if there are none now.
+    fn read_some(&mut self, stream: &UnixStream) -> Result<bool, SocketError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(&mut self.bytes[self.filled..])];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = match rustix::net::recvmsg(stream, &mut slices, &mut control, flags) {
+            Ok(received) => received,
+            Err(Errno::AGAIN) => return Ok(false),
+            // Nothing was received; the next turn tries again.
+            Err(Errno::INTR) => return Ok(true),
+            Err(errno) => return Err(errno.into()),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                self.fds.extend(fds);
+            }
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(SocketError::FdsTruncated);
+        }
+        if self.fds.len() > FDS_MAX {
+            return Err(SocketError::TooManyFds);
+        }
+        if received.bytes == 0 {
+            return Err(match self.filled {
+                0 => SocketError::Closed,
+                got => SocketError::ClosedWithin {
+                    got,
+                    want: self.bytes.len(),
+                },
+            });
+        }
+        self.filled += received.bytes;
+        Ok(true)
+    }
+}
+
+/// Sends one message without waiting, for a back-end's replies.
+///
+/// A reply is small and a front-end waits for it; one that leaves so many unread that the
+/// socket's buffer is full is broken or hostile, and must not hold up the thread.
+///
+/// # Errors
+/// [`SocketError::PeerStuck`] if the message does not fit into the socket's buffer whole.
+pub fn send(stream: &UnixStream, message: &Message) -> Result<(), SocketError> {
+    let fds: Vec<_> = message.fds.iter().map(std::os::fd::AsFd::as_fd).collect();
+    let bytes = message.to_bytes();
+    match send_some(stream, &bytes, &fds)? {
+        sent if sent == bytes.len() => Ok(()),
+        _ => Err(SocketError::PeerStuck),
+    }
+}
+
+/// Sends one message and waits until `deadline` for room in the socket's buffer. The descriptors
+/// `fds` go beside it and stay the caller's; those in the message are not sent.
+///
+/// # Errors
+/// [`SocketError::TimedOut`], [`SocketError::Closed`], or the socket's failure.
+pub fn send_before(
+    stream: &UnixStream,
+    message: &Message,
+    fds: &[BorrowedFd<'_>],
+    deadline: Instant,
+) -> Result<(), SocketError> {
+    let bytes = message.to_bytes();
+    let mut sent = 0;
+    while sent < bytes.len() {
+        // Descriptors go with the first byte, once.
+        let fds = if sent == 0 { fds } else { &[] };
+        match send_some(stream, &bytes[sent..], fds)? {
+            0 => wait(stream, PollFlags::OUT, deadline)?,
+            some => sent += some,
+        }
+    }
+    Ok(())
+}
+
+/// Sends as much as the socket takes; 0 if it takes nothing now.
+fn send_some(
+    stream: &UnixStream,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<usize, SocketError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if fds.len() > FDS_MAX || !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds))
+    {
+        return Err(SocketError::TooManyFds);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    loop {
+        match rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(sent) => return Ok(sent),
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Waits until the socket is ready for `events`, or failed, which the next call on it will tell.
+pub(crate) fn wait(
+    stream: &UnixStream,
+    events: PollFlags,
+    deadline: Instant,
+) -> Result<(), SocketError> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(SocketError::TimedOut);
+        }
+        match rustix::event::poll(&mut [PollFd::new(stream, events)], Some(&timespec(left))) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    // A wait beyond the clock's range is as good as the longest one.
+    Timespec::try_from(duration).unwrap_or(Timespec {
+        tv_sec: i64::MAX,
+        tv_nsec: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! What the fuzz targets do with their input. Plain functions, so that stable Rust runs them too.
+//!
+//! [`messages`] takes the input as a sequence of requests to a [`Backend`], most of them nearly
+//! right so that they get past the first checks; [`CheckedDevice`] asserts what the state machine
+//! promises. [`frames`] takes it as what a peer writes into a socket, piece by piece.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::event::{EventfdFlags, eventfd};
+use vhost_user::checked::{Calls, CheckedDevice};
+use vhost_user::message::{FDS_MAX, PAYLOAD_SIZE_MAX};
+use vhost_user::payload::{
+    ConfigHeader, RegionPayload, SingleRegion, TableHeader, VringAddr, VringState,
+};
+use vhost_user::{
+    Backend, BackendConfig, Features, Flags, Message, ProtocolFeatures, Receiver, Request,
+};
+use zerocopy::IntoBytes;
+
+const QUEUE_PAIRS: u16 = 2;
+const FEATURES: Features = Features::VERSION_1.union(Features::MRG_RXBUF);
+
+/// The requests, the ones that matter for rings more often.
+const REQUESTS: [Request; 32] = [
+    Request::SetVringNum,
+    Request::SetVringNum,
+    Request::SetVringAddr,
+    Request::SetVringAddr,
+    Request::SetVringBase,
+    Request::GetVringBase,
+    Request::SetVringKick,
+    Request::SetVringKick,
+    Request::SetVringKick,
+    Request::SetVringCall,
+    Request::SetVringErr,
+    Request::SetVringEnable,
+    Request::SetVringEnable,
+    Request::SetVringEnable,
+    Request::SetMemTable,
+    Request::SetMemTable,
+    Request::AddMemReg,
+    Request::RemMemReg,
+    Request::SetFeatures,
+    Request::SetFeatures,
+    Request::SetProtocolFeatures,
+    Request::GetFeatures,
+    Request::ResetOwner,
+    Request::ResetDevice,
+    Request::SetStatus,
+    Request::GetStatus,
+    Request::NetSetMtu,
+    Request::SendRarp,
+    Request::GetConfig,
+    Request::SetConfig,
+    Request::SetLogBase,
+    Request::VringKick,
+];
+
+/// Input that is used up; zeroes when it is empty.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((&byte, rest)) => {
+                self.0 = rest;
+                byte
+            }
+            None => 0,
+        }
+    }
+
+    fn word(&mut self) -> u64 {
+        u64::from_ne_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    /// Mostly one of the values that make sense, sometimes any other.
+    fn pick(&mut self, values: &[u64]) -> u64 {
+        match self.byte() {
+            0xff => self.word(),
+            at => values[usize::from(at) % values.len()],
+        }
+    }
+}
+
+fn region(input: &mut Input<'_>) -> RegionPayload {
+    let guest_addr = input.pick(&[0, 0x1000, 0x2000, 0x3000]);
+    RegionPayload {
+        guest_addr,
+        size: input.pick(&[0x1000, 0x1000, 0x1000, 0x2000, 0]),
+        user_addr: guest_addr.wrapping_add(input.pick(&[0x10_0000])),
+        mmap_offset: input.pick(&[0]),
+    }
+}
+
+/// The payload of a request, and how many descriptors belong to it.
+fn payload(request: Request, input: &mut Input<'_>) -> (Vec<u8>, usize) {
+    use Request::*;
+    match request {
+        SetVringNum | SetVringBase | GetVringBase | SetVringEnable => {
+            let index = input.pick(&[0, 1, 2, 3]) as u32;
+            let num = match request {
+                SetVringEnable => input.pick(&[1, 1, 1, 0]),
+                _ => input.pick(&[256, 1, 32768, 0, 65535]),
+            } as u32;
+            (VringState { index, num }.as_bytes().to_vec(), 0)
+        }
+        SetVringAddr => {
+            let address = VringAddr {
+                index: input.pick(&[0, 1, 2, 3]) as u32,
+                flags: input.pick(&[0]) as u32,
+                desc: input.pick(&[0x10_0000, 0x10_0010]),
+                used: input.pick(&[0x10_0100, 0x10_0104]),
+                avail: input.pick(&[0x10_0200, 0x10_0202]),
+                log: 0,
+            };
+            (address.as_bytes().to_vec(), 0)
+        }
+        SetVringKick | SetVringCall | SetVringErr => {
+            let value = input.pick(&[0, 1, 2, 3, 0x100, 0x101, 0x102, 0x103]);
+            (value.as_bytes().to_vec(), usize::from(value & 0x100 == 0))
+        }
+        SetMemTable => {
+            let count = input.pick(&[1, 2, 3, 0, 8, 9]) as u32;
+            let mut payload = TableHeader { count, padding: 0 }.as_bytes().to_vec();
+            for _ in 0..count.min(9) {
+                payload.extend_from_slice(region(input).as_bytes());
+            }
+            (payload, count.min(8) as usize)
+        }
+        AddMemReg | RemMemReg => {
+            let payload = SingleRegion {
+                padding: 0,
+                region: region(input),
+            };
+            (
+                payload.as_bytes().to_vec(),
+                usize::from(request == AddMemReg),
+            )
+        }
+        GetConfig | SetConfig => {
+            let size = input.pick(&[6, 12, 256, 257, 0]) as u32;
+            let header = ConfigHeader {
+                offset: input.pick(&[0, 6]) as u32,
+                size,
+                flags: 0,
+            };
+            let mut payload = header.as_bytes().to_vec();
+            payload.resize(payload.len() + size.min(300) as usize, 0);
+            (payload, 0)
+        }
+        SetFeatures => {
+            let bit = Features::PROTOCOL_FEATURES;
+            let values = [(FEATURES | bit).bits(), FEATURES.bits(), bit.bits(), 0];
+            (input.pick(&values).as_bytes().to_vec(), 0)
+        }
+        SetProtocolFeatures => {
+            let all = ProtocolFeatures::SUPPORTED.bits();
+            (input.pick(&[all, all, all, 0]).as_bytes().to_vec(), 0)
+        }
+        SetStatus | NetSetMtu | SendRarp => {
+            (input.pick(&[15, 15, 1500, 2, 0]).as_bytes().to_vec(), 0)
+        }
+        _ => (Vec::new(), 0),
+    }
+}
+
+fn message(input: &mut Input<'_>) -> Message {
+    let first = input.byte();
+    let request = REQUESTS[usize::from(first) % REQUESTS.len()];
+    let (mut payload, mut fds) = payload(request, input);
+    let mut code = request.code();
+    let mut flags = Flags::empty();
+    // One message in 16 is spoilt, in one of several ways.
+    let second = input.byte();
+    match second {
+        0xf0..=0xf3 => fds = usize::from(input.byte()) % (FDS_MAX + 1),
+        0xf4..=0xf7 => payload.resize(usize::from(input.byte()), 0),
+        0xf8..=0xfb => code = input.word() as u32,
+        0xfc..=0xff => flags |= Flags::REPLY,
+        _ => {}
+    }
+    flags.set(Flags::NEED_REPLY, second & 1 != 0);
+    let fds = (0..fds).map(|_| event()).collect();
+    Message {
+        request: code,
+        flags,
+        payload,
+        fds,
+    }
+}
+
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd")
+}
+
+/// Hands the input to a back-end as a sequence of requests. Panics if a promise is broken;
+/// returns what the device was asked for.
+pub fn messages(data: &[u8]) -> Calls {
+    let mut input = Input(data);
+    let config = BackendConfig {
+        features: FEATURES.bits(),
+        protocol_features: ProtocolFeatures::SUPPORTED,
+        queue_pairs_max: QUEUE_PAIRS,
+        mem_slots_max: 4,
+    };
+    let mut backend = Backend::new(config).expect("this configuration is possible");
+    let offered = FEATURES | Features::PROTOCOL_FEATURES;
+    let mut device = CheckedDevice::new(usize::from(QUEUE_PAIRS) * 2, offered.bits());
+    device.served = u16::from(input.byte());
+    device.refusals = match input.byte() {
+        at @ 0xc0.. => u64::from(at & 0x3f) << 20,
+        _ => 0,
+    };
+    while !input.0.is_empty() {
+        let message = message(&mut input);
+        let request = message.request;
+        match backend.handle(message, &mut device) {
+            Ok(Some(reply)) => {
+                assert_eq!((reply.request, reply.flags), (request, Flags::REPLY));
+                assert!(reply.payload.len() <= PAYLOAD_SIZE_MAX && reply.fds.is_empty());
+            }
+            Ok(None) => {}
+            // Errors must be printable, whatever they carry.
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+        drop(backend.take_refusal());
+        if device.regions().is_empty() {
+            assert_eq!(device.rings_running(), 0, "a ring runs without memory");
+        }
+    }
+    backend.disconnect(&mut device);
+    assert_eq!(device.rings_running(), 0);
+    assert!(device.regions().is_empty());
+    let calls = device.calls();
+    assert_eq!(calls.starts, calls.stops);
+    calls
+}
+
+/// Writes the input into a socket, in pieces whose lengths it gives itself, and receives messages
+/// at the other end after each piece. Panics if a message breaks the limits; returns how many came.
+pub fn frames(data: &[u8]) -> u64 {
+    let (mut peer, us) = UnixStream::pair().expect("socket pair");
+    let mut receiver = Receiver::new();
+    let mut input = Input(data);
+    let mut count = 0;
+    while !input.0.is_empty() {
+        let length = usize::from(input.byte()).min(input.0.len());
+        let (piece, rest) = input.0.split_at(length);
+        input.0 = rest;
+        peer.write_all(piece)
+            .expect("the other end is open and read");
+        loop {
+            match receiver.poll(&us) {
+                Ok(Some(message)) => {
+                    assert!(message.payload.len() <= PAYLOAD_SIZE_MAX);
+                    count += 1;
+                }
+                Ok(None) => break,
+                // A daemon closes the connection now.
+                Err(_) => return count,
+            }
+        }
+    }
+    count
+}
