@@ -1,0 +1,92 @@
+//! Frames handled together.
+
+use guestmem::{Buffer, GuestSlice};
+
+pub use virtq::BURST;
+
+/// The first 16 bytes of a frame: both addresses, and the tag or the type. Read once.
+pub type Head = [u8; 16];
+
+/// Up to [`BURST`] frames, borrowed from the transmit half that took them.
+#[derive(Clone, Copy, Debug)]
+pub struct Burst<'a> {
+    /// Snapshots. Of a frame of fewer than 16 bytes the rest is zeros.
+    pub heads: &'a [Head],
+    /// Where the frames are, their first 16 bytes included.
+    pub frames: &'a [Buffer<'a>],
+    /// Further slices of frames that are not in one piece.
+    pub arena: &'a [GuestSlice<'a>],
+    /// Bit i is set if frame i is too short or too long to be a frame: it must be dropped.
+    pub malformed: u64,
+}
+
+/// What a poll found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// Frames, malformed ones included.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames that are too short to be Ethernet.
+    pub runts: u32,
+    /// Frames longer than the port's MTU allows.
+    pub oversize: u32,
+    /// Whether more waited than were taken.
+    pub backlog: bool,
+    /// Why nothing will be taken after these, if so.
+    pub fault: Option<virtq::Fault>,
+}
+
+/// A change to a frame's VLAN tag on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// As it is.
+    None,
+    /// Without its tag.
+    Pop,
+    /// With an 802.1Q tag of this control information (priority and VLAN).
+    Push(u16),
+}
+
+const TAG: usize = 4;
+const TPID_8021Q: [u8; 2] = [0x81, 0x00];
+
+/// What the receiver gets in place of a frame's first bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Front {
+    pub(crate) bytes: [u8; 20],
+    /// How many of `bytes` count.
+    pub(crate) len: u32,
+    /// How many bytes of the frame they replace.
+    pub(crate) replaces: u32,
+}
+
+impl Edit {
+    /// The edited front of a frame of `len` bytes that begins with `head`.
+    pub(crate) fn front(self, head: &Head, len: u32) -> Front {
+        let replaces = len.min(16);
+        let mut bytes = [0; 20];
+        let kept = match self {
+            Edit::None => {
+                bytes[..16].copy_from_slice(head);
+                replaces as usize
+            }
+            Edit::Push(tci) => {
+                bytes[..12].copy_from_slice(&head[..12]);
+                bytes[12..14].copy_from_slice(&TPID_8021Q);
+                bytes[14..16].copy_from_slice(&tci.to_be_bytes());
+                bytes[16..].copy_from_slice(&head[12..]);
+                replaces as usize + TAG
+            }
+            Edit::Pop => {
+                bytes[..12].copy_from_slice(&head[..12]);
+                12
+            }
+        };
+        Front {
+            bytes,
+            len: kept as u32,
+            replaces,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The one copy: from the source's buffer into the buffers that the receiver posted.
+
+use guestmem::GuestSlice;
+use virtq::{BURST, DeviceQueue};
+
+use crate::burst::{Burst, Edit, Front};
+use crate::virtio_net::HEADER_LEN;
+
+/// Why a frame could not be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// The guest has posted too few buffers.
+    Empty,
+    /// The next buffer is too small for the frame, and only one may be used.
+    TooSmall,
+}
+
+/// How frames are laid out for a receiver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    /// Bytes of the device's header.
+    pub(crate) header: u32,
+    /// Whether a frame may use several buffers.
+    pub(crate) mergeable: bool,
+    pub(crate) edit: Edit,
+}
+
+/// A zeroed header whose `num_buffers` is one.
+const ONE_BUFFER: [u8; HEADER_LEN as usize] = header(1);
+
+const fn header(buffers: u16) -> [u8; HEADER_LEN as usize] {
+    let [low, high] = buffers.to_le_bytes();
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, low, high]
+}
+
+/// What nearly every frame is: one slice, unchanged, into one slice. Says its bytes; `None` if it
+/// is not such a frame, and nothing was done.
+#[inline(always)]
+pub(crate) fn in_one_piece(
+    queue: &mut DeviceQueue,
+    burst: &Burst<'_>,
+    frame: usize,
+) -> Option<u32> {
+    let (buffers, _) = queue.buffers();
+    let target = buffers.first()?.first;
+    let (source, head) = (burst.frames.get(frame)?, burst.heads.get(frame)?);
+    let len = source.len;
+    let whole = source.rest_len == 0 && source.first.len() == len && len >= 16;
+    if !whole || target.len() < HEADER_LEN + len {
+        return None;
+    }
+    target.write(0, ONE_BUFFER);
+    target.write(HEADER_LEN, *head);
+    target
+        .skip(HEADER_LEN + 16)
+        .copy_from(source.first.skip(16), len - 16);
+    queue.use_next(HEADER_LEN + len);
+    Some(len)
+}
+
+/// Every other frame: of several slices, changed, or into several slices or buffers.
+#[cold]
+#[inline(never)]
+pub(crate) fn in_pieces(
+    queue: &mut DeviceQueue,
+    burst: &Burst<'_>,
+    frame: usize,
+    rule: Rule,
+) -> Result<u32, NoRoom> {
+    let source = &burst.frames[frame];
+    let front = rule.edit.front(&burst.heads[frame], source.len);
+    let len = source.len - front.replaces + front.len;
+    let used = claim(queue, rule.header + len, rule.mergeable)?;
+    {
+        let (buffers, arena) = queue.buffers();
+        let slices = buffers[..used]
+            .iter()
+            .flat_map(|buffer| buffer.slices(arena));
+        let mut writer = Writer {
+            slices,
+            current: GuestSlice::EMPTY,
+        };
+        writer.write(&header(used as u16)[..rule.header as usize]);
+        let Front {
+            bytes,
+            len: kept,
+            replaces,
+        } = front;
+        writer.write(&bytes[..kept as usize]);
+        let mut skip = replaces;
+        for slice in source.slices(burst.arena) {
+            writer.copy(slice.skip(skip));
+            skip = skip.saturating_sub(slice.len());
+        }
+    }
+    let mut left = rule.header + len;
+    for _ in 0..used {
+        let room = queue.buffers().0[0].len;
+        queue.use_next(room.min(left));
+        left -= room.min(left);
+    }
+    Ok(len)
+}
+
+/// How many staged buffers `need` bytes take; stages more where it can.
+fn claim(queue: &mut DeviceQueue, need: u32, mergeable: bool) -> Result<usize, NoRoom> {
+    if !mergeable {
+        queue.stage(1);
+        let buffer = queue.buffers().0.first().ok_or(NoRoom::Empty)?;
+        return if buffer.len >= need {
+            Ok(1)
+        } else {
+            Err(NoRoom::TooSmall)
+        };
+    }
+    let mut room = 0;
+    let mut used = 0;
+    while room < need {
+        if used == BURST {
+            return Err(NoRoom::TooSmall); // buffers so small that a burst of them is not enough
+        }
+        queue.stage(used + 1);
+        let Some(buffer) = queue.buffers().0.get(used) else {
+            // More are there, but in so many pieces that they cannot be held together.
+            let in_crumbs = queue.has_backlog() && queue.fault().is_none();
+            return Err(if in_crumbs {
+                NoRoom::TooSmall
+            } else {
+                NoRoom::Empty
+            });
+        };
+        room += buffer.len;
+        used += 1;
+    }
+    Ok(used)
+}
+
+/// Fills slices one after the other.
+struct Writer<'a, I> {
+    slices: I,
+    current: GuestSlice<'a>,
+}
+
+impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
+    /// The place for the next bytes; empty only when all slices are full.
+    fn room(&mut self) -> GuestSlice<'a> {
+        while self.current.is_empty() {
+            match self.slices.next() {
+                Some(slice) => self.current = slice,
+                None => break,
+            }
+        }
+        self.current
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.room().is_empty() {
+            let n = self.current.write_bytes(bytes);
+            self.current = self.current.skip(n);
+            bytes = &bytes[n as usize..];
+        }
+    }
+
+    fn copy(&mut self, mut source: GuestSlice<'_>) {
+        while !source.is_empty() && !self.room().is_empty() {
+            let n = source.len().min(self.current.len());
+            self.current.copy_from(source, n);
+            self.current = self.current.skip(n);
+            source = source.skip(n);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Ports: the data plane's end of every attachment and uplink.
+//!
+//! # Model
+//! A port has a transmit half (frames that come from the guest, [`Transmit`]) and a receive half
+//! (frames that go to it, [`Receive`]) for each queue pair; Rx and Tx are seen from the guest. A
+//! lane owns a port's transmit halves; receive halves are reached by any lane, each under its own
+//! lock. A frame is copied ONCE, by [`Receive::deliver`], from where the transmit half found it.
+//!
+//! Life of a burst:
+//! 1. [`Transmit::poll`] takes up to [`BURST`] frames and snapshots the first 16 bytes of each.
+//! 2. [`Transmit::burst`] lends them. The snapshot is what is classified and what is written to
+//!    the receiver; the rest of the frame is read once more, by the copy, and by nobody else.
+//! 3. [`Receive::deliver`] copies the chosen frames; [`Receive::publish`] shows them to the guest.
+//! 4. [`Transmit::complete`] gives the buffers back.
+//!
+//! A new kind of port is one new file beside [`virtio_net`] that implements both traits.
+
+mod burst;
+mod deliver;
+pub mod virtio_net;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+pub use burst::{BURST, Burst, Edit, Head, Polled};
+
+/// What became of the frames handed to [`Receive::deliver`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// Frames copied.
+    pub frames: u32,
+    /// Their bytes on the guest's side, without device headers.
+    pub bytes: u64,
+    /// Frames dropped because the guest had posted no buffer.
+    pub no_buffer: u32,
+    /// Frames dropped because the buffer the guest had posted is too small.
+    pub too_small: u32,
+    /// Why nothing will be delivered after these, if so.
+    pub fault: Option<virtq::Fault>,
+}
+
+/// Frames that come from the guest.
+pub trait Transmit: Send {
+    /// Takes up to [`BURST`] frames; whatever was taken before must be complete.
+    fn poll(&mut self) -> Polled;
+
+    /// The frames of the last [`poll`](Self::poll).
+    fn burst(&self) -> Burst<'_>;
+
+    /// Gives the buffers of the last poll back to the guest; says whether it had to be notified.
+    fn complete(&mut self) -> bool;
+
+    /// Asks the guest for a kick at its next frame; says whether one is there already.
+    fn arm(&mut self) -> bool;
+
+    /// Asks the guest not to kick.
+    fn disarm(&mut self);
+
+    /// Readable when the guest kicked; `None` if this port can only be polled.
+    fn kick(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Replaces the descriptor that interrupts the guest.
+    fn set_call(&mut self, call: Option<Arc<OwnedFd>>);
+
+    /// Replaces the descriptor that says that the ring is broken.
+    fn set_error(&mut self, error: Option<Arc<OwnedFd>>);
+
+    /// Tells the front-end that the ring is broken.
+    fn raise_error(&self);
+
+    /// Stops; where a later owner of the ring goes on.
+    fn stop(&mut self) -> u16;
+}
+
+/// Frames that go to the guest.
+pub trait Receive: Send {
+    /// Copies the frames of `burst` that `picks` names, in that order, with `edit` made to each.
+    /// The guest does not see them before [`publish`](Self::publish).
+    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered;
+
+    /// Shows what was delivered to the guest; says whether it had to be notified.
+    fn publish(&mut self) -> bool;
+
+    /// Replaces the descriptor that interrupts the guest.
+    fn set_call(&mut self, call: Option<Arc<OwnedFd>>);
+
+    /// Replaces the descriptor that says that the ring is broken.
+    fn set_error(&mut self, error: Option<Arc<OwnedFd>>);
+
+    /// Tells the front-end that the ring is broken.
+    fn raise_error(&self);
+
+    /// Stops; where a later owner of the ring goes on.
+    fn stop(&mut self) -> u16;
+}
+
+#[cfg(test)]
+mod tests;

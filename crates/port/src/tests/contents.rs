@@ -1,0 +1,256 @@
+//! What arrives is what was sent: for all sizes, layouts of both guests, headers and edits.
+
+use proptest::prelude::*;
+
+use super::guests::{Layout, Received, Receiver, Sender, carry, frame, tagged_frame};
+use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
+use crate::{BURST, Delivered, Edit, Receive, Transmit};
+
+const FRAME_MAX: u32 = 9018;
+
+/// Sizes at which something changes, and some between.
+fn sizes() -> Vec<usize> {
+    let edges = [
+        14..=36,
+        59..=66,
+        110..=116,
+        126..=146,
+        254..=258,
+        508..=516,
+        1020..=1026,
+        1510..=1526,
+    ];
+    let sampled = (1600..=9000).step_by(617).chain([2048, 4096, 8999, 9000]);
+    edges.into_iter().flatten().chain(sampled).collect()
+}
+
+/// What an edit makes of a frame: the plain way.
+fn edited(frame: &[u8], edit: Edit) -> Vec<u8> {
+    match edit {
+        Edit::None => frame.to_vec(),
+        Edit::Pop => [&frame[..12], &frame[16..]].concat(),
+        Edit::Push(tci) => [
+            &frame[..12],
+            &[0x81, 0x00][..],
+            &tci.to_be_bytes(),
+            &frame[12..],
+        ]
+        .concat(),
+    }
+}
+
+/// The device's header in front of a frame in so many buffers.
+fn header(len: u32, buffers: u16) -> Vec<u8> {
+    let mut header = vec![0; len as usize];
+    if len == HEADER_LEN {
+        header[10..].copy_from_slice(&buffers.to_le_bytes());
+    }
+    header
+}
+
+/// Every layout a guest is known to use, and some that none does.
+fn layouts(header: u32) -> Vec<Layout> {
+    let indirect = |cuts: &[u32]| Layout {
+        cuts: cuts.to_vec(),
+        indirect: true,
+    };
+    vec![
+        Layout::chain(&[]),           // all in one
+        Layout::chain(&[header]),     // the header apart, as old Linux and DPDK do
+        Layout::chain(&[header / 2]), // split within the header
+        Layout::chain(&[header + 6]), // and within the Ethernet header
+        Layout::chain(&[header, 6, 6, 2]),
+        Layout::chain(&[header + 14]), // behind it
+        Layout::chain(&[1; 40]),
+        indirect(&[]),
+        indirect(&[header]),
+        indirect(&[header + 3, 9, 700]),
+    ]
+}
+
+#[test]
+fn every_size_and_layout_arrives() {
+    for header_len in [HEADER_LEN, HEADER_LEN_LEGACY] {
+        for (from_layout, to_layout) in layouts(header_len).into_iter().flat_map(|from| {
+            layouts(header_len)
+                .into_iter()
+                .map(move |to| (from.clone(), to))
+        }) {
+            let mut from = Sender::new(header_len, FRAME_MAX);
+            let mut to = Receiver::new(header_len, false);
+            for sizes in sizes().chunks(6) {
+                let frames: Vec<_> = sizes.iter().map(|&len| frame(len, len)).collect();
+                for frame in &frames {
+                    from.send(frame, &from_layout);
+                    to.post(header_len + frame.len() as u32 + 1, &to_layout);
+                }
+                let picks: Vec<u8> = (0..frames.len() as u8).collect();
+                let delivered = carry(&mut from, &mut to, &picks, Edit::None);
+                let bytes = sizes.iter().sum::<usize>() as u64;
+                let whole = Delivered {
+                    frames: sizes.len() as u32,
+                    bytes,
+                    ..Delivered::default()
+                };
+                assert_eq!(delivered, whole, "{from_layout:?} to {to_layout:?}");
+                let expected: Vec<_> = frames
+                    .into_iter()
+                    .map(|frame| Received {
+                        lens: vec![header_len + frame.len() as u32],
+                        header: header(header_len, 1),
+                        frame,
+                    })
+                    .collect();
+                assert_eq!(to.frames(), expected, "{from_layout:?} to {to_layout:?}");
+                assert_eq!(from.reap().len(), sizes.len());
+                to.rewind();
+                from.rewind();
+            }
+        }
+    }
+}
+
+fn layout() -> impl Strategy<Value = Layout> {
+    let cuts = prop::collection::vec(prop_oneof![3 => 1..40u32, 1 => 1..3000u32], 0..7);
+    (cuts, any::<bool>()).prop_map(|(cuts, indirect)| Layout { cuts, indirect })
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        Just(Edit::None),
+        Just(Edit::Pop),
+        any::<u16>().prop_map(Edit::Push)
+    ]
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![14..=80usize, 100..=1600usize, 14..=9000usize]
+}
+
+/// The buffers that a frame of `need` bytes takes of those posted: how much of each.
+fn portions(mut need: u32, posted: &mut impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut lens = Vec::new();
+    while need > 0 {
+        let len = posted.next().expect("enough was posted").min(need);
+        need -= len;
+        lens.push(len);
+    }
+    lens
+}
+
+proptest! {
+    #[test]
+    fn any_frames_arrive_in_any_mergeable_buffers(
+        sent in prop::collection::vec((size(), layout()), 1..12),
+        posted in prop::collection::vec((20..3000u32, layout()), 1..12),
+        edit in edit(),
+    ) {
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let mut to = Receiver::new(HEADER_LEN, true);
+        let mut expected = Vec::new();
+        // The same few layouts again and again, until all frames have room.
+        let mut buffers = posted.iter().cycle();
+        let mut room = Vec::new();
+        for (i, (len, layout)) in sent.iter().enumerate() {
+            // Only tagged frames are popped.
+            let frame = if edit == Edit::Pop { tagged_frame(i, *len + 4) } else { frame(i, *len) };
+            from.send(&frame, layout);
+            let frame = edited(&frame, edit);
+            let mut need = HEADER_LEN + frame.len() as u32;
+            let first = room.len();
+            while need > 0 {
+                prop_assume!(to.driver.room() > 8);
+                let (len, layout) = buffers.next().unwrap();
+                to.post(*len, layout);
+                room.push(*len);
+                need = need.saturating_sub(*len);
+            }
+            let lens = portions(HEADER_LEN + frame.len() as u32, &mut room[first..].iter().copied());
+            prop_assume!(lens.len() <= BURST / 2);
+            expected.push(Received { header: header(HEADER_LEN, lens.len() as u16), frame, lens });
+        }
+        let picks: Vec<u8> = (0..sent.len() as u8).collect();
+        let delivered = carry(&mut from, &mut to, &picks, edit);
+        let bytes = expected.iter().map(|received| received.frame.len() as u64).sum();
+        let frames = sent.len() as u32;
+        prop_assert_eq!(delivered, Delivered { frames, bytes, ..Delivered::default() });
+        prop_assert_eq!(to.frames(), expected);
+    }
+
+    #[test]
+    fn any_frames_arrive_in_buffers_that_just_fit(
+        sent in prop::collection::vec((size(), layout(), layout(), 0..3u32), 1..30),
+        edit in edit(),
+        legacy: bool,
+    ) {
+        let header_len = if legacy { HEADER_LEN_LEGACY } else { HEADER_LEN };
+        let mut from = Sender::new(header_len, FRAME_MAX);
+        let mut to = Receiver::new(header_len, false);
+        let mut expected = Vec::new();
+        for (i, (len, from_layout, to_layout, slack)) in sent.iter().enumerate() {
+            let frame = if edit == Edit::Pop { tagged_frame(i, *len + 4) } else { frame(i, *len) };
+            from.send(&frame, from_layout);
+            let frame = edited(&frame, edit);
+            let need = header_len + frame.len() as u32;
+            to.post(need + slack, to_layout);
+            expected.push(Received { header: header(header_len, 1), frame, lens: vec![need] });
+        }
+        let picks: Vec<u8> = (0..sent.len() as u8).collect();
+        let delivered = carry(&mut from, &mut to, &picks, edit);
+        prop_assert_eq!(delivered.frames as usize, sent.len());
+        prop_assert_eq!(to.frames(), expected);
+    }
+
+    #[test]
+    fn the_picked_frames_arrive_in_the_order_of_the_picks(
+        count in 1..=BURST,
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..BURST),
+        mergeable: bool,
+    ) {
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let mut to = Receiver::new(HEADER_LEN, mergeable);
+        let frames: Vec<_> = (0..count).map(|i| frame(i, 60 + i)).collect();
+        frames.iter().for_each(|frame| { from.send(frame, &Layout::chain(&[])); });
+        let picks: Vec<u8> = picks.iter().map(|pick| pick.index(count) as u8).collect();
+        picks.iter().for_each(|_| to.post(200, &Layout::chain(&[])));
+        let delivered = carry(&mut from, &mut to, &picks, Edit::None);
+        prop_assert_eq!(delivered.frames as usize, picks.len());
+        let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
+        let expected: Vec<_> = picks.iter().map(|pick| frames[usize::from(*pick)].clone()).collect();
+        prop_assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn bursts_go_on_while_buffers_are_left_over() {
+    // Each frame takes two and a half of these, so that some are always staged and not used, and
+    // each is a chain, so that its pieces are kept between bursts.
+    let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+    let mut to = Receiver::new(HEADER_LEN, true);
+    let layout = Layout::chain(&[12, 50, 30]);
+    let mut sent = Vec::new();
+    for round in 0..400 {
+        // One more than are needed, at first.
+        for _ in 0..if round == 0 { 60 } else { 3 } {
+            to.post(200, &layout);
+        }
+        let frame = frame(round, 500);
+        from.send(&frame, &Layout::chain(&[]));
+        from.ring.poll();
+        let delivered = to.ring.deliver(&from.ring.burst(), &[0], Edit::None);
+        assert_eq!(
+            (delivered.frames, delivered.no_buffer),
+            (1, 0),
+            "round {round}"
+        );
+        to.ring.publish();
+        from.ring.complete();
+        from.reap();
+        sent.push(frame);
+        let got = to.frames();
+        assert_eq!(got.len(), 1);
+        assert_eq!(got[0].frame, sent[round]);
+        assert_eq!(got[0].lens, [200, 200, 112]);
+        from.rewind();
+    }
+}

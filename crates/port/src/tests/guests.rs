@@ -1,0 +1,285 @@
+//! A guest that sends, and a guest that receives.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use guestmem::{GuestMemory, Pages, SharedFile};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Used};
+
+use crate::virtio_net::{Events, HEADER_LEN, ReceiveRing, TransmitRing};
+use crate::{Delivered, Edit, Receive, Transmit};
+
+const BASE: u64 = 0x4000_0000;
+const MEMORY: u64 = 4 << 20;
+const RING: u16 = 1024;
+
+/// How a guest lays out one buffer.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// Bytes of each piece but the last, which takes the rest.
+    pub(super) cuts: Vec<u32>,
+    pub(super) indirect: bool,
+}
+
+impl Layout {
+    pub(super) fn chain(cuts: &[u32]) -> Layout {
+        Layout {
+            cuts: cuts.to_vec(),
+            indirect: false,
+        }
+    }
+
+    /// The pieces of `len` bytes, which begin at `addr`.
+    fn pieces(&self, mut addr: u64, len: u32, writable: bool) -> Vec<Segment> {
+        let mut left = len;
+        let mut pieces = Vec::new();
+        for cut in self.cuts.iter().copied().chain([u32::MAX]) {
+            let len = cut.min(left);
+            if len > 0 {
+                pieces.push(Segment {
+                    addr,
+                    len,
+                    writable,
+                });
+            }
+            addr += u64::from(len);
+            left -= len;
+        }
+        pieces
+    }
+}
+
+/// Memory that is handed out from the front.
+struct Heap {
+    memory: Arc<GuestMemory>,
+    next: u64,
+}
+
+impl Heap {
+    fn new() -> Heap {
+        let file = SharedFile::create("guest", MEMORY, Pages::Ordinary).unwrap();
+        let memory = virtq::guest_memory(&file, BASE).unwrap();
+        Heap {
+            memory,
+            next: BASE + DriverQueue::bytes(RING),
+        }
+    }
+
+    /// Bytes behind everything handed out before, at any alignment.
+    fn take(&mut self, len: u32) -> u64 {
+        let addr = self.next;
+        self.next += u64::from(len);
+        assert!(
+            self.next <= BASE + MEMORY,
+            "the test's guest has too little memory"
+        );
+        addr
+    }
+
+    fn ring(&self, features: Features, content: Content) -> (DriverQueue, DeviceQueue) {
+        let memory = || self.memory.clone();
+        let driver = DriverQueue::new(memory(), BASE, RING, features).unwrap();
+        let at = driver.addresses();
+        let device = DeviceQueue::new(memory(), &at, RING, features, content).unwrap();
+        (driver, device)
+    }
+}
+
+fn post(driver: &mut DriverQueue, heap: &mut Heap, layout: &Layout, pieces: &[Segment]) -> u16 {
+    if layout.indirect {
+        let table = heap.take(16 * pieces.len() as u32);
+        driver.post_indirect(pieces, table).unwrap()
+    } else {
+        driver.post_chain(pieces).unwrap()
+    }
+}
+
+/// A guest's sending side.
+pub(super) struct Sender {
+    heap: Heap,
+    pub(super) driver: DriverQueue,
+    pub(super) ring: TransmitRing,
+    header: u32,
+}
+
+impl Sender {
+    pub(super) fn new(header: u32, frame_bytes_max: u32) -> Sender {
+        Sender::with(header, frame_bytes_max, Events::default())
+    }
+
+    pub(super) fn with(header: u32, frame_bytes_max: u32, events: Events) -> Sender {
+        let heap = Heap::new();
+        let (driver, device) = heap.ring(Features::all(), Content::Readable { header });
+        let ring = TransmitRing::new(device, events, frame_bytes_max);
+        Sender {
+            heap,
+            driver,
+            ring,
+            header,
+        }
+    }
+
+    /// Makes a frame available, behind a header of bytes that nobody must read; says where its
+    /// first byte is.
+    pub(super) fn send(&mut self, frame: &[u8], layout: &Layout) -> u64 {
+        let mut bytes = vec![0xee; self.header as usize];
+        bytes.extend_from_slice(frame);
+        let addr = self.heap.take(bytes.len() as u32);
+        self.write(addr, &bytes);
+        let pieces = layout.pieces(addr, bytes.len() as u32, false);
+        post(&mut self.driver, &mut self.heap, layout, &pieces);
+        self.driver.publish();
+        addr + u64::from(self.header)
+    }
+
+    /// Writes to the guest's memory.
+    pub(super) fn write(&self, addr: u64, bytes: &[u8]) {
+        let slice = self.heap.memory.slice(addr, bytes.len() as u32).unwrap();
+        assert_eq!(slice.write_bytes(bytes) as usize, bytes.len());
+    }
+
+    /// Forgets where frames were: all came back, and their memory can be used again.
+    pub(super) fn rewind(&mut self) {
+        assert_eq!(self.driver.room(), usize::from(RING));
+        self.heap.next = BASE + DriverQueue::bytes(RING);
+    }
+
+    /// Buffers that came back.
+    pub(super) fn reap(&mut self) -> Vec<Used> {
+        reap(&mut self.driver)
+    }
+}
+
+fn reap(driver: &mut DriverQueue) -> Vec<Used> {
+    let mut used = vec![Used::default(); usize::from(RING)];
+    let n = driver.reap(&mut used);
+    used.truncate(n);
+    used
+}
+
+/// A frame as the receiver found it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Received {
+    pub(super) header: Vec<u8>,
+    pub(super) frame: Vec<u8>,
+    /// What the used ring said of each of its buffers.
+    pub(super) lens: Vec<u32>,
+}
+
+/// A guest's receiving side.
+pub(super) struct Receiver {
+    heap: Heap,
+    pub(super) driver: DriverQueue,
+    pub(super) ring: ReceiveRing,
+    header: u32,
+    posted: HashMap<u16, (u64, u32)>,
+}
+
+impl Receiver {
+    pub(super) fn new(header: u32, mergeable: bool) -> Receiver {
+        Receiver::with(header, mergeable, Events::default())
+    }
+
+    pub(super) fn with(header: u32, mergeable: bool, events: Events) -> Receiver {
+        let heap = Heap::new();
+        let (driver, device) = heap.ring(Features::all(), Content::Writable);
+        let ring = ReceiveRing::new(device, events, header, mergeable);
+        Receiver {
+            heap,
+            driver,
+            ring,
+            header,
+            posted: HashMap::new(),
+        }
+    }
+
+    /// Makes a buffer of `len` bytes available.
+    pub(super) fn post(&mut self, len: u32, layout: &Layout) {
+        let addr = self.heap.take(len);
+        let slice = self.heap.memory.slice(addr, len).unwrap();
+        slice.write_bytes(&vec![0xaa; len as usize]);
+        let pieces = layout.pieces(addr, len, true);
+        let id = post(&mut self.driver, &mut self.heap, layout, &pieces);
+        self.driver.publish();
+        assert_eq!(self.posted.insert(id, (addr, len)), None);
+    }
+
+    /// Forgets where buffers were: all were used, and their memory can be posted again.
+    pub(super) fn rewind(&mut self) {
+        assert!(self.posted.is_empty());
+        self.heap.next = BASE + DriverQueue::bytes(RING);
+    }
+
+    /// The frames that arrived. Checks that nothing was written behind any.
+    pub(super) fn frames(&mut self) -> Vec<Received> {
+        let mut used = reap(&mut self.driver).into_iter();
+        let mut frames = Vec::new();
+        while let Some(first) = used.next() {
+            let mut bytes = self.bytes(first);
+            let mut lens = vec![first.len];
+            let header: Vec<u8> = bytes.drain(..self.header as usize).collect();
+            let buffers = match header[..] {
+                [.., low, high] if self.header == HEADER_LEN => u16::from_le_bytes([low, high]),
+                _ => 1,
+            };
+            for _ in 1..buffers {
+                let next = used.next().expect("as many buffers as the header says");
+                bytes.extend(self.bytes(next));
+                lens.push(next.len);
+            }
+            frames.push(Received {
+                header,
+                frame: bytes,
+                lens,
+            });
+        }
+        frames
+    }
+
+    /// What the device wrote to a buffer.
+    fn bytes(&mut self, used: Used) -> Vec<u8> {
+        let (addr, len) = self
+            .posted
+            .remove(&used.id)
+            .expect("a buffer that was posted");
+        let mut bytes = vec![0; len as usize];
+        self.heap
+            .memory
+            .slice(addr, len)
+            .unwrap()
+            .read_bytes(&mut bytes);
+        let behind = bytes.split_off(used.len as usize);
+        assert!(
+            behind.iter().all(|byte| *byte == 0xaa),
+            "written past what was used"
+        );
+        bytes
+    }
+}
+
+/// Takes a burst and delivers the picked frames of it.
+pub(super) fn carry(from: &mut Sender, to: &mut Receiver, picks: &[u8], edit: Edit) -> Delivered {
+    from.ring.poll();
+    let delivered = to.ring.deliver(&from.ring.burst(), picks, edit);
+    to.ring.publish();
+    from.ring.complete();
+    delivered
+}
+
+/// A frame of `len` bytes that no other frame of a test equals.
+pub(super) fn frame(number: usize, len: usize) -> Vec<u8> {
+    let seed = number.wrapping_mul(0x9e37_79b9) >> 5;
+    let byte = |i: usize| (seed.wrapping_add(i.wrapping_mul(1 + 2 * (seed % 61))) >> (i % 3)) as u8;
+    let mut bytes: Vec<u8> = (0..len).map(byte).collect();
+    if let Some(kind) = bytes.get_mut(12..14) {
+        kind.copy_from_slice(&[0x08, 0x00]); // untagged, whatever the pattern says
+    }
+    bytes
+}
+
+/// The same with an 802.1Q tag.
+pub(super) fn tagged_frame(number: usize, len: usize) -> Vec<u8> {
+    let mut bytes = frame(number, len);
+    bytes[12..14].copy_from_slice(&[0x81, 0x00]);
+    bytes
+}

@@ -1,0 +1,137 @@
+//! Two hostile guests, one sending to the other.
+
+use port::virtio_net::{Events, HEADER_LEN, HEADER_LEN_LEGACY, ReceiveRing, TransmitRing};
+use port::{Edit, Polled, Receive, Transmit};
+use virtq::{BURST, Content};
+
+use crate::Seen;
+use crate::guest::Guest;
+use crate::input::Input;
+
+const FRAME_BYTES_MAX: u32 = 1518;
+
+struct Link {
+    from: Guest,
+    transmit: TransmitRing,
+    to: Guest,
+    receive: ReceiveRing,
+    seen: Seen,
+    /// Whether the fault of either ring was counted.
+    counted: [bool; 2],
+}
+
+impl Link {
+    fn new(input: &mut Input<'_>) -> Link {
+        let header = input.pick(&[HEADER_LEN, HEADER_LEN, HEADER_LEN_LEGACY]);
+        let mergeable = header == HEADER_LEN && input.flag();
+        let from = Guest::new(input, Content::Readable { header });
+        let to = Guest::new(input, Content::Writable);
+        Link {
+            transmit: TransmitRing::new(from.device(), Events::default(), FRAME_BYTES_MAX),
+            receive: ReceiveRing::new(to.device(), Events::default(), header, mergeable),
+            from,
+            to,
+            seen: Seen::default(),
+            counted: [false; 2],
+        }
+    }
+
+    fn count(&mut self, ring: usize, fault: Option<virtq::Fault>) {
+        if let Some(fault) = fault
+            && !self.counted[ring]
+        {
+            self.counted[ring] = true;
+            self.seen.faults[fault as usize] += 1;
+        }
+    }
+
+    /// One burst on its way, while both guests go on writing.
+    fn carry(&mut self, input: &mut Input<'_>) {
+        let polled = self.transmit.poll();
+        self.count(0, polled.fault);
+        let heads = self.check(polled);
+        // After the poll, nothing that the sender writes changes what was classified.
+        (0..input.below(4)).for_each(|_| self.from.act(input));
+        assert_eq!(self.transmit.burst().heads, heads);
+        for _ in 0..input.below(3) {
+            if !heads.is_empty() {
+                self.deliver(input);
+            }
+            (0..input.below(4)).for_each(|_| self.to.act(input));
+        }
+        self.receive.publish();
+        self.transmit.complete();
+        assert!(self.transmit.burst().frames.is_empty());
+    }
+
+    /// Checks what a poll says of its burst; returns the snapshots.
+    fn check(&mut self, polled: Polled) -> Vec<port::Head> {
+        let burst = self.transmit.burst();
+        assert_eq!(burst.frames.len(), polled.frames as usize);
+        assert_eq!(burst.heads.len(), burst.frames.len());
+        assert!(burst.frames.len() <= BURST);
+        assert_eq!(burst.malformed.count_ones(), polled.runts + polled.oversize);
+        let bytes: u64 = burst.frames.iter().map(|frame| u64::from(frame.len)).sum();
+        assert_eq!(bytes, polled.bytes);
+        for (i, frame) in burst.frames.iter().enumerate() {
+            let fine = (14..=FRAME_BYTES_MAX).contains(&frame.len);
+            assert!(fine || burst.malformed >> i & 1 == 1);
+            let pieces = frame
+                .slices(burst.arena)
+                .map(|slice| self.from.assert_inside(slice));
+            self.seen.in_pieces += u64::from(pieces.count() > 1);
+        }
+        self.seen.buffers += u64::from(polled.frames);
+        burst.heads.to_vec()
+    }
+
+    /// Delivers some frames, malformed ones too: their receiver must not matter.
+    fn deliver(&mut self, input: &mut Input<'_>) {
+        let before = self.from.dump();
+        let burst = self.transmit.burst();
+        let count = burst.frames.len() as u32;
+        let picks: Vec<u8> = (0..input.below(BURST as u32 + 1))
+            .map(|_| input.below(count) as u8)
+            .collect();
+        let edit = match input.below(4) {
+            0 => Edit::Push(input.u16()),
+            1 => Edit::Pop,
+            _ => Edit::None,
+        };
+        let delivered = self.receive.deliver(&burst, &picks, edit);
+        let sum = delivered.frames + delivered.no_buffer + delivered.too_small;
+        assert_eq!(sum as usize, picks.len(), "every frame is counted once");
+        let most: u64 = burst
+            .frames
+            .iter()
+            .map(|frame| u64::from(frame.len) + 12)
+            .max()
+            .unwrap_or(0);
+        assert!(delivered.bytes <= most * u64::from(delivered.frames));
+        self.seen.done += u64::from(delivered.frames);
+        self.seen.refused += u64::from(delivered.no_buffer + delivered.too_small);
+        self.count(1, delivered.fault);
+        assert!(
+            self.from.dump() == before,
+            "delivering wrote to the sender's memory"
+        );
+    }
+}
+
+/// `data` is two guests' acts, and when a lane looks.
+pub fn port_rings(data: &[u8]) -> Seen {
+    let mut input = Input::new(data);
+    let mut link = Link::new(&mut input);
+    while !input.is_empty() {
+        match input.below(16) {
+            0..=4 => link.from.act(&mut input),
+            5..=11 => link.to.act(&mut input),
+            12 | 13 => link.carry(&mut input),
+            14 => {
+                link.transmit.arm();
+            }
+            _ => link.transmit.disarm(),
+        }
+    }
+    link.seen
+}
