@@ -1,0 +1,167 @@
+//! The classifier: a burst of heads in, verdicts out. Every frame passes through here.
+//!
+//! Model: two speeds. A burst whose heads are all alike (one flow, the common case at high rates)
+//! costs a comparison a frame and one look-up. Any other is judged frame by frame in a loop without
+//! a branch that depends on a frame, so that neither mispredictions nor cache misses of one frame
+//! hold up the next. That loop knows only good unicast frames whose key is in its first slot; it
+//! notes all others in a bit mask, and they are judged afterwards, in full and one by one.
+
+use std::hint::select_unpredictable as select;
+
+use wire::{Head, Mac};
+
+use crate::map::key;
+use crate::table::{Source, Table};
+use crate::{BURST, DropReason, PortId, Summary, Verdict, Verdicts};
+
+/// The bytes of the high word that tell frames of a flow apart: not 14 and 15, which are payload
+/// of an untagged frame. A tagged one has its TCI there.
+const HIGH_UNTAGGED: u64 = Mac::KEY_MASK;
+const SPOOFED_MAC: Verdict = Verdict::drop(DropReason::SpoofedMac);
+const SOURCE_MULTICAST: Verdict = Verdict::drop(DropReason::SourceMulticast);
+const HAIRPIN: Verdict = Verdict::drop(DropReason::Hairpin);
+const VLAN_FORBIDDEN: Verdict = Verdict::drop(DropReason::VlanForbidden);
+
+/// Kinds of port, for which the loop is compiled apart.
+const UPLINK: u8 = 0;
+const ONE_MAC: u8 = 1;
+const SEVERAL_MACS: u8 = 2;
+
+impl Table {
+    /// Judges up to [`BURST`] frames that came from one port; those beyond are not looked at.
+    ///
+    /// The head of a frame is its first 16 bytes, taken once: what is judged here must also be what
+    /// the receiver gets. The rules are listed in the documentation of the crate. A port without a
+    /// function, or that does not exist, has all its frames dropped.
+    #[inline]
+    pub fn classify(&self, from: PortId, heads: &[[u8; 16]], out: &mut Verdicts) -> Summary {
+        let heads = &heads[..heads.len().min(BURST)];
+        let Some(source) = self.source(from) else {
+            return out.fill(heads.len(), Verdict::drop(DropReason::NoFunction));
+        };
+        if let [first, rest @ ..] = heads
+            && alike(*first, rest)
+        {
+            let verdict = self.judge(source, Head(*first));
+            return out.fill(heads.len(), verdict);
+        }
+        self.judge_each(source, heads, out)
+    }
+
+    /// Judges frames that differ: first all in haste, then those that were not so simple.
+    fn judge_each(&self, source: &Source, heads: &[[u8; 16]], out: &mut Verdicts) -> Summary {
+        let mut open = if source.is_uplink() {
+            self.judge_in_haste::<UPLINK>(source, heads, &mut out.of)
+        } else if source.src_lookup {
+            self.judge_in_haste::<SEVERAL_MACS>(source, heads, &mut out.of)
+        } else {
+            self.judge_in_haste::<ONE_MAC>(source, heads, &mut out.of)
+        };
+        while open != 0 {
+            let index = open.trailing_zeros() as usize;
+            open &= open - 1;
+            if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get_mut(index)) {
+                *verdict = self.judge(source, Head(*head));
+            }
+        }
+        out.len = heads.len();
+        match out.as_slice() {
+            [] => Summary::Empty,
+            // Frames that differ may still go the same way: many flows to one function.
+            [first, rest @ ..] if rest.iter().all(|verdict| verdict == first) => {
+                Summary::Uniform(*first)
+            }
+            _ => Summary::Mixed,
+        }
+    }
+
+    /// Gives every frame the verdict that a good unicast frame gets by one look at the hash table,
+    /// and returns the set of those for which that may be wrong, frame 0 in bit 0.
+    #[inline]
+    fn judge_in_haste<const KIND: u8>(
+        &self,
+        source: &Source,
+        heads: &[[u8; 16]],
+        verdicts: &mut [Verdict; BURST],
+    ) -> u64 {
+        // By value, so that it stays in registers.
+        let source = *source;
+        let macs = self.macs.view();
+        let mut open = 0_u64;
+        for (head, verdict) in heads.iter().zip(verdicts) {
+            let head = Head(*head);
+            let (dst, src) = (head.dst_key(), head.src_key());
+            let vid = if KIND == UPLINK {
+                head.tag_bits() & source.vid_mask
+            } else {
+                source.vid
+            };
+            let there = macs.first(key(dst, vid));
+            // The compiler would branch on it, and mispredict for each unknown MAC among known.
+            *verdict = select(there.found, there.value, source.miss);
+
+            // In doubt are groups, tags from functions (priority tags are rare), hairpins, sources
+            // that are not the one expected, and keys that may have been displaced.
+            let mut doubt = ((dst | src) & 1 != 0) | there.taken;
+            if KIND != UPLINK {
+                doubt |= (there.value == source.own) | head.is_tagged();
+            }
+            if KIND == ONE_MAC {
+                doubt |= (src ^ source.src_key) & source.src_mask != 0;
+            }
+            if KIND == SEVERAL_MACS {
+                let there = macs.first(key(src, source.vid));
+                doubt |= !there.found | (there.value != source.own);
+            }
+            // The first frame's bit goes in first, and ends up lowest.
+            open = open >> 1 | u64::from(doubt) << 63;
+        }
+        open.checked_shr((BURST - heads.len()) as u32).unwrap_or(0)
+    }
+
+    /// Judges a frame in full: the rules of the crate's documentation, in their order.
+    fn judge(&self, source: &Source, head: Head) -> Verdict {
+        let (dst, src, tag) = (head.dst_key(), head.src_key(), head.tag_bits());
+        let spoofed = if source.src_lookup {
+            self.macs.get(key(src, source.vid)) != Some(source.own)
+        } else {
+            (src ^ source.src_key) & source.src_mask != 0
+        };
+        if spoofed {
+            return SPOOFED_MAC;
+        }
+        if src & 1 != 0 {
+            return SOURCE_MULTICAST;
+        }
+        if source.forbids(tag) {
+            return VLAN_FORBIDDEN;
+        }
+        let vid = source.vid_of(tag);
+        if dst & 1 != 0 {
+            // Of a function's VLAN the uplink is a member always.
+            let nobody = source.is_uplink() && self.flood_ports(vid).is_empty();
+            return if nobody { source.miss } else { Verdict::FLOOD };
+        }
+        match self.macs.get(key(dst, vid)) {
+            Some(port) if port == source.own => HAIRPIN,
+            Some(port) => port,
+            None => source.miss,
+        }
+    }
+}
+
+/// Whether all heads are of one flow, so that one verdict is right for all.
+#[inline(always)]
+fn alike(first: [u8; 16], rest: &[[u8; 16]]) -> bool {
+    let first = Head(first);
+    let (low, high) = (first.low_word(), first.high_word());
+    let mask = if first.is_tagged() {
+        u64::MAX
+    } else {
+        HIGH_UNTAGGED
+    };
+    rest.iter().all(|head| {
+        let head = Head(*head);
+        (head.low_word() ^ low) | ((head.high_word() ^ high) & mask) == 0
+    })
+}

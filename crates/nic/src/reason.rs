@@ -1,0 +1,57 @@
+//! Why the NIC drops a frame.
+
+use std::fmt;
+
+/// A reason of the bridge's own; counted by the engine, one counter each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// The source MAC is not one of the function's, and it is checked.
+    SpoofedMac = 0,
+    /// The source MAC is a group address.
+    SourceMulticast = 1,
+    /// The frame carries a tag that the function may not send.
+    VlanForbidden = 2,
+    /// The destination is the function that sent it.
+    Hairpin = 3,
+    /// From the uplink, for no function of this NIC.
+    NoMatch = 4,
+    /// The port it came from has no function configured.
+    NoFunction = 5,
+}
+
+impl DropReason {
+    /// Every reason, in the order of its number.
+    pub const ALL: [Self; 6] = [
+        Self::SpoofedMac,
+        Self::SourceMulticast,
+        Self::VlanForbidden,
+        Self::Hairpin,
+        Self::NoMatch,
+        Self::NoFunction,
+    ];
+
+    /// The name, as counters and reports show it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SpoofedMac => "spoofed-mac",
+            Self::SourceMulticast => "source-multicast",
+            Self::VlanForbidden => "vlan-forbidden",
+            Self::Hairpin => "hairpin",
+            Self::NoMatch => "no-match",
+            Self::NoFunction => "no-function",
+        }
+    }
+
+    /// The number, to index a table of counters.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
