@@ -1,0 +1,265 @@
+//! One burst, from a guest's transmit ring to the receive rings it is for.
+
+use guestmem::{Buffer, Pages, SharedFile};
+use nic::{Action, PortId, Table, Verdicts, VlanEdit};
+use port::{BURST, Burst, Delivered, Edit, Polled, Transmit};
+
+use crate::fabric::{Port, SoftNic, word};
+
+/// A lane's own working space, so that the way of a frame allocates nothing.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    verdicts: Verdicts,
+    groups: Groups,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch {
+            verdicts: Verdicts::new(),
+            groups: Groups::new(),
+        }
+    }
+}
+
+/// The frames of a burst in order: the picks of a burst that goes to one port.
+const ALL: [u8; BURST] = {
+    let mut all = [0; BURST];
+    let mut i = 0;
+    while i < BURST {
+        all[i] = i as u8;
+        i += 1;
+    }
+    all
+};
+
+/// A burst on its way: where it comes from.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    nic: &'a SoftNic,
+    port: &'a Port,
+    pair: usize,
+}
+
+/// Takes one burst from `transmit` and carries it to its receivers; says what there was.
+pub(crate) fn forward(
+    nic: &SoftNic,
+    port: &Port,
+    pair: usize,
+    transmit: &mut dyn Transmit,
+    scratch: &mut Scratch,
+) -> Polled {
+    let polled = transmit.poll();
+    if polled.frames == 0 {
+        return polled;
+    }
+    let source = Source { nic, port, pair };
+    let burst = transmit.burst();
+    let table = nic.table();
+    let summary = table.classify(port.id, burst.heads, &mut scratch.verdicts);
+    match summary.port() {
+        Some(to) if burst.malformed == 0 => {
+            deliver(
+                source,
+                to,
+                &burst,
+                &ALL[..burst.frames.len()],
+                edit(&table, port.id, to),
+            );
+        }
+        _ => scatter(source, &table, &burst, scratch),
+    }
+    let notified = transmit.complete();
+    let block = &port.block;
+    block.add(word::TX_FRAMES, u64::from(polled.frames));
+    block.add(word::TX_BYTES, polled.bytes);
+    block.add(word::TX_NOTIFIES, u64::from(notified));
+    if polled.runts + polled.oversize > 0 {
+        block.add(word::TX_RUNT, u64::from(polled.runts));
+        block.add(word::TX_OVERSIZE, u64::from(polled.oversize));
+    }
+    polled
+}
+
+/// The same for all frames that may pass from one port to another.
+fn edit(table: &Table, from: PortId, to: PortId) -> Edit {
+    match table.edit(from, to) {
+        VlanEdit::None => Edit::None,
+        VlanEdit::Pop => Edit::Pop,
+        VlanEdit::Push(tci) => Edit::Push(tci),
+    }
+}
+
+/// Copies the picked frames to one port; says how many it took.
+fn deliver(source: Source<'_>, to: PortId, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> usize {
+    let Some(port) = source.nic.port(to) else {
+        let reason = nic::DropReason::NoMatch;
+        source
+            .port
+            .block
+            .add(word::TX_DROPS + reason.index(), picks.len() as u64);
+        return 0;
+    };
+    let mut half = port.receive(source.pair);
+    let block = &port.block;
+    let Some(attached) = half.as_mut() else {
+        block.add(word::RX_DOWN, picks.len() as u64);
+        return 0;
+    };
+    let delivered = attached.ring.deliver(burst, picks, edit);
+    let notified = attached.ring.publish();
+    block.add(word::RX_FRAMES, u64::from(delivered.frames));
+    block.add(word::RX_BYTES, delivered.bytes);
+    block.add(word::RX_NOTIFIES, u64::from(notified));
+    let Delivered {
+        no_buffer,
+        too_small,
+        fault,
+        ..
+    } = delivered;
+    if no_buffer + too_small > 0 {
+        block.add(word::RX_NO_BUFFER, u64::from(no_buffer));
+        block.add(word::RX_TOO_SMALL, u64::from(too_small));
+    }
+    if let Some(fault) = fault
+        && !attached.fault_seen
+    {
+        attached.fault_seen = true;
+        attached.ring.raise_error();
+        block.add(word::RX_FAULTS + fault as usize, 1);
+    }
+    delivered.frames as usize
+}
+
+/// A burst for several receivers, or with frames to drop.
+fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut Scratch) {
+    let from = source.port.id;
+    scratch.groups.clear();
+    for (i, verdict) in scratch.verdicts.as_slice().iter().enumerate() {
+        if burst.malformed >> i & 1 == 1 {
+            continue; // counted by the poll
+        }
+        match verdict.action() {
+            Action::Port(port) => scratch.groups.add(port, i),
+            Action::Flood => flood(source, table, burst, i),
+            Action::Drop(reason) => source.port.block.add(word::TX_DROPS + reason.index(), 1),
+        }
+    }
+    while let Some((to, picks)) = scratch.groups.next() {
+        deliver(source, to, burst, picks, edit(table, from, to));
+    }
+}
+
+#[cold]
+fn flood(source: Source<'_>, table: &Table, burst: &Burst<'_>, frame: usize) {
+    let from = source.port.id;
+    let vid = table.vid(from, &burst.heads[frame]);
+    for &to in table.flood_ports(vid) {
+        if to != from {
+            deliver(
+                source,
+                to,
+                burst,
+                &ALL[frame..=frame],
+                edit(table, from, to),
+            );
+        }
+    }
+}
+
+/// Delivers a frame that no guest sent to all members of the VLAN of the function at `from`.
+pub(crate) fn inject(nic: &SoftNic, from: PortId, frame: &[u8]) -> usize {
+    let Some(port) = nic.port(from) else { return 0 };
+    let Ok(file) = SharedFile::create("shunt-inject", frame.len() as u64, Pages::Ordinary) else {
+        return 0;
+    };
+    let Some(slice) = file.mapping().slice(0, frame.len()) else {
+        return 0;
+    };
+    slice.write_bytes(frame);
+    let mut head = [0; 16];
+    slice.read_bytes(&mut head);
+    let frames = [Buffer::single(slice, 0)];
+    let burst = Burst {
+        heads: &[head],
+        frames: &frames,
+        arena: &[],
+        malformed: 0,
+    };
+    let table = nic.table();
+    let ports = table.flood_ports(table.vid(from, &head));
+    let others = ports.iter().filter(|to| **to != from);
+    let source = Source { nic, port, pair: 0 };
+    others
+        .map(|to| deliver(source, *to, &burst, &ALL[..1], edit(&table, from, *to)))
+        .sum()
+}
+
+/// The frames of a burst by receiver, each in the order of the burst.
+#[derive(Debug)]
+struct Groups {
+    /// The last frame so far for each port plus one; zero if none.
+    last: Box<[u8; PORTS_MAX]>,
+    /// The next frame for the same port; its own index at the end.
+    next: [u8; BURST],
+    /// First frames, by order of appearance.
+    firsts: [(PortId, u8); BURST],
+    len: usize,
+    at: usize,
+    picks: [u8; BURST],
+}
+
+/// Uplink, PF, and 255 VFs, rounded up.
+const PORTS_MAX: usize = 512;
+
+impl Groups {
+    fn new() -> Groups {
+        Groups {
+            last: Box::new([0; PORTS_MAX]),
+            next: [0; BURST],
+            firsts: [(PortId::UPLINK, 0); BURST],
+            len: 0,
+            at: 0,
+            picks: [0; BURST],
+        }
+    }
+
+    fn clear(&mut self) {
+        for (port, _) in &self.firsts[..self.len] {
+            self.last[port.index() % PORTS_MAX] = 0;
+        }
+        self.len = 0;
+        self.at = 0;
+    }
+
+    fn add(&mut self, port: PortId, frame: usize) {
+        let last = &mut self.last[port.index() % PORTS_MAX];
+        match *last {
+            0 => {
+                self.firsts[self.len] = (port, frame as u8);
+                self.len += 1;
+            }
+            before => self.next[usize::from(before - 1)] = frame as u8,
+        }
+        *last = frame as u8 + 1;
+        self.next[frame] = frame as u8;
+    }
+
+    fn next(&mut self) -> Option<(PortId, &[u8])> {
+        if self.at == self.len {
+            return None;
+        }
+        let (port, mut frame) = self.firsts[self.at];
+        self.at += 1;
+        let mut n = 0;
+        loop {
+            self.picks[n] = frame;
+            n += 1;
+            let next = self.next[usize::from(frame)];
+            if next == frame {
+                return Some((port, &self.picks[..n]));
+            }
+            frame = next;
+        }
+    }
+}
