@@ -1,0 +1,173 @@
+//! The one table of all fields: from it come defaults, ranges, the lists in error texts, and the rows of
+//! `docs/configuration.md` (a test compares them).
+
+use std::fmt;
+
+/// A TOML table of the file.
+pub(super) struct Section {
+    /// How its header is written: `[lanes]`, `[[nic.vf]]`; empty for the top of the file.
+    pub(super) header: &'static str,
+    /// Its fields, in groups, because attachments share theirs.
+    pub(super) groups: &'static [&'static [Field]],
+}
+
+impl Section {
+    pub(super) fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
+        self.groups.iter().copied().flatten()
+    }
+
+    pub(super) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields().find(|field| field.name == name)
+    }
+
+    /// Where its fields stand, for the middle of a sentence.
+    pub(super) fn place(&self) -> String {
+        match self.header {
+            "" => "at the top of the file".to_owned(),
+            header => format!("in {header}"),
+        }
+    }
+}
+
+/// One field.
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) default: Default,
+}
+
+/// What may be written.
+pub(super) enum Kind {
+    /// A whole number from the first to the second, both included; the third is its unit, or empty.
+    Int(u64, u64, &'static str),
+    /// true or false.
+    Bool,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A text or a list that has rules of its own, which are these words.
+    Special(&'static str),
+    /// A table.
+    Table(&'static Section),
+    /// Any number of tables.
+    Tables(&'static Section),
+}
+
+/// What holds if nothing is written.
+pub(super) enum Default {
+    /// That is an error.
+    Required,
+    Int(u64),
+    Bool(bool),
+    Word(&'static str),
+    /// Something that the reader works out, in words.
+    Computed(&'static str),
+}
+
+impl fmt::Display for Kind {
+    /// What is allowed, to follow "write".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Int(min, max, "") => write!(f, "a whole number, {min} to {max}"),
+            Kind::Int(min, max, unit) => write!(f, "a whole number of {unit}, {min} to {max}"),
+            Kind::Bool => f.write_str("true or false"),
+            Kind::Choice(words) => {
+                for (i, word) in words.iter().enumerate() {
+                    write!(f, "{}\"{word}\"", if i > 0 { " or " } else { "" })?;
+                }
+                Ok(())
+            }
+            Kind::Special(words) => f.write_str(words),
+            Kind::Table(section) => write!(f, "one table with the header {}", section.header),
+            Kind::Tables(section) => write!(f, "tables, each with the header {}", section.header),
+        }
+    }
+}
+
+impl fmt::Display for Default {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Default::Required => f.write_str("required"),
+            Default::Int(number) => write!(f, "{number}"),
+            Default::Bool(value) => write!(f, "{value}"),
+            Default::Word(word) => write!(f, "\"{word}\""),
+            Default::Computed(words) => f.write_str(words),
+        }
+    }
+}
+
+use Default::{Bool as DefaultBool, Computed, Int as DefaultInt, Required, Word};
+use Kind::{Bool, Choice, Int, Special, Table, Tables};
+
+const fn field(name: &'static str, kind: Kind, default: Default) -> Field {
+    Field {
+        name,
+        kind,
+        default,
+    }
+}
+
+#[rustfmt::skip] // One row a field; a table reads best as one.
+mod rows {
+    use super::*;
+
+    pub(in super::super) static ROOT: Section = Section { header: "", groups: &[&[
+        field("run_dir", Special("an absolute path in quotes, such as \"/run/shunt\""),
+            Computed("`$XDG_RUNTIME_DIR/shunt`, else `/run/shunt` for root, else `/tmp/shunt-UID`")),
+        field("lanes", Table(&LANES), Computed("its defaults")),
+        field("nic", Tables(&NIC), Required),
+    ]] };
+
+    pub(in super::super) static LANES: Section = Section { header: "[lanes]", groups: &[&[
+        field("cpus", Special("a list of 1 to 64 different CPU numbers such as [2, 3], each 0 to 1023"),
+            Computed("one lane, not pinned")),
+        field("poll_us", Int(0, 1_000_000, "microseconds"), DefaultInt(50)),
+        field("yield_us", Int(0, 1_000_000, "microseconds"), DefaultInt(50)),
+        field("sleep", Bool, DefaultBool(true)),
+    ]] };
+
+    pub(in super::super) static NIC: Section = Section { header: "[[nic]]", groups: &[&[
+        field("name", Special("1 to 15 of the characters a-z, 0-9 and -, in quotes"), Required),
+        field("kind", Choice(&["soft"]), Required),
+        field("total_vfs", Int(0, 255, ""), Computed("the number of `[[nic.vf]]` tables")),
+        field("uplink", Table(&UPLINK), Computed("none")),
+        field("pf", Table(&PF), Computed("none")),
+        field("vf", Tables(&VF), Computed("none")),
+    ]] };
+
+    pub(in super::super) static UPLINK: Section = Section { header: "[nic.uplink]", groups: &[&[
+        field("kind", Choice(&["vhost-user"]), Required),
+    ], ATTACHMENT] };
+
+    pub(in super::super) static PF: Section = Section { header: "[nic.pf]", groups: &[FUNCTION, ATTACHMENT] };
+
+    pub(in super::super) static VF: Section = Section { header: "[[nic.vf]]", groups: &[&[
+        field("index", Int(0, 254, ""), Computed("the table's position, from 0")),
+    ], FUNCTION, ATTACHMENT] };
+
+    const FUNCTION: &[Field] = &[
+        field("mac", Special("a unicast MAC address in quotes, six hex pairs such as \"02:00:00:00:00:01\""),
+            Required),
+        field("macs", Special("a list of at most 4096 unicast MAC addresses such as [\"02:00:00:00:00:01\"]"),
+            Computed("[]")),
+        field("vlan", Int(1, 4094, ""), Computed("none: untagged")),
+        field("spoof_check", Bool, DefaultBool(true)),
+    ];
+
+    const ATTACHMENT: &[Field] = &[
+        field("socket", Special("a path in quotes, such as \"vf0.sock\""), Required),
+        field("mode", Choice(&["server", "client"]), Word("server")),
+        field("queue_pairs", Int(1, 16, ""), DefaultInt(1)),
+        field("mtu", Int(68, 65535, "bytes"), DefaultInt(1500)),
+        field("mergeable", Bool, DefaultBool(true)),
+        field("indirect", Bool, DefaultBool(true)),
+        field("event_index", Bool, DefaultBool(true)),
+        field("in_order", Bool, DefaultBool(false)),
+    ];
+}
+pub(super) use rows::{LANES, NIC, PF, ROOT, UPLINK, VF};
+
+/// One entry of `cpus`; 1024 is what Linux's usual CPU set holds.
+pub(super) static CPU: Field = field("cpus", Int(0, 1023, ""), Required);
+
+/// Every section, in the order of the documentation.
+pub(super) static SECTIONS: [&Section; 6] = [&ROOT, &LANES, &NIC, &UPLINK, &PF, &VF];

@@ -1,0 +1,169 @@
+//! Good files, the documents that ship with the project, and (in `mistakes`) what a wrong file is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+mod documents;
+mod mistakes;
+
+/// The least that a file must hold before its VFs.
+const HEAD: &str = "run_dir = \"/run/shunt\"\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n";
+
+fn parse(text: &str) -> Config {
+    Config::parse("shunt.toml", text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+#[test]
+fn the_least_file_gets_every_default() {
+    let text = format!("{HEAD}[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"vf0.sock\"\n");
+    let attachment = Attachment {
+        socket: PathBuf::from("/run/shunt/vf0.sock"),
+        mode: SocketMode::Server,
+        queue_pairs: 1,
+        mtu: 1500,
+        mergeable: true,
+        indirect: true,
+        event_index: true,
+        in_order: false,
+    };
+    let mac = "02:00:00:00:00:01".parse().unwrap();
+    let function = Function {
+        mac,
+        macs: vec![],
+        vlan: None,
+        spoof_check: true,
+        attachment,
+    };
+    let nic = Nic {
+        name: "nic0".into(),
+        kind: NicKind::Soft,
+        total_vfs: 1,
+        uplink: None,
+        pf: None,
+        vfs: vec![Vf { index: 0, function }],
+    };
+    let lanes = Lanes {
+        cpus: vec![],
+        poll_us: 50,
+        yield_us: 50,
+        sleep: true,
+    };
+    assert_eq!(lanes.count(), 1);
+    assert_eq!(
+        parse(&text),
+        Config {
+            run_dir: "/run/shunt".into(),
+            lanes,
+            nics: vec![nic]
+        }
+    );
+}
+
+#[test]
+fn other_ways_to_write_the_same_are_the_same() {
+    let usual = format!(
+        "{HEAD}[[nic.vf]]\nmac = \"02:00:00:00:00:0a\"\nsocket = \"vf0.sock\"\nmtu = 9000\n"
+    );
+    let inline = "run_dir = '/run/shunt'\r\nnic = [{ name = \"nic0\", kind = \"soft\", vf = [\r\n\
+        { mac = \"02:00:00:00:00:0A\", socket = \"/run/shunt/vf0.sock\", mtu = 0x2328 }] }]\r\n";
+    assert_eq!(parse(&usual), parse(inline));
+    assert_eq!(
+        parse(&usual),
+        parse(&format!("\u{feff}{usual}")),
+        "a byte-order mark is ignored"
+    );
+}
+
+#[test]
+fn one_address_may_be_on_several_vlans_and_nics() {
+    let vf = |vlan: &str, socket: &str| {
+        format!("[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"{socket}\"\n{vlan}\n")
+    };
+    let second = "[[nic]]\nname = \"nic1\"\nkind = \"soft\"\n";
+    let text = [
+        HEAD,
+        &vf("", "a"),
+        &vf("vlan = 1", "b"),
+        &vf("vlan = 4094", "c"),
+        second,
+        &vf("", "d"),
+    ]
+    .concat();
+    let config = parse(&text);
+    let vlans: Vec<_> = config.nics[0]
+        .vfs
+        .iter()
+        .map(|vf| vf.function.vlan.map(|vlan| vlan.get()))
+        .collect();
+    assert_eq!(vlans, [None, Some(1), Some(4094)]);
+    assert_eq!(config.nics[1].vfs.len(), 1);
+}
+
+#[test]
+fn limits_themselves_are_allowed() {
+    // 107 bytes with the directory before it.
+    let socket = "s".repeat(MAX_SOCKET_PATH_BYTES - "/run/shunt/".len());
+    let text = format!(
+        "run_dir = \"/run/shunt\"\nlanes = {{ cpus = [0, 1023], poll_us = 0, yield_us = 1_000_000, sleep = false }}\n\
+         [[nic]]\nname = \"a-15-byte-name-\"\nkind = \"soft\"\ntotal_vfs = 255\n\
+         [[nic.vf]]\nindex = 254\nmac = \"fe:ff:ff:ff:ff:ff\"\nsocket = \"{socket}\"\nqueue_pairs = 16\nmtu = 65535\n"
+    );
+    let config = parse(&text);
+    assert_eq!(
+        config.lanes,
+        Lanes {
+            cpus: vec![0, 1023],
+            poll_us: 0,
+            yield_us: 1_000_000,
+            sleep: false
+        }
+    );
+    assert_eq!(config.lanes.count(), 2);
+    let vf = &config.nics[0].vfs[0];
+    assert_eq!(
+        (
+            vf.index,
+            vf.function.attachment.queue_pairs,
+            vf.function.attachment.mtu
+        ),
+        (254, 16, 65535)
+    );
+    assert_eq!(
+        vf.function.attachment.socket.as_os_str().len(),
+        MAX_SOCKET_PATH_BYTES
+    );
+}
+
+#[test]
+fn the_run_directory_without_a_word_about_it() {
+    let dir = |xdg: Option<&str>, uid| run_dir_for(xdg.map(OsStr::new), uid);
+    assert_eq!(
+        dir(Some("/run/user/1000"), 1000),
+        Path::new("/run/user/1000/shunt")
+    );
+    assert_eq!(dir(Some("relative"), 1000), Path::new("/tmp/shunt-1000"));
+    assert_eq!(dir(Some(""), 0), Path::new("/run/shunt"));
+    assert_eq!(dir(None, 1000), Path::new("/tmp/shunt-1000"));
+    let config = parse("[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n");
+    assert_eq!(config.run_dir, default_run_dir());
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shunt.toml");
+    let told = |path: &Path| {
+        let text = Config::load(path).unwrap_err().to_string();
+        text.replace(&dir.path().display().to_string(), "DIR")
+    };
+    insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: no such file; give the path of a configuration with --config");
+    insta::assert_snapshot!(told(dir.path()), @"DIR: is a directory; give the path of a configuration file");
+    fs::write(&path, b"# caf\xe9\n").unwrap();
+    insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: line 1 is not UTF-8; save the file as UTF-8");
+    fs::write(&path, vec![b'#'; MAX_FILE_BYTES + 1]).unwrap();
+    insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: is larger than 1048576 bytes, the most allowed");
+    fs::write(&path, HEAD).unwrap();
+    assert_eq!(Config::load(&path), Ok(parse(HEAD)));
+}

@@ -1,0 +1,238 @@
+//! The device that a front-end sees: virtio-net rings, on a port of a soft NIC.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use engine::{Port, SoftNic};
+use guestmem::{GuestMemory, Mapping, Region};
+use port::virtio_net::{Events, ReceiveRing, TransmitRing};
+use vhost_user::{Device, MemoryRegion, Refused, RingSetup};
+use virtq::{Addresses, Content, DeviceQueue, Features};
+use wire::Mac;
+use wire::virtio_net::{self as net, feature};
+
+use crate::config::{Attachment, Function};
+
+/// Bytes of a frame beyond its MTU: two addresses, a type, and two tags.
+const FRAME_OVERHEAD: u32 = 14 + 8;
+
+/// One guest's device.
+#[derive(Debug)]
+pub(super) struct GuestDevice {
+    nic: Arc<SoftNic>,
+    port: Arc<Port>,
+    mac: Option<Mac>,
+    queue_pairs: u16,
+    mtu: u16,
+    memory: Arc<GuestMemory>,
+}
+
+impl GuestDevice {
+    pub(super) fn new(
+        nic: Arc<SoftNic>,
+        port: Arc<Port>,
+        attachment: &Attachment,
+        function: Option<&Function>,
+    ) -> GuestDevice {
+        GuestDevice {
+            nic,
+            port,
+            mac: function.map(|function| function.mac),
+            queue_pairs: attachment.queue_pairs,
+            mtu: attachment.mtu,
+            memory: Arc::default(),
+        }
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.port.label
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        self.port.is_attached()
+    }
+
+    pub(super) fn has_mac(&self) -> bool {
+        self.mac.is_some()
+    }
+
+    fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
+        self.memory = Arc::new(GuestMemory::new(regions).map_err(refused)?);
+        Ok(())
+    }
+
+    fn start_transmit(&self, pair: usize, queue: DeviceQueue, events: Events) {
+        let ring = TransmitRing::new(queue, events, u32::from(self.mtu) + FRAME_OVERHEAD);
+        self.port.attach_transmit(pair, Box::new(ring));
+    }
+}
+
+fn refused(error: impl std::fmt::Display) -> Refused {
+    Refused::new(error.to_string())
+}
+
+/// An error with its causes, in one line.
+fn refused_chain(error: &dyn std::error::Error) -> Refused {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    Refused::new(text)
+}
+
+/// A page of these files is there at once or not at all: touching one cannot stall a lane, as a
+/// file system in user space or on a network could.
+fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
+    const TMPFS: u64 = 0x0102_1994;
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    let kind = rustix::fs::fstatfs(fd).map_err(refused)?.f_type as u64;
+    if [TMPFS, HUGETLBFS].contains(&kind) {
+        return Ok(());
+    }
+    Err(Refused::new(
+        "guest memory must be a memfd, or a file in /dev/shm or on hugetlbfs; \
+         with QEMU: -object memory-backend-memfd,share=on",
+    ))
+}
+
+fn map(region: &MemoryRegion) -> Result<Region, Refused> {
+    check_kind(region.fd.as_fd())?;
+    let mapping = Mapping::new(region.fd.as_fd(), region.size, region.mmap_offset);
+    let mapping = Arc::new(mapping.map_err(|error| refused_chain(&error))?);
+    Ok(Region {
+        guest_addr: region.guest_addr,
+        user_addr: region.user_addr,
+        mapping,
+    })
+}
+
+impl Device for GuestDevice {
+    fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
+        let regions = regions.iter().map(map).collect::<Result<_, _>>()?;
+        self.replace_memory(regions)
+    }
+
+    fn add_region(&mut self, region: MemoryRegion) -> Result<(), Refused> {
+        let mut regions = self.memory.regions().to_vec();
+        regions.push(map(&region)?);
+        self.replace_memory(regions)
+    }
+
+    fn remove_region(&mut self, guest_addr: u64, user_addr: u64, _size: u64) {
+        let mut regions = self.memory.regions().to_vec();
+        regions.retain(|region| (region.guest_addr, region.user_addr) != (guest_addr, user_addr));
+        self.replace_memory(regions)
+            .expect("fewer regions of a good memory are a good memory");
+    }
+
+    fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
+        let has = |bit| feature::has(ring.features, bit);
+        let mut features = Features::empty();
+        features.set(
+            Features::INDIRECT,
+            has(feature::VIRTIO_F_RING_INDIRECT_DESC),
+        );
+        features.set(Features::EVENT_IDX, has(feature::VIRTIO_F_RING_EVENT_IDX));
+        let addresses = Addresses {
+            desc: ring.desc,
+            avail: ring.avail,
+            used: ring.used,
+        };
+        let events = Events {
+            kick: ring.kick.clone(),
+            call: ring.call.clone(),
+            error: ring.err.clone(),
+        };
+        let header = net::header_len(ring.features) as u32;
+        let pair = index / 2;
+        let queue = |content| {
+            let memory = self.memory.clone();
+            DeviceQueue::new(memory, &addresses, ring.size, features, content).map_err(refused)
+        };
+        // Even rings are the guest's Rx, odd ones its Tx (virtio 1.2, section 5.1.2).
+        if index.is_multiple_of(2) {
+            let mergeable = has(feature::VIRTIO_NET_F_MRG_RXBUF);
+            let ring = ReceiveRing::new(queue(Content::Writable)?, events, header, mergeable);
+            self.port.attach_receive(pair, Box::new(ring));
+        } else {
+            self.start_transmit(pair, queue(Content::Readable { header })?, events);
+        }
+        tracing::debug!(
+            "{}: ring {index} of {} entries started",
+            self.label(),
+            ring.size
+        );
+        Ok(())
+    }
+
+    fn stop_ring(&mut self, index: usize) -> u16 {
+        let next = if index.is_multiple_of(2) {
+            self.port
+                .detach_receive(index / 2)
+                .map(|mut ring| ring.stop())
+        } else {
+            self.port
+                .detach_transmit(index / 2)
+                .map(|mut ring| ring.stop())
+        };
+        tracing::debug!("{}: ring {index} stopped", self.label());
+        next.unwrap_or(0)
+    }
+
+    fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
+        if index.is_multiple_of(2) {
+            self.port.set_receive_call(index / 2, call);
+        } else {
+            self.port.set_transmit_call(index / 2, call);
+        }
+    }
+
+    fn set_err(&mut self, index: usize, error: Option<Arc<OwnedFd>>) {
+        if index.is_multiple_of(2) {
+            self.port.set_receive_error(index / 2, error);
+        } else {
+            self.port.set_transmit_error(index / 2, error);
+        }
+    }
+
+    fn reset(&mut self) {
+        tracing::debug!("{}: device reset", self.label());
+    }
+
+    fn set_mtu(&mut self, mtu: u16) -> Result<(), Refused> {
+        if mtu > self.mtu {
+            let ours = self.mtu;
+            return Err(Refused::new(format!(
+                "MTU {mtu} is above the port's own of {ours}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn send_rarp(&mut self, mac: [u8; 6]) {
+        let frame = wire::rarp::announcement(Mac(mac));
+        let sent = self.nic.inject(self.port.id, &frame);
+        tracing::info!(
+            "{}: announced {} ({sent} receivers)",
+            self.label(),
+            Mac(mac)
+        );
+    }
+
+    fn set_status(&mut self, status: u8) {
+        tracing::debug!("{}: device status {status:#x}", self.label());
+    }
+
+    fn config(&self) -> Vec<u8> {
+        let config = net::Config {
+            mac: self.mac.unwrap_or(Mac::ZERO),
+            status: net::STATUS_LINK_UP.into(),
+            max_virtqueue_pairs: self.queue_pairs.into(),
+            mtu: self.mtu.into(),
+            ..net::Config::default()
+        };
+        config.to_bytes().to_vec()
+    }
+}

@@ -1,0 +1,47 @@
+//! What a port offers to its guest.
+
+use vhost_user::{BackendConfig, ProtocolFeatures};
+use wire::virtio_net::feature;
+
+use crate::config::Attachment;
+
+/// Memory slots a guest may use.
+const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
+
+/// The vhost-user offer for an attachment; `has_mac` if its function has an address.
+pub(super) fn offer(attachment: &Attachment, has_mac: bool) -> BackendConfig {
+    let mut bits = vec![
+        feature::VIRTIO_F_VERSION_1,
+        feature::VIRTIO_F_ANY_LAYOUT,
+        feature::VIRTIO_NET_F_MTU,
+        feature::VIRTIO_NET_F_STATUS,
+    ];
+    let optional = [
+        (has_mac, feature::VIRTIO_NET_F_MAC),
+        (attachment.mergeable, feature::VIRTIO_NET_F_MRG_RXBUF),
+        (attachment.indirect, feature::VIRTIO_F_RING_INDIRECT_DESC),
+        (attachment.event_index, feature::VIRTIO_F_RING_EVENT_IDX),
+        (attachment.in_order, feature::VIRTIO_F_IN_ORDER),
+        // The front-end serves the control queue by which a driver asks for more pairs.
+        (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_MQ),
+        (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_CTRL_VQ),
+    ];
+    bits.extend(
+        optional
+            .into_iter()
+            .filter_map(|(wanted, bit)| wanted.then_some(bit)),
+    );
+    BackendConfig {
+        features: feature::mask(&bits),
+        protocol_features: ProtocolFeatures::MQ
+            | ProtocolFeatures::REPLY_ACK
+            | ProtocolFeatures::CONFIG
+            | ProtocolFeatures::NET_MTU
+            | ProtocolFeatures::RARP
+            | ProtocolFeatures::STATUS
+            | ProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | ProtocolFeatures::RESET_DEVICE,
+        queue_pairs_max: attachment.queue_pairs,
+        mem_slots_max: MEM_SLOTS,
+    }
+}

@@ -1,0 +1,5 @@
+//! Desired state to running daemon: configuration, vhost-user sessions, and what was counted.
+
+pub mod config;
+pub mod daemon;
+pub mod stats;
