@@ -1,0 +1,165 @@
+//! The daemon of a bench.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use control::stats::Stats;
+use host::{CpuTime, ProcessCpu};
+use wire::Mac;
+
+/// One VF.
+#[derive(Clone, Debug)]
+pub struct VfPlan {
+    /// Its address, and further ones.
+    pub macs: Vec<Mac>,
+}
+
+/// The NIC of a bench.
+#[derive(Clone, Debug, Default)]
+pub struct NicPlan {
+    /// CPU of the lane, if it is pinned.
+    pub cpu: Option<usize>,
+    /// Whether there is an uplink.
+    pub uplink: bool,
+    /// The VFs.
+    pub vfs: Vec<VfPlan>,
+    /// Whether the lane never sleeps.
+    pub busy: bool,
+}
+
+impl NicPlan {
+    fn toml(&self, run_dir: &Path) -> String {
+        let mut text = format!("run_dir = {:?}\n[lanes]\n", run_dir.display().to_string());
+        if let Some(cpu) = self.cpu {
+            text += &format!("cpus = [{cpu}]\n");
+        }
+        text += &format!(
+            "sleep = {}\n[[nic]]\nname = \"lab\"\nkind = \"soft\"\n",
+            !self.busy
+        );
+        if self.uplink {
+            text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
+        }
+        for (i, vf) in self.vfs.iter().enumerate() {
+            let macs: Vec<String> = vf.macs.iter().map(|mac| format!("\"{mac}\"")).collect();
+            let (mac, more) = macs.split_first().expect("every VF has an address");
+            text += &format!("[[nic.vf]]\nmac = {mac}\nmacs = [{}]\n", more.join(", "));
+            text += &format!("socket = \"vf{i}.sock\"\n");
+        }
+        text
+    }
+}
+
+/// A running daemon and its directory. Both go when it is dropped.
+#[derive(Debug)]
+pub struct Bench {
+    daemon: Child,
+    dir: tempfile::TempDir,
+    program: PathBuf,
+}
+
+/// How long the daemon may take to be ready.
+const READY: Duration = Duration::from_secs(20);
+
+impl Bench {
+    /// Starts a daemon with this NIC; `program` is shunt itself.
+    pub fn start(program: &Path, nic: &NicPlan) -> Result<Bench> {
+        let dir = tempfile::Builder::new().prefix("shunt-lab-").tempdir();
+        let dir = dir.context("cannot make a temporary directory; set TMPDIR to a writable one")?;
+        let config = dir.path().join("shunt.toml");
+        std::fs::write(&config, nic.toml(dir.path())).context("cannot write a configuration")?;
+        let mut daemon = Command::new(program)
+            .arg("up")
+            .arg("--config")
+            .arg(&config)
+            .env("SHUNT_LOG", "warn")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let out = BufReader::new(daemon.stdout.take().expect("it was piped"));
+        let mut bench = Bench {
+            daemon,
+            dir,
+            program: program.to_path_buf(),
+        };
+        bench.wait_ready(out)?;
+        Ok(bench)
+    }
+
+    fn wait_ready(&mut self, mut out: impl BufRead + Send + 'static) -> Result<()> {
+        let (said, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = said.send(out.read_line(&mut line).is_ok_and(|n| n > 0));
+        });
+        if heard.recv_timeout(READY) == Ok(true) {
+            return Ok(());
+        }
+        let _ = self.daemon.kill(); // so that its standard error ends
+        let mut why = String::new();
+        if let Some(mut error) = self.daemon.stderr.take() {
+            let _ = error.read_to_string(&mut why);
+        }
+        bail!("the lab's daemon did not start: {}", why.trim());
+    }
+
+    /// This program.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The socket of a VF.
+    pub fn vf_socket(&self, vf: usize) -> PathBuf {
+        self.dir.path().join(format!("vf{vf}.sock"))
+    }
+
+    /// The socket of the uplink.
+    pub fn uplink_socket(&self) -> PathBuf {
+        self.dir.path().join("uplink.sock")
+    }
+
+    /// What the daemon has counted.
+    pub fn stats(&self) -> Result<Stats> {
+        control::stats::read(self.dir.path())
+    }
+
+    /// What CPU time the daemon has used.
+    pub fn cpu(&self) -> Result<CpuTime> {
+        Ok(ProcessCpu::read(self.daemon.id())?.process)
+    }
+
+    /// Fails if the daemon has ended by itself.
+    pub fn check_alive(&mut self) -> Result<()> {
+        match self.daemon.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the daemon ended by itself: {status}"),
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.daemon);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let patience = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < patience {
+            if !matches!(self.daemon.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+/// The address of a VF of the lab: locally administered, numbered by VF and by address of it.
+pub fn mac_text(vf: usize, number: usize) -> Mac {
+    let ([a, b], [c, d]) = ((vf as u16).to_be_bytes(), (number as u16).to_be_bytes());
+    Mac([0x02, 0x5b, a, b, c, d])
+}

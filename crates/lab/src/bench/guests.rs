@@ -1,0 +1,109 @@
+//! Guest processes of a bench.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use host::{CpuTime, ProcessCpu};
+
+use super::Bench;
+use crate::guest::{Event, GuestResult, GuestSpec};
+
+/// A process that hosts guests. It is killed when dropped.
+#[derive(Debug)]
+pub struct GuestProcess {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl GuestProcess {
+    /// Starts a process and waits until its guests are attached.
+    pub fn start(bench: &Bench, spec: &GuestSpec) -> Result<GuestProcess> {
+        let child = Command::new(bench.program())
+            .args(["lab", "guest"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a guest process")?;
+        GuestProcess::of(child, spec)
+    }
+
+    fn of(mut child: Child, spec: &GuestSpec) -> Result<GuestProcess> {
+        let input = child.stdin.take().expect("it was piped");
+        let output = BufReader::new(child.stdout.take().expect("it was piped"));
+        let mut process = GuestProcess {
+            child,
+            input,
+            output,
+        };
+        let mut line = serde_json::to_vec(spec)?;
+        line.push(b'\n');
+        process
+            .input
+            .write_all(&line)
+            .context("the guest process ended early")?;
+        match process.hear()? {
+            Event::Ready => Ok(process),
+            other => bail!("the guest process said {other:?} before it was ready"),
+        }
+    }
+
+    /// Lets the traffic begin.
+    pub fn go(&mut self) -> Result<()> {
+        self.input
+            .write_all(b"go\n")
+            .context("the guest process ended early")
+    }
+
+    /// Waits for what it says next.
+    pub fn hear(&mut self) -> Result<Event> {
+        let mut line = String::new();
+        if self
+            .output
+            .read_line(&mut line)
+            .context("cannot hear the guest process")?
+            == 0
+        {
+            let status = self.child.wait()?;
+            bail!("the guest process ended early: {status}");
+        }
+        serde_json::from_str(&line).with_context(|| format!("the guest process said {line:?}"))
+    }
+
+    /// Waits for the measurement to begin.
+    pub fn begin(&mut self) -> Result<()> {
+        match self.hear()? {
+            Event::Begin => Ok(()),
+            other => bail!("the guest process said {other:?} and not that it begins"),
+        }
+    }
+
+    /// Waits for the measurement to end.
+    pub fn end(&mut self) -> Result<()> {
+        match self.hear()? {
+            Event::End => Ok(()),
+            other => bail!("the guest process said {other:?} and not that it ends"),
+        }
+    }
+
+    /// Waits for the result.
+    pub fn result(&mut self) -> Result<GuestResult> {
+        match self.hear()? {
+            Event::Result(result) => Ok(result),
+            other => bail!("the guest process said {other:?} and no result"),
+        }
+    }
+
+    /// What CPU time it has used.
+    pub fn cpu(&self) -> Result<CpuTime> {
+        Ok(ProcessCpu::read(self.child.id())?.process)
+    }
+}
+
+impl Drop for GuestProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

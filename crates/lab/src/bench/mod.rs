@@ -1,0 +1,12 @@
+//! A test bed: a daemon and guest processes, over real vhost-user sockets in a temporary directory.
+//!
+//! Everything is this same program, started anew: `shunt up` for the daemon, a hidden subcommand
+//! for guests. All of it ends with the bench, whatever happens.
+
+mod cpus;
+mod daemon;
+mod guests;
+
+pub use cpus::{Placement, plan};
+pub use daemon::{Bench, NicPlan, VfPlan, mac_text};
+pub use guests::GuestProcess;

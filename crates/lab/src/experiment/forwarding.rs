@@ -1,0 +1,264 @@
+//! nfv-2017's forwarding experiment: VNFs that give frames a new destination and send them on.
+//!
+//! North/south: a generator at the uplink sends to every guest in turn, and each sends back.
+//! East/west: the generator's frames enter the first guest, go from guest to guest, and leave the
+//! last one for the uplink again. Rates are summed over the guests' transmit sides.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use wire::Mac;
+
+use super::sample::{self, Measured};
+use crate::bench::{Bench, GuestProcess, NicPlan, Placement, VfPlan, mac_text, plan};
+use crate::guest::{Counted, Guest, GuestSpec, Role};
+use crate::report::model::gbps;
+use crate::report::{self, Bottleneck, Cpu, PathKind, Pattern, Pinned, Point};
+
+/// The generator's address, beyond the uplink.
+const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
+/// Seconds before each measurement.
+const WARMUP_S: f64 = 0.3;
+/// A switch or guest that works for this share of the time is at its limit.
+const SATURATED: f64 = 0.9;
+/// A share of frames lost at one place that tells who is too slow.
+const LOSS: f64 = 0.01;
+
+/// A point to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PointSpec {
+    /// Where frames go.
+    pub pattern: Pattern,
+    /// How they get there.
+    pub path: PathKind,
+    /// Guests: 1 to 8, and at least 2 in a chain.
+    pub vms: usize,
+    /// Bytes of a frame with FCS: 64 to 1518.
+    pub frame_bytes: u32,
+    /// Seconds to measure for.
+    pub seconds: f64,
+}
+
+impl PointSpec {
+    /// Says what is wrong with it, if anything is.
+    ///
+    /// # Errors
+    /// One sentence that names the option, the value and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        let least = if self.pattern == Pattern::EastWest {
+            2
+        } else {
+            1
+        };
+        if !(least..=8).contains(&self.vms) {
+            let (vms, pattern) = (self.vms, self.pattern);
+            return Err(format!("--vms {vms}: {pattern} takes {least} to 8 guests"));
+        }
+        if !(64..=1518).contains(&self.frame_bytes) {
+            let bytes = self.frame_bytes;
+            return Err(format!(
+                "--frame {bytes}: frames are 64 to 1518 bytes, with their FCS"
+            ));
+        }
+        if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
+            return Err(format!(
+                "--seconds {}: 0.1 to 3600 are possible",
+                self.seconds
+            ));
+        }
+        if self.path != PathKind::Vf {
+            return Err(format!(
+                "--path {}: so far the lab measures vf only",
+                self.path
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Measures a point; `program` is shunt itself, `cpus` those it may use.
+pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
+    let placement = plan(cpus, spec.vms);
+    let vf = |i| VfPlan {
+        macs: vec![mac_text(i, 0)],
+    };
+    let nic = NicPlan {
+        cpu: placement.switch,
+        uplink: true,
+        vfs: (0..spec.vms).map(vf).collect(),
+        busy: placement.switch.is_some(),
+    };
+    let mut bench = Bench::start(program, &nic)?;
+    let specs = processes(&bench, spec, &placement);
+    let started = specs.iter().map(|spec| GuestProcess::start(&bench, spec));
+    let mut guests = started.collect::<Result<Vec<_>>>()?;
+    let measured = sample::measure(&mut bench, &mut guests)?;
+    let point = conclude(spec, &placement, &measured)?;
+    point
+        .check()
+        .context("the measurement contradicts itself")?;
+    Ok(point)
+}
+
+/// What each process is to host: the generator first, alone or with the first guests.
+fn processes(bench: &Bench, spec: &PointSpec, placement: &Placement) -> Vec<GuestSpec> {
+    let entries: Vec<usize> = match spec.pattern {
+        Pattern::NorthSouth => (0..spec.vms).collect(),
+        Pattern::EastWest => vec![0],
+    };
+    let flows = entries
+        .iter()
+        .map(|vf| (OUTSIDE.to_string(), mac_text(*vf, 0).to_string()));
+    let generator = Guest {
+        socket: bench.uplink_socket(),
+        role: Role::Generate {
+            flows: flows.collect(),
+        },
+    };
+    let forwarder = |vf: usize| {
+        let last = spec.pattern == Pattern::NorthSouth || vf + 1 == spec.vms;
+        let next = if last { OUTSIDE } else { mac_text(vf + 1, 0) };
+        let role = Role::Forward {
+            own: mac_text(vf, 0).to_string(),
+            next: next.to_string(),
+        };
+        Guest {
+            socket: bench.vf_socket(vf),
+            role,
+        }
+    };
+    let process = |cpu, guests| GuestSpec {
+        cpu,
+        warmup_s: WARMUP_S,
+        seconds: spec.seconds,
+        frame_bytes: spec.frame_bytes,
+        guests,
+    };
+    let mut specs = Vec::new();
+    let mut waiting = vec![generator];
+    if placement.generator.is_some() {
+        specs.push(process(placement.generator, std::mem::take(&mut waiting)));
+    }
+    let mut vf = 0;
+    for (cpu, hosted) in &placement.guests {
+        waiting.extend((vf..vf + hosted).map(forwarder));
+        vf += hosted;
+        specs.push(process(*cpu, std::mem::take(&mut waiting)));
+    }
+    specs
+}
+
+fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Result<Point> {
+    let mut forwarders = Vec::new();
+    let mut generator = None;
+    for result in &measured.results {
+        for guest in &result.guests {
+            let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
+            if guest.generator {
+                generator = Some((result, *guest));
+            } else {
+                let number = forwarders.len() as u32;
+                let (rx_mpps, tx_mpps) = (rate(guest.received), rate(guest.sent));
+                forwarders.push(report::Guest {
+                    guest: number,
+                    rx_mpps,
+                    tx_mpps,
+                });
+            }
+        }
+    }
+    let (result, outside): (_, Counted) = generator.context("no process had the generator")?;
+    ensure!(
+        outside.sent > 0,
+        "the generator sent nothing: is this machine overloaded?"
+    );
+    let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
+    let mpps = forwarders.iter().map(|guest| guest.tx_mpps).sum();
+    Ok(Point {
+        pattern: spec.pattern,
+        path: spec.path,
+        vms: spec.vms as u32,
+        frame_bytes: spec.frame_bytes,
+        seconds: result.seconds,
+        mpps,
+        gbps: gbps(mpps, spec.frame_bytes),
+        rx_mpps: forwarders.iter().map(|guest| guest.rx_mpps).sum(),
+        returned_mpps: rate(outside.received),
+        offered_mpps: rate(outside.sent),
+        lost_frames: result.generated.saturating_sub(result.returned),
+        switch_cycles_per_frame: measured.switch.cycles_per_frame(),
+        generator_limit_mpps: result.generator_limit_mpps,
+        bottleneck: bottleneck(measured, rate(outside.sent), result.generator_limit_mpps),
+        cpu: cpu(measured),
+        guests: forwarders,
+        drops: measured.drops.clone(),
+        pinned: Pinned {
+            switch: placement.switch.into_iter().collect(),
+            guests: placement
+                .guests
+                .iter()
+                .filter_map(|(cpu, _)| *cpu)
+                .collect(),
+            generator: placement
+                .generator
+                .or(placement.guests[0].0)
+                .into_iter()
+                .collect(),
+        },
+        burst_mean: measured.switch.burst_mean(),
+    })
+}
+
+/// Who limited the rate. Frames that a guest had no buffer for accuse it, and those that the
+/// generator did not take in accuse the generator; else it is who had no time left.
+fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottleneck {
+    let lost = |at_uplink: bool| {
+        let here = measured.drops.iter().filter(|(place, _)| {
+            place.ends_with("rx_no_buffer") && place.contains("/uplink ") == at_uplink
+        });
+        here.map(|(_, count)| *count).sum::<u64>() as f64 / measured.switch.frames.max(1) as f64
+    };
+    let sum = |share: fn(&crate::guest::GuestResult) -> f64| {
+        measured.results.iter().map(share).fold(0.0, f64::max)
+    };
+    let generator = sum(|result| result.generator_share);
+    let forwarders = sum(|result| result.forwarder_share);
+    let switch = measured.switch.busy_share();
+    let full = measured
+        .switch
+        .burst_mean()
+        .is_some_and(|mean| mean >= 32.0);
+    if lost(false) > LOSS {
+        Bottleneck::Guest
+    } else if lost(true) > LOSS || offered_mpps > SATURATED * limit_mpps {
+        Bottleneck::Generator
+    } else if (switch > SATURATED && full) || switch > generator.max(forwarders) {
+        Bottleneck::Switch
+    } else if forwarders >= generator {
+        Bottleneck::Guest
+    } else {
+        Bottleneck::Generator
+    }
+}
+
+/// CPU by layer. A process that hosts the generator beside guests has its time split between them
+/// as their work was.
+fn cpu(measured: &Measured) -> Cpu {
+    let seconds = measured.results[0].seconds;
+    let mut cpu = Cpu {
+        switch_busy_share: measured.switch.busy_share(),
+        switch_user_cores: measured.switch_cpu.user_s / seconds,
+        switch_system_cores: measured.switch_cpu.system_s / seconds,
+        ..Cpu::default()
+    };
+    for (result, time) in measured.results.iter().zip(&measured.guests_cpu) {
+        let work = (result.generator_share + result.forwarder_share).max(f64::EPSILON);
+        let generator = result.generator_share / work;
+        cpu.generator_share = cpu.generator_share.max(result.generator_share);
+        cpu.generator_user_cores += time.user_s / seconds * generator;
+        cpu.generator_system_cores += time.system_s / seconds * generator;
+        cpu.guests_user_cores += time.user_s / seconds * (1.0 - generator);
+        cpu.guests_system_cores += time.system_s / seconds * (1.0 - generator);
+    }
+    cpu
+}

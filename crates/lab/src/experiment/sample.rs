@@ -1,0 +1,135 @@
+//! What is read of the switch and of the guests at the ends of a measurement.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use control::stats::{LaneStats, Stats};
+use host::CpuTime;
+
+use crate::bench::{Bench, GuestProcess};
+use crate::guest::GuestResult;
+
+/// The daemon and the guests at one moment.
+#[derive(Debug)]
+struct Sample {
+    stats: Stats,
+    switch_cpu: CpuTime,
+    guests_cpu: Vec<CpuTime>,
+}
+
+impl Sample {
+    fn take(bench: &Bench, guests: &[GuestProcess]) -> Result<Sample> {
+        let stats = bench.stats()?;
+        let guests_cpu = guests
+            .iter()
+            .map(GuestProcess::cpu)
+            .collect::<Result<_>>()?;
+        Ok(Sample {
+            stats,
+            switch_cpu: bench.cpu()?,
+            guests_cpu,
+        })
+    }
+}
+
+/// What happened between the two ends.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// Each guest process's own account.
+    pub(super) results: Vec<GuestResult>,
+    /// CPU time of each guest process.
+    pub(super) guests_cpu: Vec<CpuTime>,
+    /// CPU time of the daemon.
+    pub(super) switch_cpu: CpuTime,
+    /// What the lanes counted, summed.
+    pub(super) switch: SwitchCounts,
+    /// Frames dropped, as `port: reason`.
+    pub(super) drops: BTreeMap<String, u64>,
+}
+
+/// The sum over the lanes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SwitchCounts {
+    pub(super) frames: u64,
+    pub(super) bursts: u64,
+    pub(super) busy_cycles: u64,
+    pub(super) idle_cycles: u64,
+}
+
+impl SwitchCounts {
+    pub(super) fn cycles_per_frame(&self) -> Option<f64> {
+        (self.frames > 0).then(|| self.busy_cycles as f64 / self.frames as f64)
+    }
+
+    pub(super) fn burst_mean(&self) -> Option<f64> {
+        (self.bursts > 0).then(|| self.frames as f64 / self.bursts as f64)
+    }
+
+    pub(super) fn busy_share(&self) -> f64 {
+        let all = self.busy_cycles + self.idle_cycles;
+        if all == 0 {
+            0.0
+        } else {
+            self.busy_cycles as f64 / all as f64
+        }
+    }
+}
+
+/// Lets the guests go, and reads everything when the measurement begins and when it ends.
+pub(super) fn measure(bench: &mut Bench, guests: &mut [GuestProcess]) -> Result<Measured> {
+    for process in guests.iter_mut() {
+        process.go()?;
+    }
+    for process in guests.iter_mut() {
+        process.begin()?;
+    }
+    let before = Sample::take(bench, guests)?;
+    for process in guests.iter_mut() {
+        process.end()?;
+    }
+    let after = Sample::take(bench, guests)?;
+    let results = guests
+        .iter_mut()
+        .map(GuestProcess::result)
+        .collect::<Result<_>>()?;
+    bench.check_alive()?;
+    let cpus = after.guests_cpu.iter().zip(&before.guests_cpu);
+    Ok(Measured {
+        results,
+        guests_cpu: cpus.map(|(after, before)| after.since(before)).collect(),
+        switch_cpu: after.switch_cpu.since(&before.switch_cpu),
+        switch: switch_counts(&before.stats, &after.stats)?,
+        drops: drops(&before.stats, &after.stats),
+    })
+}
+
+fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
+    let mut counts = SwitchCounts::default();
+    for (before, after) in before.lanes.iter().zip(&after.lanes) {
+        let get = |lane: &LaneStats, name: &str| {
+            lane.values
+                .get(name)
+                .copied()
+                .with_context(|| format!("no lane counter {name}"))
+        };
+        let gain = |name| Ok::<u64, anyhow::Error>(get(after, name)? - get(before, name)?);
+        counts.frames += gain("frames")?;
+        counts.bursts += gain("bursts")?;
+        counts.busy_cycles += gain("busy_cycles")?;
+        counts.idle_cycles += gain("idle_cycles")?;
+    }
+    Ok(counts)
+}
+
+fn drops(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
+    let mut drops = BTreeMap::new();
+    for (before, after) in before.ports.iter().zip(&after.ports) {
+        for (reason, count) in &after.drops {
+            let gain = count - before.drops.get(reason).copied().unwrap_or(0);
+            if gain > 0 {
+                drops.insert(format!("{} {reason}", after.name), gain);
+            }
+        }
+    }
+    drops
+}

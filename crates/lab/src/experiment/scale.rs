@@ -1,0 +1,130 @@
+//! What a frame costs as VFs and addresses grow.
+//!
+//! VF i sends 64 B frames to VF i xor 1, from each of its addresses to each of its peer's in turn,
+//! as fast as the rings take them; guests give their buffers back and do nothing else.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::sample;
+use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
+use crate::guest::{Guest, GuestSpec, Role};
+
+/// The points: VFs, and addresses of all of them together.
+pub const POINTS: [(usize, usize); 7] = [
+    (2, 2),
+    (8, 8),
+    (8, 64),
+    (32, 64),
+    (32, 1024),
+    (64, 64),
+    (64, 4096),
+];
+
+/// What `shunt lab scale --json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Scale {
+    /// In the order of [`POINTS`].
+    pub points: Vec<ScalePoint>,
+    /// CPUs that were pinned: switch, guests.
+    pub pinned: Vec<usize>,
+}
+
+/// One point.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ScalePoint {
+    /// VFs.
+    pub vfs: usize,
+    /// Addresses of all VFs together.
+    pub macs: usize,
+    /// Busy time-stamp cycles of the lane for each frame; the median of the rounds.
+    pub switch_cycles_per_frame: f64,
+    /// Least and most of the rounds.
+    pub range: (f64, f64),
+    /// Millions of frames a second, in the median round.
+    pub mpps: f64,
+    /// Frames in a burst, on average.
+    pub burst_mean: f64,
+}
+
+/// Measures all points, interleaved, `rounds` times each.
+pub fn run(
+    program: &Path,
+    cpus: &[usize],
+    rounds: usize,
+    mut done: impl FnMut(usize, usize),
+) -> Result<Scale> {
+    let mut seen = vec![Vec::new(); POINTS.len()];
+    for round in 0..rounds {
+        for (i, (vfs, macs)) in POINTS.iter().enumerate() {
+            seen[i].push(point(program, cpus, *vfs, *macs)?);
+            done(round * POINTS.len() + i + 1, rounds * POINTS.len());
+        }
+    }
+    let placement = plan(cpus, 1);
+    let guests = placement.guests[0].0;
+    Ok(Scale {
+        points: seen.into_iter().map(median).collect(),
+        pinned: placement.switch.into_iter().chain(guests).collect(),
+    })
+}
+
+fn median(mut points: Vec<ScalePoint>) -> ScalePoint {
+    let cycles = |point: &ScalePoint| point.switch_cycles_per_frame;
+    points.sort_by(|a, b| cycles(a).total_cmp(&cycles(b)));
+    let range = (cycles(&points[0]), cycles(&points[points.len() - 1]));
+    ScalePoint {
+        range,
+        ..points[points.len() / 2]
+    }
+}
+
+/// Measures one point: `vfs` VFs with `macs` addresses among them.
+pub fn point(program: &Path, cpus: &[usize], vfs: usize, macs: usize) -> Result<ScalePoint> {
+    let placement = plan(cpus, 1);
+    let each = macs / vfs;
+    let addresses = |vf: usize| (0..each).map(move |n| mac_text(vf, n));
+    let vf = |i| VfPlan {
+        macs: addresses(i).collect(),
+    };
+    let nic = NicPlan {
+        cpu: placement.switch,
+        uplink: false,
+        vfs: (0..vfs).map(vf).collect(),
+        busy: placement.switch.is_some(),
+    };
+    let mut bench = Bench::start(program, &nic)?;
+    let guest = |vf: usize| {
+        let pairs = addresses(vf).zip(addresses(vf ^ 1));
+        let flows = pairs
+            .map(|(from, to)| (from.to_string(), to.to_string()))
+            .collect();
+        Guest {
+            socket: bench.vf_socket(vf),
+            role: Role::Generate { flows },
+        }
+    };
+    let spec = GuestSpec {
+        cpu: placement.guests[0].0,
+        warmup_s: 0.2,
+        seconds: 0.5,
+        frame_bytes: 64,
+        guests: (0..vfs).map(guest).collect(),
+    };
+    let mut guests = [GuestProcess::start(&bench, &spec)?];
+    let measured = sample::measure(&mut bench, &mut guests)?;
+    let cycles = measured
+        .switch
+        .cycles_per_frame()
+        .context("no frame passed")?;
+    Ok(ScalePoint {
+        vfs,
+        macs,
+        switch_cycles_per_frame: cycles,
+        range: (cycles, cycles),
+        mpps: measured.switch.frames as f64 / measured.results[0].seconds / 1e6,
+        burst_mean: measured.switch.burst_mean().context("no frame passed")?,
+    })
+}

@@ -1,0 +1,165 @@
+//! A guest's network adapter: memory, two rings, and the vhost-user front-end in place of a VMM.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use guestmem::{GuestMemory, GuestSlice, Pages, SharedFile};
+use rustix::event::{EventfdFlags, eventfd};
+use vhost_user::{Frontend, ProtocolFeatures, Region, RingConfig};
+use virtq::{DriverQueue, Features, Segment};
+use wire::virtio_net::feature;
+
+/// Entries of each ring.
+pub const RING: u16 = 1024;
+/// Bytes of each buffer.
+pub const BUFFER: u32 = 2048;
+/// Bytes of the virtio-net header before each frame.
+pub const HEADER: u32 = 12;
+/// Buffers: as many as both rings have entries.
+pub const BUFFERS: u32 = 2 * RING as u32;
+/// Guest physical address of the memory.
+const BASE: u64 = 1 << 32;
+/// How long the daemon's socket may take to appear.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// An attached adapter.
+#[derive(Debug)]
+pub struct Adapter {
+    /// The transmit ring.
+    pub tx: DriverQueue,
+    /// The receive ring.
+    pub rx: DriverQueue,
+    memory: Arc<GuestMemory>,
+    kick_tx: OwnedFd,
+    kick_rx: OwnedFd,
+    call_rx: OwnedFd,
+    frontend: Frontend,
+    file: SharedFile,
+}
+
+impl Adapter {
+    /// Attaches to the daemon's socket, which may take a while to appear.
+    pub fn attach(socket: &Path, event_idx: bool) -> Result<Adapter> {
+        let shown = || format!("cannot attach to {}", socket.display());
+        let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
+        Adapter::on(frontend, event_idx).with_context(shown)
+    }
+
+    fn on(mut frontend: Frontend, event_idx: bool) -> Result<Adapter> {
+        let mut wanted =
+            feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
+        if event_idx {
+            wanted |= feature::mask(&[feature::VIRTIO_F_RING_EVENT_IDX]);
+        }
+        let protocol =
+            ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
+        let agreed = frontend.negotiate(wanted, protocol)?.features;
+        ensure!(
+            agreed & wanted == wanted,
+            "the daemon does not offer VERSION_1 and MRG_RXBUF"
+        );
+
+        let rings = DriverQueue::bytes(RING);
+        let size = (2 * rings + u64::from(BUFFERS * BUFFER)).next_multiple_of(2 << 20);
+        let file = SharedFile::create("shunt-lab-guest", size, Pages::Ordinary)?;
+        let memory = virtq::guest_memory(&file, BASE)?;
+        let features = if event_idx {
+            Features::EVENT_IDX
+        } else {
+            Features::empty()
+        };
+        let rx = DriverQueue::new(memory.clone(), BASE, RING, features)?;
+        let tx = DriverQueue::new(memory.clone(), BASE + rings, RING, features)?;
+        let region = Region {
+            guest_addr: BASE,
+            size,
+            user_addr: BASE,
+            mmap_offset: 0,
+            fd: file.fd(),
+        };
+        frontend.set_memory(&[region])?;
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (kick_tx, kick_rx, call_tx, call_rx) = (event()?, event()?, event()?, event()?);
+        for (index, queue, kick, call) in
+            [(0, &rx, &kick_rx, &call_rx), (1, &tx, &kick_tx, &call_tx)]
+        {
+            let addresses = queue.addresses();
+            let ring = RingConfig {
+                size: RING,
+                desc: addresses.desc,
+                avail: addresses.avail,
+                used: addresses.used,
+                base: 0,
+                kick: Some(kick.as_fd()),
+                call: Some(call.as_fd()),
+                err: None,
+            };
+            frontend.start_ring(index, &ring)?;
+            frontend.enable_ring(index, true)?;
+        }
+        Ok(Adapter {
+            tx,
+            rx,
+            memory,
+            kick_tx,
+            kick_rx,
+            call_rx,
+            frontend,
+            file,
+        })
+    }
+
+    /// Guest physical address of a buffer.
+    pub fn address(&self, buffer: u32) -> u64 {
+        BASE + 2 * DriverQueue::bytes(RING) + u64::from(buffer) * u64::from(BUFFER)
+    }
+
+    /// A buffer's bytes, header first.
+    ///
+    /// # Panics
+    /// If there is no such buffer.
+    pub fn buffer(&self, buffer: u32) -> GuestSlice<'_> {
+        assert!(buffer < BUFFERS);
+        self.memory
+            .slice(self.address(buffer), BUFFER)
+            .expect("all buffers are in the region")
+    }
+
+    /// Posts a buffer to receive into; says which descriptor it has.
+    pub fn post_receive(&mut self, buffer: u32) -> Option<u16> {
+        let addr = self.address(buffer);
+        self.rx.post(Segment {
+            addr,
+            len: BUFFER,
+            writable: true,
+        })
+    }
+
+    /// Shows what was posted on both rings, and kicks if the daemon asked for it.
+    pub fn publish(&mut self) {
+        if self.rx.publish() {
+            let _ = rustix::io::write(&self.kick_rx, &1u64.to_ne_bytes()); // full: is kicked
+        }
+        if self.tx.publish() {
+            let _ = rustix::io::write(&self.kick_tx, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The eventfd by which the daemon announces received frames.
+    pub fn interrupt(&self) -> &OwnedFd {
+        &self.call_rx
+    }
+
+    /// The connection, for those who misuse it.
+    pub fn frontend(&mut self) -> &mut Frontend {
+        &mut self.frontend
+    }
+
+    /// The memory, for those who misuse it.
+    pub fn file(&self) -> &SharedFile {
+        &self.file
+    }
+}

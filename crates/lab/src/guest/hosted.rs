@@ -1,0 +1,213 @@
+//! The thread that hosts a process's guests: each has its turn, for one burst.
+
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use host::tsc;
+use wire::Mac;
+
+use super::{Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Role, self_test};
+
+/// Rounds of the generator's self-test.
+const SELF_TEST_ROUNDS: u32 = 2000;
+/// The clock is read after so many turns of all guests.
+const TURNS: u32 = 64;
+/// No frame moved for so long: none will.
+const QUIET: Duration = Duration::from_millis(20);
+/// How long frames may go on moving after generators stopped.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Runs a specification; see the module's documentation for what it says meanwhile.
+pub fn run(spec: &GuestSpec) -> Result<()> {
+    if let Some(cpu) = spec.cpu {
+        host::cpu::pin_this_thread(cpu)?;
+    }
+    let generator_limit_mpps = self_test(spec.frame_bytes, SELF_TEST_ROUNDS)?;
+    let guests = spec
+        .guests
+        .iter()
+        .map(|guest| Hosted::attach(guest, spec.frame_bytes));
+    let mut host = Host {
+        guests: guests.collect::<Result<_>>()?,
+        ..Host::default()
+    };
+    say(&Event::Ready)?;
+    let mut line = String::new();
+    if std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .context("cannot wait to go")?
+        == 0
+    {
+        bail!("told to stop before the start");
+    }
+    host.run_for(Duration::from_secs_f64(spec.warmup_s), None);
+    say(&Event::Begin)?;
+    let before = host.clone_counts();
+    let cycles = host.run_for(Duration::from_secs_f64(spec.seconds), None);
+    let after = host.clone_counts();
+    say(&Event::End)?;
+    for guest in &mut host.guests {
+        guest.stop();
+    }
+    host.run_for(DRAIN_MAX, Some(QUIET));
+    let last = host.clone_counts();
+    let total = |what: fn(&Counted) -> u64| {
+        last.guests
+            .iter()
+            .filter(|guest| guest.generator)
+            .map(what)
+            .sum::<u64>()
+    };
+    let share = |after: u64, before: u64| (after - before) as f64 / cycles as f64;
+    let guests = after
+        .guests
+        .iter()
+        .zip(&before.guests)
+        .map(|(after, before)| Counted {
+            generator: after.generator,
+            received: after.received - before.received,
+            sent: after.sent - before.sent,
+            dropped: after.dropped - before.dropped,
+        });
+    say(&Event::Result(GuestResult {
+        seconds: cycles as f64 / tsc::hz(),
+        guests: guests.collect(),
+        generator_share: share(after.generator_cycles, before.generator_cycles),
+        forwarder_share: share(after.forwarder_cycles, before.forwarder_cycles),
+        generator_limit_mpps,
+        generated: total(|guest| guest.sent),
+        returned: total(|guest| guest.received),
+    }))
+}
+
+fn say(event: &Event) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, event)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+#[derive(Debug)]
+enum Hosted {
+    Generator(Generator),
+    Forwarder(Forwarder),
+}
+
+impl Hosted {
+    fn attach(guest: &Guest, frame_bytes: u32) -> Result<Hosted> {
+        let mac = |text: &String| {
+            text.parse::<Mac>()
+                .with_context(|| format!("address {text}"))
+        };
+        Ok(match &guest.role {
+            Role::Generate { flows } => {
+                let flow = |(from, to)| Ok((mac(from)?, mac(to)?));
+                let flows = flows.iter().map(|(from, to)| flow((from, to)));
+                let flows = flows.collect::<Result<Vec<_>>>()?;
+                Hosted::Generator(Generator::attach(&guest.socket, &flows, frame_bytes)?)
+            }
+            Role::Forward { own, next } => {
+                Hosted::Forwarder(Forwarder::attach(&guest.socket, mac(own)?, mac(next)?)?)
+            }
+        })
+    }
+
+    fn stop(&mut self) {
+        if let Hosted::Generator(generator) = self {
+            generator.stop();
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        match self {
+            Hosted::Generator(Generator { sent, received, .. }) => Counted {
+                generator: true,
+                sent: *sent,
+                received: *received,
+                dropped: 0,
+            },
+            Hosted::Forwarder(Forwarder {
+                sent,
+                received,
+                dropped,
+                ..
+            }) => Counted {
+                generator: false,
+                sent: *sent,
+                received: *received,
+                dropped: *dropped,
+            },
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    guests: Vec<Hosted>,
+    generator_cycles: u64,
+    forwarder_cycles: u64,
+}
+
+#[derive(Debug)]
+struct Counts {
+    guests: Vec<Counted>,
+    generator_cycles: u64,
+    forwarder_cycles: u64,
+}
+
+impl Host {
+    fn clone_counts(&self) -> Counts {
+        Counts {
+            guests: self.guests.iter().map(Hosted::counted).collect(),
+            generator_cycles: self.generator_cycles,
+            forwarder_cycles: self.forwarder_cycles,
+        }
+    }
+
+    /// Gives the guests their turns for `time`, or until nothing moved for `quiet`; says how many
+    /// cycles that took.
+    fn run_for(&mut self, time: Duration, quiet: Option<Duration>) -> u64 {
+        let limit = tsc::duration_to_cycles(time);
+        let quiet = quiet.map(tsc::duration_to_cycles);
+        let start = tsc::now();
+        let mut moved_at = start;
+        loop {
+            let mut moved = 0;
+            for _ in 0..TURNS {
+                moved += self.turn();
+            }
+            let now = tsc::now();
+            if moved > 0 {
+                moved_at = now;
+            } else {
+                std::thread::yield_now(); // others may need this CPU to move anything
+            }
+            let still = quiet.is_some_and(|quiet| now.wrapping_sub(moved_at) >= quiet);
+            if still || now.wrapping_sub(start) >= limit {
+                return now.wrapping_sub(start);
+            }
+        }
+    }
+
+    /// One burst of each guest; says how many frames moved.
+    fn turn(&mut self) -> u64 {
+        let mut all = 0;
+        let mut begin = tsc::now();
+        for guest in &mut self.guests {
+            let (moved, cycles) = match guest {
+                Hosted::Generator(generator) => (generator.step(), &mut self.generator_cycles),
+                Hosted::Forwarder(forwarder) => (forwarder.step(), &mut self.forwarder_cycles),
+            };
+            let end = tsc::now();
+            if moved > 0 {
+                *cycles += end.wrapping_sub(begin);
+            }
+            begin = end;
+            all += moved;
+        }
+        all
+    }
+}

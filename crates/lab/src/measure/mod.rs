@@ -1,0 +1,3 @@
+//! Measurements of single parts, beside which the whole is judged.
+
+pub mod bare;

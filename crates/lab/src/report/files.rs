@@ -1,0 +1,91 @@
+//! A run's folder: `results.json`, `results.csv` and `report.html`.
+//!
+//! Each file is written beside its place and renamed into it, so that it is there whole or not at all.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::model::{PointError, Results};
+use super::{csv, html, json, time};
+
+/// The most characters of a host's name that a folder's name takes.
+const MAX_HOST_CHARS: usize = 64;
+
+/// Why results could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The folder is not there and could not be made.
+    #[error("cannot make the folder {dir}; choose a place that you may write to")]
+    Folder {
+        /// The folder.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file could not be written.
+    #[error("cannot write {file}; choose a place that you may write to and that has room")]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Text that is not the lab's JSON, or results that JSON cannot hold.
+    #[error("these are not results of the lab in JSON; give a results.json as the lab wrote it")]
+    Json(#[source] serde_json::Error),
+    /// A number that no measurement can give.
+    #[error(transparent)]
+    Point(#[from] PointError),
+}
+
+/// The name of a run's folder, such as `2026-03-01T09-30-00Z-lab1`: the time in UTC, and of the host's name what is
+/// safe in any file system and shell (letters, digits, `-`, `_`, `.`).
+pub fn folder_name(unix_s: u64, host: &str) -> String {
+    let safe = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let host: String = host.chars().take(MAX_HOST_CHARS).map(safe).collect();
+    let host = host.trim_matches(['-', '.']);
+    let host = if host.is_empty() { "host" } else { host };
+    format!("{}-{host}", time::utc_text(unix_s).replace(':', "-"))
+}
+
+/// Writes the three files into the folder `dir`, which is made if it is not there, and returns their paths.
+///
+/// # Errors
+/// A point that cannot be (nothing is written then), or the folder or file that could not be written.
+pub fn write(dir: &Path, results: &Results) -> Result<Vec<PathBuf>, ReportError> {
+    let files = [
+        ("results.json", json::results(results)?),
+        ("results.csv", csv::text(&results.points)),
+        ("report.html", html::page(results)),
+    ];
+    fs::create_dir_all(dir).map_err(|source| ReportError::Folder {
+        dir: dir.to_owned(),
+        source,
+    })?;
+    let mut written = Vec::with_capacity(files.len());
+    for (name, text) in files {
+        let file = dir.join(name);
+        let aside = dir.join(format!(".{name}.{}.tmp", std::process::id()));
+        if let Err(source) = replace(&file, &aside, text.as_bytes()) {
+            // The error told is the first one; a leftover that cannot be removed either is harmless.
+            let _ = fs::remove_file(&aside);
+            return Err(ReportError::File { file, source });
+        }
+        written.push(file);
+    }
+    Ok(written)
+}
+
+fn replace(file: &Path, aside: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut out = fs::File::create(aside)?;
+    out.write_all(bytes)?;
+    out.sync_all()?;
+    fs::rename(aside, file)
+}

@@ -1,0 +1,144 @@
+//! How it was measured, and on what.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::super::model::{Pinned, Results};
+use super::super::svg::escape;
+use super::super::view::View;
+use super::tables;
+
+/// What every figure means; the same words as in the model's documentation.
+const MEANINGS: [(&str, &str); 6] = [
+    (
+        "Mpps, Gbps",
+        "Million frames and gigabits a second that the guests send, summed over them. A frame's size includes its \
+         4-byte FCS, as papers count it; Gbps do not.",
+    ),
+    (
+        "Cycles per frame",
+        "Time-stamp cycles of the switch's lanes in polls that found frames, divided by frames. Idle polls do not count.",
+    ),
+    (
+        "CPU",
+        "Cores in use, from the time the kernel accounts to each layer. Busy is the share of a polling thread's cycles that \
+         moved frames.",
+    ),
+    (
+        "Self-test",
+        "What the generator does in this run with a sink that takes every frame at once. It could not have offered more.",
+    ),
+    (
+        "Limited by",
+        "Who kept the point from going faster. Where that is the generator, rates are lower bounds (>) and say nothing more \
+         about the switch.",
+    ),
+    (
+        "Lost frames",
+        "Frames sent in the measured time that never came back.",
+    ),
+];
+
+/// The method, the generator's tables, and the command that repeats it all.
+pub(super) fn measured(results: &Results) -> String {
+    let meanings: String = MEANINGS
+        .iter()
+        .map(|(word, text)| format!("<dt>{word}</dt><dd>{}</dd>\n", escape(text)))
+        .collect();
+    let generator: String = View::each(&results.points)
+        .iter()
+        .map(tables::generator)
+        .collect();
+    format!(
+        "<section>\n<h2>How it was measured</h2>\n<pre><code>{}</code></pre>\n<dl>\n{meanings}{}</dl>\n\
+         <h3>The generator: what it could do, did, and got back</h3>\n{generator}</section>\n",
+        escape(&results.command),
+        pinning(results),
+    )
+}
+
+/// Where threads ran, if any point says so.
+fn pinning(results: &Results) -> String {
+    let cpus = |cpus: &[usize]| match cpus {
+        [] => "not pinned".to_owned(),
+        cpus => {
+            let noun = if cpus.len() == 1 { "CPU" } else { "CPUs" };
+            format!(
+                "{noun} {}",
+                cpus.iter()
+                    .map(usize::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )
+        }
+    };
+    let text = |pinned: &Pinned| {
+        let Pinned {
+            switch,
+            guests,
+            generator,
+        } = pinned;
+        format!(
+            "switch {}, guests {}, generator {}",
+            cpus(switch),
+            cpus(guests),
+            cpus(generator)
+        )
+    };
+    let ways: BTreeSet<String> = results
+        .points
+        .iter()
+        .map(|point| text(&point.pinned))
+        .collect();
+    if ways.is_empty() {
+        return String::new();
+    }
+    let ways = ways.into_iter().collect::<Vec<_>>().join("; or ");
+    format!("<dt>Threads</dt><dd>{}.</dd>\n", escape(&ways))
+}
+
+/// The machine's facts as a list, and the run's own.
+pub(super) fn machine(results: &Results) -> String {
+    let mut facts = Vec::new();
+    flatten("", &results.machine, &mut facts);
+    let items: String = facts
+        .iter()
+        .map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value)))
+        .collect();
+    if items.is_empty() {
+        return String::new();
+    }
+    format!("<section>\n<h2>Machine</h2>\n<dl class=\"facts\">\n{items}</dl>\n</section>\n")
+}
+
+/// Names and values of all leaves; what is unknown (`null`) is left out.
+fn flatten(name: &str, value: &Value, facts: &mut Vec<(String, String)>) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                let field = field.replace('_', " ");
+                let name = if name.is_empty() {
+                    field
+                } else {
+                    format!("{name} {field}")
+                };
+                flatten(&name, value, facts);
+            }
+        }
+        Value::Array(values) => {
+            let texts: Vec<String> = values.iter().map(plain).collect();
+            facts.push((name.to_owned(), texts.join(", ")));
+        }
+        leaf => facts.push((name.to_owned(), plain(leaf))),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        other => other.to_string(),
+    }
+}

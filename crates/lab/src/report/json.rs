@@ -1,0 +1,33 @@
+//! The results as JSON: a file for a run, one line for a point.
+
+use super::files::ReportError;
+use super::model::{Point, Results};
+
+/// One point as one line without its end, as `shunt lab run --json` prints it.
+///
+/// # Errors
+/// A number that no measurement can give ([`Point::check`]).
+pub fn point(point: &Point) -> Result<String, ReportError> {
+    point.check()?;
+    serde_json::to_string(point).map_err(ReportError::Json)
+}
+
+/// A whole run, indented, as in `results.json`.
+///
+/// # Errors
+/// A number that no measurement can give ([`Point::check`]).
+pub fn results(results: &Results) -> Result<String, ReportError> {
+    results.points.iter().try_for_each(Point::check)?;
+    let text = serde_json::to_string_pretty(results).map_err(ReportError::Json)?;
+    Ok(text + "\n")
+}
+
+/// Reads what [`results()`] wrote.
+///
+/// # Errors
+/// Text that is not such JSON, or a number that no measurement can give.
+pub fn read(text: &str) -> Result<Results, ReportError> {
+    let results: Results = serde_json::from_str(text).map_err(ReportError::Json)?;
+    results.points.iter().try_for_each(Point::check)?;
+    Ok(results)
+}

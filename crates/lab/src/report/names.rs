@@ -1,0 +1,137 @@
+//! The words a point is told by: pattern, path, bottleneck; each with its one name in the CLI, JSON and CSV.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Between whom the frames travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// External machine to guest and back.
+    NorthSouth,
+    /// From guest to guest in a chain inside one server.
+    EastWest,
+}
+
+impl Pattern {
+    /// All patterns, in the order in which reports show them.
+    pub const ALL: [Pattern; 2] = [Pattern::NorthSouth, Pattern::EastWest];
+
+    /// The name as in the CLI, JSON and CSV.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Pattern::NorthSouth => "north-south",
+            Pattern::EastWest => "east-west",
+        }
+    }
+
+    /// The name as in headings and sentences.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Pattern::NorthSouth => "North/south",
+            Pattern::EastWest => "East/west",
+        }
+    }
+}
+
+/// The path that carries a guest's frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathKind {
+    /// A virtual function.
+    Vf,
+    /// The synthetic path over vhost-user.
+    Vhost,
+    /// The kernel's tap and bridge, the baseline.
+    Virtio,
+}
+
+impl PathKind {
+    /// All paths, in the order in which reports show them.
+    pub const ALL: [PathKind; 3] = [PathKind::Vf, PathKind::Vhost, PathKind::Virtio];
+
+    /// The name as in the CLI, JSON and CSV.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            PathKind::Vf => "vf",
+            PathKind::Vhost => "vhost",
+            PathKind::Virtio => "virtio",
+        }
+    }
+}
+
+/// Who limited a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bottleneck {
+    /// The switch's lanes.
+    Switch,
+    /// The guests' own work.
+    Guest,
+    /// The generator; the point's rates are lower bounds.
+    Generator,
+    /// The uplink.
+    Uplink,
+}
+
+impl Bottleneck {
+    /// All bottlenecks, in the order in which reports show them.
+    pub const ALL: [Bottleneck; 4] = [
+        Bottleneck::Switch,
+        Bottleneck::Guest,
+        Bottleneck::Uplink,
+        Bottleneck::Generator,
+    ];
+
+    /// The name as in JSON and CSV.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Bottleneck::Switch => "switch",
+            Bottleneck::Guest => "guest",
+            Bottleneck::Generator => "generator",
+            Bottleneck::Uplink => "uplink",
+        }
+    }
+}
+
+/// A word that is none of the names allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{value:?} is not a {what}; use {allowed}")]
+pub struct ParseNameError {
+    /// What was looked for: `pattern`, `path` or `bottleneck`.
+    pub what: &'static str,
+    /// The word found.
+    pub value: String,
+    /// The names allowed.
+    pub allowed: String,
+}
+
+/// Gives a type with `ALL` and `as_str` its `Display` and `FromStr`.
+macro_rules! named {
+    ($type:ident, $what:literal) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = ParseNameError;
+
+            fn from_str(value: &str) -> Result<Self, ParseNameError> {
+                let found = $type::ALL.into_iter().find(|one| one.as_str() == value);
+                found.ok_or_else(|| ParseNameError {
+                    what: $what,
+                    value: value.to_owned(),
+                    allowed: $type::ALL.map($type::as_str).join(", "),
+                })
+            }
+        }
+    };
+}
+
+named!(Pattern, "pattern");
+named!(PathKind, "path");
+named!(Bottleneck, "bottleneck");

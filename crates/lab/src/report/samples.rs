@@ -1,0 +1,131 @@
+//! Points for tests: made up by a simple rule, so that a wrong figure shows.
+
+use std::collections::BTreeMap;
+
+use super::model::{
+    Bottleneck, Cpu, Guest, PathKind, Pattern, Pinned, Point, Results, Started, gbps,
+};
+
+/// A point of `mpps`, limited by the switch.
+pub(super) fn point(
+    pattern: Pattern,
+    path: PathKind,
+    frame_bytes: u32,
+    vms: u32,
+    mpps: f64,
+) -> Point {
+    Point {
+        pattern,
+        path,
+        vms,
+        frame_bytes,
+        seconds: 2.0,
+        mpps,
+        gbps: gbps(mpps, frame_bytes),
+        rx_mpps: mpps * 1.25,
+        returned_mpps: mpps,
+        offered_mpps: mpps * 1.5,
+        lost_frames: (mpps * 1e6) as u64,
+        switch_cycles_per_frame: Some(60.0 + f64::from(frame_bytes) / 10.0),
+        generator_limit_mpps: 25.5,
+        bottleneck: Bottleneck::Switch,
+        cpu: Cpu {
+            switch_busy_share: 0.97,
+            switch_user_cores: 0.98,
+            switch_system_cores: 0.01,
+            guests_user_cores: 0.25 * f64::from(vms),
+            guests_system_cores: 0.02,
+            generator_share: 0.6,
+            generator_user_cores: 0.4,
+            generator_system_cores: 0.01,
+        },
+        guests: (0..vms)
+            .map(|guest| Guest {
+                guest,
+                rx_mpps: mpps * 1.25 / f64::from(vms),
+                tx_mpps: mpps / f64::from(vms),
+            })
+            .collect(),
+        drops: BTreeMap::from([("no-buffer".to_owned(), 12_345)]),
+        pinned: Pinned {
+            switch: vec![0],
+            guests: vec![1],
+            generator: vec![1],
+        },
+        burst_mean: Some(31.5),
+    }
+}
+
+/// The same point, limited by someone else.
+pub(super) fn limited(point: Point, bottleneck: Bottleneck) -> Point {
+    Point {
+        bottleneck,
+        ..point
+    }
+}
+
+/// The points of `shunt lab` with one path: three frame sizes, 1, 2 and 4 guests; one point is a lower bound.
+pub(super) fn one_path() -> Vec<Point> {
+    let mut points = Vec::new();
+    for pattern in Pattern::ALL {
+        for (frame, base) in [(64, 6.0), (256, 5.0), (1518, 2.5)] {
+            for vms in [1, 2, 4] {
+                if pattern == Pattern::EastWest && vms == 1 {
+                    continue;
+                }
+                let mpps = base * (1.0 + 0.1 * f64::from(vms));
+                points.push(point(pattern, PathKind::Vf, frame, vms, mpps));
+            }
+        }
+    }
+    points[8].bottleneck = Bottleneck::Generator;
+    points[7].bottleneck = Bottleneck::Guest;
+    points
+}
+
+/// Three paths in north/south: vf ahead at small frames, vhost at large ones, virtio far behind.
+pub(super) fn three_paths() -> Vec<Point> {
+    let mut points = Vec::new();
+    for (frame, vf, vhost) in [(64, 9.0, 4.0), (256, 6.0, 4.5), (1518, 2.5, 2.45)] {
+        for vms in [1, 2, 4] {
+            let more = 1.0 + 0.2 * f64::from(vms);
+            points.push(point(
+                Pattern::NorthSouth,
+                PathKind::Vf,
+                frame,
+                vms,
+                vf * more,
+            ));
+            points.push(point(
+                Pattern::NorthSouth,
+                PathKind::Vhost,
+                frame,
+                vms,
+                vhost * more,
+            ));
+            let mut virtio = point(Pattern::NorthSouth, PathKind::Virtio, frame, vms, 0.4);
+            virtio.switch_cycles_per_frame = None;
+            points.push(virtio);
+        }
+    }
+    points
+}
+
+/// A run of these points, with text in it that HTML must not take at its word.
+pub(super) fn results(points: Vec<Point>) -> Results {
+    Results {
+        version: "0.1.0".to_owned(),
+        command: "shunt lab --out '<here>' & wait".to_owned(),
+        started: Started::at(1_772_357_400),
+        machine: serde_json::json!({
+            "hostname": "lab1",
+            "cpu_model": "A <fast> CPU & more",
+            "cores": 2,
+            "hypervisor": true,
+            "governor": null,
+            "numa": { "nodes": [0, 1] },
+        }),
+        points,
+        notes: vec!["Two threads shared CPU 1.".to_owned()],
+    }
+}

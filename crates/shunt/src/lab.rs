@@ -1,0 +1,172 @@
+//! `shunt lab`: experiments.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use lab::experiment::forwarding::{self, PointSpec};
+use lab::experiment::{scale, suite};
+use lab::report::{self, PathKind, Pattern};
+
+use crate::Mistake;
+
+/// Measure virtual machines' network paths on this machine.
+///
+/// Without a subcommand: every pattern, path, frame size and number of guests, in about a minute,
+/// with tables, verdicts and a report in lab-results/. Nothing but Rust and this program is needed:
+/// guests are processes that attach to a daemon over real vhost-user sockets. No root.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab                                              everything, and a report
+  shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
+  shunt lab scale --json                                 cycles per frame as VFs and MACs grow")]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    experiment: Option<Experiment>,
+    /// Seconds to measure each point for.
+    #[arg(long, default_value_t = 2.0, value_name = "S")]
+    seconds: f64,
+    /// Where the report's directory is made.
+    #[arg(long, default_value = "lab-results", value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Experiment {
+    Run(Run),
+    Scale(Scale),
+    /// A guest process of an experiment; not for people.
+    #[command(hide = true)]
+    Guest,
+}
+
+/// Measure one point.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
+  shunt lab run --pattern east-west --vms 4 --frame 1518")]
+struct Run {
+    /// Where frames go: north-south or east-west.
+    #[arg(long)]
+    pattern: Pattern,
+    /// How they get there: vf.
+    #[arg(long, default_value = "vf")]
+    path: PathKind,
+    /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    vms: usize,
+    /// Bytes of a frame with its FCS: 64 to 1518.
+    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    frame: u32,
+    /// Seconds to measure for.
+    #[arg(long, default_value_t = 5.0, value_name = "S")]
+    seconds: f64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measure what a 64 B frame costs as VFs and MAC addresses grow.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab scale --rounds 5 --json")]
+struct Scale {
+    /// How often each point is measured; the median counts.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    rounds: usize,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Lab {
+    pub(crate) fn run(self) -> Result<()> {
+        match self.experiment {
+            None => self.suite(),
+            Some(Experiment::Run(run)) => run.run(),
+            Some(Experiment::Scale(scale)) => scale.run(),
+            Some(Experiment::Guest) => lab::guest::main(),
+        }
+    }
+
+    fn suite(self) -> Result<()> {
+        if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
+            let text = format!("--seconds {}: 0.1 to 3600 are possible", self.seconds);
+            return Err(Mistake(text).into());
+        }
+        let (results, dir) = suite::run(&suite::Run {
+            program: &program()?,
+            cpus: host::cpu::allowed(),
+            seconds: self.seconds,
+            out: &self.out,
+            rustc: env!("SHUNT_RUSTC"),
+            version: env!("CARGO_PKG_VERSION"),
+        })?;
+        println!("{}", report::table::all(&results.points));
+        for (pattern, sentence) in report::verdict::all(&results.points) {
+            println!("{}: {sentence}", pattern.title());
+        }
+        println!("\nReport: {}", dir.join("report.html").display());
+        Ok(())
+    }
+}
+
+impl Run {
+    fn run(self) -> Result<()> {
+        let spec = PointSpec {
+            pattern: self.pattern,
+            path: self.path,
+            vms: self.vms,
+            frame_bytes: self.frame,
+            seconds: self.seconds,
+        };
+        spec.check().map_err(Mistake)?;
+        let point = forwarding::run(&program()?, &spec, host::cpu::allowed())?;
+        if self.json {
+            println!("{}", report::json::point(&point)?);
+        } else {
+            println!("{}", report::table::all(std::slice::from_ref(&point)));
+        }
+        Ok(())
+    }
+}
+
+impl Scale {
+    fn run(self) -> Result<()> {
+        if !(1..=100).contains(&self.rounds) {
+            return Err(Mistake(format!("--rounds {}: 1 to 100 are possible", self.rounds)).into());
+        }
+        let scale = scale::run(
+            &program()?,
+            host::cpu::allowed(),
+            self.rounds,
+            |done, of| {
+                eprint!("\rpoint {done} of {of} ");
+            },
+        )?;
+        eprintln!();
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&scale)?);
+            return Ok(());
+        }
+        println!(
+            "{:>5} {:>6} {:>14} {:>16} {:>8}",
+            "VFs", "MACs", "cycles/frame", "least..most", "Mpps"
+        );
+        for point in &scale.points {
+            let range = format!("{:.1}..{:.1}", point.range.0, point.range.1);
+            let (vfs, macs, mpps) = (point.vfs, point.macs, point.mpps);
+            let cycles = point.switch_cycles_per_frame;
+            println!("{vfs:>5} {macs:>6} {cycles:>14.1} {range:>16} {mpps:>8.2}");
+        }
+        Ok(())
+    }
+}
+
+/// This program, to start again as daemon and as guests.
+fn program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program's own file")
+}

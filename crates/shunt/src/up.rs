@@ -1,0 +1,40 @@
+//! `shunt up`: the daemon in the foreground.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use control::config::Config;
+
+use crate::Mistake;
+
+/// Run the daemon in the foreground.
+///
+/// It serves the NICs of a TOML file on their vhost-user sockets until SIGINT or SIGTERM. A line
+/// "ready" goes to standard output once all sockets are served; everything else is logged to
+/// standard error (SHUNT_LOG=debug says more).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  shunt up --config shunt.toml            serve the NICs of shunt.toml
+  shunt up --config shunt.toml --check    only check the file
+
+docs/shunt.example.toml is an annotated example, docs/configuration.md lists every field.")]
+pub(crate) struct Up {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Only check the file: exit code 2 and one line a mistake if there are any.
+    #[arg(long)]
+    check: bool,
+}
+
+impl Up {
+    pub(crate) fn run(self) -> Result<()> {
+        let config = Config::load(&self.config).map_err(|errors| Mistake(errors.to_string()))?;
+        if self.check {
+            println!("{}: good", self.config.display());
+            return Ok(());
+        }
+        control::daemon::run(&config, || println!("ready"))
+    }
+}
