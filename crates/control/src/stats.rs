@@ -56,23 +56,15 @@ pub struct LaneStats {
 /// If there is no counter file, or it is something else.
 pub fn read(run_dir: &Path) -> Result<Stats> {
     let reader = Reader::open(&crate::daemon::counters_path(run_dir)).with_context(|| {
-        format!(
-            "is a daemon with run_dir {} running? see `shunt up --help`",
-            run_dir.display()
-        )
+        format!("is a daemon with run_dir {} running? see `shunt up --help`", run_dir.display())
     })?;
     Ok(of(reader.read()))
 }
 
 /// Sorts what a counter file holds into ports and lanes.
 pub fn of(snapshots: Vec<Snapshot>) -> Stats {
-    let (ports, lanes) = snapshots
-        .into_iter()
-        .partition::<Vec<_>, _>(|block| block.kind == "port");
-    let lane = |block: Snapshot| LaneStats {
-        lane: block.label,
-        values: named(block.values),
-    };
+    let (ports, lanes) = snapshots.into_iter().partition::<Vec<_>, _>(|block| block.kind == "port");
+    let lane = |block: Snapshot| LaneStats { lane: block.label, values: named(block.values) };
     Stats {
         ports: ports.into_iter().map(port).collect(),
         lanes: lanes.into_iter().map(lane).collect(),
@@ -88,12 +80,8 @@ fn port(block: Snapshot) -> PortStats {
     let values = block.values;
     let get = |name: &str| values.get(name).copied().unwrap_or(0);
     let of_kind = |kind: &str| {
-        let wanted = values
-            .iter()
-            .filter(|(name, value)| **value > 0 && name.contains(kind));
-        wanted
-            .map(|(name, value)| (name.replace(kind, "_"), *value))
-            .collect()
+        let wanted = values.iter().filter(|(name, value)| **value > 0 && name.contains(kind));
+        wanted.map(|(name, value)| (name.replace(kind, "_"), *value)).collect()
     };
     PortStats {
         rings_attached: get("rings_attached"),

@@ -76,10 +76,7 @@ impl Block {
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
         let word = &self.words[index];
-        word.store(
-            word.load(Ordering::Relaxed).wrapping_add(n),
-            Ordering::Relaxed,
-        );
+        word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
     /// Adds to a counter that several threads write: not for the way of a frame.
@@ -131,39 +128,24 @@ pub fn create(
         (text, at)
     };
     // The text's length does not depend on the numbers in it, which are padded.
-    let base = (TEXT_AT + text_of(0).0.len())
-        .div_ceil(8)
-        .next_multiple_of(LINE_WORDS);
+    let base = (TEXT_AT + text_of(0).0.len()).div_ceil(8).next_multiple_of(LINE_WORDS);
     let (text, end) = text_of(base);
 
-    let open = |source| CountersError::Open {
-        path: shown.clone(),
-        source,
-    };
+    let open = |source| CountersError::Open { path: shown.clone(), source };
     let file = open_file(path).map_err(open)?;
     file.set_len(end as u64 * 8).map_err(open)?;
-    let map = |source| CountersError::Map {
-        path: shown.clone(),
-        source,
-    };
-    let mapping: &'static Mapping = Box::leak(Box::new(
-        Mapping::new(file.as_fd(), end as u64 * 8, 0).map_err(map)?,
-    ));
-    let all = mapping
-        .slice(0, end * 8)
-        .and_then(|slice| slice.atomics_u64());
+    let map = |source| CountersError::Map { path: shown.clone(), source };
+    let mapping: &'static Mapping =
+        Box::leak(Box::new(Mapping::new(file.as_fd(), end as u64 * 8, 0).map_err(map)?));
+    let all = mapping.slice(0, end * 8).and_then(|slice| slice.atomics_u64());
     let all = all.expect("a mapping is aligned to pages, and all of it is inside");
     let mut blocks_made = Vec::new();
     let mut at = base;
     for block in blocks {
-        blocks_made.push(Block {
-            words: &all[at..at + words_of(block.kind)],
-        });
+        blocks_made.push(Block { words: &all[at..at + words_of(block.kind)] });
         at += words_of(block.kind).next_multiple_of(LINE_WORDS);
     }
-    let place = mapping
-        .slice(TEXT_AT as u64, text.len())
-        .expect("the text was measured");
+    let place = mapping.slice(TEXT_AT as u64, text.len()).expect("the text was measured");
     place.write_bytes(text.as_bytes());
     all[1].store(text.len() as u64, Ordering::Relaxed);
     all[0].store(MAGIC, Ordering::Release);
@@ -178,18 +160,11 @@ fn open_file(path: Option<&Path>) -> std::io::Result<File> {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
                 _ => {}
             }
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(path)
+            OpenOptions::new().read(true).write(true).create_new(true).open(path)
         }
         None => {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
-            Ok(File::from(rustix::fs::memfd_create(
-                "shunt-counters",
-                flags,
-            )?))
+            Ok(File::from(rustix::fs::memfd_create("shunt-counters", flags)?))
         }
     }
 }
@@ -224,17 +199,11 @@ impl Reader {
     /// Opens the file at `path`.
     pub fn open(path: &Path) -> Result<Reader, CountersError> {
         let shown = path.display().to_string();
-        let file = File::open(path).map_err(|source| CountersError::Open {
-            path: shown.clone(),
-            source,
-        })?;
-        let words = ReadOnlyWords::open(file.as_fd()).map_err(|source| CountersError::Map {
-            path: shown.clone(),
-            source,
-        })?;
-        let format = || CountersError::Format {
-            path: shown.clone(),
-        };
+        let file = File::open(path)
+            .map_err(|source| CountersError::Open { path: shown.clone(), source })?;
+        let words = ReadOnlyWords::open(file.as_fd())
+            .map_err(|source| CountersError::Map { path: shown.clone(), source })?;
+        let format = || CountersError::Format { path: shown.clone() };
         if words.get(0) != Some(MAGIC) {
             return Err(format());
         }

@@ -79,17 +79,12 @@ pub(crate) struct Attached<T: ?Sized> {
 
 impl<T: ?Sized> Half<T> {
     fn new() -> Half<T> {
-        Half {
-            attached: AtomicBool::new(false),
-            ring: Mutex::new(None),
-        }
+        Half { attached: AtomicBool::new(false), ring: Mutex::new(None) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Attached<T>>> {
         // A panic under the lock is a bug; the ring is then as good or bad as without it.
-        self.ring
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -114,9 +109,7 @@ pub struct Port {
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Port")
-            .field("label", &self.label)
-            .finish_non_exhaustive()
+        f.debug_struct("Port").field("label", &self.label).finish_non_exhaustive()
     }
 }
 
@@ -136,10 +129,7 @@ impl Port {
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.watch(kick);
         }
-        *place.transmit.lock() = Some(Attached {
-            fault_seen: false,
-            ring,
-        });
+        *place.transmit.lock() = Some(Attached { fault_seen: false, ring });
         place.transmit.attached.store(true, Ordering::Release);
         self.block.add_shared(word::ATTACHED, 1);
         if let Some(wake) = place.wake.get() {
@@ -166,10 +156,7 @@ impl Port {
     pub fn attach_receive(&self, pair: usize, ring: Box<dyn Receive>) {
         drop(self.detach_receive(pair));
         let place = &self.pairs[pair].receive;
-        *place.lock() = Some(Attached {
-            fault_seen: false,
-            ring,
-        });
+        *place.lock() = Some(Attached { fault_seen: false, ring });
         place.attached.store(true, Ordering::Release);
         self.block.add_shared(word::ATTACHED, 1);
         self.count_receiving();
@@ -220,11 +207,7 @@ impl Port {
             let counts = Fault::ALL.iter().enumerate();
             counts.map(move |(i, fault)| (name, *fault, self.block.get(base + i)))
         };
-        directions
-            .into_iter()
-            .flat_map(of)
-            .filter(|(_, _, count)| *count > 0)
-            .collect()
+        directions.into_iter().flat_map(of).filter(|(_, _, count)| *count > 0).collect()
     }
 
     /// Whether a guest has rings here in both directions.
@@ -238,10 +221,7 @@ impl Port {
 
     fn count_receiving(&self) {
         let attached = |pair: &&Pair| pair.receive.attached.load(Ordering::Acquire);
-        self.receiving.store(
-            self.pairs.iter().take_while(attached).count(),
-            Ordering::Release,
-        );
+        self.receiving.store(self.pairs.iter().take_while(attached).count(), Ordering::Release);
     }
 
     #[inline]
@@ -275,9 +255,7 @@ pub struct SoftNic {
 
 impl fmt::Debug for SoftNic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SoftNic")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("SoftNic").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -345,18 +323,14 @@ impl Fabric {
             };
             nic.ports.iter().map(spec)
         });
-        let lane_blocks = (0..lanes.len()).map(|i| BlockSpec {
-            kind: "lane",
-            label: i.to_string(),
-        });
+        let lane_blocks =
+            (0..lanes.len()).map(|i| BlockSpec { kind: "lane", label: i.to_string() });
         let specs: Vec<BlockSpec> = ports.chain(lane_blocks).collect();
         let schemas = [("port", port_schema()), ("lane", lane::schema())];
         let mut blocks = counters::create(counters, &schemas, &specs)?.into_iter();
 
-        let nics: Vec<Arc<SoftNic>> = nics
-            .into_iter()
-            .map(|spec| Arc::new(soft_nic(spec, &mut blocks)))
-            .collect();
+        let nics: Vec<Arc<SoftNic>> =
+            nics.into_iter().map(|spec| Arc::new(soft_nic(spec, &mut blocks))).collect();
         let mut rings: Vec<Vec<lane::Poll>> = lanes.iter().map(|_| Vec::new()).collect();
         let all_pairs = nics.iter().flat_map(|nic| {
             let ports = nic.ports.iter().flatten();
@@ -376,11 +350,7 @@ impl Fabric {
             let worker = lane::Worker::new(spec.idle, rings, block, wake, held.clone());
             started.push(lane::Lane::start(spec.cpu, started.len(), worker)?);
         }
-        Ok(Fabric {
-            nics,
-            lanes: started,
-            held,
-        })
+        Ok(Fabric { nics, lanes: started, held })
     }
 
     /// Whether transmit rings wait: their frames stay where the guests posted them. After a restart
@@ -409,11 +379,7 @@ impl Fabric {
 fn soft_nic(spec: NicSpec, blocks: &mut impl Iterator<Item = Block>) -> SoftNic {
     let mut ports = Vec::new();
     for (id, name, pairs) in spec.ports {
-        let pair = || Pair {
-            transmit: Half::new(),
-            receive: Half::new(),
-            wake: OnceLock::new(),
-        };
+        let pair = || Pair { transmit: Half::new(), receive: Half::new(), wake: OnceLock::new() };
         let port = Port {
             id,
             label: format!("{}/{}", spec.name, name),
@@ -426,11 +392,7 @@ fn soft_nic(spec: NicSpec, blocks: &mut impl Iterator<Item = Block>) -> SoftNic 
         }
         ports[id.index()] = Some(Arc::new(port));
     }
-    SoftNic {
-        name: spec.name,
-        table: ArcSwap::from_pointee(spec.table),
-        ports,
-    }
+    SoftNic { name: spec.name, table: ArcSwap::from_pointee(spec.table), ports }
 }
 
 /// Why the data plane could not start.

@@ -15,10 +15,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {
-        Scratch {
-            verdicts: Verdicts::new(),
-            groups: Groups::new(),
-        }
+        Scratch { verdicts: Verdicts::new(), groups: Groups::new() }
     }
 }
 
@@ -59,13 +56,7 @@ pub(crate) fn forward(
     let summary = table.classify(port.id, burst.heads, &mut scratch.verdicts);
     match summary.port() {
         Some(to) if burst.malformed == 0 => {
-            deliver(
-                source,
-                to,
-                &burst,
-                &ALL[..burst.frames.len()],
-                edit(&table, port.id, to),
-            );
+            deliver(source, to, &burst, &ALL[..burst.frames.len()], edit(&table, port.id, to));
         }
         _ => scatter(source, &table, &burst, scratch),
     }
@@ -94,10 +85,7 @@ fn edit(table: &Table, from: PortId, to: PortId) -> Edit {
 fn deliver(source: Source<'_>, to: PortId, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> usize {
     let Some(port) = source.nic.port(to) else {
         let reason = nic::DropReason::NoMatch;
-        source
-            .port
-            .block
-            .add(word::TX_DROPS + reason.index(), picks.len() as u64);
+        source.port.block.add(word::TX_DROPS + reason.index(), picks.len() as u64);
         return 0;
     };
     let mut half = port.receive(source.pair);
@@ -111,12 +99,7 @@ fn deliver(source: Source<'_>, to: PortId, burst: &Burst<'_>, picks: &[u8], edit
     block.add(word::RX_FRAMES, u64::from(delivered.frames));
     block.add(word::RX_BYTES, delivered.bytes);
     block.add(word::RX_NOTIFIES, u64::from(notified));
-    let Delivered {
-        no_buffer,
-        too_small,
-        fault,
-        ..
-    } = delivered;
+    let Delivered { no_buffer, too_small, fault, .. } = delivered;
     if no_buffer + too_small > 0 {
         block.add(word::RX_NO_BUFFER, u64::from(no_buffer));
         block.add(word::RX_TOO_SMALL, u64::from(too_small));
@@ -156,13 +139,7 @@ fn flood(source: Source<'_>, table: &Table, burst: &Burst<'_>, frame: usize) {
     let vid = table.vid(from, &burst.heads[frame]);
     for &to in table.flood_ports(vid) {
         if to != from {
-            deliver(
-                source,
-                to,
-                burst,
-                &ALL[frame..=frame],
-                edit(table, from, to),
-            );
+            deliver(source, to, burst, &ALL[frame..=frame], edit(table, from, to));
         }
     }
 }
@@ -180,19 +157,12 @@ pub(crate) fn inject(nic: &SoftNic, from: PortId, frame: &[u8]) -> usize {
     let mut head = [0; 16];
     slice.read_bytes(&mut head);
     let frames = [Buffer::single(slice, 0)];
-    let burst = Burst {
-        heads: &[head],
-        frames: &frames,
-        arena: &[],
-        malformed: 0,
-    };
+    let burst = Burst { heads: &[head], frames: &frames, arena: &[], malformed: 0 };
     let table = nic.table();
     let ports = table.flood_ports(table.vid(from, &head));
     let others = ports.iter().filter(|to| **to != from);
     let source = Source { nic, port, pair: 0 };
-    others
-        .map(|to| deliver(source, *to, &burst, &ALL[..1], edit(&table, from, *to)))
-        .sum()
+    others.map(|to| deliver(source, *to, &burst, &ALL[..1], edit(&table, from, *to))).sum()
 }
 
 /// The frames of a burst by receiver, each in the order of the burst.

@@ -97,12 +97,7 @@ pub(crate) struct Poll {
 
 impl Poll {
     pub(crate) fn new(nic: Arc<SoftNic>, port: Arc<Port>, pair: usize) -> Poll {
-        Poll {
-            nic,
-            port,
-            pair,
-            silent_rounds: 0,
-        }
+        Poll { nic, port, pair, silent_rounds: 0 }
     }
 }
 
@@ -121,12 +116,7 @@ impl Wake {
     pub(crate) fn new() -> Result<Wake, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(
-            &epoll,
-            &event,
-            epoll::EventData::new_u64(OWN),
-            epoll::EventFlags::IN,
-        )?;
+        epoll::add(&epoll, &event, epoll::EventData::new_u64(OWN), epoll::EventFlags::IN)?;
         Ok(Wake { epoll, event })
     }
 
@@ -190,25 +180,12 @@ impl Lane {
                 worker.run();
             }
         };
-        let thread = std::thread::Builder::new()
-            .name(format!("lane{number}"))
-            .spawn(body);
-        let thread = thread.map_err(|source| StartError::Lane {
-            lane: number,
-            source,
-        })?;
+        let thread = std::thread::Builder::new().name(format!("lane{number}")).spawn(body);
+        let thread = thread.map_err(|source| StartError::Lane { lane: number, source })?;
         if let Ok(Err(source)) = heard.recv() {
-            return Err(StartError::Pin {
-                lane: number,
-                source,
-            });
+            return Err(StartError::Pin { lane: number, source });
         }
-        Ok(Lane {
-            cpu,
-            wake,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Lane { cpu, wake, stop, thread: Some(thread) })
     }
 }
 
@@ -243,25 +220,13 @@ impl Worker {
         held: Arc<AtomicBool>,
     ) -> Worker {
         let stop = Arc::new(AtomicBool::new(false));
-        Worker {
-            idle,
-            rings,
-            block,
-            wake,
-            stop,
-            held,
-            scratch: Scratch::new(),
-            round: 0,
-        }
+        Worker { idle, rings, block, wake, stop, held, scratch: Scratch::new(), round: 0 }
     }
 
     fn run(mut self) {
         let poll = tsc::duration_to_cycles(self.idle.poll);
         let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
-        self.block.set(
-            slot::THREAD_ID,
-            rustix::thread::gettid().as_raw_nonzero().get() as u64,
-        );
+        self.block.set(slot::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
         self.block.set(slot::TSC_HZ, tsc::hz() as u64);
         let mut last_frame = tsc::now();
         let mut begin = last_frame;
@@ -304,13 +269,7 @@ impl Worker {
                 continue;
             };
             let transmit = attached.ring.as_mut();
-            let polled = forward(
-                &poll.nic,
-                &poll.port,
-                poll.pair,
-                transmit,
-                &mut self.scratch,
-            );
+            let polled = forward(&poll.nic, &poll.port, poll.pair, transmit, &mut self.scratch);
             if let Some(fault) = polled.fault
                 && !attached.fault_seen
             {
@@ -326,10 +285,8 @@ impl Worker {
             let n = u64::from(polled.frames);
             frames += n;
             self.block.add(slot::BURSTS, 1);
-            self.block
-                .add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
-            self.block
-                .count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, n);
+            self.block.add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
+            self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, n);
         }
         frames
     }
@@ -340,8 +297,7 @@ impl Worker {
             self.block.add(slot::BUSY_ROUNDS, 1);
             self.block.add(slot::BUSY_CYCLES, cycles);
             self.block.add(slot::FRAMES, frames);
-            self.block
-                .count_log2(slot::ROUND_LOG2, slot::ROUND_BUCKETS, cycles);
+            self.block.count_log2(slot::ROUND_LOG2, slot::ROUND_BUCKETS, cycles);
         } else {
             self.block.add(slot::IDLE_CYCLES, cycles);
         }

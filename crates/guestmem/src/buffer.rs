@@ -20,24 +20,13 @@ pub struct Buffer<'a> {
 
 impl<'a> Buffer<'a> {
     /// A buffer of no bytes.
-    pub const EMPTY: Buffer<'static> = Buffer {
-        first: GuestSlice::EMPTY,
-        len: 0,
-        rest_start: 0,
-        rest_len: 0,
-        id: 0,
-    };
+    pub const EMPTY: Buffer<'static> =
+        Buffer { first: GuestSlice::EMPTY, len: 0, rest_start: 0, rest_len: 0, id: 0 };
 
     /// A buffer of one slice.
     #[inline]
     pub fn single(first: GuestSlice<'a>, id: u16) -> Buffer<'a> {
-        Buffer {
-            first,
-            len: first.len(),
-            rest_start: 0,
-            rest_len: 0,
-            id,
-        }
+        Buffer { first, len: first.len(), rest_start: 0, rest_len: 0, id }
     }
 
     /// All its slices in order; `arena` is the one that came with the buffer.
@@ -49,9 +38,7 @@ impl<'a> Buffer<'a> {
         'a: 'b,
     {
         let start = usize::from(self.rest_start);
-        let rest = arena
-            .get(start..start + usize::from(self.rest_len))
-            .unwrap_or(&[]);
+        let rest = arena.get(start..start + usize::from(self.rest_len)).unwrap_or(&[]);
         std::iter::once(self.first).chain(rest.iter().copied())
     }
 

@@ -61,19 +61,35 @@ pub(crate) unsafe fn store<const N: usize>(to: *mut u8, bytes: [u8; N]) {
 pub(crate) unsafe fn bytes(to: *mut u8, from: *const u8, n: usize) {
     // SAFETY: the caller's promise covers every branch: each moves bytes `0..n` only.
     unsafe {
-        if n > INLINE_MAX {
-            libc::memcpy(to.cast(), from.cast(), n);
-        } else if n >= 16 {
-            let mut at = 0;
-            while at + 16 < n {
-                move16(to.add(at), from.add(at));
-                at += 16;
+        match n {
+            ..16 => {
+                for at in 0..n {
+                    store(to.add(at), load::<1>(from.add(at)));
+                }
             }
-            move16(to.add(n - 16), from.add(n - 16));
-        } else {
-            for at in 0..n {
-                store(to.add(at), load::<1>(from.add(at)));
+            16..=32 => ends::<1>(to, from, n),
+            33..=64 => ends::<2>(to, from, n),
+            65..=INLINE_MAX => ends::<4>(to, from, n),
+            _ => {
+                libc::memcpy(to.cast(), from.cast(), n);
             }
+        }
+    }
+}
+
+/// Copies the first and the last `16 * HALF` of `n` bytes; they meet or overlap in the middle.
+///
+/// # Safety
+/// As [`bytes`], with `n` between `16 * HALF` and `32 * HALF`.
+#[inline(always)]
+unsafe fn ends<const HALF: usize>(to: *mut u8, from: *const u8, n: usize) {
+    // SAFETY: all offsets are below `n - 15`.
+    unsafe {
+        for i in 0..HALF {
+            move16(to.add(16 * i), from.add(16 * i));
+        }
+        for i in (1..=HALF).rev() {
+            move16(to.add(n - 16 * i), from.add(n - 16 * i));
         }
     }
 }
@@ -83,10 +99,7 @@ pub(crate) unsafe fn bytes(to: *mut u8, from: *const u8, n: usize) {
 #[inline(always)]
 unsafe fn move16(to: *mut u8, from: *const u8) {
     // SAFETY: the caller's promise; unaligned accesses.
-    unsafe {
-        to.cast::<u128>()
-            .write_unaligned(from.cast::<u128>().read_unaligned())
-    }
+    unsafe { to.cast::<u128>().write_unaligned(from.cast::<u128>().read_unaligned()) }
 }
 
 /// Asks the cache for the line at `at`, to read it soon. Any address is harmless.

@@ -57,9 +57,7 @@ impl Guarded {
     pub(crate) fn enter(start: usize, size: usize) -> Option<Guarded> {
         INSTALL.call_once(install);
         let slot = SLOTS.iter().position(|slot| {
-            slot.start
-                .compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+            slot.start.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })?;
         SLOTS[slot].truncated.store(false, Ordering::Relaxed);
         SLOTS[slot].size.store(size, Ordering::Relaxed);
@@ -102,10 +100,7 @@ extern "C" fn on_sigbus(_signal: i32, info: *mut libc::siginfo_t, _context: *mut
     let Some(slot) = slot else { return die() };
     slot.truncated.store(true, Ordering::Relaxed);
     TRUNCATIONS.fetch_add(1, Ordering::Relaxed);
-    let (start, size) = (
-        slot.start.load(Ordering::Relaxed),
-        slot.size.load(Ordering::Relaxed),
-    );
+    let (start, size) = (slot.start.load(Ordering::Relaxed), slot.size.load(Ordering::Relaxed));
     // SAFETY: the range is exactly one live mapping of ours; whoever holds a slice into it keeps
     // valid memory under it, now private zeros. errno is the interrupted thread's and is put back.
     unsafe {

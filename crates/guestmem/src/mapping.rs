@@ -107,21 +107,15 @@ impl Mapping {
         offset: u64,
         protection: ProtFlags,
     ) -> Result<Mapping, MapError> {
-        let need = offset
-            .checked_add(size)
-            .filter(|need| size > 0 && *need < 1 << 47);
+        let need = offset.checked_add(size).filter(|need| size > 0 && *need < 1 << 47);
         let need = need.ok_or(MapError::BadRange { size, offset })?;
         let kernel = |call, source| MapError::Kernel { call, size, source };
-        let file = rustix::fs::fstat(fd)
-            .map_err(|e| kernel("fstat", e))?
-            .st_size as u64;
+        let file = rustix::fs::fstat(fd).map_err(|e| kernel("fstat", e))?.st_size as u64;
         if file < need {
             return Err(MapError::FileTooSmall { file, need });
         }
         // Offsets are aligned to the file's own page size: 2 MiB for hugetlbfs.
-        let block = rustix::fs::fstatfs(fd)
-            .map_err(|e| kernel("fstatfs", e))?
-            .f_bsize as u64;
+        let block = rustix::fs::fstatfs(fd).map_err(|e| kernel("fstatfs", e))?.f_bsize as u64;
         let page = block.max(rustix::param::page_size() as u64);
         let lead = offset % page;
         let length = (lead + size).next_multiple_of(page) as usize;
@@ -144,13 +138,7 @@ impl Mapping {
         };
         // SAFETY: `lead < length`, so the result is inside the mapping.
         let start = unsafe { base.cast::<u8>().add(lead as usize) };
-        Ok(Mapping {
-            start,
-            size: size as usize,
-            base,
-            length,
-            guarded: Some(guarded),
-        })
+        Ok(Mapping { start, size: size as usize, base, length, guarded: Some(guarded) })
     }
 
     /// Bytes mapped.
@@ -167,9 +155,7 @@ impl Mapping {
     #[inline]
     pub fn slice(&self, offset: u64, size: usize) -> Option<GuestSlice<'_>> {
         let room = (self.size as u64).checked_sub(offset)?;
-        let len = u32::try_from(size)
-            .ok()
-            .filter(|len| u64::from(*len) <= room)?;
+        let len = u32::try_from(size).ok().filter(|len| u64::from(*len) <= room)?;
         // SAFETY: `offset + len <= self.size`, and the mapping lives as long as the borrow.
         Some(unsafe { GuestSlice::new(self.start.add(offset as usize), len) })
     }
@@ -199,32 +185,21 @@ impl ReadOnlyWords {
     /// Maps the whole file.
     pub fn open(fd: BorrowedFd<'_>) -> Result<ReadOnlyWords, MapError> {
         let size = rustix::fs::fstat(fd)
-            .map_err(|source| MapError::Kernel {
-                call: "fstat",
-                size: 0,
-                source,
-            })?
+            .map_err(|source| MapError::Kernel { call: "fstat", size: 0, source })?
             .st_size as u64;
-        Ok(ReadOnlyWords {
-            mapping: Mapping::with(fd, size, 0, ProtFlags::READ)?,
-        })
+        Ok(ReadOnlyWords { mapping: Mapping::with(fd, size, 0, ProtFlags::READ)? })
     }
 
     /// The word at `index`, now; `None` past the end.
     pub fn get(&self, index: usize) -> Option<u64> {
         let bytes = self.mapping.slice(index as u64 * 8, 8)?;
-        bytes
-            .atomics_u64()?
-            .first()
-            .map(|word| word.load(std::sync::atomic::Ordering::Relaxed))
+        bytes.atomics_u64()?.first().map(|word| word.load(std::sync::atomic::Ordering::Relaxed))
     }
 
     /// The bytes `from..to`, as they are now; `None` if they are not all inside.
     pub fn bytes(&self, from: u64, to: u64) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(to.checked_sub(from)?).ok()?];
-        self.mapping
-            .slice(from, bytes.len())?
-            .read_bytes(&mut bytes);
+        self.mapping.slice(from, bytes.len())?.read_bytes(&mut bytes);
         Some(bytes)
     }
 }
@@ -242,19 +217,11 @@ impl SharedFile {
         let kernel = |call, source| match source {
             Errno::NOMEM | Errno::NOSPC | Errno::INVAL if pages == Pages::Huge2M => {
                 let remedy = "reserve some with `sysctl vm.nr_hugepages=N`, or do without";
-                MapError::NoMemory {
-                    size,
-                    pages,
-                    remedy,
-                }
+                MapError::NoMemory { size, pages, remedy }
             }
             Errno::NOMEM | Errno::NOSPC => {
                 let remedy = "free some memory, or raise the cgroup's memory.max";
-                MapError::NoMemory {
-                    size,
-                    pages,
-                    remedy,
-                }
+                MapError::NoMemory { size, pages, remedy }
             }
             source => MapError::Kernel { call, size, source },
         };

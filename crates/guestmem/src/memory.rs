@@ -1,5 +1,6 @@
 //! One guest's memory: regions and the translation of addresses.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::mapping::Mapping;
@@ -60,17 +61,16 @@ struct Window {
 }
 
 impl Window {
-    const NONE: Window = Window {
-        guest_addr: 0,
-        size: 0,
-        start: std::ptr::null_mut(),
-    };
+    const NONE: Window = Window { guest_addr: 0, size: 0, start: std::ptr::null_mut() };
 
     /// Where the range is, if all of it is inside.
     #[inline(always)]
     fn find(&self, addr: u64, len: u32) -> Option<*mut u8> {
         let offset = addr.wrapping_sub(self.guest_addr);
-        let inside = offset < self.size && self.size - offset >= u64::from(len);
+        // Both are computed, so that there is one branch; if the first fails, the second's
+        // difference has wrapped and does not matter.
+        let room = self.size.wrapping_sub(offset);
+        let inside = (offset < self.size) & (room >= u64::from(len));
         inside.then(|| self.start.wrapping_add(offset as usize))
     }
 }
@@ -87,12 +87,7 @@ impl GuestMemory {
             return Err(MemoryError::TooMany(regions.len()));
         }
         regions.sort_by_key(|region| region.guest_addr);
-        for Region {
-            guest_addr,
-            user_addr,
-            mapping,
-        } in &regions
-        {
+        for Region { guest_addr, user_addr, mapping } in &regions {
             let (guest_addr, size) = (*guest_addr, mapping.size() as u64);
             if guest_addr.checked_add(size).is_none() || user_addr.checked_add(size).is_none() {
                 return Err(MemoryError::Overflow { guest_addr, size });
@@ -108,10 +103,7 @@ impl GuestMemory {
             size: region.size(),
             start: region.mapping.start(),
         });
-        Ok(GuestMemory {
-            windows: windows.collect(),
-            regions,
-        })
+        Ok(GuestMemory { windows: windows.collect(), regions })
     }
 
     /// The regions, by guest address.
@@ -137,9 +129,24 @@ impl GuestMemory {
 
     /// Whether the front-end shrank a file behind any region.
     pub fn is_truncated(&self) -> bool {
-        self.regions
-            .iter()
-            .any(|region| region.mapping.is_truncated())
+        self.regions.iter().any(|region| region.mapping.is_truncated())
+    }
+}
+
+/// One region of a memory, for a translation without a search.
+#[derive(Clone, Copy, Debug)]
+pub struct LastHit<'a> {
+    window: Window,
+    memory: PhantomData<&'a GuestMemory>,
+}
+
+impl<'a> LastHit<'a> {
+    /// `len` bytes at a guest physical address, if they are in this region.
+    #[inline(always)]
+    pub fn slice(&self, guest_addr: u64, len: u32) -> Option<GuestSlice<'a>> {
+        let start = self.window.find(guest_addr, len)?;
+        // SAFETY: the whole range is inside a region of the memory, which is borrowed for 'a.
+        Some(unsafe { GuestSlice::new(start, len) })
     }
 }
 
@@ -160,15 +167,18 @@ unsafe impl Sync for Translator {}
 impl Translator {
     /// A translator that has hit nothing yet.
     pub fn new(memory: Arc<GuestMemory>) -> Translator {
-        Translator {
-            last: Window::NONE,
-            memory,
-        }
+        Translator { last: Window::NONE, memory }
     }
 
     /// The memory.
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
+    }
+
+    /// The region that was hit last, for a loop that keeps it in registers.
+    #[inline(always)]
+    pub fn last_hit(&self) -> LastHit<'_> {
+        LastHit { window: self.last, memory: PhantomData }
     }
 
     /// As [`GuestMemory::slice`].

@@ -21,21 +21,14 @@ unsafe impl Sync for GuestSlice<'_> {}
 
 impl<'a> GuestSlice<'a> {
     /// No bytes at all.
-    pub const EMPTY: GuestSlice<'static> = GuestSlice {
-        start: std::ptr::dangling_mut(),
-        len: 0,
-        memory: PhantomData,
-    };
+    pub const EMPTY: GuestSlice<'static> =
+        GuestSlice { start: std::ptr::dangling_mut(), len: 0, memory: PhantomData };
 
     /// # Safety
     /// `start..start + len` must be mapped, readable and writable for `'a`.
     #[inline]
     pub(crate) const unsafe fn new(start: *mut u8, len: u32) -> GuestSlice<'a> {
-        GuestSlice {
-            start,
-            len,
-            memory: PhantomData,
-        }
+        GuestSlice { start, len, memory: PhantomData }
     }
 
     /// Forgets how long the memory lives.
@@ -44,11 +37,7 @@ impl<'a> GuestSlice<'a> {
     /// The caller must not touch the result after the memory behind it is unmapped.
     #[inline]
     pub unsafe fn forget_lifetime(self) -> GuestSlice<'static> {
-        GuestSlice {
-            start: self.start,
-            len: self.len,
-            memory: PhantomData,
-        }
+        GuestSlice { start: self.start, len: self.len, memory: PhantomData }
     }
 
     /// Bytes.
@@ -74,10 +63,7 @@ impl<'a> GuestSlice<'a> {
     /// The first `n` bytes, or all if there are fewer.
     #[inline]
     pub fn first(self, n: u32) -> GuestSlice<'a> {
-        GuestSlice {
-            len: self.len.min(n),
-            ..self
-        }
+        GuestSlice { len: self.len.min(n), ..self }
     }
 
     /// Reads `N` bytes from `offset`, once.

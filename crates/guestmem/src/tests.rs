@@ -11,11 +11,7 @@ fn memory(regions: &[(u64, u64)]) -> Arc<GuestMemory> {
     let region = |&(guest_addr, size): &(u64, u64)| {
         let file = SharedFile::create("test", size, Pages::Ordinary).unwrap();
         let mapping = Arc::new(Mapping::new(file.fd(), size, 0).unwrap());
-        Region {
-            guest_addr,
-            user_addr: guest_addr + 0x7000_0000_0000,
-            mapping,
-        }
+        Region { guest_addr, user_addr: guest_addr + 0x7000_0000_0000, mapping }
     };
     Arc::new(GuestMemory::new(regions.iter().map(region).collect()).unwrap())
 }
@@ -37,16 +33,8 @@ fn a_range_is_inside_one_region_or_refused() {
         (u64::MAX, u32::MAX, false),
         (0x1000, 0, true),
     ] {
-        assert_eq!(
-            memory.slice(addr, len).is_some(),
-            inside,
-            "{addr:#x}+{len:#x}"
-        );
-        assert_eq!(
-            translator.slice(addr, len).is_some(),
-            inside,
-            "{addr:#x}+{len:#x}"
-        );
+        assert_eq!(memory.slice(addr, len).is_some(), inside, "{addr:#x}+{len:#x}");
+        assert_eq!(translator.slice(addr, len).is_some(), inside, "{addr:#x}+{len:#x}");
     }
     assert!(memory.user_slice(0x7000_0000_1000, 0x1000).is_some());
     assert!(memory.user_slice(0x7000_0000_1000, 0x1001).is_none());
@@ -56,24 +44,11 @@ fn a_range_is_inside_one_region_or_refused() {
 fn overlapping_overflowing_and_too_many_regions_are_refused() {
     let file = SharedFile::create("test", 4096, Pages::Ordinary).unwrap();
     let mapping = Arc::new(Mapping::new(file.fd(), 4096, 0).unwrap());
-    let region = |guest_addr| Region {
-        guest_addr,
-        user_addr: 0,
-        mapping: mapping.clone(),
-    };
+    let region = |guest_addr| Region { guest_addr, user_addr: 0, mapping: mapping.clone() };
     let refused = |regions: Vec<Region>| GuestMemory::new(regions).unwrap_err();
-    assert_eq!(
-        refused(vec![region(0), region(4095)]),
-        MemoryError::Overlap(0, 4095)
-    );
+    assert_eq!(refused(vec![region(0), region(4095)]), MemoryError::Overlap(0, 4095));
     let guest_addr = u64::MAX - 100;
-    assert_eq!(
-        refused(vec![region(guest_addr)]),
-        MemoryError::Overflow {
-            guest_addr,
-            size: 4096
-        }
-    );
+    assert_eq!(refused(vec![region(guest_addr)]), MemoryError::Overflow { guest_addr, size: 4096 });
     let many = (0..=REGIONS_MAX as u64).map(|i| region(i * 4096)).collect();
     assert_eq!(refused(many), MemoryError::TooMany(REGIONS_MAX + 1));
 }
@@ -82,22 +57,10 @@ fn overlapping_overflowing_and_too_many_regions_are_refused() {
 fn a_file_smaller_than_its_region_is_refused() {
     let file = SharedFile::create("test", 4096, Pages::Ordinary).unwrap();
     let error = Mapping::new(file.fd(), 4096, 1).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            MapError::FileTooSmall {
-                file: 4096,
-                need: 4097
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, MapError::FileTooSmall { file: 4096, need: 4097 }), "{error}");
     let error = Mapping::new(file.fd(), u64::MAX, 4096).unwrap_err();
     assert!(matches!(error, MapError::BadRange { .. }), "{error}");
-    assert!(matches!(
-        Mapping::new(file.fd(), 0, 0).unwrap_err(),
-        MapError::BadRange { .. }
-    ));
+    assert!(matches!(Mapping::new(file.fd(), 0, 0).unwrap_err(), MapError::BadRange { .. }));
 }
 
 #[test]

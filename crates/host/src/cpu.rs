@@ -96,11 +96,7 @@ pub fn online() -> Vec<usize> {
 /// main thread, before any thread is pinned. Empty if the kernel does not tell.
 pub fn allowed() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
-    ALLOWED.get_or_init(|| {
-        sched_getaffinity(None)
-            .map(|set| cpus_of(&set))
-            .unwrap_or_default()
-    })
+    ALLOWED.get_or_init(|| sched_getaffinity(None).map(|set| cpus_of(&set)).unwrap_or_default())
 }
 
 /// Pins the calling thread to one CPU; threads it starts later inherit that.
@@ -117,16 +113,10 @@ pub fn pin_this_thread(cpu: usize) -> Result<(), PinError> {
 /// What can be told without asking the kernel. An empty `allowed` means unknown; then the kernel decides.
 fn check(cpu: usize, online: &[usize], allowed: &[usize]) -> Result<(), PinError> {
     if cpu >= MAX_CPUS || !online.contains(&cpu) {
-        return Err(PinError::NotOnline {
-            cpu,
-            online: CpuList(online.to_vec()),
-        });
+        return Err(PinError::NotOnline { cpu, online: CpuList(online.to_vec()) });
     }
     if !allowed.is_empty() && !allowed.contains(&cpu) {
-        return Err(PinError::NotAllowed {
-            cpu,
-            allowed: CpuList(allowed.to_vec()),
-        });
+        return Err(PinError::NotAllowed { cpu, allowed: CpuList(allowed.to_vec()) });
     }
     Ok(())
 }
@@ -135,23 +125,14 @@ fn check(cpu: usize, online: &[usize], allowed: &[usize]) -> Result<(), PinError
 fn from_errno(cpu: usize, errno: rustix::io::Errno) -> PinError {
     use rustix::io::Errno;
     match errno {
-        Errno::PERM | Errno::ACCESS | Errno::NOSYS => PinError::NoPermission {
-            cpu,
-            source: errno.into(),
-        },
-        Errno::INVAL => {
-            let now = sched_getaffinity(None)
-                .map(|set| cpus_of(&set))
-                .unwrap_or_default();
-            PinError::NotAllowed {
-                cpu,
-                allowed: CpuList(now),
-            }
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+            PinError::NoPermission { cpu, source: errno.into() }
         }
-        _ => PinError::Failed {
-            cpu,
-            source: errno.into(),
-        },
+        Errno::INVAL => {
+            let now = sched_getaffinity(None).map(|set| cpus_of(&set)).unwrap_or_default();
+            PinError::NotAllowed { cpu, allowed: CpuList(now) }
+        }
+        _ => PinError::Failed { cpu, source: errno.into() },
     }
 }
 
@@ -202,33 +183,18 @@ mod tests {
     #[test]
     fn errors_say_what_is_wrong_and_what_to_do() {
         let text = |cpu| check(cpu, &[0, 1, 2, 3], &[1, 2]).unwrap_err().to_string();
-        assert_eq!(
-            text(9),
-            "CPU 9 is not online (online: 0-3); choose one of those"
-        );
+        assert_eq!(text(9), "CPU 9 is not online (online: 0-3); choose one of those");
         assert_eq!(
             text(0),
             "CPU 0 is not in this process's allowed set (allowed: 1-2); choose one of those, or widen the \
              cgroup's cpuset.cpus or the taskset mask the process was started with"
         );
         assert!(check(2, &[0, 1, 2, 3], &[1, 2]).is_ok());
-        assert!(
-            check(2, &[0, 1, 2, 3], &[]).is_ok(),
-            "an unknown set leaves it to the kernel"
-        );
+        assert!(check(2, &[0, 1, 2, 3], &[]).is_ok(), "an unknown set leaves it to the kernel");
         let refused = from_errno(1, rustix::io::Errno::PERM);
-        assert!(
-            matches!(refused, PinError::NoPermission { cpu: 1, .. }),
-            "{refused:?}"
-        );
-        assert!(matches!(
-            from_errno(1, rustix::io::Errno::INVAL),
-            PinError::NotAllowed { .. }
-        ));
-        assert!(matches!(
-            from_errno(1, rustix::io::Errno::SRCH),
-            PinError::Failed { .. }
-        ));
+        assert!(matches!(refused, PinError::NoPermission { cpu: 1, .. }), "{refused:?}");
+        assert!(matches!(from_errno(1, rustix::io::Errno::INVAL), PinError::NotAllowed { .. }));
+        assert!(matches!(from_errno(1, rustix::io::Errno::SRCH), PinError::Failed { .. }));
     }
 
     #[test]
@@ -237,10 +203,7 @@ mod tests {
         assert!(online().contains(&cpu));
         let seen = std::thread::spawn(move || {
             pin_this_thread(cpu).expect("an allowed CPU");
-            (
-                rustix::thread::sched_getcpu(),
-                cpus_of(&sched_getaffinity(None).unwrap()),
-            )
+            (rustix::thread::sched_getcpu(), cpus_of(&sched_getaffinity(None).unwrap()))
         });
         assert_eq!(seen.join().unwrap(), (cpu, vec![cpu]));
     }

@@ -81,9 +81,7 @@ fn read_from(root: &Root, rustc: &str, version: &str) -> MachineFacts {
     let mem = |key| parse::meminfo(&meminfo, key);
     MachineFacts {
         hostname: root.line("proc/sys/kernel/hostname"),
-        unix_time_s: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs()),
+        unix_time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         cpu_model: parse::cpu_model(&cpuinfo),
         cpus_online: cpu::online().len(),
         cpus_allowed: cpu::allowed().len(),
@@ -93,9 +91,7 @@ fn read_from(root: &Root, rustc: &str, version: &str) -> MachineFacts {
         tsc_constant: parse::cpu_flag(&cpuinfo, "constant_tsc"),
         architecture: std::env::consts::ARCH,
         kernel: root.line("proc/sys/kernel/osrelease"),
-        kernel_options: root
-            .line("proc/cmdline")
-            .map(|line| parse::kernel_options(&line)),
+        kernel_options: root.line("proc/cmdline").map(|line| parse::kernel_options(&line)),
         memory_mib: mem("MemTotal").map(|kib| kib / 1024),
         hugepages_total: mem("HugePages_Total"),
         hugepages_free: mem("HugePages_Free"),
@@ -148,10 +144,7 @@ impl Root {
             .ok()?
             .flatten()
             .filter_map(|entry| {
-                Some((
-                    entry.file_name().into_string().ok()?,
-                    self.line(entry.path())?,
-                ))
+                Some((entry.file_name().into_string().ok()?, self.line(entry.path())?))
             })
             .collect();
         found.sort();

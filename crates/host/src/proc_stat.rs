@@ -21,11 +21,7 @@ pub(crate) fn parse(line: &str) -> Option<Stat> {
     let mut rest = line.get(close + 1..)?.split_ascii_whitespace().skip(11);
     let user_ticks = rest.next()?.parse().ok()?;
     let system_ticks = rest.next()?.parse().ok()?;
-    Some(Stat {
-        name,
-        user_ticks,
-        system_ticks,
-    })
+    Some(Stat { name, user_ticks, system_ticks })
 }
 
 #[cfg(test)]
@@ -35,14 +31,7 @@ mod tests {
     #[test]
     fn a_real_line() {
         let line = "10899 (head) R 10882 10882 7467 0 -1 4194304 102 0 0 0 7 3 0 0 20 0 1 0 145018 2998272 423\n";
-        assert_eq!(
-            parse(line),
-            Some(Stat {
-                name: "head".into(),
-                user_ticks: 7,
-                system_ticks: 3
-            })
-        );
+        assert_eq!(parse(line), Some(Stat { name: "head".into(), user_ticks: 7, system_ticks: 3 }));
     }
 
     #[test]
@@ -55,14 +44,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_none() {
-        for bad in [
-            "",
-            "1 (x",
-            "1 x) R",
-            ")(",
-            "1 (x) R 1 2 3",
-            "1 (x) R 1 1 1 0 -1 0 0 0 0 0 a b",
-        ] {
+        for bad in ["", "1 (x", "1 x) R", ")(", "1 (x) R 1 2 3", "1 (x) R 1 1 1 0 -1 0 0 0 0 0 a b"]
+        {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

@@ -96,11 +96,7 @@ impl ProcessCpu {
     /// # Errors
     /// [`ProcessCpuError`], if the process is gone or `/proc` cannot be read. A thread that ends meanwhile is no error.
     pub fn read(pid: u32) -> Result<ProcessCpu, ProcessCpuError> {
-        read_from(
-            Path::new("/proc"),
-            pid,
-            rustix::param::clock_ticks_per_second(),
-        )
+        read_from(Path::new("/proc"), pid, rustix::param::clock_ticks_per_second())
     }
 
     /// Reads the calling process.
@@ -123,11 +119,7 @@ impl ProcessCpu {
     /// The time of all living threads whose name starts with `prefix` (`lane` matches `lane0`, `lane1`, ...).
     pub fn named(&self, prefix: &str) -> CpuTime {
         let mut sum = CpuTime::default();
-        for thread in self
-            .threads
-            .iter()
-            .filter(|thread| thread.name.starts_with(prefix))
-        {
+        for thread in self.threads.iter().filter(|thread| thread.name.starts_with(prefix)) {
             sum.add(&thread.time);
         }
         sum
@@ -142,11 +134,7 @@ fn read_from(proc: &Path, pid: u32, ticks_per_s: u64) -> Result<ProcessCpu, Proc
     let mut threads = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|source| io_error(tasks.clone(), pid, source))?;
-        let Some(tid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok())
-        else {
+        let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
         match read_stat(&entry.path(), pid, ticks_per_s) {
@@ -167,10 +155,7 @@ fn read_stat(dir: &Path, pid: u32, ticks_per_s: u64) -> Result<(String, CpuTime)
     let stat = proc_stat::parse(&String::from_utf8_lossy(&bytes))
         .ok_or(ProcessCpuError::Malformed { path })?;
     let seconds = |ticks: u64| ticks as f64 / ticks_per_s.max(1) as f64;
-    let time = CpuTime {
-        user_s: seconds(stat.user_ticks),
-        system_s: seconds(stat.system_ticks),
-    };
+    let time = CpuTime { user_s: seconds(stat.user_ticks), system_s: seconds(stat.system_ticks) };
     Ok((stat.name, time))
 }
 
@@ -178,11 +163,7 @@ fn read_stat(dir: &Path, pid: u32, ticks_per_s: u64) -> Result<(String, CpuTime)
 fn io_error(path: PathBuf, pid: u32, source: io::Error) -> ProcessCpuError {
     let gone = source.kind() == io::ErrorKind::NotFound
         || source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
-    if gone {
-        ProcessCpuError::Gone { pid }
-    } else {
-        ProcessCpuError::Unreadable { path, source }
-    }
+    if gone { ProcessCpuError::Gone { pid } } else { ProcessCpuError::Unreadable { path, source } }
 }
 
 #[cfg(test)]
@@ -212,24 +193,9 @@ mod tests {
     fn a_process_and_its_threads_in_seconds() {
         let root = fixture();
         let cpu = read_from(root.path(), 7, 100).unwrap();
-        assert_eq!(
-            cpu.process,
-            CpuTime {
-                user_s: 2.5,
-                system_s: 0.5
-            }
-        );
-        assert_eq!(
-            cpu.threads.iter().map(|t| t.tid).collect::<Vec<_>>(),
-            [7, 8, 9]
-        );
-        assert_eq!(
-            cpu.by_name()["lane0"],
-            CpuTime {
-                user_s: 1.2,
-                system_s: 0.2
-            }
-        );
+        assert_eq!(cpu.process, CpuTime { user_s: 2.5, system_s: 0.5 });
+        assert_eq!(cpu.threads.iter().map(|t| t.tid).collect::<Vec<_>>(), [7, 8, 9]);
+        assert_eq!(cpu.by_name()["lane0"], CpuTime { user_s: 1.2, system_s: 0.2 });
         let lanes = cpu.named("lane");
         assert!((lanes.total_s() - 2.4).abs() < 1e-9, "{lanes:?}");
         assert_eq!(cpu.named("vnf"), CpuTime::default());
@@ -244,31 +210,14 @@ mod tests {
         assert_eq!(error.to_string(), "process 8 does not exist (any more)");
         fs::write(root.path().join("7/stat"), "nonsense").unwrap();
         let error = read_from(root.path(), 7, 100).unwrap_err();
-        assert!(
-            matches!(error, ProcessCpuError::Malformed { .. }),
-            "{error}"
-        );
+        assert!(matches!(error, ProcessCpuError::Malformed { .. }), "{error}");
     }
 
     #[test]
     fn differences_never_go_below_zero() {
-        let (small, large) = (
-            CpuTime {
-                user_s: 1.0,
-                system_s: 2.0,
-            },
-            CpuTime {
-                user_s: 4.0,
-                system_s: 2.5,
-            },
-        );
-        assert_eq!(
-            large.since(&small),
-            CpuTime {
-                user_s: 3.0,
-                system_s: 0.5
-            }
-        );
+        let (small, large) =
+            (CpuTime { user_s: 1.0, system_s: 2.0 }, CpuTime { user_s: 4.0, system_s: 2.5 });
+        assert_eq!(large.since(&small), CpuTime { user_s: 3.0, system_s: 0.5 });
         assert_eq!(small.since(&large), CpuTime::default());
     }
 
@@ -288,10 +237,7 @@ mod tests {
         });
         let spent = handle.unwrap().join().unwrap();
         assert!(spent.total_s() >= 0.05, "{spent:?}");
-        let whole = ProcessCpu::read_own()
-            .unwrap()
-            .process
-            .since(&before.process);
+        let whole = ProcessCpu::read_own().unwrap().process.since(&before.process);
         assert!(whole.total_s() >= 0.04, "{whole:?}");
     }
 }

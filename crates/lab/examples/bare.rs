@@ -6,10 +6,7 @@ fn main() -> anyhow::Result<()> {
         guestmem::Pages::Ordinary
     };
     for frame_bytes in [64, 256, 1518] {
-        let pinning = lab::measure::bare::Pinning {
-            switch: 0,
-            guests: 1,
-        };
+        let pinning = lab::measure::bare::Pinning { switch: 0, guests: 1 };
         let second = std::time::Duration::from_secs(1);
         println!(
             "{frame_bytes} {:?}",

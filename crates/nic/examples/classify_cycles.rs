@@ -25,10 +25,7 @@ fn table(macs: u64) -> Table {
         extra_macs: (vf + vfs..macs).step_by(vfs as usize).map(mac).collect(),
         ..Function::new(mac(vf))
     };
-    let config = NicConfig {
-        pf: None,
-        vfs: (0..vfs).map(|vf| Some(function(vf))).collect(),
-    };
+    let config = NicConfig { pf: None, vfs: (0..vfs).map(|vf| Some(function(vf))).collect() };
     Table::build(&config).expect("the addresses are distinct")
 }
 
@@ -36,16 +33,12 @@ fn table(macs: u64) -> Table {
 fn bursts(choose: impl Fn(u64) -> Mac) -> Vec<[[u8; 16]; BURST]> {
     let mut random = 1_u64;
     let mut head = || {
-        random = random
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let low = choose(random >> 33).key() | mac(0).key() << 48;
         let high = mac(0).key() >> 16 | 0x0008_u64 << 32 | (random >> 48) << 48;
         (u128::from(low) | u128::from(high) << 64).to_le_bytes()
     };
-    (0..BURSTS)
-        .map(|_| std::array::from_fn(|_| head()))
-        .collect()
+    (0..BURSTS).map(|_| std::array::from_fn(|_| head())).collect()
 }
 
 fn ns_per_frame(table: &Table, from: PortId, bursts: &[[[u8; 16]; BURST]]) -> f64 {
@@ -63,19 +56,13 @@ fn ns_per_frame(table: &Table, from: PortId, bursts: &[[[u8; 16]; BURST]]) -> f6
 }
 
 fn main() {
-    println!(
-        "{:>5}  {:<26} {:>12} {:>12}",
-        "MACs", "destinations", "VF 0 ns", "uplink ns"
-    );
+    println!("{:>5}  {:<26} {:>12} {:>12}", "MACs", "destinations", "VF 0 ns", "uplink ns");
     for macs in [2, 64, 1024, 4096] {
         let table = table(macs);
         let all: [(&str, Vec<_>); 4] = [
             ("one", bursts(|_| mac(1))),
             ("random", bursts(|random| mac(1 + random % (macs - 1)))),
-            (
-                "unknown, random",
-                bursts(|random| mac(macs + random % 4096)),
-            ),
+            ("unknown, random", bursts(|random| mac(macs + random % 4096))),
             (
                 "random, some broadcast",
                 bursts(|random| {

@@ -91,11 +91,7 @@ impl Table {
         for (head, verdict) in heads.iter().zip(verdicts) {
             let head = Head(*head);
             let (dst, src) = (head.dst_key(), head.src_key());
-            let vid = if KIND == UPLINK {
-                head.tag_bits() & source.vid_mask
-            } else {
-                source.vid
-            };
+            let vid = if KIND == UPLINK { head.tag_bits() & source.vid_mask } else { source.vid };
             let there = macs.first(key(dst, vid));
             // The compiler would branch on it, and mispredict for each unknown MAC among known.
             *verdict = select(there.found, there.value, source.miss);
@@ -155,11 +151,7 @@ impl Table {
 fn alike(first: [u8; 16], rest: &[[u8; 16]]) -> bool {
     let first = Head(first);
     let (low, high) = (first.low_word(), first.high_word());
-    let mask = if first.is_tagged() {
-        u64::MAX
-    } else {
-        HIGH_UNTAGGED
-    };
+    let mask = if first.is_tagged() { u64::MAX } else { HIGH_UNTAGGED };
     rest.iter().all(|head| {
         let head = Head(*head);
         (head.low_word() ^ low) | ((head.high_word() ^ high) & mask) == 0

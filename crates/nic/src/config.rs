@@ -25,12 +25,7 @@ pub struct Function {
 impl Function {
     /// An untagged function of one MAC, checked against spoofing.
     pub const fn new(mac: Mac) -> Self {
-        Self {
-            mac,
-            extra_macs: Vec::new(),
-            vlan: None,
-            spoof_check: true,
-        }
+        Self { mac, extra_macs: Vec::new(), vlan: None, spoof_check: true }
     }
 
     /// All MACs, each with the field it comes from.
@@ -60,17 +55,13 @@ impl NicConfig {
     pub(crate) fn functions(&self) -> impl Iterator<Item = (PortId, &Function)> {
         let ports = (PortId::PF.0..).map(PortId);
         let all = std::iter::once(&self.pf).chain(&self.vfs);
-        ports
-            .zip(all)
-            .filter_map(|(port, function)| Some((port, function.as_ref()?)))
+        ports.zip(all).filter_map(|(port, function)| Some((port, function.as_ref()?)))
     }
 
     /// Checks everything but duplicates, which show when the table is built.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.vfs.len() > MAX_VFS {
-            return Err(ConfigError::TooManyVfs {
-                vfs: self.vfs.len(),
-            });
+            return Err(ConfigError::TooManyVfs { vfs: self.vfs.len() });
         }
         let mut macs = 0;
         for (port, function) in self.functions() {
@@ -173,9 +164,5 @@ pub enum ConfigError {
 }
 
 fn vlan_name(vid: u16) -> String {
-    if vid == 0 {
-        "the untagged network".into()
-    } else {
-        format!("VLAN {vid}")
-    }
+    if vid == 0 { "the untagged network".into() } else { format!("VLAN {vid}") }
 }

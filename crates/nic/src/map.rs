@@ -62,9 +62,7 @@ pub(crate) struct MacMap {
 impl MacMap {
     /// Builds the table; the keys must be distinct.
     pub(crate) fn build(entries: &[(u64, Verdict)]) -> Self {
-        let slots = (entries.len() * SLOTS_PER_KEY)
-            .next_power_of_two()
-            .max(SLOTS_MIN);
+        let slots = (entries.len() * SLOTS_PER_KEY).next_power_of_two().max(SLOTS_MIN);
         let bits = slots.ilog2();
         let mut best: Option<Self> = None;
         let mut fewest = usize::MAX;
@@ -81,10 +79,7 @@ impl MacMap {
                     break;
                 }
             }
-            if best
-                .as_ref()
-                .is_some_and(|table| table.probes <= PROBES_MAX)
-            {
+            if best.as_ref().is_some_and(|table| table.probes <= PROBES_MAX) {
                 break;
             }
         }
@@ -122,12 +117,7 @@ impl MacMap {
     #[inline]
     pub(crate) fn view(&self) -> View<'_> {
         let values = &self.values[..self.keys.len()];
-        View {
-            keys: &self.keys,
-            values,
-            multiplier: self.multiplier,
-            shift: self.shift,
-        }
+        View { keys: &self.keys, values, multiplier: self.multiplier, shift: self.shift }
     }
 
     #[inline]
@@ -138,11 +128,7 @@ impl MacMap {
     /// The value of a key.
     pub(crate) fn get(&self, key: u64) -> Option<Verdict> {
         let first = self.view().first(key);
-        if first.taken {
-            self.rest(key)
-        } else {
-            first.found.then_some(first.value)
-        }
+        if first.taken { self.rest(key) } else { first.found.then_some(first.value) }
     }
 
     /// Searches the slots after the first, for a key whose first slot was taken by another.
@@ -181,11 +167,7 @@ impl View<'_> {
         let slot = slot(key, self.multiplier, self.shift);
         // In bounds always: the hash reaches no further than the table.
         let (there, value) = (self.keys[slot], self.values[slot]);
-        First {
-            value,
-            found: there == key,
-            taken: (there != key) & (there != EMPTY),
-        }
+        First { value, found: there == key, taken: (there != key) & (there != EMPTY) }
     }
 }
 
@@ -212,9 +194,7 @@ mod tests {
 
     /// MACs counted up in their last bytes, as configurations have them.
     fn counted(n: u64, vid: u16) -> Vec<(u64, Verdict)> {
-        (0..n)
-            .map(|i| (key(2 | (i & 0xff) << 40 | (i >> 8) << 32, vid), value(i)))
-            .collect()
+        (0..n).map(|i| (key(2 | (i & 0xff) << 40 | (i >> 8) << 32, vid), value(i))).collect()
     }
 
     #[test]
@@ -223,11 +203,7 @@ mod tests {
             let entries = counted(n, 0);
             let map = MacMap::build(&entries);
             assert!(map.probes <= PROBES_MAX, "{n}: {} probes", map.probes);
-            assert!(
-                entries
-                    .iter()
-                    .all(|&(key, value)| map.get(key) == Some(value))
-            );
+            assert!(entries.iter().all(|&(key, value)| map.get(key) == Some(value)));
             assert!(counted(n, 1).iter().all(|&(key, _)| map.get(key).is_none()));
             let n = n as usize;
             let slots_max = (2 * SLOTS_PER_KEY * n).max(SLOTS_MIN);
@@ -237,16 +213,11 @@ mod tests {
 
     #[test]
     fn one_mac_in_every_vlan() {
-        let entries: Vec<_> = (0..4095)
-            .map(|vid| (key(0x0200_0000_0002, vid), value(vid.into())))
-            .collect();
+        let entries: Vec<_> =
+            (0..4095).map(|vid| (key(0x0200_0000_0002, vid), value(vid.into()))).collect();
         let map = MacMap::build(&entries);
         assert!(map.probes <= PROBES_MAX);
-        assert!(
-            entries
-                .iter()
-                .all(|&(key, value)| map.get(key) == Some(value))
-        );
+        assert!(entries.iter().all(|&(key, value)| map.get(key) == Some(value)));
     }
 
     proptest! {

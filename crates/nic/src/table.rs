@@ -78,17 +78,9 @@ impl Source {
             miss: Verdict::port(PortId::UPLINK),
             vid: function.vid(),
             vid_mask: 0,
-            forbidden: if function.vlan.is_some() {
-                Head::TAGGED | VID_BITS
-            } else {
-                VID_BITS
-            },
+            forbidden: if function.vlan.is_some() { Head::TAGGED | VID_BITS } else { VID_BITS },
             src_key: function.mac.key(),
-            src_mask: if function.spoof_check && single {
-                u64::MAX
-            } else {
-                0
-            },
+            src_mask: if function.spoof_check && single { u64::MAX } else { 0 },
             src_lookup: function.spoof_check && !single,
         }
     }
@@ -136,12 +128,7 @@ impl Table {
             sources[port.index()] = Some(Source::function(port, function));
         }
         let (members, groups) = groups(config);
-        Ok(Self {
-            macs: MacMap::build(&entries(config)?),
-            sources,
-            members,
-            groups,
-        })
+        Ok(Self { macs: MacMap::build(&entries(config)?), sources, members, groups })
     }
 
     pub(crate) fn source(&self, port: PortId) -> Option<&Source> {
@@ -158,8 +145,7 @@ impl Table {
     /// Of a frame that [`classify`](Self::classify) drops, the answer has no meaning.
     #[inline]
     pub fn vid(&self, from: PortId, head: &[u8; 16]) -> u16 {
-        self.source(from)
-            .map_or(0, |source| source.vid_of(Head(*head).tag_bits()))
+        self.source(from).map_or(0, |source| source.vid_of(Head(*head).tag_bits()))
     }
 
     /// The members of a VLAN and the uplink: where a flooded frame goes, but for the port that it
@@ -167,9 +153,7 @@ impl Table {
     #[inline]
     pub fn flood_ports(&self, vid: u16) -> &[PortId] {
         let (start, end) = self.groups.get(usize::from(vid)).copied().unwrap_or((0, 0));
-        self.members
-            .get(start as usize..end as usize)
-            .unwrap_or_default()
+        self.members.get(start as usize..end as usize).unwrap_or_default()
     }
 
     /// What to do to the tag of frames between two ports.
@@ -215,10 +199,8 @@ fn entries(config: &NicConfig) -> Result<Vec<(u64, Verdict)>, ConfigError> {
 
 /// The members of every VLAN that has some, and where each VLAN's begin and end.
 fn groups(config: &NicConfig) -> (Vec<PortId>, Box<[(u32, u32)]>) {
-    let mut by_vid: Vec<(u16, PortId)> = config
-        .functions()
-        .map(|(port, function)| (function.vid(), port))
-        .collect();
+    let mut by_vid: Vec<(u16, PortId)> =
+        config.functions().map(|(port, function)| (function.vid(), port)).collect();
     by_vid.sort_unstable();
     let mut members = Vec::new();
     let mut groups = vec![(0, 0); VIDS].into_boxed_slice();

@@ -15,10 +15,7 @@ fn mac(n: u16) -> Mac {
 
 fn function(n: u16, vlan: Option<u16>) -> Function {
     let vlan = vlan.map(|vid| Vid::new(vid).unwrap());
-    Function {
-        vlan,
-        ..Function::new(mac(n))
-    }
+    Function { vlan, ..Function::new(mac(n)) }
 }
 
 /// A head; a tag is a TPID and a TCI.

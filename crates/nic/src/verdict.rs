@@ -65,11 +65,7 @@ impl Verdict {
     /// The port, if the frame goes to exactly one.
     #[inline]
     pub const fn as_port(self) -> Option<PortId> {
-        if self.0 < Self::FLOOD.0 {
-            Some(PortId(self.0))
-        } else {
-            None
-        }
+        if self.0 < Self::FLOOD.0 { Some(PortId(self.0)) } else { None }
     }
 
     /// Whether the frame is flooded.
@@ -123,10 +119,7 @@ pub struct Verdicts {
 impl Verdicts {
     /// No verdicts yet.
     pub const fn new() -> Self {
-        Self {
-            of: [Verdict(0); BURST],
-            len: 0,
-        }
+        Self { of: [Verdict(0); BURST], len: 0 }
     }
 
     /// One verdict for each frame of the burst.
@@ -141,11 +134,7 @@ impl Verdicts {
     pub(crate) fn fill(&mut self, len: usize, verdict: Verdict) -> Summary {
         self.len = len.min(BURST);
         self.of = [verdict; BURST];
-        if len == 0 {
-            Summary::Empty
-        } else {
-            Summary::Uniform(verdict)
-        }
+        if len == 0 { Summary::Empty } else { Summary::Uniform(verdict) }
     }
 }
 

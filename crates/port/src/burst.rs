@@ -83,10 +83,6 @@ impl Edit {
                 12
             }
         };
-        Front {
-            bytes,
-            len: kept as u32,
-            replaces,
-        }
+        Front { bytes, len: kept as u32, replaces }
     }
 }

@@ -33,29 +33,40 @@ const fn header(buffers: u16) -> [u8; HEADER_LEN as usize] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, low, high]
 }
 
-/// What nearly every frame is: one slice, unchanged, into one slice. Says its bytes; `None` if it
-/// is not such a frame, and nothing was done.
-#[inline(always)]
+/// Delivers the frames at the front of `picks` that are what nearly every frame is: one slice, as
+/// it is, into one slice. Says how many, and their bytes.
+#[inline]
 pub(crate) fn in_one_piece(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
-    frame: usize,
-) -> Option<u32> {
+    picks: &[u8],
+) -> (usize, u64) {
+    let mut lens = [0; BURST];
+    let mut bytes = 0;
+    let mut done = 0;
     let (buffers, _) = queue.buffers();
-    let target = buffers.first()?.first;
-    let (source, head) = (burst.frames.get(frame)?, burst.heads.get(frame)?);
-    let len = source.len;
-    let whole = source.rest_len == 0 && source.first.len() == len && len >= 16;
-    if !whole || target.len() < HEADER_LEN + len {
-        return None;
+    for ((pick, buffer), used) in picks.iter().zip(buffers).zip(&mut lens) {
+        let frame = usize::from(*pick);
+        let (Some(source), Some(head)) = (burst.frames.get(frame), burst.heads.get(frame)) else {
+            break;
+        };
+        let len = source.len;
+        let fits = (source.first.len() == len)
+            & (len >= 16)
+            & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
+        if !fits {
+            break;
+        }
+        let target = buffer.first;
+        target.write(0, ONE_BUFFER);
+        target.write(HEADER_LEN, *head);
+        target.skip(HEADER_LEN + 16).copy_from(source.first.skip(16), len - 16);
+        *used = HEADER_LEN + len;
+        bytes += u64::from(len);
+        done += 1;
     }
-    target.write(0, ONE_BUFFER);
-    target.write(HEADER_LEN, *head);
-    target
-        .skip(HEADER_LEN + 16)
-        .copy_from(source.first.skip(16), len - 16);
-    queue.use_next(HEADER_LEN + len);
-    Some(len)
+    queue.use_each(&lens[..done]);
+    (done, bytes)
 }
 
 /// Every other frame: of several slices, changed, or into several slices or buffers.
@@ -73,19 +84,10 @@ pub(crate) fn in_pieces(
     let used = claim(queue, rule.header + len, rule.mergeable)?;
     {
         let (buffers, arena) = queue.buffers();
-        let slices = buffers[..used]
-            .iter()
-            .flat_map(|buffer| buffer.slices(arena));
-        let mut writer = Writer {
-            slices,
-            current: GuestSlice::EMPTY,
-        };
+        let slices = buffers[..used].iter().flat_map(|buffer| buffer.slices(arena));
+        let mut writer = Writer { slices, current: GuestSlice::EMPTY };
         writer.write(&header(used as u16)[..rule.header as usize]);
-        let Front {
-            bytes,
-            len: kept,
-            replaces,
-        } = front;
+        let Front { bytes, len: kept, replaces } = front;
         writer.write(&bytes[..kept as usize]);
         let mut skip = replaces;
         for slice in source.slices(burst.arena) {
@@ -107,11 +109,7 @@ fn claim(queue: &mut DeviceQueue, need: u32, mergeable: bool) -> Result<usize, N
     if !mergeable {
         queue.stage(1);
         let buffer = queue.buffers().0.first().ok_or(NoRoom::Empty)?;
-        return if buffer.len >= need {
-            Ok(1)
-        } else {
-            Err(NoRoom::TooSmall)
-        };
+        return if buffer.len >= need { Ok(1) } else { Err(NoRoom::TooSmall) };
     }
     let mut room = 0;
     let mut used = 0;
@@ -123,11 +121,7 @@ fn claim(queue: &mut DeviceQueue, need: u32, mergeable: bool) -> Result<usize, N
         let Some(buffer) = queue.buffers().0.get(used) else {
             // More are there, but in so many pieces that they cannot be held together.
             let in_crumbs = queue.has_backlog() && queue.fault().is_none();
-            return Err(if in_crumbs {
-                NoRoom::TooSmall
-            } else {
-                NoRoom::Empty
-            });
+            return Err(if in_crumbs { NoRoom::TooSmall } else { NoRoom::Empty });
         };
         room += buffer.len;
         used += 1;

@@ -3,5 +3,6 @@
 
 mod contents;
 mod counts;
+mod events;
 mod guests;
 mod snapshot;

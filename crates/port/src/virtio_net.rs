@@ -62,13 +62,7 @@ impl TransmitRing {
     /// are malformed.
     pub fn new(queue: DeviceQueue, events: Events, frame_bytes_max: u32) -> TransmitRing {
         let heads = Box::new([[0; 16]; BURST]);
-        TransmitRing {
-            queue,
-            events,
-            frame_bytes_max,
-            malformed: 0,
-            heads,
-        }
+        TransmitRing { queue, events, frame_bytes_max, malformed: 0, heads }
     }
 }
 
@@ -77,11 +71,7 @@ impl Transmit for TransmitRing {
         let n = self.queue.stage(BURST);
         self.malformed = 0;
         let fault = self.queue.fault();
-        let mut polled = Polled {
-            frames: n as u32,
-            fault,
-            ..Polled::default()
-        };
+        let mut polled = Polled { frames: n as u32, fault, ..Polled::default() };
         if n == 0 {
             return polled;
         }
@@ -114,12 +104,7 @@ impl Transmit for TransmitRing {
 
     fn burst(&self) -> Burst<'_> {
         let (frames, arena) = self.queue.buffers();
-        Burst {
-            heads: &self.heads[..frames.len()],
-            frames,
-            arena,
-            malformed: self.malformed,
-        }
+        Burst { heads: &self.heads[..frames.len()], frames, arena, malformed: self.malformed }
     }
 
     fn complete(&mut self) -> bool {
@@ -178,46 +163,39 @@ impl ReceiveRing {
         header_len: u32,
         mergeable: bool,
     ) -> ReceiveRing {
-        ReceiveRing {
-            queue,
-            events,
-            header_len,
-            mergeable,
-        }
+        ReceiveRing { queue, events, header_len, mergeable }
     }
 }
 
 impl Receive for ReceiveRing {
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered {
         let mut delivered = Delivered::default();
-        self.queue.stage(picks.len());
-        for (done, &pick) in picks.iter().enumerate() {
-            let frame = usize::from(pick);
-            let fits = if edit == Edit::None && self.header_len == HEADER_LEN {
-                deliver::in_one_piece(&mut self.queue, burst, frame)
-            } else {
-                None
-            };
-            let rule = deliver::Rule {
-                header: self.header_len,
-                mergeable: self.mergeable,
-                edit,
-            };
-            let outcome = match fits {
-                Some(bytes) => Ok(bytes),
-                None => deliver::in_pieces(&mut self.queue, burst, frame, rule),
-            };
-            match outcome {
+        let rule = deliver::Rule { header: self.header_len, mergeable: self.mergeable, edit };
+        let simple = edit == Edit::None && self.header_len == HEADER_LEN;
+        let mut left = picks;
+        while let [pick, rest @ ..] = left {
+            self.queue.stage(left.len());
+            if simple {
+                let (frames, bytes) = deliver::in_one_piece(&mut self.queue, burst, left);
+                delivered.frames += frames as u32;
+                delivered.bytes += bytes;
+                if frames > 0 {
+                    left = &left[frames..];
+                    continue;
+                }
+            }
+            match deliver::in_pieces(&mut self.queue, burst, usize::from(*pick), rule) {
                 Ok(bytes) => {
                     delivered.frames += 1;
                     delivered.bytes += u64::from(bytes);
                 }
                 Err(deliver::NoRoom::TooSmall) => delivered.too_small += 1,
                 Err(deliver::NoRoom::Empty) => {
-                    delivered.no_buffer += (picks.len() - done) as u32;
+                    delivered.no_buffer += left.len() as u32;
                     break;
                 }
             }
+            left = rest;
         }
         delivered.fault = self.queue.fault();
         delivered

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use lab::experiment::forwarding::{self, PointSpec};
-use lab::experiment::{scale, suite};
+use lab::experiment::{overhead, scale, suite};
 use lab::report::{self, PathKind, Pattern};
 
 use crate::Mistake;
@@ -36,6 +36,7 @@ pub(crate) struct Lab {
 enum Experiment {
     Run(Run),
     Scale(Scale),
+    Overhead(Overhead),
     /// A guest process of an experiment; not for people.
     #[command(hide = true)]
     Guest,
@@ -88,6 +89,7 @@ impl Lab {
             None => self.suite(),
             Some(Experiment::Run(run)) => run.run(),
             Some(Experiment::Scale(scale)) => scale.run(),
+            Some(Experiment::Overhead(overhead)) => overhead.run(),
             Some(Experiment::Guest) => lab::guest::main(),
         }
     }
@@ -139,14 +141,9 @@ impl Scale {
         if !(1..=100).contains(&self.rounds) {
             return Err(Mistake(format!("--rounds {}: 1 to 100 are possible", self.rounds)).into());
         }
-        let scale = scale::run(
-            &program()?,
-            host::cpu::allowed(),
-            self.rounds,
-            |done, of| {
-                eprint!("\rpoint {done} of {of} ");
-            },
-        )?;
+        let scale = scale::run(&program()?, host::cpu::allowed(), self.rounds, |done, of| {
+            eprint!("\rpoint {done} of {of} ");
+        })?;
         eprintln!();
         if self.json {
             println!("{}", serde_json::to_string_pretty(&scale)?);
@@ -162,6 +159,50 @@ impl Scale {
             let cycles = point.switch_cycles_per_frame;
             println!("{vfs:>5} {macs:>6} {cycles:>14.1} {range:>16} {mpps:>8.2}");
         }
+        Ok(())
+    }
+}
+
+/// Measure what the daemon costs a frame beside a bare copying loop.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab overhead --rounds 5 --json")]
+struct Overhead {
+    /// How often each frame size is measured, both in turn; medians count.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    rounds: usize,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Overhead {
+    fn run(self) -> Result<()> {
+        if !(1..=100).contains(&self.rounds) {
+            return Err(Mistake(format!("--rounds {}: 1 to 100 are possible", self.rounds)).into());
+        }
+        let cpus = host::cpu::allowed();
+        let overhead = overhead::run(&program()?, cpus, self.rounds, |done, of| {
+            eprint!("\rround {done} of {of} ");
+        })?;
+        eprintln!();
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&overhead)?);
+            return Ok(());
+        }
+        println!("Busy cycles a frame: least, median, most of {} rounds", self.rounds);
+        println!("{:>6} {:>24} {:>24} {:>18}", "frame", "bare loop", "daemon", "ratio");
+        for point in &overhead.points {
+            let shown =
+                |[least, median, most]: [f64; 3]| format!("{least:.1} {median:.1} {most:.1}");
+            let [a, b, c] = point.ratio;
+            let (bare, daemon) = (shown(point.bare_cycles), shown(point.daemon_cycles));
+            let bytes = point.frame_bytes;
+            println!("{bytes:>6} {bare:>24} {daemon:>24} {a:>6.2} {b:>5.2} {c:>5.2}");
+        }
+        let (switch, guests) = (overhead.switch_cpu, overhead.guests_cpu);
+        println!("pinned: switch on CPU {switch}, guests on CPU {guests}");
         Ok(())
     }
 }

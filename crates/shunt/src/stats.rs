@@ -24,9 +24,7 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<()> {
-        let run_dir = self
-            .run_dir
-            .unwrap_or_else(control::config::default_run_dir);
+        let run_dir = self.run_dir.unwrap_or_else(control::config::default_run_dir);
         let stats = stats::read(&run_dir)?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&stats)?);

@@ -88,35 +88,18 @@ impl CheckedDevice {
     fn refuse(&mut self, what: &str) -> Result<(), Refused> {
         let refused = self.refusals & 1 != 0;
         self.refusals = self.refusals.rotate_right(1);
-        if refused {
-            Err(Refused::new(format!("{what} refused by the test")))
-        } else {
-            Ok(())
-        }
+        if refused { Err(Refused::new(format!("{what} refused by the test"))) } else { Ok(()) }
     }
 
     fn assert_still(&self) {
-        assert_eq!(
-            self.rings_running(),
-            0,
-            "memory changed or device reset while a ring runs"
-        );
+        assert_eq!(self.rings_running(), 0, "memory changed or device reset while a ring runs");
     }
 
     fn assert_fits(&self, region: &MemoryRegion) {
         assert!(region.size > 0, "an empty region");
-        let end = region
-            .guest_addr
-            .checked_add(region.size)
-            .expect("guest addresses wrap");
-        region
-            .user_addr
-            .checked_add(region.size)
-            .expect("front-end addresses wrap");
-        region
-            .mmap_offset
-            .checked_add(region.size)
-            .expect("file offsets wrap");
+        let end = region.guest_addr.checked_add(region.size).expect("guest addresses wrap");
+        region.user_addr.checked_add(region.size).expect("front-end addresses wrap");
+        region.mmap_offset.checked_add(region.size).expect("file offsets wrap");
         for other in &self.regions {
             let apart =
                 end <= other.guest_addr || other.guest_addr + other.size <= region.guest_addr;
@@ -153,30 +136,16 @@ impl Device for CheckedDevice {
         self.assert_still();
         self.calls.memory += 1;
         let wanted = (guest_addr, user_addr, size);
-        let at = self
-            .regions
-            .iter()
-            .position(|r| (r.guest_addr, r.user_addr, r.size) == wanted);
-        self.regions
-            .remove(at.expect("a region that was never added is removed"));
+        let at = self.regions.iter().position(|r| (r.guest_addr, r.user_addr, r.size) == wanted);
+        self.regions.remove(at.expect("a region that was never added is removed"));
     }
 
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
-        assert!(
-            self.running[index].is_none(),
-            "ring {index} is started while it runs"
-        );
-        assert!(
-            !self.regions.is_empty(),
-            "ring {index} is started without memory"
-        );
+        assert!(self.running[index].is_none(), "ring {index} is started while it runs");
+        assert!(!self.regions.is_empty(), "ring {index} is started without memory");
         assert!(ring.size.is_power_of_two() && u32::from(ring.size) <= RING_SIZE_MAX);
         assert_eq!((ring.desc % 16, ring.avail % 2, ring.used % 4), (0, 0, 0));
-        assert_eq!(
-            ring.features & !self.features_offered,
-            0,
-            "features that were not offered"
-        );
+        assert_eq!(ring.features & !self.features_offered, 0, "features that were not offered");
         self.refuse("ring")?;
         self.calls.starts += 1;
         self.running[index] = Some(ring.clone());
@@ -184,25 +153,19 @@ impl Device for CheckedDevice {
     }
 
     fn stop_ring(&mut self, index: usize) -> u16 {
-        let ring = self.running[index]
-            .take()
-            .expect("a ring is stopped that does not run");
+        let ring = self.running[index].take().expect("a ring is stopped that does not run");
         self.calls.stops += 1;
         ring.base.wrapping_add(self.served)
     }
 
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
-        let ring = self.running[index]
-            .as_mut()
-            .expect("a ring that does not run is told a call");
+        let ring = self.running[index].as_mut().expect("a ring that does not run is told a call");
         ring.call = call;
         self.calls.fds += 1;
     }
 
     fn set_err(&mut self, index: usize, err: Option<Arc<OwnedFd>>) {
-        let ring = self.running[index]
-            .as_mut()
-            .expect("a ring that does not run is told an err");
+        let ring = self.running[index].as_mut().expect("a ring that does not run is told an err");
         ring.err = err;
         self.calls.fds += 1;
     }

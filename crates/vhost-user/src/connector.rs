@@ -31,8 +31,7 @@ impl Retry {
 
     /// Time left until the next attempt; zero if it is due.
     pub fn wait(&self, now: Instant) -> Duration {
-        self.next
-            .map_or(Duration::ZERO, |(at, _)| at.saturating_duration_since(now))
+        self.next.map_or(Duration::ZERO, |(at, _)| at.saturating_duration_since(now))
     }
 
     /// True if the next attempt is due.
@@ -96,10 +95,7 @@ pub struct Connector {
 impl Connector {
     /// A connector for this path; the first attempt is due at once.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            retry: Retry::new(),
-        }
+        Self { path: path.into(), retry: Retry::new() }
     }
 
     /// The path.
@@ -155,10 +151,9 @@ pub(crate) fn attempt(path: &Path) -> Result<Attempt, ConnectError> {
         }
     };
     let address = SocketAddrUnix::new(path).map_err(|errno| match errno {
-        Errno::NAMETOOLONG => ConnectError::PathTooLong {
-            path: path.to_owned(),
-            length: path.as_os_str().len(),
-        },
+        Errno::NAMETOOLONG => {
+            ConnectError::PathTooLong { path: path.to_owned(), length: path.as_os_str().len() }
+        }
         other => failed(other),
     })?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -90,9 +90,7 @@ impl Listener {
         let path = path.into();
         clear(&path)?;
         let socket = UnixListener::bind(&path).map_err(|source| bind_error(&path, source))?;
-        socket
-            .set_nonblocking(true)
-            .map_err(|source| bind_error(&path, source))?;
+        socket.set_nonblocking(true).map_err(|source| bind_error(&path, source))?;
         let file = identity(&path);
         Ok(Self { socket, path, file })
     }
@@ -175,10 +173,9 @@ fn bind_error(path: &Path, source: io::Error) -> ListenError {
     };
     let path = path.to_owned();
     match source.kind() {
-        io::ErrorKind::NotFound => ListenError::MissingDirectory {
-            path,
-            directory: directory.to_owned(),
-        },
+        io::ErrorKind::NotFound => {
+            ListenError::MissingDirectory { path, directory: directory.to_owned() }
+        }
         io::ErrorKind::AddrInUse => ListenError::InUse { path },
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             ListenError::Permission { path, source }
@@ -188,9 +185,7 @@ fn bind_error(path: &Path, source: io::Error) -> ListenError {
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path)
-        .ok()
-        .map(|metadata| (metadata.dev(), metadata.ino()))
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]
@@ -205,10 +200,7 @@ mod tests {
         let error = Listener::bind(&path).unwrap_err();
         assert!(matches!(error, ListenError::InUse { .. }));
         assert!(error.to_string().contains("in use"));
-        assert!(
-            path.exists(),
-            "the failed attempt must not remove the live socket"
-        );
+        assert!(path.exists(), "the failed attempt must not remove the live socket");
         drop(first);
         assert!(!path.exists());
         // A killed process leaves its file: std's listener does not remove it either.
@@ -225,10 +217,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(
-            Listener::bind(&path),
-            Err(ListenError::NotASocket { .. })
-        ));
+        assert!(matches!(Listener::bind(&path), Err(ListenError::NotASocket { .. })));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
         fs::remove_file(&path).unwrap();
         let listener = Listener::bind(&path).unwrap();
@@ -243,10 +232,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = |path: PathBuf| Listener::bind(path).unwrap_err().to_string();
         let missing = text(dir.path().join("no/s"));
-        assert!(
-            missing.contains("no/s") && missing.contains("create it first"),
-            "{missing}"
-        );
+        assert!(missing.contains("no/s") && missing.contains("create it first"), "{missing}");
         let long = text(dir.path().join("x".repeat(150)));
         assert!(long.contains("at most 107"), "{long}");
         // Nobody, not even root, can make a socket in /proc.

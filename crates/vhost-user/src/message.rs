@@ -109,11 +109,7 @@ impl Header {
             let size = raw.size;
             return Err(HeaderError::PayloadTooLong { request, size });
         }
-        Ok(Self {
-            request: raw.request,
-            flags,
-            size,
-        })
+        Ok(Self { request: raw.request, flags, size })
     }
 }
 
@@ -145,12 +141,7 @@ impl Message {
 
     /// The reply to the request with this code.
     pub fn reply(request: u32, payload: Vec<u8>) -> Self {
-        Self {
-            request,
-            flags: Flags::REPLY,
-            payload,
-            fds: Vec::new(),
-        }
+        Self { request, flags: Flags::REPLY, payload, fds: Vec::new() }
     }
 
     /// The request, as named in logs.
@@ -175,45 +166,25 @@ mod tests {
     use super::*;
 
     fn header(request: u32, flags: u32, size: u32) -> [u8; HEADER_SIZE] {
-        zerocopy::transmute!(RawHeader {
-            request,
-            flags,
-            size
-        })
+        zerocopy::transmute!(RawHeader { request, flags, size })
     }
 
     #[test]
     fn a_header_is_checked() {
         let good = Header::parse(&header(2, 0x9, 8)).unwrap();
-        assert_eq!(
-            good,
-            Header {
-                request: 2,
-                flags: Flags::NEED_REPLY,
-                size: 8
-            }
-        );
+        assert_eq!(good, Header { request: 2, flags: Flags::NEED_REPLY, size: 8 });
         let request = RequestName(2);
         assert_eq!(
             Header::parse(&header(2, 0x2, 8)),
-            Err(HeaderError::Version {
-                request,
-                version: 2
-            })
+            Err(HeaderError::Version { request, version: 2 })
         );
         assert_eq!(
             Header::parse(&header(2, 0x31, 8)),
-            Err(HeaderError::ReservedFlags {
-                request,
-                bits: 0x30
-            })
+            Err(HeaderError::ReservedFlags { request, bits: 0x30 })
         );
         assert_eq!(
             Header::parse(&header(2, 0x1, 4097)),
-            Err(HeaderError::PayloadTooLong {
-                request,
-                size: 4097
-            })
+            Err(HeaderError::PayloadTooLong { request, size: 4097 })
         );
         assert!(Header::parse(&header(2, 0x1, 4096)).is_ok());
     }

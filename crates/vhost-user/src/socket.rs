@@ -91,12 +91,7 @@ impl Default for Receiver {
 impl Receiver {
     /// A receiver at the start of a message.
     pub fn new() -> Self {
-        Self {
-            bytes: vec![0; HEADER_SIZE],
-            filled: 0,
-            header: None,
-            fds: Vec::new(),
-        }
+        Self { bytes: vec![0; HEADER_SIZE], filled: 0, header: None, fds: Vec::new() }
     }
 
     /// True while part of a message was received and the rest is missing.
@@ -163,12 +158,7 @@ impl Receiver {
     fn take(&mut self, header: Header) -> Message {
         let mut done = mem::take(self);
         done.bytes.drain(..HEADER_SIZE);
-        Message {
-            request: header.request,
-            flags: header.flags,
-            payload: done.bytes,
-            fds: done.fds,
-        }
+        Message { request: header.request, flags: header.flags, payload: done.bytes, fds: done.fds }
     }
 
     /// Receives some bytes; false if there are none now.
@@ -198,10 +188,7 @@ impl Receiver {
         if received.bytes == 0 {
             return Err(match self.filled {
                 0 => SocketError::Closed,
-                got => SocketError::ClosedWithin {
-                    got,
-                    want: self.bytes.len(),
-                },
+                got => SocketError::ClosedWithin { got, want: self.bytes.len() },
             });
         }
         self.filled += received.bytes;
@@ -293,10 +280,7 @@ pub(crate) fn wait(
 
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     // A wait beyond the clock's range is as good as the longest one.
-    Timespec::try_from(duration).unwrap_or(Timespec {
-        tv_sec: i64::MAX,
-        tv_nsec: 0,
-    })
+    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }
 
 #[cfg(test)]

@@ -53,11 +53,7 @@ fn hostile(random: &mut Random) -> (Message, usize) {
             (Request::SetMemTable, 0) => (words - 1) / 4,
             _ => random.below(4) << (12 * random.below(2)),
         };
-        let value = if random.below(20) == 0 {
-            random.next()
-        } else {
-            small
-        };
+        let value = if random.below(20) == 0 { random.next() } else { small };
         payload.extend(value.to_ne_bytes());
     }
     let fds = match (request, random.below(3)) {
@@ -149,17 +145,10 @@ fn hostile_messages_leave_nothing_open() {
         let kept = broken.then_some(receiver);
         backend.disconnect(&mut device);
         drop((peer, us));
-        assert_eq!(
-            open_descriptors(),
-            before,
-            "session {session} left descriptors open"
-        );
+        assert_eq!(open_descriptors(), before, "session {session} left descriptors open");
         drop(kept);
     }
-    assert!(
-        errors > 5000 && accepted_fds > 200,
-        "{errors} errors, {accepted_fds} accepted"
-    );
+    assert!(errors > 5000 && accepted_fds > 200, "{errors} errors, {accepted_fds} accepted");
 
     let peer_sends = Message::request(Request::SetVringKick, &0u64).to_bytes();
     limit_is_reached(&peer_sends, &fds[..8]);
@@ -172,16 +161,10 @@ fn limit_is_reached(bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let (peer, us) = UnixStream::pair().unwrap();
     let limit = getrlimit(Resource::Nofile);
     let room_for_one = us.as_raw_fd().max(peer.as_raw_fd()) as u64 + 2;
-    let low = Rlimit {
-        current: Some(room_for_one),
-        ..limit
-    };
+    let low = Rlimit { current: Some(room_for_one), ..limit };
     setrlimit(Resource::Nofile, low).unwrap();
     send_raw(&peer, bytes, fds);
     let result = Receiver::new().poll(&us);
     setrlimit(Resource::Nofile, limit).unwrap();
-    assert!(
-        matches!(result, Err(SocketError::FdsTruncated)),
-        "{result:?}"
-    );
+    assert!(matches!(result, Err(SocketError::FdsTruncated)), "{result:?}");
 }

@@ -37,11 +37,7 @@ impl Peer {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let stream = theirs.try_clone().unwrap();
         let server = serve(ours, config());
-        Self {
-            frontend: Frontend::from_stream(theirs, 8),
-            stream,
-            server,
-        }
+        Self { frontend: Frontend::from_stream(theirs, 8), stream, server }
     }
 
     /// With all features negotiated and acknowledgements asked for.
@@ -147,31 +143,12 @@ fn memory_slots() {
     let mut peer = Peer::negotiated();
     let file = memory();
     for at in 0..16 {
-        assert!(
-            peer.frontend
-                .add_mem_region(&region(&file, at << 20))
-                .unwrap()
-                .is_none()
-        );
+        assert!(peer.frontend.add_mem_region(&region(&file, at << 20)).unwrap().is_none());
     }
-    assert!(
-        peer.frontend
-            .add_mem_region(&region(&file, 16 << 20))
-            .is_err(),
-        "all are taken"
-    );
-    peer.frontend
-        .remove_mem_region(&region(&file, 3 << 20))
-        .unwrap();
-    assert!(
-        peer.frontend
-            .remove_mem_region(&region(&file, 3 << 20))
-            .is_err(),
-        "it is gone"
-    );
-    peer.frontend
-        .add_mem_region(&region(&file, 16 << 20))
-        .unwrap();
+    assert!(peer.frontend.add_mem_region(&region(&file, 16 << 20)).is_err(), "all are taken");
+    peer.frontend.remove_mem_region(&region(&file, 3 << 20)).unwrap();
+    assert!(peer.frontend.remove_mem_region(&region(&file, 3 << 20)).is_err(), "it is gone");
+    peer.frontend.add_mem_region(&region(&file, 16 << 20)).unwrap();
     let (device, end) = peer.finish();
     assert!(matches!(end, End::Closed), "{end:?}");
     assert_eq!(device.calls().memory, 19);
@@ -185,15 +162,8 @@ fn configuration_space() {
     assert_eq!(bytes, common::device().config);
     let (_, mtu) = peer.frontend.get_config(10, 2, flags, &[0; 2]).unwrap();
     assert_eq!(mtu, 1500u16.to_le_bytes());
-    peer.frontend
-        .set_config(10, flags, &1500u16.to_le_bytes())
-        .unwrap();
-    assert!(
-        peer.frontend
-            .set_config(10, flags, &9000u16.to_le_bytes())
-            .is_err(),
-        "read-only"
-    );
+    peer.frontend.set_config(10, flags, &1500u16.to_le_bytes()).unwrap();
+    assert!(peer.frontend.set_config(10, flags, &9000u16.to_le_bytes()).is_err(), "read-only");
     let (_, end) = peer.finish();
     assert!(matches!(end, End::Closed), "{end:?}");
 }
@@ -203,10 +173,7 @@ fn refusals_are_acknowledged_and_the_session_goes_on() {
     let mut peer = Peer::negotiated();
     assert!(peer.frontend.set_vring_num(0, 3).is_err());
     assert!(peer.frontend.set_features(1 << 50).is_err());
-    let misaligned = VringConfigData {
-        desc_table_addr: 8,
-        ..vring()
-    };
+    let misaligned = VringConfigData { desc_table_addr: 8, ..vring() };
     assert!(peer.frontend.set_vring_addr(0, &misaligned).is_err());
     let file = memory();
     let twice = [region(&file, 0), region(&file, 0x1000)];
@@ -231,13 +198,8 @@ fn without_acknowledgements_a_refusal_ends_the_session() {
     frontend.set_protocol_features(silent).unwrap();
     frontend.set_features(OFFERED).unwrap();
     frontend.set_vring_num(0, 3).unwrap();
-    assert!(
-        frontend.get_vring_base(0).is_err(),
-        "the back-end must have closed the connection"
-    );
+    assert!(frontend.get_vring_base(0).is_err(), "the back-end must have closed the connection");
     let (_, end) = peer.finish();
-    let End::Protocol(error) = end else {
-        panic!("{end:?}")
-    };
+    let End::Protocol(error) = end else { panic!("{end:?}") };
     assert_eq!(error.reason, Reason::RingSize { index: 0, size: 3 });
 }

@@ -81,12 +81,7 @@ pub(crate) fn walk(
     walk: Walk,
 ) -> Result<Buffer<'static>, Fault> {
     let start = arena.len();
-    let mut chain = Chain {
-        arena,
-        start,
-        bytes: 0,
-        walk,
-    };
+    let mut chain = Chain { arena, start, bytes: 0, walk };
     chain.follow(ring, translator, first)?;
     let bytes = chain.bytes;
     Ok(take_prefix(arena, start, bytes, walk.prefix(), head))
@@ -173,14 +168,9 @@ impl Chain<'_> {
         if piece.flags & Descriptor::WRITE != self.walk.wanted_flags() {
             return Err(Fault::WrongDirection);
         }
-        let bytes = self
-            .bytes
-            .checked_add(piece.len)
-            .filter(|bytes| *bytes <= CHAIN_BYTES_MAX);
+        let bytes = self.bytes.checked_add(piece.len).filter(|bytes| *bytes <= CHAIN_BYTES_MAX);
         self.bytes = bytes.ok_or(Fault::ChainTooLarge)?;
-        let slice = translator
-            .slice(piece.addr, piece.len)
-            .ok_or(Fault::OutsideMemory)?;
+        let slice = translator.slice(piece.addr, piece.len).ok_or(Fault::OutsideMemory)?;
         // SAFETY: the queue that owns the arena owns the translator, and lends slices of the arena
         // only while it is borrowed.
         self.arena.push(unsafe { slice.forget_lifetime() });
@@ -207,9 +197,7 @@ impl Table {
         if outer.flags & Descriptor::NEXT != 0 {
             return Err(Fault::BadIndirect);
         }
-        let slice = translator
-            .slice(outer.addr, outer.len)
-            .ok_or(Fault::OutsideMemory)?;
+        let slice = translator.slice(outer.addr, outer.len).ok_or(Fault::OutsideMemory)?;
         // SAFETY: a table is dropped within `Chain::follow`, whose translator keeps the memory.
         let slice = unsafe { slice.forget_lifetime() };
         let entries = entries as u16;
@@ -241,11 +229,5 @@ fn take_prefix(
     let rest_start = (at + 1) as u16;
     let rest_len = (arena.len() - at - 1) as u16;
     let first = arena[at].skip(left);
-    Buffer {
-        first,
-        len: bytes.saturating_sub(prefix),
-        rest_start,
-        rest_len,
-        id,
-    }
+    Buffer { first, len: bytes.saturating_sub(prefix), rest_start, rest_len, id }
 }

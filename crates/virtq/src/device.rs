@@ -71,11 +71,7 @@ impl DeviceQueue {
         };
         let mut queue = DeviceQueue {
             ring,
-            walk: Walk {
-                writable,
-                prefix,
-                indirect: features.contains(Features::INDIRECT),
-            },
+            walk: Walk { writable, prefix, indirect: features.contains(Features::INDIRECT) },
             event_idx: features.contains(Features::EVENT_IDX),
             next_avail: next,
             seen_avail: next,
@@ -120,64 +116,75 @@ impl DeviceQueue {
             self.seen_avail = seen;
         }
         let n = ready.min(wanted);
-        if n > 0 {
-            self.notice_truncation();
+        if n == 0 {
+            return self.end;
         }
+        self.notice_truncation();
         let mut heads = [0u16; BURST];
+        let ring = self.ring;
         for (i, head) in heads[..n].iter_mut().enumerate() {
-            *head = self
-                .ring
-                .avail_entry(self.next_avail.wrapping_add(i as u16));
-            self.ring.prefetch_descriptor(*head);
+            *head = ring.avail_entry(self.next_avail.wrapping_add(i as u16));
+            ring.prefetch_descriptor(*head);
         }
-        for &head in &heads[..n] {
+        let mut heads = &heads[..n];
+        while let [next, rest @ ..] = heads {
             if self.fault.is_some() || self.arena.len() > ARENA - CHAIN_MAX {
                 break;
             }
-            self.take_chain(head);
+            match self.take_simple(heads) {
+                0 => {
+                    self.take_chain(*next);
+                    heads = rest;
+                }
+                taken => heads = &heads[taken..],
+            }
         }
         self.end
     }
 
-    #[inline(always)]
+    /// Stages the chains at the front of `heads` that nearly all are: one descriptor, in the region
+    /// that was hit last. Says how many. Everything it needs is in locals, and so in registers.
+    fn take_simple(&mut self, heads: &[u16]) -> usize {
+        let (ring, walk, window) = (self.ring, self.walk, self.translator.last_hit());
+        let (wanted, prefix, mask) = (walk.wanted_flags(), walk.prefix, ring.mask());
+        let mut taken = 0;
+        for (&head, place) in heads.iter().zip(&mut self.staged[self.end..]) {
+            let piece = ring.descriptor(head);
+            let simple = (piece.flags == wanted)
+                & (head <= mask)
+                & (piece.len > prefix)
+                & (piece.len <= CHAIN_BYTES_MAX);
+            let slice = window.slice(piece.addr, piece.len).filter(|_| simple);
+            let Some(slice) = slice else { break };
+            // SAFETY: the translator keeps the memory, and `buffers` lends what is staged only
+            // while the queue is borrowed.
+            let slice = unsafe { slice.skip(prefix).forget_lifetime() };
+            *place = Buffer::single(slice, head);
+            if walk.writable {
+                slice.prefetch_write(0);
+                slice.prefetch_write(64);
+            } else {
+                slice.prefetch_read(0);
+                slice.prefetch_read(64);
+            }
+            taken += 1;
+        }
+        self.end += taken;
+        self.next_avail = self.next_avail.wrapping_add(taken as u16);
+        taken
+    }
+
+    /// Stages any chain, or finds the fault in it.
+    #[cold]
     fn take_chain(&mut self, head: u16) {
-        let descriptor = self.ring.descriptor(head);
-        let single = self.walk.wanted_flags();
-        let prefix = self.walk.prefix;
-        let simple = descriptor.flags == single
-            && head < self.ring.size()
-            && descriptor.len > prefix
-            && descriptor.len <= CHAIN_BYTES_MAX;
-        let buffer = if simple {
-            self.translator
-                .slice(descriptor.addr, descriptor.len)
-                .map_or(Err(Fault::OutsideMemory), |slice| {
-                    // SAFETY: the translator keeps the memory, and `buffers` lends what is staged
-                    // only while the queue is borrowed.
-                    let slice = unsafe { slice.forget_lifetime() }.skip(prefix);
-                    Ok(Buffer::single(slice, head))
-                })
-        } else if head >= self.ring.size() {
+        let buffer = if head > self.ring.mask() {
             Err(Fault::BadIndex)
         } else {
-            let first = (head, descriptor);
-            chain::walk(
-                &self.ring,
-                &mut self.translator,
-                &mut self.arena,
-                first,
-                self.walk,
-            )
+            let first = (head, self.ring.descriptor(head));
+            chain::walk(&self.ring, &mut self.translator, &mut self.arena, first, self.walk)
         };
         match buffer {
             Ok(buffer) => {
-                if self.walk.writable {
-                    buffer.first.prefetch_write(0);
-                    buffer.first.prefetch_write(64);
-                } else {
-                    buffer.first.prefetch_read(0);
-                    buffer.first.prefetch_read(64);
-                }
                 self.staged[self.end & (BURST - 1)] = buffer;
                 self.end += 1;
                 self.next_avail = self.next_avail.wrapping_add(1);
@@ -248,14 +255,25 @@ impl DeviceQueue {
         self.position += 1;
     }
 
+    /// Uses as many staged buffers as there are `lens`, each with so many bytes written into it.
+    ///
+    /// # Panics
+    /// If fewer are staged.
+    #[inline]
+    pub fn use_each(&mut self, lens: &[u32]) {
+        let (ring, next) = (self.ring, self.next_used);
+        let staged = &self.staged[self.position..self.end][..lens.len()];
+        for (i, (buffer, len)) in staged.iter().zip(lens).enumerate() {
+            ring.set_used_entry(next.wrapping_add(i as u16), buffer.id, *len);
+        }
+        self.next_used = next.wrapping_add(lens.len() as u16);
+        self.position += lens.len();
+    }
+
     /// Uses all staged buffers, with nothing written into them.
     #[inline]
     pub fn use_all(&mut self) {
-        for buffer in &self.staged[self.position..self.end] {
-            self.ring.set_used_entry(self.next_used, buffer.id, 0);
-            self.next_used = self.next_used.wrapping_add(1);
-        }
-        self.position = self.end;
+        self.use_each(&[0; BURST][..self.end - self.position]);
     }
 
     /// Shows what was used to the guest; says whether it wants to be notified of it.

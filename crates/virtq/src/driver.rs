@@ -69,18 +69,9 @@ impl DriverQueue {
         let entries = u64::from(size);
         let avail = at + 16 * entries;
         let used = avail + (6 + 2 * entries).next_multiple_of(64);
-        let addresses = Addresses {
-            desc: at,
-            avail,
-            used,
-        };
+        let addresses = Addresses { desc: at, avail, used };
         let ring = Ring::new(&memory, &addresses, size)?;
-        for word in [
-            ring.avail_idx(),
-            ring.used_idx(),
-            ring.avail_flags(),
-            ring.used_flags(),
-        ] {
+        for word in [ring.avail_idx(), ring.used_idx(), ring.avail_flags(), ring.used_flags()] {
             word.store(0, Ordering::Relaxed);
         }
         let event_idx = features.contains(Features::EVENT_IDX);
@@ -128,12 +119,7 @@ impl DriverQueue {
     pub fn post(&mut self, piece: Segment) -> Option<u16> {
         let head = self.free.pop()?;
         let flags = if piece.writable { Descriptor::WRITE } else { 0 };
-        let descriptor = Descriptor {
-            addr: piece.addr,
-            len: piece.len,
-            flags,
-            next: 0,
-        };
+        let descriptor = Descriptor { addr: piece.addr, len: piece.len, flags, next: 0 };
         self.ring.set_descriptor(head, descriptor);
         self.lengths[usize::from(head)] = 1;
         self.offer(head);
@@ -155,12 +141,7 @@ impl DriverQueue {
             self.links[usize::from(index)] = next;
             self.ring.set_descriptor(
                 index,
-                Descriptor {
-                    addr: piece.addr,
-                    len: piece.len,
-                    flags,
-                    next,
-                },
+                Descriptor { addr: piece.addr, len: piece.len, flags, next },
             );
         }
         self.lengths[usize::from(heads[0])] = pieces.len() as u16;
@@ -173,39 +154,18 @@ impl DriverQueue {
     /// pieces, or the table does not fit there.
     pub fn post_indirect(&mut self, pieces: &[Segment], table: u64) -> Option<u16> {
         let bytes = (pieces.len() * Descriptor::SIZE) as u32;
-        let place = self
-            .memory
-            .slice(table, bytes)
-            .filter(|_| !pieces.is_empty())?;
+        let place = self.memory.slice(table, bytes).filter(|_| !pieces.is_empty())?;
         let head = self.free.pop()?;
         for (i, piece) in pieces.iter().enumerate() {
-            let more = if i + 1 < pieces.len() {
-                Descriptor::NEXT
-            } else {
-                0
-            };
+            let more = if i + 1 < pieces.len() { Descriptor::NEXT } else { 0 };
             let flags = more | if piece.writable { Descriptor::WRITE } else { 0 };
             let next = (i + 1) as u16;
-            let words = Descriptor {
-                addr: piece.addr,
-                len: piece.len,
-                flags,
-                next,
-            }
-            .to_words();
+            let words = Descriptor { addr: piece.addr, len: piece.len, flags, next }.to_words();
             place.write((i * Descriptor::SIZE) as u32, words[0].to_le_bytes());
             place.write((i * Descriptor::SIZE + 8) as u32, words[1].to_le_bytes());
         }
         let flags = Descriptor::INDIRECT;
-        self.ring.set_descriptor(
-            head,
-            Descriptor {
-                addr: table,
-                len: bytes,
-                flags,
-                next: 0,
-            },
-        );
+        self.ring.set_descriptor(head, Descriptor { addr: table, len: bytes, flags, next: 0 });
         self.lengths[usize::from(head)] = 1;
         self.offer(head);
         Some(head)
@@ -237,10 +197,7 @@ impl DriverQueue {
     /// How many buffers wait to be reaped.
     #[inline]
     pub fn used_len(&self) -> u16 {
-        self.ring
-            .used_idx()
-            .load(Ordering::Acquire)
-            .wrapping_sub(self.next_used)
+        self.ring.used_idx().load(Ordering::Acquire).wrapping_sub(self.next_used)
     }
 
     /// Takes back up to `out.len()` buffers; says how many.
@@ -326,12 +283,6 @@ impl DriverQueue {
 pub fn guest_memory(file: &SharedFile, base: u64) -> Result<Arc<GuestMemory>, guestmem::MapError> {
     let size = file.mapping().size() as u64;
     let mapping = Arc::new(guestmem::Mapping::new(file.fd(), size, 0)?);
-    let region = guestmem::Region {
-        guest_addr: base,
-        user_addr: base,
-        mapping,
-    };
-    Ok(Arc::new(
-        GuestMemory::new(vec![region]).expect("one region overlaps nothing"),
-    ))
+    let region = guestmem::Region { guest_addr: base, user_addr: base, mapping };
+    Ok(Arc::new(GuestMemory::new(vec![region]).expect("one region overlaps nothing")))
 }

@@ -73,8 +73,7 @@ impl<W: Word> Wish<'_, W> {
     pub(crate) fn disarm(&self, next: u16) {
         if self.event_idx {
             // Half the index space away: not passed before we come here again, or once in vain.
-            self.event
-                .store(next.wrapping_add(0x8000), Ordering::Relaxed);
+            self.event.store(next.wrapping_add(0x8000), Ordering::Relaxed);
         } else {
             self.flags.store(QUIET, Ordering::Relaxed);
         }

@@ -77,12 +77,7 @@ impl Descriptor {
     #[inline(always)]
     pub(crate) fn from_words(addr: u64, word: u64) -> Descriptor {
         let (len, flags, next) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);
-        Descriptor {
-            addr,
-            len,
-            flags,
-            next,
-        }
+        Descriptor { addr, len, flags, next }
     }
 
     #[inline(always)]
@@ -120,21 +115,13 @@ impl Ring {
         }
         let entries = usize::from(size);
         let find = |part, addr, bytes: usize| {
-            memory
-                .user_slice(addr, bytes as u32)
-                .ok_or(SetupError::Outside { part, addr })
+            memory.user_slice(addr, bytes as u32).ok_or(SetupError::Outside { part, addr })
         };
-        let desc = find(
-            "descriptor table",
-            addresses.desc,
-            Descriptor::SIZE * entries,
-        )?;
+        let desc = find("descriptor table", addresses.desc, Descriptor::SIZE * entries)?;
         let avail = find("available ring", addresses.avail, 6 + 2 * entries)?;
         let used = find("used ring", addresses.used, 6 + 8 * entries)?;
         let array = |part, addr, align: usize, slice: GuestSlice<'_>| {
-            let aligned = slice
-                .aligned_array::<u8>(0)
-                .filter(|at| at.addr().is_multiple_of(align));
+            let aligned = slice.aligned_array::<u8>(0).filter(|at| at.addr().is_multiple_of(align));
             aligned.ok_or(SetupError::Alignment { part, addr, align })
         };
         Ok(Ring {
@@ -143,6 +130,12 @@ impl Ring {
             avail: array("available ring", addresses.avail, 2, avail)?.cast(),
             used: array("used ring", addresses.used, 4, used)?.cast(),
         })
+    }
+
+    /// The highest descriptor index.
+    #[inline(always)]
+    pub(crate) fn mask(&self) -> u16 {
+        self.mask
     }
 
     /// Entries; a power of two.
@@ -177,32 +170,20 @@ impl Ring {
     /// Asks the cache for a descriptor. Any index is harmless.
     #[inline(always)]
     pub(crate) fn prefetch_descriptor(&self, index: u16) {
-        guestmem::prefetch(
-            self.desc
-                .wrapping_add(usize::from(index & self.mask))
-                .cast(),
-        );
+        guestmem::prefetch(self.desc.wrapping_add(usize::from(index & self.mask)).cast());
     }
 
     /// The available ring's entry for position `index`.
     #[inline(always)]
     pub(crate) fn avail_entry(&self, index: u16) -> u16 {
         // SAFETY: two words of flags and index, then the entry, inside what `new` checked.
-        unsafe {
-            self.avail
-                .add(2 + usize::from(index & self.mask))
-                .read_volatile()
-        }
+        unsafe { self.avail.add(2 + usize::from(index & self.mask)).read_volatile() }
     }
 
     #[inline(always)]
     pub(crate) fn set_avail_entry(&self, index: u16, head: u16) {
         // SAFETY: as in `avail_entry`.
-        unsafe {
-            self.avail
-                .add(2 + usize::from(index & self.mask))
-                .write_volatile(head)
-        }
+        unsafe { self.avail.add(2 + usize::from(index & self.mask)).write_volatile(head) }
     }
 
     /// The used ring's entry for position `index`: chain's head and bytes written.
@@ -210,10 +191,7 @@ impl Ring {
     pub(crate) fn used_entry(&self, index: u16) -> (u32, u32) {
         // SAFETY: inside what `new` checked; the used ring is aligned to 4 bytes, so its words are.
         unsafe {
-            let at = self
-                .used
-                .cast::<u32>()
-                .add(1 + 2 * usize::from(index & self.mask));
+            let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
             (at.read_volatile(), at.add(1).read_volatile())
         }
     }
@@ -224,10 +202,7 @@ impl Ring {
         // SAFETY: as in `used_entry`; one unaligned word instead of two. Plain, for the compiler
         // keeps it before the index's release store, and nobody looks earlier.
         unsafe {
-            let at = self
-                .used
-                .cast::<u32>()
-                .add(1 + 2 * usize::from(index & self.mask));
+            let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
             at.cast::<u64>().write_unaligned(entry);
         }
     }

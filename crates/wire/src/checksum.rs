@@ -24,10 +24,7 @@ impl Sum {
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<2>();
-        let sum: u64 = words
-            .iter()
-            .map(|word| u64::from(u16::from_be_bytes(*word)))
-            .sum();
+        let sum: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
         let last = rest.first().map_or(0, |byte| u64::from(*byte) << 8);
         Self(self.0 + sum + last)
     }

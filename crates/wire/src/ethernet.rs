@@ -36,10 +36,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// Fewer bytes than a header.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Truncated> {
-        Ok(Self {
-            header: prefix(bytes, "Ethernet")?,
-            bytes,
-        })
+        Ok(Self { header: prefix(bytes, "Ethernet")?, bytes })
     }
 
     /// Destination address.
@@ -85,11 +82,7 @@ pub struct Header {
 impl Header {
     /// Reads the header of a frame.
     pub fn parse(frame: &Frame<'_>) -> Self {
-        Self {
-            dst: frame.dst(),
-            src: frame.src(),
-            ethertype: frame.ethertype(),
-        }
+        Self { dst: frame.dst(), src: frame.src(), ethertype: frame.ethertype() }
     }
 
     /// Writes the header at the start of `frame`.
@@ -115,15 +108,8 @@ mod tests {
     #[test]
     fn too_short() {
         let error = Frame::new(&[0; 13]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "Ethernet: 13 bytes are too few; at least 14 are needed"
-        );
-        let header = Header {
-            dst: Mac::ZERO,
-            src: Mac::ZERO,
-            ethertype: 0,
-        };
+        assert_eq!(error.to_string(), "Ethernet: 13 bytes are too few; at least 14 are needed");
+        let header = Header { dst: Mac::ZERO, src: Mac::ZERO, ethertype: 0 };
         assert_eq!(header.emit(&mut [0; 13]), Err(error));
     }
 

@@ -107,11 +107,7 @@ impl Head {
     /// The VLAN id of a tagged frame, 0 for a priority tag; `None` of an untagged one.
     #[inline]
     pub const fn vid(&self) -> Option<u16> {
-        if self.is_tagged() {
-            Some(vid_of_tci(self.tci()))
-        } else {
-            None
-        }
+        if self.is_tagged() { Some(vid_of_tci(self.tci())) } else { None }
     }
 
     /// [`TAGGED`](Self::TAGGED) and the VLAN id in one number, 0 of an untagged frame; for loops
@@ -124,11 +120,7 @@ impl Head {
 
     /// The tag of a tagged frame.
     pub const fn tag(&self) -> Option<Tag> {
-        if self.is_tagged() {
-            Some(Tag::from_words(self.tpid_or_type(), self.tci()))
-        } else {
-            None
-        }
+        if self.is_tagged() { Some(Tag::from_words(self.tpid_or_type(), self.tci())) } else { None }
     }
 }
 

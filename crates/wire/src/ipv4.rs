@@ -69,23 +69,12 @@ impl<'a> Packet<'a> {
         let header_len = usize::from(fixed[field::VERSION_IHL] & 0xf) * 4;
         let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
         if header_len < HEADER_LEN || total_len < header_len {
-            return Err(Ipv4Error::Lengths {
-                header_len,
-                total_len,
-            });
+            return Err(Ipv4Error::Lengths { header_len, total_len });
         }
-        let cut = Truncated {
-            header: "IPv4 packet",
-            need: total_len,
-            have: bytes.len(),
-        };
+        let cut = Truncated { header: "IPv4 packet", need: total_len, have: bytes.len() };
         let packet = bytes.get(..total_len).ok_or(cut)?;
         let (header, payload) = packet.split_at_checked(header_len).ok_or(cut)?;
-        Ok(Self {
-            fixed,
-            header,
-            payload,
-        })
+        Ok(Self { fixed, header, payload })
     }
 
     /// Source address.
@@ -208,28 +197,16 @@ mod tests {
         assert!(header.emit(&mut bytes[..19]).is_err());
         header.emit(&mut bytes).unwrap();
         assert!(Packet::new(&bytes).unwrap().checksum_ok());
-        assert!(matches!(
-            Packet::new(&bytes[..39]),
-            Err(Ipv4Error::Truncated(_))
-        ));
-        assert!(matches!(
-            Packet::new(&bytes[..19]),
-            Err(Ipv4Error::Truncated(_))
-        ));
+        assert!(matches!(Packet::new(&bytes[..39]), Err(Ipv4Error::Truncated(_))));
+        assert!(matches!(Packet::new(&bytes[..19]), Err(Ipv4Error::Truncated(_))));
         bytes[8] ^= 1;
         assert!(!Packet::new(&bytes).unwrap().checksum_ok());
         bytes[0] = 0x65;
         assert_eq!(Packet::new(&bytes).unwrap_err(), Ipv4Error::Version(6));
         bytes[0] = 0x44;
-        assert!(matches!(
-            Packet::new(&bytes),
-            Err(Ipv4Error::Lengths { .. })
-        ));
+        assert!(matches!(Packet::new(&bytes), Err(Ipv4Error::Lengths { .. })));
         bytes[0] = 0x4b;
-        assert!(matches!(
-            Packet::new(&bytes),
-            Err(Ipv4Error::Lengths { .. })
-        ));
+        assert!(matches!(Packet::new(&bytes), Err(Ipv4Error::Lengths { .. })));
     }
 
     proptest! {

@@ -42,11 +42,7 @@ pub(crate) fn prefix<'a, const N: usize>(
     bytes: &'a [u8],
     header: &'static str,
 ) -> Result<&'a [u8; N], Truncated> {
-    bytes.first_chunk().ok_or(Truncated {
-        header,
-        need: N,
-        have: bytes.len(),
-    })
+    bytes.first_chunk().ok_or(Truncated { header, need: N, have: bytes.len() })
 }
 
 /// As [`prefix`], for writing.
@@ -55,9 +51,5 @@ pub(crate) fn prefix_mut<'a, const N: usize>(
     header: &'static str,
 ) -> Result<&'a mut [u8; N], Truncated> {
     let have = bytes.len();
-    bytes.first_chunk_mut().ok_or(Truncated {
-        header,
-        need: N,
-        have,
-    })
+    bytes.first_chunk_mut().ok_or(Truncated { header, need: N, have })
 }

@@ -123,23 +123,15 @@ impl FromStr for Mac {
     fn from_str(text: &str) -> Result<Self, MacParseError> {
         let parts = text.split(':').count();
         if parts != 6 {
-            return Err(MacParseError::Parts {
-                text: text.into(),
-                parts,
-            });
+            return Err(MacParseError::Parts { text: text.into(), parts });
         }
         let mut mac = [0; 6];
         for (index, (part, byte)) in text.split(':').zip(&mut mac).enumerate() {
             // `from_str_radix` alone would also take a sign and a single digit.
             let digits = part.len() == 2 && part.bytes().all(|c| c.is_ascii_hexdigit());
-            *byte = u8::from_str_radix(part, 16)
-                .ok()
-                .filter(|_| digits)
-                .ok_or_else(|| MacParseError::Byte {
-                    text: text.into(),
-                    position: index + 1,
-                    part: part.into(),
-                })?;
+            *byte = u8::from_str_radix(part, 16).ok().filter(|_| digits).ok_or_else(|| {
+                MacParseError::Byte { text: text.into(), position: index + 1, part: part.into() }
+            })?;
         }
         Ok(Self(mac))
     }
@@ -179,10 +171,7 @@ mod tests {
             ("02:00:00::00:01", "part 4 is \"\""),
         ] {
             let error = text.parse::<Mac>().unwrap_err().to_string();
-            assert!(
-                error.contains(say) && error.contains("02:00:00:00:00:01"),
-                "{error}"
-            );
+            assert!(error.contains(say) && error.contains("02:00:00:00:00:01"), "{error}");
         }
     }
 

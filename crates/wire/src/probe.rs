@@ -59,10 +59,7 @@ impl Mark {
 
     const fn from_bytes(bytes: [u8; 16]) -> Self {
         let both = u128::from_be_bytes(bytes);
-        Self {
-            sequence: (both >> 64) as u64,
-            stamp: both as u64,
-        }
+        Self { sequence: (both >> 64) as u64, stamp: both as u64 }
     }
 }
 
@@ -131,17 +128,11 @@ impl Probe {
             // At most 65515, as the length was checked above.
             payload_len: (len - field::UDP) as u16,
         };
-        let ports = udp::Header {
-            src_port: self.src_port,
-            dst_port: self.dst_port,
-        };
+        let ports = udp::Header { src_port: self.src_port, dst_port: self.dst_port };
         ports.emit(&ip, &mut frame[field::UDP..])?;
         ip.emit(&mut frame[field::IP..])?;
-        let header = ethernet::Header {
-            dst: self.dst,
-            src: self.src,
-            ethertype: ethernet::TYPE_IPV4,
-        };
+        let header =
+            ethernet::Header { dst: self.dst, src: self.src, ethertype: ethernet::TYPE_IPV4 };
         Ok(header.emit(frame)?)
     }
 }
@@ -154,11 +145,7 @@ impl Probe {
 #[inline]
 pub fn remark(frame: &mut [u8], mark: Mark) -> Result<(), Truncated> {
     let have = frame.len();
-    let short = Truncated {
-        header: "probe",
-        need: FRAME_LEN_MIN,
-        have,
-    };
+    let short = Truncated { header: "probe", need: FRAME_LEN_MIN, have };
     let frame: &mut [u8; FRAME_LEN_MIN] = frame.first_chunk_mut().ok_or(short)?;
     let new = mark.to_bytes();
     let before = u16::from_be_bytes([frame[40], frame[41]]);
@@ -206,10 +193,7 @@ pub fn verify(frame: &[u8]) -> Result<Mark, ProbeError> {
     }
     let mark = mark(frame).ok_or(ProbeError::Foreign("the magic of the payload"))?;
     // The payload begins where the magic lies; offsets count from the untagged frame's start.
-    for (offset, byte) in (field::MAGIC.start..)
-        .zip(datagram.payload())
-        .skip(PAYLOAD_LEN_MIN)
-    {
+    for (offset, byte) in (field::MAGIC.start..).zip(datagram.payload()).skip(PAYLOAD_LEN_MIN) {
         if *byte != offset as u8 {
             return Err(ProbeError::Filler(offset));
         }

@@ -32,21 +32,10 @@ impl<'a> Datagram<'a> {
         let header: &[u8; HEADER_LEN] = prefix(bytes, "UDP")?;
         let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
         if len < HEADER_LEN {
-            return Err(Truncated {
-                header: "UDP length field",
-                need: HEADER_LEN,
-                have: len,
-            });
+            return Err(Truncated { header: "UDP length field", need: HEADER_LEN, have: len });
         }
-        let cut = Truncated {
-            header: "UDP datagram",
-            need: len,
-            have: bytes.len(),
-        };
-        Ok(Self {
-            header,
-            bytes: bytes.get(..len).ok_or(cut)?,
-        })
+        let cut = Truncated { header: "UDP datagram", need: len, have: bytes.len() };
+        Ok(Self { header, bytes: bytes.get(..len).ok_or(cut)? })
     }
 
     /// Source port.
@@ -87,10 +76,7 @@ pub struct Header {
 impl Header {
     /// Reads the header of a datagram.
     pub fn parse(datagram: &Datagram<'_>) -> Self {
-        Self {
-            src_port: datagram.src_port(),
-            dst_port: datagram.dst_port(),
-        }
+        Self { src_port: datagram.src_port(), dst_port: datagram.dst_port() }
     }
 
     /// Writes header and checksum over the first `ip.payload_len` bytes of `datagram`, whose
@@ -100,11 +86,8 @@ impl Header {
     /// Fewer bytes than `ip.payload_len`, or than a header.
     pub fn emit(&self, ip: &ipv4::Header, datagram: &mut [u8]) -> Result<(), Truncated> {
         let (need, have) = (usize::from(ip.payload_len), datagram.len());
-        let datagram = datagram.get_mut(..need).ok_or(Truncated {
-            header: "UDP datagram",
-            need,
-            have,
-        })?;
+        let datagram =
+            datagram.get_mut(..need).ok_or(Truncated { header: "UDP datagram", need, have })?;
         let header = prefix_mut::<HEADER_LEN>(datagram, "UDP")?;
         header[field::SRC_PORT].copy_from_slice(&self.src_port.to_be_bytes());
         header[field::DST_PORT].copy_from_slice(&self.dst_port.to_be_bytes());
@@ -145,10 +128,7 @@ mod tests {
     #[test]
     fn refusals() {
         let mut bytes = [0u8; 12];
-        let header = Header {
-            src_port: 1,
-            dst_port: 2,
-        };
+        let header = Header { src_port: 1, dst_port: 2 };
         assert!(header.emit(&ip([1; 4], [2; 4], 13), &mut bytes).is_err());
         assert!(header.emit(&ip([1; 4], [2; 4], 7), &mut bytes).is_err());
         header.emit(&ip([1; 4], [2; 4], 12), &mut bytes).unwrap();

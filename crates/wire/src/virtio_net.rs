@@ -54,11 +54,7 @@ pub const DUPLEX_UNKNOWN: u8 = 0xff;
 #[inline]
 pub const fn header_len(features: u64) -> usize {
     let long = feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
-    if features & long != 0 {
-        HEADER_LEN
-    } else {
-        HEADER_LEN_LEGACY
-    }
+    if features & long != 0 { HEADER_LEN } else { HEADER_LEN_LEGACY }
 }
 
 /// What stands in front of each frame in a ring (5.1.6).
@@ -165,11 +161,7 @@ impl Header {
         if self.flags & FLAG_NEEDS_CSUM != 0 {
             let (start, offset) = (self.csum_start.get(), self.csum_offset.get());
             if usize::from(start) + usize::from(offset) + 2 > frame_len {
-                return Err(HeaderError::Checksum {
-                    start,
-                    offset,
-                    frame_len,
-                });
+                return Err(HeaderError::Checksum { start, offset, frame_len });
             }
         }
         match self.gso_type {

@@ -181,10 +181,7 @@ mod tests {
         assert_eq!(Vid::new(1).map(Vid::get), Ok(1));
         assert_eq!(Vid::new(4094).map(Vid::get), Ok(4094));
         assert_eq!(Vid::new(4095), Err(VidError(4095)));
-        assert_eq!(
-            VidError(4095).to_string(),
-            "4095 is not a VLAN id; allowed are 1 to 4094"
-        );
+        assert_eq!(VidError(4095).to_string(), "4095 is not a VLAN id; allowed are 1 to 4094");
     }
 
     #[test]
@@ -194,11 +191,7 @@ mod tests {
         assert!(Tag::parse(&frame[..13]).is_err());
         assert!(Tag::parse(&frame[..15]).is_err());
         assert_eq!(Tag::parse(&frame).unwrap().unwrap().vid, 0);
-        assert!(
-            Tag::new(Vid::new(1).unwrap())
-                .emit(&mut frame[..15])
-                .is_err()
-        );
+        assert!(Tag::new(Vid::new(1).unwrap()).emit(&mut frame[..15]).is_err());
     }
 
     proptest! {

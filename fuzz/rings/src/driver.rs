@@ -183,7 +183,9 @@ pub fn driver_ring(data: &[u8]) -> Seen {
                 ring.set_used_idx(used);
             }
             21 if input.below(8) == 0 => {
-                used = used.wrapping_add(input.u16());
+                let size = ring.queue.size();
+                let jump = input.pick(&[1, 2, size, size + 1, 500, u16::MAX]);
+                used = used.wrapping_add(jump);
                 ring.set_used_idx(used);
             }
             22 => ring.scribble(&mut input),

@@ -56,16 +56,9 @@ pub struct ConfigErrors {
 impl ConfigErrors {
     /// The one error of a file that could not be read at all.
     pub(super) fn of_file(file: &str, message: String) -> Self {
-        let error = ConfigError {
-            file: file.to_owned(),
-            position: None,
-            field: String::new(),
-            message,
-        };
-        ConfigErrors {
-            shown: vec![error],
-            more: 0,
-        }
+        let error =
+            ConfigError { file: file.to_owned(), position: None, field: String::new(), message };
+        ConfigErrors { shown: vec![error], more: 0 }
     }
 
     /// The errors that are shown, at most 20.
@@ -86,11 +79,7 @@ impl fmt::Display for ConfigErrors {
             write!(f, "{newline}{error}")?;
         }
         if let (more @ 1.., Some(last)) = (self.more, self.shown.last()) {
-            write!(
-                f,
-                "\n{}: and {more} more errors; correct these first",
-                printable(&last.file)
-            )?;
+            write!(f, "\n{}: and {more} more errors; correct these first", printable(&last.file))?;
         }
         Ok(())
     }
@@ -127,20 +116,12 @@ impl<'a> Report<'a> {
 
     /// Notes a mistake at a byte of the text.
     pub(super) fn error(&self, at: usize, field: String, message: String) {
-        self.found.borrow_mut().push(Found {
-            at: Some(at),
-            field,
-            message,
-        });
+        self.found.borrow_mut().push(Found { at: Some(at), field, message });
     }
 
     /// Notes a mistake of the whole file.
     pub(super) fn error_of_file(&self, field: &str, message: String) {
-        self.found.borrow_mut().push(Found {
-            at: None,
-            field: field.to_owned(),
-            message,
-        });
+        self.found.borrow_mut().push(Found { at: None, field: field.to_owned(), message });
     }
 
     /// What the file says at a span, cut to one line of readable length.
@@ -148,11 +129,7 @@ impl<'a> Report<'a> {
         let text = self.text.get(span).unwrap_or_default().trim();
         let line = text.lines().next().unwrap_or_default();
         let cut: String = line.chars().take(MAX_QUOTED_CHARS).collect();
-        if cut.len() < text.len() {
-            format!("{cut}...")
-        } else {
-            cut
-        }
+        if cut.len() < text.len() { format!("{cut}...") } else { cut }
     }
 
     /// The line of a byte, counted from 1.
@@ -165,13 +142,8 @@ impl<'a> Report<'a> {
         let start = self.line_starts[line - 1];
         let before = self.text.char_indices().skip_while(|(i, _)| *i < start);
         // A byte-order mark is no character to whoever looks at the file.
-        let before = before
-            .take_while(|(i, _)| *i < at)
-            .filter(|(_, c)| *c != '\u{feff}');
-        Position {
-            line,
-            column: 1 + before.count(),
-        }
+        let before = before.take_while(|(i, _)| *i < at).filter(|(_, c)| *c != '\u{feff}');
+        Position { line, column: 1 + before.count() }
     }
 
     /// The mistakes in the order of the file; `None` if there were none. Of several on one value the first noted
@@ -201,11 +173,7 @@ impl<'a> Report<'a> {
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
-            out.extend(c.escape_default())
-        } else {
-            out.push(c)
-        }
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out
 }

@@ -99,11 +99,7 @@ use Default::{Bool as DefaultBool, Computed, Int as DefaultInt, Required, Word};
 use Kind::{Bool, Choice, Int, Special, Table, Tables};
 
 const fn field(name: &'static str, kind: Kind, default: Default) -> Field {
-    Field {
-        name,
-        kind,
-        default,
-    }
+    Field { name, kind, default }
 }
 
 #[rustfmt::skip] // One row a field; a table reads best as one.

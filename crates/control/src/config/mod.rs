@@ -57,18 +57,14 @@ impl Config {
         let whole = |message: String| ConfigErrors::of_file(&name, message);
         let bytes = read_limited(path).map_err(|error| whole(cannot_read(&error)))?;
         if bytes.len() > MAX_FILE_BYTES {
-            return Err(whole(format!(
-                "is larger than {MAX_FILE_BYTES} bytes, the most allowed"
-            )));
+            return Err(whole(format!("is larger than {MAX_FILE_BYTES} bytes, the most allowed")));
         }
         match str::from_utf8(&bytes) {
             Ok(text) => Config::parse(&name, text),
             Err(error) => {
                 let good = &bytes[..error.valid_up_to()];
                 let line = 1 + good.iter().filter(|&&byte| byte == b'\n').count();
-                Err(whole(format!(
-                    "line {line} is not UTF-8; save the file as UTF-8"
-                )))
+                Err(whole(format!("line {line} is not UTF-8; save the file as UTF-8")))
             }
         }
     }
@@ -102,10 +98,7 @@ pub fn default_run_dir() -> PathBuf {
 
 /// The XDG specification says to ignore a value that is not absolute.
 fn run_dir_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
-    match xdg_runtime_dir
-        .map(Path::new)
-        .filter(|dir| dir.is_absolute())
-    {
+    match xdg_runtime_dir.map(Path::new).filter(|dir| dir.is_absolute()) {
         Some(dir) => dir.join("shunt"),
         None if uid == 0 => PathBuf::from("/run/shunt"),
         None => PathBuf::from(format!("/tmp/shunt-{uid}")),
@@ -115,9 +108,7 @@ fn run_dir_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
 /// Reads one byte more than is allowed, which is how the caller sees that there is more.
 fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_FILE_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -26,33 +26,19 @@ struct Reader {
 pub(super) fn config(report: &Report<'_>, tree: &DeTable<'_>) -> Option<Config> {
     let root = Table::root(report, &ROOT, tree);
     let run_dir = run_dir(&root);
-    let lanes = root
-        .table("lanes")
-        .as_ref()
-        .map_or_else(default_lanes, lanes);
-    let mut reader = Reader {
-        run_dir,
-        sockets: Unique::new(),
-        names: Unique::new(),
-    };
+    let lanes = root.table("lanes").as_ref().map_or_else(default_lanes, lanes);
+    let mut reader = Reader { run_dir, sockets: Unique::new(), names: Unique::new() };
     let tables = root.tables("nic");
     if let Some(beyond) = tables.get(MAX_NICS) {
-        let message = format!(
-            "is NIC {} of {}; at most {MAX_NICS} are allowed",
-            MAX_NICS + 1,
-            tables.len()
-        );
+        let message =
+            format!("is NIC {} of {}; at most {MAX_NICS} are allowed", MAX_NICS + 1, tables.len());
         report.error(beyond.at, format!("nic[{MAX_NICS}]"), message);
         return None;
     }
     // Not a `collect` into an option: that would stop at the first NIC with a mistake.
     let nics: Vec<Option<Nic>> = tables.iter().map(|table| reader.nic(table)).collect();
     let nics: Vec<Nic> = nics.into_iter().collect::<Option<_>>()?;
-    Some(Config {
-        run_dir: reader.run_dir,
-        lanes,
-        nics,
-    })
+    Some(Config { run_dir: reader.run_dir, lanes, nics })
 }
 
 fn run_dir(root: &Table<'_>) -> PathBuf {
@@ -89,10 +75,7 @@ fn cpus(table: &Table<'_>) -> Vec<usize> {
     let mut lanes = Unique::new();
     let mut cpus = Vec::new();
     for item in items {
-        let Some(cpu) = table
-            .int_in(&CPU, &item)
-            .and_then(|cpu| usize::try_from(cpu).ok())
-        else {
+        let Some(cpu) = table.int_in(&CPU, &item).and_then(|cpu| usize::try_from(cpu).ok()) else {
             continue;
         };
         let words = format!("CPU {cpu}");

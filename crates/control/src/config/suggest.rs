@@ -17,17 +17,12 @@ pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         let part = word.len() >= 2 && (other.starts_with(&word) || word.starts_with(&other));
         (slip || part).then_some((distance, candidate))
     });
-    scored
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+    scored.min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
 }
 
 /// Case and the kind of separator are what people get wrong without noticing.
 fn plain(word: &str) -> String {
-    word.chars()
-        .filter(|c| !matches!(c, '_' | '-' | ' '))
-        .flat_map(char::to_lowercase)
-        .collect()
+    word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }
 
 /// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours count one each.
@@ -55,12 +50,9 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, expected) in [
-            ("", "abc", 3),
-            ("mac", "mac", 0),
-            ("mca", "mac", 1),
-            ("kitten", "sitting", 3),
-        ] {
+        for (a, b, expected) in
+            [("", "abc", 3), ("mac", "mac", 0), ("mca", "mac", 1), ("kitten", "sitting", 3)]
+        {
             assert_eq!(distance(a, b), expected, "{a} {b}");
             assert_eq!(distance(b, a), expected, "{b} {a}");
         }
@@ -94,10 +86,6 @@ mod tests {
         ] {
             assert_eq!(nearest(word, known), meant, "{word}");
         }
-        assert_eq!(
-            nearest(&"mac".repeat(1000), known),
-            None,
-            "long words cost nothing"
-        );
+        assert_eq!(nearest(&"mac".repeat(1000), known), None, "long words cost nothing");
     }
 }

@@ -51,23 +51,15 @@ pub(super) fn report(report: &Report<'_>, tree: &DeTable<'_>, mistakes: &[Error]
     let Some(error) = broken else {
         return Outcome::Sound;
     };
-    report.error(
-        place(error),
-        String::new(),
-        broken_line(error.message(), &quote(error)),
-    );
+    report.error(place(error), String::new(), broken_line(error.message(), &quote(error)));
     Outcome::Broken
 }
 
 /// A mistake within one value, or `None`. The parser takes anything without quotes for a misspelt number, date or
 /// boolean, by its first character.
 fn wrong_value(message: &str, text: &str) -> Option<String> {
-    let unquoted = [
-        "string values must be quoted",
-        "invalid datetime",
-        "invalid float",
-        "invalid boolean",
-    ];
+    let unquoted =
+        ["string values must be quoted", "invalid datetime", "invalid float", "invalid boolean"];
     if message.starts_with("unexpected leading zero") {
         return Some("a number has no leading zeros".to_owned());
     }
@@ -86,22 +78,13 @@ fn wrong_value(message: &str, text: &str) -> Option<String> {
 
 fn broken_line(message: &str, text: &str) -> String {
     let told = [
-        (
-            "key with no value",
-            "a name must be followed by = and a value, such as poll_us = 50",
-        ),
-        (
-            "unclosed table",
-            "the header of a table ends with ], such as [lanes]",
-        ),
+        ("key with no value", "a name must be followed by = and a value, such as poll_us = 50"),
+        ("unclosed table", "the header of a table ends with ], such as [lanes]"),
         (
             "unclosed array table",
             "the header of a table among several ends with ]], such as [[nic]]",
         ),
-        (
-            "unclosed array",
-            "a list is not closed; it ends with ], such as cpus = [2, 3]",
-        ),
+        ("unclosed array", "a list is not closed; it ends with ], such as cpus = [2, 3]"),
         (
             "missing comma between array elements",
             "a list is not closed with ], or lacks a comma, before this place",
@@ -114,10 +97,7 @@ fn broken_line(message: &str, text: &str) -> String {
             "invalid literal string",
             "the text is not closed, or holds a character it may not; it ends with ' on its line",
         ),
-        (
-            "missing escaped value",
-            "the text has an unknown escape; write \\\\ for a backslash",
-        ),
+        ("missing escaped value", "the text has an unknown escape; write \\\\ for a backslash"),
         (
             "unexpected key or value",
             "there is more than one value on the line; write one field a line, and text in quotes",

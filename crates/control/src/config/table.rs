@@ -37,31 +37,20 @@ impl<'a> Table<'a> {
         at: usize,
         path: String,
     ) -> Self {
-        let table = Table {
-            report,
-            section,
-            table,
-            at,
-            path,
-        };
+        let table = Table { report, section, table, at, path };
         table.refuse_unknown();
         table
     }
 
     /// The path of a field of this table.
     pub(super) fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{}.{name}", self.path)
-        }
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
     /// Reports a mistake of `item`: its value as written, then `problem`.
     pub(super) fn refuse(&self, item: &Item<'a>, problem: &str) {
         let message = format!("{} {problem}", self.report.quote(item.span.clone()));
-        self.report
-            .error(item.span.start, item.path.clone(), message);
+        self.report.error(item.span.start, item.path.clone(), message);
     }
 
     /// As [`refuse`](Self::refuse), with what the field allows as the remedy.
@@ -82,11 +71,7 @@ impl<'a> Table<'a> {
         let field = self.field(name);
         if let Some(value) = self.table.get(name) {
             let path = self.path_of(name);
-            return Given::Value(Item {
-                value: value.get_ref(),
-                span: value.span(),
-                path,
-            });
+            return Given::Value(Item { value: value.get_ref(), span: value.span(), path });
         }
         if !matches!(field.default, Default::Required) {
             return Given::Absent;
@@ -155,9 +140,7 @@ impl<'a> Table<'a> {
     /// One of the field's words, or its default; `None` if it is required and not given, or wrong.
     pub(super) fn choice(&self, name: &str) -> Option<&'static str> {
         let field = self.field(name);
-        let Kind::Choice(words) = field.kind else {
-            unreachable!("{name} is no choice")
-        };
+        let Kind::Choice(words) = field.kind else { unreachable!("{name} is no choice") };
         match (self.text(name), &field.default) {
             (Given::Value((text, item)), _) => {
                 let found = words.iter().copied().find(|word| *word == text);
@@ -189,11 +172,7 @@ impl<'a> Table<'a> {
             return self.wrong_type(self.field(name), &item);
         };
         if array.len() > max {
-            self.refuse_as(
-                self.field(name),
-                &item,
-                &format!("has {} entries", array.len()),
-            );
+            self.refuse_as(self.field(name), &item, &format!("has {} entries", array.len()));
             return Given::Bad;
         }
         Given::Value((items_of(array, &item.path), item))
@@ -202,9 +181,7 @@ impl<'a> Table<'a> {
     /// A table within this one.
     pub(super) fn table(&self, name: &str) -> Option<Table<'a>> {
         let field = self.field(name);
-        let Kind::Table(section) = field.kind else {
-            unreachable!("{name} is no table")
-        };
+        let Kind::Table(section) = field.kind else { unreachable!("{name} is no table") };
         let item = self.item(name).value()?;
         match item.value {
             DeValue::Table(table) => Some(self.within(section, table, item.span.start, item.path)),
@@ -215,9 +192,7 @@ impl<'a> Table<'a> {
     /// The tables of a name within this one.
     pub(super) fn tables(&self, name: &str) -> Vec<Table<'a>> {
         let field = self.field(name);
-        let Kind::Tables(section) = field.kind else {
-            unreachable!("{name} is no list of tables")
-        };
+        let Kind::Tables(section) = field.kind else { unreachable!("{name} is no list of tables") };
         let Some(item) = self.item(name).value() else {
             return Vec::new();
         };
@@ -286,8 +261,7 @@ impl<'a> Table<'a> {
                 .unwrap_or_else(|| "allowed".to_owned());
             let place = self.section.place();
             let message = format!("unknown field {place}; {hint} are {}", known.join(", "));
-            self.report
-                .error(key.span().start, self.path_of(name), message);
+            self.report.error(key.span().start, self.path_of(name), message);
         }
     }
 }

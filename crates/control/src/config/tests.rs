@@ -29,13 +29,7 @@ fn the_least_file_gets_every_default() {
         in_order: false,
     };
     let mac = "02:00:00:00:00:01".parse().unwrap();
-    let function = Function {
-        mac,
-        macs: vec![],
-        vlan: None,
-        spoof_check: true,
-        attachment,
-    };
+    let function = Function { mac, macs: vec![], vlan: None, spoof_check: true, attachment };
     let nic = Nic {
         name: "nic0".into(),
         kind: NicKind::Soft,
@@ -44,21 +38,9 @@ fn the_least_file_gets_every_default() {
         pf: None,
         vfs: vec![Vf { index: 0, function }],
     };
-    let lanes = Lanes {
-        cpus: vec![],
-        poll_us: 50,
-        yield_us: 50,
-        sleep: true,
-    };
+    let lanes = Lanes { cpus: vec![], poll_us: 50, yield_us: 50, sleep: true };
     assert_eq!(lanes.count(), 1);
-    assert_eq!(
-        parse(&text),
-        Config {
-            run_dir: "/run/shunt".into(),
-            lanes,
-            nics: vec![nic]
-        }
-    );
+    assert_eq!(parse(&text), Config { run_dir: "/run/shunt".into(), lanes, nics: vec![nic] });
 }
 
 #[test]
@@ -69,11 +51,7 @@ fn other_ways_to_write_the_same_are_the_same() {
     let inline = "run_dir = '/run/shunt'\r\nnic = [{ name = \"nic0\", kind = \"soft\", vf = [\r\n\
         { mac = \"02:00:00:00:00:0A\", socket = \"/run/shunt/vf0.sock\", mtu = 0x2328 }] }]\r\n";
     assert_eq!(parse(&usual), parse(inline));
-    assert_eq!(
-        parse(&usual),
-        parse(&format!("\u{feff}{usual}")),
-        "a byte-order mark is ignored"
-    );
+    assert_eq!(parse(&usual), parse(&format!("\u{feff}{usual}")), "a byte-order mark is ignored");
 }
 
 #[test]
@@ -82,21 +60,12 @@ fn one_address_may_be_on_several_vlans_and_nics() {
         format!("[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"{socket}\"\n{vlan}\n")
     };
     let second = "[[nic]]\nname = \"nic1\"\nkind = \"soft\"\n";
-    let text = [
-        HEAD,
-        &vf("", "a"),
-        &vf("vlan = 1", "b"),
-        &vf("vlan = 4094", "c"),
-        second,
-        &vf("", "d"),
-    ]
-    .concat();
+    let text =
+        [HEAD, &vf("", "a"), &vf("vlan = 1", "b"), &vf("vlan = 4094", "c"), second, &vf("", "d")]
+            .concat();
     let config = parse(&text);
-    let vlans: Vec<_> = config.nics[0]
-        .vfs
-        .iter()
-        .map(|vf| vf.function.vlan.map(|vlan| vlan.get()))
-        .collect();
+    let vlans: Vec<_> =
+        config.nics[0].vfs.iter().map(|vf| vf.function.vlan.map(|vlan| vlan.get())).collect();
     assert_eq!(vlans, [None, Some(1), Some(4094)]);
     assert_eq!(config.nics[1].vfs.len(), 1);
 }
@@ -113,36 +82,21 @@ fn limits_themselves_are_allowed() {
     let config = parse(&text);
     assert_eq!(
         config.lanes,
-        Lanes {
-            cpus: vec![0, 1023],
-            poll_us: 0,
-            yield_us: 1_000_000,
-            sleep: false
-        }
+        Lanes { cpus: vec![0, 1023], poll_us: 0, yield_us: 1_000_000, sleep: false }
     );
     assert_eq!(config.lanes.count(), 2);
     let vf = &config.nics[0].vfs[0];
     assert_eq!(
-        (
-            vf.index,
-            vf.function.attachment.queue_pairs,
-            vf.function.attachment.mtu
-        ),
+        (vf.index, vf.function.attachment.queue_pairs, vf.function.attachment.mtu),
         (254, 16, 65535)
     );
-    assert_eq!(
-        vf.function.attachment.socket.as_os_str().len(),
-        MAX_SOCKET_PATH_BYTES
-    );
+    assert_eq!(vf.function.attachment.socket.as_os_str().len(), MAX_SOCKET_PATH_BYTES);
 }
 
 #[test]
 fn the_run_directory_without_a_word_about_it() {
     let dir = |xdg: Option<&str>, uid| run_dir_for(xdg.map(OsStr::new), uid);
-    assert_eq!(
-        dir(Some("/run/user/1000"), 1000),
-        Path::new("/run/user/1000/shunt")
-    );
+    assert_eq!(dir(Some("/run/user/1000"), 1000), Path::new("/run/user/1000/shunt"));
     assert_eq!(dir(Some("relative"), 1000), Path::new("/tmp/shunt-1000"));
     assert_eq!(dir(Some(""), 0), Path::new("/run/shunt"));
     assert_eq!(dir(None, 1000), Path::new("/tmp/shunt-1000"));

@@ -12,9 +12,7 @@ pub(super) struct Unique<K> {
 
 impl<K: Hash + Eq> Unique<K> {
     pub(super) fn new() -> Self {
-        Unique {
-            seen: HashMap::new(),
-        }
+        Unique { seen: HashMap::new() }
     }
 
     /// Notes that `field`, at byte `at`, takes `key`. If another has it, that is an error: `what` is the key in words

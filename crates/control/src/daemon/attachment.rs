@@ -48,15 +48,7 @@ impl Attachment {
             SocketMode::Client => Way::Client(Connector::new(&config.socket)),
         };
         let (receiver, quiet) = (Receiver::new(), Quiet::default());
-        Ok(Attachment {
-            way,
-            backend,
-            device,
-            stream: None,
-            receiver,
-            token: 0,
-            quiet,
-        })
+        Ok(Attachment { way, backend, device, stream: None, receiver, token: 0, quiet })
     }
 
     /// Enters the socket into `epoll` under `token`.
@@ -108,8 +100,7 @@ impl Attachment {
                 Ok(Some(stream)) if self.stream.is_none() => self.begin(epoll, stream),
                 Ok(Some(_)) => {
                     let label = self.device.label();
-                    self.quiet
-                        .warn(&format!("{label}: a second front-end was turned away"));
+                    self.quiet.warn(&format!("{label}: a second front-end was turned away"));
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -131,12 +122,9 @@ impl Attachment {
         let data = epoll::EventData::new_u64(self.token);
         if let Err(error) = epoll::add(epoll, &stream, data, epoll::EventFlags::IN) {
             let label = self.device.label();
-            return self
-                .quiet
-                .warn(&format!("{label}: cannot watch the connection: {error}"));
+            return self.quiet.warn(&format!("{label}: cannot watch the connection: {error}"));
         }
-        self.quiet
-            .info(&format!("{}: front-end connected", self.device.label()));
+        self.quiet.info(&format!("{}: front-end connected", self.device.label()));
         self.stream = Some(stream);
         self.receiver = Receiver::new();
     }
@@ -154,8 +142,7 @@ impl Attachment {
         };
         let reply = self.backend.handle(message, &mut self.device);
         if let Some(refusal) = self.backend.take_refusal() {
-            self.quiet
-                .warn(&format!("{}: {refusal}", self.device.label()));
+            self.quiet.warn(&format!("{}: {refusal}", self.device.label()));
         }
         let reply = reply.map_err(|error| format!("connection closed: {error}"))?;
         if let Some(reply) = reply {
@@ -203,18 +190,11 @@ impl Quiet {
 
     fn lets_through(&mut self) -> bool {
         let now = Instant::now();
-        if self
-            .since
-            .is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1))
-        {
+        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
             if self.held > 0 {
                 tracing::warn!("{} lines like the last one were held back", self.held);
             }
-            *self = Quiet {
-                since: Some(now),
-                lines: 0,
-                held: 0,
-            };
+            *self = Quiet { since: Some(now), lines: 0, held: 0 };
         }
         self.lines += 1;
         let through = self.lines <= LINES_A_SECOND;

@@ -101,11 +101,7 @@ fn map(region: &MemoryRegion) -> Result<Region, Refused> {
     check_kind(region.fd.as_fd())?;
     let mapping = Mapping::new(region.fd.as_fd(), region.size, region.mmap_offset);
     let mapping = Arc::new(mapping.map_err(|error| refused_chain(&error))?);
-    Ok(Region {
-        guest_addr: region.guest_addr,
-        user_addr: region.user_addr,
-        mapping,
-    })
+    Ok(Region { guest_addr: region.guest_addr, user_addr: region.user_addr, mapping })
 }
 
 impl Device for GuestDevice {
@@ -123,28 +119,17 @@ impl Device for GuestDevice {
     fn remove_region(&mut self, guest_addr: u64, user_addr: u64, _size: u64) {
         let mut regions = self.memory.regions().to_vec();
         regions.retain(|region| (region.guest_addr, region.user_addr) != (guest_addr, user_addr));
-        self.replace_memory(regions)
-            .expect("fewer regions of a good memory are a good memory");
+        self.replace_memory(regions).expect("fewer regions of a good memory are a good memory");
     }
 
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         let has = |bit| feature::has(ring.features, bit);
         let mut features = Features::empty();
-        features.set(
-            Features::INDIRECT,
-            has(feature::VIRTIO_F_RING_INDIRECT_DESC),
-        );
+        features.set(Features::INDIRECT, has(feature::VIRTIO_F_RING_INDIRECT_DESC));
         features.set(Features::EVENT_IDX, has(feature::VIRTIO_F_RING_EVENT_IDX));
-        let addresses = Addresses {
-            desc: ring.desc,
-            avail: ring.avail,
-            used: ring.used,
-        };
-        let events = Events {
-            kick: ring.kick.clone(),
-            call: ring.call.clone(),
-            error: ring.err.clone(),
-        };
+        let addresses = Addresses { desc: ring.desc, avail: ring.avail, used: ring.used };
+        let events =
+            Events { kick: ring.kick.clone(), call: ring.call.clone(), error: ring.err.clone() };
         let header = net::header_len(ring.features) as u32;
         let pair = index / 2;
         let queue = |content| {
@@ -159,23 +144,15 @@ impl Device for GuestDevice {
         } else {
             self.start_transmit(pair, queue(Content::Readable { header })?, events);
         }
-        tracing::debug!(
-            "{}: ring {index} of {} entries started",
-            self.label(),
-            ring.size
-        );
+        tracing::debug!("{}: ring {index} of {} entries started", self.label(), ring.size);
         Ok(())
     }
 
     fn stop_ring(&mut self, index: usize) -> u16 {
         let next = if index.is_multiple_of(2) {
-            self.port
-                .detach_receive(index / 2)
-                .map(|mut ring| ring.stop())
+            self.port.detach_receive(index / 2).map(|mut ring| ring.stop())
         } else {
-            self.port
-                .detach_transmit(index / 2)
-                .map(|mut ring| ring.stop())
+            self.port.detach_transmit(index / 2).map(|mut ring| ring.stop())
         };
         tracing::debug!("{}: ring {index} stopped", self.label());
         next.unwrap_or(0)
@@ -204,9 +181,7 @@ impl Device for GuestDevice {
     fn set_mtu(&mut self, mtu: u16) -> Result<(), Refused> {
         if mtu > self.mtu {
             let ours = self.mtu;
-            return Err(Refused::new(format!(
-                "MTU {mtu} is above the port's own of {ours}"
-            )));
+            return Err(Refused::new(format!("MTU {mtu} is above the port's own of {ours}")));
         }
         Ok(())
     }
@@ -214,11 +189,7 @@ impl Device for GuestDevice {
     fn send_rarp(&mut self, mac: [u8; 6]) {
         let frame = wire::rarp::announcement(Mac(mac));
         let sent = self.nic.inject(self.port.id, &frame);
-        tracing::info!(
-            "{}: announced {} ({sent} receivers)",
-            self.label(),
-            Mac(mac)
-        );
+        tracing::info!("{}: announced {} ({sent} receivers)", self.label(), Mac(mac));
     }
 
     fn set_status(&mut self, status: u8) {

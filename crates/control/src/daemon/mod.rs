@@ -61,11 +61,7 @@ impl Daemon {
             format!("cannot create run_dir {shown}; choose another one, or create it for this user")
         })?;
         let counters = run_dir.join(COUNTERS);
-        let specs = config
-            .nics
-            .iter()
-            .map(nic_spec)
-            .collect::<Result<Vec<_>>>()?;
+        let specs = config.nics.iter().map(nic_spec).collect::<Result<Vec<_>>>()?;
         let fabric = Fabric::start(specs, &lane_specs(config), Some(&counters))?;
         fabric.hold(true);
 
@@ -85,13 +81,7 @@ impl Daemon {
         for (i, attachment) in attachments.iter_mut().enumerate() {
             attachment.watch(epoll.as_fd(), i as u64)?;
         }
-        Ok(Daemon {
-            epoll,
-            signals,
-            attachments,
-            fabric,
-            counters,
-        })
+        Ok(Daemon { epoll, signals, attachments, fabric, counters })
     }
 
     fn serve(mut self) -> Result<()> {
@@ -105,17 +95,10 @@ impl Daemon {
                 settled = true;
                 self.fabric.hold(false);
             }
-            let wait = self
-                .attachments
-                .iter()
-                .filter_map(|attachment| attachment.wait(now))
-                .min();
+            let wait = self.attachments.iter().filter_map(|attachment| attachment.wait(now)).min();
             let most = if settled { LOOK } else { SETTLE_LOOK };
             let wait = wait.unwrap_or(most).min(most);
-            let wait = Timespec {
-                tv_sec: 0,
-                tv_nsec: wait.as_nanos().min(999_999_999) as i64,
-            };
+            let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos().min(999_999_999) as i64 };
             let data = epoll::EventData::new_u64(0);
             let flags = epoll::EventFlags::empty();
             let mut events = [epoll::Event { flags, data }; 64];
@@ -154,28 +137,13 @@ impl Daemon {
 /// Every function of a NIC that has a port: its place, name, socket and settings.
 fn functions(
     nic: &Nic,
-) -> impl Iterator<
-    Item = (
-        PortId,
-        String,
-        &crate::config::Attachment,
-        Option<&Function>,
-    ),
-> {
+) -> impl Iterator<Item = (PortId, String, &crate::config::Attachment, Option<&Function>)> {
     let uplink = nic.uplink.iter();
     let uplink = uplink.map(|uplink| (PortId::UPLINK, "uplink".into(), &uplink.attachment, None));
-    let pf = nic
-        .pf
-        .iter()
-        .map(|pf| (PortId::PF, "pf".into(), &pf.attachment, Some(pf)));
+    let pf = nic.pf.iter().map(|pf| (PortId::PF, "pf".into(), &pf.attachment, Some(pf)));
     let vfs = nic.vfs.iter().map(|vf| {
         let (index, function) = (vf.index as u8, &vf.function);
-        (
-            PortId::vf(index),
-            format!("vf{index}"),
-            &function.attachment,
-            Some(function),
-        )
+        (PortId::vf(index), format!("vf{index}"), &function.attachment, Some(function))
     });
     uplink.chain(pf).chain(vfs)
 }
@@ -191,19 +159,12 @@ fn nic_spec(nic: &Nic) -> Result<NicSpec> {
     for vf in &nic.vfs {
         vfs[usize::from(vf.index)] = Some(function(&vf.function));
     }
-    let config = NicConfig {
-        pf: nic.pf.as_ref().map(function),
-        vfs,
-    };
+    let config = NicConfig { pf: nic.pf.as_ref().map(function), vfs };
     let table = nic::Table::build(&config).with_context(|| format!("nic {}", nic.name))?;
     let port = |(id, name, attachment, _): (_, _, &crate::config::Attachment, _)| {
         (id, name, usize::from(attachment.queue_pairs))
     };
-    Ok(NicSpec {
-        name: nic.name.clone(),
-        table,
-        ports: functions(nic).map(port).collect(),
-    })
+    Ok(NicSpec { name: nic.name.clone(), table, ports: functions(nic).map(port).collect() })
 }
 
 fn lane_specs(config: &Config) -> Vec<LaneSpec> {
@@ -214,9 +175,7 @@ fn lane_specs(config: &Config) -> Vec<LaneSpec> {
         sleep: lanes.sleep,
     };
     let cpu = |i| lanes.cpus.get(i).copied();
-    (0..lanes.count())
-        .map(|i| LaneSpec { cpu: cpu(i), idle })
-        .collect()
+    (0..lanes.count()).map(|i| LaneSpec { cpu: cpu(i), idle }).collect()
 }
 
 /// A descriptor that is readable once SIGINT or SIGTERM came.
@@ -248,10 +207,7 @@ impl FaultLog {
         let mut lines = 0;
         for port in ports {
             for (ring, fault, count) in port.faults() {
-                let said = self
-                    .said
-                    .entry((port.label.clone(), ring, fault))
-                    .or_default();
+                let said = self.said.entry((port.label.clone(), ring, fault)).or_default();
                 if *said == count || lines == Self::LINES_MAX {
                     continue;
                 }

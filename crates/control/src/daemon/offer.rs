@@ -26,11 +26,7 @@ pub(super) fn offer(attachment: &Attachment, has_mac: bool) -> BackendConfig {
         (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_MQ),
         (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_CTRL_VQ),
     ];
-    bits.extend(
-        optional
-            .into_iter()
-            .filter_map(|(wanted, bit)| wanted.then_some(bit)),
-    );
+    bits.extend(optional.into_iter().filter_map(|(wanted, bit)| wanted.then_some(bit)));
     BackendConfig {
         features: feature::mask(&bits),
         protocol_features: ProtocolFeatures::MQ

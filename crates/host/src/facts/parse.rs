@@ -24,18 +24,12 @@ pub(super) fn cpu_mhz(text: &str) -> Option<f64> {
 
 /// Whether the first CPU has a flag; `None` where there are no flags (Arm has `Features`, with other names).
 pub(super) fn cpu_flag(text: &str, flag: &str) -> Option<bool> {
-    Some(
-        cpuinfo(text, "flags")?
-            .split_ascii_whitespace()
-            .any(|name| name == flag),
-    )
+    Some(cpuinfo(text, "flags")?.split_ascii_whitespace().any(|name| name == flag))
 }
 
 /// A number of `/proc/meminfo`, in its own unit: KiB for sizes, pages for `HugePages_*`.
 pub(super) fn meminfo(text: &str, key: &str) -> Option<u64> {
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     value.split_ascii_whitespace().next()?.parse().ok()
 }
 
@@ -69,35 +63,20 @@ pub(super) fn kernel_options(line: &str) -> String {
         "iommu",
     ];
     let telling = |option: &&str| TELLING.contains(&option.split('=').next().unwrap_or_default());
-    line.split_ascii_whitespace()
-        .filter(telling)
-        .collect::<Vec<_>>()
-        .join(" ")
+    line.split_ascii_whitespace().filter(telling).collect::<Vec<_>>().join(" ")
 }
 
 /// One line from pairs of (vulnerability, the kernel's verdict).
 pub(super) fn mitigations(found: &[(String, String)]) -> String {
     let with = |prefix: &str| {
-        let names = found
-            .iter()
-            .filter(|(_, verdict)| verdict.starts_with(prefix));
-        names
-            .map(|(name, _)| name.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
+        let names = found.iter().filter(|(_, verdict)| verdict.starts_with(prefix));
+        names.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
     };
-    let parts = [
-        ("mitigated", with("Mitigation")),
-        ("vulnerable", with("Vulnerable")),
-    ];
+    let parts = [("mitigated", with("Mitigation")), ("vulnerable", with("Vulnerable"))];
     let told: Vec<String> = parts
         .iter()
         .filter(|(_, names)| !names.is_empty())
         .map(|(word, names)| format!("{word}: {names}"))
         .collect();
-    if told.is_empty() {
-        "none needed".to_owned()
-    } else {
-        told.join("; ")
-    }
+    if told.is_empty() { "none needed".to_owned() } else { told.join("; ") }
 }

@@ -18,18 +18,10 @@ fn cpuinfo_of_x86_and_arm() {
     assert_eq!(parse::cpu_model(EPYC).as_deref(), Some("AMD EPYC"));
     assert_eq!(parse::cpu_mhz(EPYC), Some(2596.124));
     assert_eq!(parse::cpu_flag(EPYC, "hypervisor"), Some(true));
-    assert_eq!(
-        parse::cpu_flag(EPYC, "hyper"),
-        Some(false),
-        "whole words only"
-    );
+    assert_eq!(parse::cpu_flag(EPYC, "hyper"), Some(false), "whole words only");
     assert_eq!(parse::cpu_model(GRAVITON), None);
     assert_eq!(parse::cpu_mhz(GRAVITON), None);
-    assert_eq!(
-        parse::cpu_flag(GRAVITON, "hypervisor"),
-        None,
-        "Arm does not tell"
-    );
+    assert_eq!(parse::cpu_flag(GRAVITON, "hypervisor"), None, "Arm does not tell");
     assert_eq!(
         parse::cpu_model("cpu\t\t: POWER9, altivec supported\n").unwrap(),
         "POWER9, altivec supported"
@@ -40,11 +32,7 @@ fn cpuinfo_of_x86_and_arm() {
 fn meminfo_numbers() {
     assert_eq!(parse::meminfo(MEMINFO, "MemTotal"), Some(24_684_100));
     assert_eq!(parse::meminfo(MEMINFO, "HugePages_Free"), Some(500));
-    assert_eq!(
-        parse::meminfo(MEMINFO, "Mem"),
-        None,
-        "a key is matched whole"
-    );
+    assert_eq!(parse::meminfo(MEMINFO, "Mem"), None, "a key is matched whole");
     assert_eq!(parse::meminfo("MemTotal: x kB\n", "MemTotal"), None);
 }
 
@@ -59,10 +47,7 @@ fn the_choice_in_brackets() {
 #[test]
 fn only_telling_kernel_options_are_kept() {
     let line = "root=/dev/vda1 console=ttyS0 isolcpus=2-3 quiet mitigations=off token=secret nopti";
-    assert_eq!(
-        parse::kernel_options(line),
-        "isolcpus=2-3 mitigations=off nopti"
-    );
+    assert_eq!(parse::kernel_options(line), "isolcpus=2-3 mitigations=off nopti");
     assert_eq!(parse::kernel_options("root=/dev/vda1"), "");
 }
 
@@ -75,10 +60,7 @@ fn mitigations_in_one_line() {
         pair("spectre_v2", "Mitigation: Retpolines"),
         pair("srso", "Vulnerable: Safe RET, no microcode"),
     ];
-    assert_eq!(
-        parse::mitigations(&found),
-        "mitigated: spectre_v1, spectre_v2; vulnerable: srso"
-    );
+    assert_eq!(parse::mitigations(&found), "mitigated: spectre_v1, spectre_v2; vulnerable: srso");
     assert_eq!(parse::mitigations(&found[..1]), "none needed");
 }
 
@@ -97,30 +79,13 @@ fn a_whole_tree() {
     write(root, "proc/cmdline", "root=/dev/vda1 isolcpus=1\n");
     write(root, "proc/sys/kernel/hostname", "rack7\n");
     write(root, "proc/sys/kernel/osrelease", "6.12.57+deb13-amd64\n");
-    write(
-        root,
-        "sys/kernel/mm/transparent_hugepage/shmem_enabled",
-        "always [advise] never\n",
-    );
-    write(
-        root,
-        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-        "performance\n",
-    );
-    for (cpu, siblings) in [
-        ("cpu0", "0,2"),
-        ("cpu1", "1,3"),
-        ("cpu2", "0,2"),
-        ("cpu3", "1,3"),
-    ] {
+    write(root, "sys/kernel/mm/transparent_hugepage/shmem_enabled", "always [advise] never\n");
+    write(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+    for (cpu, siblings) in [("cpu0", "0,2"), ("cpu1", "1,3"), ("cpu2", "0,2"), ("cpu3", "1,3")] {
         let file = format!("sys/devices/system/cpu/{cpu}/topology/thread_siblings_list");
         write(root, &file, siblings);
     }
-    write(
-        root,
-        "sys/devices/system/cpu/vulnerabilities/mds",
-        "Vulnerable\n",
-    );
+    write(root, "sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable\n");
 
     let facts = read_from(&Root(root.to_owned()), "rustc 1.95.0", "0.1.0");
     assert_eq!(facts.hostname.as_deref(), Some("rack7"));
@@ -128,19 +93,13 @@ fn a_whole_tree() {
     assert_eq!(facts.kernel.as_deref(), Some("6.12.57+deb13-amd64"));
     assert_eq!(facts.kernel_options.as_deref(), Some("isolcpus=1"));
     assert_eq!(facts.memory_mib, Some(24_105));
-    assert_eq!(
-        (facts.hugepages_total, facts.hugepages_free),
-        (Some(512), Some(500))
-    );
+    assert_eq!((facts.hugepages_total, facts.hugepages_free), (Some(512), Some(500)));
     assert_eq!(facts.hugepage_kib, Some(2048));
     assert_eq!(facts.thp_mode, None, "that file is missing");
     assert_eq!(facts.shmem_thp_mode.as_deref(), Some("advise"));
     assert_eq!(facts.governor.as_deref(), Some("performance"));
     assert_eq!(facts.mitigations.as_deref(), Some("vulnerable: mds"));
-    assert_eq!(
-        (facts.rustc.as_str(), facts.version.as_str()),
-        ("rustc 1.95.0", "0.1.0")
-    );
+    assert_eq!((facts.rustc.as_str(), facts.version.as_str()), ("rustc 1.95.0", "0.1.0"));
 }
 
 #[test]
@@ -148,14 +107,7 @@ fn nothing_readable_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
     let facts = read_from(&Root(dir.path().to_owned()), "", "");
     let json = serde_json::to_value(&facts).unwrap();
-    for field in [
-        "hostname",
-        "cpu_model",
-        "cores",
-        "memory_mib",
-        "hypervisor",
-        "mitigations",
-    ] {
+    for field in ["hostname", "cpu_model", "cores", "memory_mib", "hypervisor", "mitigations"] {
         assert!(json[field].is_null(), "{field}: {json}");
     }
     assert!(json["unix_time_s"].as_u64().unwrap() > 1_700_000_000);
@@ -165,10 +117,7 @@ fn nothing_readable_is_no_error() {
 #[test]
 fn this_machine() {
     let facts = MachineFacts::read("rustc", "0");
-    assert!(
-        facts.cpus_online >= 1 && facts.cpus_allowed >= 1,
-        "{facts:?}"
-    );
+    assert!(facts.cpus_online >= 1 && facts.cpus_allowed >= 1, "{facts:?}");
     assert!(facts.memory_mib.is_some_and(|mib| mib > 16), "{facts:?}");
     assert!(facts.kernel.is_some(), "{facts:?}");
 }

@@ -16,11 +16,7 @@ pub struct Placement {
 /// Places a lane, a generator and `guests` guests on `cpus`.
 pub fn plan(cpus: &[usize], guests: usize) -> Placement {
     match *cpus {
-        [] | [_] => Placement {
-            switch: None,
-            generator: None,
-            guests: vec![(None, guests)],
-        },
+        [] | [_] => Placement { switch: None, generator: None, guests: vec![(None, guests)] },
         [switch, shared] => Placement {
             switch: Some(switch),
             generator: None,
@@ -30,11 +26,7 @@ pub fn plan(cpus: &[usize], guests: usize) -> Placement {
             let processes = rest.len().min(guests);
             let hosted = |i: usize| guests / processes + usize::from(i < guests % processes);
             let guests = (0..processes).map(|i| (Some(rest[i]), hosted(i))).collect();
-            Placement {
-                switch: Some(switch),
-                generator: Some(generator),
-                guests,
-            }
+            Placement { switch: Some(switch), generator: Some(generator), guests }
         }
     }
 }

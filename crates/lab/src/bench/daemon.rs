@@ -36,10 +36,7 @@ impl NicPlan {
         if let Some(cpu) = self.cpu {
             text += &format!("cpus = [{cpu}]\n");
         }
-        text += &format!(
-            "sleep = {}\n[[nic]]\nname = \"lab\"\nkind = \"soft\"\n",
-            !self.busy
-        );
+        text += &format!("sleep = {}\n[[nic]]\nname = \"lab\"\nkind = \"soft\"\n", !self.busy);
         if self.uplink {
             text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
         }
@@ -82,11 +79,7 @@ impl Bench {
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let out = BufReader::new(daemon.stdout.take().expect("it was piped"));
-        let mut bench = Bench {
-            daemon,
-            dir,
-            program: program.to_path_buf(),
-        };
+        let mut bench = Bench { daemon, dir, program: program.to_path_buf() };
         bench.wait_ready(out)?;
         Ok(bench)
     }

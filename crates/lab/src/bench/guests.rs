@@ -32,17 +32,10 @@ impl GuestProcess {
     fn of(mut child: Child, spec: &GuestSpec) -> Result<GuestProcess> {
         let input = child.stdin.take().expect("it was piped");
         let output = BufReader::new(child.stdout.take().expect("it was piped"));
-        let mut process = GuestProcess {
-            child,
-            input,
-            output,
-        };
+        let mut process = GuestProcess { child, input, output };
         let mut line = serde_json::to_vec(spec)?;
         line.push(b'\n');
-        process
-            .input
-            .write_all(&line)
-            .context("the guest process ended early")?;
+        process.input.write_all(&line).context("the guest process ended early")?;
         match process.hear()? {
             Event::Ready => Ok(process),
             other => bail!("the guest process said {other:?} before it was ready"),
@@ -51,20 +44,13 @@ impl GuestProcess {
 
     /// Lets the traffic begin.
     pub fn go(&mut self) -> Result<()> {
-        self.input
-            .write_all(b"go\n")
-            .context("the guest process ended early")
+        self.input.write_all(b"go\n").context("the guest process ended early")
     }
 
     /// Waits for what it says next.
     pub fn hear(&mut self) -> Result<Event> {
         let mut line = String::new();
-        if self
-            .output
-            .read_line(&mut line)
-            .context("cannot hear the guest process")?
-            == 0
-        {
+        if self.output.read_line(&mut line).context("cannot hear the guest process")? == 0 {
             let status = self.child.wait()?;
             bail!("the guest process ended early: {status}");
         }

@@ -45,32 +45,20 @@ impl PointSpec {
     /// # Errors
     /// One sentence that names the option, the value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
-        let least = if self.pattern == Pattern::EastWest {
-            2
-        } else {
-            1
-        };
+        let least = if self.pattern == Pattern::EastWest { 2 } else { 1 };
         if !(least..=8).contains(&self.vms) {
             let (vms, pattern) = (self.vms, self.pattern);
             return Err(format!("--vms {vms}: {pattern} takes {least} to 8 guests"));
         }
         if !(64..=1518).contains(&self.frame_bytes) {
             let bytes = self.frame_bytes;
-            return Err(format!(
-                "--frame {bytes}: frames are 64 to 1518 bytes, with their FCS"
-            ));
+            return Err(format!("--frame {bytes}: frames are 64 to 1518 bytes, with their FCS"));
         }
         if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
-            return Err(format!(
-                "--seconds {}: 0.1 to 3600 are possible",
-                self.seconds
-            ));
+            return Err(format!("--seconds {}: 0.1 to 3600 are possible", self.seconds));
         }
         if self.path != PathKind::Vf {
-            return Err(format!(
-                "--path {}: so far the lab measures vf only",
-                self.path
-            ));
+            return Err(format!("--path {}: so far the lab measures vf only", self.path));
         }
         Ok(())
     }
@@ -79,9 +67,7 @@ impl PointSpec {
 /// Measures a point; `program` is shunt itself, `cpus` those it may use.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = plan(cpus, spec.vms);
-    let vf = |i| VfPlan {
-        macs: vec![mac_text(i, 0)],
-    };
+    let vf = |i| VfPlan { macs: vec![mac_text(i, 0)] };
     let nic = NicPlan {
         cpu: placement.switch,
         uplink: true,
@@ -94,9 +80,7 @@ pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let mut guests = started.collect::<Result<Vec<_>>>()?;
     let measured = sample::measure(&mut bench, &mut guests)?;
     let point = conclude(spec, &placement, &measured)?;
-    point
-        .check()
-        .context("the measurement contradicts itself")?;
+    point.check().context("the measurement contradicts itself")?;
     Ok(point)
 }
 
@@ -106,26 +90,14 @@ fn processes(bench: &Bench, spec: &PointSpec, placement: &Placement) -> Vec<Gues
         Pattern::NorthSouth => (0..spec.vms).collect(),
         Pattern::EastWest => vec![0],
     };
-    let flows = entries
-        .iter()
-        .map(|vf| (OUTSIDE.to_string(), mac_text(*vf, 0).to_string()));
-    let generator = Guest {
-        socket: bench.uplink_socket(),
-        role: Role::Generate {
-            flows: flows.collect(),
-        },
-    };
+    let flows = entries.iter().map(|vf| (OUTSIDE.to_string(), mac_text(*vf, 0).to_string()));
+    let generator =
+        Guest { socket: bench.uplink_socket(), role: Role::Generate { flows: flows.collect() } };
     let forwarder = |vf: usize| {
         let last = spec.pattern == Pattern::NorthSouth || vf + 1 == spec.vms;
         let next = if last { OUTSIDE } else { mac_text(vf + 1, 0) };
-        let role = Role::Forward {
-            own: mac_text(vf, 0).to_string(),
-            next: next.to_string(),
-        };
-        Guest {
-            socket: bench.vf_socket(vf),
-            role,
-        }
+        let role = Role::Forward { own: mac_text(vf, 0).to_string(), next: next.to_string() };
+        Guest { socket: bench.vf_socket(vf), role }
     };
     let process = |cpu, guests| GuestSpec {
         cpu,
@@ -159,19 +131,12 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
             } else {
                 let number = forwarders.len() as u32;
                 let (rx_mpps, tx_mpps) = (rate(guest.received), rate(guest.sent));
-                forwarders.push(report::Guest {
-                    guest: number,
-                    rx_mpps,
-                    tx_mpps,
-                });
+                forwarders.push(report::Guest { guest: number, rx_mpps, tx_mpps });
             }
         }
     }
     let (result, outside): (_, Counted) = generator.context("no process had the generator")?;
-    ensure!(
-        outside.sent > 0,
-        "the generator sent nothing: is this machine overloaded?"
-    );
+    ensure!(outside.sent > 0, "the generator sent nothing: is this machine overloaded?");
     let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
     let mpps = forwarders.iter().map(|guest| guest.tx_mpps).sum();
     Ok(Point {
@@ -194,16 +159,8 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
         drops: measured.drops.clone(),
         pinned: Pinned {
             switch: placement.switch.into_iter().collect(),
-            guests: placement
-                .guests
-                .iter()
-                .filter_map(|(cpu, _)| *cpu)
-                .collect(),
-            generator: placement
-                .generator
-                .or(placement.guests[0].0)
-                .into_iter()
-                .collect(),
+            guests: placement.guests.iter().filter_map(|(cpu, _)| *cpu).collect(),
+            generator: placement.generator.or(placement.guests[0].0).into_iter().collect(),
         },
         burst_mean: measured.switch.burst_mean(),
     })
@@ -224,10 +181,7 @@ fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottle
     let generator = sum(|result| result.generator_share);
     let forwarders = sum(|result| result.forwarder_share);
     let switch = measured.switch.busy_share();
-    let full = measured
-        .switch
-        .burst_mean()
-        .is_some_and(|mean| mean >= 32.0);
+    let full = measured.switch.burst_mean().is_some_and(|mean| mean >= 32.0);
     if lost(false) > LOSS {
         Bottleneck::Guest
     } else if lost(true) > LOSS || offered_mpps > SATURATED * limit_mpps {

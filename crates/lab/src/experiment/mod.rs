@@ -1,6 +1,7 @@
 //! The experiments. Each is one file: what it sets up, what it measures, what it concludes.
 
 pub mod forwarding;
+pub mod overhead;
 mod sample;
 pub mod scale;
 pub mod suite;

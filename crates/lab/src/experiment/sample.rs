@@ -20,15 +20,8 @@ struct Sample {
 impl Sample {
     fn take(bench: &Bench, guests: &[GuestProcess]) -> Result<Sample> {
         let stats = bench.stats()?;
-        let guests_cpu = guests
-            .iter()
-            .map(GuestProcess::cpu)
-            .collect::<Result<_>>()?;
-        Ok(Sample {
-            stats,
-            switch_cpu: bench.cpu()?,
-            guests_cpu,
-        })
+        let guests_cpu = guests.iter().map(GuestProcess::cpu).collect::<Result<_>>()?;
+        Ok(Sample { stats, switch_cpu: bench.cpu()?, guests_cpu })
     }
 }
 
@@ -67,11 +60,7 @@ impl SwitchCounts {
 
     pub(super) fn busy_share(&self) -> f64 {
         let all = self.busy_cycles + self.idle_cycles;
-        if all == 0 {
-            0.0
-        } else {
-            self.busy_cycles as f64 / all as f64
-        }
+        if all == 0 { 0.0 } else { self.busy_cycles as f64 / all as f64 }
     }
 }
 
@@ -88,10 +77,7 @@ pub(super) fn measure(bench: &mut Bench, guests: &mut [GuestProcess]) -> Result<
         process.end()?;
     }
     let after = Sample::take(bench, guests)?;
-    let results = guests
-        .iter_mut()
-        .map(GuestProcess::result)
-        .collect::<Result<_>>()?;
+    let results = guests.iter_mut().map(GuestProcess::result).collect::<Result<_>>()?;
     bench.check_alive()?;
     let cpus = after.guests_cpu.iter().zip(&before.guests_cpu);
     Ok(Measured {
@@ -107,10 +93,7 @@ fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
     let mut counts = SwitchCounts::default();
     for (before, after) in before.lanes.iter().zip(&after.lanes) {
         let get = |lane: &LaneStats, name: &str| {
-            lane.values
-                .get(name)
-                .copied()
-                .with_context(|| format!("no lane counter {name}"))
+            lane.values.get(name).copied().with_context(|| format!("no lane counter {name}"))
         };
         let gain = |name| Ok::<u64, anyhow::Error>(get(after, name)? - get(before, name)?);
         counts.frames += gain("frames")?;

@@ -13,15 +13,8 @@ use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, Role};
 
 /// The points: VFs, and addresses of all of them together.
-pub const POINTS: [(usize, usize); 7] = [
-    (2, 2),
-    (8, 8),
-    (8, 64),
-    (32, 64),
-    (32, 1024),
-    (64, 64),
-    (64, 4096),
-];
+pub const POINTS: [(usize, usize); 7] =
+    [(2, 2), (8, 8), (8, 64), (32, 64), (32, 1024), (64, 64), (64, 4096)];
 
 /// What `shunt lab scale --json` prints.
 #[derive(Clone, Debug, Serialize)]
@@ -59,7 +52,8 @@ pub fn run(
     let mut seen = vec![Vec::new(); POINTS.len()];
     for round in 0..rounds {
         for (i, (vfs, macs)) in POINTS.iter().enumerate() {
-            seen[i].push(point(program, cpus, *vfs, *macs)?);
+            let load = Load { vfs: *vfs, macs: *macs, frame_bytes: 64, seconds: 0.5 };
+            seen[i].push(point(program, cpus, load)?);
             done(round * POINTS.len() + i + 1, rounds * POINTS.len());
         }
     }
@@ -75,20 +69,29 @@ fn median(mut points: Vec<ScalePoint>) -> ScalePoint {
     let cycles = |point: &ScalePoint| point.switch_cycles_per_frame;
     points.sort_by(|a, b| cycles(a).total_cmp(&cycles(b)));
     let range = (cycles(&points[0]), cycles(&points[points.len() - 1]));
-    ScalePoint {
-        range,
-        ..points[points.len() / 2]
-    }
+    ScalePoint { range, ..points[points.len() / 2] }
 }
 
-/// Measures one point: `vfs` VFs with `macs` addresses among them.
-pub fn point(program: &Path, cpus: &[usize], vfs: usize, macs: usize) -> Result<ScalePoint> {
+/// What a point is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// VFs; an even number.
+    pub vfs: usize,
+    /// Addresses of all VFs together; a multiple of `vfs`.
+    pub macs: usize,
+    /// Bytes of a frame with FCS.
+    pub frame_bytes: u32,
+    /// Seconds to measure for.
+    pub seconds: f64,
+}
+
+/// Measures one point.
+pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
+    let Load { vfs, macs, frame_bytes, seconds } = load;
     let placement = plan(cpus, 1);
     let each = macs / vfs;
     let addresses = |vf: usize| (0..each).map(move |n| mac_text(vf, n));
-    let vf = |i| VfPlan {
-        macs: addresses(i).collect(),
-    };
+    let vf = |i| VfPlan { macs: addresses(i).collect() };
     let nic = NicPlan {
         cpu: placement.switch,
         uplink: false,
@@ -98,27 +101,19 @@ pub fn point(program: &Path, cpus: &[usize], vfs: usize, macs: usize) -> Result<
     let mut bench = Bench::start(program, &nic)?;
     let guest = |vf: usize| {
         let pairs = addresses(vf).zip(addresses(vf ^ 1));
-        let flows = pairs
-            .map(|(from, to)| (from.to_string(), to.to_string()))
-            .collect();
-        Guest {
-            socket: bench.vf_socket(vf),
-            role: Role::Generate { flows },
-        }
+        let flows = pairs.map(|(from, to)| (from.to_string(), to.to_string())).collect();
+        Guest { socket: bench.vf_socket(vf), role: Role::Generate { flows } }
     };
     let spec = GuestSpec {
         cpu: placement.guests[0].0,
         warmup_s: 0.2,
-        seconds: 0.5,
-        frame_bytes: 64,
+        seconds,
+        frame_bytes,
         guests: (0..vfs).map(guest).collect(),
     };
     let mut guests = [GuestProcess::start(&bench, &spec)?];
     let measured = sample::measure(&mut bench, &mut guests)?;
-    let cycles = measured
-        .switch
-        .cycles_per_frame()
-        .context("no frame passed")?;
+    let cycles = measured.switch.cycles_per_frame().context("no frame passed")?;
     Ok(ScalePoint {
         vfs,
         macs,

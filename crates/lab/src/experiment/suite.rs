@@ -22,13 +22,7 @@ pub fn points(seconds: f64) -> Vec<PointSpec> {
         for vms in GUESTS {
             for frame_bytes in FRAMES {
                 let path = PathKind::Vf;
-                let point = PointSpec {
-                    pattern,
-                    path,
-                    vms,
-                    frame_bytes,
-                    seconds,
-                };
+                let point = PointSpec { pattern, path, vms, frame_bytes, seconds };
                 if point.check().is_ok() {
                     points.push(point);
                 }
@@ -57,9 +51,7 @@ pub struct Run<'a> {
 
 /// Measures everything, writes the report, and says where.
 pub fn run(run: &Run<'_>) -> Result<(Results, PathBuf)> {
-    let unix_s = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs());
+    let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let machine = MachineFacts::read(run.rustc, run.version);
     let host = machine.hostname.clone().unwrap_or_else(|| "unknown".into());
     let specs = points(run.seconds);
@@ -68,13 +60,7 @@ pub fn run(run: &Run<'_>) -> Result<(Results, PathBuf)> {
     bar.set_style(ProgressStyle::with_template(style)?);
     let mut measured = Vec::new();
     for spec in &specs {
-        let PointSpec {
-            pattern,
-            path,
-            vms,
-            frame_bytes,
-            ..
-        } = spec;
+        let PointSpec { pattern, path, vms, frame_bytes, .. } = spec;
         bar.set_message(format!("{pattern} {path}, {vms} guests, {frame_bytes} B"));
         measured.push(forwarding::run(run.program, spec, run.cpus)?);
         bar.inc(1);

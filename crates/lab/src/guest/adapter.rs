@@ -57,29 +57,17 @@ impl Adapter {
         let protocol =
             ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
         let agreed = frontend.negotiate(wanted, protocol)?.features;
-        ensure!(
-            agreed & wanted == wanted,
-            "the daemon does not offer VERSION_1 and MRG_RXBUF"
-        );
+        ensure!(agreed & wanted == wanted, "the daemon does not offer VERSION_1 and MRG_RXBUF");
 
         let rings = DriverQueue::bytes(RING);
         let size = (2 * rings + u64::from(BUFFERS * BUFFER)).next_multiple_of(2 << 20);
         let file = SharedFile::create("shunt-lab-guest", size, Pages::Ordinary)?;
         let memory = virtq::guest_memory(&file, BASE)?;
-        let features = if event_idx {
-            Features::EVENT_IDX
-        } else {
-            Features::empty()
-        };
+        let features = if event_idx { Features::EVENT_IDX } else { Features::empty() };
         let rx = DriverQueue::new(memory.clone(), BASE, RING, features)?;
         let tx = DriverQueue::new(memory.clone(), BASE + rings, RING, features)?;
-        let region = Region {
-            guest_addr: BASE,
-            size,
-            user_addr: BASE,
-            mmap_offset: 0,
-            fd: file.fd(),
-        };
+        let region =
+            Region { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd: file.fd() };
         frontend.set_memory(&[region])?;
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (kick_tx, kick_rx, call_tx, call_rx) = (event()?, event()?, event()?, event()?);
@@ -100,16 +88,7 @@ impl Adapter {
             frontend.start_ring(index, &ring)?;
             frontend.enable_ring(index, true)?;
         }
-        Ok(Adapter {
-            tx,
-            rx,
-            memory,
-            kick_tx,
-            kick_rx,
-            call_rx,
-            frontend,
-            file,
-        })
+        Ok(Adapter { tx, rx, memory, kick_tx, kick_rx, call_rx, frontend, file })
     }
 
     /// Guest physical address of a buffer.
@@ -123,19 +102,13 @@ impl Adapter {
     /// If there is no such buffer.
     pub fn buffer(&self, buffer: u32) -> GuestSlice<'_> {
         assert!(buffer < BUFFERS);
-        self.memory
-            .slice(self.address(buffer), BUFFER)
-            .expect("all buffers are in the region")
+        self.memory.slice(self.address(buffer), BUFFER).expect("all buffers are in the region")
     }
 
     /// Posts a buffer to receive into; says which descriptor it has.
     pub fn post_receive(&mut self, buffer: u32) -> Option<u16> {
         let addr = self.address(buffer);
-        self.rx.post(Segment {
-            addr,
-            len: BUFFER,
-            writable: true,
-        })
+        self.rx.post(Segment { addr, len: BUFFER, writable: true })
     }
 
     /// Shows what was posted on both rings, and kicks if the daemon asked for it.

@@ -53,11 +53,7 @@ impl Forwarder {
     pub fn step(&mut self) -> u64 {
         let mut used = [Used::default(); BURST];
         let sent = self.adapter.tx.reap(&mut used);
-        self.free.extend(
-            used[..sent]
-                .iter()
-                .map(|used| self.sending[usize::from(used.id)]),
-        );
+        self.free.extend(used[..sent].iter().map(|used| self.sending[usize::from(used.id)]));
         self.sent += sent as u64;
 
         let received = self.adapter.rx.reap(&mut used);
@@ -83,11 +79,7 @@ impl Forwarder {
         frame.write(0, [0; HEADER as usize]);
         frame.write(HEADER, self.addresses);
         let addr = self.adapter.address(buffer);
-        match self.adapter.tx.post(Segment {
-            addr,
-            len,
-            writable: false,
-        }) {
+        match self.adapter.tx.post(Segment { addr, len, writable: false }) {
             Some(id) => self.sending[usize::from(id)] = buffer,
             None => {
                 self.free.push(buffer);

@@ -41,23 +41,12 @@ impl Generator {
             place.skip(HEADER).write_bytes(&frame);
             let addr = adapter.address(buffer);
             let len = HEADER + frame.len() as u32;
-            adapter.tx.post(Segment {
-                addr,
-                len,
-                writable: false,
-            });
+            adapter.tx.post(Segment { addr, len, writable: false });
         }
         for buffer in 0..u32::from(RING) {
-            adapter
-                .post_receive(u32::from(RING) + buffer)
-                .context("the ring was empty")?;
+            adapter.post_receive(u32::from(RING) + buffer).context("the ring was empty")?;
         }
-        Ok(Generator {
-            adapter,
-            sending: true,
-            sent: 0,
-            received: 0,
-        })
+        Ok(Generator { adapter, sending: true, sent: 0, received: 0 })
     }
 
     /// Sends and receives what there is; says how many frames moved.
@@ -94,13 +83,8 @@ fn frame(source: Mac, destination: Mac, frame_bytes: u32, sequence: u32) -> Resu
         dst_port: 9,
         src_port: 9,
     };
-    let mark = Mark {
-        sequence: sequence.into(),
-        ..Mark::default()
-    };
-    probe
-        .emit(mark, &mut frame)
-        .with_context(|| format!("frames of {frame_bytes} bytes"))?;
+    let mark = Mark { sequence: sequence.into(), ..Mark::default() };
+    probe.emit(mark, &mut frame).with_context(|| format!("frames of {frame_bytes} bytes"))?;
     Ok(frame)
 }
 
@@ -115,11 +99,7 @@ pub fn self_test(frame_bytes: u32, rounds: u32) -> Result<f64> {
     let mut sink = DeviceQueue::new(memory, &tx.addresses(), RING, Features::empty(), content)?;
     for buffer in 0..u64::from(IN_FLIGHT) {
         let addr = base + DriverQueue::bytes(RING) + buffer * 2048;
-        tx.post(Segment {
-            addr,
-            len: HEADER + frame_bytes - 4,
-            writable: false,
-        });
+        tx.post(Segment { addr, len: HEADER + frame_bytes - 4, writable: false });
     }
     tx.publish();
     let (mut frames, mut cycles) = (0u64, 0);

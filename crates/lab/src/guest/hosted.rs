@@ -24,22 +24,11 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
         host::cpu::pin_this_thread(cpu)?;
     }
     let generator_limit_mpps = self_test(spec.frame_bytes, SELF_TEST_ROUNDS)?;
-    let guests = spec
-        .guests
-        .iter()
-        .map(|guest| Hosted::attach(guest, spec.frame_bytes));
-    let mut host = Host {
-        guests: guests.collect::<Result<_>>()?,
-        ..Host::default()
-    };
+    let guests = spec.guests.iter().map(|guest| Hosted::attach(guest, spec.frame_bytes));
+    let mut host = Host { guests: guests.collect::<Result<_>>()?, ..Host::default() };
     say(&Event::Ready)?;
     let mut line = String::new();
-    if std::io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .context("cannot wait to go")?
-        == 0
-    {
+    if std::io::stdin().lock().read_line(&mut line).context("cannot wait to go")? == 0 {
         bail!("told to stop before the start");
     }
     host.run_for(Duration::from_secs_f64(spec.warmup_s), None);
@@ -54,23 +43,15 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
     host.run_for(DRAIN_MAX, Some(QUIET));
     let last = host.clone_counts();
     let total = |what: fn(&Counted) -> u64| {
-        last.guests
-            .iter()
-            .filter(|guest| guest.generator)
-            .map(what)
-            .sum::<u64>()
+        last.guests.iter().filter(|guest| guest.generator).map(what).sum::<u64>()
     };
     let share = |after: u64, before: u64| (after - before) as f64 / cycles as f64;
-    let guests = after
-        .guests
-        .iter()
-        .zip(&before.guests)
-        .map(|(after, before)| Counted {
-            generator: after.generator,
-            received: after.received - before.received,
-            sent: after.sent - before.sent,
-            dropped: after.dropped - before.dropped,
-        });
+    let guests = after.guests.iter().zip(&before.guests).map(|(after, before)| Counted {
+        generator: after.generator,
+        received: after.received - before.received,
+        sent: after.sent - before.sent,
+        dropped: after.dropped - before.dropped,
+    });
     say(&Event::Result(GuestResult {
         seconds: cycles as f64 / tsc::hz(),
         guests: guests.collect(),
@@ -98,10 +79,7 @@ enum Hosted {
 
 impl Hosted {
     fn attach(guest: &Guest, frame_bytes: u32) -> Result<Hosted> {
-        let mac = |text: &String| {
-            text.parse::<Mac>()
-                .with_context(|| format!("address {text}"))
-        };
+        let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
         Ok(match &guest.role {
             Role::Generate { flows } => {
                 let flow = |(from, to)| Ok((mac(from)?, mac(to)?));
@@ -123,23 +101,12 @@ impl Hosted {
 
     fn counted(&self) -> Counted {
         match self {
-            Hosted::Generator(Generator { sent, received, .. }) => Counted {
-                generator: true,
-                sent: *sent,
-                received: *received,
-                dropped: 0,
-            },
-            Hosted::Forwarder(Forwarder {
-                sent,
-                received,
-                dropped,
-                ..
-            }) => Counted {
-                generator: false,
-                sent: *sent,
-                received: *received,
-                dropped: *dropped,
-            },
+            Hosted::Generator(Generator { sent, received, .. }) => {
+                Counted { generator: true, sent: *sent, received: *received, dropped: 0 }
+            }
+            Hosted::Forwarder(Forwarder { sent, received, dropped, .. }) => {
+                Counted { generator: false, sent: *sent, received: *received, dropped: *dropped }
+            }
         }
     }
 }

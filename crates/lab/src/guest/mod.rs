@@ -110,9 +110,7 @@ pub struct Counted {
 /// Reads a specification from standard input, and runs it.
 pub fn main() -> Result<()> {
     let mut line = String::new();
-    std::io::stdin()
-        .read_line(&mut line)
-        .context("cannot read the specification")?;
+    std::io::stdin().read_line(&mut line).context("cannot read the specification")?;
     let spec: GuestSpec = serde_json::from_str(&line).context("not a guest specification")?;
     run(&spec)
 }

@@ -53,9 +53,7 @@ pub fn run(
     pages: Pages,
     pinning: Pinning,
 ) -> Result<Bare> {
-    let frame = frame_bytes
-        .checked_sub(4)
-        .context("a frame has at least its FCS of 4 bytes")?;
+    let frame = frame_bytes.checked_sub(4).context("a frame has at least its FCS of 4 bytes")?;
     let mut guests = [Guest::new(pages)?, Guest::new(pages)?];
     let mut ends = [guests[0].device()?, guests[1].device()?];
     for (guest, peer) in [(0, 1u8), (1, 0u8)] {
@@ -63,29 +61,23 @@ pub fn run(
     }
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
-    let recycler = std::thread::Builder::new()
-        .name("guests".into())
-        .spawn(move || {
-            let pinned = host::cpu::pin_this_thread(pinning.guests);
-            while !stopped.load(Ordering::Relaxed) {
-                for guest in &mut guests {
-                    guest.step();
-                }
+    let recycler = std::thread::Builder::new().name("guests".into()).spawn(move || {
+        let pinned = host::cpu::pin_this_thread(pinning.guests);
+        while !stopped.load(Ordering::Relaxed) {
+            for guest in &mut guests {
+                guest.step();
             }
-            pinned
-        })?;
-    let measured = std::thread::Builder::new()
-        .name("switch".into())
-        .spawn(move || {
-            host::cpu::pin_this_thread(pinning.switch)?;
-            switch(&mut ends, warmup);
-            Ok::<Bare, host::cpu::PinError>(switch(&mut ends, time))
-        })?;
+        }
+        pinned
+    })?;
+    let measured = std::thread::Builder::new().name("switch".into()).spawn(move || {
+        host::cpu::pin_this_thread(pinning.switch)?;
+        switch(&mut ends, warmup);
+        Ok::<Bare, host::cpu::PinError>(switch(&mut ends, time))
+    })?;
     let bare = measured.join().expect("the switch's thread does not panic");
     stop.store(true, Ordering::Relaxed);
-    recycler
-        .join()
-        .expect("the guests' thread does not panic")?;
+    recycler.join().expect("the guests' thread does not panic")?;
     Ok(bare?)
 }
 
@@ -119,10 +111,7 @@ impl Guest {
             DeviceQueue::new(memory, &queue.addresses(), RING, Features::empty(), content)
         };
         let tx = end(&self.tx, Content::Readable { header: 0 })?;
-        Ok(End {
-            tx,
-            rx: end(&self.rx, Content::Writable)?,
-        })
+        Ok(End { tx, rx: end(&self.rx, Content::Writable)? })
     }
 
     /// Posts frames for `peer`, and all receive buffers.
@@ -130,24 +119,13 @@ impl Guest {
         let buffers = BASE + 2 * DriverQueue::bytes(RING);
         for i in 0..u64::from(RING) {
             let addr = buffers + i * BUFFER;
-            let buffer = self
-                .memory
-                .slice(addr, BUFFER as u32)
-                .context("buffers are inside")?;
+            let buffer = self.memory.slice(addr, BUFFER as u32).context("buffers are inside")?;
             buffer.write(HEADER, [2, 0, 0, 0, 0, peer, 2, 0, 0, 0, 0, 1 - peer, 8, 0]);
             if i < u64::from(IN_FLIGHT) {
-                self.tx.post(Segment {
-                    addr,
-                    len: HEADER + frame,
-                    writable: false,
-                });
+                self.tx.post(Segment { addr, len: HEADER + frame, writable: false });
             }
             let addr = addr + u64::from(RING) * BUFFER;
-            self.rx.post(Segment {
-                addr,
-                len: BUFFER as u32,
-                writable: true,
-            });
+            self.rx.post(Segment { addr, len: BUFFER as u32, writable: true });
         }
         self.tx.publish();
         self.rx.publish();
@@ -216,13 +194,14 @@ fn forward(tx: &mut DeviceQueue, rx: &mut DeviceQueue, table: &[u64; 256]) -> us
         known += usize::from(table[slot(key)] == key);
     }
     assert_eq!(known, n, "every frame is for one of the two guests");
-    for _ in 0..n {
-        let (frame, target) = (tx.buffers().0[0], rx.buffers().0[0]);
+    let mut lens = [0; BURST];
+    for ((frame, target), len) in tx.buffers().0.iter().zip(rx.buffers().0).zip(&mut lens[..n]) {
         target.first.copy_from(frame.first, frame.len);
         target.first.write(10, 1u16.to_le_bytes());
-        rx.use_next(frame.len);
-        tx.use_next(0);
+        *len = frame.len;
     }
+    rx.use_each(&lens[..n]);
+    tx.use_each(&[0; BURST][..n]);
     rx.publish();
     tx.publish();
     n

@@ -20,52 +20,22 @@ const COLUMNS: &[Column] = &[
     ("returned_mpps", |p| p.returned_mpps.to_string()),
     ("offered_mpps", |p| p.offered_mpps.to_string()),
     ("lost_frames", |p| p.lost_frames.to_string()),
-    ("switch_cycles_per_frame", |p| {
-        optional(p.switch_cycles_per_frame)
-    }),
-    ("generator_limit_mpps", |p| {
-        p.generator_limit_mpps.to_string()
-    }),
+    ("switch_cycles_per_frame", |p| optional(p.switch_cycles_per_frame)),
+    ("generator_limit_mpps", |p| p.generator_limit_mpps.to_string()),
     ("bottleneck", |p| p.bottleneck.to_string()),
-    ("cpu.switch_busy_share", |p| {
-        p.cpu.switch_busy_share.to_string()
-    }),
-    ("cpu.switch_user_cores", |p| {
-        p.cpu.switch_user_cores.to_string()
-    }),
-    ("cpu.switch_system_cores", |p| {
-        p.cpu.switch_system_cores.to_string()
-    }),
-    ("cpu.guests_user_cores", |p| {
-        p.cpu.guests_user_cores.to_string()
-    }),
-    ("cpu.guests_system_cores", |p| {
-        p.cpu.guests_system_cores.to_string()
-    }),
+    ("cpu.switch_busy_share", |p| p.cpu.switch_busy_share.to_string()),
+    ("cpu.switch_user_cores", |p| p.cpu.switch_user_cores.to_string()),
+    ("cpu.switch_system_cores", |p| p.cpu.switch_system_cores.to_string()),
+    ("cpu.guests_user_cores", |p| p.cpu.guests_user_cores.to_string()),
+    ("cpu.guests_system_cores", |p| p.cpu.guests_system_cores.to_string()),
     ("cpu.generator_share", |p| p.cpu.generator_share.to_string()),
-    ("cpu.generator_user_cores", |p| {
-        p.cpu.generator_user_cores.to_string()
-    }),
-    ("cpu.generator_system_cores", |p| {
-        p.cpu.generator_system_cores.to_string()
-    }),
+    ("cpu.generator_user_cores", |p| p.cpu.generator_user_cores.to_string()),
+    ("cpu.generator_system_cores", |p| p.cpu.generator_system_cores.to_string()),
     ("guests", |p| joined(p.guests.iter().map(guest))),
-    ("drops", |p| {
-        joined(
-            p.drops
-                .iter()
-                .map(|(reason, frames)| format!("{reason}:{frames}")),
-        )
-    }),
-    ("pinned.switch", |p| {
-        joined(p.pinned.switch.iter().map(usize::to_string))
-    }),
-    ("pinned.guests", |p| {
-        joined(p.pinned.guests.iter().map(usize::to_string))
-    }),
-    ("pinned.generator", |p| {
-        joined(p.pinned.generator.iter().map(usize::to_string))
-    }),
+    ("drops", |p| joined(p.drops.iter().map(|(reason, frames)| format!("{reason}:{frames}")))),
+    ("pinned.switch", |p| joined(p.pinned.switch.iter().map(usize::to_string))),
+    ("pinned.guests", |p| joined(p.pinned.guests.iter().map(usize::to_string))),
+    ("pinned.generator", |p| joined(p.pinned.generator.iter().map(usize::to_string))),
     ("burst_mean", |p| optional(p.burst_mean)),
 ];
 

@@ -25,18 +25,12 @@ pub(super) fn three(value: f64) -> String {
 
 /// A rate of a point: a lower bound where the generator was the bottleneck.
 pub(super) fn rate(point: &Point, value: f64) -> String {
-    if point.is_lower_bound() {
-        format!("> {}", three(value))
-    } else {
-        three(value)
-    }
+    if point.is_lower_bound() { format!("> {}", three(value)) } else { three(value) }
 }
 
 /// A whole number, or a mark that there is none.
 pub(super) fn whole(value: Option<f64>) -> String {
-    value
-        .filter(|value| value.is_finite())
-        .map_or(NONE.to_owned(), |value| format!("{value:.0}"))
+    value.filter(|value| value.is_finite()).map_or(NONE.to_owned(), |value| format!("{value:.0}"))
 }
 
 /// A share of 0 to 1 in per cent.
@@ -46,11 +40,7 @@ pub(super) fn percent(share: f64) -> String {
 
 /// `1 guest`, `2 guests`.
 pub(super) fn count(number: usize, what: &str) -> String {
-    if number == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{number} {what}s")
-    }
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// `a`, `a and b`, `a, b and c`.
@@ -89,10 +79,7 @@ mod tests {
 
     #[test]
     fn words() {
-        assert_eq!(
-            [count(1, "guest"), count(2, "guest")],
-            ["1 guest", "2 guests"]
-        );
+        assert_eq!([count(1, "guest"), count(2, "guest")], ["1 guest", "2 guests"]);
         let words = ["a", "b", "c"].map(String::from);
         assert_eq!(
             [list(&words[..1]), list(&words[..2]), list(&words)],

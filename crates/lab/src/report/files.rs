@@ -43,11 +43,7 @@ pub enum ReportError {
 /// safe in any file system and shell (letters, digits, `-`, `_`, `.`).
 pub fn folder_name(unix_s: u64, host: &str) -> String {
     let safe = |c: char| {
-        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
-            c
-        } else {
-            '-'
-        }
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }
     };
     let host: String = host.chars().take(MAX_HOST_CHARS).map(safe).collect();
     let host = host.trim_matches(['-', '.']);
@@ -65,10 +61,8 @@ pub fn write(dir: &Path, results: &Results) -> Result<Vec<PathBuf>, ReportError>
         ("results.csv", csv::text(&results.points)),
         ("report.html", html::page(results)),
     ];
-    fs::create_dir_all(dir).map_err(|source| ReportError::Folder {
-        dir: dir.to_owned(),
-        source,
-    })?;
+    fs::create_dir_all(dir)
+        .map_err(|source| ReportError::Folder { dir: dir.to_owned(), source })?;
     let mut written = Vec::with_capacity(files.len());
     for (name, text) in files {
         let file = dir.join(name);

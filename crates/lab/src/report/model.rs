@@ -158,10 +158,7 @@ impl Point {
     /// # Errors
     /// The first field that is not finite or negative, `seconds` or `vms` that is 0, or a frame with nothing but FCS.
     pub fn check(&self) -> Result<(), PointError> {
-        let sizes = [
-            ("vms", self.vms, 1),
-            ("frame_bytes", self.frame_bytes, FCS_BYTES + 1),
-        ];
+        let sizes = [("vms", self.vms, 1), ("frame_bytes", self.frame_bytes, FCS_BYTES + 1)];
         let bad_size = sizes.into_iter().find(|&(_, value, least)| value < least);
         let bad_size = bad_size.map(|(field, value, _)| (field, f64::from(value)));
         let bad_time = (self.seconds <= 0.0).then_some(("seconds", self.seconds));
@@ -170,21 +167,8 @@ impl Point {
         match bad_size.or(bad_time).or_else(bad_number) {
             None => Ok(()),
             Some((field, value)) => {
-                let &Point {
-                    pattern,
-                    path,
-                    vms,
-                    frame_bytes,
-                    ..
-                } = self;
-                Err(PointError {
-                    pattern,
-                    path,
-                    vms,
-                    frame_bytes,
-                    field,
-                    value,
-                })
+                let &Point { pattern, path, vms, frame_bytes, .. } = self;
+                Err(PointError { pattern, path, vms, frame_bytes, field, value })
             }
         }
     }
@@ -206,26 +190,12 @@ impl Point {
             ("cpu.guests_system_cores", self.cpu.guests_system_cores),
             ("cpu.generator_share", self.cpu.generator_share),
             ("cpu.generator_user_cores", self.cpu.generator_user_cores),
-            (
-                "cpu.generator_system_cores",
-                self.cpu.generator_system_cores,
-            ),
+            ("cpu.generator_system_cores", self.cpu.generator_system_cores),
         ];
-        all.extend(
-            self.switch_cycles_per_frame
-                .map(|value| ("switch_cycles_per_frame", value)),
-        );
+        all.extend(self.switch_cycles_per_frame.map(|value| ("switch_cycles_per_frame", value)));
         all.extend(self.burst_mean.map(|value| ("burst_mean", value)));
-        all.extend(
-            self.guests
-                .iter()
-                .map(|guest| ("guests.rx_mpps", guest.rx_mpps)),
-        );
-        all.extend(
-            self.guests
-                .iter()
-                .map(|guest| ("guests.tx_mpps", guest.tx_mpps)),
-        );
+        all.extend(self.guests.iter().map(|guest| ("guests.rx_mpps", guest.rx_mpps)));
+        all.extend(self.guests.iter().map(|guest| ("guests.tx_mpps", guest.tx_mpps)));
         all
     }
 }
@@ -242,10 +212,7 @@ pub struct Started {
 impl Started {
     /// The moment `unix_s` seconds after the start of 1970.
     pub fn at(unix_s: u64) -> Started {
-        Started {
-            unix_s,
-            utc: time::utc_text(unix_s),
-        }
+        Started { unix_s, utc: time::utc_text(unix_s) }
     }
 }
 

@@ -78,12 +78,8 @@ pub enum Bottleneck {
 
 impl Bottleneck {
     /// All bottlenecks, in the order in which reports show them.
-    pub const ALL: [Bottleneck; 4] = [
-        Bottleneck::Switch,
-        Bottleneck::Guest,
-        Bottleneck::Uplink,
-        Bottleneck::Generator,
-    ];
+    pub const ALL: [Bottleneck; 4] =
+        [Bottleneck::Switch, Bottleneck::Guest, Bottleneck::Uplink, Bottleneck::Generator];
 
     /// The name as in JSON and CSV.
     pub const fn as_str(self) -> &'static str {

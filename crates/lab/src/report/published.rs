@@ -32,21 +32,11 @@ pub fn forwarding(
     frame_bytes: u32,
     vms: u32,
 ) -> Option<Published> {
-    let key = [
-        pattern.as_str(),
-        interface(path),
-        &frame_bytes.to_string(),
-        &vms.to_string(),
-    ]
-    .join(",");
-    let values = TABLE
-        .lines()
-        .find_map(|line| line.strip_prefix(&key)?.strip_prefix(','))?;
+    let key =
+        [pattern.as_str(), interface(path), &frame_bytes.to_string(), &vms.to_string()].join(",");
+    let values = TABLE.lines().find_map(|line| line.strip_prefix(&key)?.strip_prefix(','))?;
     let (gbps, mpps) = values.split_once(',')?;
-    Some(Published {
-        gbps: gbps.trim().parse().ok()?,
-        mpps: mpps.trim().parse().ok()?,
-    })
+    Some(Published { gbps: gbps.trim().parse().ok()?, mpps: mpps.trim().parse().ok()? })
 }
 
 #[cfg(test)]
@@ -56,21 +46,9 @@ mod tests {
     #[test]
     fn finds_what_the_table_holds() {
         let found = forwarding(Pattern::NorthSouth, PathKind::Vf, 64, 1);
-        assert_eq!(
-            found,
-            Some(Published {
-                gbps: 9.9,
-                mpps: 20.6
-            })
-        );
+        assert_eq!(found, Some(Published { gbps: 9.9, mpps: 20.6 }));
         let found = forwarding(Pattern::EastWest, PathKind::Vhost, 1518, 8);
-        assert_eq!(
-            found,
-            Some(Published {
-                gbps: 216.41,
-                mpps: 17.73
-            })
-        );
+        assert_eq!(found, Some(Published { gbps: 216.41, mpps: 17.73 }));
     }
 
     #[test]

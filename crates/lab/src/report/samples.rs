@@ -47,21 +47,14 @@ pub(super) fn point(
             })
             .collect(),
         drops: BTreeMap::from([("no-buffer".to_owned(), 12_345)]),
-        pinned: Pinned {
-            switch: vec![0],
-            guests: vec![1],
-            generator: vec![1],
-        },
+        pinned: Pinned { switch: vec![0], guests: vec![1], generator: vec![1] },
         burst_mean: Some(31.5),
     }
 }
 
 /// The same point, limited by someone else.
 pub(super) fn limited(point: Point, bottleneck: Bottleneck) -> Point {
-    Point {
-        bottleneck,
-        ..point
-    }
+    Point { bottleneck, ..point }
 }
 
 /// The points of `shunt lab` with one path: three frame sizes, 1, 2 and 4 guests; one point is a lower bound.
@@ -89,20 +82,8 @@ pub(super) fn three_paths() -> Vec<Point> {
     for (frame, vf, vhost) in [(64, 9.0, 4.0), (256, 6.0, 4.5), (1518, 2.5, 2.45)] {
         for vms in [1, 2, 4] {
             let more = 1.0 + 0.2 * f64::from(vms);
-            points.push(point(
-                Pattern::NorthSouth,
-                PathKind::Vf,
-                frame,
-                vms,
-                vf * more,
-            ));
-            points.push(point(
-                Pattern::NorthSouth,
-                PathKind::Vhost,
-                frame,
-                vms,
-                vhost * more,
-            ));
+            points.push(point(Pattern::NorthSouth, PathKind::Vf, frame, vms, vf * more));
+            points.push(point(Pattern::NorthSouth, PathKind::Vhost, frame, vms, vhost * more));
             let mut virtio = point(Pattern::NorthSouth, PathKind::Virtio, frame, vms, 0.4);
             virtio.switch_cycles_per_frame = None;
             points.push(virtio);

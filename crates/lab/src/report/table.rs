@@ -8,17 +8,8 @@ use super::figure::{percent, rate, three, whole};
 use super::model::Point;
 use super::view::View;
 
-const HEADER: [&str; 9] = [
-    "frame",
-    "VMs",
-    "path",
-    "Gbps",
-    "Mpps",
-    "cycles",
-    "switch CPU",
-    "guests CPU",
-    "limit",
-];
+const HEADER: [&str; 9] =
+    ["frame", "VMs", "path", "Gbps", "Mpps", "cycles", "switch CPU", "guests CPU", "limit"];
 /// The columns with words, which are read from the left.
 const WORDS: [&str; 2] = ["path", "limit"];
 
@@ -36,11 +27,7 @@ pub fn all(points: &[Point]) -> String {
     if tables.is_empty() {
         return String::new();
     }
-    let bound = if points.iter().any(Point::is_lower_bound) {
-        LEGEND_BOUND
-    } else {
-        ""
-    };
+    let bound = if points.iter().any(Point::is_lower_bound) { LEGEND_BOUND } else { "" };
     format!("{}\n{LEGEND}{bound}\n", tables.join("\n"))
 }
 
@@ -57,11 +44,7 @@ fn one(view: &View<'_>) -> String {
     }
     for (column, name) in table.column_iter_mut().zip(HEADER) {
         let words = WORDS.contains(&name);
-        column.set_cell_alignment(if words {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
-        });
+        column.set_cell_alignment(if words { CellAlignment::Left } else { CellAlignment::Right });
         // One space between columns on the left only: two would not leave room for 80 columns.
         column.set_padding((1, 0));
     }

@@ -27,10 +27,7 @@ fn parse_csv(text: &str) -> Vec<Vec<String>> {
             (_, c) => field.push(c),
         }
     }
-    assert!(
-        !quoted && field.is_empty() && row.is_empty(),
-        "the last line has no end"
-    );
+    assert!(!quoted && field.is_empty() && row.is_empty(), "the last line has no end");
     rows
 }
 
@@ -43,11 +40,7 @@ fn check_html(page: &str) -> Result<(), String> {
         check_text(text)?;
         let (tag, after) = after.split_once('>').ok_or("a tag without end")?;
         rest = after;
-        let name = tag
-            .trim_start_matches('/')
-            .split([' ', '/'])
-            .next()
-            .unwrap_or_default();
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
         if tag.contains('<') || name.is_empty() || tag.matches('"').count() % 2 != 0 {
             return Err(format!("<{tag}> is no tag"));
         }
@@ -61,19 +54,13 @@ fn check_html(page: &str) -> Result<(), String> {
         }
     }
     check_text(rest)?;
-    if open.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("{open:?} stay open"))
-    }
+    if open.is_empty() { Ok(()) } else { Err(format!("{open:?} stay open")) }
 }
 
 fn check_text(text: &str) -> Result<(), String> {
     let known = ["amp;", "lt;", "gt;", "quot;", "#39;"];
-    let bad = text
-        .split('&')
-        .skip(1)
-        .find(|part| !known.iter().any(|known| part.starts_with(known)));
+    let bad =
+        text.split('&').skip(1).find(|part| !known.iter().any(|known| part.starts_with(known)));
     bad.map_or(Ok(()), |bad| Err(format!("bare & before {bad:?}")))
 }
 
@@ -116,10 +103,7 @@ fn table_of_one_path() {
 
 #[test]
 fn table_of_three_paths() {
-    let points: Vec<Point> = three_paths()
-        .into_iter()
-        .filter(|p| p.frame_bytes == 64)
-        .collect();
+    let points: Vec<Point> = three_paths().into_iter().filter(|p| p.frame_bytes == 64).collect();
     insta::assert_snapshot!(table::all(&points), @r#"
     North/south
     ───────────────────────────────────────────────────────────────────────
@@ -193,10 +177,7 @@ fn json_of_a_point_has_the_documented_fields() {
         assert!(!value[field].is_null(), "{field}");
     }
     assert_eq!(value["pattern"], "north-south");
-    assert_eq!(
-        (&value["path"], &value["bottleneck"]),
-        (&"vf".into(), &"switch".into())
-    );
+    assert_eq!((&value["path"], &value["bottleneck"]), (&"vf".into(), &"switch".into()));
     assert_eq!(value["cpu"]["switch_busy_share"], 0.97);
     assert_eq!(value["pinned"]["guests"][0], 1);
 }
@@ -277,12 +258,7 @@ fn csv_has_every_field_of_json() {
 
 #[test]
 fn html_is_well_formed_and_whole() {
-    for points in [
-        one_path(),
-        three_paths(),
-        Vec::new(),
-        one_path().split_off(14),
-    ] {
+    for points in [one_path(), three_paths(), Vec::new(), one_path().split_off(14)] {
         let run: Results = results(points);
         let page = html::page(&run);
         check_html(&page).unwrap();
@@ -299,28 +275,16 @@ fn html_is_well_formed_and_whole() {
 
 #[test]
 fn the_checker_finds_what_is_wrong() {
-    for page in [
-        "<p>",
-        "<p></b>",
-        "<p>a & b</p>",
-        "<p a=\"></p>",
-        "<p><b></p></b>",
-        "<p",
-    ] {
-        assert!(
-            check_html(&format!("<!DOCTYPE html>\n{page}")).is_err(),
-            "{page}"
-        );
+    for page in ["<p>", "<p></b>", "<p>a & b</p>", "<p a=\"></p>", "<p><b></p></b>", "<p"] {
+        assert!(check_html(&format!("<!DOCTYPE html>\n{page}")).is_err(), "{page}");
     }
     check_html("<!DOCTYPE html>\n<p>a &amp; <br/>b</p>").unwrap();
 }
 
 #[test]
 fn html_marks_lower_bounds_and_shows_the_paper() {
-    let points = vec![limited(
-        point(Pattern::NorthSouth, PathKind::Vf, 64, 1, 12.3),
-        Bottleneck::Generator,
-    )];
+    let points =
+        vec![limited(point(Pattern::NorthSouth, PathKind::Vf, 64, 1, 12.3), Bottleneck::Generator)];
     let page = html::page(&results(points));
     assert!(page.contains("<td>&gt; 12.3</td>"));
     assert!(page.contains("hollow") && page.contains("lower bound"));
@@ -332,10 +296,7 @@ fn html_marks_lower_bounds_and_shows_the_paper() {
 
 #[test]
 fn folder_names_are_safe() {
-    assert_eq!(
-        folder_name(1_772_357_400, "lab1"),
-        "2026-03-01T09-30-00Z-lab1"
-    );
+    assert_eq!(folder_name(1_772_357_400, "lab1"), "2026-03-01T09-30-00Z-lab1");
     assert_eq!(folder_name(0, "../a b/ü."), "1970-01-01T00-00-00Z-a-b");
     assert_eq!(folder_name(0, ""), "1970-01-01T00-00-00Z-host");
     assert!(folder_name(0, &"x".repeat(500)).len() < 100);
@@ -349,15 +310,10 @@ fn writes_three_files_and_nothing_else() {
     // Twice: the second run replaces what the first left.
     for _ in 0..2 {
         let written = write(&dir, &run).unwrap();
-        let names: Vec<_> = written
-            .iter()
-            .map(|file| file.file_name().unwrap())
-            .collect();
+        let names: Vec<_> = written.iter().map(|file| file.file_name().unwrap()).collect();
         assert_eq!(names, ["results.json", "results.csv", "report.html"]);
-        let mut found: Vec<_> = fs::read_dir(&dir)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let mut found: Vec<_> =
+            fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         found.sort();
         let mut written = written;
         written.sort();
@@ -372,11 +328,6 @@ fn a_folder_that_cannot_be_made_is_named() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = write(&file.join("run"), &results(Vec::new()))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.starts_with("cannot make the folder") && error.contains("file/run"),
-        "{error}"
-    );
+    let error = write(&file.join("run"), &results(Vec::new())).unwrap_err().to_string();
+    assert!(error.starts_with("cannot make the folder") && error.contains("file/run"), "{error}");
 }

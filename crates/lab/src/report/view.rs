@@ -13,19 +13,14 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     /// The points of `pattern` among `all`.
     pub(super) fn new(all: &'a [Point], pattern: Pattern) -> View<'a> {
-        let mut points: Vec<_> = all
-            .iter()
-            .filter(|point| point.pattern == pattern)
-            .collect();
+        let mut points: Vec<_> = all.iter().filter(|point| point.pattern == pattern).collect();
         points.sort_by_key(|point| (point.frame_bytes, point.vms, point.path));
         View { pattern, points }
     }
 
     /// A view for each pattern that was measured.
     pub(super) fn each(all: &'a [Point]) -> Vec<View<'a>> {
-        let views = Pattern::ALL
-            .into_iter()
-            .map(|pattern| View::new(all, pattern));
+        let views = Pattern::ALL.into_iter().map(|pattern| View::new(all, pattern));
         views.filter(|view| !view.points.is_empty()).collect()
     }
 
@@ -55,22 +50,14 @@ impl<'a> View<'a> {
 
     /// One point per number of guests.
     pub(super) fn line(&self, path: PathKind, frame_bytes: u32) -> Vec<&'a Point> {
-        self.vms()
-            .into_iter()
-            .filter_map(|vms| self.at(path, frame_bytes, vms))
-            .collect()
+        self.vms().into_iter().filter_map(|vms| self.at(path, frame_bytes, vms)).collect()
     }
 
     /// Every place of the grid that was measured, once, in the order of frame size, guests, path.
     pub(super) fn grid(&self) -> Vec<&'a Point> {
-        let mut keys: Vec<_> = self
-            .points
-            .iter()
-            .map(|point| (point.frame_bytes, point.vms, point.path))
-            .collect();
+        let mut keys: Vec<_> =
+            self.points.iter().map(|point| (point.frame_bytes, point.vms, point.path)).collect();
         keys.dedup();
-        keys.into_iter()
-            .filter_map(|(frame, vms, path)| self.at(path, frame, vms))
-            .collect()
+        keys.into_iter().filter_map(|(frame, vms, path)| self.at(path, frame, vms)).collect()
     }
 }

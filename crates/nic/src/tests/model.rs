@@ -63,12 +63,7 @@ impl<'a> Model<'a> {
         }
         let vid = match (function, tag) {
             (Some(Function { vlan: Some(_), .. }), Some(_)) => None,
-            (
-                Some(Function {
-                    vlan: Some(vid), ..
-                }),
-                None,
-            ) => Some(vid.get()),
+            (Some(Function { vlan: Some(vid), .. }), None) => Some(vid.get()),
             (Some(Function { vlan: None, .. }), Some(tag)) if tag.vid != 0 => None,
             (Some(Function { vlan: None, .. }), _) => Some(0),
             (None, tag) => Some(tag.map_or(0, |tag| tag.vid)),
@@ -100,16 +95,8 @@ fn of(config: &NicConfig, port: PortId) -> Option<&Function> {
 }
 
 fn any_function() -> impl Strategy<Value = Option<Function>> {
-    let vlan = prop_oneof![
-        Just(None),
-        prop_oneof![Just(1), Just(2), Just(4094)].prop_map(Some)
-    ];
-    let one = (
-        0_u16..40,
-        prop::collection::vec(0_u16..40, 0..3),
-        vlan,
-        any::<bool>(),
-    );
+    let vlan = prop_oneof![Just(None), prop_oneof![Just(1), Just(2), Just(4094)].prop_map(Some)];
+    let one = (0_u16..40, prop::collection::vec(0_u16..40, 0..3), vlan, any::<bool>());
     prop::option::weighted(
         0.9,
         one.prop_map(|(first, more, vlan, spoof_check)| Function {
@@ -137,11 +124,7 @@ fn any_mac() -> impl Strategy<Value = Mac> {
 
 fn any_head() -> impl Strategy<Value = [u8; 16]> {
     let vid = prop_oneof![Just(0_u16), Just(1), Just(2), Just(4094), Just(4095)];
-    let tag = (
-        prop_oneof![Just(0x8100_u16), Just(0x88a8), Just(0x9100)],
-        vid,
-        0_u16..16,
-    )
+    let tag = (prop_oneof![Just(0x8100_u16), Just(0x88a8), Just(0x9100)], vid, 0_u16..16)
         .prop_map(|(tpid, vid, priority)| (tpid, priority << 12 | vid));
     (any_mac(), any_mac(), prop::option::weighted(0.4, tag))
         .prop_map(|(dst, src, tag)| head(dst, src, tag))
@@ -153,9 +136,7 @@ fn any_burst() -> impl Strategy<Value = Vec<[u8; 16]>> {
     // As likely as not, flows differ in their TCIs only.
     (flows, any::<bool>()).prop_map(|(mut flows, same)| {
         if let (true, Some(&(first, _))) = (same, flows.first()) {
-            flows
-                .iter_mut()
-                .for_each(|(head, _)| head[..14].copy_from_slice(&first[..14]));
+            flows.iter_mut().for_each(|(head, _)| head[..14].copy_from_slice(&first[..14]));
         }
         let repeated = flows.into_iter().flat_map(|(head, n)| vec![head; n]);
         repeated.take(BURST + 3).collect()
@@ -168,11 +149,7 @@ fn honest(config: &NicConfig, from: PortId, heads: &mut [[u8; 16]]) {
         return;
     };
     for head in heads.iter_mut().filter(|head| head[15] % 4 != 3) {
-        let macs: Vec<_> = [function.mac]
-            .iter()
-            .chain(&function.extra_macs)
-            .copied()
-            .collect();
+        let macs: Vec<_> = [function.mac].iter().chain(&function.extra_macs).copied().collect();
         let any = usize::from(head[5]) % macs.len();
         head[6..12].copy_from_slice(&macs[any].0);
     }
@@ -253,10 +230,7 @@ fn full_nic() -> NicConfig {
         vlan: (n % 2 == 1).then(|| Vid::new(n).unwrap()),
         ..Function::new(mac(n))
     };
-    NicConfig {
-        pf: None,
-        vfs: (0..64).map(|n| Some(function(n))).collect(),
-    }
+    NicConfig { pf: None, vfs: (0..64).map(|n| Some(function(n))).collect() }
 }
 
 #[track_caller]
@@ -264,11 +238,7 @@ fn compare(table: &Table, model: &Model<'_>, from: PortId, heads: &[[u8; 16]; BU
     let mut out = Verdicts::new();
     table.classify(from, heads, &mut out);
     for (head, verdict) in heads.iter().zip(out.iter()) {
-        assert_eq!(
-            verdict.action(),
-            model.judge(from, head),
-            "{from}: {head:02x?}"
-        );
+        assert_eq!(verdict.action(), model.judge(from, head), "{from}: {head:02x?}");
     }
 }
 

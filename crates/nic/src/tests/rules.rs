@@ -48,13 +48,7 @@ fn check(from: PortId, dst: Mac, src: Mac, tag: Option<(u16, u16)>, expected: Ac
     let mut out = Verdicts::new();
     let frame = head(dst, src, tag);
     let summary = table.classify(from, &[frame], &mut out);
-    assert_eq!(
-        out.as_slice()
-            .iter()
-            .map(|v| v.action())
-            .collect::<Vec<_>>(),
-        [expected]
-    );
+    assert_eq!(out.as_slice().iter().map(|v| v.action()).collect::<Vec<_>>(), [expected]);
     assert_eq!(summary, Summary::Uniform(out[0]));
     let other = head(mac(999), mac(998), None);
     table.classify(from, &[other, frame, other], &mut out);
@@ -69,27 +63,9 @@ fn unicast() {
     check(PF, mac(0), mac(100), None, to(vf(0)));
     check(vf(0), mac(500), mac(0), None, to(UPLINK));
     check(UPLINK, mac(0), mac(500), None, to(vf(0)));
-    check(
-        UPLINK,
-        mac(501),
-        mac(500),
-        None,
-        Action::Drop(DropReason::NoMatch),
-    );
-    check(
-        vf(0),
-        mac(0),
-        mac(0),
-        None,
-        Action::Drop(DropReason::Hairpin),
-    );
-    check(
-        vf(2),
-        mac(20),
-        mac(2),
-        None,
-        Action::Drop(DropReason::Hairpin),
-    );
+    check(UPLINK, mac(501), mac(500), None, Action::Drop(DropReason::NoMatch));
+    check(vf(0), mac(0), mac(0), None, Action::Drop(DropReason::Hairpin));
+    check(vf(2), mac(20), mac(2), None, Action::Drop(DropReason::Hairpin));
 }
 
 #[test]
@@ -101,21 +77,9 @@ fn vlans_are_apart() {
     check(UPLINK, mac(3), mac(500), Some((CTAG, 0xe007)), to(vf(3)));
     check(UPLINK, mac(3), mac(500), Some((STAG, 8)), to(vf(5)));
     for tag in [None, Some((CTAG, 0)), Some((CTAG, 9)), Some((STAG, 4095))] {
-        check(
-            UPLINK,
-            mac(3),
-            mac(500),
-            tag,
-            Action::Drop(DropReason::NoMatch),
-        );
+        check(UPLINK, mac(3), mac(500), tag, Action::Drop(DropReason::NoMatch));
     }
-    check(
-        UPLINK,
-        mac(0),
-        mac(500),
-        Some((CTAG, 7)),
-        Action::Drop(DropReason::NoMatch),
-    );
+    check(UPLINK, mac(0), mac(500), Some((CTAG, 7)), Action::Drop(DropReason::NoMatch));
     check(UPLINK, mac(0), mac(500), Some((CTAG, 0x2000)), to(vf(0)));
 }
 
@@ -126,20 +90,8 @@ fn groups_are_flooded() {
         check(vf(5), dst, mac(3), None, Action::Flood);
         check(UPLINK, dst, mac(500), None, Action::Flood);
         check(UPLINK, dst, mac(500), Some((STAG, 7)), Action::Flood);
-        check(
-            UPLINK,
-            dst,
-            mac(500),
-            Some((CTAG, 9)),
-            Action::Drop(DropReason::NoMatch),
-        );
-        check(
-            vf(0),
-            dst,
-            mac(1),
-            None,
-            Action::Drop(DropReason::SpoofedMac),
-        );
+        check(UPLINK, dst, mac(500), Some((CTAG, 9)), Action::Drop(DropReason::NoMatch));
+        check(vf(0), dst, mac(1), None, Action::Drop(DropReason::SpoofedMac));
     }
 }
 
@@ -179,13 +131,7 @@ fn tags_from_functions() {
 #[test]
 fn ports_without_a_function() {
     for from in [vf(6), vf(7), vf(254), PortId(u16::MAX)] {
-        check(
-            from,
-            mac(1),
-            mac(0),
-            None,
-            Action::Drop(DropReason::NoFunction),
-        );
+        check(from, mac(1), mac(0), None, Action::Drop(DropReason::NoFunction));
         assert!(!Table::build(&config()).unwrap().has(from));
     }
     let empty = Table::build(&NicConfig::default()).unwrap();
@@ -204,29 +150,17 @@ fn summaries() {
     let mut also_one = one;
     also_one[14] ^= 0xff;
     // 70 frames: six are beyond a burst.
-    assert_eq!(
-        table.classify(vf(0), &[one; 70], &mut out).port(),
-        Some(vf(1))
-    );
+    assert_eq!(table.classify(vf(0), &[one; 70], &mut out).port(), Some(vf(1)));
     assert_eq!(out.len(), BURST);
-    assert_eq!(
-        table.classify(vf(0), &[one, also_one], &mut out).port(),
-        Some(vf(1))
-    );
+    assert_eq!(table.classify(vf(0), &[one, also_one], &mut out).port(), Some(vf(1)));
     // Two addresses of one function.
     let several = [head(mac(2), mac(0), None), head(mac(20), mac(0), None)];
-    assert_eq!(
-        table.classify(vf(0), &several, &mut out).port(),
-        Some(vf(2))
-    );
+    assert_eq!(table.classify(vf(0), &several, &mut out).port(), Some(vf(2)));
     let two = [one, head(mac(100), mac(0), None)];
     assert_eq!(table.classify(vf(0), &two, &mut out), Summary::Mixed);
     assert_eq!(out.len(), 2);
     let flood = head(GROUP, mac(0), None);
-    assert_eq!(
-        table.classify(vf(0), &[flood; 3], &mut out),
-        Summary::Uniform(Verdict::FLOOD)
-    );
+    assert_eq!(table.classify(vf(0), &[flood; 3], &mut out), Summary::Uniform(Verdict::FLOOD));
 }
 
 #[test]

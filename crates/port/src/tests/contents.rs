@@ -10,16 +10,8 @@ const FRAME_MAX: u32 = 9018;
 
 /// Sizes at which something changes, and some between.
 fn sizes() -> Vec<usize> {
-    let edges = [
-        14..=36,
-        59..=66,
-        110..=116,
-        126..=146,
-        254..=258,
-        508..=516,
-        1020..=1026,
-        1510..=1526,
-    ];
+    let edges =
+        [14..=36, 59..=66, 110..=116, 126..=146, 254..=258, 508..=516, 1020..=1026, 1510..=1526];
     let sampled = (1600..=9000).step_by(617).chain([2048, 4096, 8999, 9000]);
     edges.into_iter().flatten().chain(sampled).collect()
 }
@@ -29,13 +21,9 @@ fn edited(frame: &[u8], edit: Edit) -> Vec<u8> {
     match edit {
         Edit::None => frame.to_vec(),
         Edit::Pop => [&frame[..12], &frame[16..]].concat(),
-        Edit::Push(tci) => [
-            &frame[..12],
-            &[0x81, 0x00][..],
-            &tci.to_be_bytes(),
-            &frame[12..],
-        ]
-        .concat(),
+        Edit::Push(tci) => {
+            [&frame[..12], &[0x81, 0x00][..], &tci.to_be_bytes(), &frame[12..]].concat()
+        }
     }
 }
 
@@ -50,10 +38,7 @@ fn header(len: u32, buffers: u16) -> Vec<u8> {
 
 /// Every layout a guest is known to use, and some that none does.
 fn layouts(header: u32) -> Vec<Layout> {
-    let indirect = |cuts: &[u32]| Layout {
-        cuts: cuts.to_vec(),
-        indirect: true,
-    };
+    let indirect = |cuts: &[u32]| Layout { cuts: cuts.to_vec(), indirect: true };
     vec![
         Layout::chain(&[]),           // all in one
         Layout::chain(&[header]),     // the header apart, as old Linux and DPDK do
@@ -71,11 +56,10 @@ fn layouts(header: u32) -> Vec<Layout> {
 #[test]
 fn every_size_and_layout_arrives() {
     for header_len in [HEADER_LEN, HEADER_LEN_LEGACY] {
-        for (from_layout, to_layout) in layouts(header_len).into_iter().flat_map(|from| {
-            layouts(header_len)
-                .into_iter()
-                .map(move |to| (from.clone(), to))
-        }) {
+        for (from_layout, to_layout) in layouts(header_len)
+            .into_iter()
+            .flat_map(|from| layouts(header_len).into_iter().map(move |to| (from.clone(), to)))
+        {
             let mut from = Sender::new(header_len, FRAME_MAX);
             let mut to = Receiver::new(header_len, false);
             for sizes in sizes().chunks(6) {
@@ -87,11 +71,7 @@ fn every_size_and_layout_arrives() {
                 let picks: Vec<u8> = (0..frames.len() as u8).collect();
                 let delivered = carry(&mut from, &mut to, &picks, Edit::None);
                 let bytes = sizes.iter().sum::<usize>() as u64;
-                let whole = Delivered {
-                    frames: sizes.len() as u32,
-                    bytes,
-                    ..Delivered::default()
-                };
+                let whole = Delivered { frames: sizes.len() as u32, bytes, ..Delivered::default() };
                 assert_eq!(delivered, whole, "{from_layout:?} to {to_layout:?}");
                 let expected: Vec<_> = frames
                     .into_iter()
@@ -116,11 +96,7 @@ fn layout() -> impl Strategy<Value = Layout> {
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
-    prop_oneof![
-        Just(Edit::None),
-        Just(Edit::Pop),
-        any::<u16>().prop_map(Edit::Push)
-    ]
+    prop_oneof![Just(Edit::None), Just(Edit::Pop), any::<u16>().prop_map(Edit::Push)]
 }
 
 fn size() -> impl Strategy<Value = usize> {
@@ -238,11 +214,7 @@ fn bursts_go_on_while_buffers_are_left_over() {
         from.send(&frame, &Layout::chain(&[]));
         from.ring.poll();
         let delivered = to.ring.deliver(&from.ring.burst(), &[0], Edit::None);
-        assert_eq!(
-            (delivered.frames, delivered.no_buffer),
-            (1, 0),
-            "round {round}"
-        );
+        assert_eq!((delivered.frames, delivered.no_buffer), (1, 0), "round {round}");
         to.ring.publish();
         from.ring.complete();
         from.reap();

@@ -1,13 +1,9 @@
 //! What cannot be taken or delivered is counted, and nobody else notices.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-
-use rustix::event::{EventfdFlags, eventfd};
 use virtq::Fault;
 
 use super::guests::{Layout, Receiver, Sender, carry, frame, tagged_frame};
-use crate::virtio_net::{Events, HEADER_LEN};
+use crate::virtio_net::HEADER_LEN;
 use crate::{BURST, Delivered, Edit, Polled, Receive, Transmit};
 
 fn one_piece() -> Layout {
@@ -21,11 +17,7 @@ fn all(n: usize) -> Vec<u8> {
 #[test]
 fn runts_and_oversize_frames_are_malformed() {
     let lens = [60, 13, 14, 0, 1514, 1515, 17, 18, 9000, 1];
-    for layout in [
-        one_piece(),
-        Layout::chain(&[12]),
-        Layout::chain(&[12, 5, 5]),
-    ] {
+    for layout in [one_piece(), Layout::chain(&[12]), Layout::chain(&[12, 5, 5])] {
         let mut from = Sender::new(HEADER_LEN, 1514);
         lens.iter().for_each(|&len| {
             from.send(&frame(len, len), &layout);
@@ -43,16 +35,10 @@ fn runts_and_oversize_frames_are_malformed() {
             ..Polled::default()
         };
         assert_eq!(polled, expected, "{layout:?}");
-        let malformed = [1, 3, 5, 8, 9, 10, 11]
-            .iter()
-            .fold(0, |bits, i| bits | 1u64 << i);
+        let malformed = [1, 3, 5, 8, 9, 10, 11].iter().fold(0, |bits, i| bits | 1u64 << i);
         assert_eq!(from.ring.burst().malformed, malformed, "{layout:?}");
         from.ring.complete();
-        assert_eq!(
-            from.reap().len(),
-            13,
-            "the buffers of malformed frames come back"
-        );
+        assert_eq!(from.reap().len(), 13, "the buffers of malformed frames come back");
     }
 }
 
@@ -69,18 +55,10 @@ fn a_malformed_frame_is_found_though_it_comes_alone() {
         malformed == 1
     };
     for len in 0..=1600 {
-        assert_eq!(
-            malformed(&frame(len, len)),
-            !(14..=1514).contains(&len),
-            "{len} bytes"
-        );
+        assert_eq!(malformed(&frame(len, len)), !(14..=1514).contains(&len), "{len} bytes");
     }
     for len in 14..=20 {
-        assert_eq!(
-            malformed(&tagged_frame(len, len)),
-            len < 18,
-            "{len} bytes with a tag"
-        );
+        assert_eq!(malformed(&tagged_frame(len, len)), len < 18, "{len} bytes with a tag");
     }
 }
 
@@ -119,18 +97,9 @@ fn frames_without_buffers_are_counted() {
         });
         (0..4).for_each(|_| to.post(HEADER_LEN + 100, &one_piece()));
         let delivered = carry(&mut from, &mut to, &all(10), Edit::None);
-        let expected = Delivered {
-            frames: 4,
-            bytes: 400,
-            no_buffer: 6,
-            ..Delivered::default()
-        };
+        let expected = Delivered { frames: 4, bytes: 400, no_buffer: 6, ..Delivered::default() };
         assert_eq!(delivered, expected);
-        let seen: Vec<_> = to
-            .frames()
-            .into_iter()
-            .map(|received| received.frame)
-            .collect();
+        let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
         assert_eq!(seen, (0..4).map(|i| frame(i, 100)).collect::<Vec<_>>());
         // The guest posts again, and traffic goes on.
         from.send(&frame(10, 100), &one_piece());
@@ -149,19 +118,12 @@ fn half_a_frame_is_never_delivered() {
     to.post(400, &one_piece());
     to.post(400, &one_piece());
     let delivered = carry(&mut from, &mut to, &all(2), Edit::None);
-    assert_eq!(
-        (delivered.frames, delivered.no_buffer),
-        (0, 2),
-        "in order, so both are dropped"
-    );
+    assert_eq!((delivered.frames, delivered.no_buffer), (0, 2), "in order, so both are dropped");
     assert!(to.frames().is_empty());
     from.send(&frame(2, 500), &one_piece());
     assert_eq!(carry(&mut from, &mut to, &[0], Edit::None).frames, 1);
     let received = to.frames();
-    assert_eq!(
-        (&received[0].frame, &received[0].lens[..]),
-        (&frame(2, 500), &[400, 112][..])
-    );
+    assert_eq!((&received[0].frame, &received[0].lens[..]), (&frame(2, 500), &[400, 112][..]));
 }
 
 #[test]
@@ -174,12 +136,7 @@ fn a_frame_that_the_next_buffer_is_too_small_for_is_counted() {
     to.post(HEADER_LEN + 100, &one_piece());
     to.post(HEADER_LEN + 98, &one_piece());
     let delivered = carry(&mut from, &mut to, &all(3), Edit::None);
-    let expected = Delivered {
-        frames: 1,
-        bytes: 100,
-        too_small: 2,
-        ..Delivered::default()
-    };
+    let expected = Delivered { frames: 1, bytes: 100, too_small: 2, ..Delivered::default() };
     assert_eq!(delivered, expected);
     assert_eq!(to.frames()[0].frame, frame(100, 100));
     // A tag that is pushed needs its room too.
@@ -193,25 +150,14 @@ fn a_frame_that_the_next_buffer_is_too_small_for_is_counted() {
 fn buffers_in_crumbs_lose_large_frames_only() {
     let mut from = Sender::new(HEADER_LEN, 9018);
     let mut to = Receiver::new(HEADER_LEN, true);
-    let crumbs = Layout {
-        cuts: vec![1; 199],
-        indirect: true,
-    };
+    let crumbs = Layout { cuts: vec![1; 199], indirect: true };
     (0..20).for_each(|_| to.post(200, &crumbs));
     for len in [300, 1000, 200] {
         from.send(&frame(len, len), &one_piece());
     }
     let delivered = carry(&mut from, &mut to, &all(3), Edit::None);
-    assert_eq!(
-        (delivered.frames, delivered.too_small),
-        (2, 1),
-        "{delivered:?}"
-    );
-    let seen: Vec<_> = to
-        .frames()
-        .into_iter()
-        .map(|received| received.frame)
-        .collect();
+    assert_eq!((delivered.frames, delivered.too_small), (2, 1), "{delivered:?}");
+    let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
     assert_eq!(seen, [frame(300, 300), frame(200, 200)]);
     // More buffers than a burst.
     let mut to = Receiver::new(HEADER_LEN, true);
@@ -219,11 +165,7 @@ fn buffers_in_crumbs_lose_large_frames_only() {
     from.send(&frame(0, 20 * BURST + 1), &one_piece());
     from.send(&frame(1, 20 * BURST - 12), &one_piece());
     let delivered = carry(&mut from, &mut to, &all(2), Edit::None);
-    assert_eq!(
-        (delivered.frames, delivered.too_small),
-        (1, 1),
-        "{delivered:?}"
-    );
+    assert_eq!((delivered.frames, delivered.too_small), (1, 1), "{delivered:?}");
     assert_eq!(to.frames()[0].lens.len(), BURST);
 }
 
@@ -231,29 +173,14 @@ fn buffers_in_crumbs_lose_large_frames_only() {
 fn a_fault_is_reported_by_either_half() {
     let mut from = Sender::new(HEADER_LEN, 1514);
     from.send(&frame(0, 60), &one_piece());
-    from.driver
-        .post(virtq::Segment {
-            addr: 1,
-            len: 64,
-            writable: false,
-        })
-        .unwrap();
+    from.driver.post(virtq::Segment { addr: 1, len: 64, writable: false }).unwrap();
     from.driver.publish();
     let polled = from.ring.poll();
-    assert_eq!(
-        (polled.frames, polled.fault),
-        (1, Some(Fault::OutsideMemory))
-    );
+    assert_eq!((polled.frames, polled.fault), (1, Some(Fault::OutsideMemory)));
 
     let mut to = Receiver::new(HEADER_LEN, false);
     to.post(200, &one_piece());
-    to.driver
-        .post(virtq::Segment {
-            addr: 1,
-            len: 200,
-            writable: true,
-        })
-        .unwrap();
+    to.driver.post(virtq::Segment { addr: 1, len: 200, writable: true }).unwrap();
     to.driver.publish();
     let delivered = to.ring.deliver(&from.ring.burst(), &[0, 0, 0], Edit::None);
     let expected = Delivered {
@@ -267,75 +194,6 @@ fn a_fault_is_reported_by_either_half() {
     to.ring.publish();
     assert_eq!(to.frames()[0].frame, frame(0, 60));
     assert_eq!((to.ring.stop(), from.ring.stop()), (1, 0));
-}
-
-fn descriptor() -> Arc<OwnedFd> {
-    Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap())
-}
-
-/// How often the guest was interrupted since the last look.
-fn calls(fd: impl AsFd) -> u64 {
-    let mut count = [0; 8];
-    rustix::io::read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
-}
-
-#[test]
-fn a_guest_is_interrupted_only_when_it_asked() {
-    let call = descriptor();
-    let events = Events {
-        kick: Some(descriptor()),
-        call: Some(call.clone()),
-        ..Events::default()
-    };
-    let mut from = Sender::with(HEADER_LEN, 1514, events.clone());
-    assert!(from.ring.kick().is_some());
-    let mut to = Receiver::with(HEADER_LEN, false, events);
-    let mut round = |ask: bool| {
-        if ask {
-            from.driver.arm();
-            to.driver.arm();
-        }
-        from.send(&frame(0, 60), &one_piece());
-        to.post(200, &one_piece());
-        from.ring.poll();
-        to.ring.deliver(&from.ring.burst(), &[0], Edit::None);
-        assert_eq!((to.ring.publish(), calls(&call)), (ask, u64::from(ask)));
-        assert_eq!((from.ring.complete(), calls(&call)), (ask, u64::from(ask)));
-        assert!(!from.ring.complete() && !to.ring.publish(), "nothing new");
-        (from.reap().len(), to.frames().len())
-    };
-    for ask in [false, true, false, true, true, false] {
-        assert_eq!(round(ask), (1, 1));
-    }
-    // A guest that asked but gave no descriptor cannot be interrupted.
-    let mut mute = Sender::new(HEADER_LEN, 1514);
-    assert!(mute.ring.kick().is_none());
-    mute.driver.arm();
-    mute.send(&frame(0, 60), &one_piece());
-    mute.ring.poll();
-    assert!(!mute.ring.complete());
-}
-
-#[test]
-fn event_descriptors_can_be_replaced_while_the_ring_runs() {
-    let (call, error) = (descriptor(), descriptor());
-    let mut from = Sender::new(HEADER_LEN, 1514);
-    let mut to = Receiver::new(HEADER_LEN, false);
-    from.ring.raise_error(); // nobody listens
-    from.ring.set_call(Some(call.clone()));
-    from.ring.set_error(Some(error.clone()));
-    to.ring.set_call(Some(call.clone()));
-    to.ring.set_error(Some(error.clone()));
-    from.driver.arm();
-    to.driver.arm();
-    from.send(&frame(0, 60), &one_piece());
-    to.post(200, &one_piece());
-    carry(&mut from, &mut to, &[0], Edit::None);
-    assert_eq!((calls(&call), calls(&error)), (2, 0));
-    from.ring.raise_error();
-    assert_eq!(calls(&error), 1);
-    to.ring.raise_error();
-    assert_eq!((calls(&call), calls(&error)), (0, 1));
 }
 
 #[test]

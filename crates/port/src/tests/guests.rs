@@ -23,10 +23,7 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn chain(cuts: &[u32]) -> Layout {
-        Layout {
-            cuts: cuts.to_vec(),
-            indirect: false,
-        }
+        Layout { cuts: cuts.to_vec(), indirect: false }
     }
 
     /// The pieces of `len` bytes, which begin at `addr`.
@@ -36,11 +33,7 @@ impl Layout {
         for cut in self.cuts.iter().copied().chain([u32::MAX]) {
             let len = cut.min(left);
             if len > 0 {
-                pieces.push(Segment {
-                    addr,
-                    len,
-                    writable,
-                });
+                pieces.push(Segment { addr, len, writable });
             }
             addr += u64::from(len);
             left -= len;
@@ -59,20 +52,14 @@ impl Heap {
     fn new() -> Heap {
         let file = SharedFile::create("guest", MEMORY, Pages::Ordinary).unwrap();
         let memory = virtq::guest_memory(&file, BASE).unwrap();
-        Heap {
-            memory,
-            next: BASE + DriverQueue::bytes(RING),
-        }
+        Heap { memory, next: BASE + DriverQueue::bytes(RING) }
     }
 
     /// Bytes behind everything handed out before, at any alignment.
     fn take(&mut self, len: u32) -> u64 {
         let addr = self.next;
         self.next += u64::from(len);
-        assert!(
-            self.next <= BASE + MEMORY,
-            "the test's guest has too little memory"
-        );
+        assert!(self.next <= BASE + MEMORY, "the test's guest has too little memory");
         addr
     }
 
@@ -111,12 +98,7 @@ impl Sender {
         let heap = Heap::new();
         let (driver, device) = heap.ring(Features::all(), Content::Readable { header });
         let ring = TransmitRing::new(device, events, frame_bytes_max);
-        Sender {
-            heap,
-            driver,
-            ring,
-            header,
-        }
+        Sender { heap, driver, ring, header }
     }
 
     /// Makes a frame available, behind a header of bytes that nobody must read; says where its
@@ -184,13 +166,7 @@ impl Receiver {
         let heap = Heap::new();
         let (driver, device) = heap.ring(Features::all(), Content::Writable);
         let ring = ReceiveRing::new(device, events, header, mergeable);
-        Receiver {
-            heap,
-            driver,
-            ring,
-            header,
-            posted: HashMap::new(),
-        }
+        Receiver { heap, driver, ring, header, posted: HashMap::new() }
     }
 
     /// Makes a buffer of `len` bytes available.
@@ -227,32 +203,18 @@ impl Receiver {
                 bytes.extend(self.bytes(next));
                 lens.push(next.len);
             }
-            frames.push(Received {
-                header,
-                frame: bytes,
-                lens,
-            });
+            frames.push(Received { header, frame: bytes, lens });
         }
         frames
     }
 
     /// What the device wrote to a buffer.
     fn bytes(&mut self, used: Used) -> Vec<u8> {
-        let (addr, len) = self
-            .posted
-            .remove(&used.id)
-            .expect("a buffer that was posted");
+        let (addr, len) = self.posted.remove(&used.id).expect("a buffer that was posted");
         let mut bytes = vec![0; len as usize];
-        self.heap
-            .memory
-            .slice(addr, len)
-            .unwrap()
-            .read_bytes(&mut bytes);
+        self.heap.memory.slice(addr, len).unwrap().read_bytes(&mut bytes);
         let behind = bytes.split_off(used.len as usize);
-        assert!(
-            behind.iter().all(|byte| *byte == 0xaa),
-            "written past what was used"
-        );
+        assert!(behind.iter().all(|byte| *byte == 0xaa), "written past what was used");
         bytes
     }
 }

@@ -14,15 +14,9 @@ fn forged(len: usize, from_cuts: &[u32], to_cuts: &[u32], edit: Edit) -> (Vec<u8
     let at = from.send(&honest, &Layout::chain(from_cuts));
     to.post(HEADER_LEN + len as u32 + 4, &Layout::chain(to_cuts));
     from.ring.poll();
-    assert_eq!(
-        from.ring.burst().heads[0][..len.min(16)],
-        honest[..len.min(16)]
-    );
+    assert_eq!(from.ring.burst().heads[0][..len.min(16)], honest[..len.min(16)]);
     from.write(at, &vec![0x66; len]);
-    assert_eq!(
-        from.ring.burst().heads[0][..len.min(16)],
-        honest[..len.min(16)]
-    );
+    assert_eq!(from.ring.burst().heads[0][..len.min(16)], honest[..len.min(16)]);
     to.ring.deliver(&from.ring.burst(), &[0], edit);
     to.ring.publish();
     (honest, to.frames().remove(0).frame)
@@ -50,12 +44,7 @@ proptest! {
 
 #[test]
 fn the_quick_way_and_the_others_agree() {
-    for (from_cuts, to_cuts) in [
-        (&[][..], &[][..]),
-        (&[12], &[]),
-        (&[], &[12]),
-        (&[18], &[20]),
-    ] {
+    for (from_cuts, to_cuts) in [(&[][..], &[][..]), (&[12], &[]), (&[], &[12]), (&[18], &[20])] {
         let (honest, seen) = forged(100, from_cuts, to_cuts, Edit::None);
         assert_eq!(seen[..16], honest[..16]);
         assert_eq!(seen[16..], [0x66; 84]);

@@ -172,10 +172,7 @@ impl Reason {
     /// True if the message is not even of the form its request has. Such a message is never
     /// acknowledged: front-end and back-end do not speak the same language.
     pub fn is_malformed(&self) -> bool {
-        matches!(
-            self,
-            Self::IsReply | Self::PayloadSize { .. } | Self::FdCount { .. }
-        )
+        matches!(self, Self::IsReply | Self::PayloadSize { .. } | Self::FdCount { .. })
     }
 }
 

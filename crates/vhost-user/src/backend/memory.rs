@@ -30,19 +30,8 @@ impl Slot {
     /// Two regions may share front-end addresses (a front-end may show the same memory at two
     /// guest addresses), but not guest addresses, for then translation would be ambiguous.
     fn check(region: &RegionPayload, others: &[Slot]) -> Result<Self, Reason> {
-        let RegionPayload {
-            guest_addr,
-            size,
-            user_addr,
-            mmap_offset,
-        } = *region;
-        let bad = |problem| {
-            Err(Reason::BadRegion {
-                guest_addr,
-                size,
-                problem,
-            })
-        };
+        let RegionPayload { guest_addr, size, user_addr, mmap_offset } = *region;
+        let bad = |problem| Err(Reason::BadRegion { guest_addr, size, problem });
         if size == 0 {
             return bad("it is empty");
         }
@@ -61,29 +50,14 @@ impl Slot {
         if others.iter().any(overlaps) {
             return bad("its guest addresses overlap those of another region");
         }
-        Ok(Self {
-            guest_addr,
-            user_addr,
-            size,
-        })
+        Ok(Self { guest_addr, user_addr, size })
     }
 }
 
 impl MemoryRegion {
     fn new(region: &RegionPayload, fd: OwnedFd) -> Self {
-        let RegionPayload {
-            guest_addr,
-            size,
-            user_addr,
-            mmap_offset,
-        } = *region;
-        Self {
-            guest_addr,
-            size,
-            user_addr,
-            mmap_offset,
-            fd,
-        }
+        let RegionPayload { guest_addr, size, user_addr, mmap_offset } = *region;
+        Self { guest_addr, size, user_addr, mmap_offset, fd }
     }
 }
 
@@ -122,15 +96,10 @@ impl Backend {
             return Err(Reason::NoSlotLeft { max });
         }
         let Some(fd) = message.fds.pop() else {
-            return Err(Reason::FdCount {
-                expected: 1,
-                got: 0,
-            });
+            return Err(Reason::FdCount { expected: 1, got: 0 });
         };
         self.change_memory(device, |backend, device| {
-            device
-                .add_region(MemoryRegion::new(&region, fd))
-                .map_err(Reason::Device)?;
+            device.add_region(MemoryRegion::new(&region, fd)).map_err(Reason::Device)?;
             backend.slots.push(slot);
             Ok(())
         })
@@ -144,21 +113,9 @@ impl Backend {
         self.require(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
         // "The memory region to be removed is identified by its guest address, user address and
         // size. The mmap offset is ignored."
-        let SingleRegion {
-            region:
-                RegionPayload {
-                    guest_addr,
-                    size,
-                    user_addr,
-                    ..
-                },
-            ..
-        } = prefix(&message)?;
-        let wanted = Slot {
-            guest_addr,
-            user_addr,
-            size,
-        };
+        let SingleRegion { region: RegionPayload { guest_addr, size, user_addr, .. }, .. } =
+            prefix(&message)?;
+        let wanted = Slot { guest_addr, user_addr, size };
         let Some(at) = self.slots.iter().position(|slot| *slot == wanted) else {
             return Err(Reason::NoSuchRegion { guest_addr, size });
         };

@@ -44,9 +44,8 @@ use memory::Slot;
 use ring::{Ring, RingFd};
 
 /// Features that this state machine does not serve: a dirty log, an IOMMU, packed rings.
-const FEATURES_UNSERVED: Features = Features::LOG_ALL
-    .union(Features::ACCESS_PLATFORM)
-    .union(Features::RING_PACKED);
+const FEATURES_UNSERVED: Features =
+    Features::LOG_ALL.union(Features::ACCESS_PLATFORM).union(Features::RING_PACKED);
 
 /// What a back-end offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,10 +140,7 @@ impl Backend {
             Err(reason) => {
                 let has_reply = Request::from_code(code).is_some_and(Request::has_reply);
                 let fatal = !ack || has_reply || reason.is_malformed();
-                let error = ProtocolError {
-                    request: name,
-                    reason,
-                };
+                let error = ProtocolError { request: name, reason };
                 if fatal {
                     return Err(error);
                 }

@@ -120,32 +120,18 @@ impl Backend {
         message: &Message,
         device: &mut impl Device,
     ) -> Result<Answer, Reason> {
-        let VringAddr {
-            index,
-            flags,
-            desc,
-            used,
-            avail,
-            ..
-        } = prefix(message)?;
+        let VringAddr { index, flags, desc, used, avail, .. } = prefix(message)?;
         let ring = self.ring(index)?;
         // The only flag asks for a dirty log, which is not offered.
         if flags != 0 {
             return Err(Reason::RingFlags { index, flags });
         }
         // virtio 1.2, 2.7: alignment of the parts of a split ring.
-        for (part, addr, align) in [
-            ("descriptor table", desc, 16),
-            ("available ring", avail, 2),
-            ("used ring", used, 4),
-        ] {
+        for (part, addr, align) in
+            [("descriptor table", desc, 16), ("available ring", avail, 2), ("used ring", used, 4)]
+        {
             if addr % align != 0 {
-                return Err(Reason::RingAlignment {
-                    index,
-                    part,
-                    addr,
-                    align,
-                });
+                return Err(Reason::RingAlignment { index, part, addr, align });
             }
         }
         let addresses = Some(Addresses { desc, avail, used });
@@ -291,9 +277,7 @@ impl Backend {
 
     fn ring(&mut self, index: u32) -> Result<&mut Ring, Reason> {
         let rings = self.rings.len();
-        self.rings
-            .get_mut(index as usize)
-            .ok_or(Reason::NoSuchRing { index, rings })
+        self.rings.get_mut(index as usize).ok_or(Reason::NoSuchRing { index, rings })
     }
 }
 

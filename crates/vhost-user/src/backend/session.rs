@@ -188,17 +188,12 @@ impl Backend {
 
 /// The part of the configuration space that a message is about.
 fn config_range(message: &Message) -> Result<std::ops::Range<usize>, Reason> {
-    let (header, _) =
-        ConfigHeader::read_from_prefix(&message.payload).map_err(|_| Reason::PayloadSize {
-            expected: size_of::<ConfigHeader>(),
-            got: message.payload.len(),
-        })?;
+    let (header, _) = ConfigHeader::read_from_prefix(&message.payload).map_err(|_| {
+        Reason::PayloadSize { expected: size_of::<ConfigHeader>(), got: message.payload.len() }
+    })?;
     let end = u64::from(header.offset) + u64::from(header.size);
     if header.size == 0 || end > u64::from(CONFIG_SIZE_MAX) {
-        return Err(Reason::ConfigRange {
-            offset: header.offset,
-            end,
-        });
+        return Err(Reason::ConfigRange { offset: header.offset, end });
     }
     Ok(header.offset as usize..end as usize)
 }

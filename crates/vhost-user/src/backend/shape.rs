@@ -17,20 +17,14 @@ use super::error::Reason;
 pub(super) fn check(request: Request, message: &Message) -> Result<(), Reason> {
     let payload = payload_size(request, message)?;
     if message.payload.len() != payload {
-        return Err(Reason::PayloadSize {
-            expected: payload,
-            got: message.payload.len(),
-        });
+        return Err(Reason::PayloadSize { expected: payload, got: message.payload.len() });
     }
     let fds = fd_count(request, message);
     // vhost-user.rst, REM_MEM_REG: "For compatibility with existing incorrect implementations,
     // the back-end MAY accept messages with one file descriptor."
     let excused = request == Request::RemMemReg && message.fds.len() == 1;
     if message.fds.len() != fds && !excused {
-        return Err(Reason::FdCount {
-            expected: fds,
-            got: message.fds.len(),
-        });
+        return Err(Reason::FdCount { expected: fds, got: message.fds.len() });
     }
     Ok(())
 }
@@ -76,9 +70,6 @@ fn fd_count(request: Request, message: &Message) -> usize {
 pub(super) fn prefix<T: FromBytes>(message: &Message) -> Result<T, Reason> {
     match T::read_from_prefix(&message.payload) {
         Ok((value, _)) => Ok(value),
-        Err(_) => Err(Reason::PayloadSize {
-            expected: size_of::<T>(),
-            got: message.payload.len(),
-        }),
+        Err(_) => Err(Reason::PayloadSize { expected: size_of::<T>(), got: message.payload.len() }),
     }
 }

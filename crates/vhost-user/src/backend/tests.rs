@@ -14,10 +14,7 @@ use super::*;
 use crate::checked::CheckedDevice;
 use crate::payload::{RegionPayload, SingleRegion, TableHeader, VringAddr, VringState};
 
-const FEATURES: u64 = Features::VERSION_1
-    .union(Features::MRG_RXBUF)
-    .union(Features::MTU)
-    .bits();
+const FEATURES: u64 = Features::VERSION_1.union(Features::MRG_RXBUF).union(Features::MTU).bits();
 const OFFERED: u64 = FEATURES | Features::PROTOCOL_FEATURES.bits();
 
 const CONFIG: BackendConfig = BackendConfig {
@@ -32,12 +29,7 @@ fn event() -> OwnedFd {
 }
 
 fn region(guest_addr: u64, size: u64) -> RegionPayload {
-    RegionPayload {
-        guest_addr,
-        size,
-        user_addr: guest_addr + 0x10_0000,
-        mmap_offset: 0,
-    }
+    RegionPayload { guest_addr, size, user_addr: guest_addr + 0x10_0000, mmap_offset: 0 }
 }
 
 fn state(index: u32, num: u32) -> VringState {
@@ -46,14 +38,7 @@ fn state(index: u32, num: u32) -> VringState {
 
 fn addresses(index: u32) -> VringAddr {
     let at = 0x1_0000 * (u64::from(index) + 1);
-    VringAddr {
-        index,
-        flags: 0,
-        desc: at,
-        avail: at + 0x1000,
-        used: at + 0x2000,
-        log: 0,
-    }
+    VringAddr { index, flags: 0, desc: at, avail: at + 0x1000, used: at + 0x2000, log: 0 }
 }
 
 fn message(
@@ -67,12 +52,7 @@ fn message(
 }
 
 fn table(regions: &[RegionPayload]) -> Message {
-    let mut payload = TableHeader {
-        count: regions.len() as u32,
-        padding: 0,
-    }
-    .as_bytes()
-    .to_vec();
+    let mut payload = TableHeader { count: regions.len() as u32, padding: 0 }.as_bytes().to_vec();
     payload.extend(regions.iter().flat_map(|region| region.as_bytes()));
     message(Request::SetMemTable, &payload[..], regions.len())
 }
@@ -94,11 +74,7 @@ impl Session {
     /// With features negotiated and one region of memory.
     fn ready() -> Self {
         let mut session = Self::new(CONFIG);
-        session.done(message(
-            Request::SetProtocolFeatures,
-            &CONFIG.protocol_features.bits(),
-            0,
-        ));
+        session.done(message(Request::SetProtocolFeatures, &CONFIG.protocol_features.bits(), 0));
         session.done(message(Request::SetFeatures, &OFFERED, 0));
         session.done(table(&[region(0, 0x1000)]));
         session
@@ -142,11 +118,7 @@ impl Session {
     }
 
     fn enable(&mut self, index: u32, enabled: bool) {
-        self.done(message(
-            Request::SetVringEnable,
-            &state(index, enabled.into()),
-            0,
-        ));
+        self.done(message(Request::SetVringEnable, &state(index, enabled.into()), 0));
     }
 
     fn runs(&self, index: usize) -> bool {

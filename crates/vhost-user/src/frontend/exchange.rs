@@ -35,10 +35,7 @@ impl Frontend {
             return Ok(());
         }
         let feature = format!("{feature:?}");
-        Err(FrontendError::NotNegotiated {
-            request: name(request),
-            feature,
-        })
+        Err(FrontendError::NotNegotiated { request: name(request), feature })
     }
 
     /// Sends a setting, and with `REPLY_ACK` waits for its acknowledgement.
@@ -57,10 +54,7 @@ impl Frontend {
         let reply = self.receive(request)?;
         match u64::read_from_bytes(&reply.payload) {
             Ok(0) => Ok(()),
-            Ok(answer) => Err(FrontendError::Refused {
-                request: name(request),
-                answer,
-            }),
+            Ok(answer) => Err(FrontendError::Refused { request: name(request), answer }),
             Err(_) => Err(wrong(request, &reply)),
         }
     }
@@ -91,12 +85,8 @@ impl Frontend {
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), FrontendError> {
         let deadline = Instant::now() + self.timeout;
-        socket::send_before(&self.stream, message, fds, deadline).map_err(|source| {
-            FrontendError::Socket {
-                request: name(request),
-                source,
-            }
-        })
+        socket::send_before(&self.stream, message, fds, deadline)
+            .map_err(|source| FrontendError::Socket { request: name(request), source })
     }
 
     fn receive(&mut self, request: Request) -> Result<Message, FrontendError> {
@@ -104,16 +94,9 @@ impl Frontend {
         let reply = self
             .receiver
             .receive(&self.stream, deadline)
-            .map_err(|source| FrontendError::Socket {
-                request: name(request),
-                source,
-            })?;
+            .map_err(|source| FrontendError::Socket { request: name(request), source })?;
         let answers = reply.request == request.code() && reply.flags.contains(Flags::REPLY);
-        if answers && reply.fds.is_empty() {
-            Ok(reply)
-        } else {
-            Err(wrong(request, &reply))
-        }
+        if answers && reply.fds.is_empty() { Ok(reply) } else { Err(wrong(request, &reply)) }
     }
 }
 
@@ -123,9 +106,5 @@ pub(super) fn name(request: Request) -> RequestName {
 
 pub(super) fn wrong(request: Request, reply: &Message) -> FrontendError {
     let bytes = reply.payload.len();
-    FrontendError::WrongReply {
-        request: name(request),
-        got: reply.name(),
-        bytes,
-    }
+    FrontendError::WrongReply { request: name(request), got: reply.name(), bytes }
 }

@@ -60,19 +60,8 @@ pub struct Region<'a> {
 
 impl Region<'_> {
     fn payload(&self) -> RegionPayload {
-        let &Region {
-            guest_addr,
-            size,
-            user_addr,
-            mmap_offset,
-            ..
-        } = self;
-        RegionPayload {
-            guest_addr,
-            size,
-            user_addr,
-            mmap_offset,
-        }
+        let &Region { guest_addr, size, user_addr, mmap_offset, .. } = self;
+        RegionPayload { guest_addr, size, user_addr, mmap_offset }
     }
 }
 
@@ -123,11 +112,7 @@ impl Frontend {
             }
             if now >= deadline {
                 let path = path.as_ref().to_owned();
-                return Err(FrontendError::NobodyThere {
-                    what: "listens on",
-                    path,
-                    wait,
-                });
+                return Err(FrontendError::NobodyThere { what: "listens on", path, wait });
             }
             thread::sleep(connector.wait(now).min(deadline - now));
         }
@@ -142,18 +127,11 @@ impl Frontend {
         let path = || listener.path().to_owned();
         loop {
             let accepted = listener.accept();
-            match accepted.map_err(|source| FrontendError::Accept {
-                path: path(),
-                source,
-            })? {
+            match accepted.map_err(|source| FrontendError::Accept { path: path(), source })? {
                 Some(stream) => return Ok(Self::from_stream(stream)),
                 None if Instant::now() >= deadline => {
                     let what = "connected to";
-                    return Err(FrontendError::NobodyThere {
-                        what,
-                        path: path(),
-                        wait,
-                    });
+                    return Err(FrontendError::NobodyThere { what, path: path(), wait });
                 }
                 None => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -188,9 +166,7 @@ impl Frontend {
         let zero = timespec(Duration::ZERO);
         let ready = rustix::event::poll(&mut fds, Some(&zero));
         ready.is_ok_and(|count| count > 0)
-            && fds[0]
-                .revents()
-                .intersects(events | PollFlags::HUP | PollFlags::ERR)
+            && fds[0].revents().intersects(events | PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Takes the session over and agrees on features: those wanted that the back-end offers.
@@ -221,11 +197,7 @@ impl Frontend {
         self.set(Request::SetFeatures, &features, &[])?;
         self.features = features;
         let protocol_features = self.protocol_features;
-        Ok(Negotiated {
-            features,
-            protocol_features,
-            queue_pairs_max,
-        })
+        Ok(Negotiated { features, protocol_features, queue_pairs_max })
     }
 }
 

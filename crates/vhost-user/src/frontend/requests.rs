@@ -18,15 +18,9 @@ impl Frontend {
         let request = Request::SetMemTable;
         if regions.len() > TABLE_REGIONS_MAX {
             let what = format!("{} regions (at most {TABLE_REGIONS_MAX})", regions.len());
-            return Err(FrontendError::TooMuch {
-                request: name(request),
-                what,
-            });
+            return Err(FrontendError::TooMuch { request: name(request), what });
         }
-        let header = TableHeader {
-            count: regions.len() as u32,
-            padding: 0,
-        };
+        let header = TableHeader { count: regions.len() as u32, padding: 0 };
         let mut payload = header.as_bytes().to_vec();
         for region in regions {
             payload.extend_from_slice(region.payload().as_bytes());
@@ -41,10 +35,7 @@ impl Frontend {
     /// [`FrontendError`].
     pub fn add_region(&mut self, region: &Region<'_>) -> Result<(), FrontendError> {
         self.need(Request::AddMemReg, ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
-        let payload = SingleRegion {
-            padding: 0,
-            region: region.payload(),
-        };
+        let payload = SingleRegion { padding: 0, region: region.payload() };
         self.set(Request::AddMemReg, &payload, &[region.fd])
     }
 
@@ -54,10 +45,7 @@ impl Frontend {
     /// [`FrontendError`].
     pub fn remove_region(&mut self, region: &Region<'_>) -> Result<(), FrontendError> {
         self.need(Request::RemMemReg, ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
-        let payload = SingleRegion {
-            padding: 0,
-            region: region.payload(),
-        };
+        let payload = SingleRegion { padding: 0, region: region.payload() };
         self.set(Request::RemMemReg, &payload, &[])
     }
 
@@ -66,10 +54,7 @@ impl Frontend {
     /// # Errors
     /// [`FrontendError`].
     pub fn mem_slots_max(&mut self) -> Result<u64, FrontendError> {
-        self.need(
-            Request::GetMaxMemSlots,
-            ProtocolFeatures::CONFIGURE_MEM_SLOTS,
-        )?;
+        self.need(Request::GetMaxMemSlots, ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
         self.get(Request::GetMaxMemSlots, &EMPTY)
     }
 
@@ -78,31 +63,12 @@ impl Frontend {
     /// # Errors
     /// [`FrontendError`].
     pub fn start_ring(&mut self, index: u8, ring: &RingConfig<'_>) -> Result<(), FrontendError> {
-        let &RingConfig {
-            size,
-            desc,
-            avail,
-            used,
-            base,
-            kick,
-            call,
-            err,
-        } = ring;
-        let state = |num: u16| VringState {
-            index: index.into(),
-            num: num.into(),
-        };
+        let &RingConfig { size, desc, avail, used, base, kick, call, err } = ring;
+        let state = |num: u16| VringState { index: index.into(), num: num.into() };
         self.set(Request::SetVringNum, &state(size), &[])?;
         self.set(Request::SetVringBase, &state(base), &[])?;
         let index = u32::from(index);
-        let addresses = VringAddr {
-            index,
-            flags: 0,
-            desc,
-            used,
-            avail,
-            log: 0,
-        };
+        let addresses = VringAddr { index, flags: 0, desc, used, avail, log: 0 };
         self.set(Request::SetVringAddr, &addresses, &[])?;
         self.set_ring_fd(Request::SetVringCall, index, call)?;
         self.set_ring_fd(Request::SetVringErr, index, err)?;
@@ -123,10 +89,7 @@ impl Frontend {
             let request = name(Request::SetVringEnable);
             return Err(FrontendError::NotNegotiated { request, feature });
         }
-        let state = VringState {
-            index: index.into(),
-            num: enabled.into(),
-        };
+        let state = VringState { index: index.into(), num: enabled.into() };
         self.set(Request::SetVringEnable, &state, &[])
     }
 
@@ -136,10 +99,7 @@ impl Frontend {
     /// # Errors
     /// [`FrontendError`].
     pub fn stop_ring(&mut self, index: u8) -> Result<u16, FrontendError> {
-        let state = VringState {
-            index: index.into(),
-            num: 0,
-        };
+        let state = VringState { index: index.into(), num: 0 };
         let reply: VringState = self.get(Request::GetVringBase, &state)?;
         Ok(reply.num as u16)
     }
@@ -151,28 +111,18 @@ impl Frontend {
     pub fn config(&mut self, offset: u32, size: u32) -> Result<Vec<u8>, FrontendError> {
         let request = Request::GetConfig;
         self.need(request, ProtocolFeatures::CONFIG)?;
-        let header = ConfigHeader {
-            offset,
-            size,
-            flags: 0,
-        };
+        let header = ConfigHeader { offset, size, flags: 0 };
         let total = size_of::<ConfigHeader>() + size as usize;
         if total > PAYLOAD_SIZE_MAX {
             let what = format!("{size} bytes of configuration");
-            return Err(FrontendError::TooMuch {
-                request: name(request),
-                what,
-            });
+            return Err(FrontendError::TooMuch { request: name(request), what });
         }
         let mut payload = header.as_bytes().to_vec();
         payload.resize(total, 0);
         let mut reply = self.exchange(request, &payload[..])?;
         match reply.payload.len() {
             // "The back-end uses zero length of payload to indicate an error."
-            0 => Err(FrontendError::Refused {
-                request: name(request),
-                answer: 1,
-            }),
+            0 => Err(FrontendError::Refused { request: name(request), answer: 1 }),
             len if len == total => Ok(reply.payload.split_off(size_of::<ConfigHeader>())),
             _ => Err(wrong(request, &reply)),
         }

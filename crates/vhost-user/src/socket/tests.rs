@@ -51,18 +51,12 @@ fn a_half_message_does_not_block() {
 fn the_end_is_told_apart_from_a_broken_message() {
     let (peer, us) = pair();
     drop(peer);
-    assert!(matches!(
-        Receiver::new().poll(&us),
-        Err(SocketError::Closed)
-    ));
+    assert!(matches!(Receiver::new().poll(&us), Err(SocketError::Closed)));
     let (peer, us) = pair();
     send_raw(&peer, &[1, 0, 0], 0);
     drop(peer);
     let result = Receiver::new().poll(&us);
-    assert!(matches!(
-        result,
-        Err(SocketError::ClosedWithin { got: 3, want: 12 })
-    ));
+    assert!(matches!(result, Err(SocketError::ClosedWithin { got: 3, want: 12 })));
 }
 
 #[test]
@@ -104,10 +98,7 @@ fn too_many_descriptors_are_an_error() {
     }
     let mut receiver = Receiver::new();
     assert!(matches!(receiver.poll(&us), Err(SocketError::TooManyFds)));
-    assert!(
-        receiver.fds.is_empty(),
-        "descriptors of a broken message must be closed"
-    );
+    assert!(receiver.fds.is_empty(), "descriptors of a broken message must be closed");
     // And none are sent.
     let fd = event();
     let message = Message::request(Request::SetFeatures, &7u64);
@@ -117,12 +108,7 @@ fn too_many_descriptors_are_an_error() {
 
 #[test]
 fn an_invalid_header_is_an_error() {
-    for (flags, size) in [
-        (0u32, 0u32),
-        (2, 0),
-        (0x11, 0),
-        (1, PAYLOAD_SIZE_MAX as u32 + 1),
-    ] {
+    for (flags, size) in [(0u32, 0u32), (2, 0), (0x11, 0), (1, PAYLOAD_SIZE_MAX as u32 + 1)] {
         let (peer, us) = pair();
         let header = [1u32, flags, size].map(u32::to_ne_bytes).concat();
         send_raw(&peer, &header, 2);
@@ -134,10 +120,7 @@ fn an_invalid_header_is_an_error() {
     message.flags |= Flags::NEED_REPLY;
     send(&peer, &message).unwrap();
     let received = Receiver::new().poll(&us).unwrap().unwrap();
-    assert_eq!(
-        (received.payload, received.flags),
-        (message.payload, message.flags)
-    );
+    assert_eq!((received.payload, received.flags), (message.payload, message.flags));
 }
 
 #[test]
@@ -156,10 +139,7 @@ fn waiting_ends_with_the_message_or_the_deadline() {
     let (peer, us) = pair();
     let mut receiver = Receiver::new();
     let deadline = Instant::now() + Duration::from_millis(10);
-    assert!(matches!(
-        receiver.receive(&us, deadline),
-        Err(SocketError::TimedOut)
-    ));
+    assert!(matches!(receiver.receive(&us, deadline), Err(SocketError::TimedOut)));
     let sender = std::thread::spawn(move || {
         let bytes = Message::request(Request::SetFeatures, &7u64).to_bytes();
         for part in bytes.chunks(3) {
@@ -167,13 +147,7 @@ fn waiting_ends_with_the_message_or_the_deadline() {
         }
         peer
     });
-    assert_eq!(
-        receiver.receive(&us, soon()).unwrap().payload,
-        7u64.to_ne_bytes()
-    );
+    assert_eq!(receiver.receive(&us, soon()).unwrap().payload, 7u64.to_ne_bytes());
     drop(sender.join().unwrap());
-    assert!(matches!(
-        receiver.receive(&us, soon()),
-        Err(SocketError::Closed)
-    ));
+    assert!(matches!(receiver.receive(&us, soon()), Err(SocketError::Closed)));
 }

@@ -11,11 +11,8 @@ use vhost_user::{
 };
 
 /// What the back-end of these tests offers, the protocol bit aside.
-pub(crate) const FEATURES: u64 = Features::VERSION_1
-    .union(Features::MRG_RXBUF)
-    .union(Features::MTU)
-    .union(Features::MQ)
-    .bits();
+pub(crate) const FEATURES: u64 =
+    Features::VERSION_1.union(Features::MRG_RXBUF).union(Features::MTU).union(Features::MQ).bits();
 
 pub(crate) fn config() -> BackendConfig {
     BackendConfig {

@@ -1,6 +1,7 @@
 //! Both sides together, against a model: whatever they do in whatever order, every buffer arrives
 //! once, in order, with its bytes; and a side that asked to be notified is, when it must be.
 
+mod wish;
 mod world;
 
 use proptest::prelude::*;
@@ -15,21 +16,14 @@ const TABLE: u64 = 64;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Post {
-        times: usize,
-        lens: Vec<u32>,
-        indirect: bool,
-    },
+    Post { times: usize, lens: Vec<u32>, indirect: bool },
     DriverPublish,
     DriverArm,
     DriverDisarm,
     Reap(usize),
     Recycle,
     Stage(usize),
-    Use {
-        times: usize,
-        len: u32,
-    },
+    Use { times: usize, len: u32 },
     UseAll,
     DevicePublish,
     DeviceArm,
@@ -88,11 +82,7 @@ fn small_rings_get_past_the_end_of_the_index() {
             world.advance(65_530);
             for _ in 0..100 {
                 for op in [
-                    Op::Post {
-                        times: 3,
-                        lens: vec![5, 30],
-                        indirect: true,
-                    },
+                    Op::Post { times: 3, lens: vec![5, 30], indirect: true },
                     Op::DriverPublish,
                     Op::DeviceArm,
                     Op::Stage(2),

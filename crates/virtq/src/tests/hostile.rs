@@ -22,10 +22,7 @@ fn index_jump() {
         (0..3).for_each(|index| guest.offer_good(index));
         let mut device = guest.device(ALL);
         assert_eq!(device.stage(3), 3);
-        guest
-            .ring
-            .avail_idx()
-            .store(3u16.wrapping_add(jump), Ordering::Release);
+        guest.ring.avail_idx().store(3u16.wrapping_add(jump), Ordering::Release);
         assert_eq!(device.stage(BURST), 3, "what was staged stays");
         assert_eq!(device.fault(), Some(Fault::IndexJump), "{jump:#x}");
         device.use_all();
@@ -46,18 +43,13 @@ fn a_buffer_across_two_neighbouring_regions_is_outside() {
     let region = |guest_addr| {
         let file = SharedFile::create("half", 1 << 20, Pages::Ordinary).unwrap();
         let mapping = Arc::new(Mapping::new(file.fd(), 1 << 20, 0).unwrap());
-        Region {
-            guest_addr,
-            user_addr: guest_addr,
-            mapping,
-        }
+        Region { guest_addr, user_addr: guest_addr, mapping }
     };
     let border = BASE + (1 << 20);
     let two = GuestMemory::new(vec![region(BASE), region(border)]).unwrap();
     let mut guest = Forge::new(Arc::new(two), 64, READABLE);
-    for (index, (addr, len)) in [(border - 64, 64), (border, 64), (border - 1, 2)]
-        .into_iter()
-        .enumerate()
+    for (index, (addr, len)) in
+        [(border - 64, 64), (border, 64), (border - 1, 2)].into_iter().enumerate()
     {
         guest.desc(index as u16, (addr, len), 0, 0);
         guest.offer(index as u16);
@@ -71,16 +63,8 @@ fn a_buffer_across_two_neighbouring_regions_is_outside() {
 fn driver_with_three() -> (DriverQueue, Ring) {
     let memory = memory(1 << 20);
     let mut driver = DriverQueue::new(memory.clone(), BASE, 8, Features::empty()).unwrap();
-    let piece = Segment {
-        addr: BASE + 0x1000,
-        len: 64,
-        writable: true,
-    };
-    let heads = [
-        driver.post(piece),
-        driver.post_chain(&[piece; 3]),
-        driver.post(piece),
-    ];
+    let piece = Segment { addr: BASE + 0x1000, len: 64, writable: true };
+    let heads = [driver.post(piece), driver.post_chain(&[piece; 3]), driver.post(piece)];
     assert_eq!(heads, [Some(0), Some(3), Some(4)]);
     driver.publish();
     let ring = Ring::new(&memory, &driver.addresses(), 8).unwrap();
@@ -118,24 +102,12 @@ fn a_device_that_returns_what_it_does_not_have_is_ignored() {
 fn a_device_that_rewrites_links_frees_nothing_twice() {
     let (mut driver, ring) = driver_with_three();
     for index in 0..8 {
-        ring.set_descriptor(
-            index,
-            Descriptor {
-                addr: 0,
-                len: 0,
-                flags: 1,
-                next: 7,
-            },
-        );
+        ring.set_descriptor(index, Descriptor { addr: 0, len: 0, flags: 1, next: 7 });
     }
     ring.set_used_entry(0, 3, 0);
     ring.used_idx().store(1, Ordering::Release);
     assert_eq!(driver.reap(&mut [Used::default(); 8]), 1);
-    let piece = Segment {
-        addr: BASE + 0x1000,
-        len: 64,
-        writable: true,
-    };
+    let piece = Segment { addr: BASE + 0x1000, len: 64, writable: true };
     let mut heads: Vec<_> = std::iter::from_fn(|| driver.post(piece)).collect();
     heads.sort_unstable();
     assert_eq!(heads, [1, 2, 3, 5, 6, 7]);
@@ -147,11 +119,7 @@ fn shrinking(bytes_left: u64) -> (Forge, DeviceQueue) {
     let fd = rustix::fs::memfd_create("shrinks", flags).unwrap();
     rustix::fs::ftruncate(&fd, 1 << 20).unwrap();
     let mapping = Arc::new(Mapping::new(fd.as_fd(), 1 << 20, 0).unwrap());
-    let region = Region {
-        guest_addr: BASE,
-        user_addr: BASE,
-        mapping,
-    };
+    let region = Region { guest_addr: BASE, user_addr: BASE, mapping };
     let shrinks = Arc::new(GuestMemory::new(vec![region]).unwrap());
     let mut guest = Forge::new(shrinks, 64, READABLE);
     for index in 0..5 {
@@ -189,10 +157,7 @@ fn truncated_to_nothing() {
 
 /// Where `slice` is, as a range of addresses of this process.
 fn range_of(slice: GuestSlice<'_>) -> std::ops::Range<usize> {
-    let start = slice
-        .aligned_array::<u8>(slice.len() as usize)
-        .unwrap()
-        .addr();
+    let start = slice.aligned_array::<u8>(slice.len() as usize).unwrap().addr();
     start..start + slice.len() as usize
 }
 

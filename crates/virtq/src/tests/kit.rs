@@ -20,13 +20,8 @@ pub(super) fn memory(bytes: u64) -> Arc<GuestMemory> {
 
 /// Bytes that tell the buffer with this number from all others.
 pub(super) fn pattern(number: u64, len: usize) -> Vec<u8> {
-    let seed = number
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .rotate_left(29)
-        .to_le_bytes();
-    (0..len)
-        .map(|i| seed[i % 8].wrapping_add(i as u8))
-        .collect()
+    let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).to_le_bytes();
+    (0..len).map(|i| seed[i % 8].wrapping_add(i as u8)).collect()
 }
 
 /// All bytes of a staged buffer.
@@ -57,13 +52,7 @@ impl Forge {
             used: BASE + 16 * entries + (6 + 2 * entries).next_multiple_of(4),
         };
         let ring = Ring::new(&memory, &addresses, size).unwrap();
-        Forge {
-            memory,
-            ring,
-            addresses,
-            next: 0,
-            content,
-        }
+        Forge { memory, ring, addresses, next: 0, content }
     }
 
     pub(super) fn device(&self, features: Features) -> DeviceQueue {
@@ -82,24 +71,14 @@ impl Forge {
     /// Writes a descriptor of the right direction, with more `flags`.
     pub(super) fn desc(&self, index: u16, (addr, len): (u64, u32), flags: u16, next: u16) {
         let flags = flags ^ self.right();
-        let descriptor = Descriptor {
-            addr,
-            len,
-            flags,
-            next,
-        };
+        let descriptor = Descriptor { addr, len, flags, next };
         self.ring.set_descriptor(index, descriptor);
     }
 
     /// Writes a descriptor of an indirect table.
     pub(super) fn entry(&self, at: u64, (addr, len): (u64, u32), flags: u16, next: u16) {
         let flags = flags ^ self.right();
-        let descriptor = Descriptor {
-            addr,
-            len,
-            flags,
-            next,
-        };
+        let descriptor = Descriptor { addr, len, flags, next };
         let [addr, word] = descriptor.to_words();
         let place = self.memory.slice(at, 16).unwrap();
         place.write(0, addr.to_le_bytes());

@@ -13,11 +13,7 @@ fn setup(addresses: Addresses, size: u16) -> Result<DeviceQueue, SetupError> {
 
 #[test]
 fn a_ring_is_a_power_of_two_inside_one_region_and_aligned() {
-    let good = Addresses {
-        desc: BASE,
-        avail: BASE + 0x1000,
-        used: BASE + 0x2000,
-    };
+    let good = Addresses { desc: BASE, avail: BASE + 0x1000, used: BASE + 0x2000 };
     assert!(setup(good, 256).is_ok());
     for size in [0, 3, 255, 257, 32769, 65535] {
         assert_eq!(setup(good, size).unwrap_err(), SetupError::Size(size));
@@ -27,41 +23,20 @@ fn a_ring_is_a_power_of_two_inside_one_region_and_aligned() {
     // The last byte that each part needs is one past the end.
     let end = BASE + (1 << 20);
     let desc = end - 4096 + 16;
-    assert_eq!(
-        refused(Addresses { desc, ..good }),
-        outside("descriptor table", desc)
-    );
+    assert_eq!(refused(Addresses { desc, ..good }), outside("descriptor table", desc));
     let avail = end - 518 + 2;
-    assert_eq!(
-        refused(Addresses { avail, ..good }),
-        outside("available ring", avail)
-    );
+    assert_eq!(refused(Addresses { avail, ..good }), outside("available ring", avail));
     let used = end - 2054 + 4;
-    assert_eq!(
-        refused(Addresses { used, ..good }),
-        outside("used ring", used)
-    );
+    assert_eq!(refused(Addresses { used, ..good }), outside("used ring", used));
     let used = u64::MAX - 3;
-    assert_eq!(
-        refused(Addresses { used, ..good }),
-        outside("used ring", used)
-    );
+    assert_eq!(refused(Addresses { used, ..good }), outside("used ring", used));
     let unaligned = |part, addr, align| SetupError::Alignment { part, addr, align };
     let desc = BASE + 8;
-    assert_eq!(
-        refused(Addresses { desc, ..good }),
-        unaligned("descriptor table", desc, 16)
-    );
+    assert_eq!(refused(Addresses { desc, ..good }), unaligned("descriptor table", desc, 16));
     let avail = BASE + 0x1001;
-    assert_eq!(
-        refused(Addresses { avail, ..good }),
-        unaligned("available ring", avail, 2)
-    );
+    assert_eq!(refused(Addresses { avail, ..good }), unaligned("available ring", avail, 2));
     let used = BASE + 0x2002;
-    assert_eq!(
-        refused(Addresses { used, ..good }),
-        unaligned("used ring", used, 4)
-    );
+    assert_eq!(refused(Addresses { used, ..good }), unaligned("used ring", used, 4));
 }
 
 #[test]
@@ -78,16 +53,9 @@ fn the_largest_ring_can_be_full_and_its_index_wraps() {
     for round in 0..5 {
         for slot in 0..u64::from(RING_SIZE_MAX) {
             let addr = data + 8 * slot;
-            memory
-                .slice(addr, 8)
-                .unwrap()
-                .write(0, number.to_le_bytes());
+            memory.slice(addr, 8).unwrap().write(0, number.to_le_bytes());
             number += 1;
-            let piece = Segment {
-                addr,
-                len: 8,
-                writable: false,
-            };
+            let piece = Segment { addr, len: 8, writable: false };
             driver.post(piece).unwrap();
         }
         assert_eq!(driver.room(), 0);
@@ -119,11 +87,7 @@ fn a_ring_always_gets_on_however_long_its_chains_are() {
     let at = driver.addresses();
     let mut device = DeviceQueue::new(memory.clone(), &at, 1024, none, Content::Writable).unwrap();
     let segments: Vec<_> = (0..pieces as u64)
-        .map(|i| Segment {
-            addr: BASE + (1 << 19) + i,
-            len: 1,
-            writable: true,
-        })
+        .map(|i| Segment { addr: BASE + (1 << 19) + i, len: 1, writable: true })
         .collect();
     let mut used = [Used::default(); 8];
     device.stage(1);
@@ -171,11 +135,7 @@ fn a_header_is_cut_off_wherever_the_pieces_end() {
         let segments: Vec<_> = cuts
             .iter()
             .map(|&len| {
-                let piece = Segment {
-                    addr,
-                    len,
-                    writable: false,
-                };
+                let piece = Segment { addr, len, writable: false };
                 addr += u64::from(len);
                 piece
             })
@@ -186,15 +146,8 @@ fn a_header_is_cut_off_wherever_the_pieces_end() {
         let (buffers, arena) = device.buffers();
         let total: u32 = cuts.iter().sum();
         let expected = bytes.get(12..total as usize).unwrap_or(&[]);
-        assert_eq!(
-            super::kit::bytes_of(&buffers[0], arena),
-            expected,
-            "{cuts:?}"
-        );
+        assert_eq!(super::kit::bytes_of(&buffers[0], arena), expected, "{cuts:?}");
         let first = buffers[0].first.len();
-        assert!(
-            first > 0 || expected.is_empty(),
-            "{cuts:?}: an empty piece comes first"
-        );
+        assert!(first > 0 || expected.is_empty(), "{cuts:?}: an empty piece comes first");
     }
 }

@@ -46,21 +46,12 @@ impl<W: Word> Direction<W> {
     /// A direction whose reader polls: it asked not to be notified.
     fn new(word: impl Fn(u16) -> W, event_idx: bool) -> Direction<W> {
         let (idx, flags, event) = (word(0), word(1), word(0x8000));
-        Direction {
-            idx,
-            flags,
-            event,
-            event_idx,
-        }
+        Direction { idx, flags, event, event_idx }
     }
 
     fn wish(&self) -> Wish<'_, W> {
         let (flags, event) = (&self.flags, &self.event);
-        Wish {
-            flags,
-            event,
-            event_idx: self.event_idx,
-        }
+        Wish { flags, event, event_idx: self.event_idx }
     }
 
     /// The writer's part: entry `old` is there. Says whether it must notify.

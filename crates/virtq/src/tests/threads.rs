@@ -66,15 +66,8 @@ fn driver(memory: &Arc<GuestMemory>, queue: &mut DriverQueue, call: &Bell, kick:
         while sent < COUNT && (sent % 7 != 6 || free.len() == usize::from(SIZE)) {
             let Some(slot) = free.pop() else { break };
             let addr = data + 8 * slot;
-            memory
-                .slice(addr, 8)
-                .unwrap()
-                .write(0, u64::to_le_bytes(sent));
-            let piece = Segment {
-                addr,
-                len: 8,
-                writable: false,
-            };
+            memory.slice(addr, 8).unwrap().write(0, u64::to_le_bytes(sent));
+            let piece = Segment { addr, len: 8, writable: false };
             slots[usize::from(queue.post(piece).unwrap())] = slot;
             sent += 1;
         }

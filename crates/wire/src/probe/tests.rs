@@ -37,10 +37,7 @@ fn lengths() {
         assert_eq!(refused, Err(ProbeError::Len(len)));
     }
     for len in [60, 61, 252, 1514, FRAME_LEN_MAX] {
-        let mark = Mark {
-            sequence: 3,
-            stamp: len as u64,
-        };
+        let mark = Mark { sequence: 3, stamp: len as u64 };
         assert_eq!(verify(&written(len, mark)), Ok(mark));
     }
     assert!(remark(&mut [0; 59], Mark::default()).is_err());
@@ -58,13 +55,7 @@ fn foreign_frames_have_no_mark() {
 
 #[test]
 fn damage_is_named() {
-    let frame = written(
-        100,
-        Mark {
-            sequence: 1,
-            stamp: 2,
-        },
-    );
+    let frame = written(100, Mark { sequence: 1, stamp: 2 });
     let damaged = |at: usize| {
         let mut frame = frame.clone();
         frame[at] ^= 0x20;

@@ -131,7 +131,5 @@ pub const fn has(features: u64, bit: u32) -> bool {
 
 /// The name of a bit number, as in the specification.
 pub fn name(bit: u32) -> Option<&'static str> {
-    ALL.iter()
-        .find(|(known, _)| *known == bit)
-        .map(|(_, name)| *name)
+    ALL.iter().find(|(known, _)| *known == bit).map(|(_, name)| *name)
 }

@@ -20,17 +20,8 @@ fn header_layout() {
     assert_eq!(header.to_bytes(), bytes);
     assert_eq!(Header::from_bytes(bytes), header);
     let legacy = Header::from_legacy_bytes(*bytes.first_chunk().unwrap());
-    assert_eq!(
-        legacy,
-        Header {
-            num_buffers: 0.into(),
-            ..header
-        }
-    );
-    assert_eq!(
-        Header::PLAIN.to_bytes(),
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
-    );
+    assert_eq!(legacy, Header { num_buffers: 0.into(), ..header });
+    assert_eq!(Header::PLAIN.to_bytes(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     assert!(Header::PLAIN.is_plain() && !header.is_plain());
 }
 
@@ -63,10 +54,7 @@ fn config_layout() {
 
 #[test]
 fn features_are_in_order_and_named() {
-    assert!(
-        ALL.is_sorted_by(|a, b| a.0 < b.0),
-        "each bit once, in order"
-    );
+    assert!(ALL.is_sorted_by(|a, b| a.0 < b.0), "each bit once, in order");
     assert_eq!(name(VIRTIO_NET_F_MRG_RXBUF), Some("VIRTIO_NET_F_MRG_RXBUF"));
     assert_eq!(name(4), None);
     let set = mask(&[VIRTIO_F_VERSION_1, VIRTIO_NET_F_MAC, 64]);
@@ -85,40 +73,13 @@ fn checks_name_what_is_wrong() {
         ..Header::default()
     };
     assert_eq!(tso.check(72), Ok(()));
-    assert_eq!(
-        tso.check(71),
-        Err(HeaderError::Checksum {
-            start: 54,
-            offset: 16,
-            frame_len: 71
-        })
-    );
-    assert_eq!(
-        Header {
-            gso_type: GSO_TCPV4 | GSO_ECN,
-            ..tso
-        }
-        .check(72),
-        Ok(())
-    );
+    assert_eq!(tso.check(71), Err(HeaderError::Checksum { start: 54, offset: 16, frame_len: 71 }));
+    assert_eq!(Header { gso_type: GSO_TCPV4 | GSO_ECN, ..tso }.check(72), Ok(()));
     for gso_type in [2, 6, GSO_ECN, GSO_UDP | GSO_ECN] {
-        assert_eq!(
-            Header { gso_type, ..tso }.check(72),
-            Err(HeaderError::GsoType(gso_type))
-        );
+        assert_eq!(Header { gso_type, ..tso }.check(72), Err(HeaderError::GsoType(gso_type)));
     }
-    assert_eq!(
-        Header {
-            gso_size: 0.into(),
-            ..tso
-        }
-        .check(72),
-        Err(HeaderError::GsoSize(4))
-    );
-    assert_eq!(
-        Header { flags: 0, ..tso }.check(72),
-        Err(HeaderError::GsoWithoutChecksum(4))
-    );
+    assert_eq!(Header { gso_size: 0.into(), ..tso }.check(72), Err(HeaderError::GsoSize(4)));
+    assert_eq!(Header { flags: 0, ..tso }.check(72), Err(HeaderError::GsoWithoutChecksum(4)));
     assert_eq!(Header::default().check(0), Ok(()));
 }
 

@@ -17,19 +17,14 @@ impl Reader {
     pub(super) fn uplink(&mut self, table: &Table<'_>) -> Option<Uplink> {
         let kind = table.choice("kind").map(|_| UplinkKind::VhostUser);
         let attachment = self.attachment(table);
-        Some(Uplink {
-            kind: kind?,
-            attachment: attachment?,
-        })
+        Some(Uplink { kind: kind?, attachment: attachment? })
     }
 
     pub(super) fn function(&mut self, table: &Table<'_>, scope: &mut NicScope) -> Option<Function> {
         let vlan = match table.given_int("vlan") {
-            Given::Value((number, _)) => Given::Value(
-                u16::try_from(number)
-                    .ok()
-                    .and_then(|number| Vid::new(number).ok())?,
-            ),
+            Given::Value((number, _)) => {
+                Given::Value(u16::try_from(number).ok().and_then(|number| Vid::new(number).ok())?)
+            }
             Given::Absent => Given::Absent,
             Given::Bad => Given::Bad,
         };
@@ -43,9 +38,7 @@ impl Reader {
                 };
                 let remedy = "give each function of the NIC an address of its own";
                 let at = (item.path, item.span.start);
-                scope
-                    .addresses
-                    .claim(table.report, (mac, vlan), at, (&words, remedy));
+                scope.addresses.claim(table.report, (mac, vlan), at, (&words, remedy));
             }
         };
         let mac = table.item("mac").value().and_then(|item| {
@@ -64,13 +57,7 @@ impl Reader {
         }
         let spoof_check = table.bool("spoof_check");
         let attachment = self.attachment(table)?;
-        Some(Function {
-            mac: mac?,
-            macs,
-            vlan: vlan.value(),
-            spoof_check,
-            attachment,
-        })
+        Some(Function { mac: mac?, macs, vlan: vlan.value(), spoof_check, attachment })
     }
 
     fn attachment(&mut self, table: &Table<'_>) -> Option<Attachment> {
@@ -118,8 +105,7 @@ impl Reader {
         let words = table.report.quote(item.span.clone());
         let at = (item.path, item.span.start);
         let remedy = "give each attachment a socket of its own";
-        self.sockets
-            .claim(table.report, path.clone(), at, (&words, remedy));
+        self.sockets.claim(table.report, path.clone(), at, (&words, remedy));
         Some(path)
     }
 }

@@ -22,10 +22,7 @@ impl Reader {
         let name = self.name(table);
         // Only one word is allowed so far, so there is nothing to choose.
         let kind = table.choice("kind").map(|_| NicKind::Soft);
-        let mut scope = NicScope {
-            addresses: Unique::new(),
-            indices: Unique::new(),
-        };
+        let mut scope = NicScope { addresses: Unique::new(), indices: Unique::new() };
         let uplink = table.table("uplink").map(|uplink| self.uplink(&uplink));
         let pf = table.table("pf").map(|pf| self.function(&pf, &mut scope));
         let tables = table.tables("vf");
@@ -36,10 +33,7 @@ impl Reader {
             .map(|(position, vf)| {
                 let index = index(vf, position, total_vfs, &mut scope);
                 let function = self.function(vf, &mut scope);
-                Some(Vf {
-                    index: index?,
-                    function: function?,
-                })
+                Some(Vf { index: index?, function: function? })
             })
             .collect();
         Some(Nic {
@@ -55,11 +49,7 @@ impl Reader {
     fn name(&mut self, table: &Table<'_>) -> Option<String> {
         let (name, item) = table.text("name").value()?;
         let fits = (1..=MAX_NAME_BYTES).contains(&name.len());
-        if !fits
-            || !name
-                .bytes()
-                .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-        {
+        if !fits || !name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
             table.refuse_as(table.field("name"), &item, "is not a name for a NIC");
             return None;
         }

@@ -13,43 +13,18 @@ const PAGE: &str = include_str!("../../../../../docs/configuration.md");
 #[test]
 fn the_example_means_what_its_comments_say() {
     let config = parse(EXAMPLE);
-    assert_eq!(
-        config.lanes,
-        Lanes {
-            cpus: vec![2, 3],
-            poll_us: 50,
-            yield_us: 50,
-            sleep: true
-        }
-    );
-    let [nic] = config.nics.as_slice() else {
-        panic!("{} NICs", config.nics.len())
-    };
-    assert_eq!(
-        (nic.name.as_str(), nic.kind, nic.total_vfs),
-        ("nic0", NicKind::Soft, 8)
-    );
+    assert_eq!(config.lanes, Lanes { cpus: vec![2, 3], poll_us: 50, yield_us: 50, sleep: true });
+    let [nic] = config.nics.as_slice() else { panic!("{} NICs", config.nics.len()) };
+    assert_eq!((nic.name.as_str(), nic.kind, nic.total_vfs), ("nic0", NicKind::Soft, 8));
     let uplink = nic.uplink.as_ref().unwrap();
     assert_eq!(uplink.kind, UplinkKind::VhostUser);
-    assert_eq!(
-        uplink.attachment.socket,
-        Path::new("/run/shunt/uplink.sock")
-    );
-    assert_eq!(
-        nic.pf.as_ref().unwrap().mac.to_string(),
-        "02:00:00:00:00:f0"
-    );
-    assert_eq!(
-        nic.vfs.iter().map(|vf| vf.index).collect::<Vec<_>>(),
-        [0, 1, 5]
-    );
+    assert_eq!(uplink.attachment.socket, Path::new("/run/shunt/uplink.sock"));
+    assert_eq!(nic.pf.as_ref().unwrap().mac.to_string(), "02:00:00:00:00:f0");
+    assert_eq!(nic.vfs.iter().map(|vf| vf.index).collect::<Vec<_>>(), [0, 1, 5]);
     assert_eq!(nic.vfs[0].function.macs.len(), 2);
     assert_eq!(nic.vfs[0].function.attachment.queue_pairs, 2);
     let last = &nic.vfs[2].function;
-    assert_eq!(
-        (last.vlan.map(|vlan| vlan.get()), last.spoof_check),
-        (Some(200), false)
-    );
+    assert_eq!((last.vlan.map(|vlan| vlan.get()), last.spoof_check), (Some(200), false));
     assert_eq!(last.attachment.mode, SocketMode::Client);
     assert_eq!(last.attachment.socket, Path::new("/var/run/vm5/net.sock"));
 }
@@ -74,10 +49,8 @@ fn the_example_shows_every_field() {
     }
     let mut shown = BTreeSet::new();
     names(DeTable::parse(EXAMPLE).unwrap().get_ref(), &mut shown);
-    let known = SECTIONS
-        .iter()
-        .flat_map(|section| section.fields())
-        .map(|field| field.name.to_owned());
+    let known =
+        SECTIONS.iter().flat_map(|section| section.fields()).map(|field| field.name.to_owned());
     assert_eq!(shown, known.collect::<BTreeSet<_>>());
 }
 
@@ -92,11 +65,9 @@ fn row(field: &Field) -> String {
     };
     // What a reader may copy stands in code type.
     let allowed = match field.kind {
-        Kind::Choice(_) => allowed
-            .split(" or ")
-            .map(|word| format!("`{word}`"))
-            .collect::<Vec<_>>()
-            .join(" or "),
+        Kind::Choice(_) => {
+            allowed.split(" or ").map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
+        }
         Kind::Bool => "`true` or `false`".to_owned(),
         Kind::Int(..) | Kind::Special(_) | Kind::Table(_) | Kind::Tables(_) => allowed,
     };
@@ -107,19 +78,14 @@ fn row(field: &Field) -> String {
 fn the_page_has_the_row_of_every_field_and_no_other() {
     let mut sections = PAGE.split("\n## ").skip(1);
     for section in SECTIONS {
-        let page = sections
-            .next()
-            .unwrap_or_else(|| panic!("no chapter for {:?}", section.header));
+        let page = sections.next().unwrap_or_else(|| panic!("no chapter for {:?}", section.header));
         let (heading, body) = page.split_once('\n').unwrap();
         let expected = match section.header {
             "" => "The top of the file".to_owned(),
             header => format!("`{header}`"),
         };
         assert_eq!(heading, expected);
-        let rows: Vec<&str> = body
-            .lines()
-            .filter(|line| line.starts_with("| `"))
-            .collect();
+        let rows: Vec<&str> = body.lines().filter(|line| line.starts_with("| `")).collect();
         let fields: Vec<String> = section.fields().map(row).collect();
         assert_eq!(
             rows.len(),
@@ -134,11 +100,7 @@ fn the_page_has_the_row_of_every_field_and_no_other() {
             );
         }
     }
-    assert_eq!(
-        sections.next(),
-        None,
-        "a chapter for something that is no table"
-    );
+    assert_eq!(sections.next(), None, "a chapter for something that is no table");
 }
 
 #[test]
@@ -149,8 +111,6 @@ fn the_page_shows_a_file_that_works_and_an_error_that_is_given() {
     let (_, rest) = rest.split_once("```text\n").unwrap();
     let (error, _) = rest.split_once("\n```").unwrap();
     let broken = file.replacen(":01\"", "\"", 1);
-    let told = Config::parse("shunt.toml", &broken)
-        .unwrap_err()
-        .to_string();
+    let told = Config::parse("shunt.toml", &broken).unwrap_err().to_string();
     assert_eq!(told, error);
 }

@@ -17,9 +17,7 @@ fn nic(lines: &str) -> String {
 
 /// The errors of a file with one VF that is right but for the lines given, which start at line 8.
 fn vf(lines: &str) -> String {
-    nic(&format!(
-        "[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"vf0.sock\"\n{lines}"
-    ))
+    nic(&format!("[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"vf0.sock\"\n{lines}"))
 }
 
 /// The errors of a file whose VF has this address.
@@ -29,9 +27,7 @@ fn mac(value: &str) -> String {
 
 /// The errors of a file whose VF has this socket.
 fn socket(value: &str) -> String {
-    nic(&format!(
-        "[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = {value}"
-    ))
+    nic(&format!("[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = {value}"))
 }
 
 /// The errors of the table `[lanes]` with these lines, which start at line 6.
@@ -250,13 +246,7 @@ fn every_error_is_one_printable_line_that_names_the_file() {
 #[test]
 fn a_megabyte_of_mistakes_is_refused_at_once() {
     let start = std::time::Instant::now();
-    for line in [
-        "a=x\n",
-        "a='x\n",
-        "[[nic]]\n",
-        "cpus = [\"\",\"\",\"\"]\n",
-        "macs=[9,9,9,9]\n",
-    ] {
+    for line in ["a=x\n", "a='x\n", "[[nic]]\n", "cpus = [\"\",\"\",\"\"]\n", "macs=[9,9,9,9]\n"] {
         let text = line.repeat(MAX_FILE_BYTES / line.len());
         let errors = Config::parse("shunt.toml", &text).unwrap_err();
         assert!((1..=20).contains(&errors.iter().len()), "{errors}");

@@ -34,10 +34,7 @@ const MEANINGS: [(&str, &str); 6] = [
         "Who kept the point from going faster. Where that is the generator, rates are lower bounds (>) and say nothing more \
          about the switch.",
     ),
-    (
-        "Lost frames",
-        "Frames sent in the measured time that never came back.",
-    ),
+    ("Lost frames", "Frames sent in the measured time that never came back."),
 ];
 
 /// The method, the generator's tables, and the command that repeats it all.
@@ -46,10 +43,7 @@ pub(super) fn measured(results: &Results) -> String {
         .iter()
         .map(|(word, text)| format!("<dt>{word}</dt><dd>{}</dd>\n", escape(text)))
         .collect();
-    let generator: String = View::each(&results.points)
-        .iter()
-        .map(tables::generator)
-        .collect();
+    let generator: String = View::each(&results.points).iter().map(tables::generator).collect();
     format!(
         "<section>\n<h2>How it was measured</h2>\n<pre><code>{}</code></pre>\n<dl>\n{meanings}{}</dl>\n\
          <h3>The generator: what it could do, did, and got back</h3>\n{generator}</section>\n",
@@ -64,33 +58,14 @@ fn pinning(results: &Results) -> String {
         [] => "not pinned".to_owned(),
         cpus => {
             let noun = if cpus.len() == 1 { "CPU" } else { "CPUs" };
-            format!(
-                "{noun} {}",
-                cpus.iter()
-                    .map(usize::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            )
+            format!("{noun} {}", cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", "))
         }
     };
     let text = |pinned: &Pinned| {
-        let Pinned {
-            switch,
-            guests,
-            generator,
-        } = pinned;
-        format!(
-            "switch {}, guests {}, generator {}",
-            cpus(switch),
-            cpus(guests),
-            cpus(generator)
-        )
+        let Pinned { switch, guests, generator } = pinned;
+        format!("switch {}, guests {}, generator {}", cpus(switch), cpus(guests), cpus(generator))
     };
-    let ways: BTreeSet<String> = results
-        .points
-        .iter()
-        .map(|point| text(&point.pinned))
-        .collect();
+    let ways: BTreeSet<String> = results.points.iter().map(|point| text(&point.pinned)).collect();
     if ways.is_empty() {
         return String::new();
     }
@@ -119,11 +94,7 @@ fn flatten(name: &str, value: &Value, facts: &mut Vec<(String, String)>) {
         Value::Object(fields) => {
             for (field, value) in fields {
                 let field = field.replace('_', " ");
-                let name = if name.is_empty() {
-                    field
-                } else {
-                    format!("{name} {field}")
-                };
+                let name = if name.is_empty() { field } else { format!("{name} {field}") };
                 flatten(&name, value, facts);
             }
         }

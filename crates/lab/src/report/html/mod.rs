@@ -17,10 +17,7 @@ const STYLE: &str = include_str!("style.css");
 
 /// The page for one run.
 pub fn page(results: &Results) -> String {
-    let host = results
-        .machine
-        .get("hostname")
-        .and_then(serde_json::Value::as_str);
+    let host = results.machine.get("hostname").and_then(serde_json::Value::as_str);
     let host = host.map_or(String::new(), |host| format!(" on {}", escape(host)));
     let views = View::each(&results.points);
     let patterns: String = views.iter().map(pattern).collect();
@@ -48,10 +45,7 @@ fn verdicts(results: &Results) -> String {
     }
     let item = |(pattern, sentence): &(Pattern, String)| {
         let anchor = pattern.as_str();
-        format!(
-            "<p class=\"verdict\"><a href=\"#{anchor}\">{}</a></p>\n",
-            escape(sentence)
-        )
+        format!("<p class=\"verdict\"><a href=\"#{anchor}\">{}</a></p>\n", escape(sentence))
     };
     let items: String = sentences.iter().map(item).collect();
     format!("<section class=\"verdicts\">\n<h2>Verdict</h2>\n{items}</section>\n")
@@ -61,10 +55,7 @@ fn notes(notes: &[String]) -> String {
     if notes.is_empty() {
         return String::new();
     }
-    let items: String = notes
-        .iter()
-        .map(|note| format!("<li>{}</li>\n", escape(note)))
-        .collect();
+    let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
     format!("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n{items}</ul>\n</section>\n")
 }
 
@@ -91,9 +82,7 @@ fn pattern(view: &View<'_>) -> String {
 fn tiles(view: &View<'_>) -> String {
     let grid = view.grid();
     let most = |value: fn(&Point) -> f64| {
-        grid.iter()
-            .copied()
-            .max_by(|a, b| value(a).total_cmp(&value(b)))
+        grid.iter().copied().max_by(|a, b| value(a).total_cmp(&value(b)))
     };
     let rates = [
         (
@@ -102,12 +91,7 @@ fn tiles(view: &View<'_>) -> String {
             "highest frame rate seen",
             (|point| point.mpps) as fn(&Point) -> f64,
         ),
-        (
-            most(|point| point.gbps),
-            "Gbps",
-            "highest throughput seen",
-            |point| point.gbps,
-        ),
+        (most(|point| point.gbps), "Gbps", "highest throughput seen", |point| point.gbps),
     ];
     let mut tiles: Vec<String> = rates
         .into_iter()
@@ -117,32 +101,18 @@ fn tiles(view: &View<'_>) -> String {
         })
         .collect();
     let cycles = |point: &Point| point.switch_cycles_per_frame;
-    let known = grid
-        .iter()
-        .copied()
-        .filter_map(|point| Some((cycles(point)?, point)));
+    let known = grid.iter().copied().filter_map(|point| Some((cycles(point)?, point)));
     let cheapest = known.min_by(|(a, _), (b, _)| a.total_cmp(b));
     tiles.extend(cheapest.map(|(least, point)| {
-        tile(
-            &whole(Some(least)),
-            "cycles",
-            "cheapest frame in the switch",
-            point,
-        )
+        tile(&whole(Some(least)), "cycles", "cheapest frame in the switch", point)
     }));
     format!("<div class=\"tiles\">\n{}</div>\n", tiles.concat())
 }
 
 fn tile(figure: &str, unit: &str, what: &str, point: &Point) -> String {
-    let Point {
-        frame_bytes, path, ..
-    } = point;
+    let Point { frame_bytes, path, .. } = point;
     let guests = count(point.vms as usize, "guest");
-    let bound = if point.is_lower_bound() {
-        ", lower bound"
-    } else {
-        ""
-    };
+    let bound = if point.is_lower_bound() { ", lower bound" } else { "" };
     format!(
         "<div class=\"tile\"><span class=\"figure\">{} <small>{unit}</small></span>\
          <span class=\"what\">{what}{bound}</span><span class=\"where\">{frame_bytes} B, {guests}, {path}</span></div>\n",

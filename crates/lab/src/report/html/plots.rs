@@ -47,59 +47,24 @@ const QUANTITIES: [Quantity; 3] = [
 ];
 
 const LAYERS: [Layer; 6] = [
-    Layer {
-        name: "switch",
-        class: "c0",
-        in_legend: true,
-    },
-    Layer {
-        name: "switch, in the kernel",
-        class: "c0 pale",
-        in_legend: false,
-    },
-    Layer {
-        name: "guests",
-        class: "c1",
-        in_legend: true,
-    },
-    Layer {
-        name: "guests, in the kernel",
-        class: "c1 pale",
-        in_legend: false,
-    },
-    Layer {
-        name: "generator",
-        class: "rest",
-        in_legend: true,
-    },
-    Layer {
-        name: "generator, in the kernel",
-        class: "rest pale",
-        in_legend: false,
-    },
+    Layer { name: "switch", class: "c0", in_legend: true },
+    Layer { name: "switch, in the kernel", class: "c0 pale", in_legend: false },
+    Layer { name: "guests", class: "c1", in_legend: true },
+    Layer { name: "guests, in the kernel", class: "c1 pale", in_legend: false },
+    Layer { name: "generator", class: "rest", in_legend: true },
+    Layer { name: "generator, in the kernel", class: "rest pale", in_legend: false },
 ];
 
 /// All plots of a pattern.
 pub(super) fn all(view: &View<'_>) -> String {
     let paths: Vec<PathKind> = view.paths().into_iter().collect();
     let figures = if let [path] = paths[..] {
-        let charts = QUANTITIES
-            .iter()
-            .filter_map(|quantity| by_frame(view, path, quantity));
-        let charts: String = charts
-            .chain([cpu(view)])
-            .map(|chart| figure(&chart))
-            .collect();
+        let charts = QUANTITIES.iter().filter_map(|quantity| by_frame(view, path, quantity));
+        let charts: String = charts.chain([cpu(view)]).map(|chart| figure(&chart)).collect();
         format!("<div class=\"charts\">\n{charts}</div>\n")
     } else {
-        let rows: String = QUANTITIES
-            .iter()
-            .map(|quantity| by_path(view, quantity))
-            .collect();
-        format!(
-            "{rows}<div class=\"charts\">\n{}</div>\n",
-            figure(&cpu(view))
-        )
+        let rows: String = QUANTITIES.iter().map(|quantity| by_path(view, quantity)).collect();
+        format!("{rows}<div class=\"charts\">\n{}</div>\n", figure(&cpu(view)))
     };
     let bound = view.points.iter().any(|point| point.is_lower_bound());
     let caption = "<p class=\"sub\">Hollow marks under an arrow are lower bounds: there the generator was the limit, \
@@ -116,12 +81,7 @@ fn by_frame(view: &View<'_>, path: PathKind, quantity: &Quantity) -> Option<Stri
     let frames = view.frames().into_iter().enumerate();
     let series = frames
         .filter_map(|(place, frame)| {
-            series(
-                format!("{frame} B"),
-                place,
-                &view.line(path, frame),
-                quantity,
-            )
+            series(format!("{frame} B"), place, &view.line(path, frame), quantity)
         })
         .collect();
     chart(series, quantity, quantity.title, WIDE)
@@ -136,19 +96,10 @@ fn by_path(view: &View<'_>, quantity: &Quantity) -> String {
             series(path.to_string(), colour, &view.line(path, frame), quantity)
         };
         let series = view.paths().into_iter().filter_map(line).collect();
-        chart(
-            series,
-            quantity,
-            &format!("{}, {frame} B", quantity.title),
-            NARROW,
-        )
+        chart(series, quantity, &format!("{}, {frame} B", quantity.title), NARROW)
     };
-    let charts: String = view
-        .frames()
-        .into_iter()
-        .filter_map(one)
-        .map(|chart| figure(&chart))
-        .collect();
+    let charts: String =
+        view.frames().into_iter().filter_map(one).map(|chart| figure(&chart)).collect();
     if charts.is_empty() {
         charts
     } else {
@@ -162,48 +113,22 @@ fn chart(series: Vec<Series>, quantity: &Quantity, title: &str, width: f64) -> O
     }
     let wide = format!("{}, {}", quantity.unit, quantity.of);
     let subtitle = if width == WIDE { &wide } else { quantity.unit };
-    Some(
-        LineChart {
-            title,
-            subtitle,
-            width,
-            series,
-        }
-        .draw(),
-    )
+    Some(LineChart { title, subtitle, width, series }.draw())
 }
 
 fn series(name: String, colour: usize, line: &[&Point], quantity: &Quantity) -> Option<Series> {
     let value = |point: &&Point| {
         let y = (quantity.value)(point)?;
-        let text = if quantity.is_rate {
-            rate(point, y)
-        } else {
-            whole(Some(y))
-        };
+        let text = if quantity.is_rate { rate(point, y) } else { whole(Some(y)) };
         let guests = count(point.vms as usize, "guest");
-        let tip = format!(
-            "{} B, {guests}, {}: {text} {}",
-            point.frame_bytes, point.path, quantity.unit
-        );
+        let tip =
+            format!("{} B, {guests}, {}: {text} {}", point.frame_bytes, point.path, quantity.unit);
         let lower_bound = quantity.is_rate && point.is_lower_bound();
-        Some((
-            Value {
-                x: point.vms,
-                y,
-                lower_bound,
-                tip,
-            },
-            text,
-        ))
+        Some((Value { x: point.vms, y, lower_bound, tip }, text))
     };
     let (values, texts): (Vec<Value>, Vec<String>) = line.iter().filter_map(value).unzip();
     let label = format!("{name}  {}", texts.last()?);
-    Some(Series {
-        label,
-        class: format!("c{}", colour % COLOURS),
-        values,
-    })
+    Some(Series { label, class: format!("c{}", colour % COLOURS), values })
 }
 
 /// Who spent the machine's cores.
@@ -213,11 +138,7 @@ fn cpu(view: &View<'_>) -> String {
         let cpu = &point.cpu;
         let guests = count(point.vms as usize, "guest");
         Row {
-            label: if one_path {
-                guests
-            } else {
-                format!("{guests}, {}", point.path)
-            },
+            label: if one_path { guests } else { format!("{guests}, {}", point.path) },
             group: format!("{} B", point.frame_bytes),
             parts: vec![
                 cpu.switch_user_cores,

@@ -14,19 +14,11 @@ struct Column {
 }
 
 const fn number(name: &'static str, text: fn(&Point) -> String) -> Column {
-    Column {
-        name,
-        words: false,
-        text,
-    }
+    Column { name, words: false, text }
 }
 
 const fn words(name: &'static str, text: fn(&Point) -> String) -> Column {
-    Column {
-        name,
-        words: true,
-        text,
-    }
+    Column { name, words: true, text }
 }
 
 /// The columns that say which point it is.
@@ -41,24 +33,18 @@ const RESULTS: [Column; 10] = [
     number("Mpps", |p| rate(p, p.mpps)),
     number("Rx Mpps", |p| rate(p, p.rx_mpps)),
     number("Cycles per frame", |p| whole(p.switch_cycles_per_frame)),
-    number("Frames per poll", |p| {
-        p.burst_mean.map_or(whole(None), three)
-    }),
+    number("Frames per poll", |p| p.burst_mean.map_or(whole(None), three)),
     number("Switch, cores", |p| three(p.cpu.switch_cores())),
     number("Switch, busy", |p| percent(p.cpu.switch_busy_share)),
     number("Guests, cores", |p| three(p.cpu.guests_cores())),
     words("Limited by", |p| p.bottleneck.to_string()),
-    number("nfv-2017 Mpps", |p| {
-        paper(p).map_or(String::new(), |paper| three(paper.mpps))
-    }),
+    number("nfv-2017 Mpps", |p| paper(p).map_or(String::new(), |paper| three(paper.mpps))),
 ];
 
 const GENERATOR: [Column; 9] = [
     number("Self-test Mpps", |p| three(p.generator_limit_mpps)),
     number("Offered Mpps", |p| three(p.offered_mpps)),
-    number("Offered of self-test", |p| {
-        share(p.offered_mpps, p.generator_limit_mpps)
-    }),
+    number("Offered of self-test", |p| share(p.offered_mpps, p.generator_limit_mpps)),
     number("Returned Mpps", |p| three(p.returned_mpps)),
     number("Lost frames", |p| p.lost_frames.to_string()),
     number("Generator, cores", |p| three(p.cpu.generator_cores())),
@@ -77,21 +63,13 @@ pub(super) fn results(view: &View<'_>) -> String {
     } else {
         ""
     };
-    let shown = if known {
-        &RESULTS[..]
-    } else {
-        &RESULTS[..RESULTS.len() - 1]
-    };
+    let shown = if known { &RESULTS[..] } else { &RESULTS[..RESULTS.len() - 1] };
     table(&view.points, shown) + source
 }
 
 /// What the generator could do, did, and got back, for all patterns.
 pub(super) fn generator(view: &View<'_>) -> String {
-    format!(
-        "<h3>{}</h3>\n{}",
-        view.pattern.title(),
-        table(&view.points, &GENERATOR)
-    )
+    format!("<h3>{}</h3>\n{}", view.pattern.title(), table(&view.points, &GENERATOR))
 }
 
 fn table(points: &[&Point], columns: &[Column]) -> String {
@@ -104,13 +82,7 @@ fn table(points: &[&Point], columns: &[Column]) -> String {
     let mut rows = String::new();
     for point in points {
         let cells: String = all()
-            .map(|column| {
-                format!(
-                    "<td{}>{}</td>",
-                    class(column),
-                    escape(&(column.text)(point))
-                )
-            })
+            .map(|column| format!("<td{}>{}</td>", class(column), escape(&(column.text)(point))))
             .collect();
         let first = above != Some(point.frame_bytes);
         above = Some(point.frame_bytes);
@@ -127,21 +99,11 @@ fn paper(point: &Point) -> Option<Published> {
 }
 
 fn share(part: f64, whole: f64) -> String {
-    if whole > 0.0 {
-        percent(part / whole)
-    } else {
-        NONE.to_owned()
-    }
+    if whole > 0.0 { percent(part / whole) } else { NONE.to_owned() }
 }
 
 fn drops(point: &Point) -> String {
     let drops = point.drops.iter().filter(|(_, frames)| **frames > 0);
-    let drops: Vec<String> = drops
-        .map(|(reason, frames)| format!("{frames} {reason}"))
-        .collect();
-    if drops.is_empty() {
-        "none".to_owned()
-    } else {
-        drops.join(", ")
-    }
+    let drops: Vec<String> = drops.map(|(reason, frames)| format!("{frames} {reason}")).collect();
+    if drops.is_empty() { "none".to_owned() } else { drops.join(", ") }
 }

@@ -55,36 +55,20 @@ impl BarChart<'_> {
         let mut canvas = Canvas::new(self.width, bottom + FOOT_PX, self.title, self.subtitle);
         self.legend(&mut canvas);
         let widest = |text: fn(&Row) -> &str| {
-            self.rows
-                .iter()
-                .map(|row| text_width(text(row)))
-                .fold(0.0, f64::max)
+            self.rows.iter().map(|row| text_width(text(row))).fold(0.0, f64::max)
         };
         let group_width = widest(|row| &row.group) + 10.0;
         let left = group_width + widest(|row| &row.label) + 8.0;
         let right = self.width - text_width("00.00") - 6.0;
-        let longest = self
-            .rows
-            .iter()
-            .map(|row| row.parts.iter().sum())
-            .fold(0.0, f64::max);
+        let longest = self.rows.iter().map(|row| row.parts.iter().sum()).fold(0.0, f64::max);
         let ticks = Ticks::up_to(longest, 5);
         let scale = (right - left) / ticks.end();
         for (value, text) in ticks.each() {
             let x = left + value * scale;
-            canvas.line(
-                (x, top),
-                (x, bottom),
-                if value > 0.0 { "grid" } else { "axis" },
-            );
+            canvas.line((x, top), (x, bottom), if value > 0.0 { "grid" } else { "axis" });
             canvas.text((x, bottom + 15.0), Anchor::Middle, "muted", &text);
         }
-        canvas.text(
-            ((left + right) / 2.0, bottom + 32.0),
-            Anchor::Middle,
-            "muted",
-            self.unit,
-        );
+        canvas.text(((left + right) / 2.0, bottom + 32.0), Anchor::Middle, "muted", self.unit);
         let mut group = None;
         for (row, row_top) in self.rows.iter().zip(self.row_tops()) {
             let text_y = top + row_top + 15.0;
@@ -118,21 +102,14 @@ impl BarChart<'_> {
             let width = part * scale;
             // Thinner parts than this would show only as noise between their neighbours.
             if width >= 0.3 {
-                let tip = format!(
-                    "{} {}: {}: {part:.2} {}",
-                    row.group, row.label, layer.name, self.unit
-                );
+                let tip =
+                    format!("{} {}: {}: {part:.2} {}", row.group, row.label, layer.name, self.unit);
                 canvas.rect((x, top), (width, BAR_PX), layer.class, &tip);
             }
             x += width;
         }
         let sum: f64 = row.parts.iter().sum();
-        canvas.text(
-            (x + 6.0, top + 11.0),
-            Anchor::Start,
-            "value",
-            &format!("{sum:.2}"),
-        );
+        canvas.text((x + 6.0, top + 11.0), Anchor::Start, "value", &format!("{sum:.2}"));
     }
 
     /// The layers in lines that fit the width, each with its place.

@@ -59,20 +59,13 @@ struct Plane {
 
 impl Plane {
     fn at(&self, x: u32, y: f64) -> (f64, f64) {
-        (
-            self.x(x),
-            self.bottom - y / self.y_end * (self.bottom - self.top),
-        )
+        (self.x(x), self.bottom - y / self.y_end * (self.bottom - self.top))
     }
 
     fn x(&self, x: u32) -> f64 {
         let (left, right) = (self.left + INSET_PX, self.right - INSET_PX);
         let span = self.x_last - self.x_first;
-        let share = if span > 0.0 {
-            (f64::from(x) - self.x_first) / span
-        } else {
-            0.5
-        };
+        let share = if span > 0.0 { (f64::from(x) - self.x_first) / span } else { 0.5 };
         left + share * (right - left)
     }
 }
@@ -86,15 +79,9 @@ impl LineChart<'_> {
         let mut xs: Vec<u32> = values().map(|value| value.x).collect();
         xs.sort_unstable();
         xs.dedup();
-        let tick_width = ticks
-            .each()
-            .map(|(_, text)| text_width(&text))
-            .fold(0.0, f64::max);
-        let label_width = self
-            .series
-            .iter()
-            .map(|series| text_width(&series.label))
-            .fold(0.0, f64::max);
+        let tick_width = ticks.each().map(|(_, text)| text_width(&text)).fold(0.0, f64::max);
+        let label_width =
+            self.series.iter().map(|series| text_width(&series.label)).fold(0.0, f64::max);
         let plane = Plane {
             left: tick_width + 8.0,
             right: self.width - label_width * BOLD - 4.0,
@@ -116,53 +103,29 @@ impl LineChart<'_> {
 fn axes(canvas: &mut Canvas, plane: &Plane, ticks: &Ticks, xs: &[u32]) {
     for (value, text) in ticks.each() {
         let y = plane.at(0, value).1;
-        canvas.line(
-            (plane.left, y),
-            (plane.right, y),
-            if value > 0.0 { "grid" } else { "axis" },
-        );
+        canvas.line((plane.left, y), (plane.right, y), if value > 0.0 { "grid" } else { "axis" });
         canvas.text((plane.left - 8.0, y + 4.0), Anchor::End, "muted", &text);
     }
     for &x in xs {
         let at = plane.x(x);
         canvas.line((at, plane.bottom), (at, plane.bottom + 4.0), "axis");
-        canvas.text(
-            (at, plane.bottom + 17.0),
-            Anchor::Middle,
-            "muted",
-            &x.to_string(),
-        );
+        canvas.text((at, plane.bottom + 17.0), Anchor::Middle, "muted", &x.to_string());
     }
     let middle = (plane.left + plane.right) / 2.0;
-    canvas.text(
-        (middle, plane.bottom + 34.0),
-        Anchor::Middle,
-        "muted",
-        "guests",
-    );
+    canvas.text((middle, plane.bottom + 34.0), Anchor::Middle, "muted", "guests");
 }
 
 fn curve(canvas: &mut Canvas, plane: &Plane, series: &Series) {
-    let places: Vec<(f64, f64)> = series
-        .values
-        .iter()
-        .map(|value| plane.at(value.x, value.y))
-        .collect();
+    let places: Vec<(f64, f64)> =
+        series.values.iter().map(|value| plane.at(value.x, value.y)).collect();
     canvas.polyline(&places, &format!("curve {}", series.class));
     for (value, &(x, y)) in series.values.iter().zip(&places) {
         let hollow = if value.lower_bound { " hollow" } else { "" };
-        canvas.mark(
-            (x, y),
-            &format!("mark {}{hollow}", series.class),
-            &value.tip,
-        );
+        canvas.mark((x, y), &format!("mark {}{hollow}", series.class), &value.tip);
         if value.lower_bound {
             let class = format!("arrow {}", series.class);
             canvas.polyline(&[(x, y - 5.0), (x, y - 16.0)], &class);
-            canvas.polyline(
-                &[(x - 3.5, y - 12.0), (x, y - 16.5), (x + 3.5, y - 12.0)],
-                &class,
-            );
+            canvas.polyline(&[(x - 3.5, y - 12.0), (x, y - 16.5), (x + 3.5, y - 12.0)], &class);
         }
     }
 }
@@ -188,11 +151,6 @@ fn end_labels(canvas: &mut Canvas, plane: &Plane, series: &[Series]) {
             );
         }
         let at = (plane.right, label_y + TEXT_PX / 3.0);
-        canvas.text(
-            at,
-            Anchor::Start,
-            &format!("label {}", series.class),
-            &series.label,
-        );
+        canvas.text(at, Anchor::Start, &format!("label {}", series.class), &series.label);
     }
 }

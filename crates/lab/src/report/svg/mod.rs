@@ -70,14 +70,8 @@ impl Canvas {
 
     /// A line through all points.
     fn polyline(&mut self, points: &[(f64, f64)], class: &str) {
-        let points: Vec<String> = points
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
-        self.add(format_args!(
-            "<polyline points=\"{}\" class=\"{class}\"/>",
-            points.join(" ")
-        ));
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.add(format_args!("<polyline points=\"{}\" class=\"{class}\"/>", points.join(" ")));
     }
 
     /// A filled area that tells `tip` under the pointer.

@@ -20,10 +20,7 @@ fn round_ticks() {
 
 #[test]
 fn text_is_escaped() {
-    assert_eq!(
-        escape("<a b=\"c\">&'\u{7}"),
-        "&lt;a b=&quot;c&quot;&gt;&amp;&#39;?"
-    );
+    assert_eq!(escape("<a b=\"c\">&'\u{7}"), "&lt;a b=&quot;c&quot;&gt;&amp;&#39;?");
 }
 
 #[test]

@@ -13,11 +13,7 @@ impl Ticks {
     ///
     /// A `max` that is no positive number gets an axis from 0 to 1: there is nothing to be seen on it, but it is one.
     pub(super) fn up_to(max: f64, wanted: usize) -> Ticks {
-        let max = if max.is_finite() && max > 1e-9 {
-            max
-        } else {
-            1.0
-        };
+        let max = if max.is_finite() && max > 1e-9 { max } else { 1.0 };
         let rough = max / wanted.max(1) as f64;
         let mut exponent = rough.log10().floor() as i32;
         // The logarithm may be off by one at a power of ten, in which case the next factor fits.
@@ -30,11 +26,7 @@ impl Ticks {
         });
         let step = factor * power(exponent);
         let count = (max / step - 1e-9).ceil().max(1.0) as usize;
-        Ticks {
-            step,
-            count,
-            decimals: usize::try_from(-exponent).unwrap_or(0),
-        }
+        Ticks { step, count, decimals: usize::try_from(-exponent).unwrap_or(0) }
     }
 
     /// The largest tick, where the axis ends.
@@ -44,18 +36,10 @@ impl Ticks {
 
     /// Each tick's value and text, from 0 up.
     pub(super) fn each(&self) -> impl Iterator<Item = (f64, String)> {
-        let &Ticks {
-            step,
-            count,
-            decimals,
-        } = self;
+        let &Ticks { step, count, decimals } = self;
         (0..=count).map(move |tick| {
             let value = step * tick as f64;
-            let text = if tick == 0 {
-                "0".to_owned()
-            } else {
-                format!("{value:.decimals$}")
-            };
+            let text = if tick == 0 { "0".to_owned() } else { format!("{value:.decimals$}") };
             (value, text)
         })
     }

@@ -17,11 +17,7 @@ struct Comparison {
 #[derive(Clone, Copy)]
 enum Outcome {
     /// The path carried more frames; how many times the next path's, if that carried any; whether that is a lower bound.
-    Won {
-        path: PathKind,
-        ratio: Option<f64>,
-        or_more: bool,
-    },
+    Won { path: PathKind, ratio: Option<f64>, or_more: bool },
     /// Within the share that runs differ by.
     Even,
     /// A lower bound stands in the way.
@@ -38,19 +34,11 @@ pub(super) fn clauses(view: &View<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    clauses.extend(
-        view.paths()
-            .into_iter()
-            .filter_map(|path| wins(&comparisons, path)),
-    );
+    clauses.extend(view.paths().into_iter().filter_map(|path| wins(&comparisons, path)));
     let number =
         |what: fn(&Outcome) -> bool| comparisons.iter().filter(|c| what(&c.outcome)).count();
     let are = |n: usize| {
-        if n == 1 {
-            "1 comparison is".to_owned()
-        } else {
-            format!("{n} comparisons are")
-        }
+        if n == 1 { "1 comparison is".to_owned() } else { format!("{n} comparisons are") }
     };
     let even = number(|outcome| matches!(outcome, Outcome::Even));
     clauses.extend((even > 0).then(|| format!("{} even (within 5 %)", are(even))));
@@ -63,21 +51,12 @@ pub(super) fn clauses(view: &View<'_>) -> Vec<String> {
 }
 
 fn comparisons(view: &View<'_>) -> Vec<Comparison> {
-    let places: BTreeSet<(u32, u32)> = view
-        .points
-        .iter()
-        .map(|point| (point.frame_bytes, point.vms))
-        .collect();
+    let places: BTreeSet<(u32, u32)> =
+        view.points.iter().map(|point| (point.frame_bytes, point.vms)).collect();
     let judged = places.into_iter().filter_map(|(frame_bytes, vms)| {
-        let there: Vec<&Point> = view
-            .paths()
-            .into_iter()
-            .filter_map(|path| view.at(path, frame_bytes, vms))
-            .collect();
-        (there.len() > 1).then(|| Comparison {
-            frame_bytes,
-            outcome: judge(there),
-        })
+        let there: Vec<&Point> =
+            view.paths().into_iter().filter_map(|path| view.at(path, frame_bytes, vms)).collect();
+        (there.len() > 1).then(|| Comparison { frame_bytes, outcome: judge(there) })
     });
     judged.collect()
 }
@@ -97,11 +76,7 @@ fn judge(mut there: Vec<&Point>) -> Outcome {
         Outcome::Even
     } else {
         let ratio = (next_mpps > 0.0).then(|| best.mpps / next_mpps);
-        Outcome::Won {
-            path: best.path,
-            ratio,
-            or_more: best.is_lower_bound(),
-        }
+        Outcome::Won { path: best.path, ratio, or_more: best.is_lower_bound() }
     }
 }
 
@@ -124,20 +99,14 @@ fn wins(comparisons: &[Comparison], path: PathKind) -> Option<String> {
         remarks.push(places(comparisons, &won));
     }
     remarks.extend(margin(&won));
-    let remarks = if remarks.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", remarks.join("; "))
-    };
+    let remarks =
+        if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join("; ")) };
     Some(format!("{path} carries more frames in {what}{remarks}"))
 }
 
 /// The frame sizes at which a path won: those where it won every comparison, then the others.
 fn places(comparisons: &[Comparison], won: &[&Comparison]) -> String {
-    let frames: BTreeSet<u32> = won
-        .iter()
-        .map(|comparison| comparison.frame_bytes)
-        .collect();
+    let frames: BTreeSet<u32> = won.iter().map(|comparison| comparison.frame_bytes).collect();
     let of = |frame: u32| move |c: &&Comparison| c.frame_bytes == frame;
     let whole = |frame: &u32| {
         won.iter().copied().filter(of(*frame)).count()
@@ -157,52 +126,23 @@ fn margin(won: &[&Comparison]) -> Option<String> {
     let margins: Vec<(f64, bool)> = won
         .iter()
         .filter_map(|comparison| match comparison.outcome {
-            Outcome::Won {
-                ratio: Some(ratio),
-                or_more,
-                ..
-            } => Some((ratio, or_more)),
+            Outcome::Won { ratio: Some(ratio), or_more, .. } => Some((ratio, or_more)),
             _ => None,
         })
         .collect();
-    let least = margins
-        .iter()
-        .map(|(ratio, _)| *ratio)
-        .min_by(f64::total_cmp)?;
-    let most = margins
-        .iter()
-        .map(|(ratio, _)| *ratio)
-        .max_by(f64::total_cmp)?;
+    let least = margins.iter().map(|(ratio, _)| *ratio).min_by(f64::total_cmp)?;
+    let most = margins.iter().map(|(ratio, _)| *ratio).max_by(f64::total_cmp)?;
     let (least, most) = (three(least), three(most));
-    let range = if least == most {
-        least
-    } else {
-        format!("{least} to {most}")
-    };
-    let or_more = if margins.iter().any(|(_, or_more)| *or_more) {
-        " or more"
-    } else {
-        ""
-    };
+    let range = if least == most { least } else { format!("{least} to {most}") };
+    let or_more = if margins.iter().any(|(_, or_more)| *or_more) { " or more" } else { "" };
     Some(format!("{range} times the next path's{or_more}"))
 }
 
 /// A path's highest rate and what limits it.
 fn peak(view: &View<'_>, path: PathKind) -> Option<String> {
-    let grid: Vec<&Point> = view
-        .grid()
-        .into_iter()
-        .filter(|point| point.path == path)
-        .collect();
+    let grid: Vec<&Point> = view.grid().into_iter().filter(|point| point.path == path).collect();
     let best = grid.iter().max_by(|a, b| a.mpps.total_cmp(&b.mpps))?;
-    let (at_least, mpps, frame, guests) = (
-        at_least(best),
-        three(best.mpps),
-        best.frame_bytes,
-        guests(best),
-    );
-    Some(format!(
-        "{path} reaches {at_least}{mpps} Mpps ({frame} B, {guests}), {}",
-        limits(&grid)
-    ))
+    let (at_least, mpps, frame, guests) =
+        (at_least(best), three(best.mpps), best.frame_bytes, guests(best));
+    Some(format!("{path} reaches {at_least}{mpps} Mpps ({frame} B, {guests}), {}", limits(&grid)))
 }

@@ -32,10 +32,7 @@ pub fn sentence(points: &[Point], pattern: Pattern) -> String {
 /// The sentences of the patterns that were measured.
 pub fn all(points: &[Point]) -> Vec<(Pattern, String)> {
     let views = View::each(points);
-    views
-        .iter()
-        .map(|view| (view.pattern, sentence(points, view.pattern)))
-        .collect()
+    views.iter().map(|view| (view.pattern, sentence(points, view.pattern))).collect()
 }
 
 /// How one path scales and what limits it.
@@ -47,16 +44,10 @@ fn single(view: &View<'_>, path: PathKind) -> String {
         clauses.push(scaling(&view.line(path, smallest)));
     }
     if let [_, .., largest] = frames[..] {
-        let best = view
-            .line(path, largest)
-            .into_iter()
-            .max_by(|a, b| a.gbps.total_cmp(&b.gbps));
+        let best = view.line(path, largest).into_iter().max_by(|a, b| a.gbps.total_cmp(&b.gbps));
         clauses.extend(best.map(|best| {
             let (at_least, gbps) = (at_least(best), three(best.gbps));
-            format!(
-                "{largest} B frames reach {at_least}{gbps} Gbps with {}",
-                guests(best)
-            )
+            format!("{largest} B frames reach {at_least}{gbps} Gbps with {}", guests(best))
         }));
     }
     clauses.extend(cycles(&grid));
@@ -82,68 +73,42 @@ fn scaling(line: &[&Point]) -> String {
             guests(first)
         );
     }
-    let from = format!(
-        "{}{first_mpps} Mpps with {}",
-        at_least(first),
-        guests(first)
-    );
+    let from = format!("{}{first_mpps} Mpps with {}", at_least(first), guests(first));
     let to = format!("{}{last_mpps} with {}", at_least(last), last.vms);
     // Of two lower bounds, or of a figure over a lower bound, no ratio is known.
     let ratio = if first.is_lower_bound() || first.mpps <= 0.0 {
         String::new()
     } else {
-        format!(
-            " ({}{} times)",
-            at_least(last),
-            three(last.mpps / first.mpps)
-        )
+        format!(" ({}{} times)", at_least(last), three(last.mpps / first.mpps))
     };
     let peak = line.iter().max_by(|a, b| a.mpps.total_cmp(&b.mpps));
     let peak = peak.filter(|peak| peak.mpps > last.mpps * (1.0 + EVEN_SHARE));
     let peak = peak.map_or(String::new(), |peak| {
         let at_least = at_least(peak);
-        format!(
-            ", with a peak of {at_least}{} at {}",
-            three(peak.mpps),
-            peak.vms
-        )
+        format!(", with a peak of {at_least}{} at {}", three(peak.mpps), peak.vms)
     });
     format!("{frame} B frames go from {from} to {to}{ratio}{peak}")
 }
 
 /// What a frame costs the switch, from the cheapest point to the dearest.
 fn cycles(grid: &[&Point]) -> Option<String> {
-    let known = || {
-        grid.iter()
-            .filter_map(|point| point.switch_cycles_per_frame)
-    };
+    let known = || grid.iter().filter_map(|point| point.switch_cycles_per_frame);
     let least = known().min_by(f64::total_cmp)?;
     let most = known().max_by(f64::total_cmp)?;
     let (least, most) = (whole(Some(least)), whole(Some(most)));
-    let range = if least == most {
-        least
-    } else {
-        format!("{least} to {most}")
-    };
+    let range = if least == most { least } else { format!("{least} to {most}") };
     Some(format!("the switch spends {range} cycles on a frame"))
 }
 
 /// Who limited how many of the points, e.g. `limited by the switch in 5 of 6 points and by the guests in 1`.
 fn limits(grid: &[&Point]) -> String {
     let by = |who: Bottleneck| grid.iter().filter(|point| point.bottleneck == who).count();
-    let mut found: Vec<_> = Bottleneck::ALL
-        .into_iter()
-        .map(|who| (who, by(who)))
-        .collect();
+    let mut found: Vec<_> = Bottleneck::ALL.into_iter().map(|who| (who, by(who))).collect();
     found.retain(|(_, points)| *points > 0);
     found.sort_by_key(|(_, points)| std::cmp::Reverse(*points));
     let total = grid.len();
     let share = |(place, &(who, points)): (usize, &(Bottleneck, usize))| {
-        let who = if who == Bottleneck::Guest {
-            "guests"
-        } else {
-            who.as_str()
-        };
+        let who = if who == Bottleneck::Guest { "guests" } else { who.as_str() };
         let of_total = match (place, points == total) {
             (_, true) if total == 1 => String::new(),
             (_, true) if total == 2 => " in both points".to_owned(),
@@ -163,11 +128,7 @@ fn limits(grid: &[&Point]) -> String {
 }
 
 fn at_least(point: &Point) -> &'static str {
-    if point.is_lower_bound() {
-        "at least "
-    } else {
-        ""
-    }
+    if point.is_lower_bound() { "at least " } else { "" }
 }
 
 fn guests(point: &Point) -> String {

@@ -4,10 +4,7 @@ use super::super::table;
 use super::{all, sentence};
 
 fn said(points: &[Point]) -> String {
-    let lines: Vec<String> = all(points)
-        .into_iter()
-        .map(|(_, sentence)| sentence)
-        .collect();
+    let lines: Vec<String> = all(points).into_iter().map(|(_, sentence)| sentence).collect();
     lines.join("\n")
 }
 
@@ -69,15 +66,7 @@ fn verdict_of_paths_that_never_met() {
 fn of_repeated_points_the_median_counts() {
     let vf = |mpps| point(Pattern::NorthSouth, PathKind::Vf, 64, 1, mpps);
     let sentence = said(&[vf(9.0), vf(1.0), vf(5.0)]);
-    assert!(
-        sentence.contains("5.00 Mpps") && !sentence.contains("points"),
-        "{sentence}"
-    );
+    assert!(sentence.contains("5.00 Mpps") && !sentence.contains("points"), "{sentence}");
     let rows = table::all(&[vf(9.0), vf(1.0), vf(5.0)]);
-    assert!(
-        ["9.00", "1.00", "5.00"]
-            .iter()
-            .all(|mpps| rows.contains(mpps)),
-        "{rows}"
-    );
+    assert!(["9.00", "1.00", "5.00"].iter().all(|mpps| rows.contains(mpps)), "{rows}");
 }

@@ -32,32 +32,16 @@ fn zeroes(request: Request, size: usize, fds: usize) -> Message {
 
 #[test]
 fn sizes_and_descriptors_must_be_exact() {
-    let served = Request::ALL
-        .iter()
-        .copied()
-        .filter(|&request| is_served(request));
+    let served = Request::ALL.iter().copied().filter(|&request| is_served(request));
     for request in served {
         let (size, fds) = valid_size(request);
         let mut session = Session::ready();
-        for wrong in [
-            0,
-            1,
-            4,
-            7,
-            9,
-            size.saturating_sub(1),
-            size + 1,
-            size + 32,
-            4096,
-        ] {
+        for wrong in [0, 1, 4, 7, 9, size.saturating_sub(1), size + 1, size + 32, 4096] {
             if wrong == size {
                 continue;
             }
             let reason = session.fail(zeroes(request, wrong, fds));
-            assert!(
-                matches!(reason, Reason::PayloadSize { .. }),
-                "{request:?} {wrong}: {reason}"
-            );
+            assert!(matches!(reason, Reason::PayloadSize { .. }), "{request:?} {wrong}: {reason}");
         }
         for wrong in 0..=8 {
             let excused = request == Request::RemMemReg && wrong == 1;
@@ -65,10 +49,7 @@ fn sizes_and_descriptors_must_be_exact() {
                 continue;
             }
             let reason = session.fail(zeroes(request, size, wrong));
-            let expected = Reason::FdCount {
-                expected: fds,
-                got: wrong,
-            };
+            let expected = Reason::FdCount { expected: fds, got: wrong };
             assert_eq!(reason, expected, "{request:?}");
         }
     }
@@ -99,15 +80,8 @@ fn rings_are_checked() {
     ] {
         assert_eq!(session.fail(message(request, &state(4, 1), 0)), no_ring);
     }
-    assert_eq!(
-        session.fail(message(Request::SetVringAddr, &addresses(4), 0)),
-        no_ring
-    );
-    for request in [
-        Request::SetVringKick,
-        Request::SetVringCall,
-        Request::SetVringErr,
-    ] {
+    assert_eq!(session.fail(message(Request::SetVringAddr, &addresses(4), 0)), no_ring);
+    for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
         assert_eq!(session.fail(message(request, &4u64, 1)), no_ring);
         let reason = session.fail(message(request, &0x200u64, 1));
         assert_eq!(reason, Reason::VringFdBits(0x200));
@@ -117,13 +91,7 @@ fn rings_are_checked() {
         assert_eq!(reason, Reason::RingSize { index: 0, size });
     }
     let reason = session.fail(message(Request::SetVringBase, &state(0, 65536), 0));
-    assert_eq!(
-        reason,
-        Reason::RingBase {
-            index: 0,
-            base: 65536
-        }
-    );
+    assert_eq!(reason, Reason::RingBase { index: 0, base: 65536 });
     let reason = session.fail(message(Request::SetVringEnable, &state(0, 2), 0));
     assert_eq!(reason, Reason::NotABoolean { index: 0, value: 2 });
 }
@@ -132,35 +100,14 @@ fn rings_are_checked() {
 fn ring_addresses_are_checked() {
     let mut session = Session::ready();
     for (part, addr) in [
-        (
-            "descriptor table",
-            VringAddr {
-                desc: 0x1_0008,
-                ..addresses(0)
-            },
-        ),
-        (
-            "available ring",
-            VringAddr {
-                avail: 0x1_0001,
-                ..addresses(0)
-            },
-        ),
-        (
-            "used ring",
-            VringAddr {
-                used: 0x1_0002,
-                ..addresses(0)
-            },
-        ),
+        ("descriptor table", VringAddr { desc: 0x1_0008, ..addresses(0) }),
+        ("available ring", VringAddr { avail: 0x1_0001, ..addresses(0) }),
+        ("used ring", VringAddr { used: 0x1_0002, ..addresses(0) }),
     ] {
         let reason = session.fail(message(Request::SetVringAddr, &addr, 0));
         assert!(reason.to_string().starts_with(part), "{reason}");
     }
-    let logged = VringAddr {
-        flags: 1,
-        ..addresses(0)
-    };
+    let logged = VringAddr { flags: 1, ..addresses(0) };
     let reason = session.fail(message(Request::SetVringAddr, &logged, 0));
     assert_eq!(reason, Reason::RingFlags { index: 0, flags: 1 });
 }
@@ -201,19 +148,11 @@ fn an_event_is_made_non_blocking() {
 fn regions_are_checked() {
     let mut session = Session::ready();
     let top = u64::MAX - 0xfff;
-    let with = |user_addr, mmap_offset| RegionPayload {
-        user_addr,
-        mmap_offset,
-        ..region(0x8000, 0x1000)
-    };
+    let with =
+        |user_addr, mmap_offset| RegionPayload { user_addr, mmap_offset, ..region(0x8000, 0x1000) };
     let bad = [
         region(0x8000, 0),
-        RegionPayload {
-            guest_addr: top,
-            user_addr: 0,
-            size: 0x1000,
-            mmap_offset: 0,
-        },
+        RegionPayload { guest_addr: top, user_addr: 0, size: 0x1000, mmap_offset: 0 },
         with(top, 0),
         with(0, top),
         region(0x0fff, 0x1000),
@@ -221,32 +160,16 @@ fn regions_are_checked() {
     for region in bad {
         // Beside a good one, in either order, and alone to be added.
         let good = super::region(0, 0x1000);
-        assert!(matches!(
-            session.fail(table(&[good, region])),
-            Reason::BadRegion { .. }
-        ));
-        assert!(matches!(
-            session.fail(table(&[region, good])),
-            Reason::BadRegion { .. }
-        ));
+        assert!(matches!(session.fail(table(&[good, region])), Reason::BadRegion { .. }));
+        assert!(matches!(session.fail(table(&[region, good])), Reason::BadRegion { .. }));
         let single = SingleRegion { padding: 0, region };
         let reason = session.fail(message(Request::AddMemReg, &single, 1));
         assert!(matches!(reason, Reason::BadRegion { .. }), "{reason}");
     }
     let many: Vec<_> = (0..9).map(|at| region(at * 0x1000, 0x1000)).collect();
-    assert_eq!(
-        session.fail(table(&many)),
-        Reason::TooManyRegions { got: 9 }
-    );
+    assert_eq!(session.fail(table(&many)), Reason::TooManyRegions { got: 9 });
     assert_eq!(session.device.regions().len(), 1, "nothing was kept");
-    assert_eq!(
-        session.device.calls().memory,
-        1,
-        "the device was not even asked"
-    );
-    let two_views = RegionPayload {
-        guest_addr: 0x1000,
-        ..region(0, 0x1000)
-    };
+    assert_eq!(session.device.calls().memory, 1, "the device was not even asked");
+    let two_views = RegionPayload { guest_addr: 0x1000, ..region(0, 0x1000) };
     session.done(table(&[region(0, 0x1000), two_views]));
 }

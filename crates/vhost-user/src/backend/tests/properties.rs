@@ -16,12 +16,7 @@ struct Step {
 }
 
 fn step(request: Request, payload: Vec<u8>, fds: usize) -> Step {
-    Step {
-        request,
-        payload,
-        fds,
-        ask: false,
-    }
+    Step { request, payload, fds, ask: false }
 }
 
 fn ring_state() -> impl Strategy<Value = Step> {
@@ -41,23 +36,17 @@ fn ring_state() -> impl Strategy<Value = Step> {
 fn ring_fd() -> impl Strategy<Value = Step> {
     use Request::*;
     let request = prop::sample::select(vec![SetVringKick, SetVringKick, SetVringCall, SetVringErr]);
-    (
-        request,
-        0..5u64,
-        prop_oneof![9 => Just(1), 3 => Just(0), 1 => Just(2usize)],
-    )
-        .prop_map(|(request, index, fds)| {
+    (request, 0..5u64, prop_oneof![9 => Just(1), 3 => Just(0), 1 => Just(2usize)]).prop_map(
+        |(request, index, fds)| {
             let value = if fds == 0 { index | 0x100 } else { index };
             step(request, value.to_ne_bytes().to_vec(), fds)
-        })
+        },
+    )
 }
 
 fn ring_addr() -> impl Strategy<Value = Step> {
     (0..5u32, 0..3u64).prop_map(|(index, shift)| {
-        let shifted = VringAddr {
-            desc: 0x100 + shift * 8,
-            ..addresses(index)
-        };
+        let shifted = VringAddr { desc: 0x100 + shift * 8, ..addresses(index) };
         step(Request::SetVringAddr, shifted.as_bytes().to_vec(), 0)
     })
 }
@@ -88,18 +77,11 @@ fn number() -> impl Strategy<Value = Step> {
         step(SetFeatures, value.to_ne_bytes().to_vec(), 0)
     });
     let protocol = any::<bool>().prop_map(|all| {
-        let value = if all {
-            ProtocolFeatures::SUPPORTED.bits()
-        } else {
-            0
-        };
+        let value = if all { ProtocolFeatures::SUPPORTED.bits() } else { 0 };
         step(SetProtocolFeatures, value.to_ne_bytes().to_vec(), 0)
     });
     let other = prop::sample::select(vec![SetStatus, NetSetMtu, SendRarp]);
-    let other = (
-        other,
-        prop_oneof![Just(0u64), Just(15), Just(1500), any::<u64>()],
-    )
+    let other = (other, prop_oneof![Just(0u64), Just(15), Just(1500), any::<u64>()])
         .prop_map(|(request, value)| step(request, value.to_ne_bytes().to_vec(), 0));
     prop_oneof![features, protocol, other]
 }
@@ -112,14 +94,8 @@ fn anything() -> impl Strategy<Value = Step> {
 
 fn bare() -> impl Strategy<Value = Step> {
     use Request::*;
-    prop::sample::select(vec![
-        GetFeatures,
-        SetOwner,
-        ResetOwner,
-        ResetDevice,
-        GetStatus,
-    ])
-    .prop_map(|request| step(request, Vec::new(), 0))
+    prop::sample::select(vec![GetFeatures, SetOwner, ResetOwner, ResetDevice, GetStatus])
+        .prop_map(|request| step(request, Vec::new(), 0))
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -176,12 +152,7 @@ impl Model {
     }
 
     fn runs(&self, at: usize, memory: bool) -> bool {
-        let Known {
-            size,
-            addresses,
-            kick,
-            enabled,
-        } = self.rings[at];
+        let Known { size, addresses, kick, enabled } = self.rings[at];
         memory && size && addresses && kick && enabled
     }
 }

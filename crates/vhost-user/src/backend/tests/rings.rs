@@ -15,10 +15,7 @@ fn a_ring_starts_once_all_is_there_in_any_order() {
         let mut session = Session::new(CONFIG);
         session.done(message(Request::SetFeatures, &OFFERED, 0));
         for step in 0..steps.len() {
-            assert!(
-                !session.runs(1),
-                "order {first}: the ring must not run before step {step}"
-            );
+            assert!(!session.runs(1), "order {first}: the ring must not run before step {step}");
             let make = steps[(first + step) % steps.len()];
             session.done(make());
         }
@@ -33,9 +30,7 @@ fn the_setup_is_as_the_front_end_said() {
     session.set_up(2, 77);
     session.enable(2, true);
     let ring = session.device.ring(2).unwrap();
-    let VringAddr {
-        desc, avail, used, ..
-    } = addresses(2);
+    let VringAddr { desc, avail, used, .. } = addresses(2);
     assert_eq!((ring.size, ring.base, ring.features), (256, 77, OFFERED));
     assert_eq!((ring.desc, ring.avail, ring.used), (desc, avail, used));
     assert!(ring.kick.is_some() && ring.call.is_some() && ring.err.is_some());
@@ -78,17 +73,9 @@ fn disabling_stops_and_enabling_goes_on() {
     assert!(!session.runs(0));
     session.enable(0, false);
     session.enable(0, true);
-    assert_eq!(
-        session.device.ring(0).unwrap().base,
-        4,
-        "the index wraps at 65536"
-    );
+    assert_eq!(session.device.ring(0).unwrap().base, 4, "the index wraps at 65536");
     session.enable(0, true);
-    assert_eq!(
-        session.device.calls().starts,
-        2,
-        "enabling twice starts once"
-    );
+    assert_eq!(session.device.calls().starts, 2, "enabling twice starts once");
 }
 
 #[test]
@@ -108,10 +95,7 @@ fn get_vring_base_stops_until_the_next_kick() {
     assert!(!session.runs(1));
     session.done(message(Request::SetVringKick, &1u64, 1));
     assert_eq!(session.device.ring(1).unwrap().base, 8);
-    assert!(
-        session.device.ring(1).unwrap().call.is_some(),
-        "the call stays"
-    );
+    assert!(session.device.ring(1).unwrap().call.is_some(), "the call stays");
 }
 
 #[test]
@@ -129,10 +113,7 @@ fn new_memory_restarts_rings_where_they_stopped() {
     }
     session.done(message(
         Request::AddMemReg,
-        &SingleRegion {
-            padding: 0,
-            region: region(0x9000, 0x1000),
-        },
+        &SingleRegion { padding: 0, region: region(0x9000, 0x1000) },
         1,
     ));
     assert_eq!(session.device.ring(1).unwrap().base, 114);
@@ -173,21 +154,11 @@ fn changes_to_a_running_ring() {
     session.done(message(Request::SetVringErr, &0x100u64, 0));
     let ring = session.device.ring(0).unwrap();
     assert!(ring.call.is_none() && ring.err.is_none());
-    assert_eq!(
-        (session.device.calls().starts, session.device.calls().fds),
-        (2, 2)
-    );
+    assert_eq!((session.device.calls().starts, session.device.calls().fds), (2, 2));
     // The same addresses: nothing; new ones: stop and start.
     session.done(message(Request::SetVringAddr, &addresses(0), 0));
     assert_eq!(session.device.calls().starts, 2);
-    session.done(message(
-        Request::SetVringAddr,
-        &VringAddr {
-            used: 0x40,
-            ..addresses(0)
-        },
-        0,
-    ));
+    session.done(message(Request::SetVringAddr, &VringAddr { used: 0x40, ..addresses(0) }, 0));
     assert_eq!(session.device.ring(0).unwrap().used, 0x40);
     assert_eq!(session.device.ring(0).unwrap().base, 2);
     // The same size: nothing; another, or a base: an error.
@@ -240,10 +211,7 @@ fn disconnecting_leaves_nothing() {
     session.backend.disconnect(&mut session.device);
     assert_eq!(session.device.rings_running(), 0);
     assert!(session.device.regions().is_empty());
-    assert_eq!(
-        session.backend.protocol_features(),
-        ProtocolFeatures::empty()
-    );
+    assert_eq!(session.backend.protocol_features(), ProtocolFeatures::empty());
     let base: VringState = session.ask(message(Request::GetVringBase, &state(0, 0), 0));
     assert_eq!(base.num, 0, "the next front-end finds nothing of the last");
 }
@@ -263,10 +231,7 @@ fn a_refused_start_is_tried_again() {
     assert!(session.runs(0));
     // One ring that is refused after a change of memory does not hold up the other.
     session.device.refusals = 0b010;
-    assert!(matches!(
-        session.fail(table(&[region(0, 0x2000)])),
-        Reason::Device(_)
-    ));
+    assert!(matches!(session.fail(table(&[region(0, 0x2000)])), Reason::Device(_)));
     assert!(!session.runs(0) && session.runs(1));
     session.device.refusals = 0;
     session.done(table(&[region(0, 0x2000)]));
@@ -279,19 +244,12 @@ fn refused_memory_leaves_the_old() {
     session.set_up(0, 3);
     session.enable(0, true);
     session.device.refusals = 1;
-    assert!(matches!(
-        session.fail(table(&[region(0x5000, 0x1000)])),
-        Reason::Device(_)
-    ));
+    assert!(matches!(session.fail(table(&[region(0x5000, 0x1000)])), Reason::Device(_)));
     assert!(session.runs(0), "the ring goes on with the memory it had");
     session.device.refusals = 0;
     assert_eq!(session.device.regions()[0].guest_addr, 0);
     let single = |region| SingleRegion { padding: 0, region };
-    let gone = session.fail(message(
-        Request::RemMemReg,
-        &single(region(0x5000, 0x1000)),
-        0,
-    ));
+    let gone = session.fail(message(Request::RemMemReg, &single(region(0x5000, 0x1000)), 0));
     assert!(matches!(gone, Reason::NoSuchRegion { .. }));
     session.done(message(Request::RemMemReg, &single(region(0, 0x1000)), 0));
     assert!(!session.runs(0));

@@ -5,45 +5,10 @@ use std::sync::Arc;
 
 use guestmem::GuestMemory;
 
+use super::wish::Wish;
 use super::{Op, SLOT, TABLE};
 use crate::tests::kit::{BASE, bytes_of, memory, pattern};
 use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Used};
-
-/// When one side wants to be notified, in the words of the specification.
-#[derive(Clone, Copy, Debug)]
-enum Wish {
-    Always,
-    Never,
-    /// When this index is passed.
-    At(u16),
-}
-
-impl Wish {
-    fn armed(event_idx: bool, at: u16) -> Wish {
-        if event_idx {
-            Wish::At(at)
-        } else {
-            Wish::Always
-        }
-    }
-
-    fn disarmed(event_idx: bool, at: u16) -> Wish {
-        if event_idx {
-            Wish::At(at.wrapping_add(0x8000))
-        } else {
-            Wish::Never
-        }
-    }
-
-    /// Whether the entries of `old..new` oblige to notify.
-    fn wants(self, old: u16, new: u16) -> bool {
-        match self {
-            Wish::Always => old != new,
-            Wish::Never => false,
-            Wish::At(event) => (0..new.wrapping_sub(old)).any(|i| old.wrapping_add(i) == event),
-        }
-    }
-}
 
 /// A buffer as the model knows it.
 #[derive(Clone, Debug)]
@@ -123,11 +88,9 @@ impl World {
 
     pub(super) fn run(&mut self, op: &Op) {
         match op {
-            Op::Post {
-                times,
-                lens,
-                indirect,
-            } => (0..*times).for_each(|_| self.post(lens, *indirect)),
+            Op::Post { times, lens, indirect } => {
+                (0..*times).for_each(|_| self.post(lens, *indirect))
+            }
             Op::DriverPublish => self.driver_publish(),
             Op::DriverArm => {
                 let there = self.driver.arm();
@@ -168,8 +131,7 @@ impl World {
 
     /// The index of the first entry that is not staged.
     fn next_avail(&self) -> u16 {
-        self.avail_idx
-            .wrapping_sub((self.available.len() - self.staged) as u16)
+        self.avail_idx.wrapping_sub((self.available.len() - self.staged) as u16)
     }
 
     fn post(&mut self, lens: &[u32], indirect: bool) {
@@ -184,11 +146,7 @@ impl World {
             .iter()
             .map(|&len| {
                 addr += u64::from(len);
-                Segment {
-                    addr: addr - u64::from(len),
-                    len,
-                    writable,
-                }
+                Segment { addr: addr - u64::from(len), len, writable }
             })
             .collect();
         let room = self.driver.room();
@@ -202,32 +160,13 @@ impl World {
             return self.slots.push(slot);
         };
         assert_eq!(self.driver.room(), room - descriptors);
-        let all = self
-            .posted
-            .iter()
-            .chain(&self.available)
-            .chain(&self.hidden)
-            .chain(&self.used);
+        let all = self.posted.iter().chain(&self.available).chain(&self.hidden).chain(&self.used);
         assert!(all.clone().all(|other| other.id != id), "handed out twice");
         let (len, number) = (lens.iter().sum(), self.number);
         self.number += 1;
-        let bytes = if writable {
-            vec![0; len as usize]
-        } else {
-            pattern(number, len as usize)
-        };
-        self.memory
-            .slice(start + TABLE, SLOT as u32)
-            .unwrap()
-            .write_bytes(&bytes);
-        self.posted.push_back(Posted {
-            id,
-            slot,
-            descriptors,
-            len,
-            number,
-            written: 0,
-        });
+        let bytes = if writable { vec![0; len as usize] } else { pattern(number, len as usize) };
+        self.memory.slice(start + TABLE, SLOT as u32).unwrap().write_bytes(&bytes);
+        self.posted.push_back(Posted { id, slot, descriptors, len, number, written: 0 });
     }
 
     fn driver_publish(&mut self) {
@@ -259,11 +198,7 @@ impl World {
     fn use_some(&mut self, times: usize, len: u32) {
         for _ in 0..times.min(self.staged) {
             let posted = self.available.front().unwrap();
-            let n = if self.writable() {
-                len.min(posted.len)
-            } else {
-                0
-            };
+            let n = if self.writable() { len.min(posted.len) } else { 0 };
             let bytes = pattern(!posted.number, n as usize);
             let (buffers, arena) = self.device.buffers();
             let mut done = 0;
@@ -299,28 +234,14 @@ impl World {
         assert_eq!(n, most.min(self.used.len()));
         for used in &out[..n] {
             let posted = self.used.pop_front().unwrap();
-            assert_eq!(
-                *used,
-                Used {
-                    id: posted.id,
-                    len: posted.written
-                }
-            );
+            assert_eq!(*used, Used { id: posted.id, len: posted.written });
             let start = self.data + posted.slot * (SLOT + TABLE) + TABLE;
             let mut bytes = vec![0; posted.written as usize];
-            self.memory
-                .slice(start, SLOT as u32)
-                .unwrap()
-                .read_bytes(&mut bytes);
+            self.memory.slice(start, SLOT as u32).unwrap().read_bytes(&mut bytes);
             assert_eq!(bytes, pattern(!posted.number, bytes.len()));
             self.slots.push(posted.slot);
         }
-        let all = self
-            .posted
-            .iter()
-            .chain(&self.available)
-            .chain(&self.hidden)
-            .chain(&self.used);
+        let all = self.posted.iter().chain(&self.available).chain(&self.hidden).chain(&self.used);
         let taken: usize = all.map(|posted| posted.descriptors).sum();
         assert_eq!(room, usize::from(self.driver.size()) - taken);
     }
@@ -332,11 +253,7 @@ impl World {
 
     /// A new owner takes over: what was not published as used was not used.
     fn hand_over(&mut self) {
-        let (memory, at, size) = (
-            self.memory.clone(),
-            self.driver.addresses(),
-            self.driver.size(),
-        );
+        let (memory, at, size) = (self.memory.clone(), self.driver.addresses(), self.driver.size());
         self.device = DeviceQueue::new(memory, &at, size, self.features, self.content).unwrap();
         self.hidden.append(&mut self.available);
         self.available = std::mem::take(&mut self.hidden);
@@ -347,11 +264,7 @@ impl World {
     /// Carries so many buffers across, one after the other, so that the indices are there.
     pub(super) fn advance(&mut self, count: u16) {
         for _ in 0..count {
-            let piece = Segment {
-                addr: self.data,
-                len: 1,
-                writable: self.writable(),
-            };
+            let piece = Segment { addr: self.data, len: 1, writable: self.writable() };
             self.driver.post(piece).unwrap();
             self.driver.publish();
             assert_eq!(self.device.stage(1), 1);
@@ -371,10 +284,7 @@ impl World {
         while self.posted.len() + self.available.len() + self.hidden.len() + self.used.len() > 0 {
             self.run(&Op::DriverPublish);
             self.run(&Op::Stage(BURST));
-            self.run(&Op::Use {
-                times: BURST,
-                len: 9,
-            });
+            self.run(&Op::Use { times: BURST, len: 9 });
             self.run(&Op::DevicePublish);
             self.run(&Op::Reap(BURST));
         }

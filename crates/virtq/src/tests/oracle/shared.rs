@@ -33,11 +33,7 @@ impl Shared {
             let file = SharedFile::create("both", size, Pages::Ordinary).unwrap();
             let mapping = Arc::new(Mapping::new(file.fd(), size, 0).unwrap());
             let user_addr = guest_addr + USER;
-            regions.push(Region {
-                guest_addr,
-                user_addr,
-                mapping,
-            });
+            regions.push(Region { guest_addr, user_addr, mapping });
             let offset = FileOffset::new(file.file().unwrap(), 0);
             ranges.push((GuestAddress(guest_addr), size as usize, Some(offset)));
         }
@@ -87,10 +83,7 @@ impl Shared {
 
     pub(super) fn bytes(&self, addr: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        self.ours
-            .slice(addr, len as u32)
-            .unwrap()
-            .read_bytes(&mut bytes);
+        self.ours.slice(addr, len as u32).unwrap().read_bytes(&mut bytes);
         bytes
     }
 }
@@ -104,15 +97,9 @@ pub(super) struct Chain {
 pub(super) fn oracle(at: &Addresses, size: u16) -> Queue {
     let mut queue = Queue::new(size).unwrap();
     queue.set_size(size);
-    queue
-        .try_set_desc_table_address(GuestAddress(at.desc - USER))
-        .unwrap();
-    queue
-        .try_set_avail_ring_address(GuestAddress(at.avail - USER))
-        .unwrap();
-    queue
-        .try_set_used_ring_address(GuestAddress(at.used - USER))
-        .unwrap();
+    queue.try_set_desc_table_address(GuestAddress(at.desc - USER)).unwrap();
+    queue.try_set_avail_ring_address(GuestAddress(at.avail - USER)).unwrap();
+    queue.try_set_used_ring_address(GuestAddress(at.used - USER)).unwrap();
     queue.set_ready(true);
     queue
 }
@@ -142,11 +129,7 @@ impl<'a> MockRing<'a> {
             desc: DescriptorTable::new(&shared.theirs, GuestAddress(desc), size),
             avail: AvailRing::new(&shared.theirs, GuestAddress(avail), size),
             used: UsedRing::new(&shared.theirs, GuestAddress(used), size),
-            at: Addresses {
-                desc: desc + USER,
-                avail: avail + USER,
-                used: used + USER,
-            },
+            at: Addresses { desc: desc + USER, avail: avail + USER, used: used + USER },
             shared,
             size,
             free: 0,
@@ -162,9 +145,7 @@ impl<'a> MockRing<'a> {
         let next_flag = |i: usize, n: usize| if i + 1 < n { NEXT } else { 0 };
         for (i, &range) in direct.iter().enumerate() {
             let flags = flags | next_flag(i, last);
-            self.desc
-                .store(self.free, raw(range, flags, self.free + 1))
-                .unwrap();
+            self.desc.store(self.free, raw(range, flags, self.free + 1)).unwrap();
             self.free += 1;
         }
         if !indirect.is_empty() {
@@ -173,9 +154,7 @@ impl<'a> MockRing<'a> {
             let table = DescriptorTable::new(&self.shared.theirs, address, n as u16);
             for (i, &range) in indirect.iter().enumerate() {
                 let next = i as u16 + 1;
-                table
-                    .store(i as u16, raw(range, flags | next_flag(i, n), next))
-                    .unwrap();
+                table.store(i as u16, raw(range, flags | next_flag(i, n), next)).unwrap();
             }
             let range = (self.tables, table.total_size() as u32);
             self.desc.store(self.free, raw(range, INDIRECT, 0)).unwrap();
@@ -183,11 +162,7 @@ impl<'a> MockRing<'a> {
             self.free += 1;
         }
         let idx = self.avail.idx().load();
-        self.avail
-            .ring()
-            .ref_at(usize::from(idx))
-            .unwrap()
-            .store(head);
+        self.avail.ring().ref_at(usize::from(idx)).unwrap().store(head);
         self.avail.idx().store(idx + 1);
     }
 }
