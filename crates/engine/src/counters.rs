@@ -184,6 +184,14 @@ struct ReaderBlock {
     names: Vec<String>,
 }
 
+impl ReaderBlock {
+    fn is_inside(&self, words: &ReadOnlyWords) -> bool {
+        // Far below what could overflow as a number of bytes, and far above any file of ours.
+        let last = self.at.saturating_add(self.names.len());
+        last < 1 << 40 && words.get(last.saturating_sub(1)).is_some()
+    }
+}
+
 /// One block's words by name, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -209,9 +217,15 @@ impl Reader {
         }
         let len = words.get(1).ok_or_else(format)?;
         let end = (TEXT_AT as u64).checked_add(len).ok_or_else(format)?;
+        // Words follow the text, so its last byte is in a whole one. Asked before `bytes`
+        // allocates as much as a broken file says.
+        words.get((end / 8) as usize).ok_or_else(format)?;
         let text = words.bytes(TEXT_AT as u64, end).ok_or_else(format)?;
         let blocks = parse(&String::from_utf8_lossy(&text)).ok_or_else(format)?;
-        Ok(Reader { words, blocks })
+        match blocks.iter().all(|block| block.is_inside(&words)) {
+            true => Ok(Reader { words, blocks }),
+            false => Err(format()),
+        }
     }
 
     /// All blocks, now.

@@ -360,6 +360,12 @@ impl Fabric {
         self.held.store(held, Ordering::Release);
     }
 
+    /// Ends the lanes, each after the burst in its hands: no frame is on its way any more, and
+    /// those not yet taken stay posted. For good.
+    pub fn stop_lanes(&mut self) {
+        self.lanes.clear();
+    }
+
     /// The NICs.
     pub fn nics(&self) -> &[Arc<SoftNic>] {
         &self.nics

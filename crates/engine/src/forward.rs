@@ -2,7 +2,7 @@
 
 use guestmem::{Buffer, Pages, SharedFile};
 use nic::{Action, PortId, Table, Verdicts, VlanEdit};
-use port::{BURST, Burst, Delivered, Edit, Polled, Transmit};
+use port::{Area, BURST, Burst, Delivered, Edit, Polled, Transmit};
 
 use crate::fabric::{Port, SoftNic, word};
 
@@ -11,11 +11,14 @@ use crate::fabric::{Port, SoftNic, word};
 pub(crate) struct Scratch {
     verdicts: Verdicts,
     groups: Groups,
+    transmit: Area,
+    receive: Area,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Scratch {
-        Scratch { verdicts: Verdicts::new(), groups: Groups::new() }
+        let (transmit, receive) = (Area::default(), Area::default());
+        Scratch { verdicts: Verdicts::new(), groups: Groups::new(), transmit, receive }
     }
 }
 
@@ -46,8 +49,10 @@ pub(crate) fn forward(
     transmit: &mut dyn Transmit,
     scratch: &mut Scratch,
 ) -> Polled {
+    transmit.swap(&mut scratch.transmit);
     let polled = transmit.poll();
     if polled.frames == 0 {
+        transmit.swap(&mut scratch.transmit);
         return polled;
     }
     let source = Source { nic, port, pair };
@@ -56,11 +61,14 @@ pub(crate) fn forward(
     let summary = table.classify(port.id, burst.heads, &mut scratch.verdicts);
     match summary.port() {
         Some(to) if burst.malformed == 0 => {
-            deliver(source, to, &burst, &ALL[..burst.frames.len()], edit(&table, port.id, to));
+            let edit = edit(&table, port.id, to);
+            let picks = &ALL[..burst.frames.len()];
+            deliver(source, to, &mut scratch.receive, &burst, picks, edit);
         }
         _ => scatter(source, &table, &burst, scratch),
     }
     let notified = transmit.complete();
+    transmit.swap(&mut scratch.transmit);
     let block = &port.block;
     block.add(word::TX_FRAMES, u64::from(polled.frames));
     block.add(word::TX_BYTES, polled.bytes);
@@ -82,7 +90,14 @@ fn edit(table: &Table, from: PortId, to: PortId) -> Edit {
 }
 
 /// Copies the picked frames to one port; says how many it took.
-fn deliver(source: Source<'_>, to: PortId, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> usize {
+fn deliver(
+    source: Source<'_>,
+    to: PortId,
+    area: &mut Area,
+    burst: &Burst<'_>,
+    picks: &[u8],
+    edit: Edit,
+) -> usize {
     let Some(port) = source.nic.port(to) else {
         let reason = nic::DropReason::NoMatch;
         source.port.block.add(word::TX_DROPS + reason.index(), picks.len() as u64);
@@ -94,8 +109,10 @@ fn deliver(source: Source<'_>, to: PortId, burst: &Burst<'_>, picks: &[u8], edit
         block.add(word::RX_DOWN, picks.len() as u64);
         return 0;
     };
+    attached.ring.swap(area);
     let delivered = attached.ring.deliver(burst, picks, edit);
     let notified = attached.ring.publish();
+    attached.ring.swap(area);
     block.add(word::RX_FRAMES, u64::from(delivered.frames));
     block.add(word::RX_BYTES, delivered.bytes);
     block.add(word::RX_NOTIFIES, u64::from(notified));
@@ -117,29 +134,30 @@ fn deliver(source: Source<'_>, to: PortId, burst: &Burst<'_>, picks: &[u8], edit
 /// A burst for several receivers, or with frames to drop.
 fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut Scratch) {
     let from = source.port.id;
-    scratch.groups.clear();
-    for (i, verdict) in scratch.verdicts.as_slice().iter().enumerate() {
+    let Scratch { verdicts, groups, receive, .. } = scratch;
+    groups.clear();
+    for (i, verdict) in verdicts.as_slice().iter().enumerate() {
         if burst.malformed >> i & 1 == 1 {
             continue; // counted by the poll
         }
         match verdict.action() {
-            Action::Port(port) => scratch.groups.add(port, i),
-            Action::Flood => flood(source, table, burst, i),
+            Action::Port(port) => groups.add(port, i),
+            Action::Flood => flood(source, table, receive, burst, i),
             Action::Drop(reason) => source.port.block.add(word::TX_DROPS + reason.index(), 1),
         }
     }
-    while let Some((to, picks)) = scratch.groups.next() {
-        deliver(source, to, burst, picks, edit(table, from, to));
+    while let Some((to, picks)) = groups.next() {
+        deliver(source, to, receive, burst, picks, edit(table, from, to));
     }
 }
 
 #[cold]
-fn flood(source: Source<'_>, table: &Table, burst: &Burst<'_>, frame: usize) {
+fn flood(source: Source<'_>, table: &Table, area: &mut Area, burst: &Burst<'_>, frame: usize) {
     let from = source.port.id;
     let vid = table.vid(from, &burst.heads[frame]);
     for &to in table.flood_ports(vid) {
         if to != from {
-            deliver(source, to, burst, &ALL[frame..=frame], edit(table, from, to));
+            deliver(source, to, area, burst, &ALL[frame..=frame], edit(table, from, to));
         }
     }
 }
@@ -162,7 +180,9 @@ pub(crate) fn inject(nic: &SoftNic, from: PortId, frame: &[u8]) -> usize {
     let ports = table.flood_ports(table.vid(from, &head));
     let others = ports.iter().filter(|to| **to != from);
     let source = Source { nic, port, pair: 0 };
-    others.map(|to| deliver(source, *to, &burst, &ALL[..1], edit(&table, from, *to))).sum()
+    let mut area = Area::default();
+    let edit = |to| edit(&table, from, to);
+    others.map(|to| deliver(source, *to, &mut area, &burst, &ALL[..1], edit(*to))).sum()
 }
 
 /// The frames of a burst by receiver, each in the order of the burst.

@@ -158,7 +158,7 @@ impl Wake {
 pub struct Lane {
     /// Where it is pinned, if it is.
     pub cpu: Option<usize>,
-    wake: Arc<Wake>,
+    pub(crate) wake: Arc<Wake>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -309,7 +309,8 @@ impl Worker {
             if let Some(mut half) = poll.port.transmit(poll.pair)
                 && let Some(attached) = half.as_mut()
             {
-                found |= attached.ring.arm();
+                // Who cannot kick must be polled.
+                found |= attached.ring.kick().is_none() || attached.ring.arm();
                 poll.silent_rounds = 0;
             }
         }

@@ -130,7 +130,13 @@ impl Mapping {
                 offset - lead,
             )
         };
-        let base = base.map_err(|e| kernel("mmap", e))?;
+        let base = base.map_err(|e| match e {
+            Errno::NOMEM => {
+                let remedy = "free some memory, or raise the process's limit (ulimit -v)";
+                MapError::NoMemory { size, pages: Pages::Ordinary, remedy }
+            }
+            source => kernel("mmap", source),
+        })?;
         let Some(guarded) = Guarded::enter(base as usize, length) else {
             // SAFETY: just mapped, and nobody else knows of it.
             let _ = unsafe { rustix::mm::munmap(base, length) };

@@ -20,6 +20,20 @@ pub struct Burst<'a> {
     pub malformed: u64,
 }
 
+/// Room for a burst that is being worked on. A lane has one for each direction and lends it to the
+/// ring it works on, so that serving many rings takes no more of its nearest cache than one.
+#[derive(Debug)]
+pub struct Area {
+    pub(crate) stage: virtq::Stage,
+    pub(crate) heads: Box<[Head; BURST]>,
+}
+
+impl Default for Area {
+    fn default() -> Area {
+        Area { stage: virtq::Stage::default(), heads: Box::new([[0; 16]; BURST]) }
+    }
+}
+
 /// What a poll found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {

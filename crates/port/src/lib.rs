@@ -22,7 +22,7 @@ pub mod virtio_net;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use burst::{BURST, Burst, Edit, Head, Polled};
+pub use burst::{Area, BURST, Burst, Edit, Head, Polled};
 
 /// What became of the frames handed to [`Receive::deliver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,9 @@ pub struct Delivered {
 
 /// Frames that come from the guest.
 pub trait Transmit: Send {
+    /// Exchanges the room to work in, before a poll and after its completion.
+    fn swap(&mut self, area: &mut Area);
+
     /// Takes up to [`BURST`] frames; whatever was taken before must be complete.
     fn poll(&mut self) -> Polled;
 
@@ -74,6 +77,9 @@ pub trait Transmit: Send {
 
 /// Frames that go to the guest.
 pub trait Receive: Send {
+    /// Exchanges the room to work in, before a delivery and after it was published.
+    fn swap(&mut self, area: &mut Area);
+
     /// Copies the frames of `burst` that `picks` names, in that order, with `edit` made to each.
     /// The guest does not see them before [`publish`](Self::publish).
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered;

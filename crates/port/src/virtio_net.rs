@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use virtq::DeviceQueue;
 
-use crate::burst::{BURST, Burst, Head, Polled};
+use crate::burst::{Area, BURST, Burst, Head, Polled};
 use crate::deliver;
 use crate::{Delivered, Edit, Receive, Transmit};
 
@@ -67,6 +67,11 @@ impl TransmitRing {
 }
 
 impl Transmit for TransmitRing {
+    fn swap(&mut self, area: &mut Area) {
+        self.queue.swap_stage(&mut area.stage);
+        std::mem::swap(&mut self.heads, &mut area.heads);
+    }
+
     fn poll(&mut self) -> Polled {
         let n = self.queue.stage(BURST);
         self.malformed = 0;
@@ -168,6 +173,10 @@ impl ReceiveRing {
 }
 
 impl Receive for ReceiveRing {
+    fn swap(&mut self, area: &mut Area) {
+        self.queue.swap_stage(&mut area.stage);
+    }
+
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered {
         let mut delivered = Delivered::default();
         let rule = deliver::Rule { header: self.header_len, mergeable: self.mergeable, edit };

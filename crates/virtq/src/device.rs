@@ -29,6 +29,17 @@ pub enum Content {
     Writable,
 }
 
+/// Room for what is staged. A queue has its own; a lane that serves many lends them its one, which
+/// stays in its nearest cache where theirs would not: see [`DeviceQueue::swap_stage`].
+#[derive(Debug)]
+pub struct Stage(Box<[Buffer<'static>; BURST]>);
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage(Box::new([Buffer::EMPTY; BURST]))
+    }
+}
+
 /// A guest's ring, as the daemon holds it. See the crate's documentation for the life of a buffer.
 #[derive(Debug)]
 pub struct DeviceQueue {
@@ -48,7 +59,7 @@ pub struct DeviceQueue {
     /// `staged[position..end]` are taken and not yet used.
     position: usize,
     end: usize,
-    staged: Box<[Buffer<'static>; BURST]>,
+    stage: Stage,
     arena: Vec<GuestSlice<'static>>,
     translator: Translator,
 }
@@ -81,7 +92,7 @@ impl DeviceQueue {
             truncations: guestmem::guard::truncations().wrapping_sub(1),
             position: 0,
             end: 0,
-            staged: Box::new([Buffer::EMPTY; BURST]),
+            stage: Stage::default(),
             arena: Vec::with_capacity(ARENA),
             translator: Translator::new(memory),
         };
@@ -98,6 +109,17 @@ impl DeviceQueue {
             return have;
         }
         self.take(want.min(BURST))
+    }
+
+    /// Exchanges the room for staged buffers. What is staged is no more: the guest's buffers are
+    /// taken again by the next [`stage`](Self::stage).
+    #[inline]
+    pub fn swap_stage(&mut self, stage: &mut Stage) {
+        let left = self.end - self.position;
+        self.next_avail = self.next_avail.wrapping_sub(left as u16);
+        self.position = 0;
+        self.end = 0;
+        std::mem::swap(&mut self.stage, stage);
     }
 
     fn take(&mut self, want: usize) -> usize {
@@ -148,7 +170,7 @@ impl DeviceQueue {
         let (ring, walk, window) = (self.ring, self.walk, self.translator.last_hit());
         let (wanted, prefix, mask) = (walk.wanted_flags(), walk.prefix, ring.mask());
         let mut taken = 0;
-        for (&head, place) in heads.iter().zip(&mut self.staged[self.end..]) {
+        for (&head, place) in heads.iter().zip(&mut self.stage.0[self.end..]) {
             let piece = ring.descriptor(head);
             let simple = (piece.flags == wanted)
                 & (head <= mask)
@@ -160,12 +182,14 @@ impl DeviceQueue {
             // while the queue is borrowed.
             let slice = unsafe { slice.skip(prefix).forget_lifetime() };
             *place = Buffer::single(slice, head);
+            // Of a frame to send, the lines of its first 65 bytes; of a buffer to receive into, two
+            // lines, for what will come is not known. The hardware sees longer runs by itself.
             if walk.writable {
                 slice.prefetch_write(0);
                 slice.prefetch_write(64);
             } else {
                 slice.prefetch_read(0);
-                slice.prefetch_read(64);
+                slice.prefetch_read((slice.len() - 1).min(64));
             }
             taken += 1;
         }
@@ -174,7 +198,8 @@ impl DeviceQueue {
         taken
     }
 
-    /// Stages any chain, or finds the fault in it.
+    /// Stages any chain, or finds the fault in it. Nothing that [`take_simple`](Self::take_simple)
+    /// read of it counts: it is judged by what is read here, once.
     #[cold]
     fn take_chain(&mut self, head: u16) {
         let buffer = if head > self.ring.mask() {
@@ -185,7 +210,7 @@ impl DeviceQueue {
         };
         match buffer {
             Ok(buffer) => {
-                self.staged[self.end & (BURST - 1)] = buffer;
+                self.stage.0[self.end & (BURST - 1)] = buffer;
                 self.end += 1;
                 self.next_avail = self.next_avail.wrapping_add(1);
             }
@@ -195,7 +220,7 @@ impl DeviceQueue {
 
     /// Moves what is staged to the front, so that a whole burst fits behind it.
     fn make_room(&mut self) {
-        self.staged.copy_within(self.position..self.end, 0);
+        self.stage.0.copy_within(self.position..self.end, 0);
         self.end -= self.position;
         self.position = 0;
         if !self.arena.is_empty() {
@@ -207,7 +232,7 @@ impl DeviceQueue {
     /// would fill the arena with them and never stage again.
     #[cold]
     fn make_room_in_arena(&mut self) {
-        let staged = &mut self.staged[..self.end];
+        let staged = &mut self.stage.0[..self.end];
         let first = staged.iter().find(|buffer| buffer.rest_len > 0);
         let unused = first.map_or(self.arena.len(), |buffer| usize::from(buffer.rest_start));
         self.arena.drain(..unused);
@@ -230,7 +255,7 @@ impl DeviceQueue {
     /// The staged buffers in order, and the arena of their further slices.
     #[inline]
     pub fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
-        let staged = &self.staged[self.position..self.end];
+        let staged = &self.stage.0[self.position..self.end];
         // SAFETY: only lifetimes change: from "for ever", which was a lie for storage, to that of
         // this borrow, during which the memory can be neither dropped nor replaced.
         unsafe {
@@ -249,7 +274,7 @@ impl DeviceQueue {
     #[inline]
     pub fn use_next(&mut self, len: u32) {
         assert!(self.position < self.end);
-        let head = self.staged[self.position & (BURST - 1)].id;
+        let head = self.stage.0[self.position & (BURST - 1)].id;
         self.ring.set_used_entry(self.next_used, head, len);
         self.next_used = self.next_used.wrapping_add(1);
         self.position += 1;
@@ -262,7 +287,7 @@ impl DeviceQueue {
     #[inline]
     pub fn use_each(&mut self, lens: &[u32]) {
         let (ring, next) = (self.ring, self.next_used);
-        let staged = &self.staged[self.position..self.end][..lens.len()];
+        let staged = &self.stage.0[self.position..self.end][..lens.len()];
         for (i, (buffer, len)) in staged.iter().zip(lens).enumerate() {
             ring.set_used_entry(next.wrapping_add(i as u16), buffer.id, *len);
         }

@@ -21,23 +21,14 @@ impl Checked {
     fn new(guest: &Guest) -> Checked {
         let queue = guest.device();
         let start = queue.next_index();
-        Checked {
-            queue,
-            staged: 0,
-            used: start,
-            published: start,
-            faulted: false,
-        }
+        Checked { queue, staged: 0, used: start, published: start, faulted: false }
     }
 
     fn stage(&mut self, guest: &Guest, want: usize, seen: &mut Seen) {
         let before = self.staged;
         self.staged = self.queue.stage(want);
         assert!(self.staged >= before && self.staged <= before.max(want.min(BURST)));
-        assert!(
-            !self.faulted || self.staged == before,
-            "nothing more after a fault"
-        );
+        assert!(!self.faulted || self.staged == before, "nothing more after a fault");
         let (buffers, arena) = self.queue.buffers();
         assert_eq!(buffers.len(), self.staged);
         for buffer in buffers {
@@ -80,10 +71,7 @@ impl Checked {
 
     fn publish(&mut self, guest: &Guest) {
         let notify = self.queue.publish();
-        assert!(
-            !notify || self.published != self.used,
-            "notified of nothing"
-        );
+        assert!(!notify || self.published != self.used, "notified of nothing");
         if self.published != self.used {
             assert_eq!(guest.peek(guest.used_at(2)), self.used.to_le_bytes());
         }
@@ -125,10 +113,7 @@ pub fn device_ring(data: &[u8]) -> Seen {
             12 => device.publish(&guest),
             13 => {
                 let there = device.queue.arm();
-                assert!(
-                    !there || !device.faulted,
-                    "a stopped ring keeps a lane awake"
-                );
+                assert!(!there || !device.faulted, "a stopped ring keeps a lane awake");
             }
             14 => device.queue.disarm(),
             // A new owner, rarely: it goes on where the used index says, which may be a lie.

@@ -24,13 +24,7 @@ impl Ring {
         let size = 1 << input.below(8);
         let queue = DriverQueue::new(memory.clone(), BASE + USER, size, features)
             .expect("a ring inside the memory");
-        Ring {
-            queue,
-            memory,
-            in_flight: BTreeMap::new(),
-            next_used: 0,
-            seen: Seen::default(),
-        }
+        Ring { queue, memory, in_flight: BTreeMap::new(), next_used: 0, seen: Seen::default() }
     }
 
     fn room(&self) -> usize {
@@ -40,16 +34,8 @@ impl Ring {
     /// Posts a buffer in one of the three ways.
     fn post(&mut self, input: &mut Input<'_>) {
         let room = self.room();
-        assert_eq!(
-            self.queue.room(),
-            room,
-            "a descriptor was lost, or is free twice"
-        );
-        let piece = Segment {
-            addr: BASE,
-            len: 64,
-            writable: input.flag(),
-        };
+        assert_eq!(self.queue.room(), room, "a descriptor was lost, or is free twice");
+        let piece = Segment { addr: BASE, len: 64, writable: input.flag() };
         let pieces = vec![piece; input.below(6) as usize];
         let (head, descriptors) = match input.below(4) {
             0 => (self.queue.post_chain(&pieces), pieces.len()),
@@ -63,11 +49,7 @@ impl Ring {
         };
         if let Some(head) = head {
             assert!(descriptors <= room);
-            assert_eq!(
-                self.in_flight.insert(head, descriptors),
-                None,
-                "handed out twice"
-            );
+            assert_eq!(self.in_flight.insert(head, descriptors), None, "handed out twice");
             self.seen.buffers += 1;
             self.seen.in_pieces += u64::from(descriptors > 1);
         }
@@ -100,14 +82,8 @@ impl Ring {
         let in_flight =
             |id: u32| u16::try_from(id).is_ok_and(|id| self.in_flight.contains_key(&id));
         let positions = (0..waiting).map(|i| self.next_used.wrapping_add(i));
-        let known = positions
-            .filter(|at| in_flight(self.used_entry(*at).0))
-            .count();
-        assert_eq!(
-            usize::from(self.queue.recycle()),
-            known,
-            "recycled what was not in flight"
-        );
+        let known = positions.filter(|at| in_flight(self.used_entry(*at).0)).count();
+        assert_eq!(usize::from(self.queue.recycle()), known, "recycled what was not in flight");
         self.next_used = self.next_used.wrapping_add(waiting);
         let skipped = self.queue.strays() - strays;
         assert_eq!(known as u64 + skipped, u64::from(waiting));
@@ -139,10 +115,7 @@ impl Ring {
         };
         let entry = u64::from(position % self.queue.size());
         let word = u64::from(id) | u64::from(input.u16()) << 32;
-        self.poke(
-            self.queue.addresses().used + 4 + 8 * entry,
-            word.to_le_bytes(),
-        );
+        self.poke(self.queue.addresses().used + 4 + 8 * entry, word.to_le_bytes());
     }
 
     fn set_used_idx(&self, idx: u16) {

@@ -29,11 +29,7 @@ pub(crate) fn memory() -> Arc<GuestMemory> {
         let file = SharedFile::create("fuzz", REGION, Pages::Ordinary).expect("a little memory");
         let mapping = Mapping::new(file.fd(), REGION, 0).expect("a mapping of all of the file");
         let guest_addr = BASE + i * REGION;
-        Region {
-            guest_addr,
-            user_addr: guest_addr + USER,
-            mapping: Arc::new(mapping),
-        }
+        Region { guest_addr, user_addr: guest_addr + USER, mapping: Arc::new(mapping) }
     };
     let regions = (0..REGIONS).map(region).collect();
     Arc::new(GuestMemory::new(regions).expect("regions that do not overlap"))
@@ -107,20 +103,14 @@ impl Guest {
     }
 
     pub(crate) fn peek<const N: usize>(&self, at: u64) -> [u8; N] {
-        self.memory
-            .slice(at, N as u32)
-            .expect("inside the memory")
-            .read(0)
+        self.memory.slice(at, N as u32).expect("inside the memory").read(0)
     }
 
     /// The used entry at a position: head and bytes.
     pub(crate) fn used_entry(&self, position: u16) -> (u32, u32) {
         let index = u64::from(position % self.size);
         let at = self.used_at(4 + 8 * index);
-        (
-            u32::from_le_bytes(self.peek(at)),
-            u32::from_le_bytes(self.peek(at + 4)),
-        )
+        (u32::from_le_bytes(self.peek(at)), u32::from_le_bytes(self.peek(at + 4)))
     }
 
     /// Does one act of a driver.
@@ -152,10 +142,7 @@ impl Guest {
             }
             _ => {
                 let word = input.u16().to_le_bytes();
-                self.poke(
-                    self.avail_at(input.pick(&[0, 4 + 2 * u64::from(self.size)])),
-                    word,
-                );
+                self.poke(self.avail_at(input.pick(&[0, 4 + 2 * u64::from(self.size)])), word);
             }
         }
     }
@@ -180,23 +167,14 @@ impl Guest {
             BASE
         };
         // In a table of its own a chain begins at zero, and never wraps.
-        let (first, wrap) = if indirect {
-            (0, u16::MAX)
-        } else {
-            (head, self.size)
-        };
+        let (first, wrap) = if indirect { (0, u16::MAX) } else { (head, self.size) };
         for i in 0..pieces {
             let index = (first + i) % wrap;
             let len = input.pick(&[12, 60, 64, 74, 200, 1514, 4096]);
             let addr = BUFFERS + u64::from(input.below((REGION - 0x4000) as u32 - len));
             let more = if i + 1 < pieces { NEXT } else { 0 };
             let next = (index + 1) % wrap;
-            self.descriptor(
-                table + 16 * u64::from(index),
-                (addr, len),
-                self.right() | more,
-                next,
-            );
+            self.descriptor(table + 16 * u64::from(index), (addr, len), self.right() | more, next);
         }
         self.offer(head);
     }
@@ -215,11 +193,7 @@ impl Guest {
 
     /// The direction flag that this ring's descriptors should have.
     fn right(&self) -> u16 {
-        if self.content == Content::Writable {
-            WRITE
-        } else {
-            0
-        }
+        if self.content == Content::Writable { WRITE } else { 0 }
     }
 
     fn offer(&mut self, head: u16) {
@@ -254,11 +228,7 @@ impl Guest {
             4 | 5 => self.right() | NEXT,
             _ => self.right(),
         };
-        let next = if input.below(8) == 0 {
-            input.u16()
-        } else {
-            input.u16() % self.size
-        };
+        let next = if input.below(8) == 0 { input.u16() } else { input.u16() % self.size };
         self.descriptor(at, (addr, len), flags, next);
     }
 
@@ -273,10 +243,7 @@ impl Guest {
         let mut bytes = vec![0; (REGIONS * REGION) as usize];
         for (i, part) in bytes.chunks_mut(REGION as usize).enumerate() {
             let at = BASE + i as u64 * REGION;
-            self.memory
-                .slice(at, REGION as u32)
-                .expect("a whole region")
-                .read_bytes(part);
+            self.memory.slice(at, REGION as u32).expect("a whole region").read_bytes(part);
         }
         bytes
     }

@@ -40,11 +40,7 @@ impl<'a> Input<'a> {
 
     /// A number below `n`, which is not zero.
     pub(crate) fn below(&mut self, n: u32) -> u32 {
-        let number = if n <= 256 {
-            u32::from(self.byte())
-        } else {
-            self.u32()
-        };
+        let number = if n <= 256 { u32::from(self.byte()) } else { self.u32() };
         number % n
     }
 

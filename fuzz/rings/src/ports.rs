@@ -76,9 +76,7 @@ impl Link {
         for (i, frame) in burst.frames.iter().enumerate() {
             let fine = (14..=FRAME_BYTES_MAX).contains(&frame.len);
             assert!(fine || burst.malformed >> i & 1 == 1);
-            let pieces = frame
-                .slices(burst.arena)
-                .map(|slice| self.from.assert_inside(slice));
+            let pieces = frame.slices(burst.arena).map(|slice| self.from.assert_inside(slice));
             self.seen.in_pieces += u64::from(pieces.count() > 1);
         }
         self.seen.buffers += u64::from(polled.frames);
@@ -90,9 +88,8 @@ impl Link {
         let before = self.from.dump();
         let burst = self.transmit.burst();
         let count = burst.frames.len() as u32;
-        let picks: Vec<u8> = (0..input.below(BURST as u32 + 1))
-            .map(|_| input.below(count) as u8)
-            .collect();
+        let picks: Vec<u8> =
+            (0..input.below(BURST as u32 + 1)).map(|_| input.below(count) as u8).collect();
         let edit = match input.below(4) {
             0 => Edit::Push(input.u16()),
             1 => Edit::Pop,
@@ -101,20 +98,13 @@ impl Link {
         let delivered = self.receive.deliver(&burst, &picks, edit);
         let sum = delivered.frames + delivered.no_buffer + delivered.too_small;
         assert_eq!(sum as usize, picks.len(), "every frame is counted once");
-        let most: u64 = burst
-            .frames
-            .iter()
-            .map(|frame| u64::from(frame.len) + 12)
-            .max()
-            .unwrap_or(0);
+        let most: u64 =
+            burst.frames.iter().map(|frame| u64::from(frame.len) + 12).max().unwrap_or(0);
         assert!(delivered.bytes <= most * u64::from(delivered.frames));
         self.seen.done += u64::from(delivered.frames);
         self.seen.refused += u64::from(delivered.no_buffer + delivered.too_small);
         self.count(1, delivered.fault);
-        assert!(
-            self.from.dump() == before,
-            "delivering wrote to the sender's memory"
-        );
+        assert!(self.from.dump() == before, "delivering wrote to the sender's memory");
     }
 }
 

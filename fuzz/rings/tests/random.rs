@@ -53,11 +53,7 @@ fn assert_all_faults(seen: &Seen) {
     for fault in Fault::ALL {
         // No file is truncated here.
         if fault != Fault::Truncated {
-            assert!(
-                seen.faults[fault as usize] > 0,
-                "{} was never provoked",
-                fault.name()
-            );
+            assert!(seen.faults[fault as usize] > 0, "{} was never provoked", fault.name());
         }
     }
 }
@@ -65,10 +61,7 @@ fn assert_all_faults(seen: &Seen) {
 #[test]
 fn device_ring_holds() {
     let seen = run(device_ring, 4000, 1);
-    assert!(
-        seen.buffers > 100_000 && seen.in_pieces > 10_000 && seen.done > 50_000,
-        "{seen:?}"
-    );
+    assert!(seen.buffers > 100_000 && seen.in_pieces > 10_000 && seen.done > 50_000, "{seen:?}");
     assert_all_faults(&seen);
 }
 
@@ -83,10 +76,7 @@ fn port_rings_hold() {
 #[test]
 fn driver_ring_holds() {
     let seen = run(driver_ring, 4000, 3);
-    assert!(
-        seen.buffers > 100_000 && seen.in_pieces > 10_000 && seen.done > 50_000,
-        "{seen:?}"
-    );
+    assert!(seen.buffers > 100_000 && seen.in_pieces > 10_000 && seen.done > 50_000, "{seen:?}");
     assert!(seen.refused > 10_000, "{seen:?}");
 }
 

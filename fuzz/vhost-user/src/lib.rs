@@ -131,22 +131,12 @@ fn payload(request: Request, input: &mut Input<'_>) -> (Vec<u8>, usize) {
             (payload, count.min(8) as usize)
         }
         AddMemReg | RemMemReg => {
-            let payload = SingleRegion {
-                padding: 0,
-                region: region(input),
-            };
-            (
-                payload.as_bytes().to_vec(),
-                usize::from(request == AddMemReg),
-            )
+            let payload = SingleRegion { padding: 0, region: region(input) };
+            (payload.as_bytes().to_vec(), usize::from(request == AddMemReg))
         }
         GetConfig | SetConfig => {
             let size = input.pick(&[6, 12, 256, 257, 0]) as u32;
-            let header = ConfigHeader {
-                offset: input.pick(&[0, 6]) as u32,
-                size,
-                flags: 0,
-            };
+            let header = ConfigHeader { offset: input.pick(&[0, 6]) as u32, size, flags: 0 };
             let mut payload = header.as_bytes().to_vec();
             payload.resize(payload.len() + size.min(300) as usize, 0);
             (payload, 0)
@@ -184,12 +174,7 @@ fn message(input: &mut Input<'_>) -> Message {
     }
     flags.set(Flags::NEED_REPLY, second & 1 != 0);
     let fds = (0..fds).map(|_| event()).collect();
-    Message {
-        request: code,
-        flags,
-        payload,
-        fds,
-    }
+    Message { request: code, flags, payload, fds }
 }
 
 fn event() -> OwnedFd {
@@ -250,8 +235,7 @@ pub fn frames(data: &[u8]) -> u64 {
         let length = usize::from(input.byte()).min(input.0.len());
         let (piece, rest) = input.0.split_at(length);
         input.0 = rest;
-        peer.write_all(piece)
-            .expect("the other end is open and read");
+        peer.write_all(piece).expect("the other end is open and read");
         loop {
             match receiver.poll(&us) {
                 Ok(Some(message)) => {

@@ -30,10 +30,7 @@ fn messages_keep_every_promise() {
         resets += calls.resets;
     }
     // Inputs that never get a ring to run would show nothing.
-    assert!(
-        starts > 5_000 && fds > 300 && resets > 1_000,
-        "{starts} {fds} {resets}"
-    );
+    assert!(starts > 5_000 && fds > 300 && resets > 1_000, "{starts} {fds} {resets}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use wire::Mac;
 
 use super::sample::{self, Measured};
 use crate::bench::{Bench, GuestProcess, NicPlan, Placement, VfPlan, mac_text, plan};
-use crate::guest::{Counted, Guest, GuestSpec, Role};
+use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Role};
 use crate::report::model::gbps;
 use crate::report::{self, Bottleneck, Cpu, PathKind, Pattern, Pinned, Point};
 
@@ -91,8 +91,8 @@ fn processes(bench: &Bench, spec: &PointSpec, placement: &Placement) -> Vec<Gues
         Pattern::EastWest => vec![0],
     };
     let flows = entries.iter().map(|vf| (OUTSIDE.to_string(), mac_text(*vf, 0).to_string()));
-    let generator =
-        Guest { socket: bench.uplink_socket(), role: Role::Generate { flows: flows.collect() } };
+    let generator = Role::Generate { flows: flows.collect(), in_flight: IN_FLIGHT, touch: false };
+    let generator = Guest { socket: bench.uplink_socket(), role: generator };
     let forwarder = |vf: usize| {
         let last = spec.pattern == Pattern::NorthSouth || vf + 1 == spec.vms;
         let next = if last { OUTSIDE } else { mac_text(vf + 1, 0) };
@@ -104,6 +104,7 @@ fn processes(bench: &Bench, spec: &PointSpec, placement: &Placement) -> Vec<Gues
         warmup_s: WARMUP_S,
         seconds: spec.seconds,
         frame_bytes: spec.frame_bytes,
+        huge_pages: false,
         guests,
     };
     let mut specs = Vec::new();

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::scale::{self, Load};
 use crate::bench::plan;
+use crate::guest::IN_FLIGHT;
 use crate::measure::bare::{self, Pinning};
 
 /// Frame sizes, with FCS.
@@ -65,7 +66,15 @@ pub fn run(
             let (warmup, time) = (Duration::from_millis(200), Duration::from_secs_f64(SECONDS));
             let pinning = Pinning { switch, guests };
             bares.push(bare::run(frame_bytes, warmup, time, Pages::Ordinary, pinning)?);
-            let load = Load { vfs: 2, macs: 2, frame_bytes, seconds: SECONDS };
+            let load = Load {
+                vfs: 2,
+                macs: 2,
+                frame_bytes,
+                in_flight: IN_FLIGHT,
+                touch: false,
+                huge_pages: false,
+                seconds: SECONDS,
+            };
             daemons.push(scale::point(program, cpus, load)?);
             done(i * rounds + round + 1, FRAMES.len() * rounds);
         }

@@ -1,7 +1,10 @@
 //! What a frame costs as VFs and addresses grow.
 //!
 //! VF i sends 64 B frames to VF i xor 1, from each of its addresses to each of its peer's in turn,
-//! as fast as the rings take them; guests give their buffers back and do nothing else.
+//! as fast as the rings take them. Each keeps the same number of frames in flight at every point,
+//! so that bursts are equally long. Guests write a sequence number into every frame they send and
+//! look at every frame they receive, as real ones do: what they touch is in another core's cache,
+//! whether they are many or few.
 
 use std::path::Path;
 
@@ -16,11 +19,32 @@ use crate::guest::{Guest, GuestSpec, Role};
 pub const POINTS: [(usize, usize); 7] =
     [(2, 2), (8, 8), (8, 64), (32, 64), (32, 1024), (64, 64), (64, 4096)];
 
+/// How the points are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How often each point is measured.
+    pub rounds: usize,
+    /// Frames that each VF keeps in flight.
+    pub in_flight: u32,
+    /// Whether guests touch the frames.
+    pub touch: bool,
+    /// Whether guests' memory is on 2 MiB pages.
+    pub huge_pages: bool,
+    /// Seconds to measure each point for.
+    pub seconds: f64,
+}
+
 /// What `shunt lab scale --json` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scale {
     /// In the order of [`POINTS`].
     pub points: Vec<ScalePoint>,
+    /// Frames that each VF kept in flight.
+    pub in_flight: u32,
+    /// Whether guests touched the frames.
+    pub touched: bool,
+    /// Whether guests' memory was on 2 MiB pages.
+    pub huge_pages: bool,
     /// CPUs that were pinned: switch, guests.
     pub pinned: Vec<usize>,
 }
@@ -42,17 +66,20 @@ pub struct ScalePoint {
     pub burst_mean: f64,
 }
 
-/// Measures all points, interleaved, `rounds` times each.
+/// Measures all points, interleaved.
 pub fn run(
     program: &Path,
     cpus: &[usize],
-    rounds: usize,
+    settings: Settings,
     mut done: impl FnMut(usize, usize),
 ) -> Result<Scale> {
+    let Settings { rounds, in_flight, touch, huge_pages, seconds } = settings;
     let mut seen = vec![Vec::new(); POINTS.len()];
     for round in 0..rounds {
         for (i, (vfs, macs)) in POINTS.iter().enumerate() {
-            let load = Load { vfs: *vfs, macs: *macs, frame_bytes: 64, seconds: 0.5 };
+            let (vfs, macs) = (*vfs, *macs);
+            let frame_bytes = 64;
+            let load = Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, seconds };
             seen[i].push(point(program, cpus, load)?);
             done(round * POINTS.len() + i + 1, rounds * POINTS.len());
         }
@@ -61,6 +88,9 @@ pub fn run(
     let guests = placement.guests[0].0;
     Ok(Scale {
         points: seen.into_iter().map(median).collect(),
+        in_flight,
+        touched: touch,
+        huge_pages,
         pinned: placement.switch.into_iter().chain(guests).collect(),
     })
 }
@@ -81,13 +111,19 @@ pub struct Load {
     pub macs: usize,
     /// Bytes of a frame with FCS.
     pub frame_bytes: u32,
+    /// Frames that each VF keeps in flight.
+    pub in_flight: u32,
+    /// Whether guests write each frame before they send it, and look at those they receive.
+    pub touch: bool,
+    /// Whether their memory is on 2 MiB pages.
+    pub huge_pages: bool,
     /// Seconds to measure for.
     pub seconds: f64,
 }
 
 /// Measures one point.
 pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
-    let Load { vfs, macs, frame_bytes, seconds } = load;
+    let Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, seconds } = load;
     let placement = plan(cpus, 1);
     let each = macs / vfs;
     let addresses = |vf: usize| (0..each).map(move |n| mac_text(vf, n));
@@ -102,13 +138,14 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
     let guest = |vf: usize| {
         let pairs = addresses(vf).zip(addresses(vf ^ 1));
         let flows = pairs.map(|(from, to)| (from.to_string(), to.to_string())).collect();
-        Guest { socket: bench.vf_socket(vf), role: Role::Generate { flows } }
+        Guest { socket: bench.vf_socket(vf), role: Role::Generate { flows, in_flight, touch } }
     };
     let spec = GuestSpec {
         cpu: placement.guests[0].0,
         warmup_s: 0.2,
         seconds,
         frame_bytes,
+        huge_pages,
         guests: (0..vfs).map(guest).collect(),
     };
     let mut guests = [GuestProcess::start(&bench, &spec)?];

@@ -9,13 +9,17 @@ use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, GuestSlice, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::{Frontend, ProtocolFeatures, Region, RingConfig};
-use virtq::{DriverQueue, Features, Segment};
+use virtq::{BURST, DriverQueue, Features, Segment, Used};
 use wire::virtio_net::feature;
 
 /// Entries of each ring.
 pub const RING: u16 = 1024;
 /// Bytes of each buffer.
 pub const BUFFER: u32 = 2048;
+/// From one buffer to the next: not a power of two, or all would compete for the same cache sets.
+const STRIDE: u64 = 2112;
+/// Where the first begins: frames behind their headers are then aligned to cache lines.
+const FIRST: u64 = 64 - HEADER as u64;
 /// Bytes of the virtio-net header before each frame.
 pub const HEADER: u32 = 12;
 /// Buffers: as many as both rings have entries.
@@ -32,6 +36,9 @@ pub struct Adapter {
     pub tx: DriverQueue,
     /// The receive ring.
     pub rx: DriverQueue,
+    /// Which buffer each descriptor of a ring holds.
+    sending: Box<[u32]>,
+    receiving: Box<[u32]>,
     memory: Arc<GuestMemory>,
     kick_tx: OwnedFd,
     kick_rx: OwnedFd,
@@ -42,13 +49,13 @@ pub struct Adapter {
 
 impl Adapter {
     /// Attaches to the daemon's socket, which may take a while to appear.
-    pub fn attach(socket: &Path, event_idx: bool) -> Result<Adapter> {
+    pub fn attach(socket: &Path, event_idx: bool, pages: Pages) -> Result<Adapter> {
         let shown = || format!("cannot attach to {}", socket.display());
         let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
-        Adapter::on(frontend, event_idx).with_context(shown)
+        Adapter::on(frontend, event_idx, pages).with_context(shown)
     }
 
-    fn on(mut frontend: Frontend, event_idx: bool) -> Result<Adapter> {
+    fn on(mut frontend: Frontend, event_idx: bool, pages: Pages) -> Result<Adapter> {
         let mut wanted =
             feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
         if event_idx {
@@ -60,8 +67,8 @@ impl Adapter {
         ensure!(agreed & wanted == wanted, "the daemon does not offer VERSION_1 and MRG_RXBUF");
 
         let rings = DriverQueue::bytes(RING);
-        let size = (2 * rings + u64::from(BUFFERS * BUFFER)).next_multiple_of(2 << 20);
-        let file = SharedFile::create("shunt-lab-guest", size, Pages::Ordinary)?;
+        let size = (2 * rings + u64::from(BUFFERS) * STRIDE + FIRST).next_multiple_of(2 << 20);
+        let file = SharedFile::create("shunt-lab-guest", size, pages)?;
         let memory = virtq::guest_memory(&file, BASE)?;
         let features = if event_idx { Features::EVENT_IDX } else { Features::empty() };
         let rx = DriverQueue::new(memory.clone(), BASE, RING, features)?;
@@ -88,12 +95,25 @@ impl Adapter {
             frontend.start_ring(index, &ring)?;
             frontend.enable_ring(index, true)?;
         }
-        Ok(Adapter { tx, rx, memory, kick_tx, kick_rx, call_rx, frontend, file })
+        let places = || vec![0; usize::from(RING)].into_boxed_slice();
+        let (sending, receiving) = (places(), places());
+        Ok(Adapter {
+            tx,
+            rx,
+            sending,
+            receiving,
+            memory,
+            kick_tx,
+            kick_rx,
+            call_rx,
+            frontend,
+            file,
+        })
     }
 
     /// Guest physical address of a buffer.
     pub fn address(&self, buffer: u32) -> u64 {
-        BASE + 2 * DriverQueue::bytes(RING) + u64::from(buffer) * u64::from(BUFFER)
+        BASE + 2 * DriverQueue::bytes(RING) + FIRST + u64::from(buffer) * STRIDE
     }
 
     /// A buffer's bytes, header first.
@@ -105,10 +125,39 @@ impl Adapter {
         self.memory.slice(self.address(buffer), BUFFER).expect("all buffers are in the region")
     }
 
-    /// Posts a buffer to receive into; says which descriptor it has.
-    pub fn post_receive(&mut self, buffer: u32) -> Option<u16> {
-        let addr = self.address(buffer);
-        self.rx.post(Segment { addr, len: BUFFER, writable: true })
+    /// Posts a buffer to receive into; false if the ring is full.
+    pub fn post_receive(&mut self, buffer: u32) -> bool {
+        let piece = Segment { addr: self.address(buffer), len: BUFFER, writable: true };
+        let id = self.rx.post(piece);
+        id.inspect(|id| self.receiving[usize::from(*id)] = buffer).is_some()
+    }
+
+    /// Posts the first `len` bytes of a buffer, header included, to be sent; false if the ring is
+    /// full.
+    pub fn post_transmit(&mut self, buffer: u32, len: u32) -> bool {
+        let piece = Segment { addr: self.address(buffer), len, writable: false };
+        let id = self.tx.post(piece);
+        id.inspect(|id| self.sending[usize::from(*id)] = buffer).is_some()
+    }
+
+    /// Takes back buffers that were sent; says how many.
+    pub fn reap_transmit(&mut self, buffers: &mut [u32; BURST]) -> usize {
+        let mut used = [Used::default(); BURST];
+        let n = self.tx.reap(&mut used);
+        for (used, buffer) in used[..n].iter().zip(buffers) {
+            *buffer = self.sending[usize::from(used.id)];
+        }
+        n
+    }
+
+    /// Takes in buffers with received frames, and their bytes, header included; says how many.
+    pub fn reap_receive(&mut self, buffers: &mut [(u32, u32); BURST]) -> usize {
+        let mut used = [Used::default(); BURST];
+        let n = self.rx.reap(&mut used);
+        for (used, buffer) in used[..n].iter().zip(buffers) {
+            *buffer = (self.receiving[usize::from(used.id)], used.len);
+        }
+        n
     }
 
     /// Shows what was posted on both rings, and kicks if the daemon asked for it.

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use virtq::{BURST, Segment, Used};
+use anyhow::Result;
+use guestmem::Pages;
+use virtq::BURST;
 use wire::Mac;
 
-use super::adapter::{Adapter, BUFFERS, HEADER, RING};
+use super::adapter::{Adapter, BUFFERS, HEADER};
 
 /// One guest's forwarder.
 #[derive(Debug)]
@@ -16,9 +17,6 @@ pub struct Forwarder {
     /// The first twelve bytes of every frame it sends.
     addresses: [u8; 12],
     free: Vec<u32>,
-    /// Which buffer each descriptor holds.
-    receiving: Box<[u32]>,
-    sending: Box<[u32]>,
     /// Frames received.
     pub received: u64,
     /// Frames that the switch has taken.
@@ -29,44 +27,37 @@ pub struct Forwarder {
 
 impl Forwarder {
     /// Attaches. Frames go out from `own` to `next`.
-    pub fn attach(socket: &Path, own: Mac, next: Mac) -> Result<Forwarder> {
+    pub fn attach(socket: &Path, own: Mac, next: Mac, pages: Pages) -> Result<Forwarder> {
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&next.0);
         addresses[6..].copy_from_slice(&own.0);
-        let places = || vec![0; usize::from(RING)].into_boxed_slice();
-        let mut forwarder = Forwarder {
-            adapter: Adapter::attach(socket, false)?,
-            addresses,
-            free: (0..BUFFERS).rev().collect(),
-            receiving: places(),
-            sending: places(),
-            received: 0,
-            sent: 0,
-            dropped: 0,
-        };
-        forwarder.refill().context("a new ring has room")?;
+        let adapter = Adapter::attach(socket, false, pages)?;
+        let free = (0..BUFFERS).rev().collect();
+        let mut forwarder =
+            Forwarder { adapter, addresses, free, received: 0, sent: 0, dropped: 0 };
+        forwarder.refill();
         forwarder.adapter.publish();
         Ok(forwarder)
     }
 
     /// Forwards one burst; says how many frames moved.
     pub fn step(&mut self) -> u64 {
-        let mut used = [Used::default(); BURST];
-        let sent = self.adapter.tx.reap(&mut used);
-        self.free.extend(used[..sent].iter().map(|used| self.sending[usize::from(used.id)]));
+        let mut back = [0; BURST];
+        let sent = self.adapter.reap_transmit(&mut back);
+        self.free.extend_from_slice(&back[..sent]);
         self.sent += sent as u64;
 
-        let received = self.adapter.rx.reap(&mut used);
-        for used in &used[..received] {
-            let buffer = self.receiving[usize::from(used.id)];
-            self.adapter.buffer(buffer).prefetch_write(HEADER);
+        let mut frames = [(0, 0); BURST];
+        let received = self.adapter.reap_receive(&mut frames);
+        for (buffer, _) in &frames[..received] {
+            self.adapter.buffer(*buffer).prefetch_write(HEADER);
         }
-        for used in &used[..received] {
-            self.forward(self.receiving[usize::from(used.id)], used.len);
+        for (buffer, len) in &frames[..received] {
+            self.forward(*buffer, *len);
         }
         self.received += received as u64;
         if received > 0 {
-            let _ = self.refill(); // none free: they come back from the transmit ring
+            self.refill();
         }
         if received + sent > 0 {
             self.adapter.publish();
@@ -78,23 +69,18 @@ impl Forwarder {
         let frame = self.adapter.buffer(buffer);
         frame.write(0, [0; HEADER as usize]);
         frame.write(HEADER, self.addresses);
-        let addr = self.adapter.address(buffer);
-        match self.adapter.tx.post(Segment { addr, len, writable: false }) {
-            Some(id) => self.sending[usize::from(id)] = buffer,
-            None => {
-                self.free.push(buffer);
-                self.dropped += 1;
-            }
+        if !self.adapter.post_transmit(buffer, len) {
+            self.free.push(buffer);
+            self.dropped += 1;
         }
     }
 
-    /// Posts receive buffers while there is room; `None` if it ran out of buffers.
-    fn refill(&mut self) -> Option<()> {
+    /// Posts receive buffers while there is room, and some are free: others come back from the
+    /// transmit ring.
+    fn refill(&mut self) {
         while self.adapter.rx.room() > 0 {
-            let buffer = self.free.pop()?;
-            let id = self.adapter.post_receive(buffer)?;
-            self.receiving[usize::from(id)] = buffer;
+            let Some(buffer) = self.free.pop() else { return };
+            self.adapter.post_receive(buffer);
         }
-        Some(())
     }
 }

@@ -13,14 +13,37 @@ use wire::probe::{Mark, Probe};
 
 use super::adapter::{Adapter, HEADER, RING};
 
-/// Frames it keeps in flight: half a ring.
-const IN_FLIGHT: u32 = RING as u32 / 2;
+/// Frames it keeps in flight unless told otherwise: half a ring.
+pub const IN_FLIGHT: u32 = RING as u32 / 2;
 
-/// Sends the same frames again and again, as fast as the ring takes them.
+/// Where a test frame has its sequence number; the UDP checksum is not mended, nobody checks it.
+const SEQUENCE_AT: u32 = 44;
+
+/// What a generator sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic<'a> {
+    /// Source and destination of the frames, in turn.
+    pub flows: &'a [(Mac, Mac)],
+    /// Bytes of a frame, with FCS.
+    pub frame_bytes: u32,
+    /// Frames in flight, 1 to [`IN_FLIGHT`].
+    pub in_flight: u32,
+    /// Whether each frame gets a new sequence number, and each received one is looked at, as real
+    /// guests do. If not, buffers are given back unseen, which is the most a guest can offer.
+    pub touch: bool,
+    /// Pages of the guest's memory.
+    pub pages: Pages,
+}
+
+/// Sends frames as fast as the ring takes them, and takes in whatever comes.
 #[derive(Debug)]
 pub struct Generator {
     adapter: Adapter,
     sending: bool,
+    touch: bool,
+    /// Bytes of a frame and its header.
+    len: u32,
+    sequence: u64,
     /// Frames that the switch has taken.
     pub sent: u64,
     /// Frames that came back.
@@ -28,41 +51,63 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Attaches, and prepares frames of `frame_bytes` (with FCS) for the `flows` (source,
-    /// destination) in turn. Nothing is sent before the first step.
-    pub fn attach(socket: &Path, flows: &[(Mac, Mac)], frame_bytes: u32) -> Result<Generator> {
-        let mut adapter = Adapter::attach(socket, false)?;
+    /// Attaches, and prepares the frames and twice as many receive buffers. Nothing is sent before
+    /// the first step.
+    pub fn attach(socket: &Path, traffic: &Traffic<'_>) -> Result<Generator> {
+        let Traffic { flows, frame_bytes, in_flight, touch, pages } = *traffic;
+        let mut adapter = Adapter::attach(socket, false, pages)?;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
-        for buffer in 0..IN_FLIGHT {
+        ensure!((1..=IN_FLIGHT).contains(&in_flight), "1 to {IN_FLIGHT} frames can be in flight");
+        let len = HEADER + frame_bytes.saturating_sub(4);
+        for buffer in 0..in_flight {
             let (source, destination) = flows[buffer as usize % flows.len()];
             let frame = frame(source, destination, frame_bytes, buffer)?;
             let place = adapter.buffer(buffer);
             place.write(0, [0; HEADER as usize]);
             place.skip(HEADER).write_bytes(&frame);
-            let addr = adapter.address(buffer);
-            let len = HEADER + frame.len() as u32;
-            adapter.tx.post(Segment { addr, len, writable: false });
+            adapter.post_transmit(buffer, len);
+            for half in [0, in_flight] {
+                adapter.post_receive(u32::from(RING) + half + buffer);
+            }
         }
-        for buffer in 0..u32::from(RING) {
-            adapter.post_receive(u32::from(RING) + buffer).context("the ring was empty")?;
-        }
-        Ok(Generator { adapter, sending: true, sent: 0, received: 0 })
+        Ok(Generator { adapter, sending: true, touch, len, sequence: 0, sent: 0, received: 0 })
     }
 
     /// Sends and receives what there is; says how many frames moved.
     pub fn step(&mut self) -> u64 {
-        let received = u64::from(self.adapter.rx.recycle());
-        self.received += received;
-        let sent = if self.sending {
-            u64::from(self.adapter.tx.recycle())
-        } else {
-            // Taken back and not sent again.
-            let mut used = [Default::default(); BURST];
-            self.adapter.tx.reap(&mut used) as u64
+        let received = if self.touch { self.look() } else { self.adapter.rx.recycle().into() };
+        let sent = match (self.sending, self.touch) {
+            (true, false) => self.adapter.tx.recycle().into(),
+            (sending, _) => self.renew(sending),
         };
+        self.received += received;
         self.sent += sent;
         self.adapter.publish();
         received + sent
+    }
+
+    /// Takes frames back, and if `again`, sends them with new sequence numbers.
+    fn renew(&mut self, again: bool) -> u64 {
+        let mut back = [0; BURST];
+        let n = self.adapter.reap_transmit(&mut back);
+        for buffer in back[..n].iter().filter(|_| again) {
+            self.sequence += 1;
+            let sequence = self.sequence.to_be_bytes();
+            self.adapter.buffer(*buffer).write(HEADER + SEQUENCE_AT, sequence);
+            self.adapter.post_transmit(*buffer, self.len);
+        }
+        n as u64
+    }
+
+    /// Takes frames in, looks at their heads, and gives the buffers back.
+    fn look(&mut self) -> u64 {
+        let mut frames = [(0, 0); BURST];
+        let n = self.adapter.reap_receive(&mut frames);
+        for (buffer, _) in &frames[..n] {
+            std::hint::black_box(self.adapter.buffer(*buffer).skip(HEADER).read_head());
+            self.adapter.post_receive(*buffer);
+        }
+        n as u64
     }
 
     /// Sends nothing new from now on.

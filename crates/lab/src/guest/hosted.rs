@@ -4,10 +4,13 @@ use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use guestmem::Pages;
 use host::tsc;
 use wire::Mac;
 
-use super::{Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Role, self_test};
+use super::{
+    Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Role, Traffic, self_test,
+};
 
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;
@@ -24,7 +27,7 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
         host::cpu::pin_this_thread(cpu)?;
     }
     let generator_limit_mpps = self_test(spec.frame_bytes, SELF_TEST_ROUNDS)?;
-    let guests = spec.guests.iter().map(|guest| Hosted::attach(guest, spec.frame_bytes));
+    let guests = spec.guests.iter().map(|guest| Hosted::attach(guest, spec));
     let mut host = Host { guests: guests.collect::<Result<_>>()?, ..Host::default() };
     say(&Event::Ready)?;
     let mut line = String::new();
@@ -78,17 +81,21 @@ enum Hosted {
 }
 
 impl Hosted {
-    fn attach(guest: &Guest, frame_bytes: u32) -> Result<Hosted> {
+    fn attach(guest: &Guest, spec: &GuestSpec) -> Result<Hosted> {
+        let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Ordinary };
+        let frame_bytes = spec.frame_bytes;
         let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
         Ok(match &guest.role {
-            Role::Generate { flows } => {
+            Role::Generate { flows, in_flight, touch } => {
                 let flow = |(from, to)| Ok((mac(from)?, mac(to)?));
                 let flows = flows.iter().map(|(from, to)| flow((from, to)));
-                let flows = flows.collect::<Result<Vec<_>>>()?;
-                Hosted::Generator(Generator::attach(&guest.socket, &flows, frame_bytes)?)
+                let flows = &flows.collect::<Result<Vec<_>>>()?[..];
+                let (in_flight, touch) = (*in_flight, *touch);
+                let traffic = Traffic { flows, frame_bytes, in_flight, touch, pages };
+                Hosted::Generator(Generator::attach(&guest.socket, &traffic)?)
             }
             Role::Forward { own, next } => {
-                Hosted::Forwarder(Forwarder::attach(&guest.socket, mac(own)?, mac(next)?)?)
+                Hosted::Forwarder(Forwarder::attach(&guest.socket, mac(own)?, mac(next)?, pages)?)
             }
         })
     }

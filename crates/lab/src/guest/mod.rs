@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 pub use forward::Forwarder;
-pub use generate::{Generator, self_test};
+pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
 pub use hosted::run;
 
 /// What a guest process is to do.
@@ -30,6 +30,8 @@ pub struct GuestSpec {
     pub seconds: f64,
     /// Bytes of the generators' frames, with FCS.
     pub frame_bytes: u32,
+    /// Whether the guests' memory is on 2 MiB pages, which must be reserved.
+    pub huge_pages: bool,
     /// The guests, which take turns.
     pub guests: Vec<Guest>,
 }
@@ -51,6 +53,10 @@ pub enum Role {
     Generate {
         /// Flows.
         flows: Vec<(String, String)>,
+        /// Frames in flight, 1 to 512.
+        in_flight: u32,
+        /// Whether each frame is written before it is sent, and looked at when it is received.
+        touch: bool,
     },
     /// Sends each frame on to another destination.
     Forward {

@@ -1,0 +1,166 @@
+//! Several lanes, and several queue pairs: nothing lost, nothing twice, each flow in order.
+
+use nic::{NicConfig, PortId};
+
+use super::kit::*;
+
+const FRAMES: u32 = 20_000;
+/// Frames of one sender under way: all senders' fit into a receiver's ring.
+const WINDOW: u32 = 100;
+
+/// A flow of numbered frames between two of a test's guests.
+struct Flow {
+    from: usize,
+    to: usize,
+    sent: u32,
+    arrived: u32,
+}
+
+impl Flow {
+    fn new(from: usize, to: usize) -> Flow {
+        Flow { from, to, sent: 0, arrived: 0 }
+    }
+
+    /// Fills the window. Numbers tell the flow by its sender, order by the rest.
+    fn send(&mut self, guests: &mut [Guest]) {
+        let guest = &mut guests[self.from];
+        while self.sent < FRAMES && self.sent - self.arrived < WINDOW {
+            let len = 60 + (self.sent % 7) as usize * 20;
+            let (dst, src) = (mac(self.to as u8), mac(self.from as u8));
+            guest.post(&frame(dst, src, self.sent, len));
+            self.sent += 1;
+        }
+        guest.flush();
+    }
+}
+
+/// Carries all flows, each from VF `from` to VF `to`, and checks every frame.
+fn carry(guests: &mut [Guest], flows: &mut [Flow]) {
+    until("all frames to arrive", || {
+        for flow in &mut *flows {
+            flow.send(guests);
+        }
+        for (to, guest) in guests.iter_mut().enumerate() {
+            for got in guest.receive() {
+                let from = usize::from(got[11] - 1); // the source address's last byte
+                let of = |flow: &&mut Flow| (flow.from, flow.to) == (from, to);
+                let flow = flows.iter_mut().find(of).expect("a frame of a flow");
+                assert_eq!(number(&got), flow.arrived, "lost, repeated or overtaken");
+                flow.arrived += 1;
+            }
+        }
+        flows.iter().all(|flow| flow.arrived == FRAMES)
+    });
+    for guest in guests {
+        guest.settle();
+        assert!(guest.receive().is_empty(), "a frame too many");
+    }
+}
+
+#[test]
+fn crossing_traffic_on_two_lanes() {
+    // The uplink has the first lane, then ports alternate.
+    let bench = Bench::new(vec![plain(0), plain(1)], 2);
+    let mut guests = bench.guests([PortId::vf(0), PortId::vf(1)]);
+    carry(&mut guests, &mut [Flow::new(0, 1), Flow::new(1, 0)]);
+    bench.expect("0", "frames", FRAMES.into());
+    bench.expect("1", "frames", FRAMES.into());
+}
+
+#[test]
+fn many_to_one_from_two_lanes() {
+    let bench = Bench::new(vec![plain(0), plain(1), plain(2)], 2);
+    let mut guests = bench.guests([0, 1, 2].map(PortId::vf));
+    carry(&mut guests, &mut [Flow::new(0, 2), Flow::new(1, 2)]);
+    bench.expect("0", "frames", FRAMES.into());
+    bench.expect("1", "frames", FRAMES.into());
+    // Two lanes wrote these counters in turn, each under the receive ring's lock.
+    bench.expect("n/vf2", "rx_frames", 2 * u64::from(FRAMES));
+    bench.expect("n/vf2", "rx_drop_no_buffer", 0);
+}
+
+#[test]
+fn everybody_to_everybody_on_three_lanes() {
+    let bench = Bench::new((0..4).map(plain).collect(), 3);
+    let mut guests = bench.guests([0, 1, 2, 3].map(PortId::vf));
+    let mut flows = [
+        Flow::new(0, 1),
+        Flow::new(1, 2),
+        Flow::new(2, 3),
+        Flow::new(3, 0),
+        Flow::new(0, 2),
+        Flow::new(2, 0),
+    ];
+    carry(&mut guests, &mut flows);
+}
+
+/// Two functions with `pairs` pairs each.
+fn multiqueue(pairs: usize, lanes: usize) -> Bench {
+    let vfs = vec![Some(plain(0)), Some(plain(1))];
+    Bench::of(NicConfig { pf: None, vfs }, lanes, pairs)
+}
+
+#[test]
+fn a_flow_keeps_to_one_ring() {
+    let bench = multiqueue(4, 2);
+    let (from, to) = (bench.vf(0), bench.vf(1));
+    let mut senders: Vec<Guest> = (0..4).map(|_| Guest::new()).collect();
+    let mut receivers: Vec<Guest> = (0..4).map(|_| Guest::new()).collect();
+    for (pair, guest) in senders.iter().enumerate() {
+        guest.attach_transmit(from, pair);
+    }
+    let numbers = |guest: &mut Guest| -> Vec<u32> {
+        guest.receive().iter().map(|frame| number(frame)).collect()
+    };
+    // So many rings of the receiver's are there; then its ring is the sender's pair modulo these.
+    for rings in 1..=4 {
+        receivers[rings - 1].attach_receive(to, rings - 1);
+        for round in 0..3 {
+            for (pair, sender) in senders.iter_mut().enumerate() {
+                for i in 0..10 {
+                    sender.send(&frame(mac(1), mac(0), pair as u32 * 1000 + round * 10 + i, 60));
+                }
+            }
+        }
+        for sender in &mut senders {
+            sender.settle();
+        }
+        for (ring, receiver) in receivers.iter_mut().enumerate() {
+            let got = numbers(receiver);
+            for pair in 0..4 {
+                let flow: Vec<u32> = got.iter().copied().filter(|n| n / 1000 == pair).collect();
+                let here = ring < rings && pair as usize % rings == ring;
+                let all: Vec<u32> = (0..30).map(|i| pair * 1000 + i).collect();
+                assert_eq!(flow, if here { all } else { vec![] });
+            }
+        }
+    }
+    // A ring in the middle goes: only those before the gap are used.
+    drop(to.detach_receive(1));
+    for sender in &mut senders {
+        sender.send(&frame(mac(1), mac(0), 7, 60));
+        sender.settle();
+    }
+    let counts = [0, 1, 2, 3].map(|i: usize| numbers(&mut receivers[i]).len());
+    assert_eq!(counts, [4, 0, 0, 0]);
+}
+
+#[test]
+fn is_attached_once_one_pair_has_both_directions() {
+    let bench = multiqueue(2, 1);
+    let guest = Guest::new();
+    let port = bench.vf(0);
+    assert_eq!(port.pairs(), 2);
+    assert!(!port.is_attached());
+    guest.attach_receive(port, 0);
+    assert!(!port.is_attached());
+    guest.attach_transmit(port, 1);
+    assert!(!port.is_attached(), "halves of different pairs");
+    guest.attach_transmit(port, 0);
+    assert!(port.is_attached());
+    assert_eq!(bench.count("n/vf0", "rings_attached"), 3);
+    drop(port.detach_receive(0));
+    assert!(!port.is_attached());
+    assert!(port.detach_receive(0).is_none(), "it is gone");
+    assert_eq!(bench.count("n/vf0", "rings_attached"), 2);
+}

@@ -1,0 +1,122 @@
+//! Lanes that sleep, what wakes them, and what must not keep them awake.
+
+use nic::PortId;
+use virtq::Features;
+
+use super::kit::*;
+
+const VF0: PortId = PortId::vf(0);
+const VF1: PortId = PortId::vf(1);
+
+#[test]
+fn a_kick_wakes_a_sleeping_lane() {
+    for features in [Features::empty(), Features::EVENT_IDX] {
+        let bench = Bench::new(vec![plain(0), plain(1)], 2);
+        let shape = Shape { features, ..Shape::default() };
+        let (mut a, mut b) = (Guest::with(shape), Guest::with(shape));
+        a.attach(bench.vf(0));
+        b.attach(bench.vf(1));
+        for i in 0..5 {
+            bench.wait_for_sleep();
+            let there = frame(mac(1), mac(0), i, 60);
+            assert!(a.send(&there), "a lane that sleeps must have asked for a kick");
+            assert_eq!(b.wait_for(1), [there]);
+            bench.wait_for_sleep();
+            let back = frame(mac(0), mac(1), i, 60);
+            assert!(b.send(&back));
+            assert_eq!(a.wait_for(1), [back]);
+        }
+    }
+}
+
+#[test]
+fn an_attachment_wakes_a_sleeping_lane() {
+    let bench = Bench::new(vec![plain(0), plain(1)], 1);
+    let [mut b] = bench.guests([VF1]);
+    for i in 0..5 {
+        bench.wait_for_sleep();
+        // Posted before anybody is there to be kicked.
+        let mut a = Guest::new();
+        let early = frame(mac(1), mac(0), i, 60);
+        a.post(&early);
+        a.tx.publish();
+        a.attach(bench.vf(0));
+        assert_eq!(b.wait_for(1), [early]);
+    }
+}
+
+#[test]
+fn a_silent_lane_sleeps_and_a_busy_one_asks_for_no_kicks() {
+    let bench = Bench::new(vec![plain(0), plain(1)], 1);
+    let [mut a, mut b] = bench.guests([VF0, VF1]);
+    bench.wait_for_sleep();
+    assert!(bench.count("0", "sleeps") > 0);
+    // Awake at last after the first of these, it needs no kick for some of the later ones.
+    let mut quiet = 0;
+    until("a frame that needs no kick", || {
+        quiet += u32::from(!a.send(&frame(mac(1), mac(0), 0, 60)));
+        a.settle();
+        b.receive();
+        quiet > 0
+    });
+}
+
+#[test]
+fn a_broken_transmit_ring_lets_its_lane_sleep_and_others_go_on() {
+    let bench = Bench::new(vec![plain(0), plain(1), plain(2)], 1);
+    let [mut bad, mut a, mut b] = bench.guests([VF0, VF1, PortId::vf(2)]);
+    // What stands before the buffer that breaks the rules is still carried.
+    let last = frame(mac(2), mac(0), 1, 60);
+    bad.post(&last);
+    bad.break_transmit();
+    assert_eq!(b.wait_for(1), [last]);
+    bench.expect("n/vf0", "tx_fault_outside_memory", 1);
+    until("the front-end to be told", || is_signalled(&bad.error));
+    bench.wait_for_sleep();
+    for i in 0..200 {
+        bad.send(&frame(mac(2), mac(0), 2, 60)); // in vain
+        rustix::io::write(&bad.kick, &1u64.to_ne_bytes()).unwrap();
+        let good = frame(mac(2), mac(1), i, 60);
+        a.send(&good);
+        assert_eq!(b.wait_for(1), [good]);
+    }
+    bench.wait_for_sleep();
+    assert_eq!(bad.in_flight(), 200, "nothing more is taken from a broken ring");
+    assert!(!is_signalled(&bad.error), "it is said once");
+    let faults = bench.vf(0).faults();
+    assert_eq!(faults, [("transmit", virtq::Fault::OutsideMemory, 1)]);
+    assert!(bench.vf(1).faults().is_empty());
+
+    // A new guest in its place begins anew.
+    let mut new = Guest::new();
+    new.attach(bench.vf(0));
+    let good = frame(mac(2), mac(0), 3, 60);
+    new.send(&good);
+    assert_eq!(b.wait_for(1), [good]);
+}
+
+#[test]
+fn a_broken_receive_ring_disturbs_nobody() {
+    let bench = Bench::new(vec![plain(0), plain(1), plain(2)], 1);
+    let [mut a, mut b] = bench.guests([VF0, PortId::vf(2)]);
+    let mut bad = Guest::empty(Shape::default());
+    bad.refill_with(1);
+    bad.break_receive();
+    bad.attach(bench.vf(1));
+    for i in 0..100 {
+        let group = frame(wire::Mac::BROADCAST, mac(0), i, 60);
+        a.send(&frame(mac(1), mac(0), i, 60));
+        a.send(&group);
+        assert_eq!(b.wait_for(1), [group]);
+    }
+    a.settle();
+    assert_eq!(bad.frames().len(), 1, "the one buffer before the bad one");
+    bench.expect("n/vf1", "rx_drop_no_buffer", 199);
+    bench.expect("n/vf1", "rx_fault_outside_memory", 1);
+    until("the front-end to be told", || is_signalled(&bad.error));
+    // Its other ring is as good as before.
+    let good = frame(mac(2), mac(1), 7, 60);
+    bad.send(&good);
+    assert_eq!(b.wait_for(1), [good]);
+    bench.wait_for_sleep();
+}
