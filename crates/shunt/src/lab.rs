@@ -16,6 +16,7 @@ use crate::Mistake;
 /// with tables, verdicts and a report in lab-results/. Nothing but Rust and this program is needed:
 /// guests are processes that attach to a daemon over real vhost-user sockets. No root.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:
   shunt lab                                              everything, and a report
@@ -76,8 +77,20 @@ Example:
   shunt lab scale --rounds 5 --json")]
 struct Scale {
     /// How often each point is measured; the median counts.
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N")]
     rounds: usize,
+    /// Frames that each VF keeps in flight: 1 to 512.
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    in_flight: u32,
+    /// Guests give buffers back unseen, instead of writing and reading each frame.
+    #[arg(long)]
+    untouched: bool,
+    /// Guests' memory is on 2 MiB pages, which must be reserved (sysctl vm.nr_hugepages=256).
+    #[arg(long)]
+    huge_pages: bool,
+    /// Seconds to measure each point for.
+    #[arg(long, default_value_t = 0.5, value_name = "S")]
+    seconds: f64,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -95,10 +108,10 @@ impl Lab {
     }
 
     fn suite(self) -> Result<()> {
-        if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
-            let text = format!("--seconds {}: 0.1 to 3600 are possible", self.seconds);
-            return Err(Mistake(text).into());
-        }
+        check_seconds(self.seconds)?;
+        std::fs::create_dir_all(&self.out).with_context(|| {
+            format!("cannot make {}; choose another place with --out", self.out.display())
+        })?;
         let (results, dir) = suite::run(&suite::Run {
             program: &program()?,
             cpus: host::cpu::allowed(),
@@ -108,10 +121,10 @@ impl Lab {
             version: env!("CARGO_PKG_VERSION"),
         })?;
         println!("{}", report::table::all(&results.points));
-        for (pattern, sentence) in report::verdict::all(&results.points) {
-            println!("{}: {sentence}", pattern.title());
+        for (_, sentence) in report::verdict::all(&results.points) {
+            println!("{sentence}\n");
         }
-        println!("\nReport: {}", dir.join("report.html").display());
+        println!("Report: {}", dir.join("report.html").display());
         Ok(())
     }
 }
@@ -141,7 +154,19 @@ impl Scale {
         if !(1..=100).contains(&self.rounds) {
             return Err(Mistake(format!("--rounds {}: 1 to 100 are possible", self.rounds)).into());
         }
-        let scale = scale::run(&program()?, host::cpu::allowed(), self.rounds, |done, of| {
+        if !(1..=512).contains(&self.in_flight) {
+            let text = format!("--in-flight {}: 1 to 512 are possible", self.in_flight);
+            return Err(Mistake(text).into());
+        }
+        check_seconds(self.seconds)?;
+        let settings = scale::Settings {
+            rounds: self.rounds,
+            in_flight: self.in_flight,
+            touch: !self.untouched,
+            huge_pages: self.huge_pages,
+            seconds: self.seconds,
+        };
+        let scale = scale::run(&program()?, host::cpu::allowed(), settings, |done, of| {
             eprint!("\rpoint {done} of {of} ");
         })?;
         eprintln!();
@@ -205,6 +230,13 @@ impl Overhead {
         println!("pinned: switch on CPU {switch}, guests on CPU {guests}");
         Ok(())
     }
+}
+
+fn check_seconds(seconds: f64) -> Result<(), Mistake> {
+    if (0.1..=3600.0).contains(&seconds) {
+        return Ok(());
+    }
+    Err(Mistake(format!("--seconds {seconds}: 0.1 to 3600 are possible")))
 }
 
 /// This program, to start again as daemon and as guests.

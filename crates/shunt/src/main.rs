@@ -6,13 +6,22 @@ mod lab;
 mod stats;
 mod up;
 
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::io::Errno;
 
 /// Network I/O for virtual machines and containers, with SR-IOV at its centre.
 #[derive(Debug, Parser)]
 #[command(name = "shunt", version, max_term_width = 100)]
+#[command(after_help = "\
+Examples:
+  shunt lab                               measure this machine, and write a report
+  shunt up --config shunt.toml            serve the NICs of shunt.toml
+  shunt stats                             what the daemon has counted so far
+
+Each command has its own help: shunt lab --help")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -33,7 +42,8 @@ struct Mistake(String);
 fn main() -> ExitCode {
     let cli = Cli::parse();
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .with_env_filter(
             tracing_subscriber::EnvFilter::builder()
@@ -54,8 +64,60 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("shunt: {error:#}");
+            let remedy = remedy(&error).map_or(String::new(), |text| format!("; {text}"));
+            eprintln!("shunt: {error:#}{remedy}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough (`shunt stats | head`) is no error.
+fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// What helps when this process may have no more of something, wherever it noticed.
+fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+    let cause = error.root_cause();
+    let code = cause
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::raw_os_error)
+        .or_else(|| Some(cause.downcast_ref::<Errno>()?.raw_os_error()))?;
+    match Errno::from_raw_os_error(code) {
+        Errno::NOMEM => Some(
+            "this process gets no more memory: free some, or raise its limit \
+             (ulimit -v, the memory.max of its cgroup)",
+        ),
+        Errno::MFILE => Some("raise this process's limit of open files (ulimit -n)"),
+        Errno::NFILE => Some("raise this machine's limit of open files (sysctl fs.file-max)"),
+        Errno::NOSPC => Some("free some space there, or choose another place"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn what_there_is_no_more_of_is_told_with_a_remedy() {
+        let of = |errno: Errno| {
+            let kernel = anyhow::Error::new(errno).context("mapping failed");
+            let io = Err::<(), _>(io::Error::from(errno)).context("mapping failed");
+            let (kernel, io) = (remedy(&kernel), remedy(&io.unwrap_err()));
+            assert_eq!(kernel, io);
+            io.unwrap_or_default()
+        };
+        assert!(of(Errno::NOMEM).contains("memory"));
+        assert!(of(Errno::MFILE).contains("ulimit -n"));
+        assert!(of(Errno::NFILE).contains("fs.file-max"));
+        assert_eq!(of(Errno::NOENT), "");
     }
 }

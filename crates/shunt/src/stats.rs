@@ -1,9 +1,12 @@
 //! `shunt stats`: what a daemon has counted.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use control::stats;
+use control::stats::{self, LaneStats, PortStats};
+
+use crate::say;
 
 /// Show what a daemon has counted since it started.
 ///
@@ -26,35 +29,34 @@ impl Stats {
     pub(crate) fn run(self) -> Result<()> {
         let run_dir = self.run_dir.unwrap_or_else(control::config::default_run_dir);
         let stats = stats::read(&run_dir)?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&stats)?);
-            return Ok(());
-        }
-        println!(
-            "{:<20} {:>14} {:>14} {:>10} {:>6}",
-            "port", "tx frames", "rx frames", "drops", "rings"
-        );
-        for port in &stats.ports {
-            let drops: u64 = port.drops.values().sum();
-            let (name, rings) = (&port.name, port.rings_attached);
-            println!(
-                "{name:<20} {:>14} {:>14} {drops:>10} {rings:>6}",
-                port.tx_frames, port.rx_frames
-            );
-            for (what, count) in port.drops.iter().chain(&port.faults) {
-                println!("  {what:<32} {count:>16}");
-            }
-        }
-        for lane in &stats.lanes {
-            let get = |name: &str| lane.values.get(name).copied().unwrap_or(0);
-            let (busy, frames) = (get("busy_cycles"), get("frames").max(1));
-            let cycles = busy as f64 / frames as f64;
-            let (name, frames) = (&lane.lane, get("frames"));
-            println!(
-                "lane {name}: {frames} frames, {cycles:.1} cycles each, {} sleeps",
-                get("sleeps")
-            );
-        }
-        Ok(())
+        let text = if self.json {
+            serde_json::to_string_pretty(&stats)? + "\n"
+        } else {
+            let ports = stats.ports.iter().map(port_lines);
+            let lanes = stats.lanes.iter().map(lane_line);
+            HEADER.to_string() + &ports.chain(lanes).collect::<String>()
+        };
+        Ok(say(&text)?)
     }
+}
+
+const HEADER: &str = "port                      tx frames      rx frames      drops  rings\n";
+
+fn port_lines(port: &PortStats) -> String {
+    let drops: u64 = port.drops.values().sum();
+    let (name, tx, rx) = (&port.name, port.tx_frames, port.rx_frames);
+    let rings = port.rings_attached;
+    let mut lines = format!("{name:<20} {tx:>14} {rx:>14} {drops:>10} {rings:>6}\n");
+    for (what, count) in port.drops.iter().chain(&port.faults) {
+        let _ = writeln!(lines, "  {what:<32} {count:>16}"); // a String takes all
+    }
+    lines
+}
+
+fn lane_line(lane: &LaneStats) -> String {
+    let get = |name: &str| lane.values.get(name).copied().unwrap_or(0);
+    let (frames, sleeps) = (get("frames"), get("sleeps"));
+    let cycles = get("busy_cycles") as f64 / frames.max(1) as f64;
+    let name = &lane.lane;
+    format!("lane {name}: {frames} frames, {cycles:.1} cycles each, {sleeps} sleeps\n")
 }

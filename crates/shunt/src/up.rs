@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use control::config::Config;
 
-use crate::Mistake;
+use crate::{Mistake, say};
 
 /// Run the daemon in the foreground.
 ///
@@ -32,9 +32,9 @@ impl Up {
     pub(crate) fn run(self) -> Result<()> {
         let config = Config::load(&self.config).map_err(|errors| Mistake(errors.to_string()))?;
         if self.check {
-            println!("{}: good", self.config.display());
-            return Ok(());
+            return Ok(say(&format!("{}: good\n", self.config.display()))?);
         }
-        control::daemon::run(&config, || println!("ready"))
+        // Nobody may be listening, and the daemon serves all the same.
+        control::daemon::run(&config, || drop(say("ready\n")))
     }
 }

@@ -1,0 +1,285 @@
+//! The command line as its user meets it: what is wrong is said once and plainly, with the remedy.
+//!
+//! Exit code 2 is a mistake in the command line or the configuration, 1 a failure of the machine.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Runs shunt to its end. No command here gets as far as doing its work.
+fn shunt(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(args)
+        .stdin(Stdio::null())
+        .env_remove("XDG_RUNTIME_DIR")
+        .output()
+        .expect("shunt was built for this test")
+}
+
+/// Asserts that shunt fails with this code, says nothing on standard output, and says all `words`
+/// on standard error, in one line unless it is clap's.
+fn fails(code: i32, args: &[&str], words: &[&str]) {
+    let output = shunt(args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let shown = format!("shunt {}: {said}", args.join(" "));
+    assert_eq!(output.status.code(), Some(code), "{shown}");
+    assert!(output.stdout.is_empty(), "{shown}");
+    for word in words {
+        assert!(said.contains(word), "no {word:?} in: {shown}");
+    }
+    let claps = said.starts_with("error: ");
+    assert!(claps || said.lines().count() == 1, "more than one line: {shown}");
+    assert!(!said.contains('\x1b'), "colours without a terminal: {shown}");
+}
+
+/// A directory with a configuration in it: one NIC with one VF.
+struct Site {
+    dir: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Site {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Site { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a configuration with this run directory, VF socket and further lines at its top.
+    fn config(&self, run_dir: &Path, socket: &Path, more: &str) -> String {
+        let (run_dir, socket) = (run_dir.display(), socket.display());
+        self.file(&format!(
+            "run_dir = \"{run_dir}\"\n{more}\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n\
+             [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"{socket}\"\n"
+        ))
+    }
+
+    fn file(&self, text: &str) -> String {
+        let path = self.path("shunt.toml");
+        fs::write(&path, text).expect("a file in a temporary directory");
+        path.display().to_string()
+    }
+
+    /// Fails to start with code 1, and with all of `words`.
+    fn does_not_start(&self, config: &str, words: &[&str]) {
+        fails(1, &["up", "--config", config], words);
+    }
+}
+
+#[test]
+fn mistakes_in_the_command_line() {
+    for (args, words) in [
+        (&["--bogus"][..], &["--bogus", "--help"][..]),
+        (&["frobnicate"], &["frobnicate", "--help"]),
+        (&["up"], &["--config <FILE>", "--help"]),
+        (&["up", "--config"], &["--config", "value"]),
+        (&["up", "--config", ""], &["--config", "value"]),
+        (&["up", "--config", "x", "--chek"], &["--chek", "--check"]),
+        (&["stats", "surplus"], &["surplus"]),
+        (&["stats", "--run-dir"], &["--run-dir <DIR>"]),
+        (&["lab", "run"], &["--pattern <PATTERN>"]),
+        (&["lab", "frobnicate"], &["frobnicate"]),
+    ] {
+        fails(2, args, words);
+    }
+}
+
+#[test]
+fn nothing_at_all_is_answered_with_the_help() {
+    let output = shunt(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Usage: shunt") && said.contains("Examples:"), "{said}");
+}
+
+#[test]
+fn values_that_the_lab_cannot_measure() {
+    let north_south = ["lab", "run", "--pattern", "north-south"];
+    for (flag, value, words) in [
+        ("--vms", "0", &["--vms 0", "1 to 8"][..]),
+        ("--vms", "9", &["--vms 9", "1 to 8"]),
+        ("--vms", "two", &["--vms", "two"]),
+        ("--vms", "99999999999999999999999", &["--vms", "too large"]),
+        ("--frame", "63", &["--frame 63", "64 to 1518"]),
+        ("--frame", "1519", &["--frame 1519", "64 to 1518"]),
+        ("--frame", "4294967296", &["--frame"]),
+        ("--seconds", "0", &["--seconds 0", "0.1 to 3600"]),
+        ("--seconds", "3601", &["--seconds 3601", "0.1 to 3600"]),
+        ("--seconds", "nan", &["--seconds", "0.1 to 3600"]),
+        ("--seconds", "inf", &["--seconds", "0.1 to 3600"]),
+        ("--path", "vhost", &["--path vhost", "vf"]),
+        ("--path", "carrier-pigeon", &["carrier-pigeon", "vf"]),
+    ] {
+        fails(2, &[&north_south[..], &[flag, value]].concat(), words);
+    }
+    fails(2, &["lab", "run", "--pattern", "up-down"], &["up-down", "north-south, east-west"]);
+    let chain = ["lab", "run", "--pattern", "east-west", "--vms", "1"];
+    fails(2, &chain, &["--vms 1", "east-west", "2 to 8"]);
+    fails(2, &["lab", "--seconds", "0"], &["--seconds 0", "0.1 to 3600"]);
+    fails(2, &["lab", "scale", "--rounds", "0"], &["--rounds 0", "1 to 100"]);
+}
+
+#[test]
+fn configurations_that_cannot_be_read() {
+    let site = Site::new();
+    let up = |config: &str, words: &[&str]| fails(2, &["up", "--config", config], words);
+    up("/nowhere/shunt.toml", &["/nowhere/shunt.toml", "no such file", "--config"]);
+    up(&site.path("").display().to_string(), &["is a directory"]);
+    up(&"x".repeat(5000), &["xxx", "cannot be read"]);
+    let long = site.file(&"#".repeat(2 << 20));
+    up(&long, &["shunt.toml", "1048576 bytes"]);
+}
+
+#[test]
+fn configurations_that_are_wrong() {
+    let site = Site::new();
+    let up = |config: &str, words: &[&str]| fails(2, &["up", "--config", config], words);
+    up(&site.file("nic = = 3\n"), &["shunt.toml:1:", "not TOML"]);
+    up(
+        &site.file("[[nic]]\nname = \"n\"\nkind = \"hard\"\n"),
+        &["shunt.toml:3:", "kind", "\"soft\""],
+    );
+    let huge = site.config(&site.path("run"), &site.path(&"x".repeat(200)), "");
+    up(&huge, &["nic[0].vf[0].socket", "at most 107", "shorten"]);
+    let lanes = "[lanes]\ncpus = [5000]";
+    let no_cpu = site.config(&site.path("run"), &site.path("s"), lanes);
+    up(&no_cpu, &["cpus", "5000", "0 to 1023"]);
+    assert!(!site.path("run").exists(), "a wrong configuration changed something");
+}
+
+#[test]
+fn a_good_configuration_is_checked_without_being_run() {
+    let site = Site::new();
+    let config = site.config(&site.path("run"), Path::new("vf0.sock"), "");
+    let output = shunt(&["up", "--config", &config, "--check"]);
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, format!("{config}: good\n"));
+    assert!(!site.path("run").exists(), "the check changed something");
+    // The same with every mistake told: the check and the start share one reader.
+    fails(2, &["up", "--check", "--config", &site.file("nic = 3")], &["shunt.toml:1:7"]);
+}
+
+#[test]
+fn a_socket_in_use_is_left_alone() {
+    let site = Site::new();
+    let socket = site.path("vf0.sock");
+    let _listener = UnixListener::bind(&socket).expect("a socket in a temporary directory");
+    let config = site.config(&site.path("run"), &socket, "");
+    site.does_not_start(&config, &["vf0.sock", "in use", "choose another path"]);
+    assert!(socket.exists(), "another process's socket was removed");
+}
+
+#[test]
+fn a_file_in_the_sockets_place_is_left_alone() {
+    let site = Site::new();
+    let socket = site.path("precious");
+    fs::write(&socket, "data").expect("a file in a temporary directory");
+    let config = site.config(&site.path("run"), &socket, "");
+    site.does_not_start(&config, &["precious", "not a socket", "choose another path"]);
+    assert_eq!(fs::read(&socket).expect("the file is still there"), b"data");
+}
+
+#[test]
+fn a_missing_directory_of_a_socket_is_named() {
+    let site = Site::new();
+    let config = site.config(&site.path("run"), &site.path("missing/vf0.sock"), "");
+    site.does_not_start(&config, &["missing/vf0.sock", "missing does not exist", "create it"]);
+}
+
+#[test]
+fn a_run_directory_that_cannot_be_made_is_named() {
+    let site = Site::new();
+    // Root may write anywhere; where a file is, nobody can make a directory.
+    fs::write(site.path("file"), "").expect("a file in a temporary directory");
+    for run_dir in ["file", "file/below"] {
+        let config = site.config(&site.path(run_dir), &site.path("s"), "");
+        site.does_not_start(&config, &["run_dir", run_dir, "choose another one"]);
+    }
+}
+
+#[test]
+fn a_cpu_that_is_not_online_is_named() {
+    let site = Site::new();
+    let config = site.config(&site.path("run"), &site.path("s"), "[lanes]\ncpus = [1023]");
+    site.does_not_start(&config, &["lane 0", "CPU 1023 is not online", "choose one of those"]);
+    assert!(!site.path("s").exists(), "the socket was left behind");
+}
+
+#[test]
+fn counters_of_no_daemon() {
+    let site = Site::new();
+    let empty = site.path("").display().to_string();
+    let words = ["is a daemon with run_dir", "running?", "counters"];
+    fails(1, &["stats", "--run-dir", &empty], &words);
+    fs::write(site.path("counters"), "something else").expect("a file");
+    fails(1, &["stats", "--run-dir", &empty, "--json"], &["not a counter file"]);
+}
+
+#[test]
+fn a_daemon_says_when_it_is_ready_is_counted_and_ends_when_told() {
+    let site = Site::new();
+    let run_dir = site.path("run");
+    let config = site.config(&run_dir, Path::new("vf0.sock"), "");
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(["up", "--config", &config])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("shunt was built for this test");
+    let mut line = String::new();
+    let mut out = BufReader::new(daemon.stdout.take().expect("it was piped"));
+    out.read_line(&mut line).expect("a line, or the end");
+    assert_eq!(line, "ready\n");
+    assert!(run_dir.join("vf0.sock").exists(), "ready before its socket was there");
+
+    let run_dir_text = run_dir.display().to_string();
+    let table = shunt(&["stats", "--run-dir", &run_dir_text]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("nic0/vf0") && table.contains("lane 0:"), "{table}");
+    let json = shunt(&["stats", "--run-dir", &run_dir_text, "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("one JSON object");
+    assert_eq!(json["ports"][0]["name"], "nic0/vf0");
+
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert_eq!(daemon.wait().expect("it ended").code(), Some(0));
+    assert!(!run_dir.join("vf0.sock").exists(), "its socket was left behind");
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let mut waiting = vec![vec![]];
+    let mut seen = Vec::new();
+    while let Some(command) = waiting.pop() {
+        let output = shunt(&[&command[..], &["--help"]].concat());
+        let help = String::from_utf8_lossy(&output.stdout).into_owned();
+        let name = command.join(" ");
+        assert!(output.status.success(), "shunt {name} --help");
+        let examples = help.split("\nExample").nth(1);
+        let examples = examples.unwrap_or_else(|| panic!("no examples for {name:?}:\n{help}"));
+        assert!(examples.contains("\n  shunt "), "no command among the examples:\n{help}");
+        for sub in subcommands(&help) {
+            waiting.push([&command[..], &[sub.leak()]].concat());
+        }
+        seen.push(name);
+    }
+    for command in ["", "up", "stats", "lab", "lab run", "lab scale"] {
+        assert!(seen.iter().any(|name| name == command), "{command:?} is not in the help");
+    }
+    assert!(!seen.iter().any(|name| name == "lab guest"), "guests are not for people");
+}
+
+/// The names in the list of commands; clap's own `help` is not ours to give examples for.
+fn subcommands(help: &str) -> Vec<String> {
+    let list = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    let rows = list.lines().take_while(|line| line.starts_with("  "));
+    let names = rows.filter(|row| !row.starts_with("   ")).map(|row| row.trim_start());
+    let names = names.filter_map(|row| row.split(' ').next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}

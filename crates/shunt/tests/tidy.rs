@@ -1,0 +1,281 @@
+//! What the tree must look like, checked on every run of the tests.
+//!
+//! Rules that a compiler or linter does not know: how long files and functions may be, which crates
+//! may hold `unsafe` code, that every module says what it is, and that documents name only what
+//! exists. The forbidden words below are put together from halves, so that this file has none.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of a file; tests may be longer.
+const FILE_LINES_MAX: usize = 600;
+/// Lines of a function, from its `fn` to its last brace.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// The only files that may lift the workspace's ban on `unsafe` code.
+const UNSAFE_ALLOWED: [&str; 3] =
+    ["crates/guestmem/src/lib.rs", "crates/host/src/tsc.rs", "crates/virtq/src/lib.rs"];
+
+const FORBIDDEN_IN_CODE: [&str; 4] = [
+    concat!("todo", "!("),
+    concat!("unimplemented", "!("),
+    concat!("#[", "ignore"),
+    concat!("allow(", "dead_code)"),
+];
+
+/// Directories of whoever wrote a file: nobody else has them.
+const FORBIDDEN_ANYWHERE: [&str; 4] =
+    [concat!("/", "home/"), concat!("/", "root/"), concat!("/", "Users/"), concat!("/", "work/")];
+
+/// Where a path that a document names between backquotes begins.
+const TOP_LEVEL: [&str; 7] =
+    [".ci/", "crates/", "docs/", "fuzz/", "lab/peers/", "published/", "tests/"];
+
+/// A file of the project: its path below the root, with `/`, and its text.
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
+    }
+
+    fn is_document(&self) -> bool {
+        self.path.ends_with(".md")
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every text file of the project; what builds and runs leave behind is not part of it.
+fn sources() -> Vec<Source> {
+    let mut sources = Vec::new();
+    collect(&root(), "", &mut sources);
+    assert!(sources.len() > 100, "the project was not found");
+    sources
+}
+
+fn collect(dir: &Path, prefix: &str, sources: &mut Vec<Source>) {
+    const LEFT_BEHIND: [&str; 7] =
+        [".git", "target", "lab-results", "corpus", "artifacts", "__pycache__", "Cargo.lock"];
+    let entries = fs::read_dir(dir).expect("a directory of the project");
+    for entry in entries {
+        let entry = entry.expect("an entry of a directory of the project");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if LEFT_BEHIND.contains(&name.as_str()) {
+            continue;
+        }
+        let path = format!("{prefix}{name}");
+        let kind = entry.file_type().expect("a kind of file");
+        if kind.is_dir() {
+            collect(&entry.path(), &format!("{path}/"), sources);
+        } else if let Ok(text) = fs::read_to_string(entry.path()) {
+            sources.push(Source { path, text });
+        }
+    }
+}
+
+/// Fails with one line for each finding.
+fn none(what: &str, found: Vec<String>) {
+    assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
+}
+
+/// `path:line` for every line of `source` that has one of the words.
+fn lines_with(source: &Source, words: &[&str]) -> Vec<String> {
+    let lines = source.text.lines().enumerate();
+    let bad = lines.filter(|(_, line)| words.iter().any(|word| line.contains(word)));
+    bad.map(|(i, line)| format!("{}:{}: {}", source.path, i + 1, line.trim())).collect()
+}
+
+#[test]
+fn files_are_not_too_long() {
+    let found = sources()
+        .into_iter()
+        .filter(|source| source.is_rust() && !source.is_test())
+        .filter(|source| source.text.lines().count() > FILE_LINES_MAX)
+        .map(|source| source.path);
+    none("files of more than 600 lines", found.collect());
+}
+
+#[test]
+fn functions_are_not_too_long() {
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for source in sources().iter().filter(|source| source.is_rust()) {
+        let lines: Vec<&str> = source.text.lines().collect();
+        for (start, lines_long) in functions(&lines) {
+            seen += 1;
+            if lines_long > FUNCTION_LINES_MAX {
+                let (path, line) = (&source.path, start + 1);
+                found.push(format!("{path}:{line}: {lines_long} lines"));
+            }
+        }
+    }
+    assert!(seen > 500, "only {seen} functions were found");
+    none("functions of more than 70 lines", found);
+}
+
+/// The functions with a body: where each begins, and how many lines it has. Relies on rustfmt: a
+/// body ends at the first line that is a brace as far in as its `fn`.
+fn functions<'a>(lines: &'a [&'a str]) -> impl Iterator<Item = (usize, usize)> + 'a {
+    let starts = (0..lines.len()).filter(|&i| is_function(lines[i].trim_start()));
+    starts.filter_map(move |start| {
+        let signature_end = (start..lines.len()).find(|&i| lines[i].ends_with(['{', '}', ';']))?;
+        if !lines[signature_end].ends_with('{') {
+            return None; // declared only, or all in one line
+        }
+        let indent = lines[start].len() - lines[start].trim_start().len();
+        let end = format!("{}}}", &lines[start][..indent]);
+        let length = lines[start..].iter().position(|line| *line == end)?;
+        Some((start, length + 1))
+    })
+}
+
+fn is_function(line: &str) -> bool {
+    let Some(before) = line.split("fn ").next().filter(|before| before.len() < line.len()) else {
+        return false;
+    };
+    let known = |word: &str| {
+        matches!(word, "const" | "async" | "unsafe" | "extern" | "\"C\"") || word.starts_with("pub")
+    };
+    before.split_whitespace().all(|word| known(word) || word.ends_with(')'))
+        && (before.is_empty() || before.ends_with(' '))
+}
+
+#[test]
+fn unsafe_code_has_its_rooms() {
+    let lifted = concat!("allow(", "unsafe_code)");
+    let mut found = Vec::new();
+    for source in sources() {
+        let allowed = UNSAFE_ALLOWED.contains(&source.path.as_str());
+        if source.is_rust() && !allowed {
+            found.extend(lines_with(&source, &[lifted]));
+        }
+        let is_crate = source.path.starts_with("crates/") && source.path.ends_with("/Cargo.toml");
+        if is_crate && !source.text.contains("[lints]\nworkspace = true") {
+            found.push(format!("{}: does not take the workspace's lints", source.path));
+        }
+    }
+    none("unsafe code outside guestmem, virtq and host::tsc", found);
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let is_module = |source: &Source| {
+        let in_src = source.path.starts_with("crates/") && source.path.contains("/src/");
+        in_src && source.is_rust() && !source.is_test()
+    };
+    let sources = sources();
+    let silent =
+        sources.iter().filter(|source| is_module(source) && !source.text.starts_with("//! "));
+    none(
+        "modules without a first line of documentation",
+        silent.map(|source| source.path.clone()).collect(),
+    );
+}
+
+#[test]
+fn no_unfinished_code() {
+    let sources = sources();
+    let code = sources.iter().filter(|source| source.is_rust());
+    none(
+        "unfinished or silenced code",
+        code.flat_map(|source| lines_with(source, &FORBIDDEN_IN_CODE)).collect(),
+    );
+}
+
+#[test]
+fn no_paths_of_somebodys_own() {
+    let sources = sources();
+    let found = sources.iter().flat_map(|source| lines_with(source, &FORBIDDEN_ANYWHERE));
+    none("paths that only their writer has", found.collect());
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| source.is_document()) {
+        let here = root().join(&source.path);
+        let dir = here.parent().expect("a file is in a directory");
+        for target in links(&source.text) {
+            let outside = target.contains("://") || target.starts_with("mailto:");
+            let path = target.split('#').next().unwrap_or_default();
+            if !outside && !path.is_empty() && !dir.join(path).exists() {
+                found.push(format!("{}: {target}", source.path));
+            }
+        }
+    }
+    none("links to files that do not exist", found);
+}
+
+/// The targets of `[text](target)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let after = text.split("](").skip(1);
+    after.filter_map(|rest| rest.split([')', ' ']).next())
+}
+
+#[test]
+fn documents_name_only_files_that_exist() {
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for source in sources().iter().filter(|source| source.is_document()) {
+        for path in quoted(&source.text).filter(|word| is_path(word)) {
+            seen += 1;
+            if !root().join(path).exists() {
+                found.push(format!("{}: {path}", source.path));
+            }
+        }
+    }
+    assert!(seen > 30, "only {seen} paths were found");
+    none("files that do not exist", found);
+}
+
+/// What stands between backquotes, in documents where code blocks are fenced or indented.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    let plain = text.lines().filter(move |line| {
+        let fence = line.starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
+    });
+    plain.flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+fn is_path(word: &str) -> bool {
+    TOP_LEVEL.iter().any(|top| word.starts_with(top)) && !word.contains([' ', '*', '<', '{', '$'])
+}
+
+#[test]
+fn the_architecture_names_every_crate_and_only_functions_that_exist() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates/") {
+        let name = entry.expect("a crate").file_name();
+        let name = name.to_string_lossy();
+        if !text.contains(&format!("`crates/{name}`")) {
+            found.push(format!("`crates/{name}` is not named"));
+        }
+    }
+    for line in text.lines() {
+        let code: String = quoted(line)
+            .filter(|word| is_path(word) && word.ends_with(".rs"))
+            .filter_map(|path| fs::read_to_string(root().join(path)).ok())
+            .collect();
+        let calls = quoted(line).filter_map(|word| word.strip_suffix("()"));
+        for call in calls.filter(|_| !code.is_empty()) {
+            let name = call.rsplit("::").next().unwrap_or(call);
+            if !code.contains(&format!("fn {name}")) {
+                found.push(format!("no function {call} in the files of: {line}"));
+            }
+        }
+    }
+    none("ARCHITECTURE.md", found);
+}
