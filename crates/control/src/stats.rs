@@ -95,3 +95,87 @@ fn port(block: Snapshot) -> PortStats {
         name: block.label,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(kind: &str, label: &str, values: &[(&str, u64)]) -> Snapshot {
+        let values = values.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+        Snapshot { kind: kind.into(), label: label.into(), values }
+    }
+
+    #[test]
+    fn ports_and_lanes_are_sorted_out_in_their_order() {
+        let stats = of(vec![
+            block("port", "n/vf1", &[]),
+            block("lane", "0", &[("rounds", 3), ("-", 9)]),
+            block("port", "n/vf0", &[]),
+            block("lane", "1", &[]),
+        ]);
+        let ports: Vec<_> = stats.ports.iter().map(|port| port.name.as_str()).collect();
+        assert_eq!(ports, ["n/vf1", "n/vf0"]);
+        let lanes: Vec<_> = stats.lanes.iter().map(|lane| lane.lane.as_str()).collect();
+        assert_eq!(lanes, ["0", "1"]);
+        assert!(stats.lanes[0].values.iter().eq([(&"rounds".to_string(), &3)]), "no padding");
+    }
+
+    #[test]
+    fn a_ports_counters_have_their_places() {
+        let values = [
+            ("-", 77),
+            ("rings_attached", 2),
+            ("tx_frames", 10),
+            ("tx_bytes", 600),
+            ("tx_notifies", 3),
+            ("tx_drop_spoofed_mac", 1),
+            ("tx_drop_hairpin", 0),
+            ("tx_fault_index_jump", 1),
+            ("rx_frames", 20),
+            ("rx_bytes", 1200),
+            ("rx_notifies", 4),
+            ("rx_drop_no_buffer", 5),
+            ("rx_fault_index_jump", 0),
+            ("rx_fault_bad_index", 2),
+        ];
+        let stats = of(vec![block("port", "n/vf0", &values)]);
+        let json = serde_json::to_value(&stats.ports[0]).unwrap();
+        let expected = serde_json::json!({
+            "name": "n/vf0",
+            "rings_attached": 2,
+            "tx_frames": 10,
+            "tx_bytes": 600,
+            "rx_frames": 20,
+            "rx_bytes": 1200,
+            "notifies": 7,
+            "drops": {"tx_spoofed_mac": 1, "rx_no_buffer": 5},
+            "faults": {"tx_index_jump": 1, "rx_bad_index": 2},
+        });
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn counters_of_another_version_are_zero() {
+        let stats = of(vec![block("port", "n/vf0", &[("rx_moonbeams", 1)])]);
+        let port = &stats.ports[0];
+        assert_eq!((port.rx_frames, port.notifies, port.rings_attached), (0, 0, 0));
+        assert!(port.drops.is_empty() && port.faults.is_empty());
+    }
+
+    #[test]
+    fn a_lane_shows_its_counters_beside_its_number() {
+        let stats = of(vec![block("lane", "3", &[("rounds", 5), ("sleeps", 1)])]);
+        let json = serde_json::to_value(&stats.lanes[0]).unwrap();
+        assert_eq!(json, serde_json::json!({"lane": "3", "rounds": 5, "sleeps": 1}));
+    }
+
+    #[test]
+    fn without_a_daemon_the_error_says_where_it_was_looked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = read(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("shunt up"));
+        std::fs::write(crate::daemon::counters_path(dir.path()), "something else").unwrap();
+        let error = format!("{:#}", read(dir.path()).unwrap_err());
+        assert!(error.contains("is not a counter file of shunt"), "{error}");
+    }
+}

@@ -309,8 +309,9 @@ impl Worker {
             if let Some(mut half) = poll.port.transmit(poll.pair)
                 && let Some(attached) = half.as_mut()
             {
-                // Who cannot kick must be polled.
-                found |= attached.ring.kick().is_none() || attached.ring.arm();
+                // Who cannot kick must be polled; a broken ring has nothing more to say.
+                let polled = attached.ring.kick().is_none() && !attached.fault_seen;
+                found |= polled || attached.ring.arm();
                 poll.silent_rounds = 0;
             }
         }

@@ -8,23 +8,35 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use vhost_user::{Backend, Connector, Listener, Receiver, SocketError};
 
 use super::device::GuestDevice;
+use super::log::Quiet;
 use super::offer::offer;
 use crate::config::{self, SocketMode};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
 const MESSAGES_A_TURN: usize = 32;
-/// Log lines that one socket may cause a second.
-const LINES_A_SECOND: u32 = 10;
+/// In client mode, the time from one session's beginning to the next one's: a peer that accepts and
+/// hangs up at once must not keep us busy.
+const SESSION_MIN: Duration = Duration::from_millis(20);
 
 /// Who begins.
 #[derive(Debug)]
-enum Way {
+pub(super) enum Way {
     Server(Listener),
     Client(Connector),
+}
+
+impl Way {
+    /// Opens the socket: in server mode it listens from now on.
+    pub(super) fn open(config: &config::Attachment) -> Result<Way> {
+        Ok(match config.mode {
+            SocketMode::Server => Way::Server(Listener::bind(&config.socket)?),
+            SocketMode::Client => Way::Client(Connector::new(&config.socket)),
+        })
+    }
 }
 
 /// A socket, and the session on it while there is one.
@@ -35,20 +47,30 @@ pub(super) struct Attachment {
     device: GuestDevice,
     stream: Option<UnixStream>,
     receiver: Receiver,
+    /// When the last session began.
+    begun: Option<Instant>,
     token: u64,
     quiet: Quiet,
 }
 
 impl Attachment {
-    /// Opens the socket: in server mode it listens from now on.
-    pub(super) fn open(config: &config::Attachment, device: GuestDevice) -> Result<Attachment> {
+    /// A socket that nobody is connected to.
+    pub(super) fn new(
+        config: &config::Attachment,
+        way: Way,
+        device: GuestDevice,
+    ) -> Result<Attachment> {
         let backend = Backend::new(offer(config, device.has_mac()))?;
-        let way = match config.mode {
-            SocketMode::Server => Way::Server(Listener::bind(&config.socket)?),
-            SocketMode::Client => Way::Client(Connector::new(&config.socket)),
-        };
-        let (receiver, quiet) = (Receiver::new(), Quiet::default());
-        Ok(Attachment { way, backend, device, stream: None, receiver, token: 0, quiet })
+        Ok(Attachment {
+            way,
+            backend,
+            device,
+            stream: None,
+            receiver: Receiver::new(),
+            begun: None,
+            token: 0,
+            quiet: Quiet::default(),
+        })
     }
 
     /// Enters the socket into `epoll` under `token`.
@@ -64,19 +86,25 @@ impl Attachment {
     /// How long until the next attempt to connect; `None` if none is to be made.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         match (&self.way, &self.stream) {
-            (Way::Client(connector), None) => Some(connector.wait(now)),
+            (Way::Client(connector), None) => Some(connector.wait(now).max(self.pause(now))),
             _ => None,
         }
     }
 
+    /// What is left of [`SESSION_MIN`].
+    fn pause(&self, now: Instant) -> Duration {
+        self.begun
+            .map_or(Duration::ZERO, |begun| (begun + SESSION_MIN).saturating_duration_since(now))
+    }
+
     /// In client mode, connects when an attempt is due.
     pub(super) fn connect_if_due(&mut self, epoll: BorrowedFd<'_>, now: Instant) {
+        if self.stream.is_some() || !self.pause(now).is_zero() {
+            return;
+        }
         let Way::Client(connector) = &mut self.way else {
             return;
         };
-        if self.stream.is_some() {
-            return;
-        }
         match connector.poll(now) {
             Ok(Some(stream)) => self.begin(epoll, stream),
             Ok(None) => {}
@@ -92,28 +120,42 @@ impl Attachment {
         self.device.is_attached()
     }
 
-    /// Serves what came: a connection, or messages.
+    /// Serves what came: messages, or a connection.
     pub(super) fn serve(&mut self, epoll: BorrowedFd<'_>) {
-        if let Way::Server(listener) = &self.way {
-            match listener.accept() {
-                // One front-end at a time; the listener's queue would otherwise stay readable.
-                Ok(Some(stream)) if self.stream.is_none() => self.begin(epoll, stream),
-                Ok(Some(_)) => {
-                    let label = self.device.label();
-                    self.quiet.warn(&format!("{label}: a second front-end was turned away"));
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    let label = self.device.label();
-                    self.quiet.warn(&format!("{label}: cannot accept: {error}"));
-                }
-            }
-        }
+        self.serve_messages(epoll);
+        self.accept(epoll);
+    }
+
+    fn serve_messages(&mut self, epoll: BorrowedFd<'_>) {
         for _ in 0..MESSAGES_A_TURN {
             match self.serve_one() {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(why) => return self.end(epoll, &why),
+            }
+        }
+    }
+
+    /// In server mode, accepts a front-end, or turns it away: one at a time.
+    fn accept(&mut self, epoll: BorrowedFd<'_>) {
+        let Way::Server(listener) = &self.way else {
+            return;
+        };
+        match listener.accept() {
+            Ok(Some(stream)) => {
+                if self.stream.as_ref().is_some_and(has_hung_up) {
+                    self.end(epoll, "front-end left");
+                }
+                if self.stream.is_none() {
+                    return self.begin(epoll, stream);
+                }
+                let label = self.device.label();
+                self.quiet.warn(&format!("{label}: a second front-end was turned away"));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let label = self.device.label();
+                self.quiet.warn(&format!("{label}: cannot accept: {error}"));
             }
         }
     }
@@ -127,6 +169,7 @@ impl Attachment {
         self.quiet.info(&format!("{}: front-end connected", self.device.label()));
         self.stream = Some(stream);
         self.receiver = Receiver::new();
+        self.begun = Some(Instant::now());
     }
 
     /// Serves one message; false when there is none.
@@ -158,47 +201,20 @@ impl Attachment {
             let _ = epoll::delete(epoll, &stream); // closing it would do as well
         }
         self.backend.disconnect(&mut self.device);
+        self.device.end_session();
     }
+}
+
+/// Whether a front-end is gone, though messages of its last moments may wait: it must not keep its
+/// successor out.
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
         self.backend.disconnect(&mut self.device);
-    }
-}
-
-/// Lets a limited number of lines through a second, and says how many it held back.
-#[derive(Debug, Default)]
-struct Quiet {
-    since: Option<Instant>,
-    lines: u32,
-    held: u64,
-}
-
-impl Quiet {
-    fn info(&mut self, line: &str) {
-        if self.lets_through() {
-            tracing::info!("{line}");
-        }
-    }
-
-    fn warn(&mut self, line: &str) {
-        if self.lets_through() {
-            tracing::warn!("{line}");
-        }
-    }
-
-    fn lets_through(&mut self) -> bool {
-        let now = Instant::now();
-        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
-            if self.held > 0 {
-                tracing::warn!("{} lines like the last one were held back", self.held);
-            }
-            *self = Quiet { since: Some(now), lines: 0, held: 0 };
-        }
-        self.lines += 1;
-        let through = self.lines <= LINES_A_SECOND;
-        self.held += u64::from(!through);
-        through
     }
 }

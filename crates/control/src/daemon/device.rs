@@ -22,8 +22,12 @@ pub(super) struct GuestDevice {
     nic: Arc<SoftNic>,
     port: Arc<Port>,
     mac: Option<Mac>,
+    /// All addresses that it may announce; `None` if any.
+    announces: Option<Vec<Mac>>,
     queue_pairs: u16,
     mtu: u16,
+    /// What the front-end set, at most `mtu`.
+    mtu_set: u16,
     memory: Arc<GuestMemory>,
 }
 
@@ -38,8 +42,12 @@ impl GuestDevice {
             nic,
             port,
             mac: function.map(|function| function.mac),
+            announces: function.filter(|function| function.spoof_check).map(|function| {
+                std::iter::once(function.mac).chain(function.macs.iter().copied()).collect()
+            }),
             queue_pairs: attachment.queue_pairs,
             mtu: attachment.mtu,
+            mtu_set: attachment.mtu,
             memory: Arc::default(),
         }
     }
@@ -56,13 +64,18 @@ impl GuestDevice {
         self.mac.is_some()
     }
 
+    /// Forgets what a front-end set, for the next one has its own wishes.
+    pub(super) fn end_session(&mut self) {
+        self.mtu_set = self.mtu;
+    }
+
     fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
         self.memory = Arc::new(GuestMemory::new(regions).map_err(refused)?);
         Ok(())
     }
 
     fn start_transmit(&self, pair: usize, queue: DeviceQueue, events: Events) {
-        let ring = TransmitRing::new(queue, events, u32::from(self.mtu) + FRAME_OVERHEAD);
+        let ring = TransmitRing::new(queue, events, u32::from(self.mtu_set) + FRAME_OVERHEAD);
         self.port.attach_transmit(pair, Box::new(ring));
     }
 }
@@ -144,6 +157,10 @@ impl Device for GuestDevice {
         } else {
             self.start_transmit(pair, queue(Content::Readable { header })?, events);
         }
+        // The owner before us may have died between showing a buffer and saying so.
+        if let Some(call) = &ring.call {
+            let _ = rustix::io::write(call, &1u64.to_ne_bytes()); // full: is a pending signal
+        }
         tracing::debug!("{}: ring {index} of {} entries started", self.label(), ring.size);
         Ok(())
     }
@@ -183,13 +200,19 @@ impl Device for GuestDevice {
             let ours = self.mtu;
             return Err(Refused::new(format!("MTU {mtu} is above the port's own of {ours}")));
         }
+        self.mtu_set = mtu; // for rings that start from now on
         Ok(())
     }
 
     fn send_rarp(&mut self, mac: [u8; 6]) {
+        let may = self.announces.as_ref().is_none_or(|macs| macs.contains(&Mac(mac)));
+        if !may {
+            let (label, mac) = (self.label(), Mac(mac));
+            return tracing::debug!("{label}: not announced: {mac} is none of its addresses");
+        }
         let frame = wire::rarp::announcement(Mac(mac));
         let sent = self.nic.inject(self.port.id, &frame);
-        tracing::info!("{}: announced {} ({sent} receivers)", self.label(), Mac(mac));
+        tracing::debug!("{}: announced {} ({sent} receivers)", self.label(), Mac(mac));
     }
 
     fn set_status(&mut self, status: u8) {

@@ -3,28 +3,39 @@
 //! One thread (the caller's) serves all vhost-user sockets by epoll; the lanes are threads of their
 //! own, which it only meets at the ports. A front-end can make this thread do a bounded amount of
 //! work a turn ([`attachment`]), so that no front-end keeps another from attaching.
+//!
+//! # Life
+//! 1. [`Daemon::start`]: sockets first, so that a daemon that finds its place taken has changed
+//!    nothing; then counters and lanes.
+//! 2. [`Daemon::serve`]: guests may not send before all are back, or a moment has passed: a frame
+//!    that was posted while no daemon ran finds its receiver.
+//! 3. [`Stop`]: the lanes end first, each after the burst in its hands, and guests are let go
+//!    after them. So what a guest has posted has either arrived, or waits for the next daemon.
 
 mod attachment;
 mod device;
+mod log;
 mod offer;
+mod run_dir;
 
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use engine::{Fabric, IdlePolicy, LaneSpec, NicSpec};
+use engine::{Fabric, IdlePolicy, LaneSpec, NicSpec, SoftNic};
 use nic::{NicConfig, PortId};
 use rustix::event::{Timespec, epoll};
 
 use crate::config::{Config, Function, Nic};
-use attachment::Attachment;
+use attachment::{Attachment, Way};
+use log::{FaultLog, LOOK};
 
 /// The counter file's name in the run directory.
 pub const COUNTERS: &str = "counters";
-
-/// How often faults are looked for, to be logged.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// How long after its start the daemon waits for guests to come back before it lets any send.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -36,55 +47,89 @@ const SETTLE_LOOK: Duration = Duration::from_millis(2);
 /// # Errors
 /// What keeps the daemon from starting: each says what is wrong, where, and the remedy.
 pub fn run(config: &Config, ready: impl FnOnce()) -> Result<()> {
-    let daemon = Daemon::start(config)?;
+    let (daemon, stop) = Daemon::start(config)?;
+    stop.on_signals()?;
     ready();
     daemon.serve()
 }
 
-struct Daemon {
+/// A daemon whose lanes run and whose sockets are there.
+#[derive(Debug)]
+pub struct Daemon {
     epoll: OwnedFd,
-    signals: OwnedFd,
     attachments: Vec<Attachment>,
     /// Dropped last: the lanes run while attachments detach.
     fabric: Fabric,
     counters: PathBuf,
+    /// Readable when it is to stop; epoll watches it.
+    _stop: UnixStream,
+    /// Held until the end: the run directory is one daemon's.
+    _lock: std::fs::File,
 }
 
-/// Epoll's data for the signal pipe; attachments have their index.
-const SIGNAL: u64 = u64::MAX;
+/// Ends [`Daemon::serve`], from any thread; so does dropping it.
+#[derive(Debug)]
+pub struct Stop(UnixStream);
+
+impl Stop {
+    /// Ends it.
+    pub fn stop(&self) {
+        // The only failures are a daemon that is gone and a full buffer, which ends it as well.
+        let _ = (&self.0).write(&[0]);
+    }
+
+    /// Ends it at SIGINT or SIGTERM, too.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left, or refuses the handler.
+    pub fn on_signals(&self) -> Result<()> {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::low_level::pipe::register(signal, self.0.try_clone()?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Epoll's data for [`Stop`]; attachments have their index.
+const STOP: u64 = u64::MAX;
 
 impl Daemon {
-    fn start(config: &Config) -> Result<Daemon> {
+    /// Starts lanes and opens sockets; nobody is served before [`serve`](Self::serve).
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn start(config: &Config) -> Result<(Daemon, Stop)> {
         let run_dir = &config.run_dir;
-        std::fs::create_dir_all(run_dir).with_context(|| {
-            let shown = run_dir.display();
-            format!("cannot create run_dir {shown}; choose another one, or create it for this user")
-        })?;
-        let counters = run_dir.join(COUNTERS);
+        let lock = run_dir::claim(run_dir)?;
+        raise_file_limit();
+        let sockets = config.nics.iter().flat_map(functions);
+        let sockets: Vec<Way> =
+            sockets.map(|(_, _, attachment, _)| Way::open(attachment)).collect::<Result<_>>()?;
+
+        let counters = counters_path(run_dir);
         let specs = config.nics.iter().map(nic_spec).collect::<Result<Vec<_>>>()?;
-        let fabric = Fabric::start(specs, &lane_specs(config), Some(&counters))?;
+        let fabric = Fabric::start(specs, &lane_specs(config), Some(&counters));
+        // Nobody shall take the counters of lanes that did not start for a daemon's.
+        let fabric = fabric.inspect_err(|_| drop(std::fs::remove_file(&counters)))?;
         fabric.hold(true);
 
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let signals = signal_pipe()?;
+        let (ours, stop) = UnixStream::pair()?;
         let input = epoll::EventFlags::IN;
-        epoll::add(&epoll, &signals, epoll::EventData::new_u64(SIGNAL), input)?;
-        let mut attachments = Vec::new();
-        for nic in &config.nics {
-            let soft = fabric.nic(&nic.name).expect("it was just made");
-            for (id, _, attachment, function) in functions(nic) {
-                let port = soft.port(id).expect("it was just made").clone();
-                let device = device::GuestDevice::new(soft.clone(), port, attachment, function);
-                attachments.push(Attachment::open(attachment, device)?);
-            }
-        }
+        epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
+        let mut attachments = attachments(config, &fabric, sockets)?;
         for (i, attachment) in attachments.iter_mut().enumerate() {
             attachment.watch(epoll.as_fd(), i as u64)?;
         }
-        Ok(Daemon { epoll, signals, attachments, fabric, counters })
+        let daemon = Daemon { epoll, attachments, fabric, counters, _stop: ours, _lock: lock };
+        Ok((daemon, Stop(stop)))
     }
 
-    fn serve(mut self) -> Result<()> {
+    /// Serves guests until [`Stop`] says otherwise.
+    ///
+    /// # Errors
+    /// If waiting for events fails, which only a bug could cause.
+    pub fn serve(mut self) -> Result<()> {
         let mut log = FaultLog::default();
         let started = Instant::now();
         let mut settled = false;
@@ -109,8 +154,9 @@ impl Daemon {
             };
             for event in &events[..n] {
                 let token = event.data.u64();
-                if token == SIGNAL {
-                    return self.stop();
+                if token == STOP {
+                    self.stop();
+                    return Ok(());
                 }
                 if let Some(attachment) = self.attachments.get_mut(token as usize) {
                     attachment.serve(self.epoll.as_fd());
@@ -124,20 +170,34 @@ impl Daemon {
         }
     }
 
-    fn stop(mut self) -> Result<()> {
+    fn stop(mut self) {
         tracing::info!("stopping");
-        let _ = rustix::io::read(&self.signals, &mut [0; 16]);
+        self.fabric.stop_lanes();
         self.attachments.clear(); // detaches every guest, and removes the sockets
-        drop(self.fabric);
         let _ = std::fs::remove_file(&self.counters); // a leftover would do no harm
-        Ok(())
     }
 }
 
-/// Every function of a NIC that has a port: its place, name, socket and settings.
-fn functions(
-    nic: &Nic,
-) -> impl Iterator<Item = (PortId, String, &crate::config::Attachment, Option<&Function>)> {
+/// One attachment for each function, with its socket.
+fn attachments(config: &Config, fabric: &Fabric, sockets: Vec<Way>) -> Result<Vec<Attachment>> {
+    let all = config.nics.iter().flat_map(|nic| {
+        let soft = fabric.nic(&nic.name).expect("the fabric was made of these");
+        functions(nic).map(move |function| (soft, function))
+    });
+    let open =
+        |((soft, (id, _, attachment, function)), socket): ((&Arc<SoftNic>, Place<'_>), _)| {
+            let port = soft.port(id).expect("the fabric was made of these").clone();
+            let device = device::GuestDevice::new(soft.clone(), port, attachment, function);
+            Attachment::new(attachment, socket, device)
+        };
+    all.zip(sockets).map(open).collect()
+}
+
+/// A function's place, name, socket and settings.
+type Place<'a> = (PortId, String, &'a crate::config::Attachment, Option<&'a Function>);
+
+/// Every function of a NIC that has a port, the uplink first.
+fn functions(nic: &Nic) -> impl Iterator<Item = Place<'_>> {
     let uplink = nic.uplink.iter();
     let uplink = uplink.map(|uplink| (PortId::UPLINK, "uplink".into(), &uplink.attachment, None));
     let pf = nic.pf.iter().map(|pf| (PortId::PF, "pf".into(), &pf.attachment, Some(pf)));
@@ -161,10 +221,18 @@ fn nic_spec(nic: &Nic) -> Result<NicSpec> {
     }
     let config = NicConfig { pf: nic.pf.as_ref().map(function), vfs };
     let table = nic::Table::build(&config).with_context(|| format!("nic {}", nic.name))?;
-    let port = |(id, name, attachment, _): (_, _, &crate::config::Attachment, _)| {
-        (id, name, usize::from(attachment.queue_pairs))
-    };
+    let port =
+        |(id, name, attachment, _): Place<'_>| (id, name, usize::from(attachment.queue_pairs));
     Ok(NicSpec { name: nic.name.clone(), table, ports: functions(nic).map(port).collect() })
+}
+
+/// A VF with its guest holds some ten descriptors, and the usual soft limit is 1024.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If it cannot be raised, running out of descriptors is said where it happens.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn lane_specs(config: &Config) -> Vec<LaneSpec> {
@@ -176,48 +244,6 @@ fn lane_specs(config: &Config) -> Vec<LaneSpec> {
     };
     let cpu = |i| lanes.cpus.get(i).copied();
     (0..lanes.count()).map(|i| LaneSpec { cpu: cpu(i), idle }).collect()
-}
-
-/// A descriptor that is readable once SIGINT or SIGTERM came.
-fn signal_pipe() -> Result<OwnedFd> {
-    let (ours, handlers) = std::os::unix::net::UnixStream::pair()?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, handlers.try_clone()?)?;
-    }
-    Ok(ours.into())
-}
-
-/// Says which rings guests broke: once for each new fault, and a limited number of lines, for a
-/// guest can break its ring as often as it likes.
-#[derive(Default)]
-struct FaultLog {
-    next: Option<Instant>,
-    said: std::collections::HashMap<(String, &'static str, virtq::Fault), u64>,
-}
-
-impl FaultLog {
-    const LINES_MAX: usize = 10;
-
-    fn look(&mut self, fabric: &Fabric, now: Instant) {
-        if self.next.is_some_and(|next| now < next) {
-            return;
-        }
-        self.next = Some(now + LOOK);
-        let ports = fabric.nics().iter().flat_map(|nic| nic.ports());
-        let mut lines = 0;
-        for port in ports {
-            for (ring, fault, count) in port.faults() {
-                let said = self.said.entry((port.label.clone(), ring, fault)).or_default();
-                if *said == count || lines == Self::LINES_MAX {
-                    continue;
-                }
-                let label = &port.label;
-                tracing::warn!("{label}: {ring} ring stopped: {fault} ({count} times so far)");
-                *said = count;
-                lines += 1;
-            }
-        }
-    }
 }
 
 /// Where the counters of a daemon with this run directory are.

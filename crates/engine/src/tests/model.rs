@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nic::{Function, NicConfig, PortId, Table};
+use nic::{DropReason, Function, NicConfig, PortId, Table};
 use proptest::prelude::*;
 use virtq::Features;
 use wire::{Mac, Vid};
@@ -125,6 +125,9 @@ impl Model<'_> {
 /// one of its members may overtake each other.
 type Arrivals = BTreeMap<(PortId, PortId, Vec<u8>), Vec<Vec<u8>>>;
 
+/// How many frames a port dropped for a reason.
+type Drops = BTreeMap<(PortId, &'static str), u64>;
+
 fn enter(arrivals: &mut Arrivals, world: &World, to: PortId, bytes: Vec<u8>) {
     let is_tagged = wire::vlan::is_tpid(u16::from_be_bytes([bytes[12], bytes[13]]));
     let number = number(&bytes[if is_tagged { 4 } else { 0 }..]);
@@ -189,6 +192,51 @@ fn any_world() -> impl Strategy<Value = World> {
     })
 }
 
+/// What should happen to a world's frames: arrivals, and drops by port and reason.
+fn expect(world: &World, attached: impl Fn(PortId) -> bool) -> (Arrivals, Drops) {
+    let model = Model(&world.config);
+    let mut arrivals = Arrivals::new();
+    let mut drops = Drops::new();
+    for (i, sent) in world.frames.iter().enumerate().filter(|(_, sent)| attached(sent.from)) {
+        match model.fate(sent) {
+            Fate::Dropped(reason) => *drops.entry((sent.from, reason)).or_default() += 1,
+            Fate::Sent(to) => {
+                let (there, down): (Vec<_>, Vec<_>) = to.into_iter().partition(|to| attached(*to));
+                for to in there {
+                    enter(&mut arrivals, world, to, model.edited(sent.from, to, sent.bytes(i)));
+                }
+                for to in down {
+                    *drops.entry((to, "down")).or_default() += 1;
+                }
+            }
+        }
+    }
+    (arrivals, drops)
+}
+
+/// Sends the world's frames in bursts of many sizes, and waits until all are dealt with.
+fn carry(world: &World, guests: &mut BTreeMap<PortId, Guest>) -> Arrivals {
+    for (i, sent) in world.frames.iter().enumerate() {
+        if let Some(guest) = guests.get_mut(&sent.from) {
+            guest.post(&sent.bytes(i));
+            if i % 3 == 0 {
+                guest.flush();
+            }
+        }
+    }
+    for guest in guests.values_mut() {
+        guest.flush();
+    }
+    guests.values_mut().for_each(Guest::settle);
+    let mut arrivals = Arrivals::new();
+    for (port, guest) in guests {
+        for bytes in guest.receive() {
+            enter(&mut arrivals, world, *port, bytes);
+        }
+    }
+    arrivals
+}
+
 fn play(mut world: World) -> Result<(), TestCaseError> {
     // Those with another's MAC in its VLAN stay out.
     while Table::build(&world.config).is_err() {
@@ -196,68 +244,26 @@ fn play(mut world: World) -> Result<(), TestCaseError> {
     }
     let model = Model(&world.config);
     let exists = |port: PortId| port == PortId::UPLINK || model.function(port).is_some();
+    let ports = || (0..PORTS).map(PortId).filter(|port| exists(*port));
     let bench = Bench::of(world.config.clone(), world.lanes, 1);
     let mut guests: BTreeMap<PortId, Guest> = BTreeMap::new();
-    for (port, shape) in (0..PORTS).map(PortId).zip(&world.guests) {
-        if let Some(shape) = shape.filter(|_| exists(port)) {
+    for port in ports() {
+        if let Some(shape) = world.guests[port.index()] {
             let guest = Guest::with(shape);
             guest.attach(bench.port(port));
             guests.insert(port, guest);
         }
     }
 
-    let mut expected = Arrivals::new();
-    let mut drops: BTreeMap<(PortId, &str), u64> = BTreeMap::new();
-    for (i, sent) in world.frames.iter().enumerate() {
-        if !guests.contains_key(&sent.from) {
-            continue;
-        }
-        match model.fate(sent) {
-            Fate::Dropped(reason) => {
-                *drops.entry((sent.from, reason)).or_default() += 1;
-            }
-            Fate::Sent(to) => {
-                for to in to {
-                    if guests.contains_key(&to) {
-                        let bytes = model.edited(sent.from, to, sent.bytes(i));
-                        enter(&mut expected, &world, to, bytes);
-                    } else {
-                        *drops.entry((to, "down")).or_default() += 1;
-                    }
-                }
-            }
-        }
-        let guest = guests.get_mut(&sent.from).expect("it was looked for");
-        guest.post(&sent.bytes(i));
-        if i % 3 == 0 {
-            guest.flush(); // so that bursts of every size occur
-        }
-    }
-    for guest in guests.values_mut() {
-        guest.flush();
-    }
-    guests.values_mut().for_each(Guest::settle);
-
-    let mut arrived = Arrivals::new();
-    for (port, guest) in &mut guests {
-        for bytes in guest.receive() {
-            enter(&mut arrived, &world, *port, bytes);
-        }
-    }
-    prop_assert_eq!(arrived, expected);
-    for port in (0..PORTS).map(PortId).filter(|port| exists(*port)) {
+    let (expected, drops) = expect(&world, |port| guests.contains_key(&port));
+    prop_assert_eq!(carry(&world, &mut guests), expected);
+    for port in ports() {
         let label = &bench.port(port).label;
-        for reason in [
-            "spoofed_mac",
-            "source_multicast",
-            "vlan_forbidden",
-            "hairpin",
-            "no_match",
-            "no_function",
-        ] {
-            let count = bench.count(label, &format!("tx_drop_{reason}"));
-            let expected = drops.get(&(port, reason)).copied().unwrap_or(0);
-            prop_assert_eq!(count, expected, "{} of {}", reason, label);
+        for reason in DropReason::ALL {
+            let name = reason.name().replace('-', "_");
+            let dropped = drops.get(&(port, name.as_str())).copied().unwrap_or(0);
+            let count = bench.count(label, &format!("tx_drop_{name}"));
+            prop_assert_eq!(count, dropped, "{} of {}", reason, label);
         }
         let down = drops.get(&(port, "down")).copied().unwrap_or(0);
         prop_assert_eq!(bench.count(label, "rx_drop_down"), down);

@@ -96,6 +96,25 @@ fn a_broken_transmit_ring_lets_its_lane_sleep_and_others_go_on() {
 }
 
 #[test]
+fn who_cannot_kick_is_polled_until_its_ring_is_broken() {
+    let bench = Bench::new(vec![plain(0), plain(1)], 1);
+    let [mut b] = bench.guests([VF1]);
+    let mut a = Guest::new();
+    a.attach_receive(bench.vf(0), 0);
+    a.attach_transmit_with(bench.vf(0), 0, None);
+    for i in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(1)); // else the lane would be awake anyway
+        let there = frame(mac(1), mac(0), i, 60);
+        a.post(&there);
+        a.tx.publish();
+        assert_eq!(b.wait_for(1), [there]);
+    }
+    a.break_transmit();
+    until("the front-end to be told", || is_signalled(&a.error));
+    bench.wait_for_sleep();
+}
+
+#[test]
 fn a_broken_receive_ring_disturbs_nobody() {
     let bench = Bench::new(vec![plain(0), plain(1), plain(2)], 1);
     let [mut a, mut b] = bench.guests([VF0, PortId::vf(2)]);

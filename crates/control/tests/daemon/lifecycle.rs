@@ -1,0 +1,165 @@
+//! Daemons that start, fail to start, stop, and follow one another.
+
+use control::daemon::{Daemon, run};
+
+use crate::host::*;
+
+/// What is in a directory.
+fn left_in(dir: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn numbers(frames: &[Vec<u8>]) -> Vec<u32> {
+    frames.iter().map(|frame| number(frame)).collect()
+}
+
+#[test]
+fn frames_posted_while_no_daemon_ran_arrive_when_one_does() {
+    let mut host = Host::start(TWO);
+    let [mut a, mut b, mut uplink] = host.guests(["vf0", "vf1", "uplink"]);
+    a.send(&frame(mac(1), mac(0), 0));
+    b.wait_for(1);
+    for round in 0..3 {
+        host.stop();
+        assert!(a.frontend().is_closed());
+        for i in 0..50 {
+            a.send(&frame(mac(1), mac(0), i));
+            b.send(&frame(mac(0), mac(1), i));
+            uplink.send(&frame(mac(1), [2, 9, 9, 9, 9, 9], 100 + i));
+        }
+        host.restart();
+        // They come back one by one; the senders before the receivers.
+        let mut guests = [&mut a, &mut uplink, &mut b];
+        guests.rotate_left(round);
+        for (guest, socket) in guests.into_iter().zip({
+            let mut sockets = ["vf0", "uplink", "vf1"];
+            sockets.rotate_left(round);
+            sockets
+        }) {
+            guest.connect(&host.socket(socket));
+        }
+        let to_b = numbers(&b.wait_for(100));
+        let (from_a, from_uplink): (Vec<u32>, Vec<u32>) = to_b.into_iter().partition(|n| *n < 100);
+        assert!(from_a.into_iter().eq(0..50) && from_uplink.into_iter().eq(100..150));
+        assert!(numbers(&a.wait_for(50)).into_iter().eq(0..50));
+        for port in host.stats().ports {
+            assert!(port.drops.is_empty(), "{port:?}");
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_stops_under_load_loses_no_frame() {
+    let mut host = Host::start(TWO);
+    let [mut a, mut b, mut uplink] = host.guests(["vf0", "vf1", "uplink"]);
+    let (mut sent, mut next) = (0, 0);
+    for _ in 0..10 {
+        // Both ways, for guests are let go in the order of the configuration.
+        while sent - next < 200 {
+            a.send(&frame(mac(1), mac(0), sent));
+            b.send(&frame(mac(0), mac(1), sent));
+            sent += 1;
+        }
+        until("frames to flow", || b.rx.used_len() > 0);
+        host.stop();
+        host.restart();
+        a.connect(&host.socket("vf0"));
+        b.connect(&host.socket("vf1"));
+        uplink.connect(&host.socket("uplink"));
+        a.settle();
+        b.settle();
+        for (to_b, to_a) in b.receive().iter().zip(a.receive()) {
+            assert_eq!((number(to_b), number(&to_a)), (next, next));
+            next += 1;
+        }
+    }
+    assert_eq!(next, sent);
+}
+
+#[test]
+fn guests_that_stay_away_do_not_keep_others_waiting_for_long() {
+    // Nobody is at the uplink.
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    a.send(&frame(mac(1), mac(0), 1));
+    b.wait_for(1);
+}
+
+#[test]
+fn a_daemon_whose_place_is_taken_says_so_and_changes_nothing() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let error = Daemon::start(&host.config).unwrap_err().to_string();
+    assert!(error.contains("run_dir") && error.contains("in use by another daemon"), "{error}");
+    // With a directory of its own, it still finds the sockets taken.
+    let mut other = host.config.clone();
+    other.run_dir = host.path().join("other");
+    let error = Daemon::start(&other).unwrap_err().to_string();
+    assert!(error.contains("uplink") && error.contains("in use"), "{error}");
+    assert!(!other.run_dir.join("counters").exists());
+    a.send(&frame(mac(1), mac(0), 1));
+    b.wait_for(1);
+    a.settle();
+    until("the counters to say so", || host.port("n/vf0").tx_frames == 1);
+}
+
+#[test]
+fn a_daemon_that_stopped_leaves_only_its_lock_behind() {
+    let mut host = Host::start(TWO);
+    assert!(host.socket("vf0").exists() && host.socket("counters").exists());
+    host.stop();
+    assert_eq!(left_in(host.path()), ["lock"]);
+    let error = control::stats::read(host.path()).unwrap_err().to_string();
+    assert!(error.contains("is a daemon with run_dir"), "{error}");
+}
+
+#[test]
+fn what_keeps_a_daemon_from_starting_is_said_with_the_remedy() {
+    let host = Host::stopped(TWO);
+    let says = |config: &control::config::Config, texts: &[&str]| {
+        let error = format!("{:#}", Daemon::start(config).unwrap_err());
+        for text in texts {
+            assert!(error.contains(text), "{error}");
+        }
+    };
+    let mut bad = host.config.clone();
+    bad.run_dir = "/proc/no".into();
+    says(&bad, &["cannot create run_dir /proc/no", "choose another one"]);
+
+    let mut bad = host.config.clone();
+    bad.nics[0].vfs[1].function.attachment.socket = host.path().join("no/vf1");
+    says(&bad, &["no/vf1", "create it first"]);
+
+    let mut bad = host.config.clone();
+    bad.lanes.cpus = vec![1023];
+    says(&bad, &["cannot pin lane 0", "1023"]);
+
+    // Nothing of them is left.
+    assert_eq!(left_in(host.path()), ["lock"]);
+}
+
+#[test]
+fn run_ends_at_a_signal() {
+    let host = Host::stopped(TWO);
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let config = host.config.clone();
+    let daemon = std::thread::spawn(move || run(&config, || ready.send(()).unwrap()));
+    is_ready.recv_timeout(WAIT).unwrap();
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    a.send(&frame(mac(1), mac(0), 1));
+    b.wait_for(1);
+    let ourselves = rustix::process::getpid();
+    rustix::process::kill_process(ourselves, rustix::process::Signal::TERM).unwrap();
+    daemon.join().unwrap().unwrap();
+    assert!(!host.socket("vf0").exists());
+}
+
+#[test]
+fn a_handle_that_is_dropped_ends_the_daemon() {
+    let host = Host::stopped(TWO);
+    let (daemon, stop) = Daemon::start(&host.config).unwrap();
+    drop(stop);
+    daemon.serve().unwrap();
+    assert!(!host.socket("vf0").exists());
+}

@@ -1,0 +1,9 @@
+//! A daemon in this process, and guests that attach to it over its sockets as a VMM does.
+
+mod guest;
+mod host;
+mod lifecycle;
+mod log;
+mod offers;
+mod rings;
+mod sessions;

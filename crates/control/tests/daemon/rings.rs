@@ -1,0 +1,229 @@
+//! Rings and memory that a front-end starts, stops and replaces while frames flow.
+
+use vhost_user::Features;
+
+use crate::guest::*;
+use crate::host::*;
+
+#[test]
+fn frames_pass_between_guests_that_agreed_on_different_things() {
+    let host = Host::start(TWO);
+    let wishes = [
+        Features::VERSION_1,
+        Features::VERSION_1 | Features::MRG_RXBUF,
+        Features::VERSION_1 | Features::EVENT_IDX,
+        Features::VERSION_1 | Features::EVENT_IDX | Features::INDIRECT_DESC | Features::MRG_RXBUF,
+    ];
+    for (i, (a, b)) in wishes.iter().zip(wishes.iter().rev()).enumerate() {
+        let (mut a, mut b) = (Guest::wanting(*a), Guest::wanting(*b));
+        a.connect(&host.socket("vf0"));
+        b.connect(&host.socket("vf1"));
+        for round in 0..3 {
+            let n = i as u32 * 10 + round;
+            let (there, back) = (frame(mac(1), mac(0), n), frame(mac(0), mac(1), n));
+            a.send(&there);
+            assert_eq!(b.wait_for(1), [there]);
+            b.send(&back);
+            assert_eq!(a.wait_for(1), [back]);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_ring_stands_and_goes_on_where_it_stopped() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let mut sent = 0;
+    let mut send = |a: &mut Guest, n: u32| {
+        for _ in 0..n {
+            a.send(&frame(mac(1), mac(0), sent));
+            sent += 1;
+        }
+    };
+    send(&mut a, 10);
+    b.wait_for(10);
+    a.settle();
+    // The transmit ring.
+    assert_eq!(a.frontend().stop_ring(TX).unwrap(), 10);
+    host.wait_for_rings("n/vf0", 1);
+    send(&mut a, 5);
+    assert_eq!((a.in_flight(), b.receive().len()), (5, 0));
+    a.start_ring_at(TX, 10);
+    let numbers =
+        |frames: Vec<Vec<u8>>| frames.iter().map(|frame| number(frame)).collect::<Vec<_>>();
+    assert_eq!(numbers(b.wait_for(5)), [10, 11, 12, 13, 14]);
+    // The receive ring: meanwhile nobody is there.
+    assert_eq!(b.frontend().stop_ring(RX).unwrap(), 15);
+    send(&mut a, 3);
+    a.settle();
+    assert_eq!(host.port("n/vf1").drops["rx_down"], 3);
+    b.start_ring_at(RX, 15);
+    send(&mut a, 2);
+    assert_eq!(numbers(b.wait_for(2)), [18, 19]);
+    // Asked twice, it says the same.
+    assert_eq!(a.frontend().stop_ring(TX).unwrap(), 20);
+    assert_eq!(a.frontend().stop_ring(TX).unwrap(), 20);
+}
+
+#[test]
+fn a_disabled_ring_stands() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    a.frontend().enable_ring(TX, false).unwrap();
+    a.send(&frame(mac(1), mac(0), 1));
+    host.wait_for_rings("n/vf0", 1);
+    assert_eq!(a.in_flight(), 1);
+    a.frontend().enable_ring(TX, true).unwrap();
+    assert_eq!(b.wait_for(1), [frame(mac(1), mac(0), 1)]);
+}
+
+/// Sends 50 frames at a time from `a` to `b`, with a change after each, and checks that all arrive
+/// in order.
+fn under_load(a: &mut Guest, b: &mut Guest, mut change: impl FnMut(&mut Guest, u32)) {
+    let (mut sent, mut next) = (0, 0);
+    for round in 0..60 {
+        while a.in_flight() < 150 {
+            a.send(&frame(mac(1), mac(0), sent));
+            sent += 1;
+        }
+        change(a, round);
+        for got in b.receive() {
+            assert_eq!(number(&got), next, "lost, repeated or overtaken");
+            next += 1;
+        }
+    }
+    a.settle();
+    for got in b.receive() {
+        assert_eq!(number(&got), next, "lost, repeated or overtaken");
+        next += 1;
+    }
+    assert_eq!(next, sent);
+}
+
+#[test]
+fn a_sender_whose_memory_is_replaced_under_load_loses_nothing() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let low = 1 << 32;
+    under_load(&mut a, &mut b, |a, round| match round % 3 {
+        0 => a.set_memory(&[low, MORE_GUEST]),
+        1 => a.set_memory(&[low]),
+        _ => a.set_memory(&[low]),
+    });
+}
+
+#[test]
+fn memory_that_comes_and_goes_under_load_loses_nothing() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    assert_eq!(a.frontend().mem_slots_max().unwrap(), guestmem::REGIONS_MAX as u64);
+    under_load(&mut a, &mut b, |a, round| match round % 2 {
+        0 => a.add_more(),
+        _ => a.remove_more(),
+    });
+}
+
+#[test]
+fn a_sender_whose_rings_restart_under_load_loses_nothing() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    under_load(&mut a, &mut b, |a, _| {
+        let base = a.frontend().stop_ring(TX).unwrap();
+        a.start_ring_at(TX, base);
+    });
+}
+
+#[test]
+fn added_memory_can_be_sent_from_and_removed_memory_cannot() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    a.add_more();
+    // The very last bytes of it.
+    let there = frame(mac(1), mac(0), 1);
+    let addr = MORE_GUEST + MORE - 12 - there.len() as u64;
+    a.send_from(addr, &there);
+    assert_eq!(b.wait_for(1), [&there[..]]);
+    a.remove_more();
+    a.send(&there);
+    assert_eq!(b.wait_for(1), [&there[..]]);
+    a.send_from(addr, &there);
+    until("the front-end to be told", || is_signalled(&a.error));
+    assert_eq!(host.port("n/vf0").faults["tx_outside_memory"], 1);
+    host.log.wait_for("n/vf0: transmit ring stopped");
+    assert!(b.receive().is_empty());
+    // Its other ring, and others' rings, go on.
+    b.send(&frame(mac(0), mac(1), 2));
+    a.wait_for(1);
+}
+
+#[test]
+fn a_call_replaced_while_the_ring_runs_is_the_one_that_is_used() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let interrupts = |a: &mut Guest, b: &mut Guest, call: &std::os::fd::OwnedFd| {
+        is_signalled(call); // what was before
+        assert!(!b.rx.arm());
+        a.send(&frame(mac(1), mac(0), 1));
+        b.wait_for(1);
+        a.settle(); // by now the interrupt was sent
+        is_signalled(call)
+    };
+    let old = b.call.try_clone().unwrap();
+    assert!(interrupts(&mut a, &mut b, &old));
+    let new = event();
+    b.set_call(RX, &new);
+    assert!(interrupts(&mut a, &mut b, &new));
+    assert!(!is_signalled(&old));
+}
+
+#[test]
+fn a_ring_that_starts_interrupts_once() {
+    // Whoever served it before may have died between showing a buffer and saying so.
+    let host = Host::start(TWO);
+    let [a] = host.guests(["vf0"]);
+    until("the interrupt", || is_signalled(&a.call));
+}
+
+#[test]
+fn a_reset_device_stands_until_it_is_set_up_again() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    a.send(&frame(mac(1), mac(0), 1));
+    b.wait_for(1);
+    a.settle();
+    a.frontend().set_status(7).unwrap();
+    assert_eq!(a.frontend().status().unwrap(), 7);
+    a.frontend().reset_device().unwrap();
+    assert_eq!(a.frontend().status().unwrap(), 0);
+    host.wait_for_rings("n/vf0", 0);
+    a.send(&frame(mac(1), mac(0), 2));
+    b.send(&frame(mac(0), mac(1), 1));
+    b.settle();
+    assert_eq!(host.port("n/vf0").drops["rx_down"], 1);
+    assert_eq!(a.in_flight(), 1);
+    a.set_up();
+    assert_eq!(b.wait_for(1), [frame(mac(1), mac(0), 2)]);
+}
+
+#[test]
+fn a_guest_whose_memory_shrinks_stops_itself_only() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let mut uplink = Guest::new();
+    uplink.connect(&host.socket("uplink"));
+    // A file that nobody has sealed.
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = rustix::fs::memfd_create("shrinks", flags).unwrap();
+    rustix::fs::ftruncate(&file, MORE).unwrap();
+    a.add_region(&file);
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    // The first frame is zeros already; then it shows.
+    for _ in 0..2 {
+        assert_eq!(a.in_flight(), 0);
+        a.post_at(MORE_GUEST, 100);
+        until("the frame to be taken", || a.in_flight() == 0 || is_signalled(&a.error));
+    }
+    assert_eq!(host.port("n/vf0").faults["tx_truncated"], 1);
+    b.send(&frame([2, 9, 9, 9, 9, 9], mac(1), 1));
+    uplink.wait_for(1);
+}

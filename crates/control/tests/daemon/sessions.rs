@@ -1,0 +1,190 @@
+//! Front-ends that come, go, come back, and misbehave.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use vhost_user::{Listener, Message, Request};
+
+use crate::guest::*;
+use crate::host::*;
+
+/// One VF, to which the daemon connects, and one to which guests connect.
+const CLIENT: &str = r#"
+    [[nic]]
+    name = "n"
+    kind = "soft"
+    [[nic.vf]]
+    mac = "02:00:00:00:00:01"
+    socket = "vf0"
+    mode = "client"
+    [[nic.vf]]
+    mac = "02:00:00:00:00:02"
+    socket = "vf1"
+"#;
+
+/// Sends a frame each way.
+fn exchange(a: &mut Guest, b: &mut Guest, number: u32) {
+    let (there, back) = (frame(mac(1), mac(0), number), frame(mac(0), mac(1), number));
+    a.send(&there);
+    assert_eq!(b.wait_for(1), [there]);
+    b.send(&back);
+    assert_eq!(a.wait_for(1), [back]);
+}
+
+#[test]
+fn a_guest_that_dies_leaves_its_place_to_the_next() {
+    let host = Host::start(TWO);
+    let [mut b] = host.guests(["vf1"]);
+    for i in 0..5 {
+        let [mut a] = host.guests(["vf0"]);
+        exchange(&mut a, &mut b, i);
+        drop(a);
+        host.wait_for_rings("n/vf0", 0);
+        b.send(&frame(mac(0), mac(1), i));
+        b.settle();
+        assert_eq!(host.port("n/vf0").drops["rx_down"], u64::from(i) + 1);
+    }
+}
+
+#[test]
+fn a_guest_keeps_what_it_posted_while_its_front_end_was_away() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    exchange(&mut a, &mut b, 0);
+    a.disconnect();
+    host.wait_for_rings("n/vf0", 0);
+    for i in 0..20 {
+        a.send(&frame(mac(1), mac(0), i));
+    }
+    a.connect(&host.socket("vf0"));
+    let numbers: Vec<u32> = b.wait_for(20).iter().map(|frame| number(frame)).collect();
+    assert!(numbers.into_iter().eq(0..20));
+}
+
+#[test]
+fn a_daemon_in_client_mode_finds_its_guest_again_and_again() {
+    let host = Host::start(CLIENT);
+    let [mut b] = host.guests(["vf1"]);
+    for i in 0..3 {
+        // The VMM makes the socket anew each time, and later than the daemon looks for it.
+        std::thread::sleep(Duration::from_millis(30));
+        let listener = Listener::bind(host.socket("vf0")).unwrap();
+        let mut a = Guest::new();
+        a.accept(&listener);
+        exchange(&mut a, &mut b, i);
+        // The connection alone breaks.
+        a.disconnect();
+        a.accept(&listener);
+        exchange(&mut a, &mut b, i);
+    }
+}
+
+#[test]
+fn a_peer_that_hangs_up_at_once_is_not_called_without_a_pause() {
+    let mut host = Host::stopped(CLIENT);
+    let listener = Listener::bind(host.socket("vf0")).unwrap();
+    host.restart();
+    let start = Instant::now();
+    for _ in 0..6 {
+        until("the daemon to connect", || listener.accept().unwrap().is_some());
+    }
+    assert!(start.elapsed() >= Duration::from_millis(5 * 20));
+}
+
+#[test]
+fn a_second_front_end_is_turned_away() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    for i in 0..3 {
+        let mut second = UnixStream::connect(host.socket("vf0")).unwrap();
+        second.set_read_timeout(Some(WAIT)).unwrap();
+        assert_eq!(second.read(&mut [0; 8]).unwrap(), 0, "it is hung up on");
+        exchange(&mut a, &mut b, i);
+    }
+    host.log.wait_for("n/vf0: a second front-end was turned away");
+}
+
+#[test]
+fn a_dead_guest_does_not_keep_its_successor_out() {
+    let host = Host::start(TWO);
+    let [mut b] = host.guests(["vf1"]);
+    for i in 0..30 {
+        let mut dead = UnixStream::connect(host.socket("vf0")).unwrap();
+        // More requests than are served at a time.
+        let request = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();
+        for _ in 0..100 {
+            dead.write_all(&request).unwrap();
+        }
+        drop(dead);
+        let [mut a] = host.guests(["vf0"]);
+        exchange(&mut a, &mut b, i);
+        drop(a);
+    }
+    assert!(!host.log.says("turned away"));
+}
+
+#[test]
+fn half_a_message_holds_up_nobody() {
+    let host = Host::start(TWO);
+    let mut slow = UnixStream::connect(host.socket("uplink")).unwrap();
+    slow.set_read_timeout(Some(WAIT)).unwrap();
+    let request = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();
+    let (first, rest) = request.split_at(5);
+    slow.write_all(first).unwrap();
+    // Others come, work, and go.
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    exchange(&mut a, &mut b, 0);
+    drop(a);
+    let [mut a] = host.guests(["vf0"]);
+    exchange(&mut a, &mut b, 1);
+    for byte in rest {
+        slow.write_all(&[*byte]).unwrap();
+        exchange(&mut a, &mut b, 2);
+    }
+    let mut reply = [0; 20];
+    slow.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[..4], request[..4]);
+}
+
+#[test]
+fn who_breaks_the_protocol_loses_the_connection_and_nothing_else() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    for garbage in [&[0xff; 64][..], &[0; 12], b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut bad = UnixStream::connect(host.socket("uplink")).unwrap();
+        bad.set_read_timeout(Some(WAIT)).unwrap();
+        bad.write_all(garbage).unwrap();
+        assert_eq!(bad.read(&mut [0; 8]).unwrap_or(0), 0, "it is hung up on");
+        exchange(&mut a, &mut b, 1);
+    }
+    host.log.wait_for("n/uplink: connection closed");
+    // The socket is as good as before.
+    let [mut uplink] = host.guests(["uplink"]);
+    a.send(&frame([2, 9, 9, 9, 9, 9], mac(0), 7));
+    uplink.wait_for(1);
+}
+
+#[test]
+fn one_guest_may_leave_while_others_are_busy() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let (mut sent, mut next) = (0, 0);
+    for _ in 0..30 {
+        let [mut uplink] = host.guests(["uplink"]);
+        while a.in_flight() < 60 && sent - next < 100 {
+            a.send(&frame(mac(1), mac(0), sent));
+            a.send(&frame([2, 9, 9, 9, 9, 9], mac(0), sent));
+            sent += 1;
+        }
+        uplink.receive();
+        drop(uplink);
+        for got in b.receive() {
+            assert_eq!(number(&got), next);
+            next += 1;
+        }
+    }
+    a.settle();
+    next += b.receive().len() as u32;
+    assert_eq!(next, sent);
+}

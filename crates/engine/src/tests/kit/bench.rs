@@ -1,0 +1,111 @@
+//! One soft NIC, its lanes, and its counters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nic::{Function, NicConfig, PortId, Table};
+
+use super::{Guest, until};
+use crate::counters::Reader;
+use crate::{Fabric, IdlePolicy, LaneSpec, NicSpec, Port};
+
+/// One soft NIC `n` with lanes of its own, and the counter file.
+pub(crate) struct Bench {
+    pub(crate) fabric: Fabric,
+    reader: Reader,
+    _dir: tempfile::TempDir,
+}
+
+/// Polls shortly, then sleeps: every test goes through all states of a lane.
+const IDLE: IdlePolicy = IdlePolicy {
+    poll: Duration::from_micros(20),
+    yielding: Duration::from_micros(20),
+    sleep: true,
+};
+
+impl Bench {
+    /// An uplink, and VFs with these functions, of one queue pair each.
+    pub(crate) fn new(vfs: Vec<Function>, lanes: usize) -> Bench {
+        let vfs = vfs.into_iter().map(Some).collect();
+        Bench::of(NicConfig { pf: None, vfs }, lanes, 1)
+    }
+
+    pub(crate) fn of(config: NicConfig, lanes: usize, pairs: usize) -> Bench {
+        let mut ports = vec![(PortId::UPLINK, "uplink".to_string(), pairs)];
+        if config.pf.is_some() {
+            ports.push((PortId::PF, "pf".into(), pairs));
+        }
+        for (i, vf) in config.vfs.iter().enumerate() {
+            if vf.is_some() {
+                ports.push((PortId::vf(i as u8), format!("vf{i}"), pairs));
+            }
+        }
+        let spec = NicSpec { name: "n".into(), table: Table::build(&config).unwrap(), ports };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("counters");
+        let lanes = vec![LaneSpec { cpu: None, idle: IDLE }; lanes];
+        let fabric = Fabric::start(vec![spec], &lanes, Some(&path)).unwrap();
+        Bench { fabric, reader: Reader::open(&path).unwrap(), _dir: dir }
+    }
+
+    pub(crate) fn port(&self, id: PortId) -> &Arc<Port> {
+        self.fabric.nics()[0].port(id).unwrap()
+    }
+
+    pub(crate) fn vf(&self, n: u8) -> &Arc<Port> {
+        self.port(PortId::vf(n))
+    }
+
+    pub(crate) fn uplink(&self) -> &Arc<Port> {
+        self.port(PortId::UPLINK)
+    }
+
+    /// A new guest on each of these ports.
+    pub(crate) fn guests<const N: usize>(&self, ids: [PortId; N]) -> [Guest; N] {
+        ids.map(|id| {
+            let guest = Guest::new();
+            guest.attach(self.port(id));
+            guest
+        })
+    }
+
+    /// A counter of the port or lane with this label.
+    pub(crate) fn count(&self, label: &str, name: &str) -> u64 {
+        let blocks = self.reader.read();
+        let block = blocks.iter().find(|block| block.label == label);
+        block.expect("a block of this label").values[name]
+    }
+
+    /// Waits until a counter has this value: some are written after the frames were shown.
+    pub(crate) fn expect(&self, label: &str, name: &str, value: u64) {
+        let what = format!("{name} of {label} to become {value}");
+        until(&what, || self.count(label, name) == value);
+    }
+
+    /// Sums a counter over all lanes.
+    pub(crate) fn lanes(&self, name: &str) -> u64 {
+        let lanes = self.reader.read().into_iter();
+        let lanes = lanes.filter(|block| block.kind == "lane");
+        lanes.map(|block| block.values[name]).sum()
+    }
+
+    /// Waits until every lane, woken if need be, has begun `n` rounds more.
+    pub(crate) fn wait_for_rounds(&self, n: u64) {
+        let lanes = self.fabric.lanes().len();
+        let rounds = |lane: usize| self.count(&lane.to_string(), "rounds");
+        let target: Vec<u64> = (0..lanes).map(|lane| rounds(lane) + n + 1).collect();
+        until("rounds of every lane", || {
+            self.fabric.lanes().iter().for_each(|lane| lane.wake.wake());
+            (0..lanes).all(|lane| rounds(lane) >= target[lane])
+        });
+    }
+
+    /// Waits until no lane does anything.
+    pub(crate) fn wait_for_sleep(&self) {
+        until("the lanes to sleep", || {
+            let before = (self.lanes("rounds"), self.lanes("sleeps"));
+            std::thread::sleep(Duration::from_millis(10));
+            before == (self.lanes("rounds"), self.lanes("sleeps"))
+        });
+    }
+}

@@ -1,0 +1,260 @@
+//! A guest with one queue pair, both ends of whose rings are in this process.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use guestmem::{GuestMemory, Pages, SharedFile};
+use port::virtio_net::{Events, HEADER_LEN, ReceiveRing, TransmitRing};
+use rustix::event::{EventfdFlags, eventfd};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Used};
+
+use super::until;
+use crate::Port;
+
+const BASE: u64 = 1 << 32;
+/// Entries of each ring, and so buffers of each direction.
+pub(crate) const RING: u16 = 256;
+/// Bytes between the beginnings of two buffers.
+const STRIDE: u32 = 4096;
+/// Longest frame that a port of these tests takes.
+pub(crate) const FRAME_MAX: u32 = 1522;
+/// How a guest receives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) features: Features,
+    /// Bytes of a receive buffer, header included.
+    pub(crate) buffer: u32,
+    pub(crate) mergeable: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape { features: Features::all(), buffer: 2048, mergeable: true }
+    }
+}
+
+/// A guest with one queue pair.
+pub(crate) struct Guest {
+    pub(crate) tx: DriverQueue,
+    pub(crate) rx: DriverQueue,
+    memory: Arc<GuestMemory>,
+    shape: Shape,
+    pub(crate) kick: Arc<OwnedFd>,
+    pub(crate) error: Arc<OwnedFd>,
+    /// Addresses of buffers that are not posted.
+    tx_free: Vec<u64>,
+    rx_free: Vec<u64>,
+    /// Addresses of posted buffers, by descriptor.
+    tx_at: Vec<u64>,
+    rx_at: Vec<u64>,
+}
+
+fn event() -> Arc<OwnedFd> {
+    Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap())
+}
+
+impl Guest {
+    pub(crate) fn new() -> Guest {
+        Guest::with(Shape::default())
+    }
+
+    /// A guest whose receive ring is full of empty buffers.
+    pub(crate) fn with(shape: Shape) -> Guest {
+        let mut guest = Guest::empty(shape);
+        guest.refill();
+        guest
+    }
+
+    /// A guest that has posted nothing to receive into.
+    pub(crate) fn empty(shape: Shape) -> Guest {
+        let rings = 2 * DriverQueue::bytes(RING);
+        let size = rings + 2 * u64::from(RING) * u64::from(STRIDE);
+        let file = SharedFile::create("guest", size, Pages::Ordinary).unwrap();
+        let memory = virtq::guest_memory(&file, BASE).unwrap();
+        let ring = |at| DriverQueue::new(memory.clone(), at, RING, shape.features).unwrap();
+        let (tx, rx) = (ring(BASE), ring(BASE + DriverQueue::bytes(RING)));
+        let buffers = |from: u16| {
+            let index = move |i: u16| u64::from(from) + u64::from(i);
+            (0..RING).map(move |i| BASE + rings + index(i) * u64::from(STRIDE))
+        };
+        Guest {
+            tx,
+            rx,
+            memory,
+            shape,
+            kick: event(),
+            error: event(),
+            tx_free: buffers(0).collect(),
+            rx_free: buffers(RING).collect(),
+            tx_at: vec![0; RING.into()],
+            rx_at: vec![0; RING.into()],
+        }
+    }
+
+    fn device(&self, driver: &DriverQueue, content: Content) -> DeviceQueue {
+        let (memory, at) = (self.memory.clone(), driver.addresses());
+        DeviceQueue::new(memory, &at, RING, self.shape.features, content).unwrap()
+    }
+
+    pub(crate) fn attach_transmit(&self, port: &Port, pair: usize) {
+        self.attach_transmit_with(port, pair, Some(self.kick.clone()));
+    }
+
+    pub(crate) fn attach_transmit_with(
+        &self,
+        port: &Port,
+        pair: usize,
+        kick: Option<Arc<OwnedFd>>,
+    ) {
+        let header = HEADER_LEN;
+        let queue = self.device(&self.tx, Content::Readable { header });
+        let events = Events { kick, call: None, error: Some(self.error.clone()) };
+        port.attach_transmit(pair, Box::new(TransmitRing::new(queue, events, FRAME_MAX)));
+    }
+
+    pub(crate) fn attach_receive(&self, port: &Port, pair: usize) {
+        let queue = self.device(&self.rx, Content::Writable);
+        let events = Events { error: Some(self.error.clone()), ..Events::default() };
+        let ring = ReceiveRing::new(queue, events, HEADER_LEN, self.shape.mergeable);
+        port.attach_receive(pair, Box::new(ring));
+    }
+
+    pub(crate) fn attach(&self, port: &Port) {
+        self.attach_receive(port, 0);
+        self.attach_transmit(port, 0);
+    }
+
+    /// Posts a frame and kicks if that is asked for; says whether it was.
+    pub(crate) fn send(&mut self, frame: &[u8]) -> bool {
+        self.post(frame);
+        self.flush()
+    }
+
+    /// Posts a frame; the NIC does not see it before [`flush`](Self::flush).
+    pub(crate) fn post(&mut self, frame: &[u8]) {
+        self.reap_transmit();
+        let addr = self.tx_free.pop().expect("more frames in flight than fit");
+        let mut bytes = vec![0xee; HEADER_LEN as usize];
+        bytes.extend_from_slice(frame);
+        let len = bytes.len() as u32;
+        assert!(len <= STRIDE);
+        self.memory.slice(addr, len).unwrap().write_bytes(&bytes);
+        let id = self.tx.post(Segment { addr, len, writable: false });
+        self.tx_at[usize::from(id.unwrap())] = addr;
+    }
+
+    /// Sends a buffer that breaks the ring's rules: it is outside the memory.
+    pub(crate) fn break_transmit(&mut self) {
+        self.tx.post(outside(false)).unwrap();
+        self.flush();
+    }
+
+    /// Posts a receive buffer that breaks the ring's rules.
+    pub(crate) fn break_receive(&mut self) {
+        self.rx.post(outside(true)).unwrap();
+        self.rx.publish();
+    }
+
+    pub(crate) fn flush(&mut self) -> bool {
+        let kick = self.tx.publish();
+        if kick {
+            rustix::io::write(&self.kick, &1u64.to_ne_bytes()).unwrap();
+        }
+        kick
+    }
+
+    /// Frames sent whose buffers have not come back.
+    pub(crate) fn in_flight(&mut self) -> usize {
+        self.reap_transmit();
+        usize::from(RING) - self.tx_free.len()
+    }
+
+    fn reap_transmit(&mut self) {
+        for used in reap(&mut self.tx) {
+            self.tx_free.push(self.tx_at[usize::from(used.id)]);
+        }
+    }
+
+    /// Posts every free receive buffer.
+    pub(crate) fn refill(&mut self) {
+        self.refill_with(usize::from(RING));
+    }
+
+    /// Posts up to `n` receive buffers.
+    pub(crate) fn refill_with(&mut self, n: usize) {
+        let keep = self.rx_free.len().saturating_sub(n);
+        for addr in self.rx_free.drain(keep..) {
+            let id = self.rx.post(Segment { addr, len: self.shape.buffer, writable: true });
+            self.rx_at[usize::from(id.unwrap())] = addr;
+        }
+        self.rx.publish();
+    }
+
+    /// The frames that arrived, headers cut off; the buffers are not posted again.
+    pub(crate) fn frames(&mut self) -> Vec<Vec<u8>> {
+        let mut used = reap(&mut self.rx).into_iter();
+        let mut frames = Vec::new();
+        while let Some(first) = used.next() {
+            let mut bytes = self.take(first);
+            let header: Vec<u8> = bytes.drain(..HEADER_LEN as usize).collect();
+            assert_eq!(header[..10], [0; 10], "the sender's header must not pass");
+            let buffers = u16::from_le_bytes([header[10], header[11]]);
+            for _ in 1..buffers {
+                let more = used.next().expect("a frame's buffers are shown together");
+                bytes.extend(self.take(more));
+            }
+            frames.push(bytes);
+        }
+        frames
+    }
+
+    /// The frames that arrived; their buffers are posted again.
+    pub(crate) fn receive(&mut self) -> Vec<Vec<u8>> {
+        let frames = self.frames();
+        self.refill();
+        frames
+    }
+
+    fn take(&mut self, used: Used) -> Vec<u8> {
+        let addr = self.rx_at[usize::from(used.id)];
+        let mut bytes = vec![0; used.len as usize];
+        let slice = self.memory.slice(addr, used.len).unwrap();
+        slice.read_bytes(&mut bytes);
+        self.rx_free.push(addr);
+        bytes
+    }
+
+    /// Waits for exactly `n` frames.
+    pub(crate) fn wait_for(&mut self, n: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        until("frames to arrive", || {
+            frames.extend(self.receive());
+            frames.len() >= n
+        });
+        assert_eq!(frames.len(), n);
+        frames
+    }
+
+    /// Waits until the NIC has dealt with every frame sent: those it delivered have arrived.
+    pub(crate) fn settle(&mut self) {
+        until("sent buffers to come back", || self.in_flight() == 0);
+    }
+}
+
+fn reap(queue: &mut DriverQueue) -> Vec<Used> {
+    let mut used = vec![Used::default(); RING.into()];
+    let n = queue.reap(&mut used);
+    assert_eq!(queue.strays(), 0, "a buffer came back that was not in flight");
+    used.truncate(n);
+    used
+}
+
+/// A buffer that no guest of these tests has.
+fn outside(writable: bool) -> Segment {
+    Segment { addr: 0x1000, len: 100, writable }
+}
+
+/// Whether the guest's broken ring was reported to its front-end.
+pub(crate) fn is_signalled(event: &OwnedFd) -> bool {
+    rustix::io::read(event, &mut [0; 8]).is_ok()
+}
