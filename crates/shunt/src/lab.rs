@@ -1,14 +1,17 @@
 //! `shunt lab`: experiments.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use lab::experiment::forwarding::{self, PointSpec};
+use lab::experiment::hostile::{self, HostileRun};
+use lab::experiment::idle::{self, IdleSpec};
 use lab::experiment::{overhead, scale, suite};
 use lab::report::{self, PathKind, Pattern};
 
-use crate::Mistake;
+use crate::{Mistake, say};
 
 /// Measure virtual machines' network paths on this machine.
 ///
@@ -21,7 +24,9 @@ use crate::Mistake;
 Examples:
   shunt lab                                              everything, and a report
   shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
-  shunt lab scale --json                                 cycles per frame as VFs and MACs grow")]
+  shunt lab scale --json                                 cycles per frame as VFs and MACs grow
+  shunt lab idle --guests 64                             what silence costs, and the first frame
+  shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
     #[command(subcommand)]
     experiment: Option<Experiment>,
@@ -38,6 +43,8 @@ enum Experiment {
     Run(Run),
     Scale(Scale),
     Overhead(Overhead),
+    Idle(Idle),
+    Hostile(Hostile),
     /// A guest process of an experiment; not for people.
     #[command(hide = true)]
     Guest,
@@ -103,6 +110,8 @@ impl Lab {
             Some(Experiment::Run(run)) => run.run(),
             Some(Experiment::Scale(scale)) => scale.run(),
             Some(Experiment::Overhead(overhead)) => overhead.run(),
+            Some(Experiment::Idle(idle)) => idle.run(),
+            Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Guest) => lab::guest::main(),
         }
     }
@@ -230,6 +239,149 @@ impl Overhead {
         println!("pinned: switch on CPU {switch}, guests on CPU {guests}");
         Ok(())
     }
+}
+
+/// Measure what silent guests cost, and what the first frame after a silence waits for.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab idle --guests 64 --json")]
+struct Idle {
+    /// Guests that are attached: 2 to 255.
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    guests: usize,
+    /// Seconds of the silence whose CPU time is measured.
+    #[arg(long, default_value_t = 5.0, value_name = "S")]
+    seconds: f64,
+    /// Frames to send, each after 5 to 20 ms of silence.
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    frames: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Idle {
+    fn run(self) -> Result<()> {
+        let Idle { guests, seconds, frames, json } = self;
+        let spec = IdleSpec { guests, seconds, frames };
+        spec.check().map_err(Mistake)?;
+        let idle = idle::run(&program()?, host::cpu::allowed(), spec)?;
+        if json {
+            return Ok(say(&format!("{}\n", serde_json::to_string_pretty(&idle)?))?);
+        }
+        let percent = idle.cpu_share * 100.0;
+        let (wake, floor) = (idle.wake_us, idle.floor_us);
+        let text = format!(
+            "{guests} silent guests: the daemon uses {percent:.2} % of a core\n\
+             first frame after a silence: {:.1} us in the median, {:.1} us at the 99th percentile, \
+             {:.1} us at most ({} frames, the lane slept {} times)\n\
+             a thread that only sleeps, on the same CPU: {:.1}, {:.1} and {:.1} us\n",
+            wake.p50,
+            wake.p99,
+            wake.max,
+            idle.samples,
+            idle.sleeps,
+            floor.p50,
+            floor.p99,
+            floor.max
+        );
+        Ok(say(&text)?)
+    }
+}
+
+/// Attack a daemon from a hostile guest, while honest ones account for every frame.
+///
+/// Exit code 1 if an honest guest lost a frame or saw a wrong one, or the daemon ended.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab hostile --bursts 20000 --seed 7
+  shunt lab hostile --json")]
+struct Hostile {
+    /// Batches of up to 64 mutated descriptors.
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    bursts: u64,
+    /// Where the random numbers begin; by default from the clock.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Hostile {
+    fn run(self) -> Result<()> {
+        let bursts = self.bursts;
+        if !(1..=1_000_000_000).contains(&bursts) {
+            let text = format!("--bursts {bursts}: 1 to 1000000000 are possible");
+            return Err(Mistake(text).into());
+        }
+        let seed = self.seed.unwrap_or_else(seed_from_clock);
+        eprintln!("seed {seed}");
+        let run = HostileRun { bursts, seed };
+        let hostile = hostile::run(&program()?, host::cpu::allowed(), run, |done| {
+            eprint!("\rburst {done} of {bursts} ");
+        })?;
+        eprintln!();
+        let text =
+            if self.json { serde_json::to_string_pretty(&hostile)? + "\n" } else { told(&hostile) };
+        say(&text)?;
+        match (hostile.passed(), hostile.failure) {
+            (true, _) => Ok(()),
+            (false, Some(failure)) => bail!("not passed with seed {seed}: {failure}"),
+            (false, None) => bail!("not passed with seed {seed}; the figures say what went wrong"),
+        }
+    }
+}
+
+/// What happened, for people.
+fn told(hostile: &hostile::Hostile) -> String {
+    let (attack, honest) = (&hostile.attack, &hostile.honest);
+    let mut text = format!(
+        "{} bursts and {} mutations of the connection in {:.1} s; \
+         {} rings and {} connections started anew\n",
+        attack.bursts,
+        attack.control_mutations,
+        hostile.seconds,
+        attack.restarts,
+        attack.reconnects
+    );
+    text += &format!(
+        "honest guests: {} frames sent, {} lost, {} corrupted, {} spoofed, {} on a wrong VLAN; \
+         longest gap {:.1} ms, longest time without a CPU {:.1} ms\n",
+        honest.sent,
+        honest.lost,
+        honest.corrupted,
+        honest.spoofed,
+        honest.misplaced,
+        honest.longest_gap_ms,
+        honest.longest_absence_ms
+    );
+    text += &format!(
+        "daemon: {}, {:.1} -> {:.1} MiB of its own, {} -> {} open files\n",
+        if hostile.daemon_alive { "alive" } else { "DEAD" },
+        hostile.daemon_own_mib_before,
+        hostile.daemon_own_mib_after,
+        hostile.daemon_fds_before,
+        hostile.daemon_fds_after
+    );
+    for (title, counts) in [
+        ("rings stopped", &hostile.faults),
+        ("frames dropped", &hostile.drops),
+        ("mutations", &attack.mutations),
+    ] {
+        text += &format!("{title}:\n");
+        for (name, count) in counts {
+            text += &format!("  {name:<40} {count:>12}\n");
+        }
+    }
+    text
+}
+
+fn seed_from_clock() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |time| time.as_nanos() as u64)
 }
 
 fn check_seconds(seconds: f64) -> Result<(), Mistake> {

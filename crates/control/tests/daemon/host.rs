@@ -56,8 +56,17 @@ impl Host {
     }
 
     pub(crate) fn stop(&mut self) {
+        self.stop_while(|| {});
+    }
+
+    /// Stops the daemon, and does `work` again and again until it has.
+    pub(crate) fn stop_while(&mut self, mut work: impl FnMut()) {
         let (thread, stop) = self.running.take().expect("it was started");
         stop.stop();
+        until("the daemon to end", || {
+            work();
+            thread.is_finished()
+        });
         thread.join().unwrap().unwrap();
     }
 

@@ -2,6 +2,7 @@
 
 use control::daemon::{Daemon, run};
 
+use crate::guest::Guest;
 use crate::host::*;
 
 /// What is in a directory.
@@ -49,32 +50,57 @@ fn frames_posted_while_no_daemon_ran_arrive_when_one_does() {
     }
 }
 
+/// Frames both ways between two guests, under way until they are received.
+struct Load {
+    guests: [Guest; 2],
+    sent: [u32; 2],
+    arrived: [u32; 2],
+}
+
+impl Load {
+    /// Sends what the receivers have room for, and checks what they received.
+    fn turn(&mut self) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            while self.sent[from] - self.arrived[to] < 200 {
+                let (dst, src) = (mac(to as u8), mac(from as u8));
+                self.guests[from].send(&frame(dst, src, self.sent[from]));
+                self.sent[from] += 1;
+            }
+        }
+        self.receive();
+    }
+
+    fn receive(&mut self) {
+        for (guest, arrived) in self.guests.iter_mut().zip(&mut self.arrived) {
+            for got in guest.receive() {
+                assert_eq!(number(&got), *arrived, "lost, repeated or overtaken");
+                *arrived += 1;
+            }
+        }
+    }
+}
+
 #[test]
 fn a_daemon_that_stops_under_load_loses_no_frame() {
     let mut host = Host::start(TWO);
-    let [mut a, mut b, mut uplink] = host.guests(["vf0", "vf1", "uplink"]);
-    let (mut sent, mut next) = (0, 0);
-    for _ in 0..10 {
-        // Both ways, for guests are let go in the order of the configuration.
-        while sent - next < 200 {
-            a.send(&frame(mac(1), mac(0), sent));
-            b.send(&frame(mac(0), mac(1), sent));
-            sent += 1;
-        }
-        until("frames to flow", || b.rx.used_len() > 0);
-        host.stop();
+    let guests = host.guests(["vf0", "vf1"]);
+    let [mut uplink] = host.guests(["uplink"]);
+    let mut load = Load { guests, sent: [0; 2], arrived: [0; 2] };
+    for _ in 0..20 {
+        let target = load.arrived.map(|arrived| arrived + 500);
+        until("frames to flow", || {
+            load.turn();
+            load.arrived[0] > target[0] && load.arrived[1] > target[1]
+        });
+        host.stop_while(|| load.turn());
         host.restart();
-        a.connect(&host.socket("vf0"));
-        b.connect(&host.socket("vf1"));
+        load.guests[0].connect(&host.socket("vf0"));
+        load.guests[1].connect(&host.socket("vf1"));
         uplink.connect(&host.socket("uplink"));
-        a.settle();
-        b.settle();
-        for (to_b, to_a) in b.receive().iter().zip(a.receive()) {
-            assert_eq!((number(to_b), number(&to_a)), (next, next));
-            next += 1;
-        }
     }
-    assert_eq!(next, sent);
+    load.guests.iter_mut().for_each(Guest::settle);
+    load.receive();
+    assert_eq!(load.arrived, [load.sent[1], load.sent[0]]);
 }
 
 #[test]

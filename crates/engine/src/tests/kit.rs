@@ -11,7 +11,7 @@ pub(crate) use bench::Bench;
 pub(crate) use guest::{FRAME_MAX, Guest, Shape, is_signalled};
 
 /// Waits are for what must happen: only a bug makes them last.
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(10);
 
 /// Waits for `what`.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {

@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -56,7 +57,12 @@ pub struct Bench {
     daemon: Child,
     dir: tempfile::TempDir,
     program: PathBuf,
+    /// The end of what it wrote to standard error.
+    last_words: Arc<Mutex<String>>,
 }
+
+/// Bytes that are kept of what a daemon writes to standard error.
+const LAST_WORDS: usize = 4096;
 
 /// How long the daemon may take to be ready.
 const READY: Duration = Duration::from_secs(20);
@@ -64,10 +70,16 @@ const READY: Duration = Duration::from_secs(20);
 impl Bench {
     /// Starts a daemon with this NIC; `program` is shunt itself.
     pub fn start(program: &Path, nic: &NicPlan) -> Result<Bench> {
+        Bench::with_config(program, |run_dir| nic.toml(run_dir))
+    }
+
+    /// Starts a daemon with what `toml` writes for a run directory. Its VFs' sockets must be named
+    /// `vf0.sock` and so on, its uplink's `uplink.sock`.
+    pub fn with_config(program: &Path, toml: impl FnOnce(&Path) -> String) -> Result<Bench> {
         let dir = tempfile::Builder::new().prefix("shunt-lab-").tempdir();
         let dir = dir.context("cannot make a temporary directory; set TMPDIR to a writable one")?;
         let config = dir.path().join("shunt.toml");
-        std::fs::write(&config, nic.toml(dir.path())).context("cannot write a configuration")?;
+        std::fs::write(&config, toml(dir.path())).context("cannot write a configuration")?;
         let mut daemon = Command::new(program)
             .arg("up")
             .arg("--config")
@@ -79,8 +91,13 @@ impl Bench {
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let out = BufReader::new(daemon.stdout.take().expect("it was piped"));
-        let mut bench = Bench { daemon, dir, program: program.to_path_buf() };
+        let last_words = Arc::default();
+        let mut bench = Bench { daemon, dir, program: program.to_path_buf(), last_words };
         bench.wait_ready(out)?;
+        if let Some(error) = bench.daemon.stderr.take() {
+            let words = bench.last_words.clone();
+            std::thread::spawn(move || keep_last_words(error, &words));
+        }
         Ok(bench)
     }
 
@@ -104,6 +121,16 @@ impl Bench {
     /// This program.
     pub fn program(&self) -> &Path {
         &self.program
+    }
+
+    /// The daemon's run directory.
+    pub fn run_dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The daemon's process.
+    pub fn pid(&self) -> u32 {
+        self.daemon.id()
     }
 
     /// The socket of a VF.
@@ -130,7 +157,24 @@ impl Bench {
     pub fn check_alive(&mut self) -> Result<()> {
         match self.daemon.try_wait()? {
             None => Ok(()),
-            Some(status) => bail!("the daemon ended by itself: {status}"),
+            Some(status) => {
+                let words = self.last_words.lock().unwrap_or_else(|poison| poison.into_inner());
+                bail!("the daemon ended by itself: {status}; it last said: {}", words.trim())
+            }
+        }
+    }
+}
+
+/// Reads what the daemon writes, for it would stand still once nobody did.
+fn keep_last_words(mut error: ChildStderr, words: &Mutex<String>) {
+    let mut bytes = [0; 1024];
+    while let Ok(n @ 1..) = error.read(&mut bytes) {
+        let mut words = words.lock().unwrap_or_else(|poison| poison.into_inner());
+        words.push_str(&String::from_utf8_lossy(&bytes[..n]));
+        if words.len() > 2 * LAST_WORDS {
+            let cut = words.len() - LAST_WORDS;
+            let cut = (cut..words.len()).find(|at| words.is_char_boundary(*at));
+            words.drain(..cut.unwrap_or(0));
         }
     }
 }

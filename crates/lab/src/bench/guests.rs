@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use host::{CpuTime, ProcessCpu};
 
 use super::Bench;
-use crate::guest::{Event, GuestResult, GuestSpec};
+use crate::guest::{Event, GuestResult, GuestSpec, Task};
 
 /// A process that hosts guests. It is killed when dropped.
 #[derive(Debug)]
@@ -20,20 +20,25 @@ pub struct GuestProcess {
 impl GuestProcess {
     /// Starts a process and waits until its guests are attached.
     pub fn start(bench: &Bench, spec: &GuestSpec) -> Result<GuestProcess> {
+        GuestProcess::start_task(bench, &Task::Guests(spec.clone()))
+    }
+
+    /// Starts a process with any task and waits until it is ready.
+    pub fn start_task(bench: &Bench, task: &Task) -> Result<GuestProcess> {
         let child = Command::new(bench.program())
             .args(["lab", "guest"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start a guest process")?;
-        GuestProcess::of(child, spec)
+        GuestProcess::of(child, task)
     }
 
-    fn of(mut child: Child, spec: &GuestSpec) -> Result<GuestProcess> {
+    fn of(mut child: Child, task: &Task) -> Result<GuestProcess> {
         let input = child.stdin.take().expect("it was piped");
         let output = BufReader::new(child.stdout.take().expect("it was piped"));
         let mut process = GuestProcess { child, input, output };
-        let mut line = serde_json::to_vec(spec)?;
+        let mut line = serde_json::to_vec(task)?;
         line.push(b'\n');
         process.input.write_all(&line).context("the guest process ended early")?;
         match process.hear()? {

@@ -1,6 +1,8 @@
 //! The experiments. Each is one file: what it sets up, what it measures, what it concludes.
 
 pub mod forwarding;
+pub mod hostile;
+pub mod idle;
 pub mod overhead;
 mod sample;
 pub mod scale;

@@ -104,7 +104,8 @@ fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
     Ok(counts)
 }
 
-fn drops(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
+/// Frames dropped between two readings, as `port reason`.
+pub(super) fn drops(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
     let mut drops = BTreeMap::new();
     for (before, after) in before.ports.iter().zip(&after.ports) {
         for (reason, count) in &after.drops {

@@ -160,14 +160,17 @@ impl Adapter {
         n
     }
 
-    /// Shows what was posted on both rings, and kicks if the daemon asked for it.
-    pub fn publish(&mut self) {
+    /// Shows what was posted on both rings, and kicks if the daemon asked for it; says whether it
+    /// did for the transmit ring.
+    pub fn publish(&mut self) -> bool {
         if self.rx.publish() {
             let _ = rustix::io::write(&self.kick_rx, &1u64.to_ne_bytes()); // full: is kicked
         }
-        if self.tx.publish() {
+        let kick = self.tx.publish();
+        if kick {
             let _ = rustix::io::write(&self.kick_tx, &1u64.to_ne_bytes());
         }
+        kick
     }
 
     /// The eventfd by which the daemon announces received frames.

@@ -117,7 +117,12 @@ impl Generator {
 }
 
 /// One test frame without FCS: IPv4, UDP, a sequence number.
-fn frame(source: Mac, destination: Mac, frame_bytes: u32, sequence: u32) -> Result<Vec<u8>> {
+pub(crate) fn frame(
+    source: Mac,
+    destination: Mac,
+    frame_bytes: u32,
+    sequence: u32,
+) -> Result<Vec<u8>> {
     let mut frame = vec![0; frame_bytes.saturating_sub(4) as usize];
     // Addresses of the range for benchmarks (RFC 2544), and the discard port.
     let probe = Probe {

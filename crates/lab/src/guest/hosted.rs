@@ -1,15 +1,15 @@
 //! The thread that hosts a process's guests: each has its turn, for one burst.
 
-use std::io::{BufRead, Write};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use guestmem::Pages;
 use host::tsc;
 use wire::Mac;
 
 use super::{
-    Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Role, Traffic, self_test,
+    Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Role, Traffic, say,
+    self_test, wait_for_word,
 };
 
 /// Rounds of the generator's self-test.
@@ -30,10 +30,7 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
     let guests = spec.guests.iter().map(|guest| Hosted::attach(guest, spec));
     let mut host = Host { guests: guests.collect::<Result<_>>()?, ..Host::default() };
     say(&Event::Ready)?;
-    let mut line = String::new();
-    if std::io::stdin().lock().read_line(&mut line).context("cannot wait to go")? == 0 {
-        bail!("told to stop before the start");
-    }
+    wait_for_word()?;
     host.run_for(Duration::from_secs_f64(spec.warmup_s), None);
     say(&Event::Begin)?;
     let before = host.clone_counts();
@@ -64,14 +61,6 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
         generated: total(|guest| guest.sent),
         returned: total(|guest| guest.received),
     }))
-}
-
-fn say(event: &Event) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, event)?;
-    out.write_all(b"\n")?;
-    out.flush()?;
-    Ok(())
 }
 
 #[derive(Debug)]

@@ -1,25 +1,47 @@
 //! Guests of the lab: a process of its own that hosts one or several, on one thread.
 //!
-//! The process reads a [`GuestSpec`] as one line of JSON from standard input, attaches, writes
-//! [`Event::Ready`] as a line of JSON to standard output, and waits for a line (any) to go. Then it
-//! runs for `warmup_s`, says [`Event::Begin`], runs for `seconds`, says [`Event::End`], stops its
-//! generators, waits until no frame moves, and writes [`Event::Result`].
+//! The process reads a [`Task`] as one line of JSON from standard input, attaches, writes
+//! [`Event::Ready`] as a line of JSON to standard output, and waits for a line (any) to go. With a
+//! [`GuestSpec`] it then runs for `warmup_s`, says [`Event::Begin`], runs for `seconds`, says
+//! [`Event::End`], stops its generators, waits until no frame moves, and writes
+//! [`Event::Result`]. What the other tasks do is told in their modules.
 
 pub mod adapter;
 mod forward;
 mod generate;
+pub mod honest;
 mod hosted;
+pub mod hostile;
+pub mod pace;
+pub mod probe;
+pub mod random;
 
+use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 pub use forward::Forwarder;
+pub(crate) use generate::frame;
 pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
 pub use hosted::run;
 
 /// What a guest process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// Host generators and forwarders.
+    Guests(GuestSpec),
+    /// Be silent, then wake the daemon again and again.
+    Probe(probe::ProbeSpec),
+    /// Forward and account for every frame.
+    Honest(honest::HonestSpec),
+    /// Break every rule.
+    Hostile(hostile::HostileSpec),
+}
+
+/// Generators and forwarders on one CPU.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GuestSpec {
     /// CPU to run on, if it is to be pinned.
@@ -79,6 +101,17 @@ pub enum Event {
     End,
     /// All is over.
     Result(GuestResult),
+    /// A [`Task::Probe`] is over.
+    Probed(probe::ProbeResult),
+    /// A [`Task::Honest`] is over.
+    Honest(honest::HonestResult),
+    /// How far a [`Task::Hostile`] has come.
+    Progress {
+        /// Bursts so far.
+        bursts: u64,
+    },
+    /// A [`Task::Hostile`] is over.
+    Hostile(hostile::HostileResult),
 }
 
 /// What was measured.
@@ -113,10 +146,31 @@ pub struct Counted {
     pub dropped: u64,
 }
 
-/// Reads a specification from standard input, and runs it.
+/// Reads a task from standard input, and does it.
 pub fn main() -> Result<()> {
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).context("cannot read the specification")?;
-    let spec: GuestSpec = serde_json::from_str(&line).context("not a guest specification")?;
-    run(&spec)
+    std::io::stdin().read_line(&mut line).context("cannot read the task")?;
+    match serde_json::from_str(&line).context("not a task")? {
+        Task::Guests(spec) => run(&spec),
+        Task::Probe(spec) => probe::run(&spec),
+        Task::Honest(spec) => honest::run(&spec),
+        Task::Hostile(spec) => hostile::run(&spec),
+    }
+}
+
+/// Tells the parent.
+fn say(event: &Event) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, event)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Waits for the parent's next line.
+fn wait_for_word() -> Result<()> {
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line).context("cannot hear the parent")?;
+    ensure!(read > 0, "told to stop before the start");
+    Ok(())
 }

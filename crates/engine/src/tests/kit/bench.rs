@@ -100,12 +100,24 @@ impl Bench {
         });
     }
 
-    /// Waits until no lane does anything.
+    /// Waits until every lane sleeps, and nothing wakes it at once.
     pub(crate) fn wait_for_sleep(&self) {
         until("the lanes to sleep", || {
-            let before = (self.lanes("rounds"), self.lanes("sleeps"));
-            std::thread::sleep(Duration::from_millis(10));
-            before == (self.lanes("rounds"), self.lanes("sleeps"))
+            let before = self.lanes("rounds");
+            let asleep = self.are_asleep();
+            std::thread::sleep(Duration::from_millis(1));
+            asleep && self.are_asleep() && self.lanes("rounds") == before
         });
+    }
+
+    /// Whether the kernel says that the lanes wait: one that polls or yields is running, even
+    /// while others have its CPU.
+    fn are_asleep(&self) -> bool {
+        let waits = |lane: usize| {
+            let thread = self.count(&lane.to_string(), "thread_id");
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+            stat.is_ok_and(|stat| stat.contains(") S "))
+        };
+        (0..self.fabric.lanes().len()).all(waits)
     }
 }

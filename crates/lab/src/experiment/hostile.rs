@@ -1,0 +1,304 @@
+//! A hostile guest beside two honest ones.
+//!
+//! One daemon, one NIC: two honest guests forward to each other and account for every frame, a
+//! witness stands at the uplink, and a process of its own attacks the daemon from four VFs, by its
+//! rings and by its sockets. See [`crate::guest::hostile`] for what it does, and for what a NIC
+//! does and does not promise to a guest whose neighbour is hostile; [`crate::guest::honest`] for
+//! how loss, corruption, spoofing and VLAN leaks are told.
+//!
+//! Passed means: the honest guests lost nothing and saw nothing wrong, the daemon is the process
+//! that it was, and its tortured VFs serve the next guest that comes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use control::stats::Stats;
+use guestmem::Pages;
+use serde::Serialize;
+
+use super::sample;
+use crate::bench::{Bench, GuestProcess, Placement, mac_text, plan};
+use crate::guest::adapter::{Adapter, HEADER, RING};
+use crate::guest::honest::{HonestResult, HonestSpec};
+use crate::guest::hostile::{FAR_PAIRS, HostileResult, HostileSpec, Target};
+use crate::guest::{Event, Task};
+
+/// Who has which VF.
+const HONEST: [usize; 2] = [0, 1];
+const NEAR: usize = 2;
+const FAR: [usize; 2] = [3, 4];
+const COURIER: usize = 5;
+/// The VLAN of the far VFs and the courier; the others are untagged.
+const FAR_VLAN: u16 = 99;
+/// Frames that the honest guests keep in flight.
+const IN_FLIGHT: u64 = 256;
+/// Frames that the honest guests forward before the attack.
+const ALONE_FRAMES: u64 = 20_000;
+/// How long they forward alone after it.
+const ALONE: Duration = Duration::from_millis(300);
+/// How long the daemon may take to notice that a process has gone, or to carry one frame.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostileRun {
+    /// Bursts to send.
+    pub bursts: u64,
+    /// Where the random numbers begin.
+    pub seed: u64,
+}
+
+/// What `shunt lab hostile --json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Hostile {
+    /// Where the random numbers began.
+    pub seed: u64,
+    /// What the hostile process did.
+    #[serde(flatten)]
+    pub attack: HostileResult,
+    /// Seconds that it took for it.
+    pub seconds: f64,
+    /// What became of the honest guests' frames.
+    pub honest: HonestResult,
+    /// Whether the daemon is still the process that it was.
+    pub daemon_alive: bool,
+    /// Whether other guests could attach to the far VFs afterwards, and a frame passed.
+    pub reattached: bool,
+    /// Rings that the daemon stopped, by direction and broken rule.
+    pub faults: BTreeMap<String, u64>,
+    /// Frames dropped, by port and reason.
+    pub drops: BTreeMap<String, u64>,
+    /// The daemon's resident memory while the honest guests forwarded alone, in MiB. What it has
+    /// touched of their memory is part of it.
+    pub daemon_rss_mib_before: f64,
+    /// The same once the hostile process had gone.
+    pub daemon_rss_mib_after: f64,
+    /// Its resident memory without that of guests, at the same moments.
+    pub daemon_own_mib_before: f64,
+    /// The same once the hostile process had gone.
+    pub daemon_own_mib_after: f64,
+    /// Its open files, likewise.
+    pub daemon_fds_before: usize,
+    /// The same once the hostile process had gone.
+    pub daemon_fds_after: usize,
+    /// What ended the run before its time, if something did.
+    pub failure: Option<String>,
+    /// CPUs that were pinned: the lane, all guests. Empty if there is only one.
+    pub pinned: Vec<usize>,
+}
+
+impl Hostile {
+    /// Whether all promises were kept.
+    pub fn passed(&self) -> bool {
+        let HonestResult { received, lost, corrupted, spoofed, misplaced, .. } = self.honest;
+        let harm = lost + corrupted + spoofed + misplaced;
+        received > 0 && harm == 0 && self.daemon_alive && self.reattached && self.failure.is_none()
+    }
+}
+
+/// Runs it; `program` is shunt itself, `cpus` those it may use. `done` hears of bursts.
+pub fn run(
+    program: &Path,
+    cpus: &[usize],
+    run: HostileRun,
+    mut done: impl FnMut(u64),
+) -> Result<Hostile> {
+    let placement = plan(cpus, 1);
+    let mut bench = Bench::with_config(program, |dir| toml(dir, &placement))?;
+    let mut honest =
+        GuestProcess::start_task(&bench, &Task::Honest(honest_spec(&bench, &placement)))?;
+    honest.go()?;
+    wait_for_traffic(&bench)?;
+    let before = Size::of(bench.pid())?;
+    let stats = bench.stats()?;
+
+    let begin = Instant::now();
+    let task = Task::Hostile(hostile_spec(&bench, &placement, run));
+    let attacked = attack(&bench, &task, &mut done);
+    let seconds = begin.elapsed().as_secs_f64();
+    let daemon_alive = bench.check_alive();
+    let (attack, failure) = match (attacked, &daemon_alive) {
+        (Ok(result), Ok(())) => (result, None),
+        (Err(error), Ok(())) => (HostileResult::default(), Some(format!("{error:#}"))),
+        (outcome, Err(error)) => (outcome.unwrap_or_default(), Some(format!("{error:#}"))),
+    };
+    let daemon_alive = daemon_alive.is_ok();
+    let after = if daemon_alive {
+        wait_until_gone(&bench)?;
+        Size::of(bench.pid())?
+    } else {
+        Size::default()
+    };
+    let reattached = daemon_alive && reattach(&bench).is_ok();
+    std::thread::sleep(ALONE);
+    honest.go()?; // any word ends it
+    let honest = match honest.hear()? {
+        Event::Honest(result) => result,
+        other => bail!("the honest process said {other:?} and no result"),
+    };
+    let ended = bench.stats()?;
+    Ok(Hostile {
+        seed: run.seed,
+        attack,
+        seconds,
+        honest,
+        daemon_alive: daemon_alive && bench.check_alive().is_ok(),
+        reattached,
+        faults: faults(&ended),
+        drops: sample::drops(&stats, &ended),
+        daemon_rss_mib_before: before.rss_mib,
+        daemon_rss_mib_after: after.rss_mib,
+        daemon_own_mib_before: before.own_mib,
+        daemon_own_mib_after: after.own_mib,
+        daemon_fds_before: before.fds,
+        daemon_fds_after: after.fds,
+        failure,
+        pinned: placement.switch.into_iter().chain(placement.guests[0].0).collect(),
+    })
+}
+
+fn attack(bench: &Bench, task: &Task, done: &mut impl FnMut(u64)) -> Result<HostileResult> {
+    let mut hostile = GuestProcess::start_task(bench, task)?;
+    hostile.go()?;
+    loop {
+        match hostile.hear()? {
+            Event::Progress { bursts } => done(bursts),
+            Event::Hostile(result) => return Ok(result),
+            other => bail!("the hostile process said {other:?}"),
+        }
+    }
+}
+
+/// The configuration: lanes may sleep, as they do by default.
+fn toml(run_dir: &Path, placement: &Placement) -> String {
+    let mut text = format!("run_dir = {:?}\n", run_dir.display().to_string());
+    if let Some(cpu) = placement.switch {
+        text += &format!("[lanes]\ncpus = [{cpu}]\n");
+    }
+    text += "[[nic]]\nname = \"lab\"\nkind = \"soft\"\n";
+    text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
+    for vf in 0..=COURIER {
+        let mac = mac_text(vf, 0);
+        text += &format!("[[nic.vf]]\nmac = \"{mac}\"\nsocket = \"vf{vf}.sock\"\n");
+        if FAR.contains(&vf) {
+            text += &format!("queue_pairs = {FAR_PAIRS}\n");
+        }
+        if FAR.contains(&vf) || vf == COURIER {
+            text += &format!("vlan = {FAR_VLAN}\n");
+        }
+    }
+    text
+}
+
+fn honest_spec(bench: &Bench, placement: &Placement) -> HonestSpec {
+    let mac = |vf: usize| mac_text(vf, 0).to_string();
+    HonestSpec {
+        cpu: placement.guests[0].0,
+        guests: HONEST.map(|vf| (bench.vf_socket(vf), mac(vf))),
+        uplink: bench.uplink_socket(),
+        near: vec![mac(NEAR)],
+        far: (FAR.into_iter().chain([COURIER]).map(mac).collect(), FAR_VLAN),
+        pace: bench.run_dir().join("pace"),
+        in_flight: IN_FLIGHT,
+    }
+}
+
+fn hostile_spec(bench: &Bench, placement: &Placement, run: HostileRun) -> HostileSpec {
+    let mac = |vf: usize| mac_text(vf, 0).to_string();
+    let target = |vf| Target { socket: bench.vf_socket(vf), mac: mac(vf) };
+    HostileSpec {
+        // The last CPU that guests have: with three or more it is not the honest guests'.
+        cpu: placement.generator.or(placement.guests[0].0),
+        seed: run.seed,
+        bursts: run.bursts,
+        far: FAR.map(target),
+        courier: target(COURIER),
+        near: target(NEAR),
+        honest: HONEST.map(mac).to_vec(),
+        pace: bench.run_dir().join("pace"),
+    }
+}
+
+/// Waits until the honest guests have forwarded for a while.
+fn wait_for_traffic(bench: &Bench) -> Result<()> {
+    let begin = Instant::now();
+    // The uplink comes first, then the VFs.
+    while bench.stats()?.ports[1 + HONEST[0]].rx_frames < ALONE_FRAMES {
+        ensure!(begin.elapsed() < PATIENCE, "the honest guests do not forward, though alone");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Waits until no ring of the hostile process is left.
+fn wait_until_gone(bench: &Bench) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let stats = bench.stats()?;
+        let hostile = stats.ports.iter().skip(1 + NEAR);
+        if hostile.map(|port| port.rings_attached).sum::<u64>() == 0 {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < PATIENCE, "the daemon keeps rings of a process that has gone");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Attaches to the far VFs as a guest that keeps the rules, and sends one frame.
+fn reattach(bench: &Bench) -> Result<()> {
+    let [from, to] = FAR;
+    let mut sender = Adapter::attach(&bench.vf_socket(from), false, Pages::Ordinary)?;
+    let mut receiver = Adapter::attach(&bench.vf_socket(to), false, Pages::Ordinary)?;
+    receiver.post_receive(0);
+    receiver.publish();
+    let frame = crate::guest::frame(mac_text(from, 0), mac_text(to, 0), 64, 0)?;
+    let place = sender.buffer(u32::from(RING));
+    place.write(0, [0; HEADER as usize]);
+    place.skip(HEADER).write_bytes(&frame);
+    sender.post_transmit(u32::from(RING), HEADER + frame.len() as u32);
+    sender.publish();
+    let begin = Instant::now();
+    while receiver.rx.used_len() == 0 {
+        ensure!(begin.elapsed() < PATIENCE, "no frame passes between the far VFs");
+        std::thread::yield_now();
+    }
+    let mut seen = vec![0; frame.len()];
+    receiver.buffer(0).skip(HEADER).read_bytes(&mut seen);
+    ensure!(seen == frame, "a frame between the far VFs was changed on its way");
+    Ok(())
+}
+
+/// Faults of all ports together.
+fn faults(stats: &Stats) -> BTreeMap<String, u64> {
+    let mut sum = BTreeMap::new();
+    for (fault, count) in stats.ports.iter().flat_map(|port| &port.faults) {
+        *sum.entry(fault.clone()).or_default() += count;
+    }
+    sum
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    rss_mib: f64,
+    own_mib: f64,
+    fds: usize,
+}
+
+impl Size {
+    fn of(pid: u32) -> Result<Size> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .context("cannot read the daemon's status; is /proc mounted?")?;
+        let mib = |name: &str| -> Result<f64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+            let kib: f64 = kib.with_context(|| format!("the daemon's status has no {name}"))?;
+            Ok(kib / 1024.0)
+        };
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .context("cannot list the daemon's open files")?;
+        Ok(Size { rss_mib: mib("VmRSS")?, own_mib: mib("RssAnon")?, fds: fds.count() })
+    }
+}

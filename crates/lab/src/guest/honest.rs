@@ -1,0 +1,227 @@
+//! Two honest guests that account for every frame, and a witness at the uplink.
+//!
+//! The origin sends numbered probes of several lengths to the mirror, which checks every byte of
+//! each, swaps the addresses and sends it back in the same buffer; the origin checks it again. A
+//! limited number of frames is in flight, fewer than half of what either ring holds, so that the
+//! guests themselves never lose one. Frames keep their order on this way: a number that is passed
+//! over is a lost frame, one that comes twice or late was made by somebody else.
+//!
+//! Whatever else arrives is judged by its source address. The guests' own addresses must never
+//! come from others (spoof check), nor those of the other VLAN; the witness looks at all frames
+//! that leave by the uplink, which must have the tag of their sender's VLAN.
+
+mod end;
+mod judge;
+mod witness;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use host::tsc;
+use serde::{Deserialize, Serialize};
+use wire::Mac;
+
+use super::pace::Pace;
+use super::{Event, say, wait_for_word};
+use end::{End, FRAMES, Received};
+use judge::{Judge, Seen};
+use witness::Witness;
+
+/// How long the last frames may take once nothing new is sent.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Most frames in flight: a quarter of a ring.
+const IN_FLIGHT_MAX: u64 = 256;
+
+/// Honest guests to be. Addresses are written as `02:00:00:00:00:01`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HonestSpec {
+    /// CPU to run on, if it is to be pinned.
+    pub cpu: Option<usize>,
+    /// Origin and mirror: socket and address.
+    pub guests: [(PathBuf, String); 2],
+    /// The uplink's socket.
+    pub uplink: PathBuf,
+    /// Addresses of others on the honest guests' VLAN.
+    pub near: Vec<String>,
+    /// Addresses on the other VLAN, and its number.
+    pub far: (Vec<String>, u16),
+    /// The file of the count of turns.
+    pub pace: PathBuf,
+    /// Frames in flight, 1 to 256.
+    pub in_flight: u64,
+}
+
+/// What became of the frames.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct HonestResult {
+    /// Seconds from the first frame to the last.
+    pub seconds: f64,
+    /// Frames that the origin sent.
+    pub sent: u64,
+    /// Frames that came back to it, whole and in order.
+    pub received: u64,
+    /// Frames that never came back.
+    pub lost: u64,
+    /// Frames with a byte, a length or a number that they were not sent with.
+    pub corrupted: u64,
+    /// Frames of others that claimed an address that is not theirs.
+    pub spoofed: u64,
+    /// Frames on a VLAN that they do not belong to, or without its tag at the uplink.
+    pub misplaced: u64,
+    /// Rightful frames of others that the two received.
+    pub foreign: u64,
+    /// Frames that the witness saw.
+    pub witnessed: u64,
+    /// Longest time between two arrivals at the origin, in milliseconds.
+    pub longest_gap_ms: f64,
+    /// Longest time between two turns of this process: when it had no CPU, nothing could arrive.
+    pub longest_absence_ms: f64,
+}
+
+/// Attaches, forwards until the parent says another word, and tells what became of the frames.
+pub fn run(spec: &HonestSpec) -> Result<()> {
+    if let Some(cpu) = spec.cpu {
+        host::cpu::pin_this_thread(cpu)?;
+    }
+    ensure!((1..=IN_FLIGHT_MAX).contains(&spec.in_flight), "1 to {IN_FLIGHT_MAX} frames in flight");
+    let mut honest = Honest::new(spec)?;
+    say(&Event::Ready)?;
+    wait_for_word()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopper = stop.clone();
+    std::thread::spawn(move || {
+        let _ = wait_for_word(); // an end of file is a word, too
+        stopper.store(true, Ordering::Release);
+    });
+    honest.run(spec.in_flight, &stop);
+    say(&Event::Honest(honest.result))
+}
+
+struct Honest {
+    origin: End,
+    mirror: End,
+    witness: Witness,
+    judge: Judge,
+    pace: Pace,
+    /// The next number that each of the two expects.
+    expected: u64,
+    expected_by_mirror: u64,
+    result: HonestResult,
+}
+
+impl Honest {
+    fn new(spec: &HonestSpec) -> Result<Honest> {
+        let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
+        let macs = |texts: &[String]| texts.iter().map(mac).collect::<Result<Vec<_>>>();
+        let [(origin, origin_mac), (mirror, mirror_mac)] = &spec.guests;
+        let (origin_mac, mirror_mac) = (mac(origin_mac)?, mac(mirror_mac)?);
+        let (far, vlan) = &spec.far;
+        let judge =
+            Judge { honest: [origin_mac, mirror_mac], near: macs(&spec.near)?, far: macs(far)? };
+        Ok(Honest {
+            origin: End::attach(origin, origin_mac, mirror_mac)?,
+            mirror: End::attach(mirror, mirror_mac, origin_mac)?,
+            witness: Witness::attach(&spec.uplink, *vlan)?,
+            judge,
+            pace: Pace::open(&spec.pace)?,
+            expected: 0,
+            expected_by_mirror: 0,
+            result: HonestResult::default(),
+        })
+    }
+
+    fn run(&mut self, in_flight: u64, stop: &AtomicBool) {
+        let begin = tsc::now();
+        let (mut last_turn, mut last_arrival) = (begin, begin);
+        let (mut gap, mut absence) = (0, 0);
+        let drain = tsc::duration_to_cycles(DRAIN);
+        loop {
+            let stopping = stop.load(Ordering::Acquire);
+            let received = self.turn(if stopping { 0 } else { in_flight });
+            let now = tsc::now();
+            // A new daemon lets nobody send for a while: all begins with the first arrival.
+            if self.result.received > received {
+                absence = absence.max(now.wrapping_sub(last_turn));
+                if received > 0 {
+                    gap = gap.max(now.wrapping_sub(last_arrival));
+                }
+            }
+            last_turn = now;
+            if received > 0 {
+                last_arrival = now;
+            }
+            // Where there are two CPUs only, the hostile process and the daemon's thread that serves
+            // connections have this one, too.
+            std::thread::yield_now();
+            let over = self.in_flight() == 0 || now.wrapping_sub(last_arrival) > drain;
+            if stopping && over {
+                break;
+            }
+        }
+        let ms = |cycles| tsc::cycles_to_ns(cycles) / 1e6;
+        self.result.lost += self.in_flight();
+        self.result.seconds = ms(last_arrival.wrapping_sub(begin)) / 1e3;
+        self.result.longest_gap_ms = ms(gap);
+        self.result.longest_absence_ms = ms(absence);
+    }
+
+    /// Frames that the origin has not heard of again.
+    fn in_flight(&self) -> u64 {
+        self.result.sent - self.expected
+    }
+
+    /// Empties all receive rings and posts what there is; says how many frames came back.
+    fn turn(&mut self, in_flight: u64) -> u64 {
+        let before = self.result.received;
+        let Honest { mirror, origin, judge, result, expected_by_mirror, expected, .. } = self;
+        mirror.receive(|mirror, frame| {
+            match judge.judge(frame.bytes, origin.mac, mirror.mac) {
+                Seen::Ours(mark) if mark.sequence >= *expected_by_mirror => {
+                    *expected_by_mirror = mark.sequence + 1;
+                    return mirror.send_back(&frame);
+                }
+                Seen::Ours(_) => result.corrupted += 1,
+                other => result.count(other),
+            }
+            false
+        });
+        origin.receive(|origin, frame| {
+            match judge.judge(frame.bytes, mirror.mac, origin.mac) {
+                Seen::Ours(mark) if mark.sequence >= *expected && mark.sequence < result.sent => {
+                    result.lost += mark.sequence - *expected;
+                    *expected = mark.sequence + 1;
+                    result.received += 1;
+                }
+                Seen::Ours(_) => result.corrupted += 1,
+                other => result.count(other),
+            }
+            false
+        });
+        while self.in_flight() < in_flight && self.origin.send(self.result.sent) {
+            self.result.sent += 1;
+        }
+        self.origin.publish();
+        self.mirror.publish();
+        self.witness.look(&self.judge, &mut self.result);
+        self.pace.end_turn();
+        self.result.received - before
+    }
+}
+
+impl HonestResult {
+    fn count(&mut self, seen: Seen) {
+        match seen {
+            Seen::Ours(_) => {}
+            Seen::Corrupted => self.corrupted += 1,
+            Seen::Spoofed => self.spoofed += 1,
+            Seen::Misplaced => self.misplaced += 1,
+            Seen::Foreign => self.foreign += 1,
+        }
+    }
+}
+
+// Both guests' frames and as many of somebody else's fit into a ring.
+const _: () = assert!(FRAMES as u64 >= 4 * IN_FLIGHT_MAX && Received::BYTES_MAX >= 1514);

@@ -1,0 +1,244 @@
+//! A hostile guest, and a hostile front-end: it breaks every rule it knows, as fast as it can.
+//!
+//! # Model
+//! The process attaches to four VFs. Two *far* ones are on a VLAN of their own: there anything
+//! goes. A *courier* on the same VLAN keeps the rules and sends good frames to the far ones, so
+//! that their receive rings are looked at, too. The *near* one is on the honest guests' VLAN.
+//!
+//! A burst is one batch of up to 64 descriptors, most of them mutated ([`bursts`]), made available
+//! on one ring. A volley is a burst on every ring of a VF at once; then the process waits until the
+//! daemon has used up or stopped the transmit rings, and starts those that it stopped anew, with
+//! `GET_VRING_BASE` and a kick, sometimes at another size or address. Now and then, in the place of
+//! a volley, the connection itself is mutated ([`control`]).
+//!
+//! # What the honest guests are promised
+//! A NIC does not promise that a receive ring never runs over: whoever is on their VLAN may flood
+//! them, and a frame without a buffer is lost. So the near VF sends at most 256 frames and then
+//! stops its ring, until two turns of the honest guests have ended ([`Pace`]): they have taken in
+//! what it sent, and have buffers for so many. All that is lost then was lost by the daemon.
+//!
+//! # Limits
+//! What happens depends on the daemon's speed as well as on the seed: a seed repeats the choices,
+//! not their timing.
+
+mod bursts;
+mod control;
+mod frames;
+mod link;
+mod memory;
+mod mess;
+mod near;
+mod session;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use guestmem::Pages;
+use serde::{Deserialize, Serialize};
+use virtq::BURST;
+use wire::Mac;
+
+use super::adapter::{Adapter, HEADER, RING};
+use super::pace::Pace;
+use super::random::Random;
+use super::{Event, generate, say, wait_for_word};
+use frames::Cast;
+use near::Near;
+use session::Session;
+
+/// Queue pairs of the far VFs.
+pub const FAR_PAIRS: u16 = 2;
+/// Frames that the courier sends to each volley.
+const COURIER_FRAMES: u32 = 64;
+/// How long a volley is waited for: many times what a lane needs, unless it has no CPU.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// How often the parent hears of the progress.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// A VF to attach to. Addresses are written as `02:00:00:00:00:01`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Target {
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// The VF's address.
+    pub mac: String,
+}
+
+/// A hostile process to be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostileSpec {
+    /// CPU to run on, if it is to be pinned.
+    pub cpu: Option<usize>,
+    /// Where the random numbers begin.
+    pub seed: u64,
+    /// Bursts to send.
+    pub bursts: u64,
+    /// VFs of [`FAR_PAIRS`] queue pairs, on another VLAN than the honest guests.
+    pub far: [Target; 2],
+    /// A VF on the same VLAN as `far`.
+    pub courier: Target,
+    /// A VF on the honest guests' VLAN.
+    pub near: Target,
+    /// Addresses of the honest guests.
+    pub honest: Vec<String>,
+    /// The file of the honest guests' count of turns.
+    pub pace: PathBuf,
+}
+
+/// What it did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HostileResult {
+    /// Bursts sent.
+    pub bursts: u64,
+    /// Bursts that the daemon had neither used up nor stopped in time.
+    pub unanswered: u64,
+    /// Mutations of the connection.
+    pub control_mutations: u64,
+    /// Rings started anew.
+    pub restarts: u64,
+    /// Connections made anew, because the daemon had closed them or we had.
+    pub reconnects: u64,
+    /// Each kind of mutation, and how often it was done.
+    pub mutations: BTreeMap<String, u64>,
+}
+
+/// Attaches, waits for the word, sends all bursts, and tells.
+pub fn run(spec: &HostileSpec) -> Result<()> {
+    if let Some(cpu) = spec.cpu {
+        host::cpu::pin_this_thread(cpu)?;
+    }
+    let mut hostile = Hostile::new(spec)?;
+    say(&Event::Ready)?;
+    wait_for_word()?;
+    let mut next = Instant::now();
+    while hostile.result.bursts < spec.bursts {
+        hostile.act()?;
+        if Instant::now() >= next {
+            say(&Event::Progress { bursts: hostile.result.bursts })?;
+            next = Instant::now() + PROGRESS;
+        }
+    }
+    let sessions = hostile.far.iter().chain([&hostile.near.session]);
+    for session in sessions {
+        hostile.result.restarts += session.restarts;
+        hostile.result.reconnects += session.connects.saturating_sub(1);
+    }
+    say(&Event::Hostile(hostile.result))
+}
+
+struct Hostile {
+    far: [Session; 2],
+    near: Near,
+    courier: Courier,
+    random: Random,
+    result: HostileResult,
+}
+
+impl Hostile {
+    fn new(spec: &HostileSpec) -> Result<Hostile> {
+        let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
+        let honest = spec.honest.iter().map(mac).collect::<Result<Vec<_>>>()?;
+        let [first, second] = [mac(&spec.far[0].mac)?, mac(&spec.far[1].mac)?];
+        let mut random = Random::new(spec.seed);
+        let courier = Courier::attach(&spec.courier, [first, second])?;
+        let far = |target: &Target, own, peers: [Mac; 2]| {
+            let cast = Cast { own, peers: peers.to_vec(), honest: honest.clone() };
+            Session::new(&target.socket, FAR_PAIRS, memory::SIZE_MAX, cast)
+        };
+        let mut far = [
+            far(&spec.far[0], first, [second, courier.mac])?,
+            far(&spec.far[1], second, [first, courier.mac])?,
+        ];
+        for session in &mut far {
+            session.attach(&mut random)?;
+        }
+        let own = mac(&spec.near.mac)?;
+        let cast = Cast { own, peers: honest.clone(), honest };
+        let session = Session::new(&spec.near.socket, 1, near::RING_MAX, cast)?;
+        let near = Near::attach(session, Pace::open(&spec.pace)?, &mut random)?;
+        Ok(Hostile { far, near, courier, random, result: HostileResult::default() })
+    }
+
+    /// One volley, or one mutation of a connection.
+    fn act(&mut self) -> Result<()> {
+        let Hostile { far, near, courier, random, result } = self;
+        match random.below(100) {
+            0..8 => near.act(random, result),
+            8..11 => {
+                let session = &mut far[random.below(2) as usize];
+                control::mutate(session, random, result)
+            }
+            _ => {
+                let at = random.below(2) as usize;
+                far[at].attach(random)?;
+                let sent = far[at].volley(random, result);
+                courier.send(at)?;
+                let waiting = far[at].wait(&sent, PATIENCE);
+                result.unanswered += waiting;
+                far[at].start_stopped_rings(random);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A guest that keeps the rules, and sends good frames to the far VFs.
+struct Courier {
+    adapter: Adapter,
+    mac: Mac,
+    /// The posted frames' length; they lie in the first buffers, those for the first VF first.
+    frame_len: u32,
+}
+
+impl Courier {
+    fn attach(target: &Target, to: [Mac; 2]) -> Result<Courier> {
+        let mac: Mac = target.mac.parse().with_context(|| format!("address {}", target.mac))?;
+        let mut adapter = Adapter::attach(&target.socket, true, Pages::Ordinary)?;
+        for (i, to) in to.into_iter().enumerate() {
+            for n in 0..COURIER_FRAMES {
+                let buffer = adapter.buffer(i as u32 * COURIER_FRAMES + n);
+                let frame = generate::frame(mac, to, 256, n)?;
+                buffer.write(0, [0; HEADER as usize]);
+                buffer.skip(HEADER).write_bytes(&frame);
+            }
+        }
+        for buffer in 0..u32::from(RING) {
+            adapter.post_receive(u32::from(RING) + buffer);
+        }
+        adapter.publish();
+        Ok(Courier { adapter, mac, frame_len: 252 })
+    }
+
+    /// Sends its frames to one of the VFs, and waits until the daemon has taken them.
+    fn send(&mut self, to: usize) -> Result<()> {
+        for n in 0..COURIER_FRAMES {
+            let buffer = to as u32 * COURIER_FRAMES + n;
+            let room = self.adapter.post_transmit(buffer, HEADER + self.frame_len);
+            ensure!(room, "the courier's ring is full");
+        }
+        self.adapter.publish();
+        let begin = Instant::now();
+        let mut left = COURIER_FRAMES as usize;
+        while left > 0 {
+            left -= self.adapter.reap_transmit(&mut [0; BURST]);
+            self.adapter.rx.recycle(); // the far ones send to it as well
+            self.adapter.publish();
+            if left > 0 {
+                std::thread::yield_now();
+                let late = begin.elapsed() > Duration::from_secs(10);
+                ensure!(!late, "the daemon does not take the courier's frames any more");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts a mutation of this name.
+fn count(result: &mut HostileResult, name: &str) {
+    match result.mutations.get_mut(name) {
+        Some(count) => *count += 1,
+        None => drop(result.mutations.insert(name.to_owned(), 1)),
+    }
+}

@@ -1,0 +1,75 @@
+//! The hostile VF on the honest guests' VLAN: its frames reach them, so they are rationed.
+//!
+//! Its transmit ring runs only within a volley. It has at most 256 entries, and the available
+//! index is set once, so the daemon takes at most 256 frames from it; then the ring is stopped, and
+//! only after two turns of the honest guests the next volley begins. What is done to its connection
+//! meanwhile makes no ring run.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use vhost_user::Request;
+
+use super::link::Gone;
+use super::session::Session;
+use super::{HostileResult, PATIENCE, control};
+use crate::guest::pace::Pace;
+use crate::guest::random::Random;
+
+/// Entries of the rings at most.
+pub(super) const RING_MAX: u16 = 256;
+/// The transmit ring.
+const TRANSMIT: usize = 1;
+/// How long the honest guests may take for two turns.
+const TURNS: Duration = Duration::from_secs(20);
+
+/// The near VF.
+pub(super) struct Near {
+    pub(super) session: Session,
+    pace: Pace,
+    /// Turns of the honest guests when the last volley was over.
+    turns: u64,
+}
+
+impl Near {
+    pub(super) fn attach(session: Session, pace: Pace, random: &mut Random) -> Result<Near> {
+        let turns = pace.turns();
+        let mut near = Near { session, pace, turns };
+        near.session.attach(random)?;
+        Ok(near)
+    }
+
+    /// One volley, or one mutation of the connection.
+    pub(super) fn act(&mut self, random: &mut Random, result: &mut HostileResult) -> Result<()> {
+        // Before a new connection answers, the daemon has stopped the rings of the former one.
+        self.session.attach(random)?;
+        self.wait_for_turns()?;
+        if random.one_in(8) {
+            control::mutate_near(&mut self.session, random, result)?;
+        } else if self.volley(random, result).is_err() {
+            self.session.link = None;
+        }
+        self.session.attach(random)?;
+        self.turns = self.pace.turns();
+        Ok(())
+    }
+
+    fn volley(&mut self, random: &mut Random, result: &mut HostileResult) -> Result<(), Gone> {
+        let session = &mut self.session;
+        session.restart(&[TRANSMIT], random)?;
+        session.burst(TRANSMIT, random, result);
+        result.unanswered += session.wait(&[TRANSMIT], PATIENCE);
+        session.stop(&[TRANSMIT])?;
+        // The answer came after the ring was stopped; this one comes after all.
+        session.link.as_mut().ok_or(Gone)?.ask(Request::GetFeatures).map(drop)
+    }
+
+    fn wait_for_turns(&self) -> Result<()> {
+        let begin = Instant::now();
+        while self.pace.turns().wrapping_sub(self.turns) < 2 {
+            ensure!(begin.elapsed() < TURNS, "the honest guests do not move any more");
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}

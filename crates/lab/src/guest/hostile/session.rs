@@ -1,0 +1,295 @@
+//! A hostile front-end's session on one VF, which comes back whenever the daemon closes it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{EventfdFlags, eventfd};
+use vhost_user::{Connector, Features, Request};
+
+use super::bursts::{self, Place};
+use super::frames::{self, Cast};
+use super::link::{self, Gone, Link};
+use super::memory::{Memory, RawRing, SLOTS};
+use super::{HostileResult, count};
+use crate::guest::random::Random;
+
+/// How long the daemon may refuse to let a front-end in.
+const ATTACH: Duration = Duration::from_secs(20);
+/// Slots that hold frames to send; the others are received into.
+pub(super) const SEND_SLOTS: u64 = SLOTS / 2;
+/// Frames written anew for each volley.
+const FRESH: u64 = 4;
+
+/// Event descriptors of a ring.
+#[derive(Debug)]
+struct Events {
+    kick: OwnedFd,
+    call: OwnedFd,
+    error: OwnedFd,
+}
+
+impl Events {
+    fn new() -> Result<Events> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Events { kick: event()?, call: event()?, error: event()? })
+    }
+}
+
+/// One VF's hostile guest.
+#[derive(Debug)]
+pub(super) struct Session {
+    socket: PathBuf,
+    pub(super) memory: Memory,
+    pub(super) rings: Vec<RawRing>,
+    pub(super) link: Option<Link>,
+    pub(super) cast: Cast,
+    pub(super) features: u64,
+    events: Vec<Events>,
+    ring_max: u16,
+    /// Bytes of the frame in each slot, its header included.
+    lens: Vec<u32>,
+    pub(super) restarts: u64,
+    pub(super) connects: u64,
+}
+
+impl Session {
+    pub(super) fn new(socket: &Path, pairs: u16, ring_max: u16, cast: Cast) -> Result<Session> {
+        let rings = 2 * pairs as u8;
+        let events = (0..rings).map(|_| Events::new()).collect::<Result<_>>()?;
+        Ok(Session {
+            socket: socket.to_path_buf(),
+            memory: Memory::new()?,
+            rings: (0..rings).map(|index| RawRing::new(index, ring_max.min(256))).collect(),
+            link: None,
+            cast,
+            features: 0,
+            events,
+            ring_max,
+            lens: vec![0; SEND_SLOTS as usize],
+            restarts: 0,
+            connects: 0,
+        })
+    }
+
+    /// Connects and starts all rings, if the session is not there.
+    pub(super) fn attach(&mut self, random: &mut Random) -> Result<()> {
+        let begin = Instant::now();
+        while self.link.is_none() {
+            if begin.elapsed() > ATTACH {
+                bail!("the daemon lets nobody in at {}", self.socket.display());
+            }
+            let connected = Connector::new(&self.socket).poll(Instant::now());
+            let Some(stream) = connected.context("a hostile guest cannot connect")? else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            self.link = Some(Link::new(stream));
+            if self.set_up(random).is_err() {
+                self.link = None;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Negotiates and starts all rings; ends with a question, so that the daemon is known to have
+    /// done all of it.
+    fn set_up(&mut self, random: &mut Random) -> Result<(), Gone> {
+        self.connects += 1;
+        for slot in 0..SEND_SLOTS {
+            let (place, _) = self.memory.slot(slot);
+            self.lens[slot as usize] = frames::write(random, &self.cast, place);
+        }
+        let link = self.link.as_mut().ok_or(Gone)?;
+        link.tell(Request::SetOwner, Vec::new(), &[])?;
+        let offered = link.ask(Request::GetFeatures)?;
+        let protocol = link.ask(Request::GetProtocolFeatures)?;
+        link.tell(Request::SetProtocolFeatures, protocol.to_ne_bytes().to_vec(), &[])?;
+        let optional = Features::INDIRECT_DESC | Features::EVENT_IDX | Features::MRG_RXBUF;
+        let mut left_out = random.bits() & optional.bits();
+        if random.one_in(8) {
+            left_out |= Features::VERSION_1.bits();
+        }
+        self.features = offered & !left_out;
+        link.tell(Request::SetFeatures, self.features.to_ne_bytes().to_vec(), &[])?;
+        let fds = [self.memory.fd(), self.memory.fd()];
+        link.tell(Request::SetMemTable, link::table(2, &Memory::regions()), &fds)?;
+        for at in 0..self.rings.len() {
+            self.set_up_ring(at, random)?;
+        }
+        self.link.as_mut().ok_or(Gone)?.ask(Request::GetFeatures).map(drop)
+    }
+
+    /// Everything of one ring but its kick, with which it would run.
+    fn set_up_ring(&mut self, at: usize, random: &mut Random) -> Result<(), Gone> {
+        let (ring, events) = (&mut self.rings[at], &self.events[at]);
+        let link = self.link.as_mut().ok_or(Gone)?;
+        ring.runs = false;
+        ring.renew(&self.memory, random.bits() as u16);
+        let index = u64::from(ring.index).to_ne_bytes().to_vec();
+        link.tell(Request::SetVringCall, index.clone(), &[events.call.as_fd()])?;
+        link.tell(Request::SetVringErr, index, &[events.error.as_fd()])?;
+        link.tell(Request::SetVringEnable, link::state(ring.index, 1), &[])?;
+        self.place_ring(at)
+    }
+
+    /// Tells size and addresses of a ring that is stopped.
+    fn place_ring(&mut self, at: usize) -> Result<(), Gone> {
+        let ring = &self.rings[at];
+        let link = self.link.as_mut().ok_or(Gone)?;
+        let addresses = ring.parts().map(|part| super::memory::USER + part);
+        link.tell(Request::SetVringNum, link::state(ring.index, ring.size.into()), &[])?;
+        link.tell(Request::SetVringAddr, link::addresses(ring.index, 0, addresses), &[])
+    }
+
+    /// Lets a ring run that is set up and stopped.
+    pub(super) fn start_ring(&mut self, at: usize, random: &mut Random) -> Result<(), Gone> {
+        let _ = self.is_stopped_by_daemon(at); // that was the former ring
+        let (ring, events) = (&mut self.rings[at], &self.events[at]);
+        let link = self.link.as_mut().ok_or(Gone)?;
+        let start = random.bits() as u16;
+        ring.renew(&self.memory, start);
+        // The daemon believes the used ring; whatever base it is told must do no harm.
+        let base = if random.one_in(16) { random.bits() as u16 } else { start };
+        link.tell(Request::SetVringBase, link::state(ring.index, base.into()), &[])?;
+        let index = u64::from(ring.index).to_ne_bytes().to_vec();
+        link.tell(Request::SetVringKick, index, &[events.kick.as_fd()])?;
+        ring.runs = true;
+        Ok(())
+    }
+
+    /// Publishes a burst on every ring that runs; says on which.
+    pub(super) fn volley(&mut self, random: &mut Random, result: &mut HostileResult) -> Vec<usize> {
+        for _ in 0..FRESH {
+            let slot = random.below(SEND_SLOTS);
+            let (place, _) = self.memory.slot(slot);
+            self.lens[slot as usize] = frames::write(random, &self.cast, place);
+        }
+        let mut sent = Vec::new();
+        for at in 0..self.rings.len() {
+            if !self.rings[at].runs && self.start_ring(at, random).is_err() {
+                self.link = None;
+                return sent;
+            }
+            self.burst(at, random, result);
+            sent.push(at);
+        }
+        sent
+    }
+
+    /// Publishes one burst on a ring that runs.
+    pub(super) fn burst(&mut self, at: usize, random: &mut Random, result: &mut HostileResult) {
+        let place = Place { memory: &self.memory, lens: &self.lens, ring: self.rings[at] };
+        let style = bursts::write(&place, random, &mut self.rings[at]);
+        count(result, style.name());
+        result.bursts += 1;
+        // Mostly with a kick, so that a lane that sleeps looks at it at once.
+        if !random.one_in(16) {
+            self.kick(at);
+        }
+        bursts::race(style, &place, random);
+    }
+
+    pub(super) fn kick(&self, at: usize) {
+        let _ = rustix::io::write(&self.events[at].kick, &1u64.to_ne_bytes()); // full: is kicked
+    }
+
+    /// Waits until the daemon has used up or stopped the transmit rings among `rings`, for so long
+    /// at most; says how many it has not.
+    pub(super) fn wait(&mut self, rings: &[usize], patience: Duration) -> u64 {
+        let mut waiting: Vec<usize> =
+            rings.iter().copied().filter(|at| !self.rings[*at].receives()).collect();
+        let begin = Instant::now();
+        loop {
+            waiting.retain(|at| !self.is_done(*at));
+            if waiting.is_empty() || begin.elapsed() > patience {
+                return waiting.len() as u64;
+            }
+            for at in &waiting {
+                self.kick(*at); // some bursts go without, and a lane may have gone to sleep
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_done(&mut self, at: usize) -> bool {
+        let ring = &self.rings[at];
+        if !ring.runs || ring.used(&self.memory) == ring.avail {
+            return true;
+        }
+        if self.is_stopped_by_daemon(at) {
+            self.rings[at].runs = false;
+        }
+        !self.rings[at].runs
+    }
+
+    /// Whether the daemon has said that a ring is broken since this was last asked.
+    fn is_stopped_by_daemon(&self, at: usize) -> bool {
+        rustix::io::read(&self.events[at].error, &mut [0; 8]).is_ok()
+    }
+
+    /// Starts those rings anew that the daemon stopped, and sometimes others.
+    pub(super) fn start_stopped_rings(&mut self, random: &mut Random) {
+        let mut stopped = Vec::new();
+        for at in 0..self.rings.len() {
+            let _ = self.is_done(at);
+            let ring = &self.rings[at];
+            // A transmit ring that is neither done nor stopped has lost its head; and who knows
+            // what is left of a receive ring.
+            let lost = !ring.receives() && ring.used(&self.memory) != ring.avail;
+            if !ring.runs || lost || random.one_in(8) || self.is_stopped_by_daemon(at) {
+                stopped.push(at);
+            }
+        }
+        if self.restart(&stopped, random).is_err() {
+            self.link = None;
+        }
+    }
+
+    /// Stops rings and starts them anew, sometimes elsewhere or with another size.
+    pub(super) fn restart(&mut self, rings: &[usize], random: &mut Random) -> Result<(), Gone> {
+        self.stop(rings)?;
+        for &at in rings {
+            if random.one_in(8) {
+                let most = u64::from(self.ring_max.ilog2());
+                self.rings[at].size = 1 << random.between(0, most);
+                self.rings[at].shift = random.below(4096) * 16;
+                self.place_ring(at)?;
+            }
+            self.start_ring(at, random)?;
+        }
+        Ok(())
+    }
+
+    /// Stops rings, and waits until the daemon has done so.
+    pub(super) fn stop(&mut self, rings: &[usize]) -> Result<(), Gone> {
+        let link = self.link.as_mut().ok_or(Gone)?;
+        for &at in rings {
+            let state = link::state(self.rings[at].index, 0);
+            link.tell(Request::GetVringBase, state, &[])?;
+        }
+        for &at in rings {
+            link.hear(Request::GetVringBase)?;
+            self.rings[at].runs = false;
+            self.restarts += 1;
+        }
+        Ok(())
+    }
+
+    /// New memory in the place of one that was spoilt; the session starts over with it.
+    pub(super) fn renew_memory(&mut self) -> Result<()> {
+        self.link = None;
+        self.memory = Memory::new()?;
+        Ok(())
+    }
+
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(super) fn kick_fd(&self, at: usize) -> BorrowedFd<'_> {
+        self.events[at].kick.as_fd()
+    }
+}

@@ -1,0 +1,192 @@
+//! Silent guests, one of which wakes the daemon now and then.
+//!
+//! All adapters post receive buffers, as a guest's driver does, and then nothing moves: the thread
+//! sleeps until it is told to go, so that the parent can measure what silence costs. Then the first
+//! adapter sends single frames to the second one, each after a silence of random length, and the
+//! thread polls until the frame is in the receive ring. A kick is written if the ring asks for it;
+//! the wait after it holds the system call, the wake-up of the lane, its look at all rings, and
+//! the copy.
+//!
+//! After each frame, and another silence, the same is done to a thread that does nothing else than
+//! to sleep on an eventfd, on the lane's CPU: the [`floor`] below which this machine, as busy as it
+//! is now, wakes nobody.
+
+mod floor;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use guestmem::Pages;
+use hdrhistogram::Histogram;
+use host::tsc;
+use serde::{Deserialize, Serialize};
+use virtq::BURST;
+use wire::Mac;
+
+use super::adapter::{Adapter, HEADER, RING};
+use super::generate::frame;
+use super::random::Random;
+use super::{Event, say, wait_for_word};
+use floor::Floor;
+
+/// Bytes of the frames, with FCS.
+const FRAME: u32 = 64;
+/// A frame that takes longer never comes.
+const LOST: Duration = Duration::from_secs(5);
+/// The buffer of the frames sent.
+const SEND: u32 = RING as u32;
+
+/// Silent guests to be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProbeSpec {
+    /// CPU to run on, if it is to be pinned.
+    pub cpu: Option<usize>,
+    /// CPU of the lane, if that is pinned.
+    pub lane_cpu: Option<usize>,
+    /// The daemon's sockets, two or more.
+    pub sockets: Vec<PathBuf>,
+    /// The addresses of the first two guests.
+    pub macs: [String; 2],
+    /// Frames to send.
+    pub frames: u64,
+    /// The silence before each, in microseconds: least and most.
+    pub silence_us: (u64, u64),
+    /// Where the random numbers begin.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ProbeResult {
+    /// Frames.
+    pub samples: u64,
+    /// How many of them needed a kick: the lane slept, or was about to.
+    pub kicks: u64,
+    /// From just before a frame is published until it is seen in the receive ring.
+    pub wake: Times,
+    /// The same of a thread that only sleeps on an eventfd.
+    pub floor: Times,
+}
+
+/// Times in microseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Times {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Times {
+    fn of(histogram: &Histogram<u64>) -> Times {
+        let us = |ns: u64| ns as f64 / 1e3;
+        Times {
+            p50: us(histogram.value_at_quantile(0.5)),
+            p99: us(histogram.value_at_quantile(0.99)),
+            max: us(histogram.max()),
+        }
+    }
+}
+
+/// Attaches, is silent, then measures.
+pub fn run(spec: &ProbeSpec) -> Result<()> {
+    // First, for threads are born pinned where their parent is.
+    let floor = Floor::start(spec.lane_cpu)?;
+    if let Some(cpu) = spec.cpu {
+        host::cpu::pin_this_thread(cpu)?;
+    }
+    let attach = |socket: &PathBuf| {
+        let mut adapter = Adapter::attach(socket, true, Pages::Ordinary)?;
+        for buffer in 0..u32::from(RING) {
+            adapter.post_receive(buffer);
+        }
+        adapter.publish();
+        Ok(adapter)
+    };
+    let mut adapters = spec.sockets.iter().map(attach).collect::<Result<Vec<_>>>()?;
+    say(&Event::Ready)?;
+    wait_for_word()?;
+    let [from, to, ..] = &mut adapters[..] else { bail!("two guests are needed") };
+    let result = measure(spec, from, to, &floor)?;
+    say(&Event::Probed(result))
+}
+
+fn measure(
+    spec: &ProbeSpec,
+    from: &mut Adapter,
+    to: &mut Adapter,
+    floor: &Floor,
+) -> Result<ProbeResult> {
+    let mac = |text: &str| text.parse::<Mac>().with_context(|| format!("address {text}"));
+    let [source, destination] = [mac(&spec.macs[0])?, mac(&spec.macs[1])?];
+    let bytes = frame(source, destination, FRAME, 0)?;
+    let place = from.buffer(SEND);
+    place.write(0, [0; HEADER as usize]);
+    place.skip(HEADER).write_bytes(&bytes);
+
+    let mut random = Random::new(spec.seed);
+    let awake = spec.cpu.is_some();
+    let mut silence = || {
+        let (least, most) = spec.silence_us;
+        pause(Duration::from_micros(random.between(least, most)), awake);
+    };
+    let new = || Histogram::<u64>::new_with_bounds(1, LOST.as_nanos() as u64, 3);
+    let (mut wake, mut bare) = (new()?, new()?);
+    let ns = |begin, end: u64| tsc::cycles_to_ns(end.wrapping_sub(begin)) as u64;
+    let mut kicks = 0;
+    for number in 0..spec.frames {
+        silence();
+        let begin = tsc::now();
+        from.post_transmit(SEND, HEADER + bytes.len() as u32);
+        kicks += u64::from(from.publish());
+        let end = wait_until(awake, || (to.rx.used_len() > 0).then(tsc::now))
+            .with_context(|| format!("frame {number} of {} did not arrive", spec.frames))?;
+        wake.saturating_record(ns(begin, end));
+        to.rx.recycle();
+        to.publish();
+        let back = || (from.reap_transmit(&mut [0; BURST]) > 0).then_some(());
+        wait_until(awake, back).context("a sent frame's buffer did not come back")?;
+
+        silence();
+        let begin = tsc::now();
+        floor.kick();
+        let end = wait_until(awake, || floor.woken()).context("a thread did not wake up")?;
+        bare.saturating_record(ns(begin, end));
+    }
+    Ok(ProbeResult { samples: wake.len(), kicks, wake: Times::of(&wake), floor: Times::of(&bare) })
+}
+
+/// Lets time pass. With a CPU of its own the guest stays awake, as one that polls does: what is
+/// measured is then the daemon's wake-up and not this thread's.
+fn pause(time: Duration, awake: bool) {
+    if !awake {
+        return std::thread::sleep(time);
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Asks until there is an answer.
+fn wait_until<T>(awake: bool, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
+    let begin = Instant::now();
+    loop {
+        for _ in 0..1000 {
+            if let Some(answer) = ask() {
+                return Ok(answer);
+            }
+            if awake {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now(); // the lane may need this CPU
+            }
+        }
+        if begin.elapsed() > LOST {
+            bail!("waited for {LOST:?}");
+        }
+    }
+}
