@@ -39,7 +39,7 @@ const ALONE_FRAMES: u64 = 20_000;
 /// How long they forward alone after it.
 const ALONE: Duration = Duration::from_millis(300);
 /// How long the daemon may take to notice that a process has gone, or to carry one frame.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

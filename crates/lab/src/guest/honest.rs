@@ -31,7 +31,7 @@ use judge::{Judge, Seen};
 use witness::Witness;
 
 /// How long the last frames may take once nothing new is sent.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(30);
 /// Most frames in flight: a quarter of a ring.
 const IN_FLIGHT_MAX: u64 = 256;
 

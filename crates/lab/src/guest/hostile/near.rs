@@ -21,7 +21,7 @@ pub(super) const RING_MAX: u16 = 256;
 /// The transmit ring.
 const TRANSMIT: usize = 1;
 /// How long the honest guests may take for two turns.
-const TURNS: Duration = Duration::from_secs(20);
+const TURNS: Duration = Duration::from_secs(60);
 
 /// The near VF.
 pub(super) struct Near {

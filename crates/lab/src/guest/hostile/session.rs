@@ -16,7 +16,7 @@ use super::{HostileResult, count};
 use crate::guest::random::Random;
 
 /// How long the daemon may refuse to let a front-end in.
-const ATTACH: Duration = Duration::from_secs(20);
+const ATTACH: Duration = Duration::from_secs(60);
 /// Slots that hold frames to send; the others are received into.
 pub(super) const SEND_SLOTS: u64 = SLOTS / 2;
 /// Frames written anew for each volley.

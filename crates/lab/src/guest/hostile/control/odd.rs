@@ -1,0 +1,58 @@
+//! File descriptors that a front-end should not send, and some that it may.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::event::epoll;
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use crate::guest::hostile::link::Gone;
+use crate::guest::hostile::memory::SIZE;
+use crate::guest::random::Random;
+
+/// Memory of so many bytes, all holes.
+pub(super) fn memfd(size: u64) -> Result<OwnedFd, Gone> {
+    let fd = rustix::fs::memfd_create("shunt-lab-hostile", MemfdFlags::CLOEXEC);
+    let fd = fd.map_err(|_| Gone)?;
+    rustix::fs::ftruncate(&fd, size).map_err(|_| Gone)?;
+    Ok(fd)
+}
+
+/// Descriptors of kinds that front-ends do and do not send.
+pub(super) fn fd(random: &mut Random) -> Result<OwnedFd, Gone> {
+    let open = |path: &str, flags| {
+        rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| Gone)
+    };
+    match random.below(10) {
+        0 => memfd(random.below(SIZE)),
+        1 => open("/dev/null", OFlags::RDWR),
+        2 => open("/dev/zero", OFlags::RDWR),
+        3 => open("/", OFlags::RDONLY | OFlags::DIRECTORY),
+        4 => open("/proc/self/exe", OFlags::RDONLY),
+        5 => Ok(UnixStream::pair().map_err(|_| Gone)?.0.into()),
+        6 => {
+            let (reads, writes) = rustix::pipe::pipe().map_err(|_| Gone)?;
+            Ok(if random.one_in(2) { reads } else { writes })
+        }
+        7 => epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|_| Gone),
+        8 => ticking(),
+        _ => {
+            // Full: who writes to it waits, unless the file says not to.
+            let flags = rustix::event::EventfdFlags::NONBLOCK;
+            let event = rustix::event::eventfd(0, flags).map_err(|_| Gone)?;
+            let _ = rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes());
+            Ok(event)
+        }
+    }
+}
+
+/// A timer that is readable again and again, as if somebody kicked.
+fn ticking() -> Result<OwnedFd, Gone> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|_| Gone)?;
+    let often = Timespec { tv_sec: 0, tv_nsec: 1000 };
+    let timer = Itimerspec { it_interval: often, it_value: often };
+    rustix::time::timerfd_settime(&fd, TimerfdTimerFlags::empty(), &timer).map_err(|_| Gone)?;
+    Ok(fd)
+}
