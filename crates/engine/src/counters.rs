@@ -9,6 +9,8 @@
 //! block KIND LABEL WORD          such a block, named LABEL, begins at this word
 //! ```
 //!
+//! A label may have several blocks in a row, each with a writer of its own: their words are to be
+//! added up.
 //! So a reader needs no version of us. Blocks begin on cache lines of their own. A counter has one
 //! writer at a time (the lane that holds the ring), which adds with plain loads and stores; a
 //! reader sees each word whole, and words of one moment apart by at most a burst.
@@ -228,20 +230,27 @@ impl Reader {
         }
     }
 
-    /// All blocks, now.
+    /// All blocks, now; neighbours of the same kind and label are added up.
     pub fn read(&self) -> Vec<Snapshot> {
-        let value = |block: &ReaderBlock, i| self.words.get(block.at + i).unwrap_or(0);
-        let snapshot = |block: &ReaderBlock| Snapshot {
-            kind: block.kind.clone(),
-            label: block.label.clone(),
-            values: block
-                .names
-                .iter()
-                .enumerate()
-                .map(|(i, name)| (name.clone(), value(block, i)))
-                .collect(),
-        };
-        self.blocks.iter().map(snapshot).collect()
+        let mut snapshots: Vec<Snapshot> = Vec::new();
+        for block in &self.blocks {
+            let words = (block.at..).map(|at| self.words.get(at).unwrap_or(0));
+            let values = block.names.iter().cloned().zip(words);
+            match snapshots.last_mut() {
+                Some(last) if (&last.kind, &last.label) == (&block.kind, &block.label) => {
+                    for (name, value) in values {
+                        let sum = last.values.entry(name).or_default();
+                        *sum = sum.wrapping_add(value);
+                    }
+                }
+                _ => snapshots.push(Snapshot {
+                    kind: block.kind.clone(),
+                    label: block.label.clone(),
+                    values: values.collect(),
+                }),
+            }
+        }
+        snapshots
     }
 }
 

@@ -92,6 +92,8 @@ impl<T: ?Sized> Half<T> {
 struct Pair {
     transmit: Half<dyn Transmit>,
     receive: Half<dyn Receive>,
+    /// Counters: each pair has its own, for two lanes may have two pairs of a port in hand.
+    block: Block,
     /// The lane that polls the transmit half, once lanes run.
     wake: OnceLock<Arc<Wake>>,
 }
@@ -102,7 +104,6 @@ pub struct Port {
     pub id: PortId,
     /// `NIC/function`.
     pub label: String,
-    pub(crate) block: Block,
     pairs: Vec<Pair>,
     receiving: AtomicUsize,
 }
@@ -131,7 +132,7 @@ impl Port {
         }
         *place.transmit.lock() = Some(Attached { fault_seen: false, ring });
         place.transmit.attached.store(true, Ordering::Release);
-        self.block.add_shared(word::ATTACHED, 1);
+        self.pairs[pair].block.add_shared(word::ATTACHED, 1);
         if let Some(wake) = place.wake.get() {
             wake.wake();
         }
@@ -145,7 +146,7 @@ impl Port {
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.forget(kick);
         }
-        self.block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
+        self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
         Some(ring)
     }
 
@@ -158,7 +159,7 @@ impl Port {
         let place = &self.pairs[pair].receive;
         *place.lock() = Some(Attached { fault_seen: false, ring });
         place.attached.store(true, Ordering::Release);
-        self.block.add_shared(word::ATTACHED, 1);
+        self.pairs[pair].block.add_shared(word::ATTACHED, 1);
         self.count_receiving();
     }
 
@@ -167,7 +168,7 @@ impl Port {
         let place = &self.pairs[pair].receive;
         place.attached.store(false, Ordering::Release);
         let ring = place.lock().take()?.ring;
-        self.block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
+        self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
         self.count_receiving();
         Some(ring)
     }
@@ -205,7 +206,8 @@ impl Port {
         let directions = [("transmit", word::TX_FAULTS), ("receive", word::RX_FAULTS)];
         let of = |(name, base)| {
             let counts = Fault::ALL.iter().enumerate();
-            counts.map(move |(i, fault)| (name, *fault, self.block.get(base + i)))
+            let sum = |word| self.pairs.iter().map(|pair| pair.block.get(word)).sum();
+            counts.map(move |(i, fault)| (name, *fault, sum(base + i)))
         };
         directions.into_iter().flat_map(of).filter(|(_, _, count)| *count > 0).collect()
     }
@@ -233,14 +235,25 @@ impl Port {
         half.attached.load(Ordering::Relaxed).then(|| half.lock())
     }
 
-    /// The receive ring for frames of the source's queue pair `pair`: a flow keeps to one ring.
+    /// The receive ring for frames of the source's queue pair `pair`, and its counters: a flow
+    /// keeps to one ring.
     #[inline]
-    pub(crate) fn receive(&self, pair: usize) -> MutexGuard<'_, Option<Attached<dyn Receive>>> {
+    pub(crate) fn receive(
+        &self,
+        pair: usize,
+    ) -> (MutexGuard<'_, Option<Attached<dyn Receive>>>, &Block) {
         let pair = match self.receiving.load(Ordering::Relaxed) {
             0 | 1 => 0,
             receiving => pair % receiving,
         };
-        self.pairs[pair].receive.lock()
+        let pair = &self.pairs[pair];
+        (pair.receive.lock(), &pair.block)
+    }
+
+    /// The counters of a pair; the transmit half's are written under its lock only.
+    #[inline]
+    pub(crate) fn block(&self, pair: usize) -> &Block {
+        &self.pairs[pair].block
     }
 }
 
@@ -317,11 +330,11 @@ impl Fabric {
     ) -> Result<Fabric, StartError> {
         let label = |nic: &NicSpec, name: &str| format!("{}/{}", nic.name, name);
         let ports = nics.iter().flat_map(|nic| {
-            let spec = move |(_, name, _): &(PortId, String, usize)| BlockSpec {
-                kind: "port",
-                label: label(nic, name),
+            let specs = move |(_, name, pairs): &(PortId, String, usize)| {
+                let spec = BlockSpec { kind: "port", label: label(nic, name) };
+                std::iter::repeat_n(spec, *pairs)
             };
-            nic.ports.iter().map(spec)
+            nic.ports.iter().flat_map(specs)
         });
         let lane_blocks =
             (0..lanes.len()).map(|i| BlockSpec { kind: "lane", label: i.to_string() });
@@ -385,11 +398,15 @@ impl Fabric {
 fn soft_nic(spec: NicSpec, blocks: &mut impl Iterator<Item = Block>) -> SoftNic {
     let mut ports = Vec::new();
     for (id, name, pairs) in spec.ports {
-        let pair = || Pair { transmit: Half::new(), receive: Half::new(), wake: OnceLock::new() };
+        let mut pair = || Pair {
+            transmit: Half::new(),
+            receive: Half::new(),
+            block: blocks.next().expect("a block was made for each pair"),
+            wake: OnceLock::new(),
+        };
         let port = Port {
             id,
             label: format!("{}/{}", spec.name, name),
-            block: blocks.next().expect("a block was made for each port"),
             pairs: (0..pairs).map(|_| pair()).collect(),
             receiving: AtomicUsize::new(0),
         };

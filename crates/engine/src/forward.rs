@@ -69,7 +69,7 @@ pub(crate) fn forward(
     }
     let notified = transmit.complete();
     transmit.swap(&mut scratch.transmit);
-    let block = &port.block;
+    let block = port.block(pair);
     block.add(word::TX_FRAMES, u64::from(polled.frames));
     block.add(word::TX_BYTES, polled.bytes);
     block.add(word::TX_NOTIFIES, u64::from(notified));
@@ -100,11 +100,10 @@ fn deliver(
 ) -> usize {
     let Some(port) = source.nic.port(to) else {
         let reason = nic::DropReason::NoMatch;
-        source.port.block.add(word::TX_DROPS + reason.index(), picks.len() as u64);
+        source.port.block(source.pair).add(word::TX_DROPS + reason.index(), picks.len() as u64);
         return 0;
     };
-    let mut half = port.receive(source.pair);
-    let block = &port.block;
+    let (mut half, block) = port.receive(source.pair);
     let Some(attached) = half.as_mut() else {
         block.add(word::RX_DOWN, picks.len() as u64);
         return 0;
@@ -143,7 +142,9 @@ fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut S
         match verdict.action() {
             Action::Port(port) => groups.add(port, i),
             Action::Flood => flood(source, table, receive, burst, i),
-            Action::Drop(reason) => source.port.block.add(word::TX_DROPS + reason.index(), 1),
+            Action::Drop(reason) => {
+                source.port.block(source.pair).add(word::TX_DROPS + reason.index(), 1);
+            }
         }
     }
     while let Some((to, picks)) = groups.next() {
@@ -156,7 +157,8 @@ fn flood(source: Source<'_>, table: &Table, area: &mut Area, burst: &Burst<'_>, 
     let from = source.port.id;
     let vid = table.vid(from, &burst.heads[frame]);
     for &to in table.flood_ports(vid) {
-        if to != from {
+        // A NIC may have no uplink: nobody there is no drop.
+        if to != from && source.nic.port(to).is_some() {
             deliver(source, to, area, burst, &ALL[frame..=frame], edit(table, from, to));
         }
     }
@@ -178,7 +180,7 @@ pub(crate) fn inject(nic: &SoftNic, from: PortId, frame: &[u8]) -> usize {
     let burst = Burst { heads: &[head], frames: &frames, arena: &[], malformed: 0 };
     let table = nic.table();
     let ports = table.flood_ports(table.vid(from, &head));
-    let others = ports.iter().filter(|to| **to != from);
+    let others = ports.iter().filter(|to| **to != from && nic.port(**to).is_some());
     let source = Source { nic, port, pair: 0 };
     let mut area = Area::default();
     let edit = |to| edit(&table, from, to);

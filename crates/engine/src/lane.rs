@@ -275,7 +275,7 @@ impl Worker {
             {
                 attached.fault_seen = true;
                 attached.ring.raise_error();
-                poll.port.block.add(word::TX_FAULTS + fault as usize, 1);
+                poll.port.block(poll.pair).add(word::TX_FAULTS + fault as usize, 1);
             }
             if polled.frames == 0 {
                 poll.silent_rounds = poll.silent_rounds.saturating_add(1);

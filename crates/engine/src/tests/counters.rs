@@ -48,6 +48,21 @@ fn a_reader_sees_names_and_values_as_they_are_now() {
 }
 
 #[test]
+fn blocks_of_one_label_are_added_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let specs = [block("few", "x"), block("few", "x"), block("few", "y")];
+    let blocks = create(Some(&file(&dir)), &[("few", names(&["a", "b"]))], &specs).unwrap();
+    blocks[0].set(0, 1);
+    blocks[1].set(0, 2);
+    blocks[0].add_shared(1, 1u64.wrapping_neg());
+    blocks[1].add_shared(1, 1);
+    blocks[2].set(0, 4);
+    let now = Reader::open(&file(&dir)).unwrap().read();
+    assert_eq!(now.len(), 2);
+    assert_eq!((now[0].values["a"], now[0].values["b"], now[1].values["a"]), (3, 0, 4));
+}
+
+#[test]
 fn blocks_do_not_share_cache_lines() {
     let dir = tempfile::tempdir().unwrap();
     let specs = [block("few", "x"), block("few", "y")];

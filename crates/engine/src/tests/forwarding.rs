@@ -1,6 +1,6 @@
 //! Who gets a frame, what it looks like then, and what is counted when nobody does.
 
-use nic::PortId;
+use nic::{NicConfig, PortId};
 
 use super::kit::*;
 
@@ -118,6 +118,25 @@ fn groups_go_to_all_of_the_vlan_but_the_sender() {
     uplink.settle();
     assert!(guests.iter_mut().all(|guest| guest.receive().is_empty()));
     assert!(uplink.receive().is_empty());
+}
+
+#[test]
+fn a_nic_without_an_uplink_floods_without_a_drop() {
+    let vfs = vec![Some(plain(0)), Some(plain(1))];
+    let bench = Bench::without_uplink(NicConfig { pf: None, vfs });
+    let [mut a, mut b] = bench.guests([VF0, VF1]);
+    let group = frame(wire::Mac::BROADCAST, mac(0), 1, 60);
+    a.send(&group);
+    assert_eq!(b.wait_for(1), [group]);
+    a.settle();
+    bench.expect("n/vf0", "tx_frames", 1);
+    assert_eq!(bench.count("n/vf0", "tx_drop_no_match"), 0);
+    assert_eq!(bench.fabric.nics()[0].inject(VF0, &frame(wire::Mac::BROADCAST, mac(0), 2, 60)), 1);
+    b.wait_for(1);
+    assert_eq!(bench.count("n/vf0", "tx_drop_no_match"), 0);
+    // One frame for an address that is nowhere is a drop.
+    a.send(&frame(OUTSIDE, mac(0), 3, 60));
+    bench.expect("n/vf0", "tx_drop_no_match", 1);
 }
 
 #[test]

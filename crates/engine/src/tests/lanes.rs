@@ -3,6 +3,8 @@
 use nic::{NicConfig, PortId};
 
 use super::kit::*;
+use crate::Port;
+use crate::fabric::word;
 
 const FRAMES: u32 = 20_000;
 /// Frames of one sender under way: all senders' fit into a receiver's ring.
@@ -163,4 +165,28 @@ fn is_attached_once_one_pair_has_both_directions() {
     assert!(!port.is_attached());
     assert!(port.detach_receive(0).is_none(), "it is gone");
     assert_eq!(bench.count("n/vf0", "rings_attached"), 2);
+}
+
+#[test]
+fn each_pair_has_counters_of_its_own_and_readers_see_the_sum() {
+    // Two lanes may have two pairs of one port in hand, and a counter has one writer.
+    let bench = multiqueue(2, 2);
+    let mut senders = [Guest::new(), Guest::new()];
+    let receivers = [Guest::new(), Guest::new()];
+    for (pair, (sender, receiver)) in senders.iter().zip(&receivers).enumerate() {
+        receiver.attach_receive(bench.vf(1), pair);
+        sender.attach_transmit(bench.vf(0), pair);
+    }
+    for (sender, frames) in senders.iter_mut().zip([3, 5]) {
+        for i in 0..frames {
+            sender.send(&frame(mac(1), mac(0), i, 60));
+        }
+        sender.settle();
+    }
+    bench.expect("n/vf0", "tx_frames", 8);
+    bench.expect("n/vf1", "rx_frames", 8);
+    bench.expect("n/vf1", "rings_attached", 2);
+    let of = |port: &Port, word| [0, 1].map(|pair| port.block(pair).get(word));
+    assert_eq!(of(bench.vf(0), word::TX_FRAMES), [3, 5]);
+    assert_eq!(of(bench.vf(1), word::RX_FRAMES), [3, 5]);
 }

@@ -23,6 +23,9 @@ const IDLE: IdlePolicy = IdlePolicy {
     sleep: true,
 };
 
+/// A port's place, name, and queue pairs.
+type Place = (PortId, String, usize);
+
 impl Bench {
     /// An uplink, and VFs with these functions, of one queue pair each.
     pub(crate) fn new(vfs: Vec<Function>, lanes: usize) -> Bench {
@@ -31,7 +34,15 @@ impl Bench {
     }
 
     pub(crate) fn of(config: NicConfig, lanes: usize, pairs: usize) -> Bench {
-        let mut ports = vec![(PortId::UPLINK, "uplink".to_string(), pairs)];
+        let uplink = (PortId::UPLINK, "uplink".to_string(), pairs);
+        Bench::with(vec![uplink], config, lanes, pairs)
+    }
+
+    pub(crate) fn without_uplink(config: NicConfig) -> Bench {
+        Bench::with(vec![], config, 1, 1)
+    }
+
+    fn with(mut ports: Vec<Place>, config: NicConfig, lanes: usize, pairs: usize) -> Bench {
         if config.pf.is_some() {
             ports.push((PortId::PF, "pf".into(), pairs));
         }
