@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use lab::experiment::forwarding::{self, PointSpec};
 use lab::experiment::hostile::{self, HostileRun};
 use lab::experiment::idle::{self, IdleSpec};
-use lab::experiment::{overhead, scale, suite};
+use lab::experiment::{distance, overhead, scale, suite};
 use lab::report::{self, PathKind, Pattern};
 
 use crate::{Mistake, say};
@@ -25,6 +25,7 @@ Examples:
   shunt lab                                              everything, and a report
   shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
   shunt lab scale --json                                 cycles per frame as VFs and MACs grow
+  shunt lab distance                                     how far apart the pinned CPUs are
   shunt lab idle --guests 64                             what silence costs, and the first frame
   shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
@@ -43,6 +44,7 @@ enum Experiment {
     Run(Run),
     Scale(Scale),
     Overhead(Overhead),
+    Distance(Distance),
     Idle(Idle),
     Hostile(Hostile),
     /// A guest process of an experiment; not for people.
@@ -110,6 +112,7 @@ impl Lab {
             Some(Experiment::Run(run)) => run.run(),
             Some(Experiment::Scale(scale)) => scale.run(),
             Some(Experiment::Overhead(overhead)) => overhead.run(),
+            Some(Experiment::Distance(distance)) => distance.run(),
             Some(Experiment::Idle(idle)) => idle.run(),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Guest) => lab::guest::main(),
@@ -184,15 +187,20 @@ impl Scale {
             return Ok(());
         }
         println!(
-            "{:>5} {:>6} {:>14} {:>16} {:>8}",
-            "VFs", "MACs", "cycles/frame", "least..most", "Mpps"
+            "{:>5} {:>6} {:>14} {:>16} {:>8} {:>7} {:>11}",
+            "VFs", "MACs", "cycles/frame", "least..most", "Mpps", "rounds", "round trip"
         );
         for point in &scale.points {
             let range = format!("{:.1}..{:.1}", point.range.0, point.range.1);
             let (vfs, macs, mpps) = (point.vfs, point.macs, point.mpps);
             let cycles = point.switch_cycles_per_frame;
-            println!("{vfs:>5} {macs:>6} {cycles:>14.1} {range:>16} {mpps:>8.2}");
+            let (rounds, trip) = (point.near, point.round_trip_cycles.unwrap_or(f64::NAN));
+            println!(
+                "{vfs:>5} {macs:>6} {cycles:>14.1} {range:>16} {mpps:>8.2} {rounds:>7} {trip:>11.0}"
+            );
         }
+        println!("rounds: those in which both CPUs were near each other, the others do not count");
+        println!("round trip: cycles that a cache line takes between switch and guests and back");
         Ok(())
     }
 }
@@ -238,6 +246,61 @@ impl Overhead {
         let (switch, guests) = (overhead.switch_cpu, overhead.guests_cpu);
         println!("pinned: switch on CPU {switch}, guests on CPU {guests}");
         Ok(())
+    }
+}
+
+/// Measure how far apart two CPUs are: the round trip of a cache line between them.
+///
+/// What a frame costs follows it. On a virtual machine it changes while one looks.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab distance                       the CPUs that experiments use, for two seconds
+  shunt lab distance --cpus 0,2 --samples 1 --json")]
+struct Distance {
+    /// The two CPUs; by default those of the switch and of the guests.
+    #[arg(long, value_name = "A,B", value_parser = two_cpus)]
+    cpus: Option<(usize, usize)>,
+    /// How often to measure, every 20 ms: 1 to 100000.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    samples: usize,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Two different numbers of CPUs, such as `0,1`.
+fn two_cpus(text: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once(',').and_then(|(a, b)| a.parse().ok().zip(b.parse().ok()));
+    numbers
+        .filter(|(a, b)| a != b)
+        .ok_or_else(|| "two different CPUs are wanted, such as 0,1".into())
+}
+
+impl Distance {
+    fn run(self) -> Result<()> {
+        if !(1..=100_000).contains(&self.samples) {
+            let text = format!("--samples {}: 1 to 100000 are possible", self.samples);
+            return Err(Mistake(text).into());
+        }
+        let cpus = match self.cpus {
+            Some(cpus) => cpus,
+            None => distance::default_cpus(host::cpu::allowed())?,
+        };
+        let distance = distance::run(cpus, self.samples)?;
+        if self.json {
+            return Ok(say(&format!("{}\n", serde_json::to_string_pretty(&distance)?))?);
+        }
+        let [least, median, most] = distance.round_trip_cycles;
+        let text = format!(
+            "CPU {} to CPU {} and back: {least:.0} cycles at least, {median:.0} in the median, \
+             {most:.0} at most; near for {:.0} % of {} samples\n",
+            distance.cpus.0,
+            distance.cpus.1,
+            distance.near_share * 100.0,
+            distance.samples
+        );
+        Ok(say(&text)?)
     }
 }
 

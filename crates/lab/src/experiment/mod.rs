@@ -1,5 +1,6 @@
 //! The experiments. Each is one file: what it sets up, what it measures, what it concludes.
 
+pub mod distance;
 pub mod forwarding;
 pub mod hostile;
 pub mod idle;

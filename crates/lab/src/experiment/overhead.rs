@@ -3,7 +3,8 @@
 //! Both copy frames between two guests that give their buffers back at once. [`bare`] does nothing
 //! but copy, on two threads of this process; the daemon is a process of its own with all that it
 //! does for a frame, and the guests are another process on real vhost-user sockets. They take
-//! turns, so that both meet the same machine.
+//! turns, so that both meet the same machine, and a round in whose course the two CPUs were moved
+//! apart or together is measured again.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::scale::{self, Load};
 use crate::bench::plan;
 use crate::guest::IN_FLIGHT;
 use crate::measure::bare::{self, Pinning};
+use crate::measure::distance;
 
 /// Frame sizes, with FCS.
 const FRAMES: [u32; 3] = [64, 256, 1518];
@@ -65,7 +67,6 @@ pub fn run(
         for round in 0..rounds {
             let (warmup, time) = (Duration::from_millis(200), Duration::from_secs_f64(SECONDS));
             let pinning = Pinning { switch, guests };
-            bares.push(bare::run(frame_bytes, warmup, time, Pages::Ordinary, pinning)?);
             let load = Load {
                 vfs: 2,
                 macs: 2,
@@ -75,7 +76,12 @@ pub fn run(
                 huge_pages: false,
                 seconds: SECONDS,
             };
-            daemons.push(scale::point(program, cpus, load)?);
+            let ((bare, daemon), _) = distance::steadily((switch, guests), || {
+                let bare = bare::run(frame_bytes, warmup, time, Pages::Ordinary, pinning)?;
+                Ok((bare, scale::point(program, cpus, load)?))
+            })?;
+            bares.push(bare);
+            daemons.push(daemon);
             done(i * rounds + round + 1, FRAMES.len() * rounds);
         }
         let bare: Vec<f64> = bares.iter().map(|bare| bare.cycles_per_frame).collect();

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::sample;
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, Role};
+use crate::measure::distance;
 
 /// The points: VFs, and addresses of all of them together.
 pub const POINTS: [(usize, usize); 7] =
@@ -56,14 +57,19 @@ pub struct ScalePoint {
     pub vfs: usize,
     /// Addresses of all VFs together.
     pub macs: usize,
-    /// Busy time-stamp cycles of the lane for each frame; the median of the rounds.
+    /// Busy time-stamp cycles of the lane for each frame; the median of the rounds that count.
     pub switch_cycles_per_frame: f64,
-    /// Least and most of the rounds.
+    /// Least and most of the rounds that count.
     pub range: (f64, f64),
     /// Millions of frames a second, in the median round.
     pub mpps: f64,
     /// Frames in a burst, on average.
     pub burst_mean: f64,
+    /// Cycles that a cache line took from the switch's CPU to the guests' and back, in the median
+    /// round; `None` if there is one CPU only.
+    pub round_trip_cycles: Option<f64>,
+    /// Rounds that count: those in which the two CPUs were near each other.
+    pub near: usize,
 }
 
 /// Measures all points, interleaved.
@@ -80,14 +86,16 @@ pub fn run(
             let (vfs, macs) = (*vfs, *macs);
             let frame_bytes = 64;
             let load = Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, seconds };
-            seen[i].push(point(program, cpus, load)?);
+            seen[i].push(steady_point(program, cpus, load)?);
             done(round * POINTS.len() + i + 1, rounds * POINTS.len());
         }
     }
     let placement = plan(cpus, 1);
     let guests = placement.guests[0].0;
+    let all: Vec<f64> = seen.iter().flatten().filter_map(|point| point.round_trip_cycles).collect();
+    let least = all.into_iter().reduce(f64::min);
     Ok(Scale {
-        points: seen.into_iter().map(median).collect(),
+        points: seen.into_iter().map(|rounds| median(near(rounds, least))).collect(),
         in_flight,
         touched: touch,
         huge_pages,
@@ -95,11 +103,37 @@ pub fn run(
     })
 }
 
+/// A point, measured while the two CPUs stayed where they were.
+pub(super) fn steady_point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
+    let placement = plan(cpus, 1);
+    let measure = || point(program, cpus, load);
+    match placement.switch.zip(placement.guests[0].0) {
+        None => measure(),
+        Some(both) => {
+            let (point, cycles) = distance::steadily(both, measure)?;
+            Ok(ScalePoint { round_trip_cycles: Some(cycles), ..point })
+        }
+    }
+}
+
+/// The rounds that were measured while the CPUs were near, as the shortest round trip of the whole
+/// run tells; all, if none was.
+fn near(rounds: Vec<ScalePoint>, least: Option<f64>) -> Vec<ScalePoint> {
+    let is_near = |point: &ScalePoint| match (point.round_trip_cycles, least) {
+        (Some(cycles), Some(least)) => distance::near(&[least, cycles])[1],
+        _ => true,
+    };
+    if !rounds.iter().any(is_near) {
+        return rounds;
+    }
+    rounds.into_iter().filter(is_near).collect()
+}
+
 fn median(mut points: Vec<ScalePoint>) -> ScalePoint {
     let cycles = |point: &ScalePoint| point.switch_cycles_per_frame;
     points.sort_by(|a, b| cycles(a).total_cmp(&cycles(b)));
     let range = (cycles(&points[0]), cycles(&points[points.len() - 1]));
-    ScalePoint { range, ..points[points.len() / 2] }
+    ScalePoint { range, near: points.len(), ..points[points.len() / 2] }
 }
 
 /// What a point is made of.
@@ -158,5 +192,7 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
         range: (cycles, cycles),
         mpps: measured.switch.frames as f64 / measured.results[0].seconds / 1e6,
         burst_mean: measured.switch.burst_mean().context("no frame passed")?,
+        round_trip_cycles: None,
+        near: 1,
     })
 }

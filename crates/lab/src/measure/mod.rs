@@ -1,3 +1,4 @@
 //! Measurements of single parts, beside which the whole is judged.
 
 pub mod bare;
+pub mod distance;

@@ -1,0 +1,56 @@
+//! How far apart the CPUs of switch and guests are, and whether they stay so.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::bench::plan;
+use crate::measure::distance;
+
+/// Between two samples.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What `shunt lab distance --json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Distance {
+    /// The two CPUs.
+    pub cpus: (usize, usize),
+    /// Time-stamp cycles of a cache line's way there and back: least, median, most.
+    pub round_trip_cycles: [f64; 3],
+    /// The share of samples that were about as short as the shortest.
+    pub near_share: f64,
+    /// Samples.
+    pub samples: usize,
+}
+
+/// The CPUs of the switch and of the first guests.
+///
+/// # Errors
+/// If there are not two.
+pub fn default_cpus(cpus: &[usize]) -> Result<(usize, usize)> {
+    let placement = plan(cpus, 1);
+    placement.switch.zip(placement.guests[0].0).context("a distance needs two CPUs")
+}
+
+/// Measures `samples` times.
+///
+/// # Errors
+/// If a thread cannot be pinned to one of the CPUs.
+pub fn run(cpus: (usize, usize), samples: usize) -> Result<Distance> {
+    let mut trips = Vec::with_capacity(samples);
+    for sample in 0..samples {
+        if sample > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        trips.push(distance::round_trip_cycles(cpus.0, cpus.1)?);
+    }
+    let near = distance::near(&trips).into_iter().filter(|near| *near).count();
+    trips.sort_by(f64::total_cmp);
+    Ok(Distance {
+        cpus,
+        round_trip_cycles: [trips[0], trips[samples / 2], trips[samples - 1]],
+        near_share: near as f64 / samples as f64,
+        samples,
+    })
+}

@@ -1,0 +1,140 @@
+//! How far apart two CPUs are: what it takes to pass a cache line there and back.
+//!
+//! All that a switch and its guests do goes through lines that one has written and the other reads,
+//! so cycles per frame follow this distance: some 100 cycles between CPUs of one core, some 300
+//! between cores that share a cache, over 1000 between those that do not. On a virtual machine the
+//! CPUs themselves are moved about, from one second to the next; figures that are to be compared
+//! must be taken at the same distance.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::Result;
+use host::tsc;
+
+/// Round trips timed together.
+const BATCH: u32 = 100;
+/// Batches, of which the median counts: together some milliseconds at most.
+const BATCHES: usize = 15;
+
+/// A word with a cache line of its own, and the next, which hardware may fetch with it.
+#[repr(align(128))]
+struct Line(AtomicU32);
+
+/// The largest factor between two distances that count as the same.
+const SAME: f64 = 1.5;
+/// How often a measurement is repeated because the CPUs were moved in its course.
+const RETRIES: usize = 4;
+
+/// Measures at one distance: again, if the CPUs were moved meanwhile. Says the round trip with it,
+/// in cycles; of a machine that does not hold still, the last measurement and the longer one.
+///
+/// # Errors
+/// Those of `measure`, and of [`round_trip_cycles`].
+pub fn steadily<T>(
+    (here, there): (usize, usize),
+    mut measure: impl FnMut() -> Result<T>,
+) -> Result<(T, f64)> {
+    let mut before = round_trip_cycles(here, there)?;
+    for _ in 0..RETRIES {
+        let measured = measure()?;
+        let after = round_trip_cycles(here, there)?;
+        if same(before, after) {
+            return Ok((measured, before.max(after)));
+        }
+        before = after;
+    }
+    Ok((measure()?, before.max(round_trip_cycles(here, there)?)))
+}
+
+fn same(a: f64, b: f64) -> bool {
+    a.max(b) <= SAME * a.min(b)
+}
+
+/// Which of several round trips, in cycles, were about as short as the shortest.
+pub fn near(round_trips: &[f64]) -> Vec<bool> {
+    let least = round_trips.iter().copied().fold(f64::INFINITY, f64::min);
+    round_trips.iter().map(|cycles| same(*cycles, least)).collect()
+}
+
+/// Time-stamp cycles that a line takes from one CPU to the other and back.
+///
+/// # Errors
+/// If a thread cannot be pinned to one of them.
+pub fn round_trip_cycles(here: usize, there: usize) -> Result<f64> {
+    let line = Line(AtomicU32::new(0));
+    let last = 2 * BATCH * BATCHES as u32;
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| {
+            let pinned = host::cpu::pin_this_thread(there);
+            // A thread that could not be pinned answers all the same: the other one waits for it.
+            for turn in (1..last).step_by(2) {
+                wait(&line.0, turn);
+                line.0.store(turn + 1, Ordering::Release);
+            }
+            pinned
+        });
+        let ask = scope.spawn(|| {
+            let pinned = host::cpu::pin_this_thread(here);
+            let mut batches = Vec::with_capacity(BATCHES);
+            let mut turn = 0;
+            for _ in 0..BATCHES {
+                let begin = tsc::now();
+                for _ in 0..BATCH {
+                    line.0.store(turn + 1, Ordering::Release);
+                    turn += 2;
+                    wait(&line.0, turn);
+                }
+                batches.push(tsc::now().wrapping_sub(begin) as f64 / f64::from(BATCH));
+            }
+            batches.sort_by(f64::total_cmp);
+            pinned.map(|()| batches[BATCHES / 2])
+        });
+        answer.join().expect("the answering thread does not panic")?;
+        Ok(ask.join().expect("the asking thread does not panic")?)
+    })
+}
+
+fn wait(line: &AtomicU32, turn: u32) {
+    let mut spins = 0u32;
+    while line.load(Ordering::Acquire) != turn {
+        spins += 1;
+        // Where both are on one CPU, or somebody else has the other one.
+        if spins.is_multiple_of(100_000) {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_back_even_to_the_same_cpu() {
+        let cpus = host::cpu::allowed();
+        let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
+        assert!(round_trip_cycles(first, last).unwrap() > 0.0);
+    }
+
+    #[test]
+    fn near_is_relative_to_the_shortest() {
+        assert_eq!(near(&[300.0, 1200.0, 440.0, 460.0]), [true, false, true, false]);
+        assert!(near(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_measurement_is_taken_and_its_error_passed_on() {
+        let cpus = host::cpu::allowed();
+        let both = (cpus[0], cpus[cpus.len() - 1]);
+        let (value, cycles) = steadily(both, || Ok(7)).unwrap();
+        assert!(value == 7 && cycles > 0.0);
+        assert!(steadily::<()>(both, || anyhow::bail!("no")).is_err());
+    }
+
+    #[test]
+    fn no_such_cpu() {
+        assert!(round_trip_cycles(host::cpu::allowed()[0], 100_000).is_err());
+    }
+}
