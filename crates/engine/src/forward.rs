@@ -1,7 +1,7 @@
 //! One burst, from a guest's transmit ring to the receive rings it is for.
 
 use guestmem::{Buffer, Pages, SharedFile};
-use nic::{Action, PortId, Table, Verdicts, VlanEdit};
+use nic::{Action, Flows, PortId, Table, Verdicts, VlanEdit};
 use port::{Area, BURST, Burst, Delivered, Edit, Polled, Transmit};
 
 use crate::fabric::{Port, SoftNic, word};
@@ -35,18 +35,17 @@ const ALL: [u8; BURST] = {
 
 /// A burst on its way: where it comes from.
 #[derive(Clone, Copy)]
-struct Source<'a> {
-    nic: &'a SoftNic,
-    port: &'a Port,
-    pair: usize,
+pub(crate) struct Source<'a> {
+    pub(crate) nic: &'a SoftNic,
+    pub(crate) port: &'a Port,
+    pub(crate) pair: usize,
 }
 
 /// Takes one burst from `transmit` and carries it to its receivers; says what there was.
 pub(crate) fn forward(
-    nic: &SoftNic,
-    port: &Port,
-    pair: usize,
+    source: Source<'_>,
     transmit: &mut dyn Transmit,
+    flows: &mut Flows,
     scratch: &mut Scratch,
 ) -> Polled {
     transmit.swap(&mut scratch.transmit);
@@ -55,10 +54,10 @@ pub(crate) fn forward(
         transmit.swap(&mut scratch.transmit);
         return polled;
     }
-    let source = Source { nic, port, pair };
+    let Source { nic, port, pair } = source;
     let burst = transmit.burst();
     let table = nic.table();
-    let summary = table.classify(port.id, burst.heads, &mut scratch.verdicts);
+    let summary = table.classify(port.id, burst.heads, flows, &mut scratch.verdicts);
     match summary.port() {
         Some(to) if burst.malformed == 0 => {
             let edit = edit(&table, port.id, to);

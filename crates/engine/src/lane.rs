@@ -13,12 +13,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use host::tsc;
+use nic::Flows;
 use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 
 use crate::counters::Block;
 use crate::fabric::{Port, SoftNic, StartError, word};
-use crate::forward::{Scratch, forward};
+use crate::forward::{Scratch, Source, forward};
 
 const COLD_AFTER: u32 = 1024;
 const COLD_STRIDE: u64 = 8;
@@ -93,11 +94,13 @@ pub(crate) struct Poll {
     pub(crate) port: Arc<Port>,
     pub(crate) pair: usize,
     silent_rounds: u32,
+    /// What the classifier remembers of this ring's flows.
+    flows: Flows,
 }
 
 impl Poll {
     pub(crate) fn new(nic: Arc<SoftNic>, port: Arc<Port>, pair: usize) -> Poll {
-        Poll { nic, port, pair, silent_rounds: 0 }
+        Poll { nic, port, pair, silent_rounds: 0, flows: Flows::new() }
     }
 }
 
@@ -269,7 +272,8 @@ impl Worker {
                 continue;
             };
             let transmit = attached.ring.as_mut();
-            let polled = forward(&poll.nic, &poll.port, poll.pair, transmit, &mut self.scratch);
+            let source = Source { nic: &poll.nic, port: &poll.port, pair: poll.pair };
+            let polled = forward(source, transmit, &mut poll.flows, &mut self.scratch);
             if let Some(fault) = polled.fault
                 && !attached.fault_seen
             {

@@ -5,10 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::guard::{self, Guarded};
 use crate::slice::GuestSlice;
+
+/// Bytes of a large page.
+const LARGE_PAGE: usize = 2 << 20;
+/// `MADV_COLLAPSE` of linux/mman.h, which libc does not name for every target.
+const MADV_COLLAPSE: libc::c_int = 25;
 
 /// Why a file could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +69,9 @@ pub enum MapError {
 pub enum Pages {
     /// The machine's ordinary pages.
     Ordinary,
+    /// 2 MiB pages that the kernel gathers from ordinary ones (`MADV_COLLAPSE`, Linux 6.1), which
+    /// nobody needs to reserve or allow; where it does not, ordinary ones.
+    Gathered,
     /// 2 MiB huge pages, which the operator has reserved.
     Huge2M,
 }
@@ -71,7 +79,7 @@ pub enum Pages {
 impl std::fmt::Display for Pages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Pages::Ordinary => "ordinary pages",
+            Pages::Ordinary | Pages::Gathered => "ordinary pages",
             Pages::Huge2M => "2 MiB huge pages",
         })
     }
@@ -119,18 +127,7 @@ impl Mapping {
         let page = block.max(rustix::param::page_size() as u64);
         let lead = offset % page;
         let length = (lead + size).next_multiple_of(page) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                length,
-                protection,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                fd,
-                offset - lead,
-            )
-        };
-        let base = base.map_err(|e| match e {
+        let base = map(fd, length, offset - lead, protection).map_err(|e| match e {
             Errno::NOMEM => {
                 let remedy = "free some memory, or raise the process's limit (ulimit -v)";
                 MapError::NoMemory { size, pages: Pages::Ordinary, remedy }
@@ -172,6 +169,19 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Asks the kernel to gather the memory in 2 MiB pages, now; says whether it did. All of it is
+    /// allocated by this.
+    fn gather(&self) -> bool {
+        // SAFETY: neither call changes what the memory holds: the first touches every page, the
+        // second moves them together.
+        unsafe {
+            rustix::mm::madvise(self.base, self.length, Advice::LinuxPopulateWrite).is_ok()
+                && libc::madvise(self.base, self.length, MADV_COLLAPSE) == 0
+        }
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // Out of the table first: once unmapped, the address may become somebody else's mapping.
@@ -179,6 +189,47 @@ impl Drop for Mapping {
         // SAFETY: exactly the range that `new` mapped, and every slice into it borrowed this.
         let _ = unsafe { rustix::mm::munmap(self.base, self.length) };
     }
+}
+
+/// Maps `length` bytes of a file, so that a large page of the file can be a large page here: both
+/// begin at multiples of 2 MiB, or equally far behind them.
+fn map(
+    fd: BorrowedFd<'_>,
+    length: usize,
+    offset: u64,
+    protection: ProtFlags,
+) -> Result<*mut libc::c_void, Errno> {
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+    if length < LARGE_PAGE {
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        return unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, fd, offset)
+        };
+    }
+    let reserved = length + LARGE_PAGE;
+    let nothing = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: as above; address space only.
+    let start = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), nothing)
+    }?;
+    let want = offset as usize % LARGE_PAGE;
+    let head = (want + LARGE_PAGE - start.addr() % LARGE_PAGE) % LARGE_PAGE;
+    let base = start.wrapping_byte_add(head);
+    // SAFETY: all within what was just reserved, of which nobody else knows.
+    unsafe {
+        let mapped =
+            rustix::mm::mmap(base, length, protection, flags | MapFlags::FIXED, fd, offset);
+        if let Err(error) = mapped {
+            let _ = rustix::mm::munmap(start, reserved);
+            return Err(error);
+        }
+        // What is left over of the reservation on both sides.
+        if head > 0 {
+            let _ = rustix::mm::munmap(start, head);
+        }
+        let _ = rustix::mm::munmap(base.wrapping_byte_add(length), LARGE_PAGE - head);
+    }
+    Ok(base)
 }
 
 /// A file of words that another process writes, mapped read-only: counters.
@@ -215,6 +266,7 @@ impl ReadOnlyWords {
 pub struct SharedFile {
     fd: OwnedFd,
     mapping: Mapping,
+    large: bool,
 }
 
 impl SharedFile {
@@ -232,7 +284,7 @@ impl SharedFile {
             source => MapError::Kernel { call, size, source },
         };
         let flags = match pages {
-            Pages::Ordinary => MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+            Pages::Ordinary | Pages::Gathered => MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
             Pages::Huge2M => MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
         };
         let fd = rustix::fs::memfd_create(name, flags).map_err(|e| kernel("memfd_create", e))?;
@@ -246,7 +298,17 @@ impl SharedFile {
             rustix::fs::fcntl_add_seals(&fd, seals).map_err(|e| kernel("F_ADD_SEALS", e))?;
         }
         let mapping = Mapping::new(fd.as_fd(), size, 0)?;
-        Ok(SharedFile { fd, mapping })
+        let large = match pages {
+            Pages::Ordinary => false,
+            Pages::Gathered => mapping.gather(),
+            Pages::Huge2M => true,
+        };
+        Ok(SharedFile { fd, mapping, large })
+    }
+
+    /// Whether the memory is on 2 MiB pages.
+    pub fn has_large_pages(&self) -> bool {
+        self.large
     }
 
     /// The mapping.

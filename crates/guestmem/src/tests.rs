@@ -95,6 +95,31 @@ fn an_unaligned_offset_maps_the_right_bytes() {
 }
 
 #[test]
+fn mappings_keep_step_with_large_pages_of_the_file() {
+    let file = SharedFile::create("aligned", 8 << 20, Pages::Ordinary).unwrap();
+    for (offset, size) in [(0, 8 << 20), (4096, 5 << 20), (5000, 4 << 20), (3 << 20, 3 << 20)] {
+        let mapping = Mapping::new(file.fd(), size, offset).unwrap();
+        assert_eq!((mapping.start().addr() as u64).wrapping_sub(offset) % (2 << 20), 0);
+        mapping.slice(size - 1, 1).unwrap().write(0, [7]);
+        assert_eq!(file.mapping().slice(offset + size - 1, 1).unwrap().read(0), [7]);
+    }
+}
+
+#[test]
+fn gathered_pages_are_zeros_and_shared() {
+    let file = SharedFile::create("gathered", 4 << 20, Pages::Gathered).unwrap();
+    let other = Mapping::new(file.fd(), 4 << 20, 0).unwrap();
+    assert_eq!(other.slice(3 << 20, 4).unwrap().read(0), [0; 4]);
+    file.mapping().slice(3 << 20, 4).unwrap().write(0, *b"here");
+    assert_eq!(other.slice(3 << 20, 4).unwrap().read(0), *b"here");
+    if file.has_large_pages() {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mapped = smaps.lines().filter_map(|line| line.strip_prefix("ShmemPmdMapped:"));
+        assert!(mapped.into_iter().any(|size| size.trim() != "0 kB"));
+    }
+}
+
+#[test]
 fn huge_pages_that_are_not_there_are_an_error_with_a_remedy() {
     // More than any machine has: 2^46 bytes.
     let error = SharedFile::create("huge", 1 << 46, Pages::Huge2M).unwrap_err();

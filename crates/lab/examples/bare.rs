@@ -3,7 +3,7 @@ fn main() -> anyhow::Result<()> {
     let pages = if std::env::args().any(|arg| arg == "huge") {
         guestmem::Pages::Huge2M
     } else {
-        guestmem::Pages::Ordinary
+        guestmem::Pages::Gathered
     };
     for frame_bytes in [64, 256, 1518] {
         let pinning = lab::measure::bare::Pinning { switch: 0, guests: 1 };

@@ -1,10 +1,12 @@
 //! The classifier: a burst of heads in, verdicts out. Every frame passes through here.
 //!
-//! Model: two speeds. A burst whose heads are all alike (one flow, the common case at high rates)
+//! Model: three speeds. A burst whose heads are all alike (one flow, the common case at high rates)
 //! costs a comparison a frame and one look-up. Any other is judged frame by frame in a loop without
 //! a branch that depends on a frame, so that neither mispredictions nor cache misses of one frame
 //! hold up the next. That loop knows only good unicast frames whose key is in its first slot; it
-//! notes all others in a bit mask, and they are judged afterwards, in full and one by one.
+//! notes all others in a bit mask, and they are judged afterwards, in full and one by one. Between
+//! the two stand bursts of several flows from a function of several MACs, whose verdicts are
+//! remembered, see [`Flows`].
 
 use std::hint::select_unpredictable as select;
 
@@ -12,7 +14,7 @@ use wire::{Head, Mac};
 
 use crate::map::key;
 use crate::table::{Source, Table};
-use crate::{BURST, DropReason, PortId, Summary, Verdict, Verdicts};
+use crate::{BURST, DropReason, Flows, PortId, Summary, Verdict, Verdicts};
 
 /// The bytes of the high word that tell frames of a flow apart: not 14 and 15, which are payload
 /// of an untagged frame. A tagged one has its TCI there.
@@ -34,7 +36,13 @@ impl Table {
     /// the receiver gets. The rules are listed in the documentation of the crate. A port without a
     /// function, or that does not exist, has all its frames dropped.
     #[inline]
-    pub fn classify(&self, from: PortId, heads: &[[u8; 16]], out: &mut Verdicts) -> Summary {
+    pub fn classify(
+        &self,
+        from: PortId,
+        heads: &[[u8; 16]],
+        flows: &mut Flows,
+        out: &mut Verdicts,
+    ) -> Summary {
         let heads = &heads[..heads.len().min(BURST)];
         let Some(source) = self.source(from) else {
             return out.fill(heads.len(), Verdict::drop(DropReason::NoFunction));
@@ -45,11 +53,54 @@ impl Table {
             let verdict = self.judge(source, Head(*first));
             return out.fill(heads.len(), verdict);
         }
-        self.judge_each(source, heads, out)
+        out.len = heads.len();
+        let untagged = heads.first().is_some_and(|head| !Head(*head).is_tagged());
+        if source.src_lookup && untagged && flows.begin(self.number, source.own) {
+            self.judge_flows(source, heads, flows, out);
+        } else {
+            self.judge_each(source, heads, out);
+        }
+        match out.as_slice() {
+            [] => Summary::Empty,
+            // Frames that differ may still go the same way: many flows to one function.
+            [first, rest @ ..] if rest.iter().all(|verdict| verdict == first) => {
+                Summary::Uniform(*first)
+            }
+            _ => Summary::Mixed,
+        }
+    }
+
+    /// Judges frames of a source of several MACs: by what was said of their flows, if it was.
+    fn judge_flows(
+        &self,
+        source: &Source,
+        heads: &[[u8; 16]],
+        flows: &mut Flows,
+        out: &mut Verdicts,
+    ) {
+        let mut unknown = flows.look_up(heads, &mut out.of);
+        let many = unknown.count_ones() as usize > heads.len() / 2;
+        if many {
+            flows.pause();
+            self.judge_each(source, heads, out);
+        }
+        while unknown != 0 {
+            let index = unknown.trailing_zeros() as usize;
+            unknown &= unknown - 1;
+            if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get_mut(index)) {
+                let head = Head(*head);
+                if !many {
+                    *verdict = self.judge(source, head);
+                }
+                if !head.is_tagged() {
+                    flows.learn(head, *verdict);
+                }
+            }
+        }
     }
 
     /// Judges frames that differ: first all in haste, then those that were not so simple.
-    fn judge_each(&self, source: &Source, heads: &[[u8; 16]], out: &mut Verdicts) -> Summary {
+    fn judge_each(&self, source: &Source, heads: &[[u8; 16]], out: &mut Verdicts) {
         let mut open = if source.is_uplink() {
             self.judge_in_haste::<UPLINK>(source, heads, &mut out.of)
         } else if source.src_lookup {
@@ -63,15 +114,6 @@ impl Table {
             if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get_mut(index)) {
                 *verdict = self.judge(source, Head(*head));
             }
-        }
-        out.len = heads.len();
-        match out.as_slice() {
-            [] => Summary::Empty,
-            // Frames that differ may still go the same way: many flows to one function.
-            [first, rest @ ..] if rest.iter().all(|verdict| verdict == first) => {
-                Summary::Uniform(*first)
-            }
-            _ => Summary::Mixed,
         }
     }
 

@@ -26,6 +26,7 @@
 
 mod classify;
 mod config;
+mod flows;
 mod map;
 mod port;
 mod reason;
@@ -33,6 +34,7 @@ mod table;
 mod verdict;
 
 pub use config::{ConfigError, Field, Function, MAX_MACS, MAX_VFS, NicConfig};
+pub use flows::Flows;
 pub use port::PortId;
 pub use reason::DropReason;
 pub use table::{Table, VlanEdit};

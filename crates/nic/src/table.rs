@@ -1,6 +1,7 @@
 //! A NIC's settings as a snapshot that lanes share: made whole, never changed.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::Head;
 use wire::vlan::{TPID_8021Q, Tag};
@@ -9,6 +10,8 @@ use crate::config::Field;
 use crate::map::{MacMap, key};
 use crate::{ConfigError, DropReason, Function, NicConfig, PortId, Verdict};
 
+/// The next table's number; 0 is none's.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 /// VLAN ids, 0 (untagged) included; 4095 has no members ever.
 const VIDS: usize = 4096;
 /// The bits of a VID.
@@ -106,6 +109,8 @@ impl Source {
 /// The bridge's tables, built from a [`NicConfig`].
 #[derive(Clone, Debug)]
 pub struct Table {
+    /// No other table has it: by it a cache knows whether it speaks of this one.
+    pub(crate) number: u64,
     pub(crate) macs: MacMap,
     /// By port; `None` without a function.
     sources: Vec<Option<Source>>,
@@ -128,7 +133,8 @@ impl Table {
             sources[port.index()] = Some(Source::function(port, function));
         }
         let (members, groups) = groups(config);
-        Ok(Self { macs: MacMap::build(&entries(config)?), sources, members, groups })
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { number, macs: MacMap::build(&entries(config)?), sources, members, groups })
     }
 
     pub(crate) fn source(&self, port: PortId) -> Option<&Source> {

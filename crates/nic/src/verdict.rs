@@ -80,6 +80,12 @@ impl Verdict {
         self.0 & Self::DROP != 0
     }
 
+    /// The verdict of which [`raw`](Self::raw) gave these bits.
+    #[inline]
+    pub(crate) const fn from_raw(raw: u16) -> Self {
+        Self(raw)
+    }
+
     /// The 16 bits, for sorting and counting.
     #[inline]
     pub const fn raw(self) -> u16 {

@@ -94,7 +94,8 @@ struct Scale {
     /// Guests give buffers back unseen, instead of writing and reading each frame.
     #[arg(long)]
     untouched: bool,
-    /// Guests' memory is on 2 MiB pages, which must be reserved (sysctl vm.nr_hugepages=256).
+    /// Guests' memory is on 2 MiB pages that were reserved (sysctl vm.nr_hugepages=256), instead of
+    /// those that the kernel can gather by itself since Linux 6.1.
     #[arg(long)]
     huge_pages: bool,
     /// Seconds to measure each point for.

@@ -77,7 +77,7 @@ pub fn run(
                 seconds: SECONDS,
             };
             let ((bare, daemon), _) = distance::steadily((switch, guests), || {
-                let bare = bare::run(frame_bytes, warmup, time, Pages::Ordinary, pinning)?;
+                let bare = bare::run(frame_bytes, warmup, time, Pages::Gathered, pinning)?;
                 Ok((bare, scale::point(program, cpus, load)?))
             })?;
             bares.push(bare);

@@ -29,7 +29,8 @@ pub struct Settings {
     pub in_flight: u32,
     /// Whether guests touch the frames.
     pub touch: bool,
-    /// Whether guests' memory is on 2 MiB pages.
+    /// Whether guests' memory is on 2 MiB pages that were reserved, instead of such that the kernel
+    /// gathers.
     pub huge_pages: bool,
     /// Seconds to measure each point for.
     pub seconds: f64,
@@ -44,8 +45,8 @@ pub struct Scale {
     pub in_flight: u32,
     /// Whether guests touched the frames.
     pub touched: bool,
-    /// Whether guests' memory was on 2 MiB pages.
-    pub huge_pages: bool,
+    /// Whether guests' memory was on 2 MiB pages, reserved or gathered.
+    pub large_pages: bool,
     /// CPUs that were pinned: switch, guests.
     pub pinned: Vec<usize>,
 }
@@ -65,6 +66,8 @@ pub struct ScalePoint {
     pub mpps: f64,
     /// Frames in a burst, on average.
     pub burst_mean: f64,
+    /// Whether the guests' memory was on 2 MiB pages.
+    pub large_pages: bool,
     /// Cycles that a cache line took from the switch's CPU to the guests' and back, in the median
     /// round; `None` if there is one CPU only.
     pub round_trip_cycles: Option<f64>,
@@ -92,13 +95,14 @@ pub fn run(
     }
     let placement = plan(cpus, 1);
     let guests = placement.guests[0].0;
+    let large_pages = seen.iter().flatten().all(|point| point.large_pages);
     let all: Vec<f64> = seen.iter().flatten().filter_map(|point| point.round_trip_cycles).collect();
     let least = all.into_iter().reduce(f64::min);
     Ok(Scale {
         points: seen.into_iter().map(|rounds| median(near(rounds, least))).collect(),
         in_flight,
         touched: touch,
-        huge_pages,
+        large_pages,
         pinned: placement.switch.into_iter().chain(guests).collect(),
     })
 }
@@ -149,7 +153,7 @@ pub struct Load {
     pub in_flight: u32,
     /// Whether guests write each frame before they send it, and look at those they receive.
     pub touch: bool,
-    /// Whether their memory is on 2 MiB pages.
+    /// Whether their memory is on 2 MiB pages that were reserved.
     pub huge_pages: bool,
     /// Seconds to measure for.
     pub seconds: f64,
@@ -192,6 +196,7 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
         range: (cycles, cycles),
         mpps: measured.switch.frames as f64 / measured.results[0].seconds / 1e6,
         burst_mean: measured.switch.burst_mean().context("no frame passed")?,
+        large_pages: measured.results.iter().all(|result| result.large_pages),
         round_trip_cycles: None,
         near: 1,
     })

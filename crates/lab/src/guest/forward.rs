@@ -13,7 +13,7 @@ use super::adapter::{Adapter, BUFFERS, HEADER};
 /// One guest's forwarder.
 #[derive(Debug)]
 pub struct Forwarder {
-    adapter: Adapter,
+    pub(super) adapter: Adapter,
     /// The first twelve bytes of every frame it sends.
     addresses: [u8; 12],
     free: Vec<u32>,

@@ -38,7 +38,7 @@ pub struct Traffic<'a> {
 /// Sends frames as fast as the ring takes them, and takes in whatever comes.
 #[derive(Debug)]
 pub struct Generator {
-    adapter: Adapter,
+    pub(super) adapter: Adapter,
     sending: bool,
     touch: bool,
     /// Bytes of a frame and its header.

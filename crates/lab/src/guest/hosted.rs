@@ -54,6 +54,7 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
     });
     say(&Event::Result(GuestResult {
         seconds: cycles as f64 / tsc::hz(),
+        large_pages: host.guests.iter().all(Hosted::has_large_pages),
         guests: guests.collect(),
         generator_share: share(after.generator_cycles, before.generator_cycles),
         forwarder_share: share(after.forwarder_cycles, before.forwarder_cycles),
@@ -71,7 +72,7 @@ enum Hosted {
 
 impl Hosted {
     fn attach(guest: &Guest, spec: &GuestSpec) -> Result<Hosted> {
-        let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Ordinary };
+        let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Gathered };
         let frame_bytes = spec.frame_bytes;
         let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
         Ok(match &guest.role {
@@ -87,6 +88,13 @@ impl Hosted {
                 Hosted::Forwarder(Forwarder::attach(&guest.socket, mac(own)?, mac(next)?, pages)?)
             }
         })
+    }
+
+    fn has_large_pages(&self) -> bool {
+        match self {
+            Hosted::Generator(generator) => generator.adapter.file().has_large_pages(),
+            Hosted::Forwarder(forwarder) => forwarder.adapter.file().has_large_pages(),
+        }
     }
 
     fn stop(&mut self) {

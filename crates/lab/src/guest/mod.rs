@@ -52,7 +52,8 @@ pub struct GuestSpec {
     pub seconds: f64,
     /// Bytes of the generators' frames, with FCS.
     pub frame_bytes: u32,
-    /// Whether the guests' memory is on 2 MiB pages, which must be reserved.
+    /// Whether the guests' memory is on 2 MiB pages that were reserved; else the kernel is asked to
+    /// gather such pages.
     pub huge_pages: bool,
     /// The guests, which take turns.
     pub guests: Vec<Guest>,
@@ -119,6 +120,8 @@ pub enum Event {
 pub struct GuestResult {
     /// Seconds between begin and end.
     pub seconds: f64,
+    /// Whether the memory of every guest is on 2 MiB pages.
+    pub large_pages: bool,
     /// Each guest, in the order of the specification.
     pub guests: Vec<Counted>,
     /// Share of the time that generators took.

@@ -171,7 +171,14 @@ proptest! {
             honest(&config, from, &mut heads);
         }
         let mut out = Verdicts::new();
-        let summary = table.classify(from, &heads, &mut out);
+        let mut flows = Flows::new();
+        // Once for a cache that knows nothing, once for one that does, with a pause between.
+        let mut summary = table.classify(from, &heads, &mut flows, &mut out);
+        let first = out.clone();
+        for _ in 0..16 {
+            summary = table.classify(from, &heads, &mut flows, &mut out);
+        }
+        prop_assert_eq!(&*first, &*out);
         let expected: Vec<_> = heads.iter().take(BURST).map(|head| model.judge(from, head)).collect();
         let judged: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
         prop_assert_eq!(&judged, &expected);
@@ -191,7 +198,7 @@ proptest! {
         honest(&config, from, &mut heads);
         let vlan = |port| of(&config, port).map(|f| f.vlan.map_or(0, |vid| vid.get()));
         let mut out = Verdicts::new();
-        table.classify(from, &heads, &mut out);
+        table.classify(from, &heads, &mut Flows::new(), &mut out);
         for (head, verdict) in heads.iter().zip(out.iter()) {
             let vid = table.vid(from, head);
             let receivers: Vec<PortId> = match verdict.action() {
@@ -236,9 +243,12 @@ fn full_nic() -> NicConfig {
 #[track_caller]
 fn compare(table: &Table, model: &Model<'_>, from: PortId, heads: &[[u8; 16]; BURST]) {
     let mut out = Verdicts::new();
-    table.classify(from, heads, &mut out);
-    for (head, verdict) in heads.iter().zip(out.iter()) {
-        assert_eq!(verdict.action(), model.judge(from, head), "{from}: {head:02x?}");
+    let mut flows = Flows::new();
+    for _ in 0..17 {
+        table.classify(from, heads, &mut flows, &mut out);
+        for (head, verdict) in heads.iter().zip(out.iter()) {
+            assert_eq!(verdict.action(), model.judge(from, head), "{from}: {head:02x?}");
+        }
     }
 }
 

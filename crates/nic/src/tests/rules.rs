@@ -47,11 +47,11 @@ fn check(from: PortId, dst: Mac, src: Mac, tag: Option<(u16, u16)>, expected: Ac
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
     let frame = head(dst, src, tag);
-    let summary = table.classify(from, &[frame], &mut out);
+    let summary = table.classify(from, &[frame], &mut Flows::new(), &mut out);
     assert_eq!(out.as_slice().iter().map(|v| v.action()).collect::<Vec<_>>(), [expected]);
     assert_eq!(summary, Summary::Uniform(out[0]));
     let other = head(mac(999), mac(998), None);
-    table.classify(from, &[other, frame, other], &mut out);
+    table.classify(from, &[other, frame, other], &mut Flows::new(), &mut out);
     assert_eq!(out[1].action(), expected, "in a mixed burst");
 }
 
@@ -136,7 +136,7 @@ fn ports_without_a_function() {
     }
     let empty = Table::build(&NicConfig::default()).unwrap();
     let mut out = Verdicts::new();
-    empty.classify(UPLINK, &[head(Mac::BROADCAST, mac(1), None)], &mut out);
+    empty.classify(UPLINK, &[head(Mac::BROADCAST, mac(1), None)], &mut Flows::new(), &mut out);
     assert_eq!(out[0].action(), Action::Drop(DropReason::NoMatch));
 }
 
@@ -144,23 +144,29 @@ fn ports_without_a_function() {
 fn summaries() {
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
-    assert_eq!(table.classify(vf(0), &[], &mut out), Summary::Empty);
+    assert_eq!(table.classify(vf(0), &[], &mut Flows::new(), &mut out), Summary::Empty);
     assert!(out.is_empty());
     let one = head(mac(1), mac(0), None);
     let mut also_one = one;
     also_one[14] ^= 0xff;
     // 70 frames: six are beyond a burst.
-    assert_eq!(table.classify(vf(0), &[one; 70], &mut out).port(), Some(vf(1)));
+    assert_eq!(table.classify(vf(0), &[one; 70], &mut Flows::new(), &mut out).port(), Some(vf(1)));
     assert_eq!(out.len(), BURST);
-    assert_eq!(table.classify(vf(0), &[one, also_one], &mut out).port(), Some(vf(1)));
+    assert_eq!(
+        table.classify(vf(0), &[one, also_one], &mut Flows::new(), &mut out).port(),
+        Some(vf(1))
+    );
     // Two addresses of one function.
     let several = [head(mac(2), mac(0), None), head(mac(20), mac(0), None)];
-    assert_eq!(table.classify(vf(0), &several, &mut out).port(), Some(vf(2)));
+    assert_eq!(table.classify(vf(0), &several, &mut Flows::new(), &mut out).port(), Some(vf(2)));
     let two = [one, head(mac(100), mac(0), None)];
-    assert_eq!(table.classify(vf(0), &two, &mut out), Summary::Mixed);
+    assert_eq!(table.classify(vf(0), &two, &mut Flows::new(), &mut out), Summary::Mixed);
     assert_eq!(out.len(), 2);
     let flood = head(GROUP, mac(0), None);
-    assert_eq!(table.classify(vf(0), &[flood; 3], &mut out), Summary::Uniform(Verdict::FLOOD));
+    assert_eq!(
+        table.classify(vf(0), &[flood; 3], &mut Flows::new(), &mut out),
+        Summary::Uniform(Verdict::FLOOD)
+    );
 }
 
 #[test]
@@ -169,13 +175,13 @@ fn frames_that_differ_in_their_tags_only() {
     let mut out = Verdicts::new();
     let from_uplink = |tag| head(mac(3), mac(500), tag);
     let burst = [Some((CTAG, 7)), Some((CTAG, 8)), Some((STAG, 7)), None].map(from_uplink);
-    assert_eq!(table.classify(UPLINK, &burst, &mut out), Summary::Mixed);
+    assert_eq!(table.classify(UPLINK, &burst, &mut Flows::new(), &mut out), Summary::Mixed);
     let actions: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
     let no_match = Action::Drop(DropReason::NoMatch);
     assert_eq!(actions, [to(vf(3)), to(vf(5)), to(vf(3)), no_match]);
     // The same TPID throughout: nothing but the TCI tells these apart.
     let burst = [Some((STAG, 7)), Some((STAG, 7)), Some((STAG, 8))].map(from_uplink);
-    assert_eq!(table.classify(UPLINK, &burst, &mut out), Summary::Mixed);
+    assert_eq!(table.classify(UPLINK, &burst, &mut Flows::new(), &mut out), Summary::Mixed);
     let actions: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
     assert_eq!(actions, [to(vf(3)), to(vf(3)), to(vf(5))]);
 }
