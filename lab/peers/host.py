@@ -1,5 +1,6 @@
 """What the host did to the measurement: huge pages it lends, CPU time it takes away."""
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -58,6 +59,24 @@ def put_first(pid):
     autogroup = f"/proc/{pid}/autogroup"
     if os.path.exists(autogroup):
         _write_number(autogroup, -20)
+
+
+@contextlib.contextmanager
+def own_first():
+    """Lets this process, and those that it starts meanwhile, go before all others for the time of a `with`.
+
+    Switch and guest never sleep; a question put to them from behind would wait for a good part of a slot.
+    """
+    policies = {}
+    for tid in map(int, os.listdir("/proc/self/task")):
+        policies[tid] = os.sched_getscheduler(tid), os.sched_getparam(tid)
+        os.sched_setscheduler(tid, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        yield
+    finally:
+        for tid, before in policies.items():
+            with contextlib.suppress(ProcessLookupError):  # the thread has ended
+                os.sched_setscheduler(tid, *before)
 
 
 @dataclass(frozen=True)

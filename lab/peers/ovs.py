@@ -112,6 +112,16 @@ class Ovs:
             perf_show_cycles=float(self._find(r"Rx packets:.*?(\d+) cycles/pkt", perf)),
         )
 
+    def counters(self):
+        """(frames, busy cycles) since `clear`."""
+        stats = self._pmd(self._appctl("dpif-netdev/pmd-stats-show"))
+        frames = self._find(r"packets received: (\d+)", stats)
+        return int(frames), int(self._find(r"processing cycles: (\d+)", stats))
+
+    def pids(self):
+        """All processes of it that run; the last one has the polling thread."""
+        return [process.pid for process in self._processes if process.poll() is None]
+
     def describe(self):
         """How frames are matched, in the words of `pmd-stats-show`."""
         stats = self._pmd(self._appctl("dpif-netdev/pmd-stats-show"))
