@@ -8,10 +8,12 @@
 
 pub mod cpu;
 pub mod facts;
+pub mod latency;
 mod proc_stat;
 pub mod process;
 pub mod tsc;
 
 pub use cpu::{PinError, pin_this_thread};
 pub use facts::MachineFacts;
+pub use latency::CpuLatency;
 pub use process::{CpuTime, ProcessCpu, ProcessCpuError, ThreadCpu};

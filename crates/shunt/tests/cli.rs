@@ -4,7 +4,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -211,6 +213,34 @@ fn a_cpu_that_is_not_online_is_named() {
     let site = Site::new();
     let config = site.config(&site.path("run"), &site.path("s"), "[lanes]\ncpus = [1023]");
     site.does_not_start(&config, &["lane 0", "CPU 1023 is not online", "choose one of those"]);
+    assert!(!site.path("s").exists(), "the socket was left behind");
+}
+
+#[test]
+fn a_wake_up_latency_that_may_not_be_held_keeps_the_daemon_from_starting() {
+    let site = Site::new();
+    // Nobody in particular, who must reach the program and write beside it.
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(site.path(""), open).expect("our own directory");
+    let program = site.path("shunt");
+    fs::copy(env!("CARGO_BIN_EXE_shunt"), &program).expect("a copy of the program");
+    let config = site.config(&site.path("run"), &site.path("s"), "[lanes]\ncpu_latency_us = 0");
+    let mut command = Command::new(program);
+    command.args(["up", "--config", &config]).stdin(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    let device = fs::metadata("/dev/cpu_dma_latency");
+    if device.as_ref().is_ok_and(|device| device.mode() & 0o002 != 0) {
+        return; // everybody may here
+    }
+    let output = command.output().expect("shunt was copied for this test");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let why = if device.is_ok() { "no permission to write to" } else { "this machine has no" };
+    for word in ["cannot keep lanes.cpu_latency_us: ", why, "/dev/cpu_dma_latency; "] {
+        assert!(said.contains(word), "no {word:?} in: {said}");
+    }
     assert!(!site.path("s").exists(), "the socket was left behind");
 }
 
