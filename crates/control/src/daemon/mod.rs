@@ -178,6 +178,7 @@ impl Daemon {
             }
             let now = Instant::now();
             for attachment in &mut self.attachments {
+                attachment.end_if_stalled(self.epoll.as_fd());
                 attachment.connect_if_due(self.epoll.as_fd(), now);
             }
             log.look(&self.fabric, now);
