@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use vhost_user::{Backend, Connector, Listener, Receiver, SocketError};
 
 use super::device::GuestDevice;
-use super::log::Quiet;
+use super::log::{Quiet, Repeated};
 use super::offer::offer;
 use crate::config::{self, SocketMode};
 
@@ -56,6 +56,8 @@ pub(super) struct Attachment {
     banned: Option<Instant>,
     token: u64,
     quiet: Quiet,
+    /// In client mode, why the last attempts to connect failed.
+    failures: Repeated,
 }
 
 impl Attachment {
@@ -76,6 +78,7 @@ impl Attachment {
             banned: None,
             token: 0,
             quiet: Quiet::default(),
+            failures: Repeated::default(),
         })
     }
 
@@ -123,12 +126,29 @@ impl Attachment {
         let Way::Client(connector) = &mut self.way else {
             return;
         };
+        if !connector.wait(now).is_zero() {
+            return;
+        }
+        let label = self.device.label();
         match connector.poll(now) {
-            Ok(Some(stream)) => self.begin(epoll, stream),
-            Ok(None) => {}
+            Ok(Some(stream)) => {
+                self.failures.forget();
+                self.begin(epoll, stream);
+            }
+            // Usual before a VMM starts, and so said as a word, not as a warning.
+            Ok(None) => {
+                let path = connector.path().display();
+                let line = format!("{label}: nobody listens on {path}; trying again and again");
+                if self.failures.is_news(&line, now) {
+                    self.quiet.info(&line);
+                }
+            }
             Err(error) => {
-                let text = format!("{}: {error}", self.device.label());
-                self.quiet.warn(&text);
+                let error = anyhow::Error::from(error); // with its causes
+                let line = format!("{label}: {error:#}; trying again and again");
+                if self.failures.is_news(&line, now) {
+                    self.quiet.warn(&line);
+                }
             }
         }
     }

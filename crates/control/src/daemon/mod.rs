@@ -16,7 +16,7 @@ mod attachment;
 mod device;
 mod log;
 mod offer;
-mod run_dir;
+pub(crate) mod run_dir;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
