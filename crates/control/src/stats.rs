@@ -61,6 +61,15 @@ pub fn read(run_dir: &Path) -> Result<Stats> {
     Ok(of(reader.read()))
 }
 
+/// Whether a daemon runs with this run directory. If none does, [`read`] says what the last one
+/// had counted when it was killed: one that ends by itself leaves no counters.
+///
+/// # Errors
+/// If that cannot be told.
+pub fn is_running(run_dir: &Path) -> Result<bool> {
+    crate::daemon::run_dir::is_claimed(run_dir)
+}
+
 /// Sorts what a counter file holds into ports and lanes.
 pub fn of(snapshots: Vec<Snapshot>) -> Stats {
     let (ports, lanes) = snapshots.into_iter().partition::<Vec<_>, _>(|block| block.kind == "port");

@@ -340,6 +340,7 @@ impl Fabric {
             (0..lanes.len()).map(|i| BlockSpec { kind: "lane", label: i.to_string() });
         let specs: Vec<BlockSpec> = ports.chain(lane_blocks).collect();
         let schemas = [("port", port_schema()), ("lane", lane::schema())];
+        host::brief::start().map_err(StartError::Watch)?;
         let mut blocks = counters::create(counters, &schemas, &specs)?.into_iter();
 
         let nics: Vec<Arc<SoftNic>> =
@@ -442,6 +443,9 @@ pub enum StartError {
         #[source]
         source: host::cpu::PinError,
     },
+    /// No thread that keeps front-ends from holding up lanes.
+    #[error("cannot start the thread that watches over the lanes")]
+    Watch(#[source] std::io::Error),
     /// No epoll or eventfd.
     #[error("cannot make the lane's wake-up")]
     Wake(#[from] rustix::io::Errno),

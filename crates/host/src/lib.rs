@@ -2,16 +2,21 @@
 //!
 //! Model: plain reads of `/proc` and `/sys` and a few system calls, each answered at once; nothing here keeps
 //! state, apart from three values that a process fixes on first use: the CPUs it may use ([`cpu::allowed`]), the
-//! rate of the time-stamp counter ([`tsc::hz`]), and the clock's base where there is no such counter.
+//! rate of the time-stamp counter ([`tsc::hz`]), and the clock's base where there is no such counter. The exception
+//! is [`brief`], which has a thread of its own.
 //!
 //! Limits: Linux only. What the machine does not tell is `None`, never a guess.
 
+pub mod brief;
 pub mod cpu;
 pub mod facts;
+pub mod latency;
+mod nudge;
 mod proc_stat;
 pub mod process;
 pub mod tsc;
 
 pub use cpu::{PinError, pin_this_thread};
 pub use facts::MachineFacts;
+pub use latency::CpuLatency;
 pub use process::{CpuTime, ProcessCpu, ProcessCpuError, ThreadCpu};

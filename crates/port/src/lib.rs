@@ -17,6 +17,7 @@
 
 mod burst;
 mod deliver;
+mod events;
 pub mod virtio_net;
 
 use std::os::fd::{BorrowedFd, OwnedFd};

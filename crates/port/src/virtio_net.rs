@@ -11,6 +11,7 @@ use virtq::DeviceQueue;
 
 use crate::burst::{Area, BURST, Burst, Head, Polled};
 use crate::deliver;
+pub use crate::events::Events;
 use crate::{Delivered, Edit, Receive, Transmit};
 
 /// Bytes of the header with `num_buffers`: VERSION_1 or MRG_RXBUF.
@@ -22,30 +23,6 @@ pub const HEADER_LEN_LEGACY: u32 = 10;
 const FRAME_MIN: u32 = 14;
 /// A tagged frame has a type behind its tag.
 const FRAME_MIN_TAGGED: u32 = 18;
-
-/// Event file descriptors of a ring.
-#[derive(Clone, Debug, Default)]
-pub struct Events {
-    /// Readable when the guest kicked.
-    pub kick: Option<Arc<OwnedFd>>,
-    /// Written to interrupt the guest.
-    pub call: Option<Arc<OwnedFd>>,
-    /// Written when the guest broke the ring.
-    pub error: Option<Arc<OwnedFd>>,
-}
-
-impl Events {
-    /// Interrupts the guest, if it can be.
-    fn notify(&self) -> bool {
-        signal(self.call.as_ref())
-    }
-}
-
-/// Adds one to an eventfd. A full counter (EAGAIN) is a pending signal; any other failure is the
-/// front-end's own, which chose the file.
-fn signal(event: Option<&Arc<OwnedFd>>) -> bool {
-    event.is_some_and(|event| rustix::io::write(event, &1u64.to_ne_bytes()).is_ok())
-}
 
 /// A guest's transmit ring.
 #[derive(Debug)]
@@ -138,7 +115,7 @@ impl Transmit for TransmitRing {
     }
 
     fn raise_error(&self) {
-        signal(self.events.error.as_ref());
+        self.events.raise_error();
     }
 
     fn stop(&mut self) -> u16 {
@@ -223,7 +200,7 @@ impl Receive for ReceiveRing {
     }
 
     fn raise_error(&self) {
-        signal(self.events.error.as_ref());
+        self.events.raise_error();
     }
 
     fn stop(&mut self) -> u16 {

@@ -309,7 +309,8 @@ impl Distance {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  shunt lab idle --guests 64 --json")]
+  shunt lab idle --guests 64 --json
+  shunt lab idle --cpu-latency 0          with CPUs that do not sleep deeply")]
 struct Idle {
     /// Guests that are attached: 2 to 255.
     #[arg(long, default_value_t = 64, value_name = "N")]
@@ -320,6 +321,12 @@ struct Idle {
     /// Frames to send, each after 5 to 20 ms of silence.
     #[arg(long, default_value_t = 500, value_name = "N")]
     frames: u64,
+    /// Let no CPU take longer to wake up than this, in microseconds, 0 to 1000000.
+    ///
+    /// The daemon holds it for the whole machine while this runs (lanes.cpu_latency_us of its
+    /// configuration), so it counts for the thread that only sleeps, too. Needs root, as a rule.
+    #[arg(long, value_name = "US")]
+    cpu_latency: Option<u32>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -327,8 +334,8 @@ struct Idle {
 
 impl Idle {
     fn run(self) -> Result<()> {
-        let Idle { guests, seconds, frames, json } = self;
-        let spec = IdleSpec { guests, seconds, frames };
+        let Idle { guests, seconds, frames, cpu_latency: cpu_latency_us, json } = self;
+        let spec = IdleSpec { guests, seconds, frames, cpu_latency_us };
         spec.check().map_err(Mistake)?;
         let idle = idle::run(&program()?, host::cpu::allowed(), spec)?;
         if json {
@@ -336,11 +343,16 @@ impl Idle {
         }
         let percent = idle.cpu_share * 100.0;
         let (wake, floor) = (idle.wake_us, idle.floor_us);
+        let held = match idle.cpu_latency_us {
+            Some(us) => format!("held at {us} us while this ran"),
+            None => "left alone (--cpu-latency 0 holds it low)".into(),
+        };
         let text = format!(
             "{guests} silent guests: the daemon uses {percent:.2} % of a core\n\
              first frame after a silence: {:.1} us in the median, {:.1} us at the 99th percentile, \
              {:.1} us at most ({} frames, the lane slept {} times)\n\
-             a thread that only sleeps, on the same CPU: {:.1}, {:.1} and {:.1} us\n",
+             a thread that only sleeps, on the same CPU: {:.1}, {:.1} and {:.1} us\n\
+             wake-up latency of the CPUs: {held}\n",
             wake.p50,
             wake.p99,
             wake.max,

@@ -3,14 +3,15 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use control::stats::{self, LaneStats, PortStats};
 
 use crate::say;
 
 /// Show what a daemon has counted since it started.
 ///
-/// The counters are read from a file that the daemon shares: reading costs it nothing.
+/// The counters are read from a file that the daemon shares: reading costs it nothing. If the daemon
+/// was killed, its last counters are shown, and the exit code is 1 ("daemon_runs": false with --json).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,15 +29,24 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn run(self) -> Result<()> {
         let run_dir = self.run_dir.unwrap_or_else(control::config::default_run_dir);
+        // First, so that a daemon that ends in between is at worst taken for a living one.
+        let daemon_runs = stats::is_running(&run_dir)?;
         let stats = stats::read(&run_dir)?;
         let text = if self.json {
-            serde_json::to_string_pretty(&stats)? + "\n"
+            let mut json = serde_json::to_value(&stats)?;
+            json["daemon_runs"] = daemon_runs.into();
+            serde_json::to_string_pretty(&json)? + "\n"
         } else {
             let ports = stats.ports.iter().map(port_lines);
             let lanes = stats.lanes.iter().map(lane_line);
             HEADER.to_string() + &ports.chain(lanes).collect::<String>()
         };
-        Ok(say(&text)?)
+        say(&text)?;
+        if !daemon_runs {
+            let run_dir = run_dir.display();
+            bail!("no daemon runs with run_dir {run_dir}; these are the counters of the last one");
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -215,6 +217,34 @@ fn a_cpu_that_is_not_online_is_named() {
 }
 
 #[test]
+fn a_wake_up_latency_that_may_not_be_held_keeps_the_daemon_from_starting() {
+    let site = Site::new();
+    // Nobody in particular, who must reach the program and write beside it.
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(site.path(""), open).expect("our own directory");
+    let program = site.path("shunt");
+    fs::copy(env!("CARGO_BIN_EXE_shunt"), &program).expect("a copy of the program");
+    let config = site.config(&site.path("run"), &site.path("s"), "[lanes]\ncpu_latency_us = 0");
+    let mut command = Command::new(program);
+    command.args(["up", "--config", &config]).stdin(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    let device = fs::metadata("/dev/cpu_dma_latency");
+    if device.as_ref().is_ok_and(|device| device.mode() & 0o002 != 0) {
+        return; // everybody may here
+    }
+    let output = command.output().expect("shunt was copied for this test");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let why = if device.is_ok() { "no permission to write to" } else { "this machine has no" };
+    for word in ["cannot keep lanes.cpu_latency_us: ", why, "/dev/cpu_dma_latency; "] {
+        assert!(said.contains(word), "no {word:?} in: {said}");
+    }
+    assert!(!site.path("s").exists(), "the socket was left behind");
+}
+
+#[test]
 fn counters_of_no_daemon() {
     let site = Site::new();
     let empty = site.path("").display().to_string();
@@ -249,11 +279,44 @@ fn a_daemon_says_when_it_is_ready_is_counted_and_ends_when_told() {
     let json = shunt(&["stats", "--run-dir", &run_dir_text, "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("one JSON object");
     assert_eq!(json["ports"][0]["name"], "nic0/vf0");
+    assert_eq!(json["daemon_runs"], true);
 
     let pid = rustix::process::Pid::from_child(&daemon);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     assert_eq!(daemon.wait().expect("it ended").code(), Some(0));
     assert!(!run_dir.join("vf0.sock").exists(), "its socket was left behind");
+}
+
+#[test]
+fn counters_of_a_daemon_that_was_killed_are_told_apart() {
+    let site = Site::new();
+    let run_dir = site.path("run");
+    let config = site.config(&run_dir, Path::new("vf0.sock"), "");
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(["up", "--config", &config])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("shunt was built for this test");
+    let mut out = BufReader::new(daemon.stdout.take().expect("it was piped"));
+    out.read_line(&mut String::new()).expect("a line, or the end");
+    let run_dir = run_dir.display().to_string();
+    assert_eq!(shunt(&["stats", "--run-dir", &run_dir]).status.code(), Some(0));
+    daemon.kill().expect("it runs");
+    daemon.wait().expect("it was killed");
+
+    let output = shunt(&["stats", "--run-dir", &run_dir]);
+    let (table, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(table.contains("nic0/vf0"), "{table}");
+    assert!(said.contains(&format!("no daemon runs with run_dir {run_dir}")), "{said}");
+    let output = shunt(&["stats", "--run-dir", &run_dir, "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(json["daemon_runs"], false);
+    assert_eq!(json["ports"][0]["name"], "nic0/vf0");
 }
 
 #[test]

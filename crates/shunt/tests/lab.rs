@@ -109,6 +109,28 @@ fn silence_and_the_first_frame_after_it_are_measured() {
         assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{of} in {idle:#}");
     }
     assert!(idle["pinned"].is_array(), "{idle:#}");
+    assert!(idle["cpu_latency_us"].is_null(), "the CPUs were not left alone: {idle:#}");
+}
+
+#[test]
+fn a_held_wake_up_latency_is_part_of_the_result() {
+    let args = ["--guests", "2", "--seconds", "0.1", "--frames", "5", "--cpu-latency", "7"];
+    let output = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(["lab", "idle"])
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("shunt was built for this test");
+    let (out, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // Not everybody may hold it.
+    if std::fs::File::options().write(true).open("/dev/cpu_dma_latency").is_ok() {
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(out.contains("wake-up latency of the CPUs: held at 7 us"), "{out}");
+    } else {
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot keep lanes.cpu_latency_us"), "{said}");
+    }
 }
 
 #[test]
@@ -117,6 +139,8 @@ fn what_cannot_be_measured_is_refused_by_name() {
         (&["idle", "--guests", "1"][..], "--guests 1: 2 to 255"),
         (&["idle", "--seconds", "0"], "--seconds 0"),
         (&["idle", "--frames", "0"], "--frames 0"),
+        (&["idle", "--cpu-latency", "1000001"], "--cpu-latency 1000001: 0 to 1000000"),
+        (&["idle", "--cpu-latency", "soon"], "--cpu-latency"),
         (&["hostile", "--bursts", "0"], "--bursts 0"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_shunt")).arg("lab").args(args).output();

@@ -119,6 +119,7 @@ mod rows {
         field("poll_us", Int(0, 1_000_000, "microseconds"), DefaultInt(50)),
         field("yield_us", Int(0, 1_000_000, "microseconds"), DefaultInt(50)),
         field("sleep", Bool, DefaultBool(true)),
+        field("cpu_latency_us", Int(0, 1_000_000, "microseconds"), Computed("none: the machine is left alone")),
     ]] };
 
     pub(in super::super) static NIC: Section = Section { header: "[[nic]]", groups: &[&[

@@ -26,6 +26,8 @@ pub struct Lanes {
     pub yield_us: u32,
     /// Whether it sleeps on eventfds at all.
     pub sleep: bool,
+    /// How long CPUs may take to wake up while the daemon runs, in microseconds; for the whole machine.
+    pub cpu_latency_us: Option<u32>,
 }
 
 impl Lanes {

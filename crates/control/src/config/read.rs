@@ -59,6 +59,10 @@ fn lanes(table: &Table<'_>) -> Lanes {
         poll_us: table.int("poll_us"),
         yield_us: table.int("yield_us"),
         sleep: table.bool("sleep"),
+        cpu_latency_us: table
+            .given_int("cpu_latency_us")
+            .value()
+            .and_then(|(latency_us, _)| u32::try_from(latency_us).ok()),
     }
 }
 

@@ -38,7 +38,8 @@ fn the_least_file_gets_every_default() {
         pf: None,
         vfs: vec![Vf { index: 0, function }],
     };
-    let lanes = Lanes { cpus: vec![], poll_us: 50, yield_us: 50, sleep: true };
+    let lanes =
+        Lanes { cpus: vec![], poll_us: 50, yield_us: 50, sleep: true, cpu_latency_us: None };
     assert_eq!(lanes.count(), 1);
     assert_eq!(parse(&text), Config { run_dir: "/run/shunt".into(), lanes, nics: vec![nic] });
 }
@@ -75,14 +76,20 @@ fn limits_themselves_are_allowed() {
     // 107 bytes with the directory before it.
     let socket = "s".repeat(MAX_SOCKET_PATH_BYTES - "/run/shunt/".len());
     let text = format!(
-        "run_dir = \"/run/shunt\"\nlanes = {{ cpus = [0, 1023], poll_us = 0, yield_us = 1_000_000, sleep = false }}\n\
+        "run_dir = \"/run/shunt\"\nlanes = {{ cpus = [0, 1023], poll_us = 0, yield_us = 1_000_000, sleep = false, cpu_latency_us = 1000000 }}\n\
          [[nic]]\nname = \"a-15-byte-name-\"\nkind = \"soft\"\ntotal_vfs = 255\n\
          [[nic.vf]]\nindex = 254\nmac = \"fe:ff:ff:ff:ff:ff\"\nsocket = \"{socket}\"\nqueue_pairs = 16\nmtu = 65535\n"
     );
     let config = parse(&text);
     assert_eq!(
         config.lanes,
-        Lanes { cpus: vec![0, 1023], poll_us: 0, yield_us: 1_000_000, sleep: false }
+        Lanes {
+            cpus: vec![0, 1023],
+            poll_us: 0,
+            yield_us: 1_000_000,
+            sleep: false,
+            cpu_latency_us: Some(1_000_000)
+        }
     );
     assert_eq!(config.lanes.count(), 2);
     let vf = &config.nics[0].vfs[0];

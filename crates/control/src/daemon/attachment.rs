@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use vhost_user::{Backend, Connector, Listener, Receiver, SocketError};
 
 use super::device::GuestDevice;
-use super::log::Quiet;
+use super::log::{Quiet, Repeated};
 use super::offer::offer;
 use crate::config::{self, SocketMode};
 
@@ -21,6 +21,9 @@ const MESSAGES_A_TURN: usize = 32;
 /// In client mode, the time from one session's beginning to the next one's: a peer that accepts and
 /// hangs up at once must not keep us busy.
 const SESSION_MIN: Duration = Duration::from_millis(20);
+/// How long nobody may attach after a front-end that held up a lane. It could for 22 ms at most
+/// ([`host::brief`]), and so for less than half a per cent of the time.
+const BAN: Duration = Duration::from_secs(5);
 
 /// Who begins.
 #[derive(Debug)]
@@ -49,8 +52,12 @@ pub(super) struct Attachment {
     receiver: Receiver,
     /// When the last session began.
     begun: Option<Instant>,
+    /// Until when nobody may attach.
+    banned: Option<Instant>,
     token: u64,
     quiet: Quiet,
+    /// In client mode, why the last attempts to connect failed.
+    failures: Repeated,
 }
 
 impl Attachment {
@@ -68,8 +75,10 @@ impl Attachment {
             stream: None,
             receiver: Receiver::new(),
             begun: None,
+            banned: None,
             token: 0,
             quiet: Quiet::default(),
+            failures: Repeated::default(),
         })
     }
 
@@ -91,10 +100,22 @@ impl Attachment {
         }
     }
 
-    /// What is left of [`SESSION_MIN`].
+    /// What is left of [`SESSION_MIN`], or of [`BAN`].
     fn pause(&self, now: Instant) -> Duration {
-        self.begun
-            .map_or(Duration::ZERO, |begun| (begun + SESSION_MIN).saturating_duration_since(now))
+        let ends = [self.begun.map(|begun| begun + SESSION_MIN), self.banned];
+        let left = ends.into_iter().flatten().map(|end| end.saturating_duration_since(now));
+        left.max().unwrap_or_default()
+    }
+
+    fn is_banned(&self) -> bool {
+        self.banned.is_some_and(|end| Instant::now() < end)
+    }
+
+    /// Shows out a front-end that held up a lane, or this thread. It was not written to since.
+    pub(super) fn end_if_stalled(&mut self, epoll: BorrowedFd<'_>) {
+        if self.device.is_stalled() {
+            self.end(epoll, "connection closed: its call or err eventfd blocks and is full");
+        }
     }
 
     /// In client mode, connects when an attempt is due.
@@ -105,12 +126,29 @@ impl Attachment {
         let Way::Client(connector) = &mut self.way else {
             return;
         };
+        if !connector.wait(now).is_zero() {
+            return;
+        }
+        let label = self.device.label();
         match connector.poll(now) {
-            Ok(Some(stream)) => self.begin(epoll, stream),
-            Ok(None) => {}
+            Ok(Some(stream)) => {
+                self.failures.forget();
+                self.begin(epoll, stream);
+            }
+            // Usual before a VMM starts, and so said as a word, not as a warning.
+            Ok(None) => {
+                let path = connector.path().display();
+                let line = format!("{label}: nobody listens on {path}; trying again and again");
+                if self.failures.is_news(&line, now) {
+                    self.quiet.info(&line);
+                }
+            }
             Err(error) => {
-                let text = format!("{}: {error}", self.device.label());
-                self.quiet.warn(&text);
+                let error = anyhow::Error::from(error); // with its causes
+                let line = format!("{label}: {error:#}; trying again and again");
+                if self.failures.is_news(&line, now) {
+                    self.quiet.warn(&line);
+                }
             }
         }
     }
@@ -146,11 +184,12 @@ impl Attachment {
                 if self.stream.as_ref().is_some_and(has_hung_up) {
                     self.end(epoll, "front-end left");
                 }
-                if self.stream.is_none() {
-                    return self.begin(epoll, stream);
-                }
-                let label = self.device.label();
-                self.quiet.warn(&format!("{label}: a second front-end was turned away"));
+                let why = match (&self.stream, self.is_banned()) {
+                    (Some(_), _) => "a second front-end was turned away",
+                    (None, true) => "a front-end was turned away so soon after one that blocked",
+                    (None, false) => return self.begin(epoll, stream),
+                };
+                self.quiet.warn(&format!("{}: {why}", self.device.label()));
             }
             Ok(None) => {}
             Err(error) => {
@@ -201,7 +240,9 @@ impl Attachment {
             let _ = epoll::delete(epoll, &stream); // closing it would do as well
         }
         self.backend.disconnect(&mut self.device);
-        self.device.end_session();
+        if self.device.end_session() {
+            self.banned = Some(Instant::now() + BAN);
+        }
     }
 }
 

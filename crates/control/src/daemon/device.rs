@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::{Port, SoftNic};
 use guestmem::{GuestMemory, Mapping, Region};
@@ -29,6 +30,8 @@ pub(super) struct GuestDevice {
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
+    /// Set by whoever was held up by a descriptor of the front-end's.
+    stalled: Arc<AtomicBool>,
 }
 
 impl GuestDevice {
@@ -49,7 +52,13 @@ impl GuestDevice {
             mtu: attachment.mtu,
             mtu_set: attachment.mtu,
             memory: Arc::default(),
+            stalled: Arc::default(),
         }
+    }
+
+    /// Whether the front-end held up one of our threads.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
     }
 
     pub(super) fn label(&self) -> &str {
@@ -64,9 +73,11 @@ impl GuestDevice {
         self.mac.is_some()
     }
 
-    /// Forgets what a front-end set, for the next one has its own wishes.
-    pub(super) fn end_session(&mut self) {
+    /// Forgets what a front-end set, for the next one has its own wishes; says whether this one
+    /// held up one of our threads. No ring may run any more.
+    pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
+        self.stalled.swap(false, Ordering::Relaxed)
     }
 
     fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
@@ -141,8 +152,13 @@ impl Device for GuestDevice {
         features.set(Features::INDIRECT, has(feature::VIRTIO_F_RING_INDIRECT_DESC));
         features.set(Features::EVENT_IDX, has(feature::VIRTIO_F_RING_EVENT_IDX));
         let addresses = Addresses { desc: ring.desc, avail: ring.avail, used: ring.used };
-        let events =
-            Events { kick: ring.kick.clone(), call: ring.call.clone(), error: ring.err.clone() };
+        let events = Events {
+            kick: ring.kick.clone(),
+            call: ring.call.clone(),
+            error: ring.err.clone(),
+            stalled: self.stalled.clone(),
+        };
+        let doorbell = events.clone();
         let header = net::header_len(ring.features) as u32;
         let pair = index / 2;
         let queue = |content| {
@@ -158,9 +174,7 @@ impl Device for GuestDevice {
             self.start_transmit(pair, queue(Content::Readable { header })?, events);
         }
         // The owner before us may have died between showing a buffer and saying so.
-        if let Some(call) = &ring.call {
-            let _ = rustix::io::write(call, &1u64.to_ne_bytes()); // full: is a pending signal
-        }
+        doorbell.notify();
         tracing::debug!("{}: ring {index} of {} entries started", self.label(), ring.size);
         Ok(())
     }

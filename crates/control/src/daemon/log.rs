@@ -10,6 +10,9 @@ use virtq::Fault;
 /// Log lines that one socket may cause a second.
 const LINES_A_SECOND: u32 = 10;
 
+/// How often the same line is said again while nothing changes.
+const REPEAT: Duration = Duration::from_secs(60);
+
 /// How often faults are looked for.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// Lines of one look.
@@ -48,6 +51,32 @@ impl Quiet {
         let through = self.lines <= LINES_A_SECOND;
         self.held += u64::from(!through);
         through
+    }
+}
+
+/// Holds back what was just said: a line is news if it is another one than the last, or a minute has
+/// passed.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    last: Option<(String, Instant)>,
+}
+
+impl Repeated {
+    /// Whether this line is to be said now.
+    pub(super) fn is_news(&mut self, line: &str, now: Instant) -> bool {
+        if let Some((last, said)) = &self.last
+            && last == line
+            && now.duration_since(*said) < REPEAT
+        {
+            return false;
+        }
+        self.last = Some((line.to_owned(), now));
+        true
+    }
+
+    /// What was wrong is over: if it comes again, it is news.
+    pub(super) fn forget(&mut self) {
+        self.last = None;
     }
 }
 
@@ -106,6 +135,19 @@ mod tests {
         assert_eq!(through(&mut quiet, 1000), 10);
         assert_eq!(quiet.held, 90, "the second before was accounted for");
         assert_eq!(through(&mut quiet, 60_000), 10);
+    }
+
+    #[test]
+    fn the_same_line_is_said_once_a_minute_and_a_change_at_once() {
+        let mut repeated = Repeated::default();
+        let start = Instant::now();
+        let mut news = |line, s| repeated.is_news(line, start + Duration::from_secs(s));
+        let said: Vec<u64> = (0..150).filter(|&s| news("refused", s)).collect();
+        assert_eq!(said, [0, 60, 120]);
+        assert!(news("forbidden", 150) && !news("forbidden", 151));
+        assert!(news("refused", 152) && !news("refused", 153));
+        repeated.forget();
+        assert!(repeated.is_news("refused", start + Duration::from_secs(154)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod attachment;
 mod device;
 mod log;
 mod offer;
-mod run_dir;
+pub(crate) mod run_dir;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::{Fabric, IdlePolicy, LaneSpec, NicSpec, SoftNic};
+use host::CpuLatency;
 use nic::{NicConfig, PortId};
 use rustix::event::{Timespec, epoll};
 
@@ -65,6 +66,8 @@ pub struct Daemon {
     _stop: UnixStream,
     /// Held until the end: the run directory is one daemon's.
     _lock: std::fs::File,
+    /// Likewise: how soon CPUs wake up, if the configuration says.
+    _cpu_latency: Option<CpuLatency>,
 }
 
 /// Ends [`Daemon::serve`], from any thread; so does dropping it.
@@ -106,6 +109,9 @@ impl Daemon {
         let sockets: Vec<Way> =
             sockets.map(|(_, _, attachment, _)| Way::open(attachment)).collect::<Result<_>>()?;
 
+        let latency = config.lanes.cpu_latency_us.map(CpuLatency::hold).transpose();
+        let cpu_latency = latency.context("cannot keep lanes.cpu_latency_us")?;
+
         let counters = counters_path(run_dir);
         let specs = config.nics.iter().map(nic_spec).collect::<Result<Vec<_>>>()?;
         let fabric = Fabric::start(specs, &lane_specs(config), Some(&counters));
@@ -121,7 +127,15 @@ impl Daemon {
         for (i, attachment) in attachments.iter_mut().enumerate() {
             attachment.watch(epoll.as_fd(), i as u64)?;
         }
-        let daemon = Daemon { epoll, attachments, fabric, counters, _stop: ours, _lock: lock };
+        let daemon = Daemon {
+            epoll,
+            attachments,
+            fabric,
+            counters,
+            _stop: ours,
+            _lock: lock,
+            _cpu_latency: cpu_latency,
+        };
         Ok((daemon, Stop(stop)))
     }
 
@@ -164,6 +178,7 @@ impl Daemon {
             }
             let now = Instant::now();
             for attachment in &mut self.attachments {
+                attachment.end_if_stalled(self.epoll.as_fd());
                 attachment.connect_if_due(self.epoll.as_fd(), now);
             }
             log.look(&self.fabric, now);

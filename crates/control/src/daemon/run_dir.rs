@@ -1,12 +1,20 @@
 //! The run directory: made for this user, and one daemon's at a time.
 
 use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+
+/// The file that is locked; it stays when the daemon has ended, for its lock does not.
+const LOCK: &str = "lock";
+/// Who looks whether a daemon is there holds the lock for a moment, which must not keep one from
+/// starting: it is tried for this long.
+const LOOKED_AT: Duration = Duration::from_millis(100);
 
 /// Makes the directory if need be, and locks it for as long as the result lives.
 ///
@@ -25,17 +33,43 @@ pub(super) fn claim(run_dir: &Path) -> Result<File> {
     if owner != us && owner != 0 {
         bail!("run_dir {shown} belongs to user {owner} and not to this one ({us}); choose another");
     }
-    let path = run_dir.join("lock");
+    let path = run_dir.join(LOCK);
     let lock = File::options().create(true).truncate(false).write(true).open(&path);
     let lock = lock.with_context(|| {
         format!("cannot write to run_dir {shown}; choose another one, or make it this user's")
     })?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(Errno::AGAIN) => {
-            bail!("run_dir {shown} is in use by another daemon; stop that one or choose another")
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(lock),
+            Err(Errno::AGAIN) if begin.elapsed() < LOOKED_AT => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(Errno::AGAIN) => {
+                bail!("run_dir {shown} is in use by another daemon; stop it or choose another")
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
         }
-        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Whether a daemon has this directory now.
+///
+/// # Errors
+/// The lock is there and cannot be looked at.
+pub(crate) fn is_claimed(run_dir: &Path) -> Result<bool> {
+    let path = run_dir.join(LOCK);
+    let lock = match File::open(&path) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false), // and it is let go at once
+        Err(Errno::AGAIN) => Ok(true),
+        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
     }
 }
 
@@ -52,6 +86,30 @@ mod tests {
         assert!(refused.contains("in use by another daemon"), "{refused}");
         drop(first);
         claim(&run_dir).unwrap();
+    }
+
+    #[test]
+    fn others_can_tell_whether_a_daemon_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!is_claimed(dir.path()).unwrap(), "none ever was");
+        let lock = claim(dir.path()).unwrap();
+        assert!(is_claimed(dir.path()).unwrap());
+        drop(lock);
+        assert!(!is_claimed(dir.path()).unwrap());
+    }
+
+    #[test]
+    fn who_looks_does_not_keep_a_daemon_from_starting() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(claim(dir.path()).unwrap());
+        let look = File::open(dir.path().join(LOCK)).unwrap();
+        rustix::fs::flock(&look, FlockOperation::NonBlockingLockShared).unwrap();
+        let looker = std::thread::spawn(move || {
+            std::thread::sleep(LOOKED_AT / 10);
+            drop(look);
+        });
+        claim(dir.path()).unwrap();
+        looker.join().unwrap();
     }
 
     #[test]

@@ -20,6 +20,11 @@ impl Log {
         self.0.lock().unwrap().iter().any(|line| line.contains(text))
     }
 
+    /// How many lines hold this text.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
+    }
+
     /// Waits for a line that holds this text: it is logged after the answer was sent.
     pub(crate) fn wait_for(&self, text: &str) {
         let end = Instant::now() + WAIT;

@@ -81,6 +81,32 @@ fn a_daemon_in_client_mode_finds_its_guest_again_and_again() {
 }
 
 #[test]
+fn a_daemon_in_client_mode_says_once_why_it_cannot_connect() {
+    let mut host = Host::stopped(&CLIENT.replace("\"vf0\"", "\"vm/vf0\""));
+    // A file where there should be a directory.
+    let dir = host.path().join("vm");
+    std::fs::write(&dir, "").unwrap();
+    host.restart();
+    host.log.wait_for("n/vf0: cannot connect to ");
+    // Time for several attempts.
+    let pause = || std::thread::sleep(Duration::from_millis(400));
+    pause();
+    std::fs::remove_file(&dir).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    host.log.wait_for("n/vf0: nobody listens on ");
+    pause();
+    assert_eq!(host.log.count("cannot connect to "), 1);
+    assert_eq!(host.log.count("nobody listens on "), 1);
+    // It goes on trying, and what went wrong is told anew when it comes again.
+    let listener = Listener::bind(dir.join("vf0")).unwrap();
+    let mut a = Guest::new();
+    a.accept(&listener);
+    drop(listener);
+    drop(a);
+    until("the daemon to say so again", || host.log.count("nobody listens on ") == 2);
+}
+
+#[test]
 fn a_peer_that_hangs_up_at_once_is_not_called_without_a_pause() {
     let mut host = Host::stopped(CLIENT);
     let listener = Listener::bind(host.socket("vf0")).unwrap();

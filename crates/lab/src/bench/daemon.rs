@@ -32,10 +32,13 @@ pub struct NicPlan {
 }
 
 impl NicPlan {
-    fn toml(&self, run_dir: &Path) -> String {
+    fn toml(&self, run_dir: &Path, cpu_latency_us: Option<u32>) -> String {
         let mut text = format!("run_dir = {:?}\n[lanes]\n", run_dir.display().to_string());
         if let Some(cpu) = self.cpu {
             text += &format!("cpus = [{cpu}]\n");
+        }
+        if let Some(latency_us) = cpu_latency_us {
+            text += &format!("cpu_latency_us = {latency_us}\n");
         }
         text += &format!("sleep = {}\n[[nic]]\nname = \"lab\"\nkind = \"soft\"\n", !self.busy);
         if self.uplink {
@@ -70,7 +73,17 @@ const READY: Duration = Duration::from_secs(20);
 impl Bench {
     /// Starts a daemon with this NIC; `program` is shunt itself.
     pub fn start(program: &Path, nic: &NicPlan) -> Result<Bench> {
-        Bench::with_config(program, |run_dir| nic.toml(run_dir))
+        Bench::start_awake(program, nic, None)
+    }
+
+    /// Starts a daemon with this NIC, which lets no CPU take longer to wake up than these
+    /// microseconds, if any are given: for the whole machine and as long as the bench lives.
+    pub fn start_awake(
+        program: &Path,
+        nic: &NicPlan,
+        cpu_latency_us: Option<u32>,
+    ) -> Result<Bench> {
+        Bench::with_config(program, |run_dir| nic.toml(run_dir, cpu_latency_us))
     }
 
     /// Starts a daemon with what `toml` writes for a run directory. Its VFs' sockets must be named

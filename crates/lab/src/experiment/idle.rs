@@ -7,7 +7,8 @@
 //!
 //! Limits: CPU time is counted in the kernel's ticks, so a silence of 5 s is told to 0.2 %. A
 //! machine that is busy with something else, or a virtual one whose CPU must be woken by its host,
-//! lets every sleeper wait; the floor tells how long, and only what is above it is the daemon's.
+//! lets every sleeper wait; the floor tells how long, and only what is above it is the daemon's. The
+//! daemon can keep CPUs from deep sleep ([`host::latency`]), which lowers the floor as well.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,6 +34,9 @@ pub struct IdleSpec {
     pub seconds: f64,
     /// Frames after silences.
     pub frames: u64,
+    /// How long CPUs may take to wake up meanwhile, in microseconds, 0 to 1000000; `None`: as long
+    /// as they do.
+    pub cpu_latency_us: Option<u32>,
 }
 
 impl IdleSpec {
@@ -50,7 +54,10 @@ impl IdleSpec {
         if !(1..=1_000_000).contains(&self.frames) {
             return Err(format!("--frames {}: 1 to 1000000 are possible", self.frames));
         }
-        Ok(())
+        match self.cpu_latency_us {
+            Some(us @ 1_000_001..) => Err(format!("--cpu-latency {us}: 0 to 1000000 are possible")),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -74,6 +81,9 @@ pub struct Idle {
     pub sleeps: u64,
     /// How many of the frames had to be kicked for: the lane slept, or was about to.
     pub kicks: u64,
+    /// What CPUs were allowed to take to wake up, for the daemon and the floor alike: the daemon
+    /// held it for the whole machine. `None`: they were left alone.
+    pub cpu_latency_us: Option<u32>,
     /// CPUs that were pinned: the lane, the guests. Empty if there is only one.
     pub pinned: Vec<usize>,
 }
@@ -89,7 +99,7 @@ pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
         vfs: (0..spec.guests).map(vf).collect(),
         busy: false,
     };
-    let mut bench = Bench::start(program, &nic)?;
+    let mut bench = Bench::start_awake(program, &nic, spec.cpu_latency_us)?;
     let probe = ProbeSpec {
         cpu: guests_cpu,
         lane_cpu: placement.switch,
@@ -123,6 +133,7 @@ pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
         samples: result.samples,
         sleeps: self::sleeps(&bench)? - sleeps,
         kicks: result.kicks,
+        cpu_latency_us: spec.cpu_latency_us,
         pinned: placement.switch.into_iter().chain(guests_cpu).collect(),
     })
 }

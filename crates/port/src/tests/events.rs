@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -76,4 +77,30 @@ fn event_descriptors_can_be_replaced_while_the_ring_runs() {
     assert_eq!(calls(&error), 1);
     to.ring.raise_error();
     assert_eq!((calls(&call), calls(&error)), (0, 1));
+}
+
+#[test]
+fn who_lets_a_write_wait_is_not_written_to_again() {
+    // Blocking, with a full counter; one more that is as it should be.
+    let full = Arc::new(eventfd(0, EventfdFlags::empty()).unwrap());
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let good = descriptor();
+    let call = Some(full.clone());
+    let events = Events { call, error: Some(good.clone()), ..Events::default() };
+    let other = Events { call: Some(good.clone()), ..events.clone() };
+    assert!(other.notify());
+    assert_eq!(calls(&good), 1);
+
+    assert!(!events.notify(), "it waited, and was ended");
+    assert!(events.stalled.load(Ordering::Relaxed));
+    assert!(!other.notify(), "the same front-end's");
+    events.raise_error();
+    assert_eq!(calls(&good), 0);
+
+    // Full alone is no offence: the signal is pending.
+    let flags = rustix::fs::fcntl_getfl(&full).unwrap();
+    rustix::fs::fcntl_setfl(&full, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    let events = Events { call: Some(full), ..Events::default() };
+    assert!(!events.notify());
+    assert!(!events.stalled.load(Ordering::Relaxed));
 }

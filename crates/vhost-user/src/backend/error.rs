@@ -111,8 +111,17 @@ pub enum Reason {
     #[error("bits {0:#x} beside ring index and flag must be zero")]
     VringFdBits(u64),
     /// A descriptor that is no event.
-    #[error("the file descriptor is neither an eventfd nor a pipe")]
-    NotAnEvent,
+    #[error("the file descriptor must be an eventfd and is {kind:?}")]
+    NotAnEvent {
+        /// What `/proc/self/fd` calls it.
+        kind: String,
+    },
+    /// A descriptor of which nobody can tell what it is.
+    #[error("cannot tell whether the file descriptor is an eventfd ({errno}); is /proc mounted?")]
+    UnknownFile {
+        /// The system's answer.
+        errno: rustix::io::Errno,
+    },
     /// Too many regions.
     #[error("{got} memory regions, at most {TABLE_REGIONS_MAX} fit into one table")]
     TooManyRegions {

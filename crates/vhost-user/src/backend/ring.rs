@@ -13,10 +13,10 @@
 //! comes, which nobody can tell from a kick, and which poll mode needs anyway. A ring that is
 //! started but disabled would have to discard what the guest sends; here it stands.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::OFlags;
 use zerocopy::IntoBytes;
 
 use crate::features::Features;
@@ -281,25 +281,22 @@ impl Backend {
     }
 }
 
-/// Takes a descriptor as an event. It must be an eventfd or a pipe: a write to a file, say one of
-/// a file system in user space, could stall a lane for as long as the front-end likes. For the
-/// same reason it is made non-blocking, as front-ends do themselves.
+/// Takes a descriptor as an event. It must be an eventfd: a write to a file, say one of a file
+/// system in user space, could stall a lane for as long as the front-end likes, and so could a
+/// pipe that is full. It is made non-blocking, as front-ends do themselves.
 ///
-/// The flag is shared with the front-end, which could take it away again.
+/// The flag is shared with the front-end, which can take it away again: whoever writes must be
+/// prepared for that.
 fn event(fd: OwnedFd) -> Result<Arc<OwnedFd>, Reason> {
-    let check = || -> rustix::io::Result<bool> {
-        let stat = rustix::fs::fstat(&fd)?;
-        // An anonymous inode has no file type at all.
-        let anonymous = stat.st_mode & 0o170_000 == 0;
-        if !anonymous && FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
-            return Ok(false);
-        }
-        let flags = rustix::fs::fcntl_getfl(&fd)?;
-        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
-        Ok(true)
-    };
-    match check() {
-        Ok(true) => Ok(Arc::new(fd)),
-        Ok(false) | Err(_) => Err(Reason::NotAnEvent),
+    // Eventfds have no other mark: neither fstat nor any request to them tells them apart.
+    let kind = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())
+        .map_err(|errno| Reason::UnknownFile { errno })?;
+    if kind.as_bytes() != b"anon_inode:[eventfd]" {
+        return Err(Reason::NotAnEvent { kind: kind.to_string_lossy().into_owned() });
     }
+    let flags = rustix::fs::fcntl_getfl(&fd);
+    flags
+        .and_then(|flags| rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK))
+        .map_err(|errno| Reason::UnknownFile { errno })?;
+    Ok(Arc::new(fd))
 }

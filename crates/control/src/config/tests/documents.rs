@@ -13,7 +13,9 @@ const PAGE: &str = include_str!("../../../../../docs/configuration.md");
 #[test]
 fn the_example_means_what_its_comments_say() {
     let config = parse(EXAMPLE);
-    assert_eq!(config.lanes, Lanes { cpus: vec![2, 3], poll_us: 50, yield_us: 50, sleep: true });
+    let lanes =
+        Lanes { cpus: vec![2, 3], poll_us: 50, yield_us: 50, sleep: true, cpu_latency_us: Some(0) };
+    assert_eq!(config.lanes, lanes);
     let [nic] = config.nics.as_slice() else { panic!("{} NICs", config.nics.len()) };
     assert_eq!((nic.name.as_str(), nic.kind, nic.total_vfs), ("nic0", NicKind::Soft, 8));
     let uplink = nic.uplink.as_ref().unwrap();

@@ -87,7 +87,7 @@ fn unknown_fields() {
     shunt.toml: nic: is missing; write tables, each with the header [[nic]]
     shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, lanes, nic
     ");
-    insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field in [lanes]; did you mean cpus? Allowed are cpus, poll_us, yield_us, sleep");
+    insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field in [lanes]; did you mean cpus? Allowed are cpus, poll_us, yield_us, sleep, cpu_latency_us");
     insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field in [[nic]]; did you mean vf? Allowed are name, kind, total_vfs, uplink, pf, vf");
     insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: unknown field in [[nic]]; did you mean uplink? Allowed are name, kind, total_vfs, uplink, pf, vf");
 }
@@ -155,6 +155,10 @@ fn lanes_and_cpus() {
     insta::assert_snapshot!(lanes("cpus = [0, all]"), @"shunt.toml:6:12: lanes.cpus[1]: all is not a value (a text stands in quotes); write a list of 1 to 64 different CPU numbers such as [2, 3], each 0 to 1023");
     insta::assert_snapshot!(lanes("poll_us = 2_000_000"), @"shunt.toml:6:11: lanes.poll_us: 2_000_000 is out of range; write a whole number of microseconds, 0 to 1000000");
     insta::assert_snapshot!(lanes("yield_us = 0.5"), @"shunt.toml:6:12: lanes.yield_us: 0.5 is a number with a fraction; write a whole number of microseconds, 0 to 1000000");
+    insta::assert_snapshot!(lanes("cpu_latency_us = -1"), @"shunt.toml:6:18: lanes.cpu_latency_us: -1 is out of range; write a whole number of microseconds, 0 to 1000000");
+    insta::assert_snapshot!(lanes("cpu_latency_us = 1000001"), @"shunt.toml:6:18: lanes.cpu_latency_us: 1000001 is out of range; write a whole number of microseconds, 0 to 1000000");
+    insta::assert_snapshot!(lanes("cpu_latency_us = true"), @"shunt.toml:6:18: lanes.cpu_latency_us: true is true or false; write a whole number of microseconds, 0 to 1000000");
+    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: nic[0].cpu_latency_us: unknown field in [[nic]]; it belongs in [lanes]. Allowed are name, kind, total_vfs, uplink, pf, vf");
     insta::assert_snapshot!(lanes("sleep = 0"), @"shunt.toml:6:9: lanes.sleep: 0 is a whole number; write true or false");
 }
 

@@ -108,7 +108,7 @@ impl Guest {
     ) {
         let header = HEADER_LEN;
         let queue = self.device(&self.tx, Content::Readable { header });
-        let events = Events { kick, call: None, error: Some(self.error.clone()) };
+        let events = Events { kick, error: Some(self.error.clone()), ..Events::default() };
         port.attach_transmit(pair, Box::new(TransmitRing::new(queue, events, FRAME_MAX)));
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Result;
 use host::tsc;
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
 
 /// The thread; it ends with the process.
 #[derive(Debug)]
@@ -31,8 +32,12 @@ impl Floor {
             let _ = said.send(cpu.map_or(Ok(()), host::cpu::pin_this_thread));
             let data = epoll::EventData::new_u64(0);
             let mut events = [epoll::Event { flags, data }; 1];
-            while epoll::wait(&epoll, &mut events[..], None).is_ok() {
-                told.store(tsc::now(), Ordering::Release);
+            loop {
+                match epoll::wait(&epoll, &mut events[..], None) {
+                    Ok(_) => told.store(tsc::now(), Ordering::Release),
+                    Err(Errno::INTR) => {} // nobody kicked
+                    Err(_) => return,
+                }
             }
         })?;
         heard.recv()??;

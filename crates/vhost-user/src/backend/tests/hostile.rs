@@ -116,19 +116,26 @@ fn ring_addresses_are_checked() {
 fn an_event_must_be_an_event() {
     let mut session = Session::ready();
     let (_, pipe) = std::io::pipe().unwrap();
-    let files: [(OwnedFd, bool); 4] = [
-        (event(), true),
-        (pipe.into(), true),
-        (File::open("/dev/null").unwrap().into(), false),
-        (tempfile::tempfile().unwrap().into(), false),
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+    let bad: [(OwnedFd, &str); 4] = [
+        (pipe.into(), "pipe:["),
+        (File::open("/dev/null").unwrap().into(), "/dev/null"),
+        (epoll, "anon_inode:[eventpoll]"),
+        // Nobody can make a file whose name is taken for an eventfd's.
+        (tempfile::Builder::new().tempfile().unwrap().into_file().into(), "/"),
     ];
-    for (fd, is_event) in files {
-        let mut call = message(Request::SetVringCall, &0u64, 0);
-        call.fds.push(fd);
-        match is_event {
-            true => session.done(call),
-            false => assert_eq!(session.fail(call), Reason::NotAnEvent),
+    for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
+        for (fd, name) in &bad {
+            let mut call = message(request, &0u64, 0);
+            call.fds.push(fd.try_clone().unwrap());
+            let reason = session.fail(call);
+            let Reason::NotAnEvent { kind } = &reason else { panic!("{name}: {reason}") };
+            assert!(kind.starts_with(name), "{kind}");
+            assert!(reason.to_string().starts_with("the file descriptor must be an eventfd"));
         }
+        let mut call = message(request, &0u64, 0);
+        call.fds.push(event());
+        session.done(call);
     }
 }
 

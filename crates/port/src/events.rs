@@ -1,0 +1,53 @@
+//! The event file descriptors of a ring, which a front-end shares with us.
+//!
+//! They are made non-blocking when they arrive, but a front-end can take that back, and then fill the counter: the
+//! next write waits until the front-end reads. So a write is made to be brief ([`host::brief`]), and whoever made one
+//! wait is not written to again.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+/// Event file descriptors of a ring.
+#[derive(Clone, Debug, Default)]
+pub struct Events {
+    /// Readable when the guest kicked.
+    pub kick: Option<Arc<OwnedFd>>,
+    /// Written to interrupt the guest.
+    pub call: Option<Arc<OwnedFd>>,
+    /// Written when the guest broke the ring.
+    pub error: Option<Arc<OwnedFd>>,
+    /// Set once a write to one of them had to be ended because it waited; from then on there are
+    /// none. All rings of a front-end share it, for it is the front-end that cannot be trusted.
+    pub stalled: Arc<AtomicBool>,
+}
+
+impl Events {
+    /// Interrupts the guest, if it can be; says whether it did.
+    pub fn notify(&self) -> bool {
+        self.signal(self.call.as_ref())
+    }
+
+    /// Says that the guest broke the ring, if anybody wants to know.
+    pub(crate) fn raise_error(&self) {
+        self.signal(self.error.as_ref());
+    }
+
+    /// Adds one to an eventfd. A full counter (EAGAIN) is a pending signal; any other failure is
+    /// the front-end's own, which chose the file.
+    fn signal(&self, event: Option<&Arc<OwnedFd>>) -> bool {
+        let Some(event) = event else {
+            return false;
+        };
+        if self.stalled.load(Ordering::Relaxed) {
+            return false;
+        }
+        let result = host::brief::call(|| rustix::io::write(event, &1u64.to_ne_bytes()));
+        if result == Err(Errno::INTR) {
+            self.stalled.store(true, Ordering::Relaxed);
+        }
+        result.is_ok()
+    }
+}
