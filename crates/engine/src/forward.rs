@@ -146,6 +146,15 @@ fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut S
             }
         }
     }
+    // Each receiver's ring has to be read in three steps of which each needs the one before; those
+    // of all receivers are on their way while the first is served.
+    for (to, len) in groups.sizes() {
+        if let Some(port) = source.nic.port(to)
+            && let Some(attached) = port.receive(source.pair).0.as_ref()
+        {
+            attached.ring.prefetch(len);
+        }
+    }
     while let Some((to, picks)) = groups.next() {
         deliver(source, to, receive, burst, picks, edit(table, from, to));
     }
@@ -195,6 +204,10 @@ struct Groups {
     next: [u8; BURST],
     /// First frames, by order of appearance.
     firsts: [(PortId, u8); BURST],
+    /// How many frames each of those receivers gets.
+    sizes: [u8; BURST],
+    /// By frame: which of those receivers gets it.
+    group_of: [u8; BURST],
     len: usize,
     at: usize,
     picks: [u8; BURST],
@@ -209,6 +222,8 @@ impl Groups {
             last: Box::new([0; PORTS_MAX]),
             next: [0; BURST],
             firsts: [(PortId::UPLINK, 0); BURST],
+            sizes: [0; BURST],
+            group_of: [0; BURST],
             len: 0,
             at: 0,
             picks: [0; BURST],
@@ -225,15 +240,30 @@ impl Groups {
 
     fn add(&mut self, port: PortId, frame: usize) {
         let last = &mut self.last[port.index() % PORTS_MAX];
-        match *last {
+        let group = match *last {
             0 => {
                 self.firsts[self.len] = (port, frame as u8);
+                self.sizes[self.len] = 0;
                 self.len += 1;
+                self.len as u8 - 1
             }
-            before => self.next[usize::from(before - 1)] = frame as u8,
-        }
+            before => {
+                self.next[usize::from(before - 1)] = frame as u8;
+                self.group_of[usize::from(before - 1)]
+            }
+        };
         *last = frame as u8 + 1;
+        self.group_of[frame] = group;
+        self.sizes[usize::from(group)] += 1;
         self.next[frame] = frame as u8;
+    }
+
+    /// The receivers, and how many frames there are for each.
+    fn sizes(&self) -> impl Iterator<Item = (PortId, usize)> {
+        self.firsts[..self.len]
+            .iter()
+            .zip(&self.sizes)
+            .map(|((port, _), n)| (*port, usize::from(*n)))
     }
 
     fn next(&mut self) -> Option<(PortId, &[u8])> {

@@ -81,6 +81,9 @@ pub trait Receive: Send {
     /// Exchanges the room to work in, before a delivery and after it was published.
     fn swap(&mut self, area: &mut Area);
 
+    /// Asks the cache for what a delivery of `frames` will read first. A hint: nothing is taken.
+    fn prefetch(&self, frames: usize);
+
     /// Copies the frames of `burst` that `picks` names, in that order, with `edit` made to each.
     /// The guest does not see them before [`publish`](Self::publish).
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered;

@@ -154,6 +154,10 @@ impl Receive for ReceiveRing {
         self.queue.swap_stage(&mut area.stage);
     }
 
+    fn prefetch(&self, frames: usize) {
+        self.queue.prefetch(frames);
+    }
+
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered {
         let mut delivered = Delivered::default();
         let rule = deliver::Rule { header: self.header_len, mergeable: self.mergeable, edit };

@@ -111,6 +111,14 @@ impl DeviceQueue {
         self.take(want.min(BURST))
     }
 
+    /// Asks the cache for what the next [`stage`](Self::stage) of `n` will read.
+    pub fn prefetch(&self, n: usize) {
+        for i in 0..n.min(BURST) {
+            let head = self.ring.avail_entry(self.next_avail.wrapping_add(i as u16));
+            self.ring.prefetch_descriptor(head);
+        }
+    }
+
     /// Exchanges the room for staged buffers. What is staged is no more: the guest's buffers are
     /// taken again by the next [`stage`](Self::stage).
     #[inline]
