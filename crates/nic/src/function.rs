@@ -91,7 +91,7 @@ impl LinkState {
     }
 }
 
-/// A function's part of the transmit capacity.
+/// A function's part of the transmit capacity; see [`Schedule`](crate::Schedule).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     /// Its part when all want more than there is, relative to the others', 1 to 100.

@@ -30,6 +30,9 @@
 //!    to the function whose MAC it comes from ([`DropReason::Hairpin`]). With [`Mode::Isolated`] a
 //!    frame from one function to another is dropped ([`DropReason::Isolated`]).
 //!
+//! Beside the classifier, as objects that a lane drives with its own time: [`Schedule`] says which
+//! transmit ring is next and how much it may send, [`StormLimit`] how many broadcasts.
+//!
 //! Limits: 255 VFs, [`MAX_MACS`] addresses, [`MAX_ADDRESSES`] pairs of address and VLAN, bursts of
 //! 64. Only the outermost tag is looked at, as the head is 16 bytes: what follows a priority tag is
 //! payload here. No I/O, no clock, no allocation after the table is built; nothing here can panic
@@ -44,8 +47,10 @@ mod map;
 mod mirror;
 mod mistake;
 mod port;
+mod rate;
 mod reason;
 mod receivers;
+mod schedule;
 mod source;
 mod table;
 mod verdict;
@@ -61,7 +66,9 @@ pub use function::{
 pub use mirror::MirrorCopy;
 pub use mistake::{ConfigError, Field};
 pub use port::PortId;
+pub use rate::{Bucket, StormLimit};
 pub use reason::DropReason;
+pub use schedule::{Schedule, Turn};
 pub use table::Table;
 pub use verdict::{Action, BURST, Summary, Verdict, Verdicts};
 pub use vids::Vids;

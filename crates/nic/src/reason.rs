@@ -23,7 +23,7 @@ pub enum DropReason {
     /// From one function to another, where the bridge keeps functions apart.
     Isolated = 7,
     /// A broadcast or multicast beyond what its sender may send in a second. The classifier has no
-    /// clock: who holds the function's storm limit gives this reason.
+    /// clock: who holds the function's [`StormLimit`](crate::StormLimit) gives this reason.
     Storm = 8,
 }
 
