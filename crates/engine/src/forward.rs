@@ -60,9 +60,8 @@ pub(crate) fn forward(
     let summary = table.classify(port.id, burst.heads, flows, &mut scratch.verdicts);
     match summary.port() {
         Some(to) if burst.malformed == 0 => {
-            let edit = edit(&table, port.id, to);
             let picks = &ALL[..burst.frames.len()];
-            deliver(source, to, &mut scratch.receive, &burst, picks, edit);
+            send(source, to, &table, &mut scratch.receive, &burst, picks);
         }
         _ => scatter(source, &table, &burst, scratch),
     }
@@ -79,12 +78,32 @@ pub(crate) fn forward(
     polled
 }
 
-/// The same for all frames that may pass from one port to another.
-fn edit(table: &Table, from: PortId, to: PortId) -> Edit {
-    match table.edit(from, to) {
-        VlanEdit::None => Edit::None,
-        VlanEdit::Pop => Edit::Pop,
-        VlanEdit::Push(tci) => Edit::Push(tci),
+/// Delivers the picked frames to one port, with the tags that its VLAN rules ask for.
+fn send(
+    source: Source<'_>,
+    to: PortId,
+    table: &Table,
+    area: &mut Area,
+    burst: &Burst<'_>,
+    picks: &[u8],
+) -> usize {
+    if let Some(edit) = table.edit(source.port.id, to) {
+        return deliver(source, to, area, burst, picks, edit);
+    }
+    let edit = |pick: &u8| table.edit_of(source.port.id, to, &burst.heads[usize::from(*pick)]);
+    let alike = picks.chunk_by(|a, b| edit(a) == edit(b));
+    alike.map(|picks| deliver(source, to, area, burst, picks, edit(&picks[0]))).sum()
+}
+
+/// What a port is to do; `None` if ports cannot do it: they push 802.1Q tags only.
+fn port_edit(edit: VlanEdit) -> Option<Edit> {
+    match edit {
+        VlanEdit::None => Some(Edit::None),
+        VlanEdit::Pop => Some(Edit::Pop),
+        VlanEdit::Push([0x81, 0x00, high, low]) => {
+            Some(Edit::Push(u16::from_be_bytes([high, low])))
+        }
+        VlanEdit::Push(_) | VlanEdit::Retag(_) => None,
     }
 }
 
@@ -95,8 +114,13 @@ fn deliver(
     area: &mut Area,
     burst: &Burst<'_>,
     picks: &[u8],
-    edit: Edit,
+    edit: VlanEdit,
 ) -> usize {
+    let Some(edit) = port_edit(edit) else {
+        let reason = nic::DropReason::VlanForbidden;
+        source.port.block(source.pair).add(word::TX_DROPS + reason.index(), picks.len() as u64);
+        return 0;
+    };
     let Some(port) = source.nic.port(to) else {
         let reason = nic::DropReason::NoMatch;
         source.port.block(source.pair).add(word::TX_DROPS + reason.index(), picks.len() as u64);
@@ -131,7 +155,6 @@ fn deliver(
 
 /// A burst for several receivers, or with frames to drop.
 fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut Scratch) {
-    let from = source.port.id;
     let Scratch { verdicts, groups, receive, .. } = scratch;
     groups.clear();
     for (i, verdict) in verdicts.as_slice().iter().enumerate() {
@@ -156,18 +179,17 @@ fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut S
         }
     }
     while let Some((to, picks)) = groups.next() {
-        deliver(source, to, receive, burst, picks, edit(table, from, to));
+        send(source, to, table, receive, burst, picks);
     }
 }
 
 #[cold]
 fn flood(source: Source<'_>, table: &Table, area: &mut Area, burst: &Burst<'_>, frame: usize) {
     let from = source.port.id;
-    let vid = table.vid(from, &burst.heads[frame]);
-    for &to in table.flood_ports(vid) {
+    for to in table.receivers(from, &burst.heads[frame]) {
         // A NIC may have no uplink: nobody there is no drop.
-        if to != from && source.nic.port(to).is_some() {
-            deliver(source, to, area, burst, &ALL[frame..=frame], edit(table, from, to));
+        if source.nic.port(to).is_some() {
+            send(source, to, table, area, burst, &ALL[frame..=frame]);
         }
     }
 }
@@ -187,12 +209,10 @@ pub(crate) fn inject(nic: &SoftNic, from: PortId, frame: &[u8]) -> usize {
     let frames = [Buffer::single(slice, 0)];
     let burst = Burst { heads: &[head], frames: &frames, arena: &[], malformed: 0 };
     let table = nic.table();
-    let ports = table.flood_ports(table.vid(from, &head));
-    let others = ports.iter().filter(|to| **to != from && nic.port(**to).is_some());
+    let others = table.receivers(from, &head).filter(|to| nic.port(*to).is_some());
     let source = Source { nic, port, pair: 0 };
     let mut area = Area::default();
-    let edit = |to| edit(&table, from, to);
-    others.map(|to| deliver(source, *to, &mut area, &burst, &ALL[..1], edit(*to))).sum()
+    others.map(|to| send(source, to, &table, &mut area, &burst, &ALL[..1])).sum()
 }
 
 /// The frames of a burst by receiver, each in the order of the burst.

@@ -25,7 +25,8 @@ fn table(macs: u64) -> Table {
         extra_macs: (vf + vfs..macs).step_by(vfs as usize).map(mac).collect(),
         ..Function::new(mac(vf))
     };
-    let config = NicConfig { pf: None, vfs: (0..vfs).map(|vf| Some(function(vf))).collect() };
+    let vfs = (0..vfs).map(|vf| Some(function(vf))).collect();
+    let config = NicConfig { vfs, ..NicConfig::default() };
     Table::build(&config).expect("the addresses are distinct")
 }
 

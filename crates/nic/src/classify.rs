@@ -13,8 +13,9 @@ use std::hint::select_unpredictable as select;
 use wire::{Head, Mac};
 
 use crate::map::key;
-use crate::table::{Source, Table};
-use crate::{BURST, DropReason, Flows, PortId, Summary, Verdict, Verdicts};
+use crate::source::Source;
+use crate::table::{Table, VIDS};
+use crate::{BURST, DropReason, Flows, Mode, PortId, Summary, Verdict, Verdicts};
 
 /// The bytes of the high word that tell frames of a flow apart: not 14 and 15, which are payload
 /// of an untagged frame. A tagged one has its TCI there.
@@ -23,11 +24,14 @@ const SPOOFED_MAC: Verdict = Verdict::drop(DropReason::SpoofedMac);
 const SOURCE_MULTICAST: Verdict = Verdict::drop(DropReason::SourceMulticast);
 const HAIRPIN: Verdict = Verdict::drop(DropReason::Hairpin);
 const VLAN_FORBIDDEN: Verdict = Verdict::drop(DropReason::VlanForbidden);
+const ISOLATED: Verdict = Verdict::drop(DropReason::Isolated);
 
 /// Kinds of port, for which the loop is compiled apart.
 const UPLINK: u8 = 0;
 const ONE_MAC: u8 = 1;
 const SEVERAL_MACS: u8 = 2;
+/// The uplink, with unknown MACs that are for promiscuous functions.
+const OPEN_UPLINK: u8 = 3;
 
 impl Table {
     /// Judges up to [`BURST`] frames that came from one port; those beyond are not looked at.
@@ -44,8 +48,9 @@ impl Table {
         out: &mut Verdicts,
     ) -> Summary {
         let heads = &heads[..heads.len().min(BURST)];
-        let Some(source) = self.source(from) else {
-            return out.fill(heads.len(), Verdict::drop(DropReason::NoFunction));
+        let source = match self.source(from) {
+            Ok(source) => source,
+            Err(reason) => return out.fill(heads.len(), Verdict::drop(reason)),
         };
         if let [first, rest @ ..] = heads
             && alike(*first, rest)
@@ -101,7 +106,11 @@ impl Table {
 
     /// Judges frames that differ: first all in haste, then those that were not so simple.
     fn judge_each(&self, source: &Source, heads: &[[u8; 16]], out: &mut Verdicts) {
-        let mut open = if source.is_uplink() {
+        let mut open = if source.is_indirect() {
+            u64::MAX.checked_shr((BURST - heads.len().min(BURST)) as u32).unwrap_or(0)
+        } else if source.is_uplink() && self.unknown.is_some() {
+            self.judge_in_haste::<OPEN_UPLINK>(source, heads, &mut out.of)
+        } else if source.is_uplink() {
             self.judge_in_haste::<UPLINK>(source, heads, &mut out.of)
         } else if source.src_lookup {
             self.judge_in_haste::<SEVERAL_MACS>(source, heads, &mut out.of)
@@ -129,19 +138,25 @@ impl Table {
         // By value, so that it stays in registers.
         let source = *source;
         let macs = self.macs.view();
+        let unknown = self.unknown.as_deref();
         let mut open = 0_u64;
         for (head, verdict) in heads.iter().zip(verdicts) {
             let head = Head(*head);
             let (dst, src) = (head.dst_key(), head.src_key());
-            let vid = if KIND == UPLINK { head.tag_bits() & source.vid_mask } else { source.vid };
+            let from_uplink = KIND == UPLINK || KIND == OPEN_UPLINK;
+            let vid = if from_uplink { head.tag_bits() & source.vid_mask } else { source.vid };
             let there = macs.first(key(dst, vid));
+            let miss = match (KIND, unknown) {
+                (OPEN_UPLINK, Some(unknown)) => unknown[usize::from(vid) % VIDS],
+                _ => source.miss,
+            };
             // The compiler would branch on it, and mispredict for each unknown MAC among known.
-            *verdict = select(there.found, there.value, source.miss);
+            *verdict = select(there.found, there.value, miss);
 
             // In doubt are groups, tags from functions (priority tags are rare), hairpins, sources
             // that are not the one expected, and keys that may have been displaced.
             let mut doubt = ((dst | src) & 1 != 0) | there.taken;
-            if KIND != UPLINK {
+            if !from_uplink {
                 doubt |= (there.value == source.own) | head.is_tagged();
             }
             if KIND == ONE_MAC {
@@ -159,7 +174,7 @@ impl Table {
 
     /// Judges a frame in full: the rules of the crate's documentation, in their order.
     fn judge(&self, source: &Source, head: Head) -> Verdict {
-        let (dst, src, tag) = (head.dst_key(), head.src_key(), head.tag_bits());
+        let (dst, src) = (head.dst_key(), head.src_key());
         let spoofed = if source.src_lookup {
             self.macs.get(key(src, source.vid)) != Some(source.own)
         } else {
@@ -171,20 +186,46 @@ impl Table {
         if src & 1 != 0 {
             return SOURCE_MULTICAST;
         }
-        if source.forbids(tag) {
+        if source.forbids(head, &self.trunks) {
             return VLAN_FORBIDDEN;
         }
-        let vid = source.vid_of(tag);
+        let vid = source.vid_of(head.tag_bits());
         if dst & 1 != 0 {
-            // Of a function's VLAN the uplink is a member always.
-            let nobody = source.is_uplink() && self.flood_ports(vid).is_empty();
-            return if nobody { source.miss } else { Verdict::FLOOD };
+            let from = source.port();
+            let heard = self.receivers(from, &head.0).next().is_some();
+            return if heard { Verdict::FLOOD } else { self.nobody(from) };
         }
         match self.macs.get(key(dst, vid)) {
             Some(port) if port == source.own => HAIRPIN,
-            Some(port) => port,
-            None => source.miss,
+            Some(port) => self.judge_known(source, head, port),
+            None => self.judge_unknown(source, head, vid),
         }
+    }
+
+    /// Judges a frame to a MAC that another port has.
+    fn judge_known(&self, source: &Source, head: Head, port: Verdict) -> Verdict {
+        let vid = source.vid_of(head.tag_bits());
+        match (source.mode, source.is_uplink()) {
+            (Mode::Veb, _) | (Mode::Isolated, true) => port,
+            (Mode::Isolated, false) => ISOLATED,
+            (Mode::Vepa, false) => self.judge_unknown(source, head, vid),
+            (Mode::Vepa, true) => {
+                let sender = self.macs.get(key(head.src_key(), vid));
+                if sender == Some(port) && port.as_port().is_some() { HAIRPIN } else { port }
+            }
+        }
+    }
+
+    /// Judges a frame to a MAC that no port has, or that the bridge takes no notice of.
+    fn judge_unknown(&self, source: &Source, head: Head, vid: u16) -> Verdict {
+        if source.is_uplink() {
+            return match &self.unknown {
+                None => source.miss,
+                Some(_) if source.is_indirect() => self.miss(PortId::UPLINK, &head.0),
+                Some(unknown) => unknown[usize::from(vid) % VIDS],
+            };
+        }
+        if vid == source.vid { source.miss } else { self.miss(source.port(), &head.0) }
     }
 }
 

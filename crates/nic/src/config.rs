@@ -1,61 +1,87 @@
 //! What is configured, and what is refused.
 
-use wire::{Mac, Vid};
-
-use crate::PortId;
+use crate::mistake::ConfigError;
+use crate::{Function, Monitor, PortId, QOS_MAX, VlanProtocol, WEIGHT_MAX};
 
 /// The most VFs that a NIC can have; PCI-SIG's bus number and our port numbers allow 255.
 pub const MAX_VFS: usize = 255;
 /// The most MACs of all functions together: their table is to stay within a second-level cache.
 pub const MAX_MACS: usize = 8192;
+/// The most pairs of a MAC and a VLAN: a trunk's MACs count once for each of its VLANs.
+pub const MAX_ADDRESSES: usize = 32768;
+/// The most groups that a function can join.
+pub const MAX_GROUPS: usize = 256;
 
-/// The settings of a PF or VF.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// The adapter's MAC.
-    pub mac: Mac,
-    /// More MACs that frames may be sent to and, under `spoof_check`, come from.
-    pub extra_macs: Vec<Mac>,
-    /// The VLAN whose access port this is; `None` for untagged.
-    pub vlan: Option<Vid>,
-    /// Whether frames from another MAC than the function's are dropped.
-    pub spoof_check: bool,
+/// How the bridge treats frames from one function to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Virtual Ethernet bridge: directly.
+    #[default]
+    Veb,
+    /// Virtual Ethernet port aggregator: by way of the uplink, whose other end sends them back.
+    Vepa,
+    /// Not at all: functions talk to the uplink only.
+    Isolated,
 }
 
-impl Function {
-    /// An untagged function of one MAC, checked against spoofing.
-    pub const fn new(mac: Mac) -> Self {
-        Self { mac, extra_macs: Vec::new(), vlan: None, spoof_check: true }
-    }
-
-    /// All MACs, each with the field it comes from.
-    pub(crate) fn macs(&self) -> impl Iterator<Item = (Field, Mac)> + '_ {
-        let extra = self.extra_macs.iter().enumerate();
-        std::iter::once((Field::Mac, self.mac))
-            .chain(extra.map(|(index, mac)| (Field::ExtraMac(index), *mac)))
-    }
-
-    /// The VLAN as a number, 0 for untagged.
-    pub(crate) fn vid(&self) -> u16 {
-        self.vlan.map_or(0, Vid::get)
+impl Mode {
+    /// The name, as configurations and reports write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Veb => "veb",
+            Self::Vepa => "vepa",
+            Self::Isolated => "isolated",
+        }
     }
 }
 
 /// The settings of a NIC.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicConfig {
     /// The PF; `None` leaves its port without a function.
     pub pf: Option<Function>,
     /// VF 0 first; `None` leaves a VF's port without a function.
     pub vfs: Vec<Option<Function>>,
+    /// The bridge's mode.
+    pub mode: Mode,
+    /// Whether the uplink has a link.
+    pub uplink_up: bool,
+    /// Whether promiscuous functions also receive frames to unknown MACs that other functions
+    /// send, as they do those from the uplink. The bridges of real cards do not do so.
+    pub floods_unknown: bool,
+}
+
+impl Default for NicConfig {
+    /// A VEB without functions, whose uplink is up.
+    fn default() -> Self {
+        Self { pf: None, vfs: Vec::new(), mode: Mode::Veb, uplink_up: true, floods_unknown: true }
+    }
 }
 
 impl NicConfig {
     /// Every function that there is, with its port.
-    pub(crate) fn functions(&self) -> impl Iterator<Item = (PortId, &Function)> {
+    pub fn functions(&self) -> impl Iterator<Item = (PortId, &Function)> {
         let ports = (PortId::PF.0..).map(PortId);
         let all = std::iter::once(&self.pf).chain(&self.vfs);
         ports.zip(all).filter_map(|(port, function)| Some((port, function.as_ref()?)))
+    }
+
+    /// The function at a port.
+    pub fn function(&self, port: PortId) -> Option<&Function> {
+        match port.vf_index() {
+            Some(vf) => self.vfs.get(usize::from(vf))?.as_ref(),
+            None if port == PortId::PF => self.pf.as_ref(),
+            None => None,
+        }
+    }
+
+    /// The function at a port, to change it.
+    pub fn function_mut(&mut self, port: PortId) -> Option<&mut Function> {
+        match port.vf_index() {
+            Some(vf) => self.vfs.get_mut(usize::from(vf))?.as_mut(),
+            None if port == PortId::PF => self.pf.as_mut(),
+            None => None,
+        }
     }
 
     /// Checks everything but duplicates, which show when the table is built.
@@ -63,106 +89,80 @@ impl NicConfig {
         if self.vfs.len() > MAX_VFS {
             return Err(ConfigError::TooManyVfs { vfs: self.vfs.len() });
         }
-        let mut macs = 0;
+        let (mut macs, mut addresses) = (0, 0);
         for (port, function) in self.functions() {
-            for (field, mac) in function.macs() {
-                macs += 1;
-                if mac.is_multicast() {
-                    return Err(ConfigError::MulticastMac { port, field, mac });
-                }
-                if mac.is_zero() {
-                    return Err(ConfigError::ZeroMac { port, field });
-                }
-            }
+            check_macs(port, function)?;
+            check_settings(port, function)?;
+            self.check_mirror(port, function)?;
+            let own = function.macs().count();
+            macs += own;
             if macs > MAX_MACS {
                 return Err(ConfigError::TooManyMacs { port, macs });
             }
+            addresses += own * function.vids().count();
+            if addresses > MAX_ADDRESSES {
+                return Err(ConfigError::TooManyAddresses { port, addresses });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_mirror(&self, port: PortId, function: &Function) -> Result<(), ConfigError> {
+        let Some(Monitor::Port(to)) = function.mirror.map(|mirror| mirror.to) else {
+            return Ok(());
+        };
+        let is_there = to == PortId::UPLINK || self.function(to).is_some();
+        if to == port || !is_there {
+            return Err(ConfigError::MirrorPort { port, to });
         }
         Ok(())
     }
 }
 
-/// A field that holds a MAC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// [`Function::mac`].
-    Mac,
-    /// [`Function::extra_macs`], by index.
-    ExtraMac(usize),
-}
-
-impl std::fmt::Display for Field {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Mac => out.write_str("mac"),
-            Self::ExtraMac(index) => write!(out, "extra_macs[{index}]"),
+fn check_macs(port: PortId, function: &Function) -> Result<(), ConfigError> {
+    for (field, mac) in function.macs() {
+        if mac.is_multicast() {
+            return Err(ConfigError::MulticastMac { port, field, mac });
         }
+        if mac.is_zero() {
+            return Err(ConfigError::ZeroMac { port, field });
+        }
+    }
+    let groups = function.groups.as_deref().unwrap_or_default();
+    if groups.len() > MAX_GROUPS {
+        return Err(ConfigError::TooManyGroups { port, groups: groups.len() });
+    }
+    match groups.iter().position(|group| !group.is_multicast()) {
+        Some(index) => Err(ConfigError::NoGroup { port, index, mac: groups[index] }),
+        None => Ok(()),
     }
 }
 
-/// Why a [`NicConfig`] is refused. Nothing of it is applied then.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// The same MAC twice in one VLAN.
-    #[error(
-        "{port}: {field}: {mac} is also {other_field} of {other} in {}; \
-         within a VLAN each MAC is allowed once",
-        vlan_name(*.vid)
-    )]
-    DuplicateMac {
-        /// The function that came second.
-        port: PortId,
-        /// Its field.
-        field: Field,
-        /// The address.
-        mac: Mac,
-        /// The VLAN, 0 for untagged.
-        vid: u16,
-        /// The function that has it already.
-        other: PortId,
-        /// Its field.
-        other_field: Field,
-    },
-    /// A function's MAC is a group address.
-    #[error(
-        "{port}: {field}: {mac} is a multicast address; \
-         allowed is a unicast one, whose first byte is even"
-    )]
-    MulticastMac {
-        /// The function.
-        port: PortId,
-        /// Its field.
-        field: Field,
-        /// The address.
-        mac: Mac,
-    },
-    /// A function's MAC is zero.
-    #[error("{port}: {field}: 00:00:00:00:00:00 is no address; allowed is any other unicast one")]
-    ZeroMac {
-        /// The function.
-        port: PortId,
-        /// Its field.
-        field: Field,
-    },
-    /// More VFs than there are ports.
-    #[error("vfs: {vfs} VFs are too many; allowed are up to {MAX_VFS}")]
-    TooManyVfs {
-        /// How many there are.
-        vfs: usize,
-    },
-    /// More MACs than the table takes.
-    #[error(
-        "{port}: extra_macs: the NIC has {macs} MACs up to here; \
-         allowed are up to {MAX_MACS} of all functions together"
-    )]
-    TooManyMacs {
-        /// The function with which there were too many.
-        port: PortId,
-        /// How many there are, this function's included.
-        macs: usize,
-    },
-}
-
-fn vlan_name(vid: u16) -> String {
-    if vid == 0 { "the untagged network".into() } else { format!("VLAN {vid}") }
+fn check_settings(port: PortId, function: &Function) -> Result<(), ConfigError> {
+    if let Some(vlan) = function.vlan {
+        if vlan.qos > QOS_MAX {
+            return Err(ConfigError::Qos { port, qos: vlan.qos });
+        }
+        if vlan.protocol == VlanProtocol::Ieee8021Ad && !function.trunk.is_empty() {
+            return Err(ConfigError::ServiceTrunk { port, vlans: function.trunk.len() });
+        }
+    }
+    if !function.trust && port != PortId::PF {
+        let asked = [
+            ("guest_macs", !function.guest_macs.is_empty()),
+            ("promiscuous", function.promiscuous),
+            ("all_multicast", function.all_multicast),
+        ];
+        if let Some((field, _)) = asked.into_iter().find(|(_, asked)| *asked) {
+            return Err(ConfigError::Untrusted { port, field });
+        }
+    }
+    let share = function.share;
+    if share.weight == 0 || share.weight > WEIGHT_MAX {
+        return Err(ConfigError::Weight { port, weight: share.weight });
+    }
+    if share.max_mbit != 0 && share.min_mbit > share.max_mbit {
+        return Err(ConfigError::Rates { port, min: share.min_mbit, max: share.max_mbit });
+    }
+    Ok(())
 }

@@ -7,38 +7,71 @@
 //! which port each goes, whether it is flooded, or why it is dropped.
 //!
 //! Rules, in the order in which they are applied to a frame:
-//! 1. A port that has no function drops all ([`DropReason::NoFunction`]).
+//! 1. A port that has no function drops all ([`DropReason::NoFunction`]), and so does one whose
+//!    link is down ([`DropReason::LinkDown`]).
 //! 2. With `spoof_check`, the source must be a MAC of the function ([`DropReason::SpoofedMac`]).
 //! 3. A source that is a group is refused from any port ([`DropReason::SourceMulticast`]).
-//! 4. A function with a VLAN is an access port: its frames carry no tag, not even a priority tag.
-//!    One without a VLAN may send priority tags (VID 0) and no others
-//!    ([`DropReason::VlanForbidden`]). The uplink carries all.
-//! 5. A frame belongs to the function's VLAN; from the uplink, to that of its tag; else to 0, which
-//!    stands for "untagged".
-//! 6. A group address is flooded to the other members of the VLAN and the uplink.
+//! 4. A function with a VLAN is an access port: its frames carry no tag, not even a priority tag;
+//!    under an 802.1ad VLAN they may carry customer tags, which are payload. One with a trunk may
+//!    send the tags of its list and priority tags. One with neither may send priority tags (VID 0)
+//!    and no others ([`DropReason::VlanForbidden`]). The uplink carries all. That holds with and
+//!    without `spoof_check`: a VLAN is a wall.
+//! 5. A frame belongs to the VLAN of its tag, from the uplink and from trunks; else to the
+//!    function's VLAN; else to 0, which stands for "untagged". The VID alone names the VLAN,
+//!    whichever kind of tag it stands in.
+//! 6. A group address is flooded to the other members of the VLAN that hear the group, and to the
+//!    uplink.
 //! 7. A MAC known in the VLAN goes to its port, unless it came from there
-//!    ([`DropReason::Hairpin`]).
-//! 8. Any other goes to the uplink, unless it came from there ([`DropReason::NoMatch`]).
+//!    ([`DropReason::Hairpin`]) or the port's link is down ([`DropReason::LinkDown`]).
+//! 8. Any other goes to the uplink, unless it came from there ([`DropReason::NoMatch`]); and to
+//!    promiscuous functions of the VLAN.
+//! 9. In the mode [`Mode::Vepa`] functions reach each other by way of the uplink only: for rules 6
+//!    to 8, a frame from a function is to nobody known. What the uplink sends back does not return
+//!    to the function whose MAC it comes from ([`DropReason::Hairpin`]). With [`Mode::Isolated`] a
+//!    frame from one function to another is dropped ([`DropReason::Isolated`]).
 //!
-//! Limits: 255 VFs, [`MAX_MACS`] addresses, bursts of 64. Only the outermost tag is looked at, as
-//! the head is 16 bytes: what follows a priority tag is payload here. No I/O, no clock, no
-//! allocation after the table is built; nothing here can panic on a frame's bytes.
+//! Beside the classifier, as objects that a lane drives with its own time: [`Schedule`] says which
+//! transmit ring is next and how much it may send, [`StormLimit`] how many broadcasts.
+//!
+//! Limits: 255 VFs, [`MAX_MACS`] addresses, [`MAX_ADDRESSES`] pairs of address and VLAN, bursts of
+//! 64. Only the outermost tag is looked at, as the head is 16 bytes: what follows a priority tag is
+//! payload here. No I/O, no clock, no allocation after the table is built; nothing here can panic
+//! on a frame's bytes.
 
 mod classify;
 mod config;
+mod edit;
 mod flows;
+mod function;
 mod map;
+mod mirror;
+mod mistake;
 mod port;
+mod rate;
 mod reason;
+mod receivers;
+mod schedule;
+mod source;
 mod table;
 mod verdict;
+mod vids;
 
-pub use config::{ConfigError, Field, Function, MAX_MACS, MAX_VFS, NicConfig};
+pub use config::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_VFS, Mode, NicConfig};
+pub use edit::VlanEdit;
 pub use flows::Flows;
+pub use function::{
+    Function, LinkState, Mirror, Monitor, PortVlan, QOS_MAX, Share, VlanProtocol, WEIGHT_DEFAULT,
+    WEIGHT_MAX, Way,
+};
+pub use mirror::MirrorCopy;
+pub use mistake::{ConfigError, Field};
 pub use port::PortId;
+pub use rate::{Bucket, StormLimit};
 pub use reason::DropReason;
-pub use table::{Table, VlanEdit};
+pub use schedule::{Schedule, Turn};
+pub use table::Table;
 pub use verdict::{Action, BURST, Summary, Verdict, Verdicts};
+pub use vids::Vids;
 
 #[cfg(test)]
 mod tests;

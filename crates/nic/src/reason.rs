@@ -18,17 +18,27 @@ pub enum DropReason {
     NoMatch = 4,
     /// The port it came from has no function configured.
     NoFunction = 5,
+    /// The link of its sender is down, or that of everyone it is for.
+    LinkDown = 6,
+    /// From one function to another, where the bridge keeps functions apart.
+    Isolated = 7,
+    /// A broadcast or multicast beyond what its sender may send in a second. The classifier has no
+    /// clock: who holds the function's [`StormLimit`](crate::StormLimit) gives this reason.
+    Storm = 8,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::SpoofedMac,
         Self::SourceMulticast,
         Self::VlanForbidden,
         Self::Hairpin,
         Self::NoMatch,
         Self::NoFunction,
+        Self::LinkDown,
+        Self::Isolated,
+        Self::Storm,
     ];
 
     /// The name, as counters and reports show it.
@@ -40,6 +50,9 @@ impl DropReason {
             Self::Hairpin => "hairpin",
             Self::NoMatch => "no-match",
             Self::NoFunction => "no-function",
+            Self::LinkDown => "link-down",
+            Self::Isolated => "isolated",
+            Self::Storm => "storm",
         }
     }
 

@@ -1,7 +1,12 @@
 //! The NIC's rules, one by one; and against a slow model that cannot be wrong in the same way.
 
+mod agreement;
+mod links;
 mod model;
+mod modes;
+mod random;
 mod rules;
+mod vlans;
 
 use wire::{Mac, Vid};
 
@@ -14,7 +19,7 @@ fn mac(n: u16) -> Mac {
 }
 
 fn function(n: u16, vlan: Option<u16>) -> Function {
-    let vlan = vlan.map(|vid| Vid::new(vid).unwrap());
+    let vlan = vlan.map(|vid| Vid::new(vid).unwrap().into());
     Function { vlan, ..Function::new(mac(n)) }
 }
 

@@ -18,14 +18,14 @@ pub struct Verdict(u16);
 pub enum Action {
     /// To one port.
     Port(PortId),
-    /// To every port of the frame's VLAN but the one it came from.
+    /// To every port that [`Table::receivers`](crate::Table::receivers) names.
     Flood,
     /// To none.
     Drop(DropReason),
 }
 
 impl Verdict {
-    /// To every port of the frame's VLAN but the one it came from.
+    /// To every port that [`Table::receivers`](crate::Table::receivers) names.
     pub const FLOOD: Self = Self(0x4000);
     const DROP: u16 = 0x8000;
 
@@ -57,7 +57,10 @@ impl Verdict {
                 2 => DropReason::VlanForbidden,
                 3 => DropReason::Hairpin,
                 4 => DropReason::NoMatch,
-                _ => DropReason::NoFunction,
+                5 => DropReason::NoFunction,
+                6 => DropReason::LinkDown,
+                7 => DropReason::Isolated,
+                _ => DropReason::Storm,
             })
         }
     }

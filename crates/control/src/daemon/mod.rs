@@ -225,16 +225,17 @@ fn functions(nic: &Nic) -> impl Iterator<Item = Place<'_>> {
 
 fn nic_spec(nic: &Nic) -> Result<NicSpec> {
     let function = |function: &Function| nic::Function {
-        mac: function.mac,
         extra_macs: function.macs.clone(),
-        vlan: function.vlan,
+        vlan: function.vlan.map(Into::into),
         spoof_check: function.spoof_check,
+        ..nic::Function::new(function.mac)
     };
     let mut vfs = vec![None; usize::from(nic.total_vfs)];
     for vf in &nic.vfs {
         vfs[usize::from(vf.index)] = Some(function(&vf.function));
     }
-    let config = NicConfig { pf: nic.pf.as_ref().map(function), vfs };
+    let pf = nic.pf.as_ref().map(function);
+    let config = NicConfig { pf, vfs, ..NicConfig::default() };
     let table = nic::Table::build(&config).with_context(|| format!("nic {}", nic.name))?;
     let port =
         |(id, name, attachment, _): Place<'_>| (id, name, usize::from(attachment.queue_pairs));

@@ -116,7 +116,7 @@ fn a_transmit_ring_comes_and_goes_and_loses_nothing() {
 fn a_burst_sees_one_table() {
     let in_vlan = |vid| {
         let vfs = vec![Some(access(0, vid))];
-        NicConfig { pf: None, vfs }
+        NicConfig { vfs, ..NicConfig::default() }
     };
     let bench = Bench::of(in_vlan(100), 1, 1);
     let nic = &bench.fabric.nics()[0];
@@ -155,7 +155,7 @@ fn a_function_that_goes_stops_its_port() {
     let bench = Bench::new(vec![plain(0), plain(1)], 1);
     let nic = &bench.fabric.nics()[0];
     let [mut a, mut b, mut uplink] = bench.guests([VF0, VF1, PortId::UPLINK]);
-    let without = NicConfig { pf: None, vfs: vec![Some(plain(0)), None] };
+    let without = NicConfig { vfs: vec![Some(plain(0)), None], ..NicConfig::default() };
     nic.set_table(Table::build(&without).unwrap());
     b.send(&frame(mac(0), mac(1), 1, 60));
     b.settle();
@@ -173,6 +173,7 @@ fn a_table_may_name_functions_without_a_port() {
     let more = NicConfig {
         pf: Some(plain(9)),
         vfs: (0..255).map(|n| (n != 9).then(|| plain(n as u8))).collect(),
+        ..NicConfig::default()
     };
     bench.fabric.nics()[0].set_table(Table::build(&more).unwrap());
     let group = frame(wire::Mac::BROADCAST, mac(0), 1, 60);

@@ -123,7 +123,7 @@ fn groups_go_to_all_of_the_vlan_but_the_sender() {
 #[test]
 fn a_nic_without_an_uplink_floods_without_a_drop() {
     let vfs = vec![Some(plain(0)), Some(plain(1))];
-    let bench = Bench::without_uplink(NicConfig { pf: None, vfs });
+    let bench = Bench::without_uplink(NicConfig { vfs, ..NicConfig::default() });
     let [mut a, mut b] = bench.guests([VF0, VF1]);
     let group = frame(wire::Mac::BROADCAST, mac(0), 1, 60);
     a.send(&group);

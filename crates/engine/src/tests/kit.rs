@@ -37,7 +37,7 @@ pub(crate) fn plain(n: u8) -> Function {
 
 /// VF `n` as access port of a VLAN.
 pub(crate) fn access(n: u8, vid: u16) -> Function {
-    Function { vlan: Some(wire::Vid::new(vid).unwrap()), ..plain(n) }
+    Function { vlan: Some(wire::Vid::new(vid).unwrap().into()), ..plain(n) }
 }
 
 /// A frame of `len` bytes that says its number.

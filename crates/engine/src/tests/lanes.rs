@@ -99,7 +99,7 @@ fn everybody_to_everybody_on_three_lanes() {
 /// Two functions with `pairs` pairs each.
 fn multiqueue(pairs: usize, lanes: usize) -> Bench {
     let vfs = vec![Some(plain(0)), Some(plain(1))];
-    Bench::of(NicConfig { pf: None, vfs }, lanes, pairs)
+    Bench::of(NicConfig { vfs, ..NicConfig::default() }, lanes, pairs)
 }
 
 #[test]

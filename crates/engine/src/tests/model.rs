@@ -63,7 +63,7 @@ impl Model<'_> {
 
     fn vlan(&self, port: PortId) -> u16 {
         let vlan = self.function(port).and_then(|function| function.vlan);
-        vlan.map_or(0, Vid::get)
+        vlan.map_or(0, |vlan| vlan.vid.get())
     }
 
     /// The functions of a VLAN.
@@ -149,10 +149,11 @@ fn any_function() -> impl Strategy<Value = Function> {
     let vlan = prop_oneof![2 => Just(None), 1 => Just(Some(1)), 1 => Just(Some(2))];
     let macs = prop::sample::subsequence((0..8).map(mac).collect::<Vec<_>>(), 1..3);
     (macs, vlan, any::<bool>()).prop_map(|(mut macs, vlan, spoof_check)| Function {
+        vlan: vlan.map(|vid| Vid::new(vid).unwrap().into()),
+        spoof_check,
         mac: macs.remove(0),
         extra_macs: macs,
-        vlan: vlan.map(|vid| Vid::new(vid).unwrap()),
-        spoof_check,
+        ..Function::new(Mac::ZERO)
     })
 }
 
@@ -187,7 +188,8 @@ fn any_world() -> impl Strategy<Value = World> {
     let guests = prop::collection::vec(prop::option::weighted(0.85, any_shape()), 6);
     let frames = prop::collection::vec(any_frame(), 1..60);
     (functions, 1_usize..4, guests, frames).prop_map(|(mut functions, lanes, guests, frames)| {
-        let config = NicConfig { pf: functions.remove(0), vfs: functions };
+        let pf = functions.remove(0);
+        let config = NicConfig { pf, vfs: functions, ..NicConfig::default() };
         World { config, lanes, guests, frames }
     })
 }

@@ -34,6 +34,7 @@ fn config() -> NicConfig {
             Some(function(3, Some(8))),
             None,
         ],
+        ..NicConfig::default()
     }
 }
 
@@ -187,20 +188,26 @@ fn frames_that_differ_in_their_tags_only() {
 }
 
 #[test]
-fn groups_and_edits() {
+fn receivers_and_edits() {
     let table = Table::build(&config()).unwrap();
-    assert_eq!(table.flood_ports(0), [UPLINK, PF, vf(0), vf(1), vf(2)]);
-    assert_eq!(table.flood_ports(7), [UPLINK, vf(3), vf(4)]);
-    assert_eq!(table.flood_ports(8), [UPLINK, vf(5)]);
-    for vid in [1, 9, 4095, 4096, u16::MAX] {
-        assert!(table.flood_ports(vid).is_empty());
+    let members = |from, tag| {
+        let head = head(Mac::BROADCAST, mac(500), tag);
+        table.receivers(from, &head).collect::<Vec<_>>()
+    };
+    assert_eq!(members(UPLINK, None), [PF, vf(0), vf(1), vf(2)]);
+    assert_eq!(members(vf(0), None), [UPLINK, PF, vf(1), vf(2)]);
+    assert_eq!(members(UPLINK, Some((CTAG, 7))), [vf(3), vf(4)]);
+    assert_eq!(members(vf(3), None), [UPLINK, vf(4)]);
+    assert_eq!(members(UPLINK, Some((STAG, 0xe008))), [vf(5)]);
+    for vid in [1, 9, 4095] {
+        assert!(members(UPLINK, Some((CTAG, vid))).is_empty());
     }
-    assert_eq!(table.edit(vf(3), UPLINK), VlanEdit::Push(7));
-    assert_eq!(table.edit(UPLINK, vf(3)), VlanEdit::Pop);
-    assert_eq!(table.edit(vf(3), vf(4)), VlanEdit::None);
-    assert_eq!(table.edit(vf(0), UPLINK), VlanEdit::None);
-    assert_eq!(table.edit(UPLINK, PF), VlanEdit::None);
-    assert_eq!(VlanEdit::Push(7).tag_bytes(), Some([0x81, 0, 0, 7]));
+    assert_eq!(table.edit(vf(3), UPLINK), Some(VlanEdit::Push([0x81, 0, 0, 7])));
+    assert_eq!(table.edit(UPLINK, vf(3)), Some(VlanEdit::Pop));
+    assert_eq!(table.edit(vf(3), vf(4)), Some(VlanEdit::None));
+    assert_eq!(table.edit(vf(0), UPLINK), Some(VlanEdit::None));
+    assert_eq!(table.edit(UPLINK, PF), Some(VlanEdit::None));
+    assert_eq!(VlanEdit::Push([0x81, 0, 0, 7]).tag_bytes(), Some([0x81, 0, 0, 7]));
     assert_eq!(VlanEdit::Pop.tag_bytes(), None);
     let tagged = head(mac(3), mac(500), Some((CTAG, 0xe007)));
     assert_eq!(table.vid(UPLINK, &tagged), 7);
@@ -232,7 +239,7 @@ fn refusals_name_function_and_field() {
          within a VLAN each MAC is allowed once",
     );
     refused(
-        |config| config.vfs[5].as_mut().unwrap().vlan = Some(wire::Vid::new(7).unwrap()),
+        |config| config.vfs[5].as_mut().unwrap().vlan = Some(wire::Vid::new(7).unwrap().into()),
         "VF 5: mac: 02:00:00:00:00:03 is also mac of VF 3 in VLAN 7; \
          within a VLAN each MAC is allowed once",
     );

@@ -30,7 +30,7 @@ impl Bench {
     /// An uplink, and VFs with these functions, of one queue pair each.
     pub(crate) fn new(vfs: Vec<Function>, lanes: usize) -> Bench {
         let vfs = vfs.into_iter().map(Some).collect();
-        Bench::of(NicConfig { pf: None, vfs }, lanes, 1)
+        Bench::of(NicConfig { vfs, ..NicConfig::default() }, lanes, 1)
     }
 
     pub(crate) fn of(config: NicConfig, lanes: usize, pairs: usize) -> Bench {

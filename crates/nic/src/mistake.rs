@@ -1,0 +1,182 @@
+//! What is wrong with a configuration.
+
+use wire::Mac;
+
+use crate::config::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_VFS};
+use crate::{PortId, QOS_MAX, WEIGHT_MAX};
+
+/// A field that holds a MAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// [`Function::mac`](crate::Function::mac).
+    Mac,
+    /// [`Function::extra_macs`](crate::Function::extra_macs), by index.
+    ExtraMac(usize),
+    /// [`Function::guest_macs`](crate::Function::guest_macs), by index.
+    GuestMac(usize),
+}
+
+impl std::fmt::Display for Field {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Mac => out.write_str("mac"),
+            Self::ExtraMac(index) => write!(out, "extra_macs[{index}]"),
+            Self::GuestMac(index) => write!(out, "guest_macs[{index}]"),
+        }
+    }
+}
+
+/// Why a [`NicConfig`](crate::NicConfig) is refused. Nothing of it is applied then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The same MAC twice in one VLAN.
+    #[error(
+        "{port}: {field}: {mac} is also {other_field} of {other} in {}; \
+         within a VLAN each MAC is allowed once",
+        vlan_name(*.vid)
+    )]
+    DuplicateMac {
+        /// The function that came second.
+        port: PortId,
+        /// Its field.
+        field: Field,
+        /// The address.
+        mac: Mac,
+        /// The VLAN, 0 for untagged.
+        vid: u16,
+        /// The function that has it already.
+        other: PortId,
+        /// Its field.
+        other_field: Field,
+    },
+    /// A function's MAC is a group address.
+    #[error(
+        "{port}: {field}: {mac} is a multicast address; \
+         allowed is a unicast one, whose first byte is even"
+    )]
+    MulticastMac {
+        /// The function.
+        port: PortId,
+        /// Its field.
+        field: Field,
+        /// The address.
+        mac: Mac,
+    },
+    /// A function's MAC is zero.
+    #[error("{port}: {field}: 00:00:00:00:00:00 is no address; allowed is any other unicast one")]
+    ZeroMac {
+        /// The function.
+        port: PortId,
+        /// Its field.
+        field: Field,
+    },
+    /// More VFs than there are ports.
+    #[error("vfs: {vfs} VFs are too many; allowed are up to {MAX_VFS}")]
+    TooManyVfs {
+        /// How many there are.
+        vfs: usize,
+    },
+    /// More MACs than the table takes.
+    #[error(
+        "{port}: extra_macs: the NIC has {macs} MACs up to here; \
+         allowed are up to {MAX_MACS} of all functions together"
+    )]
+    TooManyMacs {
+        /// The function with which there were too many.
+        port: PortId,
+        /// How many there are, this function's included.
+        macs: usize,
+    },
+    /// More pairs of a MAC and a VLAN than the table takes.
+    #[error(
+        "{port}: trunk: the NIC has {addresses} pairs of a MAC and a VLAN up to here; \
+         allowed are up to {MAX_ADDRESSES} of all functions together"
+    )]
+    TooManyAddresses {
+        /// The function with which there were too many.
+        port: PortId,
+        /// How many there are, this function's included.
+        addresses: usize,
+    },
+    /// More groups than a function can join.
+    #[error("{port}: groups: {groups} are too many; allowed are up to {MAX_GROUPS}")]
+    TooManyGroups {
+        /// The function.
+        port: PortId,
+        /// How many there are.
+        groups: usize,
+    },
+    /// A group to join that is none.
+    #[error(
+        "{port}: groups[{index}]: {mac} is no group address; \
+         allowed is a multicast one, whose first byte is odd"
+    )]
+    NoGroup {
+        /// The function.
+        port: PortId,
+        /// Which of its groups.
+        index: usize,
+        /// The address.
+        mac: Mac,
+    },
+    /// A priority that does not fit a tag.
+    #[error("{port}: qos: {qos} is too large; allowed are 0 to {QOS_MAX}")]
+    Qos {
+        /// The function.
+        port: PortId,
+        /// The priority.
+        qos: u8,
+    },
+    /// A trunk beside an 802.1ad VLAN.
+    #[error(
+        "{port}: trunk: {vlans} VLANs beside an 802.1ad VLAN, under which the guest's tags are \
+         payload; allowed is an empty trunk, or an 802.1Q VLAN"
+    )]
+    ServiceTrunk {
+        /// The function.
+        port: PortId,
+        /// How many VLANs the trunk has.
+        vlans: usize,
+    },
+    /// What takes trust, without it.
+    #[error("{port}: {field}: the function is not trusted; allowed with trust = true")]
+    Untrusted {
+        /// The function.
+        port: PortId,
+        /// What was asked for.
+        field: &'static str,
+    },
+    /// A weight out of range.
+    #[error("{port}: weight: {weight} is out of range; allowed are 1 to {WEIGHT_MAX}")]
+    Weight {
+        /// The function.
+        port: PortId,
+        /// The weight.
+        weight: u8,
+    },
+    /// A minimum above the maximum.
+    #[error(
+        "{port}: min_tx_rate: {min} Mbit/s is above max_tx_rate, {max} Mbit/s; \
+         allowed are 0 to {max}"
+    )]
+    Rates {
+        /// The function.
+        port: PortId,
+        /// The minimum, in Mbit/s.
+        min: u32,
+        /// The maximum, in Mbit/s.
+        max: u32,
+    },
+    /// A mirror to a port that cannot be its target.
+    #[error("{port}: mirror: frames cannot go to {to}; allowed is another port that exists")]
+    MirrorPort {
+        /// The function that is mirrored.
+        port: PortId,
+        /// The target.
+        to: PortId,
+    },
+}
+
+pub(crate) fn vlan_name(vid: u16) -> String {
+    if vid == 0 { "the untagged network".into() } else { format!("VLAN {vid}") }
+}
