@@ -157,10 +157,13 @@ pub fn create(
 fn open_file(path: Option<&Path>) -> std::io::Result<File> {
     match path {
         Some(path) => {
-            // A new file each time: a reader of the old one keeps what it mapped.
-            match std::fs::remove_file(path) {
+            // A new file each time: a reader of the old one keeps what it mapped. What is no file
+            // is not ours to remove.
+            match std::fs::symlink_metadata(path) {
+                Ok(there) if there.is_file() => std::fs::remove_file(path)?,
+                Ok(_) => return Err(std::io::ErrorKind::AlreadyExists.into()),
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-                _ => {}
+                Err(_) => {}
             }
             OpenOptions::new().read(true).write(true).create_new(true).open(path)
         }

@@ -1,7 +1,7 @@
 //! One burst, from a guest's transmit ring to the receive rings it is for.
 
 use guestmem::{Buffer, Pages, SharedFile};
-use nic::{Action, Flows, PortId, Table, Verdicts, VlanEdit};
+use nic::{Action, DropReason, Flows, Monitor, PortId, StormLimit, Table, Verdicts, VlanEdit};
 use port::{Area, BURST, Burst, Delivered, Edit, Polled, Transmit};
 
 use crate::fabric::{Port, SoftNic, word};
@@ -33,6 +33,27 @@ const ALL: [u8; BURST] = {
     all
 };
 
+/// What a lane keeps of a transmit ring from burst to burst.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    /// What the classifier remembers of its flows.
+    flows: Flows,
+    storm: StormLimit,
+    /// The time, ns.
+    pub(crate) now_ns: u64,
+}
+
+impl Sender {
+    pub(crate) fn new() -> Sender {
+        Sender { flows: Flows::new(), storm: StormLimit::new(0, 0), now_ns: 0 }
+    }
+
+    /// Lets so many broadcasts and multicasts pass in a second; 0 for all.
+    pub(crate) fn limit_storms(&mut self, per_second: u32, now_ns: u64) {
+        self.storm = StormLimit::new(per_second, now_ns);
+    }
+}
+
 /// A burst on its way: where it comes from.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
@@ -45,7 +66,7 @@ pub(crate) struct Source<'a> {
 pub(crate) fn forward(
     source: Source<'_>,
     transmit: &mut dyn Transmit,
-    flows: &mut Flows,
+    sender: &mut Sender,
     scratch: &mut Scratch,
 ) -> Polled {
     transmit.swap(&mut scratch.transmit);
@@ -57,13 +78,16 @@ pub(crate) fn forward(
     let Source { nic, port, pair } = source;
     let burst = transmit.burst();
     let table = nic.table();
-    let summary = table.classify(port.id, burst.heads, flows, &mut scratch.verdicts);
+    let summary = table.classify(port.id, burst.heads, &mut sender.flows, &mut scratch.verdicts);
     match summary.port() {
         Some(to) if burst.malformed == 0 => {
             let picks = &ALL[..burst.frames.len()];
             send(source, to, &table, &mut scratch.receive, &burst, picks);
         }
-        _ => scatter(source, &table, &burst, scratch),
+        _ => scatter(source, &table, &burst, sender, scratch),
+    }
+    if table.is_mirrored() {
+        mirror(source, &table, &burst, scratch);
     }
     let notified = transmit.complete();
     transmit.swap(&mut scratch.transmit);
@@ -95,15 +119,13 @@ fn send(
     alike.map(|picks| deliver(source, to, area, burst, picks, edit(&picks[0]))).sum()
 }
 
-/// What a port is to do; `None` if ports cannot do it: they push 802.1Q tags only.
-fn port_edit(edit: VlanEdit) -> Option<Edit> {
+/// The same change in a port's words.
+fn port_edit(edit: VlanEdit) -> Edit {
     match edit {
-        VlanEdit::None => Some(Edit::None),
-        VlanEdit::Pop => Some(Edit::Pop),
-        VlanEdit::Push([0x81, 0x00, high, low]) => {
-            Some(Edit::Push(u16::from_be_bytes([high, low])))
-        }
-        VlanEdit::Push(_) | VlanEdit::Retag(_) => None,
+        VlanEdit::None => Edit::None,
+        VlanEdit::Pop => Edit::Pop,
+        VlanEdit::Push(tag) => Edit::Push(tag),
+        VlanEdit::Retag(tag) => Edit::Retag(tag),
     }
 }
 
@@ -116,13 +138,8 @@ fn deliver(
     picks: &[u8],
     edit: VlanEdit,
 ) -> usize {
-    let Some(edit) = port_edit(edit) else {
-        let reason = nic::DropReason::VlanForbidden;
-        source.port.block(source.pair).add(word::TX_DROPS + reason.index(), picks.len() as u64);
-        return 0;
-    };
     let Some(port) = source.nic.port(to) else {
-        let reason = nic::DropReason::NoMatch;
+        let reason = DropReason::NoMatch;
         source.port.block(source.pair).add(word::TX_DROPS + reason.index(), picks.len() as u64);
         return 0;
     };
@@ -132,7 +149,7 @@ fn deliver(
         return 0;
     };
     attached.ring.swap(area);
-    let delivered = attached.ring.deliver(burst, picks, edit);
+    let delivered = attached.ring.deliver(burst, picks, port_edit(edit));
     let notified = attached.ring.publish();
     attached.ring.swap(area);
     block.add(word::RX_FRAMES, u64::from(delivered.frames));
@@ -154,7 +171,13 @@ fn deliver(
 }
 
 /// A burst for several receivers, or with frames to drop.
-fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut Scratch) {
+fn scatter(
+    source: Source<'_>,
+    table: &Table,
+    burst: &Burst<'_>,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) {
     let Scratch { verdicts, groups, receive, .. } = scratch;
     groups.clear();
     for (i, verdict) in verdicts.as_slice().iter().enumerate() {
@@ -163,10 +186,11 @@ fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut S
         }
         match verdict.action() {
             Action::Port(port) => groups.add(port, i),
-            Action::Flood => flood(source, table, receive, burst, i),
-            Action::Drop(reason) => {
-                source.port.block(source.pair).add(word::TX_DROPS + reason.index(), 1);
+            Action::Flood if sender.storm.admit(1, sender.now_ns) == 0 => {
+                drop_one(source, DropReason::Storm);
             }
+            Action::Flood => flood(source, table, receive, burst, i),
+            Action::Drop(reason) => drop_one(source, reason),
         }
     }
     // Each receiver's ring has to be read in three steps of which each needs the one before; those
@@ -180,6 +204,26 @@ fn scatter(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut S
     }
     while let Some((to, picks)) = groups.next() {
         send(source, to, table, receive, burst, picks);
+    }
+}
+
+fn drop_one(source: Source<'_>, reason: DropReason) {
+    source.port.block(source.pair).add(word::TX_DROPS + reason.index(), 1);
+}
+
+/// Gives the monitors of mirrored functions their copies. Rare, so it does not group them.
+#[cold]
+fn mirror(source: Source<'_>, table: &Table, burst: &Burst<'_>, scratch: &mut Scratch) {
+    let Scratch { verdicts, receive, .. } = scratch;
+    for (i, verdict) in verdicts.as_slice().iter().enumerate() {
+        if burst.malformed >> i & 1 == 1 {
+            continue;
+        }
+        table.mirror(source.port.id, &burst.heads[i], *verdict, |copy| {
+            if let Monitor::Port(to) = copy.to {
+                deliver(source, to, receive, burst, &ALL[i..=i], copy.edit);
+            }
+        });
     }
 }
 

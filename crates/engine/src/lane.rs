@@ -13,13 +13,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use host::tsc;
-use nic::Flows;
+use nic::{Schedule, Share};
+use port::Polled;
 use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 
 use crate::counters::Block;
 use crate::fabric::{Port, SoftNic, StartError, word};
-use crate::forward::{Scratch, Source, forward};
+use crate::forward::{Scratch, Sender, Source, forward};
 
 const COLD_AFTER: u32 = 1024;
 const COLD_STRIDE: u64 = 8;
@@ -94,13 +95,12 @@ pub(crate) struct Poll {
     pub(crate) port: Arc<Port>,
     pub(crate) pair: usize,
     silent_rounds: u32,
-    /// What the classifier remembers of this ring's flows.
-    flows: Flows,
+    sender: Sender,
 }
 
 impl Poll {
     pub(crate) fn new(nic: Arc<SoftNic>, port: Arc<Port>, pair: usize) -> Poll {
-        Poll { nic, port, pair, silent_rounds: 0, flows: Flows::new() }
+        Poll { nic, port, pair, silent_rounds: 0, sender: Sender::new() }
     }
 }
 
@@ -202,6 +202,22 @@ impl Drop for Lane {
     }
 }
 
+/// The ports of a lane's rings, which stand together, and a schedule of them. What they may send is
+/// filled in by the first round.
+fn schedule(rings: &[Poll]) -> (Vec<Scheduled>, Schedule) {
+    let mut ports: Vec<Scheduled> = Vec::new();
+    let mut schedule = Schedule::new();
+    let mut first = 0;
+    for group in rings.chunk_by(|a, b| Arc::ptr_eq(&a.port, &b.port)) {
+        let (nic, port) = (group[0].nic.clone(), group[0].port.clone());
+        let own = first as u32..(first + group.len()) as u32;
+        schedule.add(Share::default(), own, 0);
+        ports.push(Scheduled { nic, port, table: 0, first, rings: group.len() });
+        first += group.len();
+    }
+    (ports, schedule)
+}
+
 /// What a lane's thread works on.
 pub(crate) struct Worker {
     idle: IdlePolicy,
@@ -212,6 +228,35 @@ pub(crate) struct Worker {
     held: Arc<AtomicBool>,
     scratch: Scratch,
     round: u64,
+    /// The ports of this lane, by their numbers in the schedule.
+    ports: Vec<Scheduled>,
+    schedule: Schedule,
+}
+
+/// A port as a sender of this lane's schedule.
+struct Scheduled {
+    nic: Arc<SoftNic>,
+    port: Arc<Port>,
+    /// The table that its share was taken from.
+    table: u64,
+    /// Its rings on this lane: where they begin, and how many.
+    first: usize,
+    rings: usize,
+}
+
+impl Scheduled {
+    /// What this lane grants of the port's share: its part of the rates, by rings.
+    fn share(&self, share: Share) -> Share {
+        let part = |mbit: u32| {
+            let mbit = u64::from(mbit) * self.rings as u64;
+            mbit.div_ceil(self.port.pairs() as u64) as u32
+        };
+        Share {
+            weight: share.weight,
+            min_mbit: part(share.min_mbit),
+            max_mbit: part(share.max_mbit),
+        }
+    }
 }
 
 impl Worker {
@@ -223,7 +268,9 @@ impl Worker {
         held: Arc<AtomicBool>,
     ) -> Worker {
         let stop = Arc::new(AtomicBool::new(false));
-        Worker { idle, rings, block, wake, stop, held, scratch: Scratch::new(), round: 0 }
+        let (ports, schedule) = schedule(&rings);
+        let scratch = Scratch::new();
+        Worker { idle, rings, block, wake, stop, held, scratch, round: 0, ports, schedule }
     }
 
     fn run(mut self) {
@@ -231,11 +278,16 @@ impl Worker {
         let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
         self.block.set(slot::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
         self.block.set(slot::TSC_HZ, tsc::hz() as u64);
-        let mut last_frame = tsc::now();
-        let mut begin = last_frame;
+        let ns_per_cycle = 1e9 / tsc::hz();
+        let start = tsc::now();
+        let (mut last_frame, mut begin) = (start, start);
         while !self.stop.load(Ordering::Relaxed) {
             let held = self.held.load(Ordering::Relaxed);
-            let frames = if held { 0 } else { self.poll_all() };
+            let frames = if held {
+                0
+            } else {
+                self.poll_all((begin.wrapping_sub(start) as f64 * ns_per_cycle) as u64)
+            };
             let end = tsc::now();
             self.account(frames, end.wrapping_sub(begin));
             begin = end;
@@ -256,43 +308,72 @@ impl Worker {
         }
     }
 
-    /// One round: a burst of each ring in turn. Says how many frames there were.
-    fn poll_all(&mut self) -> u64 {
+    /// One round: each port in turn is given what the schedule grants it. Says how many frames there
+    /// were.
+    fn poll_all(&mut self, now_ns: u64) -> u64 {
         self.round += 1;
+        self.follow_settings(now_ns);
         let mut frames = 0;
-        for (i, poll) in self.rings.iter_mut().enumerate() {
-            let cold = poll.silent_rounds >= COLD_AFTER;
-            if cold && !(self.round + i as u64).is_multiple_of(COLD_STRIDE) {
-                continue;
-            }
-            let Some(mut half) = poll.port.transmit(poll.pair) else {
+        for _ in 0..self.schedule.len() {
+            let Some(turn) = self.schedule.next(now_ns) else {
                 continue;
             };
-            let Some(attached) = half.as_mut() else {
-                continue;
-            };
-            let transmit = attached.ring.as_mut();
-            let source = Source { nic: &poll.nic, port: &poll.port, pair: poll.pair };
-            let polled = forward(source, transmit, &mut poll.flows, &mut self.scratch);
-            if let Some(fault) = polled.fault
-                && !attached.fault_seen
-            {
-                attached.fault_seen = true;
-                attached.ring.raise_error();
-                poll.port.block(poll.pair).add(word::TX_FAULTS + fault as usize, 1);
-            }
-            if polled.frames == 0 {
-                poll.silent_rounds = poll.silent_rounds.saturating_add(1);
-                continue;
-            }
-            poll.silent_rounds = 0;
-            let n = u64::from(polled.frames);
-            frames += n;
-            self.block.add(slot::BURSTS, 1);
-            self.block.add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
-            self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, n);
+            let polled = self.poll(turn.ring as usize, now_ns);
+            self.schedule.took(polled.bytes, polled.backlog);
+            frames += u64::from(polled.frames);
         }
         frames
+    }
+
+    /// Takes shares and limits from tables that are new.
+    fn follow_settings(&mut self, now_ns: u64) {
+        for (sender, scheduled) in self.ports.iter_mut().enumerate() {
+            let table = scheduled.nic.table();
+            if table.number() == scheduled.table {
+                continue;
+            }
+            scheduled.table = table.number();
+            let id = scheduled.port.id;
+            self.schedule.set(sender, scheduled.share(table.share(id)), now_ns);
+            for poll in &mut self.rings[scheduled.first..][..scheduled.rings] {
+                poll.sender.limit_storms(table.storm_limit(id), now_ns);
+            }
+        }
+    }
+
+    /// Takes a burst of one ring and forwards it.
+    fn poll(&mut self, ring: usize, now_ns: u64) -> Polled {
+        let poll = &mut self.rings[ring];
+        let cold = poll.silent_rounds >= COLD_AFTER;
+        if cold && !(self.round + ring as u64).is_multiple_of(COLD_STRIDE) {
+            return Polled::default();
+        }
+        let Some(mut half) = poll.port.transmit(poll.pair) else {
+            return Polled::default();
+        };
+        let Some(attached) = half.as_mut() else {
+            return Polled::default();
+        };
+        let transmit = attached.ring.as_mut();
+        let source = Source { nic: &poll.nic, port: &poll.port, pair: poll.pair };
+        poll.sender.now_ns = now_ns;
+        let polled = forward(source, transmit, &mut poll.sender, &mut self.scratch);
+        if let Some(fault) = polled.fault
+            && !attached.fault_seen
+        {
+            attached.fault_seen = true;
+            attached.ring.raise_error();
+            poll.port.block(poll.pair).add(word::TX_FAULTS + fault as usize, 1);
+        }
+        if polled.frames == 0 {
+            poll.silent_rounds = poll.silent_rounds.saturating_add(1);
+            return polled;
+        }
+        poll.silent_rounds = 0;
+        self.block.add(slot::BURSTS, 1);
+        self.block.add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
+        self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, u64::from(polled.frames));
+        polled
     }
 
     fn account(&mut self, frames: u64, cycles: u64) {

@@ -93,14 +93,17 @@ extern "C" fn on_sigbus(_signal: i32, info: *mut libc::siginfo_t, _context: *mut
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
     let address = unsafe { (*info).si_addr() } as usize;
     let used = SLOTS_USED.load(Ordering::Acquire);
-    let slot = SLOTS[..used].iter().find(|slot| {
+    let found = SLOTS[..used].iter().find_map(|slot| {
         let start = slot.start.load(Ordering::Acquire);
-        start > CLAIMED && address.wrapping_sub(start) < slot.size.load(Ordering::Relaxed)
+        let size = slot.size.load(Ordering::Acquire);
+        // Both of one mapping only if the slot was not given to another one between the two.
+        let same = slot.start.load(Ordering::Acquire) == start;
+        let inside = start > CLAIMED && address.wrapping_sub(start) < size;
+        (same && inside).then_some((slot, start, size))
     });
-    let Some(slot) = slot else { return die() };
+    let Some((slot, start, size)) = found else { return die() };
     slot.truncated.store(true, Ordering::Relaxed);
     TRUNCATIONS.fetch_add(1, Ordering::Relaxed);
-    let (start, size) = (slot.start.load(Ordering::Relaxed), slot.size.load(Ordering::Relaxed));
     // SAFETY: the range is exactly one live mapping of ours; whoever holds a slice into it keeps
     // valid memory under it, now private zeros. errno is the interrupted thread's and is put back.
     unsafe {

@@ -127,7 +127,7 @@ impl Mapping {
         let page = block.max(rustix::param::page_size() as u64);
         let lead = offset % page;
         let length = (lead + size).next_multiple_of(page) as usize;
-        let base = map(fd, length, offset - lead, protection).map_err(|e| match e {
+        let base = map(fd, length, offset - lead, protection, page).map_err(|e| match e {
             Errno::NOMEM => {
                 let remedy = "free some memory, or raise the process's limit (ulimit -v)";
                 MapError::NoMemory { size, pages: Pages::Ordinary, remedy }
@@ -191,45 +191,38 @@ impl Drop for Mapping {
     }
 }
 
-/// Maps `length` bytes of a file, so that a large page of the file can be a large page here: both
-/// begin at multiples of 2 MiB, or equally far behind them.
+/// Maps `length` bytes of a file of ordinary pages, so that what the kernel gathers in a large page
+/// of the file can be one here: both begin at multiples of 2 MiB, or equally far behind them. Where
+/// the address is lost to somebody else meanwhile, the mapping is merely slower. A file of huge
+/// pages has its own alignment, which the kernel sees to.
 fn map(
     fd: BorrowedFd<'_>,
     length: usize,
     offset: u64,
     protection: ProtFlags,
+    page: u64,
 ) -> Result<*mut libc::c_void, Errno> {
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    if length < LARGE_PAGE {
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        return unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, fd, offset)
+    let mut hint = std::ptr::null_mut();
+    if length >= LARGE_PAGE && page < LARGE_PAGE as u64 {
+        let nothing = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let reserved = length + LARGE_PAGE;
+        // SAFETY: a new mapping at an address of the kernel's choice, which nobody else knows of,
+        // comes and goes: it shows where there is room.
+        let start = unsafe {
+            let none = ProtFlags::empty();
+            let start = rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, none, nothing)?;
+            rustix::mm::munmap(start, reserved)?;
+            start
         };
+        let want = offset as usize % LARGE_PAGE;
+        let head = (want + LARGE_PAGE - start.addr() % LARGE_PAGE) % LARGE_PAGE;
+        hint = start.wrapping_byte_add(head);
     }
-    let reserved = length + LARGE_PAGE;
-    let nothing = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: as above; address space only.
-    let start = unsafe {
-        rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), nothing)
-    }?;
-    let want = offset as usize % LARGE_PAGE;
-    let head = (want + LARGE_PAGE - start.addr() % LARGE_PAGE) % LARGE_PAGE;
-    let base = start.wrapping_byte_add(head);
-    // SAFETY: all within what was just reserved, of which nobody else knows.
+    // SAFETY: without MAP_FIXED a hint is only that: a new mapping replaces none.
     unsafe {
-        let mapped =
-            rustix::mm::mmap(base, length, protection, flags | MapFlags::FIXED, fd, offset);
-        if let Err(error) = mapped {
-            let _ = rustix::mm::munmap(start, reserved);
-            return Err(error);
-        }
-        // What is left over of the reservation on both sides.
-        if head > 0 {
-            let _ = rustix::mm::munmap(start, head);
-        }
-        let _ = rustix::mm::munmap(base.wrapping_byte_add(length), LARGE_PAGE - head);
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        rustix::mm::mmap(hint, length, protection, flags, fd, offset)
     }
-    Ok(base)
 }
 
 /// A file of words that another process writes, mapped read-only: counters.

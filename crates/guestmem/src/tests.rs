@@ -106,6 +106,18 @@ fn mappings_keep_step_with_large_pages_of_the_file() {
 }
 
 #[test]
+fn files_of_huge_pages_of_any_size_can_be_mapped() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    let sizes = [(MemfdFlags::HUGE_2MB, 2u64 << 20), (MemfdFlags::HUGE_1GB, 1 << 30)];
+    for (kind, size) in sizes {
+        // A machine without this size refuses already here; reserved pages are not needed to map.
+        let Ok(fd) = memfd_create("huge", MemfdFlags::HUGETLB | kind) else { continue };
+        ftruncate(&fd, size).unwrap();
+        assert_eq!(Mapping::new(fd.as_fd(), size, 0).unwrap().size() as u64, size);
+    }
+}
+
+#[test]
 fn gathered_pages_are_zeros_and_shared() {
     let file = SharedFile::create("gathered", 4 << 20, Pages::Gathered).unwrap();
     let other = Mapping::new(file.fd(), 4 << 20, 0).unwrap();

@@ -15,6 +15,16 @@ use serde::Serialize;
 
 use crate::proc_stat;
 
+/// Lets this process be ended by SIGTERM when the thread that started it ends. Not if it has ended
+/// already: whose child this is then cannot be told from a parent that is the first of its container.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn end_with_parent() -> io::Result<()> {
+    use rustix::process::{Signal, set_parent_process_death_signal};
+    Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
+}
+
 /// CPU time split by mode, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct CpuTime {

@@ -10,7 +10,7 @@ use crate::function::Mirror;
 use crate::map::{MacMap, key};
 use crate::mistake::{ConfigError, Field};
 use crate::source::Source;
-use crate::{DropReason, Function, Mode, NicConfig, PortId, Verdict, Vids};
+use crate::{DropReason, Function, Mode, NicConfig, PortId, Share, Verdict, Vids};
 
 /// The next table's number; 0 is none's.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -23,6 +23,8 @@ pub(crate) struct Port {
     pub(crate) up: bool,
     pub(crate) promiscuous: bool,
     pub(crate) mirror: Option<Mirror>,
+    share: Share,
+    storm_limit: u32,
     tagging: Tagging,
     /// The groups that it hears, sorted; `None` for all.
     groups: Option<Box<[Mac]>>,
@@ -40,6 +42,8 @@ impl Port {
             up: function.is_up(uplink_up),
             promiscuous: function.promiscuous,
             mirror: function.mirror,
+            share: function.share,
+            storm_limit: function.storm_limit,
             tagging: Tagging::of(function),
             groups: function.groups.as_ref().filter(|_| !all).map(sorted),
         }
@@ -149,6 +153,22 @@ impl Table {
     /// Whether the port is the uplink or has a function.
     pub fn has(&self, port: PortId) -> bool {
         port == PortId::UPLINK || self.port(port).is_some()
+    }
+
+    /// A number that no other table has.
+    #[inline]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The port's part of the transmit capacity; an uplink has the usual weight and no limits.
+    pub fn share(&self, port: PortId) -> Share {
+        self.port(port).map_or_else(Share::default, |port| port.share)
+    }
+
+    /// Broadcasts and multicasts that the port may send, in frames a second; 0 for no limit.
+    pub fn storm_limit(&self, port: PortId) -> u32 {
+        self.port(port).map_or(0, |port| port.storm_limit)
     }
 
     /// Whether the port's link is up: what its guest is to be told.

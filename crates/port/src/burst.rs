@@ -56,14 +56,15 @@ pub struct Polled {
 pub enum Edit {
     /// As it is.
     None,
-    /// Without its tag.
+    /// Without its outermost tag.
     Pop,
-    /// With an 802.1Q tag of this control information (priority and VLAN).
-    Push(u16),
+    /// With these four bytes of a tag put on.
+    Push([u8; 4]),
+    /// With these four bytes in place of its outermost tag.
+    Retag([u8; 4]),
 }
 
 const TAG: usize = 4;
-const TPID_8021Q: [u8; 2] = [0x81, 0x00];
 
 /// What the receiver gets in place of a frame's first bytes.
 #[derive(Clone, Copy, Debug)]
@@ -85,12 +86,16 @@ impl Edit {
                 bytes[..16].copy_from_slice(head);
                 replaces as usize
             }
-            Edit::Push(tci) => {
+            Edit::Push(tag) => {
                 bytes[..12].copy_from_slice(&head[..12]);
-                bytes[12..14].copy_from_slice(&TPID_8021Q);
-                bytes[14..16].copy_from_slice(&tci.to_be_bytes());
+                bytes[12..16].copy_from_slice(&tag);
                 bytes[16..].copy_from_slice(&head[12..]);
                 replaces as usize + TAG
+            }
+            Edit::Retag(tag) => {
+                bytes[..16].copy_from_slice(head);
+                bytes[12..16].copy_from_slice(&tag);
+                replaces as usize
             }
             Edit::Pop => {
                 bytes[..12].copy_from_slice(&head[..12]);

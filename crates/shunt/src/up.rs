@@ -26,6 +26,9 @@ pub(crate) struct Up {
     /// Only check the file: exit code 2 and one line a mistake if there are any.
     #[arg(long)]
     check: bool,
+    /// End when the process that started this one ends; for experiments, not for people.
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 impl Up {
@@ -33,6 +36,9 @@ impl Up {
         let config = Config::load(&self.config).map_err(|errors| Mistake(errors.to_string()))?;
         if self.check {
             return Ok(say(&format!("{}: good\n", self.config.display()))?);
+        }
+        if self.with_parent {
+            host::process::end_with_parent()?;
         }
         // Nobody may be listening, and the daemon serves all the same.
         control::daemon::run(&config, || drop(say("ready\n")))

@@ -37,6 +37,7 @@ use log::{FaultLog, LOOK};
 
 /// The counter file's name in the run directory.
 pub const COUNTERS: &str = "counters";
+pub(crate) use run_dir::LOCK;
 
 /// How long after its start the daemon waits for guests to come back before it lets any send.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 /// The file that is locked; it stays when the daemon has ended, for its lock does not.
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 /// Who looks whether a daemon is there holds the lock for a moment, which must not keep one from
 /// starting: it is tried for this long.
 const LOOKED_AT: Duration = Duration::from_millis(100);

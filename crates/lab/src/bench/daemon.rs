@@ -95,6 +95,7 @@ impl Bench {
         std::fs::write(&config, toml(dir.path())).context("cannot write a configuration")?;
         let mut daemon = Command::new(program)
             .arg("up")
+            .arg("--with-parent")
             .arg("--config")
             .arg(&config)
             .env("SHUNT_LOG", "warn")

@@ -151,6 +151,7 @@ pub struct Counted {
 
 /// Reads a task from standard input, and does it.
 pub fn main() -> Result<()> {
+    host::process::end_with_parent()?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).context("cannot read the task")?;
     match serde_json::from_str(&line).context("not a task")? {

@@ -21,9 +21,8 @@ fn edited(frame: &[u8], edit: Edit) -> Vec<u8> {
     match edit {
         Edit::None => frame.to_vec(),
         Edit::Pop => [&frame[..12], &frame[16..]].concat(),
-        Edit::Push(tci) => {
-            [&frame[..12], &[0x81, 0x00][..], &tci.to_be_bytes(), &frame[12..]].concat()
-        }
+        Edit::Push(tag) => [&frame[..12], &tag[..], &frame[12..]].concat(),
+        Edit::Retag(tag) => [&frame[..12], &tag[..], &frame[16..]].concat(),
     }
 }
 
@@ -95,8 +94,18 @@ fn layout() -> impl Strategy<Value = Layout> {
     (cuts, any::<bool>()).prop_map(|(cuts, indirect)| Layout { cuts, indirect })
 }
 
+/// Only tagged frames lose their tag, or get another.
+fn takes_tagged(edit: Edit) -> bool {
+    matches!(edit, Edit::Pop | Edit::Retag(_))
+}
+
 fn edit() -> impl Strategy<Value = Edit> {
-    prop_oneof![Just(Edit::None), Just(Edit::Pop), any::<u16>().prop_map(Edit::Push)]
+    prop_oneof![
+        Just(Edit::None),
+        Just(Edit::Pop),
+        any::<[u8; 4]>().prop_map(Edit::Push),
+        any::<[u8; 4]>().prop_map(Edit::Retag),
+    ]
 }
 
 fn size() -> impl Strategy<Value = usize> {
@@ -128,8 +137,7 @@ proptest! {
         let mut buffers = posted.iter().cycle();
         let mut room = Vec::new();
         for (i, (len, layout)) in sent.iter().enumerate() {
-            // Only tagged frames are popped.
-            let frame = if edit == Edit::Pop { tagged_frame(i, *len + 4) } else { frame(i, *len) };
+            let frame = if takes_tagged(edit) { tagged_frame(i, *len + 4) } else { frame(i, *len) };
             from.send(&frame, layout);
             let frame = edited(&frame, edit);
             let mut need = HEADER_LEN + frame.len() as u32;
@@ -164,7 +172,7 @@ proptest! {
         let mut to = Receiver::new(header_len, false);
         let mut expected = Vec::new();
         for (i, (len, from_layout, to_layout, slack)) in sent.iter().enumerate() {
-            let frame = if edit == Edit::Pop { tagged_frame(i, *len + 4) } else { frame(i, *len) };
+            let frame = if takes_tagged(edit) { tagged_frame(i, *len + 4) } else { frame(i, *len) };
             from.send(&frame, from_layout);
             let frame = edited(&frame, edit);
             let need = header_len + frame.len() as u32;

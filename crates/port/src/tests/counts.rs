@@ -142,7 +142,7 @@ fn a_frame_that_the_next_buffer_is_too_small_for_is_counted() {
     // A tag that is pushed needs its room too.
     from.send(&frame(0, 95), &one_piece());
     from.send(&frame(1, 94), &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(2), Edit::Push(1));
+    let delivered = carry(&mut from, &mut to, &all(2), Edit::Push([0x81, 0, 0, 1]));
     assert_eq!((delivered.frames, delivered.too_small), (1, 1));
 }
 

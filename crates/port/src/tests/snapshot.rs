@@ -28,11 +28,11 @@ proptest! {
         len in 14..2000usize,
         from_cuts in prop::collection::vec(1..30u32, 0..5),
         to_cuts in prop::collection::vec(1..30u32, 0..5),
-        tci in prop::option::of(any::<u16>()),
+        tag in prop::option::of(any::<[u8; 4]>()),
     ) {
-        let edit = tci.map_or(Edit::None, Edit::Push);
+        let edit = tag.map_or(Edit::None, Edit::Push);
         let (honest, seen) = forged(len, &from_cuts, &to_cuts, edit);
-        let tag = tci.map_or(0, |_| 4);
+        let tag = tag.map_or(0, |_| 4);
         let head = len.min(16);
         prop_assert_eq!(seen.len(), len + tag);
         prop_assert_eq!(&seen[..12], &honest[..12], "both addresses");

@@ -12,6 +12,7 @@ use super::super::value::{Given, Item, text_of};
 use super::super::{MAX_FURTHER_MACS, MAX_SOCKET_PATH_BYTES};
 use super::Reader;
 use super::nic::NicScope;
+use crate::daemon::{COUNTERS, LOCK};
 
 impl Reader {
     pub(super) fn uplink(&mut self, table: &Table<'_>) -> Option<Uplink> {
@@ -100,6 +101,10 @@ impl Reader {
                 "is {bytes} bytes long{with}; a socket's path has at most {MAX_SOCKET_PATH_BYTES}, so shorten it{or}"
             );
             table.refuse(&item, &problem);
+            return None;
+        }
+        if [COUNTERS, LOCK].map(|name| self.run_dir.join(name)).contains(&path) {
+            table.refuse_as(field, &item, "is a file of the daemon's own, so choose another name");
             return None;
         }
         let words = table.report.quote(item.span.clone());

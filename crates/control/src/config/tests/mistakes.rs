@@ -180,6 +180,8 @@ fn grammar() {
 #[test]
 fn what_may_occur_only_once() {
     let second = |lines: &str| vf(&format!("vlan = 7\n[[nic.vf]]\n{lines}"));
+    insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nsocket = \"counters\""), @r#"shunt.toml:11:10: nic[0].vf[1].socket: "counters" is a file of the daemon's own, so choose another name; write a path in quotes, such as "vf0.sock""#);
+    insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nsocket = \"./lock\""), @r#"shunt.toml:11:10: nic[0].vf[1].socket: "./lock" is a file of the daemon's own, so choose another name; write a path in quotes, such as "vf0.sock""#);
     insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nsocket = \"/run/shunt/./vf0.sock\""), @r#"shunt.toml:11:10: nic[0].vf[1].socket: "/run/shunt/./vf0.sock" is taken by nic[0].vf[0].socket (line 7) already; give each attachment a socket of its own"#);
     insta::assert_snapshot!(second("mac = \"02:00:00:00:00:01\"\nvlan = 7\nsocket = \"b\""), @"shunt.toml:10:7: nic[0].vf[1].mac: MAC 02:00:00:00:00:01 on VLAN 7 is taken by nic[0].vf[0].mac (line 6) already; give each function of the NIC an address of its own");
     insta::assert_snapshot!(second("mac = \"02:00:00:00:00:02\"\nsocket = \"b\"\nindex = 0"), @"shunt.toml:12:9: nic[0].vf[1].index: VF 0 is taken by nic[0].vf[0].index (line 5) already; give each VF of the NIC an index of its own");

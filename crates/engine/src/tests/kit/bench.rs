@@ -35,14 +35,21 @@ impl Bench {
 
     pub(crate) fn of(config: NicConfig, lanes: usize, pairs: usize) -> Bench {
         let uplink = (PortId::UPLINK, "uplink".to_string(), pairs);
-        Bench::with(vec![uplink], config, lanes, pairs)
+        Bench::with(vec![uplink], config, pairs, &vec![IDLE; lanes])
+    }
+
+    /// As [`new`](Self::new), with one lane that sleeps only after it has polled for so long.
+    pub(crate) fn patient(vfs: Vec<Function>, poll: Duration) -> Bench {
+        let vfs = vfs.into_iter().map(Some).collect();
+        let config = NicConfig { vfs, ..NicConfig::default() };
+        Bench::with(vec![], config, 1, &[IdlePolicy { poll, ..IDLE }])
     }
 
     pub(crate) fn without_uplink(config: NicConfig) -> Bench {
-        Bench::with(vec![], config, 1, 1)
+        Bench::with(vec![], config, 1, &[IDLE])
     }
 
-    fn with(mut ports: Vec<Place>, config: NicConfig, lanes: usize, pairs: usize) -> Bench {
+    fn with(mut ports: Vec<Place>, config: NicConfig, pairs: usize, lanes: &[IdlePolicy]) -> Bench {
         if config.pf.is_some() {
             ports.push((PortId::PF, "pf".into(), pairs));
         }
@@ -54,7 +61,7 @@ impl Bench {
         let spec = NicSpec { name: "n".into(), table: Table::build(&config).unwrap(), ports };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("counters");
-        let lanes = vec![LaneSpec { cpu: None, idle: IDLE }; lanes];
+        let lanes: Vec<_> = lanes.iter().map(|idle| LaneSpec { cpu: None, idle: *idle }).collect();
         let fabric = Fabric::start(vec![spec], &lanes, Some(&path)).unwrap();
         Bench { fabric, reader: Reader::open(&path).unwrap(), _dir: dir }
     }
