@@ -7,7 +7,7 @@ mod plans;
 
 use serde_json::{Value, json};
 
-use super::State;
+use super::{Actual, ActualAdapter, ActualNic, Facts, Plane, Reason, Refused, State, allocate};
 
 /// A NIC with four VFs, three of them enabled, an iov switch on it, and two adapters there.
 pub(crate) fn document() -> Value {
@@ -51,4 +51,39 @@ pub(crate) fn with(mut document: Value, pointer: &str, value: Value) -> Value {
         other => panic!("{parent} is {other}"),
     }
     document
+}
+
+/// A data plane of nothing but the policy.
+#[derive(Debug, Default)]
+pub(crate) struct Paper {
+    pub(crate) actual: Actual,
+    /// What it refuses next.
+    pub(crate) refuses: Option<Refused>,
+    /// States it was brought to.
+    pub(crate) reached: Vec<State>,
+}
+
+impl Plane for Paper {
+    fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
+        if let Some(refused) = self.refuses.take() {
+            return Err(refused);
+        }
+        self.reached.push(to.clone());
+        let given = allocate(to, &Facts::of(&self.actual));
+        let nic = |nic: &super::Nic| ActualNic {
+            name: nic.name.clone(),
+            support: Reason::Supported,
+            total_vfs: nic.total_vfs,
+            vfs: Vec::new(),
+        };
+        self.actual = Actual {
+            nics: to.nics.iter().map(nic).collect(),
+            adapters: given.into_iter().map(|one| ActualAdapter::of(one, false)).collect(),
+        };
+        Ok(self.actual.clone())
+    }
+
+    fn actual(&self) -> Actual {
+        self.actual.clone()
+    }
 }
