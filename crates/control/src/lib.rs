@@ -1,5 +1,8 @@
 //! Desired state to running daemon: configuration, vhost-user sessions, and what was counted.
 
+pub mod api;
 pub mod config;
 pub mod daemon;
+pub mod state;
 pub mod stats;
+pub mod store;

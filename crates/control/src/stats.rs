@@ -6,9 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use engine::counters::{Reader, Snapshot};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// All counters of a daemon at one moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Stats {
     /// Ports in the order of the configuration.
     pub ports: Vec<PortStats>,
@@ -17,7 +18,7 @@ pub struct Stats {
 }
 
 /// Counters of a port; Rx and Tx are the guest's.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct PortStats {
     /// `NIC/function`.
     pub name: String,
@@ -41,7 +42,7 @@ pub struct PortStats {
 }
 
 /// Counters of a lane.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct LaneStats {
     /// Its number.
     pub lane: String,

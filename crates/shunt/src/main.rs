@@ -3,6 +3,8 @@
 //! Exit codes: 0 done, 1 something failed, 2 the command line or the configuration is wrong.
 
 mod lab;
+mod manage;
+mod pages;
 mod stats;
 mod up;
 
@@ -19,6 +21,8 @@ use rustix::io::Errno;
 Examples:
   shunt lab                               measure this machine, and write a report
   shunt up --config shunt.toml            serve the NICs of shunt.toml
+  shunt adapter list                      each guest's adapter, its path, and why
+  shunt apply -f state.toml --dry-run     what a file would change in the running daemon
   shunt stats                             what the daemon has counted so far
 
 Each command has its own help: shunt lab --help")]
@@ -30,8 +34,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::Up),
-    Lab(lab::Lab),
+    Nic(manage::nic::Nics),
+    Vf(manage::vf::Vfs),
+    Switch(manage::switch::Switches),
+    Adapter(manage::adapter::Adapters),
+    Apply(manage::apply::Apply),
+    Export(manage::apply::Export),
+    Events(manage::events::Events),
     Stats(stats::Stats),
+    Lab(lab::Lab),
+    Completions(pages::Completions),
+    Man(pages::Man),
 }
 
 /// A mistake of the user's, in the command line or a file: exit code 2.
@@ -54,8 +67,17 @@ fn main() -> ExitCode {
         .init();
     let outcome = match cli.command {
         Command::Up(up) => up.run(),
-        Command::Lab(lab) => lab.run(),
+        Command::Nic(nic) => nic.run(),
+        Command::Vf(vf) => vf.run(),
+        Command::Switch(switch) => switch.run(),
+        Command::Adapter(adapter) => adapter.run(),
+        Command::Apply(apply) => apply.run(),
+        Command::Export(export) => export.run(),
+        Command::Events(events) => events.run(),
         Command::Stats(stats) => stats.run(),
+        Command::Lab(lab) => lab.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,7 +14,7 @@ mod error;
 mod fields;
 mod model;
 mod read;
-mod suggest;
+pub(crate) mod suggest;
 mod syntax;
 mod table;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 const MAX_CHARS: usize = 64;
 
 /// The nearest of `known`, if it is near enough to be worth a question.
-pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = plain(word);
     if word.is_empty() || word.chars().count() > MAX_CHARS {
         return None;

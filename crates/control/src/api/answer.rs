@@ -1,0 +1,219 @@
+//! What is answered when something is done, and how a request is read.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::fault::Fault;
+use super::manager::{Applied, Manager, vf_name};
+use super::operation::{Act, Operation};
+use super::resource::{Edit, Resource};
+use crate::state::{Actual, Plan, State};
+use crate::store::Owner;
+
+/// What an apply did, or would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Outcome {
+    /// Whether nothing was changed because `dry_run` was asked for.
+    pub dry_run: bool,
+    /// The generation of the state in force.
+    pub generation: u64,
+    /// The steps.
+    pub plan: Plan,
+}
+
+/// What is in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InForce {
+    /// The generation of the desired state.
+    pub generation: u64,
+    /// NICs and adapters as they are.
+    pub actual: Actual,
+    /// Who has a VF, by `NIC/vfN`.
+    pub owners: BTreeMap<String, Owner>,
+}
+
+/// A success.
+#[derive(Debug)]
+pub(super) struct Answer {
+    status: StatusCode,
+    body: Bytes,
+    /// Told as the ETag.
+    generation: Option<u64>,
+}
+
+impl Answer {
+    fn new(body: impl Serialize) -> Answer {
+        let body = serde_json::to_vec(&body).expect("an answer is JSON");
+        Answer { status: StatusCode::OK, body: body.into(), generation: None }
+    }
+
+    /// Bytes of JSON.
+    pub(super) fn ready(body: Bytes) -> Answer {
+        Answer { status: StatusCode::OK, body, generation: None }
+    }
+
+    fn of(self, generation: u64) -> Answer {
+        Answer { generation: Some(generation), ..self }
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let is_empty = self.body.is_empty();
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        if !is_empty {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(tag) = self.generation.map(|generation| format!("\"{generation}\"")) {
+            headers.insert(header::ETAG, HeaderValue::try_from(tag).expect("digits in quotes"));
+        }
+        response
+    }
+}
+
+/// A request, as far as it has been read.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// The keys in the path.
+    pub(super) keys: Vec<String>,
+    pub(super) dry_run: bool,
+    pub(super) owner: Option<u64>,
+    pub(super) since: u64,
+    /// The generation of If-Match.
+    pub(super) expected: Option<u64>,
+    pub(super) body: Value,
+}
+
+impl Asked {
+    /// Reads what stands after the question mark.
+    pub(super) fn read_query(&mut self, operation: &Operation, query: &str) -> Result<(), Fault> {
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let wrong = |allowed: String| {
+                let shown: String = pair.chars().take(80).flat_map(char::escape_debug).collect();
+                Err(Fault::BadRequest { error: format!("?{shown} is not allowed"), allowed })
+            };
+            let known = operation.parameters.iter().find(|parameter| parameter.name == name);
+            let number = value.parse::<u64>().ok().filter(|_| !value.starts_with('+'));
+            match (known.map(|known| known.name), value, number) {
+                (None, ..) => {
+                    let names: Vec<_> = operation.parameters.iter().map(|one| one.name).collect();
+                    return wrong(match names.is_empty() {
+                        true => "leave it out".to_owned(),
+                        false => format!("this path takes {}", names.join(", ")),
+                    });
+                }
+                (Some("dry_run"), "true" | "false", _) => self.dry_run = value == "true",
+                (Some("dry_run"), ..) => return wrong("write true or false".into()),
+                (Some("owner"), _, Some(number)) => self.owner = Some(number),
+                (Some("since"), _, Some(number)) => self.since = number,
+                _ => return wrong("write a whole number from 0".into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Carries an operation out. This may wait for the disk and for the data plane.
+pub(super) fn carry_out(
+    manager: &Mutex<Manager>,
+    operation: &Operation,
+    asked: Asked,
+) -> Result<Answer, Fault> {
+    let Ok(mut manager) = manager.lock() else {
+        let why = "an earlier request ended in a fault of the program";
+        return Err(Fault::Broken(why.into()));
+    };
+    let manager = &mut *manager;
+    match (operation.act, operation.resource) {
+        (Act::Get, Some(resource)) => {
+            let part = resource.get(manager.state(), &asked.keys)?;
+            Ok(Answer::new(part).of(manager.generation()))
+        }
+        (Act::List, Some(resource)) => {
+            let list = resource.list(manager.state(), &asked.keys)?;
+            Ok(Answer::new(list).of(manager.generation()))
+        }
+        (_, Some(resource)) => edit(manager, operation.act, resource, asked),
+        (Act::PutState | Act::Apply, None) => {
+            let to = State::parse(&asked.body).map_err(Fault::Wrong)?;
+            if asked.dry_run {
+                return dry_run(manager, &to, &asked);
+            }
+            let Applied { generation, plan } = manager.apply(&to, asked.expected)?;
+            let answer = match operation.act {
+                Act::PutState => Answer::new(manager.state()),
+                _ => Answer::new(Outcome { dry_run: false, generation, plan }),
+            };
+            Ok(answer.of(generation))
+        }
+        (Act::Actual, None) => Ok(Answer::new(in_force(manager)).of(manager.generation())),
+        (Act::Events, None) => Ok(Answer::new(manager.events(asked.since))),
+        (Act::Stats, None) => Ok(Answer::new(manager.stats()?)),
+        _ => Ok(Answer::new(manager.state()).of(manager.generation())),
+    }
+}
+
+fn edit(
+    manager: &mut Manager,
+    act: Act,
+    resource: &Resource,
+    asked: Asked,
+) -> Result<Answer, Fault> {
+    manager.expect(asked.expected)?;
+    let keys = &asked.keys;
+    let was_there = resource.get(manager.state(), keys).is_ok();
+    if let (Act::Delete, Some(token)) = (act, asked.owner) {
+        let vf = resource.vf_of(manager, keys);
+        let name = || keys.join("/");
+        manager.check_owner(&vf.unwrap_or_else(name), token)?;
+    }
+    let edit = match act {
+        Act::Delete => Edit::Delete,
+        Act::Patch => Edit::Patch(asked.body.clone()),
+        _ => Edit::Put(asked.body.clone()),
+    };
+    let to = resource.edit(manager.state(), keys, edit)?;
+    if asked.dry_run {
+        return dry_run(manager, &to, &asked);
+    }
+    let generation = manager.apply(&to, asked.expected)?.generation;
+    let answer = if act == Act::Delete {
+        Answer { status: StatusCode::NO_CONTENT, ..Answer::ready(Bytes::new()) }
+    } else {
+        let created = act == Act::Put && !was_there;
+        let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+        Answer { status, ..Answer::new(resource.get(manager.state(), keys)?) }
+    };
+    Ok(answer.of(generation))
+}
+
+fn dry_run(manager: &mut Manager, to: &State, asked: &Asked) -> Result<Answer, Fault> {
+    manager.expect(asked.expected)?;
+    let plan = manager.plan(to)?;
+    let generation = manager.generation();
+    Ok(Answer::new(Outcome { dry_run: true, generation, plan }).of(generation))
+}
+
+fn in_force(manager: &mut Manager) -> InForce {
+    let actual = manager.actual();
+    let mut owners = BTreeMap::new();
+    for nic in &manager.state().nics {
+        for index in 0..nic.total_vfs {
+            let name = vf_name(&nic.name, index);
+            if let Some(owner) = manager.owner(&name) {
+                owners.insert(name, owner.clone());
+            }
+        }
+    }
+    InForce { generation: manager.generation(), actual, owners }
+}

@@ -1,0 +1,253 @@
+//! From a wish to the state in force: checked, planned, carried out by the data plane, stored.
+//!
+//! One at a time, under the caller's `&mut`. An apply is whole or has not happened: if the data plane refuses nothing
+//! has changed, and if the disk does the data plane is brought back.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+
+use super::events::{EventKind, EventList, Events};
+use super::fault::Fault;
+use crate::state::{Actual, Allocation, Facts, Plan, Plane, State, allocate, transition};
+use crate::stats::Stats;
+use crate::store::{Directory, Owner, Store};
+
+/// Where counters come from.
+pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
+
+/// The state, its store, and the data plane.
+pub struct Manager {
+    store: Store<Directory>,
+    plane: Box<dyn Plane>,
+    stats: StatsSource,
+    events: Events,
+    /// What was in force when somebody last looked.
+    seen: Actual,
+    /// Why nothing more is changed, if the data plane could not be brought back.
+    broken: Option<String>,
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let generation = self.store.record().generation;
+        f.debug_struct("Manager").field("generation", &generation).finish_non_exhaustive()
+    }
+}
+
+/// What an apply did, or would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The generation of the state in force afterwards.
+    pub generation: u64,
+    /// The steps.
+    pub plan: Plan,
+}
+
+impl Manager {
+    /// Opens the state directory and brings `plane`, on which nothing is in force, to the stored state. What a crash
+    /// interrupted is undone first.
+    ///
+    /// # Errors
+    /// The directory cannot be used, a file in it is damaged, or the data plane refuses what is stored.
+    pub fn open(
+        directory: Directory,
+        mut plane: Box<dyn Plane>,
+        stats: StatsSource,
+    ) -> Result<Manager> {
+        let (store, unfinished) = Store::open(directory)?;
+        let mut events = Events::default();
+        let stored = &store.record().state;
+        let attempted = unfinished.map(|unfinished| unfinished.attempted);
+        let from = attempted.clone().unwrap_or_default();
+        let seen = plane.reconcile(&from, stored);
+        let seen = seen.context("the stored state cannot be brought into force")?;
+        if attempted.is_some() {
+            store.abandon()?;
+            let text = "an apply that was interrupted did not happen; its steps were undone";
+            events.add(EventKind::Undo, String::new(), text.into());
+        }
+        let text = format!("the state of generation {} is in force", store.record().generation);
+        events.add(EventKind::Start, String::new(), text);
+        let mut manager = Manager { store, plane, stats, events, seen, broken: None };
+        manager.note_owners();
+        Ok(manager)
+    }
+
+    /// The state that shall be.
+    pub fn state(&self) -> &State {
+        &self.store.record().state
+    }
+
+    /// Its generation, which grows with each change.
+    pub fn generation(&self) -> u64 {
+        self.store.record().generation
+    }
+
+    /// Who has a VF, by `NIC/vfN`.
+    pub fn owner(&self, vf: &str) -> Option<&Owner> {
+        self.store.record().owners.of(vf)
+    }
+
+    /// Checks that a token is that of the VF's owner.
+    ///
+    /// # Errors
+    /// The VF has another owner, or none.
+    pub fn check_owner(&self, vf: &str, token: u64) -> Result<(), Fault> {
+        Ok(self.store.record().owners.check(vf, token)?)
+    }
+
+    /// What is in force. Notes an event for each adapter whose path has changed since somebody last looked.
+    pub fn actual(&mut self) -> Actual {
+        let now = self.plane.actual();
+        if now != self.seen {
+            self.note_changes(&now);
+            self.seen = now.clone();
+            self.note_owners();
+        }
+        now
+    }
+
+    /// Events after number `since`.
+    pub fn events(&mut self, since: u64) -> EventList {
+        self.actual();
+        self.events.since(since)
+    }
+
+    /// What was counted.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn stats(&self) -> Result<Stats, Fault> {
+        (self.stats)().map_err(Fault::NoStats)
+    }
+
+    /// The steps that lead to `to`, with the adapters that they move.
+    ///
+    /// # Errors
+    /// The state in force cannot become `to`.
+    pub fn plan(&mut self, to: &State) -> Result<Plan, Fault> {
+        transition(self.state(), to).map_err(Fault::Impossible)?;
+        let actual = self.actual();
+        let now: Vec<Allocation> = actual.adapters.iter().map(Allocation::from).collect();
+        let then = allocate(to, &Facts::of(&actual));
+        Ok(Plan::between(self.state(), to).with_moves(&now, &then))
+    }
+
+    /// Brings `to` into force and stores it. `expected` is the generation that the client knows, if it says.
+    ///
+    /// # Errors
+    /// Each leaves everything as it was; [`Fault::Broken`] is the exception, after which nothing is changed any more.
+    pub fn apply(&mut self, to: &State, expected: Option<u64>) -> Result<Applied, Fault> {
+        self.expect(expected)?;
+        let plan = self.plan(to)?;
+        if to == self.state() {
+            return Ok(Applied { generation: self.generation(), plan });
+        }
+        if let Some(why) = &self.broken {
+            return Err(Fault::Broken(why.clone()));
+        }
+        let result = self.carry_out(to);
+        match &result {
+            Ok(()) => self.note_steps(&plan),
+            Err(fault) => self.events.add(EventKind::Refused, String::new(), fault.to_string()),
+        }
+        result.map(|()| Applied { generation: self.generation(), plan })
+    }
+
+    /// Checks that the state is of that generation.
+    ///
+    /// # Errors
+    /// Somebody has changed it.
+    pub fn expect(&self, expected: Option<u64>) -> Result<(), Fault> {
+        let now = self.generation();
+        match expected {
+            Some(expected) if expected != now => Err(Fault::Stale { now, expected }),
+            _ => Ok(()),
+        }
+    }
+
+    fn carry_out(&mut self, to: &State) -> Result<(), Fault> {
+        let from = self.state().clone();
+        self.store.begin(to)?;
+        let actual = match self.plane.reconcile(&from, to) {
+            Ok(actual) => actual,
+            Err(refused) => {
+                // A journal that stays tells the next start of an apply that did not happen, which is true.
+                let _ = self.store.abandon();
+                return Err(refused.into());
+            }
+        };
+        if let Err(error) = self.store.commit(to, &holders(to, &actual)) {
+            if let Err(refused) = self.plane.reconcile(to, &from) {
+                let why = format!(
+                    "the state could not be stored, and the old one not be brought back: {refused}"
+                );
+                self.broken = Some(why.clone());
+                return Err(Fault::Broken(why));
+            }
+            let _ = self.store.abandon();
+            return Err(error.into());
+        }
+        self.note_changes(&actual);
+        self.seen = actual;
+        Ok(())
+    }
+
+    fn note_steps(&mut self, plan: &Plan) {
+        for step in plan.steps.iter().filter(|step| step.action != crate::state::Action::Move) {
+            let subject = format!("{} {}", step.kind, step.name);
+            let fields: Vec<&str> = step.changes.iter().map(|one| one.field.as_str()).collect();
+            let text = format!("{} {}", step.action, fields.join(", "));
+            self.events.add(EventKind::Step, subject, text.trim_end().to_owned());
+        }
+    }
+
+    fn note_changes(&mut self, now: &Actual) {
+        for adapter in &now.adapters {
+            let before = self.seen.adapters.iter().find(|one| one.name == adapter.name);
+            let given = Allocation::from(adapter);
+            let subject = || format!("adapter {}", adapter.name);
+            if before.is_none_or(|one| Allocation::from(one) != given) {
+                let from = before.map_or("none".to_owned(), |one| Allocation::from(one).place());
+                let text = format!("{from} -> {} ({})", given.place(), given.reason);
+                self.events.add(EventKind::Path, subject(), text);
+            }
+            if before.is_some_and(|one| one.connected) != adapter.connected {
+                let text = if adapter.connected { "attached" } else { "left" };
+                self.events.add(EventKind::Guest, subject(), text.into());
+            }
+        }
+    }
+
+    /// Stores who has which VF, if that has changed. A disk that refuses is told as an event: the records of old are
+    /// the careful ones, and the next look tries again.
+    fn note_owners(&mut self) {
+        let holders = holders(self.state(), &self.seen);
+        if let Err(error) = self.store.assign(&holders) {
+            self.events.add(EventKind::Refused, String::new(), error.to_string());
+        }
+    }
+}
+
+/// Who has which VF: the adapters that are on one, and the operator where a VF has settings and no adapter.
+fn holders(state: &State, actual: &Actual) -> BTreeMap<String, String> {
+    let mut holders = BTreeMap::new();
+    for nic in &state.nics {
+        let own = nic.vfs.iter().map(|vf| (vf_name(&nic.name, vf.index), String::new()));
+        holders.extend(own);
+    }
+    for adapter in &actual.adapters {
+        let wished = state.adapter(&adapter.name);
+        let nic = wished.and_then(|wished| state.nic_of(wished));
+        if let (Some(nic), Some(vf)) = (nic, adapter.vf) {
+            holders.insert(vf_name(&nic.name, vf), adapter.name.clone());
+        }
+    }
+    holders
+}
+
+/// What a VF is called: `nic0/vf3`.
+pub(super) fn vf_name(nic: &str, index: impl std::fmt::Display) -> String {
+    format!("{nic}/vf{index}")
+}

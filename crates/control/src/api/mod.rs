@@ -1,0 +1,49 @@
+//! The HTTP API: on a UNIX socket that only its owner can use, and on TCP with a token and TLS if that is configured.
+//!
+//! # Model
+//! [`operation`] is the table of everything that can be asked; the router and the OpenAPI document, which is served, are
+//! made of it. [`Manager`] holds the state, its store and the data plane, and does one thing at a time. [`Server`] is a
+//! thread of its own with a single-threaded runtime; work that may wait for the disk or the data plane is done on
+//! another thread, so that no request holds up the reading of others.
+//!
+//! # Limits
+//! Bodies of 1 MiB, 30 s for a body and 10 s for headers, 64 connections a listener, 1024 events.
+
+mod answer;
+mod client;
+mod events;
+mod fault;
+mod listen;
+mod manager;
+mod openapi;
+mod operation;
+mod resource;
+mod router;
+mod server;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use std::path::{Path, PathBuf};
+
+pub use answer::{InForce, Outcome};
+pub use client::{Client, ClientError, Refusal, Reply};
+pub use events::{Event, EventKind, EventList, MAX_EVENTS};
+pub use hyper::Method;
+
+pub use fault::{Fault, Trouble};
+pub use manager::{Applied, Manager, StatsSource};
+pub use openapi::document as openapi;
+pub use server::{Listen, Server, Tcp, Tls};
+pub use token::{MAX_TOKEN_BYTES, MIN_TOKEN_BYTES, Token};
+
+/// The largest body that is read, in bytes.
+pub const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// The socket's name in the run directory.
+pub const SOCKET: &str = "api.sock";
+
+/// Where the API of a daemon with this run directory is.
+pub fn socket_path(run_dir: &Path) -> PathBuf {
+    run_dir.join(SOCKET)
+}

@@ -1,0 +1,163 @@
+//! The OpenAPI document, made of the operations that are served and the schemas that documents are held against.
+
+use serde_json::{Map, Value, json};
+
+use super::answer::{InForce, Outcome};
+use super::events::EventList;
+use super::fault::Trouble;
+use super::operation::{Operation, operations};
+use super::resource::RESOURCES;
+use crate::state::shape::{add_schemas, schemas};
+use crate::stats::Stats;
+
+/// The document.
+pub fn document() -> Value {
+    let mut paths = Map::new();
+    for operation in operations() {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method.as_str().to_ascii_lowercase()] = of_operation(&operation);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Shunt",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "The desired state of NICs, switches and adapters, and what is in force.",
+            "license": {"name": "Apache-2.0 OR MIT"},
+        },
+        "servers": [{"url": "/", "description": "The socket api.sock in the daemon's run directory."}],
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": all_schemas(),
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "Over TCP only."},
+            },
+        },
+    })
+}
+
+fn all_schemas() -> Map<String, Value> {
+    let mut all = schemas().clone();
+    for resource in &RESOURCES {
+        all.insert(format!("{}Patch", resource.schema), patch_of(&all[resource.schema]));
+    }
+    add_schemas::<Trouble>(&mut all);
+    add_schemas::<Outcome>(&mut all);
+    add_schemas::<InForce>(&mut all);
+    add_schemas::<EventList>(&mut all);
+    add_schemas::<Stats>(&mut all);
+    all
+}
+
+/// A merge patch: every field may be left out, or be null to go back to its default.
+fn patch_of(schema: &Value) -> Value {
+    let mut patch = schema.clone();
+    let Some(fields) = patch.as_object_mut() else {
+        return patch;
+    };
+    fields.remove("required");
+    fields.insert(
+        "description".into(),
+        "A merge patch (RFC 7396); null takes a setting back.".into(),
+    );
+    let properties = fields.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(Map::values_mut) {
+        let takes_null =
+            property["type"].as_array().is_some_and(|any| any.contains(&json!("null")))
+                || property["oneOf"].is_array();
+        if !takes_null {
+            *property = json!({"oneOf": [{"type": "null"}, property]});
+        }
+    }
+    patch
+}
+
+fn of_operation(operation: &Operation) -> Value {
+    let mut parameters: Vec<Value> = Vec::new();
+    if let Some(resource) = operation.resource {
+        let levels = resource.levels.iter().map(|level| level.parameter);
+        let in_path = |name: &&str| operation.path.contains(&format!("{{{name}}}"));
+        parameters.extend(levels.filter(in_path).map(|name| {
+            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
+        }));
+    }
+    parameters.extend(operation.parameters.iter().map(|parameter| {
+        let schema = match parameter.kind {
+            "integer" => json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
+            kind => json!({"type": kind}),
+        };
+        json!({"name": parameter.name, "in": "query", "description": parameter.text, "schema": schema})
+    }));
+    if operation.changes() {
+        parameters.push(json!({
+            "name": "If-Match", "in": "header", "schema": {"type": "string", "pattern": "^(\"[0-9]{1,19}\"|\\*)$"},
+            "description": "The ETag of the state that the client knows; 412 if it has changed since.",
+        }));
+    }
+    let mut value = json!({
+        "summary": operation.summary,
+        "operationId": id(operation),
+        "parameters": parameters,
+        "responses": answers(operation),
+    });
+    if let Some(body) = &operation.body {
+        let schema = json!({"$ref": format!("#/components/schemas/{body}")});
+        value["requestBody"] =
+            json!({"required": true, "content": {"application/json": {"schema": schema}}});
+    }
+    value
+}
+
+/// Such as `put_v1_nics_nic`.
+fn id(operation: &Operation) -> String {
+    let path = operation.path.replace(['{', '}'], "").replace(['/', '.'], "_");
+    format!("{}{path}", operation.method.as_str().to_ascii_lowercase())
+}
+
+fn answers(operation: &Operation) -> Value {
+    let json_of = |text: &str, schema: &Value| json!({"description": text, "content": {"application/json": {"schema": schema}}});
+    let trouble = json!({"$ref": "#/components/schemas/Trouble"});
+    let outcome = json!({"$ref": "#/components/schemas/Outcome"});
+    let mut answers = Map::new();
+    let dry = operation.parameters.iter().any(|parameter| parameter.name == "dry_run");
+    match &operation.answer {
+        Some(schema) if dry && *schema != outcome => {
+            let either = json!({"anyOf": [schema, outcome]});
+            answers.insert("200".into(), json_of("Done; with dry_run, the plan.", &either));
+        }
+        Some(schema) => drop(answers.insert("200".into(), json_of("Done.", schema))),
+        None => {
+            answers.insert("200".into(), json_of("With dry_run: the plan.", &outcome));
+            answers.insert("204".into(), json!({"description": "Done."}));
+        }
+    }
+    if operation.method == axum::http::Method::PUT && operation.resource.is_some() {
+        let schema = operation.answer.clone().unwrap_or_default();
+        answers.insert("201".into(), json_of("Created.", &schema));
+    }
+    let mut faults = vec![
+        ("400", "The request is malformed."),
+        ("401", "The token is missing or wrong."),
+        ("500", "The state could not be stored."),
+    ];
+    if operation.resource.is_some() {
+        faults.push(("404", "There is no such thing."));
+    }
+    if operation.path == "/v1/stats" {
+        faults.push(("503", "The counters cannot be read now."));
+    }
+    if operation.body.is_some() {
+        faults.push(("408", "The body did not come in time."));
+        faults.push(("413", "The body is too large."));
+        faults.push(("415", "The body is not JSON."));
+    }
+    if operation.changes() {
+        faults.push(("409", "The state in force cannot become this one."));
+        faults.push(("412", "Somebody has changed the state."));
+        faults.push(("422", "A value is wrong."));
+    }
+    answers
+        .extend(faults.into_iter().map(|(status, text)| (status.into(), json_of(text, &trouble))));
+    Value::Object(answers)
+}

@@ -1,0 +1,330 @@
+//! Parts of the document that have a path of their own: NICs, VFs, switches, their ports, and adapters.
+//!
+//! A change of a part is a change of the whole document, which is then checked as one; so a part can be set to nothing
+//! that the whole may not say.
+
+use serde_json::{Map, Value};
+
+use super::fault::Fault;
+use super::manager::{Manager, vf_name};
+use crate::state::{Problem, Problems, State};
+
+/// A list on the way to a part, and the field that tells its entries apart.
+pub(super) struct Level {
+    list: &'static str,
+    key: &'static str,
+    /// The parameter of the path that has the key.
+    pub(super) parameter: &'static str,
+}
+
+/// A kind of part.
+pub(super) struct Resource {
+    /// For the end of "there is no".
+    pub(super) name: &'static str,
+    /// For the end of "all".
+    pub(super) plural: &'static str,
+    /// The name of its schema.
+    pub(super) schema: &'static str,
+    /// The path of all of them.
+    pub(super) collection: &'static str,
+    /// The path of one.
+    pub(super) item: &'static str,
+    pub(super) levels: &'static [Level],
+}
+
+const fn level(list: &'static str, key: &'static str, parameter: &'static str) -> Level {
+    Level { list, key, parameter }
+}
+
+const NIC: Level = level("nic", "name", "nic");
+const SWITCH: Level = level("switch", "name", "switch");
+
+/// Every kind.
+pub(super) static RESOURCES: [Resource; 5] = [
+    Resource {
+        name: "NIC",
+        plural: "NICs",
+        schema: "Nic",
+        collection: "/v1/nics",
+        item: "/v1/nics/{nic}",
+        levels: &[NIC],
+    },
+    Resource {
+        name: "settings of a VF",
+        plural: "VFs with settings of a NIC",
+        schema: "Vf",
+        collection: "/v1/nics/{nic}/vfs",
+        item: "/v1/nics/{nic}/vfs/{index}",
+        levels: &[NIC, level("vf", "index", "index")],
+    },
+    Resource {
+        name: "switch",
+        plural: "switches",
+        schema: "Switch",
+        collection: "/v1/switches",
+        item: "/v1/switches/{switch}",
+        levels: &[SWITCH],
+    },
+    Resource {
+        name: "settings of a port",
+        plural: "ports with settings of a switch",
+        schema: "SwitchPort",
+        collection: "/v1/switches/{switch}/ports",
+        item: "/v1/switches/{switch}/ports/{adapter}",
+        levels: &[SWITCH, level("port", "adapter", "adapter")],
+    },
+    Resource {
+        name: "adapter",
+        plural: "adapters",
+        schema: "Adapter",
+        collection: "/v1/adapters",
+        item: "/v1/adapters/{adapter}",
+        levels: &[level("adapter", "name", "adapter")],
+    },
+];
+
+/// What is done to a part.
+pub(super) enum Edit {
+    /// It becomes this, whether it was there or not.
+    Put(Value),
+    /// It is changed by a merge patch (RFC 7396); a VF or port without settings begins with the defaults.
+    Patch(Value),
+    /// It goes.
+    Delete,
+}
+
+impl Resource {
+    /// Whether a patch may begin with the defaults: the thing itself exists without an entry.
+    pub(super) fn has_defaults(&self) -> bool {
+        self.levels.len() > 1
+    }
+
+    /// The list of all of them.
+    pub(super) fn list(&self, state: &State, keys: &[String]) -> Result<Value, Fault> {
+        let mut document = state.to_document();
+        Ok(std::mem::take(self.find_list(&mut document, keys)?))
+    }
+
+    /// One of them.
+    pub(super) fn get(&self, state: &State, keys: &[String]) -> Result<Value, Fault> {
+        let mut document = state.to_document();
+        let list = self.find_list(&mut document, keys)?;
+        let at = self.position(list, keys).ok_or_else(|| self.absent(keys))?;
+        Ok(std::mem::take(&mut list[at]))
+    }
+
+    /// The state with the edit done. A wrong field of the part is told as the client wrote it, without the part's
+    /// place in the document before it.
+    pub(super) fn edit(&self, state: &State, keys: &[String], edit: Edit) -> Result<State, Fault> {
+        let mut document = state.to_document();
+        let list = self.find_list(&mut document, keys)?;
+        let at = self.position(list, keys);
+        let items = list.as_array_mut().ok_or_else(|| self.absent(keys))?;
+        let at = match (edit, at) {
+            (Edit::Delete, None) => return Err(self.absent(keys)),
+            (Edit::Delete, Some(at)) => {
+                items.remove(at);
+                None // what is wrong now is wrong elsewhere
+            }
+            (Edit::Patch(_), None) if !self.has_defaults() => return Err(self.absent(keys)),
+            (Edit::Put(value), at) => self.place(items, at, self.with_key(keys, value)?),
+            (Edit::Patch(patch), Some(at)) => {
+                let mut value = items[at].take();
+                merge(&mut value, self.with_key(keys, patch)?);
+                self.place(items, Some(at), value)
+            }
+            (Edit::Patch(patch), None) => {
+                let mut value = Value::Object(Map::new());
+                merge(&mut value, self.with_key(keys, patch)?);
+                self.place(items, None, value)
+            }
+        };
+        if at.is_none() && self.schema == "Adapter" {
+            remove_port(&mut document, keys);
+        }
+        let place = at.map_or(String::new(), |at| self.place_name(&document, keys, at));
+        State::parse(&document).map_err(|problems| Fault::Wrong(relative(problems, &place)))
+    }
+
+    fn place(&self, items: &mut Vec<Value>, at: Option<usize>, value: Value) -> Option<usize> {
+        match at {
+            Some(at) => items[at] = value,
+            None => items.push(value),
+        }
+        at.or(items.len().checked_sub(1))
+    }
+
+    /// The key is in the path; in the body it may be left out, and must not differ.
+    fn with_key(&self, keys: &[String], mut value: Value) -> Result<Value, Fault> {
+        let (Some(level), Some(wanted)) = (self.levels.last(), keys.get(self.levels.len() - 1))
+        else {
+            return Err(self.absent(keys));
+        };
+        // The number of a VF is one; if it is not, the check of the document tells so.
+        let wanted = match wanted.parse::<u64>() {
+            Ok(number) if level.key == "index" => Value::from(number),
+            _ => Value::from(wanted.as_str()),
+        };
+        if let Some(fields) = value.as_object_mut() {
+            match fields.get(level.key) {
+                Some(given) if *given != wanted => {
+                    let allowed = format!("leave it out, or write {wanted} as in the path");
+                    let problem = Problem::new(
+                        level.key,
+                        given.clone(),
+                        "is not what the path names",
+                        allowed,
+                    );
+                    return Err(Fault::Wrong(problem.into()));
+                }
+                _ => drop(fields.insert(level.key.to_owned(), wanted)),
+            }
+        }
+        Ok(value)
+    }
+
+    /// The list that holds the part, which is there if everything above it is.
+    fn find_list<'d>(
+        &self,
+        document: &'d mut Value,
+        keys: &[String],
+    ) -> Result<&'d mut Value, Fault> {
+        let mut here = document;
+        for (i, level) in self.levels.iter().enumerate() {
+            here = here.get_mut(level.list).ok_or_else(|| self.absent(keys))?;
+            if i + 1 < self.levels.len() {
+                let above = RESOURCES
+                    .iter()
+                    .find(|one| one.levels.len() == 1 && one.levels[0].list == level.list);
+                let absent =
+                    || above.map_or_else(|| self.absent(keys), |above| above.absent(&keys[..=i]));
+                let at = position(here, level, keys.get(i)).ok_or_else(absent)?;
+                here = &mut here[at];
+            }
+        }
+        Ok(here)
+    }
+
+    fn position(&self, list: &Value, keys: &[String]) -> Option<usize> {
+        position(list, self.levels.last()?, keys.get(self.levels.len() - 1))
+    }
+
+    fn absent(&self, keys: &[String]) -> Fault {
+        let shown: String = keys.join("/").chars().take(80).flat_map(char::escape_debug).collect();
+        Fault::NotFound(format!("{} \"{shown}\"", self.name))
+    }
+
+    /// `nic[0].vf[2]`.
+    fn place_name(&self, document: &Value, keys: &[String], at: usize) -> String {
+        let mut name = String::new();
+        let mut here = document;
+        for (i, level) in self.levels.iter().enumerate() {
+            here = &here[level.list];
+            let last = i + 1 == self.levels.len();
+            let at = if last { at } else { position(here, level, keys.get(i)).unwrap_or(0) };
+            let dot = if i > 0 { "." } else { "" };
+            name += &format!("{dot}{}[{at}]", level.list);
+            here = &here[at];
+        }
+        name
+    }
+
+    /// The VF that a release of the part would free, by `NIC/vfN`.
+    pub(super) fn vf_of(&self, manager: &mut Manager, keys: &[String]) -> Option<String> {
+        match (self.schema, keys) {
+            ("Vf", [nic, index]) => Some(vf_name(nic, index)),
+            ("Adapter", [name]) => {
+                let actual = manager.actual();
+                let vf = actual.adapters.iter().find(|one| one.name == *name)?.vf?;
+                let adapter = manager.state().adapter(name)?;
+                Some(vf_name(&manager.state().nic_of(adapter)?.name, vf))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The settings of an adapter's port go with the adapter. What else names it (a mirror, a static entry) is another's, and
+/// keeps it.
+fn remove_port(document: &mut Value, keys: &[String]) {
+    let switches = document["switch"].as_array_mut().into_iter().flatten();
+    for ports in switches.filter_map(|switch| switch["port"].as_array_mut()) {
+        ports.retain(|port| keys.first().is_none_or(|name| port["adapter"] != name.as_str()));
+    }
+}
+
+fn position(list: &Value, level: &Level, key: Option<&String>) -> Option<usize> {
+    let is_it = |item: &Value| match &item[level.key] {
+        Value::String(text) => Some(text) == key,
+        Value::Number(number) => Some(&number.to_string()) == key,
+        _ => false,
+    };
+    list.as_array()?.iter().position(is_it)
+}
+
+/// RFC 7396, section 2.
+fn merge(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = target else {
+        return;
+    };
+    for (name, value) in patch {
+        if value.is_null() {
+            fields.remove(&name);
+        } else {
+            merge(fields.entry(name).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// Problems of the part without its place in the document, which the client does not know.
+fn relative(mut problems: Problems, place: &str) -> Problems {
+    for problem in &mut problems.problems {
+        if let Some(field) = problem.field.strip_prefix(place) {
+            problem.field = field.strip_prefix('.').unwrap_or(field).to_owned();
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The examples of RFC 7396, appendix A.
+    #[test]
+    fn merge_patches_are_those_of_the_rfc() {
+        for (target, patch, expected) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"])),
+            (json!({"a": "b"}), json!(["c"]), json!(["c"])),
+            (json!({"a": "foo"}), json!(null), json!(null)),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (json!([1, 2]), json!({"a": "b", "c": null}), json!({"a": "b"})),
+            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        ] {
+            let mut merged = target.clone();
+            merge(&mut merged, patch.clone());
+            assert_eq!(merged, expected, "{target} {patch}");
+        }
+    }
+}

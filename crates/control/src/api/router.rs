@@ -1,0 +1,136 @@
+//! From a request to an answer: token, path, query, headers, body, and then the work on a thread that may wait.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{RawPathParams, Request};
+use axum::http::{HeaderMap, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use axum::{RequestExt, Router};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::Value;
+
+use super::answer::{Answer, Asked, carry_out};
+use super::fault::Fault;
+use super::manager::Manager;
+use super::operation::{Act, Operation, operations};
+use super::token::Token;
+use super::{MAX_BODY_BYTES, openapi};
+
+/// How long a body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Serves all operations. With a `token` each request must show it.
+pub(super) fn router(manager: Arc<Mutex<Manager>>, token: Option<Token>) -> Router {
+    let document = Bytes::from(openapi::document().to_string());
+    let mut router = Router::new();
+    for operation in operations() {
+        let filter =
+            MethodFilter::try_from(operation.method.clone()).expect("a method of the table");
+        let (manager, document) = (manager.clone(), document.clone());
+        let operation = Arc::new(operation);
+        let path = operation.path;
+        let handler = move |request: Request| {
+            let served = serve(manager.clone(), operation.clone(), document.clone(), request);
+            async move { served.await.map_or_else(Fault::into_response, Answer::into_response) }
+        };
+        router = router.route(path, on(filter, handler));
+    }
+    let router = router
+        .fallback(async || Fault::NotFound("such path; see /openapi.json".into()))
+        .method_not_allowed_fallback(async || Fault::Method);
+    match token {
+        Some(token) => router.layer(from_fn(move |request: Request, next: Next| {
+            let good = shows(request.headers(), &token);
+            async move { if good { next.run(request).await } else { refused() } }
+        })),
+        None => router,
+    }
+}
+
+fn refused() -> Response {
+    Fault::Unauthorised.into_response()
+}
+
+fn shows(headers: &HeaderMap, token: &Token) -> bool {
+    let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    // RFC 6750: the scheme's case does not matter.
+    let shown =
+        shown.filter(|value| value.len() > 7 && value[..7].eq_ignore_ascii_case(b"Bearer "));
+    shown.is_some_and(|value| token.is(&value[7..]))
+}
+
+async fn serve(
+    manager: Arc<Mutex<Manager>>,
+    operation: Arc<Operation>,
+    document: Bytes,
+    mut request: Request,
+) -> Result<Answer, Fault> {
+    let mut asked = Asked::default();
+    let keys = request.extract_parts::<RawPathParams>().await;
+    let keys = keys.map_err(|_| bad("the path is not UTF-8", "write %-encoded UTF-8"))?;
+    asked.keys = keys.iter().map(|(_, key)| key.to_owned()).collect();
+    asked.read_query(&operation, request.uri().query().unwrap_or_default())?;
+    if operation.act == Act::OpenApi {
+        return Ok(Answer::ready(document));
+    }
+    if operation.changes() {
+        asked.expected = expected(request.headers())?;
+    }
+    if operation.body.is_some() {
+        must_be_json(request.headers())?;
+        asked.body = body(request.into_body()).await?;
+    }
+    let work = move || carry_out(&manager, &operation, asked);
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(Fault::Broken("a fault of the program ended the request".into())))
+}
+
+fn bad(error: &str, allowed: &str) -> Fault {
+    Fault::BadRequest { error: error.to_owned(), allowed: allowed.to_owned() }
+}
+
+/// The generation of If-Match: an ETag of ours, or a star for any.
+fn expected(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    let digits = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    match digits.and_then(|digits| digits.parse().ok()) {
+        Some(generation) => Ok(Some(generation)),
+        None if text == "*" => Ok(None),
+        None => Err(bad(
+            "If-Match is no ETag of this API",
+            "repeat the ETag of an answer, such as \"5\"",
+        )),
+    }
+}
+
+/// A body without a type is taken for JSON.
+fn must_be_json(headers: &HeaderMap) -> Result<(), Fault> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let known = ["application/json", "application/merge-patch+json"];
+    let good = known.iter().any(|known| kind.eq_ignore_ascii_case(known));
+    if good { Ok(()) } else { Err(Fault::MediaType) }
+}
+
+async fn body(body: Body) -> Result<Value, Fault> {
+    let collected = Limited::new(body, MAX_BODY_BYTES).collect();
+    let collected = tokio::time::timeout(BODY_TIME, collected).await.map_err(|_| Fault::Slow)?;
+    let bytes = match collected {
+        Ok(collected) => collected.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Err(Fault::TooLarge),
+        Err(_) => return Err(bad("the body broke off", "send it again")),
+    };
+    serde_json::from_slice(&bytes).map_err(|error| Fault::BadRequest {
+        error: format!("the body is not JSON: {error}"),
+        allowed: "correct it".into(),
+    })
+}

@@ -1,0 +1,142 @@
+//! The API over real sockets.
+
+mod changes;
+mod document;
+mod life;
+mod limits;
+mod people;
+mod reading;
+mod tls;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::{Client, ClientError, Listen, Manager, Refusal, Reply, Server, Tcp, socket_path};
+use crate::state::tests::Paper;
+use crate::state::{Actual, Plane, Refused, State};
+use crate::stats;
+use crate::store::Directory;
+
+/// A data plane that the test can look into.
+#[derive(Clone, Default)]
+pub(super) struct Shared(pub(super) Arc<Mutex<Paper>>);
+
+impl Plane for Shared {
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
+        self.0.lock().unwrap().reconcile(from, to)
+    }
+
+    fn actual(&self) -> Actual {
+        self.0.lock().unwrap().actual()
+    }
+}
+
+/// A served API with a state directory of its own.
+pub(super) struct Site {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) plane: Shared,
+    pub(super) server: Option<Server>,
+}
+
+impl Site {
+    pub(super) fn new() -> Site {
+        Site::with_tcp(None)
+    }
+
+    pub(super) fn with_tcp(tcp: Option<Tcp>) -> Site {
+        let dir = tempfile::tempdir().unwrap();
+        let mut site = Site { dir, plane: Shared::default(), server: None };
+        site.start(tcp);
+        site
+    }
+
+    /// Starts the daemon's part of it, on a data plane where nothing is in force.
+    pub(super) fn start(&mut self, tcp: Option<Tcp>) {
+        self.server = None;
+        self.plane = Shared::default();
+        let manager = self.manager().unwrap();
+        let listen = Listen { socket: self.socket(), tcp };
+        self.server = Some(Server::start(manager, &listen).unwrap());
+    }
+
+    pub(super) fn manager(&self) -> anyhow::Result<Manager> {
+        let directory = Directory::open(&self.dir.path().join("state"))?;
+        let stats = || anyhow::Ok(stats::of(Vec::new()));
+        Manager::open(directory, Box::new(self.plane.clone()), Box::new(stats))
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        socket_path(self.dir.path())
+    }
+
+    pub(super) fn send(&self, method: &str, path: &str, body: Value) -> Result<Reply, ClientError> {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let body = (!body.is_null()).then_some(&body);
+        Client::new(&self.socket()).send(method, path, body, None)
+    }
+
+    pub(super) fn get(&self, path: &str) -> Value {
+        self.send("GET", path, Value::Null).unwrap().body
+    }
+
+    pub(super) fn does(&self, method: &str, path: &str, body: Value) -> Reply {
+        self.send(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// A request that is to be refused with that status.
+    pub(super) fn refuses(&self, status: u16, method: &str, path: &str, body: Value) -> Refusal {
+        match self.send(method, path, body) {
+            Err(ClientError::Refused(refusal)) => {
+                assert_eq!(refusal.status, status, "{method} {path}: {refusal:?}");
+                *refusal
+            }
+            other => panic!("{method} {path}: {other:?}"),
+        }
+    }
+
+    /// Sends bytes as they are, and gives everything that comes back.
+    pub(super) fn raw(&self, bytes: &[u8]) -> String {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        exchange(stream, bytes)
+    }
+
+    pub(super) fn apply(&self, document: Value) -> Reply {
+        self.does("POST", "/v1/apply", document)
+    }
+}
+
+pub(super) fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> String {
+    // A server that has said no may stop reading.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A request as text, after which the server closes.
+pub(super) fn request(line: &str, headers: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+        .into_bytes()
+}
+
+/// Waits for what comes soon.
+pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..200 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: not within 2 s");
+}
+
+pub(super) fn null() -> Value {
+    json!(null)
+}

@@ -1,0 +1,131 @@
+//! What can be read, and what the answers look like.
+
+use serde_json::json;
+
+use super::{Site, null, request};
+use crate::state::tests::{document, state};
+
+#[test]
+fn an_empty_daemon_has_an_empty_state() {
+    let site = Site::new();
+    let reply = site.does("GET", "/v1/state", null());
+    assert_eq!(reply.body, json!({"version": 1, "nic": [], "switch": [], "adapter": []}));
+    assert_eq!((reply.status, reply.generation), (200, Some(0)));
+    assert_eq!(site.get("/v1/adapters"), json!([]));
+    assert_eq!(
+        site.get("/v1/actual"),
+        json!({"generation": 0, "actual": {"nics": [], "adapters": []}, "owners": {}})
+    );
+    assert_eq!(site.get("/v1/stats"), json!({"ports": [], "lanes": []}));
+    let events = site.get("/v1/events");
+    assert_eq!(events["events"][0]["kind"], "start");
+    assert_eq!((&events["last"], &events["lost"]), (&json!(1), &json!(0)));
+}
+
+#[test]
+fn every_part_can_be_read_by_its_path() {
+    let site = Site::new();
+    site.apply(document());
+    let whole = state(&document()).to_document();
+    assert_eq!(site.get("/v1/state"), whole);
+    for (path, pointer) in [
+        ("/v1/nics", "/nic"),
+        ("/v1/nics/nic0", "/nic/0"),
+        ("/v1/nics/nic0/vfs", "/nic/0/vf"),
+        ("/v1/nics/nic0/vfs/0", "/nic/0/vf/0"),
+        ("/v1/switches", "/switch"),
+        ("/v1/switches/sw0", "/switch/0"),
+        ("/v1/switches/sw0/ports", "/switch/0/port"),
+        ("/v1/switches/sw0/ports/web", "/switch/0/port/0"),
+        ("/v1/adapters", "/adapter"),
+        ("/v1/adapters/db", "/adapter/1"),
+        ("/v1/adapters/%64b", "/adapter/1"),
+    ] {
+        assert_eq!(Some(&site.get(path)), whole.pointer(pointer), "{path}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_404_and_says_what() {
+    let site = Site::new();
+    site.apply(document());
+    for (path, says) in [
+        ("/v1/nics/nic9", "there is no NIC \"nic9\""),
+        ("/v1/nics/nic9/vfs", "there is no NIC \"nic9\""),
+        ("/v1/nics/nic0/vfs/3", "there is no settings of a VF \"nic0/3\""),
+        ("/v1/nics/nic0/vfs/x", "there is no"),
+        ("/v1/switches/sw9/ports/web", "there is no switch"),
+        ("/v1/adapters/ghost", "there is no adapter \"ghost\""),
+        ("/v2/state", "there is no such path"),
+        ("/", "there is no such path"),
+    ] {
+        let refusal = site.refuses(404, "GET", path, null());
+        assert!(refusal.trouble.error.contains(says), "{path}: {refusal:?}");
+    }
+    let refusal = site.refuses(405, "POST", "/v1/state", null());
+    assert!(refusal.trouble.error.contains("openapi.json"), "{refusal:?}");
+    let odd = site.raw(&request("GET /v1/adapters/%ff%1b", "", ""));
+    assert!(odd.starts_with("HTTP/1.1 4") && !odd.contains('\u{1b}'), "{odd}");
+}
+
+#[test]
+fn answers_are_json_and_carry_the_generation() {
+    let site = Site::new();
+    site.apply(document());
+    let answer = site.raw(&request("GET /v1/nics", "", ""));
+    let lower = answer.to_lowercase();
+    assert!(
+        lower.contains("content-type: application/json") && lower.contains("etag: \"1\""),
+        "{answer}"
+    );
+    let head = site.raw(&request("HEAD /v1/nics", "", ""));
+    assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[test]
+fn events_go_on_from_a_number() {
+    let site = Site::new();
+    site.apply(document());
+    let all = site.get("/v1/events");
+    let texts: Vec<String> = all["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| format!("{} {}: {}", one["kind"], one["subject"], one["text"]))
+        .collect();
+    let texts = texts.join("\n");
+    for expected in [
+        r#""path" "adapter web": "none -> vf 1 (Supported)""#,
+        r#""path" "adapter db": "none -> vmq 0 (WeightZero)""#,
+        r#""step" "nic nic0": "create""#,
+    ] {
+        assert!(texts.contains(expected), "{texts}\nlacks {expected}");
+    }
+    let last = all["last"].as_u64().unwrap();
+    let rest = site.get(&format!("/v1/events?since={}", last - 1));
+    assert_eq!(rest["events"].as_array().unwrap().len(), 1);
+    assert_eq!(site.get(&format!("/v1/events?since={last}"))["events"], json!([]));
+}
+
+#[test]
+fn a_path_that_changes_by_itself_is_an_event_and_has_its_reason() {
+    let site = Site::new();
+    site.apply(document());
+    let before = site.get("/v1/events")["last"].as_u64().unwrap();
+    {
+        let mut paper = site.plane.0.lock().unwrap();
+        let web = &mut paper.actual.adapters[0];
+        (web.path, web.vf, web.reason, web.connected) = (
+            crate::state::PathInForce::Synthetic,
+            None,
+            crate::state::Reason::MigrationInProgress,
+            true,
+        );
+    }
+    let actual = site.get("/v1/actual");
+    assert_eq!(actual.pointer("/actual/adapters/0/reason"), Some(&json!("MigrationInProgress")));
+    assert_eq!(actual["owners"].get("nic0/vf1"), None, "nobody owns a VF that nobody has");
+    let events = site.get(&format!("/v1/events?since={before}"));
+    assert_eq!(events["events"][0]["text"], "vf 1 -> synthetic (MigrationInProgress)");
+    assert_eq!(events["events"][1]["kind"], "guest");
+}

@@ -1,0 +1,239 @@
+//! Who gets a scarce VF or receive queue.
+//!
+//! This is our policy; Windows names the weights and leaves open what they decide:
+//! 1. An adapter that names a VF (`vf`) gets it. A VF that is named, or has settings of its own, is given to nobody else.
+//! 2. The other VFs go to adapters by `iov_weight`, greater first. Of equal ones, who holds a VF keeps it; then the
+//!    name decides, in the order of its bytes.
+//! 3. Queues go by `vmq_weight` in the same manner, to adapters that got no VF.
+//!
+//! A pure function: the same state and facts give the same answer, whatever the order of the document.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::model::{Adapter, Nic, WantedPath};
+use super::{Actual, PathInForce, Reason, State};
+
+/// What the policy must know beyond the desired state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The VF that each adapter holds.
+    pub vfs: BTreeMap<String, u16>,
+    /// The queue that each adapter holds.
+    pub queues: BTreeMap<String, u16>,
+    /// Why a NIC has no VFs to give, by its name. Not there: it has.
+    pub support: BTreeMap<String, Reason>,
+    /// Adapters whose guests are being migrated.
+    pub migrating: BTreeSet<String>,
+    /// The best path for the traffic of adapters with `path = "auto"`. Not there: a VF.
+    pub suited: BTreeMap<String, PathInForce>,
+}
+
+impl Facts {
+    /// What is known from what is in force.
+    pub fn of(actual: &Actual) -> Facts {
+        let mut facts = Facts::default();
+        for adapter in &actual.adapters {
+            let name = || adapter.name.clone();
+            facts.vfs.extend(adapter.vf.map(|vf| (name(), vf)));
+            facts.queues.extend(adapter.queue.map(|queue| (name(), queue)));
+            let migrating = Reason::MigrationInProgress;
+            if adapter.vf_reason == migrating || adapter.vmq_reason == migrating {
+                facts.migrating.insert(name());
+            }
+            if adapter.reason == Reason::FollowsTraffic {
+                facts.suited.insert(name(), adapter.path);
+            }
+        }
+        let poor = actual.nics.iter().filter(|nic| nic.support != Reason::Supported);
+        facts.support.extend(poor.map(|nic| (nic.name.clone(), nic.support)));
+        facts
+    }
+}
+
+/// What one adapter gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Allocation {
+    /// Its name.
+    pub adapter: String,
+    /// Its path.
+    pub path: PathInForce,
+    /// Its VF, on path `vf`.
+    pub vf: Option<u16>,
+    /// Its queue, on path `vmq`.
+    pub queue: Option<u16>,
+    /// Why it has not the wanted path; `Supported` if it has.
+    pub reason: Reason,
+    /// Why it has no VF; `Supported` if it has one.
+    pub vf_reason: Reason,
+    /// Why it could have no queue; `Supported` if it has one or needs none.
+    pub vmq_reason: Reason,
+}
+
+impl Allocation {
+    /// `vf 3`, `vmq 0`, `synthetic` or `none`.
+    pub fn place(&self) -> String {
+        match self.vf.or(self.queue) {
+            Some(number) => format!("{} {number}", self.path),
+            None => self.path.to_string(),
+        }
+    }
+}
+
+/// Divides the VFs and queues of all NICs; one answer for each adapter, in the document's order.
+pub fn allocate(state: &State, facts: &Facts) -> Vec<Allocation> {
+    let (mut vfs, mut queues) = (Given::default(), Given::default());
+    for nic in &state.nics {
+        let on_it =
+            |adapter: &&Adapter| state.nic_of(adapter).is_some_and(|on| on.name == nic.name);
+        let adapters: Vec<&Adapter> = state.adapters.iter().filter(on_it).collect();
+        give_vfs(state, facts, nic, &adapters, &mut vfs);
+        give_queues(facts, nic, &adapters, &vfs, &mut queues);
+    }
+    state.adapters.iter().map(|adapter| allocation(adapter, facts, &vfs, &queues)).collect()
+}
+
+/// What each adapter got of one thing, or why not.
+type Given<'a> = BTreeMap<&'a str, Result<u16, Reason>>;
+
+fn give_vfs<'a>(
+    state: &State,
+    facts: &Facts,
+    nic: &Nic,
+    adapters: &[&'a Adapter],
+    given: &mut Given<'a>,
+) {
+    let named = adapters.iter().filter_map(|adapter| adapter.vf);
+    let reserved: BTreeSet<u16> = nic.vfs.iter().map(|vf| vf.index).chain(named).collect();
+    let pool = (0..nic.num_vfs).filter(|index| !reserved.contains(index)).collect();
+    let mut rivals = Vec::new();
+    for adapter in adapters {
+        match (may_have_vf(state, facts, nic, adapter), adapter.vf) {
+            (Err(reason), _) => drop(given.insert(&adapter.name, Err(reason))),
+            (Ok(()), Some(named)) => drop(given.insert(&adapter.name, Ok(named))),
+            (Ok(()), None) => rivals.push((adapter.name.as_str(), adapter.iov_weight)),
+        }
+    }
+    divide(rivals, pool, &facts.vfs, Reason::NoFreeVf, given);
+}
+
+/// Whether an adapter may have a VF at all. What the operator set is told before what the machine lacks.
+fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Result<(), Reason> {
+    if matches!(adapter.path, WantedPath::Vmq | WantedPath::Synthetic) {
+        return Err(Reason::NotWanted);
+    }
+    if adapter.iov_weight == 0 {
+        return Err(Reason::WeightZero);
+    }
+    let switch = adapter.switch.as_deref().and_then(|name| state.switch(name));
+    if switch.is_some_and(|switch| !switch.iov) {
+        return Err(Reason::SwitchNotIov);
+    }
+    if let Some(missing) = facts.support.get(&nic.name) {
+        return Err(*missing);
+    }
+    if nic.num_vfs <= adapter.vf.unwrap_or(0) {
+        return Err(Reason::VfDisabled);
+    }
+    if facts.migrating.contains(&adapter.name) {
+        return Err(Reason::MigrationInProgress);
+    }
+    if suited(adapter, facts) == PathInForce::Vf { Ok(()) } else { Err(Reason::FollowsTraffic) }
+}
+
+fn give_queues<'a>(
+    facts: &Facts,
+    nic: &Nic,
+    adapters: &[&'a Adapter],
+    vfs: &Given<'a>,
+    given: &mut Given<'a>,
+) {
+    let mut rivals = Vec::new();
+    let on_vf = |adapter: &Adapter| matches!(vfs.get(adapter.name.as_str()), Some(Ok(_)));
+    for adapter in adapters.iter().filter(|adapter| !on_vf(adapter)) {
+        let may = if adapter.path == WantedPath::Synthetic {
+            Err(Reason::NotWanted)
+        } else if adapter.vmq_weight == 0 {
+            Err(Reason::WeightZero)
+        } else if adapter.switch.is_none() {
+            Err(Reason::NoSwitch)
+        } else if facts.migrating.contains(&adapter.name) {
+            Err(Reason::MigrationInProgress)
+        } else if suited(adapter, facts) == PathInForce::Synthetic {
+            Err(Reason::FollowsTraffic)
+        } else {
+            Ok(())
+        };
+        match may {
+            Err(reason) => drop(given.insert(&adapter.name, Err(reason))),
+            Ok(()) => rivals.push((adapter.name.as_str(), adapter.vmq_weight)),
+        }
+    }
+    divide(rivals, (0..nic.vmq_queues).collect(), &facts.queues, Reason::NoFreeQueue, given);
+}
+
+/// The best path for what an adapter carries.
+fn suited(adapter: &Adapter, facts: &Facts) -> PathInForce {
+    let follows = adapter.path == WantedPath::Auto;
+    let found = facts.suited.get(&adapter.name).filter(|_| follows);
+    found.copied().unwrap_or(PathInForce::Vf)
+}
+
+/// Gives what is in `pool` to `rivals`, which are names and weights; `held` is what each has now.
+fn divide<'a>(
+    mut rivals: Vec<(&'a str, u8)>,
+    mut pool: BTreeSet<u16>,
+    held: &BTreeMap<String, u16>,
+    none_left: Reason,
+    given: &mut Given<'a>,
+) {
+    // Of several who claim to hold the same, one does.
+    let mut holders: BTreeMap<u16, (&str, u8)> = BTreeMap::new();
+    rivals.sort_by_key(|&(name, weight)| (Reverse(weight), name));
+    for &(name, weight) in &rivals {
+        if let Some(index) = held.get(name).filter(|index| pool.contains(index)) {
+            holders.entry(*index).or_insert((name, weight));
+        }
+    }
+    let holds: BTreeMap<&str, u16> =
+        holders.iter().map(|(index, (name, _))| (*name, *index)).collect();
+    rivals.sort_by_key(|&(name, weight)| (Reverse(weight), !holds.contains_key(name), name));
+    let losers = rivals.split_off(rivals.len().min(pool.len()));
+    given.extend(losers.into_iter().map(|(name, _)| (name, Err(none_left))));
+    let (keep, take): (Vec<_>, Vec<_>) =
+        rivals.into_iter().map(|(name, _)| name).partition(|name| holds.contains_key(name));
+    for name in keep {
+        pool.remove(&holds[name]);
+        given.insert(name, Ok(holds[name]));
+    }
+    given.extend(take.into_iter().zip(pool).map(|(name, index)| (name, Ok(index))));
+}
+
+fn allocation(adapter: &Adapter, facts: &Facts, vfs: &Given<'_>, queues: &Given<'_>) -> Allocation {
+    let name = adapter.name.as_str();
+    // An adapter without a NIC is in no state that was parsed.
+    let vf = vfs.get(name).copied().unwrap_or(Err(Reason::Unknown));
+    let queue = match vf {
+        Ok(_) => Err(Reason::Supported),
+        Err(_) => queues.get(name).copied().unwrap_or(Err(Reason::Unknown)),
+    };
+    let path = match (vf, queue) {
+        (Ok(_), _) => PathInForce::Vf,
+        (_, Ok(_)) => PathInForce::Vmq,
+        _ if adapter.switch.is_some() => PathInForce::Synthetic,
+        _ => PathInForce::None,
+    };
+    let vf_reason = vf.err().unwrap_or(Reason::Supported);
+    let vmq_reason = queue.err().unwrap_or(Reason::Supported);
+    let reason = match adapter.path {
+        WantedPath::Vf => vf_reason,
+        WantedPath::Vmq => vmq_reason,
+        WantedPath::Synthetic => Reason::Supported,
+        WantedPath::Auto if suited(adapter, facts) == PathInForce::Vmq => vmq_reason,
+        WantedPath::Auto => vf_reason,
+    };
+    let (vf, queue) = (vf.ok(), queue.ok());
+    Allocation { adapter: name.to_owned(), path, vf, queue, reason, vf_reason, vmq_reason }
+}

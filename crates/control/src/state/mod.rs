@@ -1,0 +1,126 @@
+//! The desired state: one versioned document of NICs, switches and adapters, in JSON or TOML.
+//!
+//! Model: a document is checked as a whole, first its form ([`shape`]), then its meaning ([`validate`]), and a
+//! [`State`] that was [parsed](State::parse) has passed both. Two states give a [`Plan`]: the named steps from one to
+//! the other, or the reasons why a running state cannot become the other ([`transition`]). [`allocate`] says which
+//! adapter gets a scarce VF or queue, and why another does not. All of it is pure: no I/O, no clock.
+//!
+//! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 ACL rules a port; 20 problems are shown.
+
+mod allocate;
+mod attachment;
+mod model;
+mod plan;
+mod plane;
+mod problem;
+mod reason;
+pub mod shape;
+mod switch;
+#[cfg(test)]
+pub(crate) mod tests;
+mod text;
+mod transition;
+mod validate;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+pub use allocate::{Allocation, Facts, allocate};
+pub use attachment::{Attachment, AttachmentKind, SocketMode};
+pub use model::{
+    Adapter, Bridging, LinkState, Mirror, MirrorDirection, Nic, NicKind, Profile, Vf, Vlan,
+    VlanProto, WantedPath,
+};
+pub use plan::{Action, Change, Kind, Plan, Step};
+pub use plane::{Actual, ActualAdapter, ActualNic, ActualVf, Plane, Refused};
+pub use problem::{MAX_PROBLEMS, Problem, Problems};
+pub use reason::{PathInForce, Reason};
+pub use switch::{AclAction, AclDirection, AclRule, StaticEntry, Switch, SwitchPort, UPLINK};
+pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
+pub use transition::transition;
+
+/// The version of the document's form that this program writes, and the newest it reads.
+pub const VERSION: u32 = 1;
+
+/// What shall be: every NIC, switch and adapter with all its settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// The version of the document's form.
+    #[serde(default = "version")]
+    #[schema(minimum = 1, maximum = 1, default = 1)]
+    pub version: u32,
+    /// The NICs.
+    #[serde(default, rename = "nic")]
+    #[schema(max_items = 16)]
+    pub nics: Vec<Nic>,
+    /// The switches.
+    #[serde(default, rename = "switch")]
+    #[schema(max_items = 16)]
+    pub switches: Vec<Switch>,
+    /// The adapters.
+    #[serde(default, rename = "adapter")]
+    #[schema(max_items = 4096)]
+    pub adapters: Vec<Adapter>,
+}
+
+fn version() -> u32 {
+    VERSION
+}
+
+impl Default for State {
+    /// Nothing at all.
+    fn default() -> State {
+        State { version: VERSION, nics: Vec::new(), switches: Vec::new(), adapters: Vec::new() }
+    }
+}
+
+impl State {
+    /// Checks a document: its form, and then what it means.
+    ///
+    /// # Errors
+    /// Every mistake of form, or, if there is none, every mistake of meaning; 20 are kept, the others counted.
+    pub fn parse(document: &Value) -> Result<State, Problems> {
+        if let Some(newer) = document["version"].as_u64().filter(|v| *v > u64::from(VERSION)) {
+            let error = "is newer than this program";
+            return Err(
+                Problem::new("version", newer, error, "use version 1, or a newer shunt").into()
+            );
+        }
+        shape::check("State", document, "")?;
+        let state: State = serde_json::from_value(document.clone()).map_err(|error| {
+            // The schema lets nothing pass that serde does not take; a test holds them together.
+            Problem::new("", Value::Null, format!("is not a document: {error}"), "correct it")
+        })?;
+        validate::meaning(&state)?;
+        Ok(state)
+    }
+
+    /// The document, with every default written out.
+    pub fn to_document(&self) -> Value {
+        serde_json::to_value(self).expect("a state is JSON")
+    }
+
+    /// The NIC of that name.
+    pub fn nic(&self, name: &str) -> Option<&Nic> {
+        self.nics.iter().find(|nic| nic.name == name)
+    }
+
+    /// The switch of that name.
+    pub fn switch(&self, name: &str) -> Option<&Switch> {
+        self.switches.iter().find(|switch| switch.name == name)
+    }
+
+    /// The adapter of that name.
+    pub fn adapter(&self, name: &str) -> Option<&Adapter> {
+        self.adapters.iter().find(|adapter| adapter.name == name)
+    }
+
+    /// The NIC that an adapter is on, directly or through its switch; none only in a state that was not parsed.
+    pub fn nic_of(&self, adapter: &Adapter) -> Option<&Nic> {
+        let through = adapter.switch.as_deref().and_then(|name| self.switch(name));
+        let name = adapter.nic.as_deref().or(through.map(|switch| switch.nic.as_str()))?;
+        self.nic(name)
+    }
+}

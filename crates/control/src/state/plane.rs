@@ -1,0 +1,105 @@
+//! The data plane, as control sees it: something that can be brought from one state to another, and asked.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Allocation, PathInForce, Problem, Reason, State};
+
+/// What carries frames.
+pub trait Plane: Send {
+    /// Brings what is in force from `from` to `to`. Calling it again with the same `to` changes nothing.
+    ///
+    /// After a crash `from` may name what is only partly there, so an implementation takes what it finds.
+    ///
+    /// # Errors
+    /// What it cannot do. Then everything is as it was before the call.
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused>;
+
+    /// What is in force now.
+    fn actual(&self) -> Actual;
+}
+
+/// Why a data plane cannot do what was asked; it has changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub Problem);
+
+/// What is in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Actual {
+    /// The NICs.
+    pub nics: Vec<ActualNic>,
+    /// The adapters.
+    pub adapters: Vec<ActualAdapter>,
+}
+
+/// A NIC as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualNic {
+    /// Its name.
+    pub name: String,
+    /// Whether it can have VFs, or why not.
+    pub support: Reason,
+    /// How many VFs it can have.
+    pub total_vfs: u16,
+    /// The VFs that are enabled.
+    pub vfs: Vec<ActualVf>,
+}
+
+/// A VF as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualVf {
+    /// Its number.
+    pub index: u16,
+    /// The adapter that has it.
+    pub adapter: Option<String>,
+    /// The address in force.
+    pub mac: Option<String>,
+    /// The VLAN in force.
+    pub vlan: Option<u16>,
+    /// Whether its link is up.
+    pub link_up: bool,
+}
+
+/// An adapter as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualAdapter {
+    /// Its name.
+    pub name: String,
+    /// Its path.
+    pub path: PathInForce,
+    /// Its VF, on path `vf`.
+    pub vf: Option<u16>,
+    /// Its queue, on path `vmq`.
+    pub queue: Option<u16>,
+    /// Why it has not the wanted path; `Supported` if it has.
+    pub reason: Reason,
+    /// Why it has no VF; `Supported` if it has one.
+    pub vf_reason: Reason,
+    /// Why it has no queue; `Supported` if it has one or needs none.
+    pub vmq_reason: Reason,
+    /// Whether a guest is attached.
+    pub connected: bool,
+}
+
+impl ActualAdapter {
+    /// An adapter that has what it was given.
+    pub fn of(given: Allocation, connected: bool) -> ActualAdapter {
+        let Allocation { adapter, path, vf, queue, reason, vf_reason, vmq_reason } = given;
+        ActualAdapter { name: adapter, path, vf, queue, reason, vf_reason, vmq_reason, connected }
+    }
+}
+
+impl From<&ActualAdapter> for Allocation {
+    fn from(actual: &ActualAdapter) -> Allocation {
+        Allocation {
+            adapter: actual.name.clone(),
+            path: actual.path,
+            vf: actual.vf,
+            queue: actual.queue,
+            reason: actual.reason,
+            vf_reason: actual.vf_reason,
+            vmq_reason: actual.vmq_reason,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The form of a document, held against the schema that the types derive and the API serves.
+//!
+//! serde stops at the first mistake and does not say where it is. This walks the JSON value along the schema instead
+//! and reports every mistake with its path, its value and what is allowed; afterwards serde cannot fail. It
+//! understands what the schemas of this crate use: `$ref`, `oneOf` with null, `type`, `enum`, `format`, `minimum`,
+//! `maximum`, `maxItems`, `required` and closed objects.
+//!
+//! Limits: the depth is that of the schema, which has no cycles.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::problem::{Problem, Problems};
+use super::{State, text};
+use crate::config::suggest::nearest;
+
+/// The schemas of a document and of everything in it, by name: what OpenAPI calls `components.schemas`.
+pub fn schemas() -> &'static Map<String, Value> {
+    static SCHEMAS: OnceLock<Map<String, Value>> = OnceLock::new();
+    SCHEMAS.get_or_init(|| {
+        let mut all = Map::new();
+        add_schemas::<State>(&mut all);
+        all
+    })
+}
+
+/// Adds the schemas of a type and of everything in it.
+pub(crate) fn add_schemas<T: ToSchema>(all: &mut Map<String, Value>) {
+    let mut found = vec![(T::name().into_owned(), T::schema())];
+    T::schemas(&mut found);
+    for (name, schema) in found {
+        let schema = serde_json::to_value(schema).expect("a schema is JSON");
+        all.insert(name, schema);
+    }
+}
+
+/// Checks `value` against the schema of that name; `path` is what the problems call it.
+pub(super) fn check(name: &str, value: &Value, path: &str) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    walk(&schemas()[name], value, path, &mut problems);
+    problems.or(())
+}
+
+fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
+    if let Some(name) = schema["$ref"].as_str() {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        return walk(&schemas()[name], value, path, problems);
+    }
+    if let Some(either) = schema["oneOf"].as_array() {
+        let rest = either.iter().find(|one| one["type"] != "null");
+        return match rest {
+            Some(rest) if !value.is_null() => walk(rest, value, path, problems),
+            _ => {}
+        };
+    }
+    if value.is_null() && has_type(schema, "null") {
+        return;
+    }
+    match value {
+        Value::Object(fields) if has_type(schema, "object") => {
+            object(schema, fields, path, problems)
+        }
+        Value::Array(items) if has_type(schema, "array") => list(schema, items, path, problems),
+        Value::String(text) if has_type(schema, "string") && text_fits(schema, text) => {}
+        Value::Number(number) if has_type(schema, "integer") && number_fits(schema, number) => {}
+        Value::Bool(_) if has_type(schema, "boolean") => {}
+        _ => {
+            problems.push(Problem::new(path, value.clone(), error(schema, value), allowed(schema)))
+        }
+    }
+}
+
+fn has_type(schema: &Value, name: &str) -> bool {
+    match &schema["type"] {
+        Value::String(only) => only == name,
+        Value::Array(any) => any.iter().any(|one| one == name),
+        _ => false,
+    }
+}
+
+fn text_fits(schema: &Value, text: &str) -> bool {
+    if let Some(words) = schema["enum"].as_array() {
+        return words.iter().any(|word| word == text);
+    }
+    let format = schema["format"].as_str().and_then(text::format);
+    format.is_none_or(|format| (format.takes)(text))
+}
+
+fn number_fits(schema: &Value, number: &serde_json::Number) -> bool {
+    let (least, most) = range(schema);
+    number.as_u64().is_some_and(|number| (least..=most).contains(&number))
+}
+
+/// The schemas' numbers are whole and not negative.
+fn range(schema: &Value) -> (u64, u64) {
+    let number = |key: &str| schema[key].as_f64().map(|number| number as u64);
+    (number("minimum").unwrap_or(0), number("maximum").unwrap_or(u64::MAX))
+}
+
+fn object(schema: &Value, fields: &Map<String, Value>, path: &str, problems: &mut Problems) {
+    let none = Map::new();
+    let known = schema["properties"].as_object().unwrap_or(&none);
+    for (name, value) in fields {
+        match known.get(name) {
+            Some(schema) => walk(schema, value, &join(path, name), problems),
+            None => problems.push(unknown(&join(path, name), name, known)),
+        }
+    }
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    for name in required.filter(|name| !fields.contains_key(*name)) {
+        let allowed = known.get(name).map_or(String::new(), allowed);
+        problems.push(Problem::new(join(path, name), Value::Null, "is missing", allowed));
+    }
+}
+
+fn unknown(path: &str, name: &str, known: &Map<String, Value>) -> Problem {
+    let names = || known.keys().map(String::as_str);
+    let allowed = match nearest(name, names()) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("write one of {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    // A name of any length and content, like a value.
+    let path = if path.len() > 200 { "the document" } else { path };
+    Problem::new(path.escape_debug().to_string(), Value::Null, "is no field", allowed)
+}
+
+fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Problems) {
+    let most = schema["maxItems"].as_u64().unwrap_or(u64::MAX);
+    if items.len() as u64 > most {
+        let error = format!("has {} entries", items.len());
+        problems.push(Problem::new(path, Value::Null, error, format!("write at most {most}")));
+        return;
+    }
+    for (i, item) in items.iter().enumerate() {
+        walk(&schema["items"], item, &format!("{path}[{i}]"), problems);
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn error(schema: &Value, value: &Value) -> &'static str {
+    match value {
+        Value::Null => "is null",
+        Value::String(_) if has_type(schema, "string") => "is not allowed",
+        Value::Number(_) if has_type(schema, "integer") => "is not allowed",
+        _ => "is of the wrong kind",
+    }
+}
+
+/// What may be written, as a sentence.
+fn allowed(schema: &Value) -> String {
+    if let Some(name) = schema["$ref"].as_str() {
+        return allowed(&schemas()[name.rsplit('/').next().unwrap_or(name)]);
+    }
+    if let Some(either) = schema["oneOf"].as_array() {
+        return either.iter().find(|one| one["type"] != "null").map_or(String::new(), allowed);
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        let words: Vec<String> = words.iter().map(Value::to_string).collect();
+        return format!("write {}", words.join(" or "));
+    }
+    if let Some(format) = schema["format"].as_str().and_then(text::format) {
+        return format!("write {}", format.allowed);
+    }
+    match range(schema) {
+        (least, most) if has_type(schema, "integer") => {
+            format!("write a whole number, {least} to {most}")
+        }
+        _ if has_type(schema, "boolean") => "write true or false".to_owned(),
+        _ if has_type(schema, "array") => "write a list".to_owned(),
+        _ if has_type(schema, "object") => "write an object with its fields".to_owned(),
+        _ => "write a text".to_owned(),
+    }
+}

@@ -1,0 +1,171 @@
+//! Switches, as the document says them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::model::{Mirror, yes};
+use super::text::{self, IpPrefix, MacText, PortRange, VlanRange};
+
+/// What the uplink's port of a switch is called where adapters have their names.
+pub const UPLINK: &str = "uplink";
+
+/// The software switch that hangs on a NIC's PF.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Switch {
+    /// No other switch has it.
+    #[schema(schema_with = text::name)]
+    pub name: String,
+    /// The NIC it hangs on; no other switch does.
+    #[schema(schema_with = text::name)]
+    pub nic: String,
+    /// Whether its adapters may have VFs; fixed when the switch is created.
+    #[serde(default)]
+    #[schema(default = false)]
+    pub iov: bool,
+    /// How long an address is remembered after its last frame, in seconds.
+    #[serde(default = "ageing_s")]
+    #[schema(minimum = 1, maximum = 1_000_000, default = 300)]
+    pub ageing_s: u32,
+    /// Settings of ports; an adapter without an entry has their defaults.
+    #[serde(default, rename = "port")]
+    #[schema(max_items = 4097)]
+    pub ports: Vec<SwitchPort>,
+    /// Addresses that are not learnt and do not age.
+    #[serde(default, rename = "static")]
+    #[schema(max_items = 1024)]
+    pub statics: Vec<StaticEntry>,
+}
+
+fn ageing_s() -> u32 {
+    300
+}
+
+/// Settings of the port that an adapter, or the uplink, has on a switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchPort {
+    /// An adapter of the switch, or `uplink`.
+    #[schema(schema_with = text::label)]
+    pub adapter: String,
+    /// VLANs that may be tagged; not for an adapter with a `vlan`.
+    #[serde(default)]
+    #[schema(max_items = 256)]
+    pub trunks: Vec<VlanRange>,
+    /// The VLAN of frames without a tag; one of `trunks`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4094)]
+    pub native_vlan: Option<u16>,
+    /// The most addresses that are learnt at the port.
+    #[serde(default = "max_macs")]
+    #[schema(minimum = 1, maximum = 8192, default = 256)]
+    pub max_macs: u16,
+    /// Whether the port gets frames for unknown addresses.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    pub unknown_unicast: bool,
+    /// Broadcast, multicast and unknown frames a second that the port may send; 0 for no limit.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 100_000_000, default = 0)]
+    pub storm_limit_pps: u32,
+    /// Whether it reaches only ports that are not isolated.
+    #[serde(default)]
+    #[schema(default = false)]
+    pub isolated: bool,
+    /// Whether DHCP answers that it sends are dropped.
+    #[serde(default)]
+    #[schema(default = false)]
+    pub dhcp_guard: bool,
+    /// Whether router advertisements and redirects that it sends are dropped.
+    #[serde(default)]
+    #[schema(default = false)]
+    pub router_guard: bool,
+    /// Who gets a copy of its frames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Mirror>,
+    /// Rules, tried in their order; the first that denies or allows decides. Without one the frame is allowed.
+    #[serde(default)]
+    #[schema(max_items = 256)]
+    pub acl: Vec<AclRule>,
+}
+
+fn max_macs() -> u16 {
+    256
+}
+
+/// One rule. A frame meets it if it meets all conditions that are given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AclRule {
+    /// What becomes of the frame.
+    pub action: AclAction,
+    /// Whether it is for frames that the guest sends or receives.
+    pub direction: AclDirection,
+    /// The source address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_mac: Option<MacText>,
+    /// The destination address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_mac: Option<MacText>,
+    /// The EtherType after all tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1536, maximum = 65535)]
+    pub ethertype: Option<u16>,
+    /// The VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4094)]
+    pub vlan: Option<u16>,
+    /// The IP source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_ip: Option<IpPrefix>,
+    /// The IP destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_ip: Option<IpPrefix>,
+    /// The IP protocol: 6 is TCP, 17 is UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 255)]
+    pub protocol: Option<u8>,
+    /// The source port; needs `protocol` 6, 17 or 132.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_port: Option<PortRange>,
+    /// The destination port; needs `protocol` 6, 17 or 132.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_port: Option<PortRange>,
+}
+
+/// What becomes of a frame that meets a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AclAction {
+    /// It passes; no further rule is tried.
+    Allow,
+    /// It is dropped and counted.
+    Deny,
+    /// It is counted, and the next rule is tried.
+    Count,
+}
+
+/// Whose frames a rule is for, seen from the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AclDirection {
+    /// Those it receives.
+    Rx,
+    /// Those it sends.
+    Tx,
+}
+
+/// An address that is always at one port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StaticEntry {
+    /// The address.
+    pub mac: MacText,
+    /// Its VLAN; none for frames without a tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4094)]
+    pub vlan: Option<u16>,
+    /// An adapter of the switch, or `uplink`.
+    #[schema(schema_with = text::label)]
+    pub port: String,
+}

@@ -1,0 +1,283 @@
+//! What documents of the right form may not say.
+
+use serde_json::{Value, json};
+
+use super::super::{State, transition};
+use super::{adapter, document, state, with};
+
+/// Asserts that each document is refused with exactly one problem, at this field and with these words.
+fn refused(cases: &[(Value, &str, &str)]) {
+    for (document, field, words) in cases {
+        let problems = State::parse(document).expect_err(field);
+        let told = problems.to_string();
+        assert_eq!(problems.problems.len(), 1, "{told}");
+        assert_eq!(problems.problems[0].field, *field, "{told}");
+        assert!(told.contains(words), "{told}\nlacks {words}");
+    }
+}
+
+fn plus_adapter(changes: &[(&str, Value)]) -> Value {
+    let mut new = adapter("new", 3, 0);
+    for (pointer, value) in changes {
+        new = with(new, pointer, value.clone());
+    }
+    with(document(), "/adapter/-", new)
+}
+
+#[test]
+fn names_are_unique() {
+    let nic = json!({"name": "nic0", "total_vfs": 0});
+    let switch = json!({"name": "sw0", "nic": "nic1"});
+    let two_nics = with(document(), "/nic/-", json!({"name": "nic1", "total_vfs": 0}));
+    refused(&[
+        (with(document(), "/nic/-", nic), "nic[1].name", r#""nic0" is the name of nic[0] already"#),
+        (with(two_nics, "/switch/-", switch), "switch[1].name", "is the name of switch[0] already"),
+        (plus_adapter(&[("/name", json!("db"))]), "adapter[2].name", "of adapter[1] already"),
+        (plus_adapter(&[("/name", json!("uplink"))]), "adapter[2].name", "its port to the wire"),
+    ]);
+}
+
+#[test]
+fn references_lead_somewhere() {
+    let port = |name: &str| json!({"adapter": name});
+    let sw = |pointer: &str, value| with(document(), &format!("/switch/0{pointer}"), value);
+    refused(&[
+        (plus_adapter(&[("/switch", json!("sw9"))]), "adapter[2].switch", "such as sw0"),
+        (
+            plus_adapter(&[("/switch", Value::Null), ("/nic", json!("nic9"))]),
+            "adapter[2].nic",
+            "is no NIC; name a NIC of the document, such as nic0",
+        ),
+        (plus_adapter(&[("/nic", json!("nic0"))]), "adapter[2].switch", "one of the two"),
+        (plus_adapter(&[("/switch", Value::Null)]), "adapter[2].switch", "one of the two"),
+        (
+            sw("/port/-", port("ghost")),
+            "switch[0].port[1].adapter",
+            "or an adapter of it such as web, db",
+        ),
+        (
+            sw("/port/-", port("web")),
+            "switch[0].port[1].adapter",
+            "has settings in switch[0].port[0]",
+        ),
+        (
+            sw("/static/-", json!({"mac": "02:00:00:00:00:0b", "port": "ghost"})),
+            "switch[0].static[1].port",
+            "is not on switch sw0",
+        ),
+        (
+            sw("/static/-", json!({"mac": "02:00:00:00:00:0a", "port": "web"})),
+            "switch[0].static[1].mac",
+            "switch[0].static[0] already",
+        ),
+        (
+            with(document(), "/switch/-", json!({"name": "sw1", "nic": "nic0"})),
+            "switch[1].nic",
+            "has the switch switch[0] already",
+        ),
+    ]);
+    let orphan = json!({"switch": [{"name": "sw0", "nic": "nic0"}]});
+    refused(&[(orphan, "switch[0].nic", "there is no NIC; create one first")]);
+}
+
+#[test]
+fn addresses_are_unique_within_a_vlan_of_a_nic() {
+    let same = json!("02:00:00:00:01:01"); // web's
+    let vlan = json!({"id": 5});
+    refused(&[
+        (
+            plus_adapter(&[("/mac", same.clone())]),
+            "adapter[2].mac",
+            "in this VLAN the address of adapter[0]",
+        ),
+        (plus_adapter(&[("/macs", json!([same]))]), "adapter[2].macs[0]", "of adapter[0] already"),
+        (
+            plus_adapter(&[("/mac", json!("02:00:00:00:00:f0")), ("/vlan", json!({"id": 9}))]),
+            "adapter[2].mac",
+            "of nic[0].vf[0] already",
+        ),
+    ]);
+    state(&plus_adapter(&[("/mac", same.clone()), ("/vlan", vlan)]));
+    let elsewhere = with(document(), "/nic/-", json!({"name": "nic1", "total_vfs": 1}));
+    let mut new = with(adapter("new", 1, 0), "/switch", Value::Null);
+    new = with(new, "/nic", json!("nic1"));
+    state(&with(elsewhere, "/adapter/-", new));
+}
+
+#[test]
+fn sockets_are_unique() {
+    let wire = json!("/run/shunt/wire.sock");
+    let web = json!("/run/shunt/web.sock");
+    refused(&[
+        (
+            plus_adapter(&[("/attachment/socket", wire)]),
+            "adapter[2].attachment.socket",
+            "nic[0].uplink",
+        ),
+        (
+            plus_adapter(&[("/attachment/socket", web)]),
+            "adapter[2].attachment.socket",
+            "is the socket of adapter[0].attachment already",
+        ),
+    ]);
+}
+
+#[test]
+fn vfs_are_within_their_number_and_named_once() {
+    let vf = |index: u16| json!({"index": index});
+    let named = |first: Value, second: Value| {
+        with(with(document(), "/adapter/0/vf", first), "/adapter/1/vf", second)
+    };
+    refused(&[
+        (
+            with(document(), "/nic/0/num_vfs", json!(5)),
+            "nic[0].num_vfs",
+            "write a number up to total_vfs, 4",
+        ),
+        (
+            with(document(), "/nic/0/vf/-", vf(4)),
+            "nic[0].vf[1].index",
+            "is no VF of nic0; write a number, 0 to 3",
+        ),
+        (
+            with(document(), "/nic/0/vf/-", vf(0)),
+            "nic[0].vf[1].index",
+            "is the index of nic[0].vf[0] already",
+        ),
+        (with(document(), "/adapter/0/vf", json!(4)), "adapter[0].vf", "write a number, 0 to 3"),
+        (named(json!(1), json!(1)), "adapter[1].vf", "is named by adapter[0] already"),
+    ]);
+    state(&named(json!(1), json!(2)));
+}
+
+#[test]
+fn a_setting_has_one_owner() {
+    let own = |entry: Value| {
+        let named = with(document(), "/adapter/0/vf", json!(1));
+        with(named, "/nic/0/vf/-", with(entry, "/index", json!(1)))
+    };
+    refused(&[
+        (
+            own(json!({"mac": "02:00:00:00:00:f1"})),
+            "nic[0].vf[1].mac",
+            "is set here and by adapter web",
+        ),
+        (own(json!({"vlan": {"id": 3}})), "nic[0].vf[1].vlan", "is set here and by adapter web"),
+        (own(json!({"max_tx_mbps": 10})), "nic[0].vf[1].max_tx_mbps", "leave it to the adapter"),
+        (
+            with(own(json!({"trunks": ["5"]})), "/adapter/0/vlan", json!({"id": 3})),
+            "adapter[0].vlan",
+            "leave the vlan or the trunks out",
+        ),
+    ]);
+    state(&own(json!({"mac": "02:00:00:00:01:01", "trust": true, "trunks": ["5-9"]})));
+}
+
+#[test]
+fn rates_and_trunks_make_sense() {
+    let vf = |pointer: &str, value| with(document(), &format!("/nic/0/vf/0{pointer}"), value);
+    let both = with(vf("/min_tx_mbps", json!(20)), "/nic/0/vf/0/max_tx_mbps", json!(10));
+    let port =
+        |pointer: &str, value| with(document(), &format!("/switch/0/port/0{pointer}"), value);
+    let native = with(port("/trunks", json!(["5-9"])), "/switch/0/port/0/native_vlan", json!(4));
+    let access = with(port("/trunks", json!(["5-9"])), "/adapter/0/vlan", json!({"id": 5}));
+    refused(&[
+        (both, "nic[0].vf[0].min_tx_mbps", "write a number up to max_tx_mbps, 10"),
+        (vf("/trunks", json!(["5"])), "nic[0].vf[0].vlan", "leave one of them out"),
+        (
+            port("/trunks", json!(["5-9", "9-12"])),
+            "switch[0].port[0].trunks[1]",
+            "name each VLAN once",
+        ),
+        (native, "switch[0].port[0].native_vlan", "is none of the trunks"),
+        (access, "switch[0].port[0].vlan", "leave one of them out"),
+    ]);
+    state(&vf("/min_tx_mbps", json!(20)));
+}
+
+#[test]
+fn rules_that_no_frame_can_meet_are_refused() {
+    let rule = |fields: Value| {
+        let mut rule = json!({"action": "allow", "direction": "rx"});
+        rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        with(document(), "/switch/0/port/0/acl", json!([rule]))
+    };
+    let at = |field: &str| format!("switch[0].port[0].acl[0].{field}");
+    refused(&[
+        (rule(json!({"to_port": "1"})), &at("protocol"), "\"any protocol\" has no ports"),
+        (rule(json!({"from_port": "1", "protocol": 1})), &at("protocol"), "1 has no ports"),
+        (
+            rule(json!({"from_ip": "10.0.0.0/8", "to_ip": "fd00::/8"})),
+            &at("to_ip"),
+            "another family",
+        ),
+        (rule(json!({"from_ip": "10.0.0.0/8", "ethertype": 2054})), &at("ethertype"), "is not IP"),
+    ]);
+    state(&rule(json!({"from_ip": "10.0.0.0/8", "to_ip": "10.0.0.1", "ethertype": 2048})));
+}
+
+#[test]
+fn mirrors_have_one_target_that_is_another() {
+    let mirror = |target: Value| {
+        let mirror = with(target, "/direction", json!("both"));
+        with(document(), "/switch/0/port/0/mirror", mirror)
+    };
+    let at = "switch[0].port[0].mirror";
+    refused(&[
+        (mirror(json!({})), at, "give adapter or file"),
+        (mirror(json!({"adapter": "db", "file": "/x.pcapng"})), at, "give adapter or file"),
+        (
+            mirror(json!({"adapter": "web"})),
+            "switch[0].port[0].mirror.adapter",
+            "a mirror of itself",
+        ),
+        (
+            mirror(json!({"adapter": "ghost"})),
+            "switch[0].port[0].mirror.adapter",
+            "that is on nic0",
+        ),
+    ]);
+    state(&mirror(json!({"adapter": "db"})));
+    state(&mirror(json!({"file": "/var/tmp/x.pcapng"})));
+}
+
+#[test]
+fn an_adapter_without_a_switch_has_no_lesser_path() {
+    for path in ["vmq", "synthetic"] {
+        let bare = [("/switch", Value::Null), ("/nic", json!("nic0")), ("/path", json!(path))];
+        refused(&[(plus_adapter(&bare), "adapter[2].path", "needs a switch")]);
+    }
+}
+
+#[test]
+fn what_is_fixed_at_creation_does_not_change() {
+    let from = state(&document());
+    for (pointer, value, field, words) in [
+        (
+            "/nic/0/total_vfs",
+            json!(8),
+            "nic[0].total_vfs",
+            "write 4, or delete nic0 and create it anew",
+        ),
+        ("/nic/0/profile", json!("x520"), "nic[0].profile", r#"write "ideal", or delete"#),
+        ("/nic/0/vmq_queues", json!(1), "nic[0].vmq_queues", "write 64"),
+        (
+            "/nic/0/num_vfs",
+            json!(2),
+            "nic[0].num_vfs",
+            "refused while 3 VFs are enabled; write 3 or 0",
+        ),
+        ("/switch/0/iov", json!(false), "switch[0].iov", "write true, or delete sw0"),
+    ] {
+        let to = state(&with(document(), pointer, value));
+        let problems = transition(&from, &to).unwrap_err();
+        let told = problems.to_string();
+        assert_eq!(problems.problems[0].field, field, "{told}");
+        assert!(told.contains(words) && problems.problems.len() == 1, "{told}");
+    }
+    let off = state(&with(document(), "/nic/0/num_vfs", json!(0)));
+    assert_eq!(transition(&from, &off), Ok(()));
+    assert_eq!(transition(&off, &from), Ok(()));
+    assert_eq!(transition(&from, &State::default()), Ok(()));
+    assert_eq!(transition(&State::default(), &from), Ok(()));
+}

@@ -1,0 +1,110 @@
+//! Plans: what they name, in which order, and that they name everything.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::{Action, Facts, Kind, Plan, State, allocate};
+use super::{adapter, document, state, with};
+
+#[test]
+fn from_nothing_and_back() {
+    let full = state(&document());
+    let plan = Plan::between(&State::default(), &full);
+    insta::assert_snapshot!(plan, @r"
+    create nic nic0
+    create vf nic0/vf0
+    create switch sw0
+    create adapter db
+    create adapter web
+    ");
+    insta::assert_snapshot!(Plan::between(&full, &State::default()), @r"
+    remove adapter db
+    remove adapter web
+    remove switch sw0
+    remove vf nic0/vf0
+    remove nic nic0
+    ");
+    insta::assert_snapshot!(Plan::between(&full, &full), @"nothing to do");
+}
+
+#[test]
+fn changes_are_told_setting_by_setting_and_moves_with_their_reason() {
+    let before = state(&document());
+    let mut after = with(document(), "/adapter/0/iov_weight", json!(0));
+    after = with(after, "/adapter/1/vlan", json!({"id": 7}));
+    after = with(after, "/adapter/1/iov_weight", json!(1));
+    after = with(after, "/nic/0/vf", json!([]));
+    let after = state(&after);
+    let given = |state: &State| allocate(state, &Facts::default());
+    let plan = Plan::between(&before, &after).with_moves(&given(&before), &given(&after));
+    insta::assert_snapshot!(plan, @r"
+    remove vf nic0/vf0
+    change adapter db
+        iov_weight: 0 -> 1
+        vlan.id: none -> 7
+        vlan.proto: none -> 802.1q
+        vlan.qos: none -> 0
+    change adapter web
+        iov_weight: 50 -> 0
+    move adapter web
+        path: vf 1 -> vmq 0 (WeightZero)
+    move adapter db
+        path: vmq 0 -> vf 0 (Supported)
+    ");
+}
+
+/// A document with some of these adapters, VFs and settings.
+fn some_document() -> impl Strategy<Value = Value> {
+    (prop::collection::vec(0u8..6, 0..5), prop::collection::vec(any::<bool>(), 3), 0u16..3)
+        .prop_map(|(adapters, vfs, num_vfs)| {
+            let mut names = adapters.clone();
+            names.sort_unstable();
+            names.dedup();
+            let adapters: Vec<Value> =
+                names.iter().map(|n| adapter(&format!("a{n}"), *n, adapters[0])).collect();
+            let vfs = vfs.iter().enumerate().filter(|(_, there)| **there);
+            let vfs: Vec<Value> = vfs.map(|(i, _)| json!({"index": i})).collect();
+            json!({
+                "nic": [{"name": "nic0", "total_vfs": 4, "num_vfs": num_vfs, "vf": vfs}],
+                "switch": [{"name": "sw0", "nic": "nic0"}], "adapter": adapters,
+            })
+        })
+}
+
+proptest! {
+    #[test]
+    fn a_plan_is_empty_exactly_if_nothing_differs(a in some_document(), b in some_document()) {
+        let (a, b) = (state(&a), state(&b));
+        prop_assert_eq!(Plan::between(&a, &b).is_empty(), a == b);
+    }
+
+    /// Every step is about something that differs, once, and the way back undoes it.
+    #[test]
+    fn the_way_back_is_the_mirror_image(a in some_document(), b in some_document()) {
+        let (a, b) = (state(&a), state(&b));
+        let (there, back) = (Plan::between(&a, &b), Plan::between(&b, &a));
+        prop_assert_eq!(there.steps.len(), back.steps.len());
+        for step in &there.steps {
+            let mirror = match step.action {
+                Action::Create => Action::Remove,
+                Action::Remove => Action::Create,
+                same => same,
+            };
+            let same = |other: &&super::super::Step| (other.kind, &other.name) == (step.kind, &step.name);
+            let found: Vec<_> = back.steps.iter().filter(same).collect();
+            prop_assert_eq!(found.len(), 1);
+            prop_assert_eq!(found[0].action, mirror);
+        }
+    }
+
+    /// Nothing is created before what it refers to, or removed after it.
+    #[test]
+    fn the_order_is_one_in_which_each_step_is_possible(a in some_document(), b in some_document()) {
+        let plan = Plan::between(&state(&a), &state(&b));
+        let of = |action: Action| plan.steps.iter().filter(move |step| step.action == action);
+        let kinds: Vec<Kind> = of(Action::Create).map(|step| step.kind).collect();
+        prop_assert!(kinds.is_sorted());
+        let kinds: Vec<Kind> = of(Action::Remove).map(|step| step.kind).collect();
+        prop_assert!(kinds.iter().rev().is_sorted());
+    }
+}

@@ -1,0 +1,283 @@
+//! Values that are written as texts in the document: addresses, ranges and prefixes.
+//!
+//! Model: each is a plain struct with `FromStr` and `Display` that undo each other, and a row in [`FORMATS`] by which
+//! the schema names it, refuses it in words, and tells programs its pattern.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+use wire::Mac;
+
+/// A text is not what its field takes; the field's row in the schema has the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the text is not of the form that this value has")]
+pub struct NotOfThatForm;
+
+/// How a text is told from others: the schema's `format`, the pattern for programs, and the words for people.
+pub(super) struct Format {
+    pub(super) name: &'static str,
+    /// A regular expression that takes everything that is allowed, and little more.
+    pub(super) pattern: &'static str,
+    /// What is allowed, to follow "write".
+    pub(super) allowed: &'static str,
+    pub(super) takes: fn(&str) -> bool,
+}
+
+/// Every kind of text.
+pub(super) static FORMATS: [Format; 7] = [
+    Format {
+        name: "name",
+        pattern: "^[a-z0-9-]{1,15}$",
+        allowed: "1 to 15 of the characters a-z, 0-9 and -",
+        takes: |text| (1..=15).contains(&text.len()) && text.bytes().all(is_name_byte),
+    },
+    Format {
+        name: "label",
+        pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        allowed: "1 to 63 of the characters a-z, A-Z, 0-9, dot, - and _, the first a letter or digit",
+        takes: is_label,
+    },
+    Format {
+        name: "path",
+        pattern: "^/[^\\x00]{1,106}$",
+        allowed: "an absolute path of at most 107 bytes, such as \"/run/shunt/web.sock\"",
+        takes: |text| {
+            text.starts_with('/') && (2..=107).contains(&text.len()) && !text.contains('\0')
+        },
+    },
+    Format {
+        name: "mac",
+        pattern: "^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$",
+        allowed: "a unicast MAC address, six hex pairs such as \"02:00:00:00:00:01\"",
+        takes: |text| text.parse::<MacText>().is_ok(),
+    },
+    Format {
+        name: "vlan-range",
+        pattern: "^[1-9][0-9]{0,3}(-[1-9][0-9]{0,3})?$",
+        allowed: "a VLAN or a range of them, 1 to 4094, such as \"7\" or \"100-199\"",
+        takes: |text| text.parse::<VlanRange>().is_ok(),
+    },
+    Format {
+        name: "port-range",
+        pattern: "^[0-9]{1,5}(-[0-9]{1,5})?$",
+        allowed: "a port number or a range of them, 0 to 65535, such as \"53\" or \"8000-8099\"",
+        takes: |text| text.parse::<PortRange>().is_ok(),
+    },
+    Format {
+        name: "ip-prefix",
+        pattern: "^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$",
+        allowed: "an IP address or prefix without host bits, such as \"10.0.0.0/8\" or \"fd00::1\"",
+        takes: |text| text.parse::<IpPrefix>().is_ok(),
+    },
+];
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
+}
+
+fn is_label(text: &str) -> bool {
+    let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=63).contains(&text.len())
+        && text.as_bytes()[0].is_ascii_alphanumeric()
+        && text.bytes().all(rest)
+}
+
+/// The format of that name.
+pub(super) fn format(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}
+
+/// A unicast MAC address that is not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MacText(pub Mac);
+
+impl FromStr for MacText {
+    type Err = NotOfThatForm;
+
+    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+        let mac: Mac = text.parse().map_err(|_| NotOfThatForm)?;
+        if mac.is_multicast() || mac.is_zero() { Err(NotOfThatForm) } else { Ok(MacText(mac)) }
+    }
+}
+
+impl fmt::Display for MacText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// VLANs from the first to the last, both included; 1 to 4094.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VlanRange {
+    /// The lowest.
+    pub first: u16,
+    /// The highest, not below the lowest.
+    pub last: u16,
+}
+
+impl VlanRange {
+    /// Whether it has that VLAN.
+    pub fn contains(&self, vlan: u16) -> bool {
+        (self.first..=self.last).contains(&vlan)
+    }
+}
+
+impl FromStr for VlanRange {
+    type Err = NotOfThatForm;
+
+    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+        let (first, last) = numbers(text)?;
+        let good = (1..=4094).contains(&first) && (first..=4094).contains(&last);
+        if good { Ok(VlanRange { first, last }) } else { Err(NotOfThatForm) }
+    }
+}
+
+impl fmt::Display for VlanRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_range(f, self.first, self.last)
+    }
+}
+
+/// Ports of TCP, UDP or SCTP from the first to the last, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortRange {
+    /// The lowest.
+    pub first: u16,
+    /// The highest, not below the lowest.
+    pub last: u16,
+}
+
+impl FromStr for PortRange {
+    type Err = NotOfThatForm;
+
+    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+        let (first, last) = numbers(text)?;
+        if first <= last { Ok(PortRange { first, last }) } else { Err(NotOfThatForm) }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_range(f, self.first, self.last)
+    }
+}
+
+/// `7` or `7-9`; `FromStr` of the numbers alone would also take a plus sign.
+fn numbers(text: &str) -> Result<(u16, u16), NotOfThatForm> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|_| digits).ok_or(NotOfThatForm)
+    };
+    Ok((number(first)?, number(last)?))
+}
+
+fn write_range(f: &mut fmt::Formatter<'_>, first: u16, last: u16) -> fmt::Result {
+    if first == last { write!(f, "{first}") } else { write!(f, "{first}-{last}") }
+}
+
+/// An IP address with the number of its bits that count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IpPrefix {
+    /// The address; bits beyond `length` are zero.
+    pub address: IpAddr,
+    /// How many bits count: 0 to 32, or to 128.
+    pub length: u8,
+}
+
+impl FromStr for IpPrefix {
+    type Err = NotOfThatForm;
+
+    fn from_str(text: &str) -> Result<Self, NotOfThatForm> {
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| NotOfThatForm)?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let length = match length {
+            Some(text) => u8::try_from(numbers(text)?.0).map_err(|_| NotOfThatForm)?,
+            None => bits,
+        };
+        // Host bits are more often a slip than a wish.
+        let in_front = match address {
+            IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
+            IpAddr::V6(v6) => v6.to_bits(),
+        };
+        let host_bits = in_front.checked_shl(length.into()).unwrap_or(0);
+        let good = length <= bits && host_bits == 0;
+        if good { Ok(IpPrefix { address, length }) } else { Err(NotOfThatForm) }
+    }
+}
+
+impl fmt::Display for IpPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = if self.address.is_ipv4() { 32 } else { 128 };
+        write!(f, "{}", self.address)?;
+        if self.length == whole { Ok(()) } else { write!(f, "/{}", self.length) }
+    }
+}
+
+/// Makes a type with `FromStr` and `Display` a text in JSON, with a row of [`FORMATS`] as its schema.
+macro_rules! as_text {
+    ($($kind:ty = $format:literal),*) => {$(
+        impl Serialize for $kind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(D::Error::custom)
+            }
+        }
+
+        impl PartialSchema for $kind {
+            fn schema() -> RefOr<Schema> {
+                text_schema($format)
+            }
+        }
+
+        impl ToSchema for $kind {}
+    )*};
+}
+
+as_text!(
+    MacText = "mac",
+    VlanRange = "vlan-range",
+    PortRange = "port-range",
+    IpPrefix = "ip-prefix"
+);
+
+/// The schema of a text of that format.
+fn text_schema(name: &str) -> RefOr<Schema> {
+    let row = format(name).expect("each type names a row of the table");
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .format(Some(SchemaFormat::Custom(row.name.to_owned())))
+        .pattern(Some(row.pattern))
+        .description(Some(row.allowed))
+        .into()
+}
+
+/// The schema of a name of a NIC or switch.
+pub(super) fn name() -> RefOr<Schema> {
+    text_schema("name")
+}
+
+/// The schema of a name of an adapter.
+pub(super) fn label() -> RefOr<Schema> {
+    text_schema("label")
+}
+
+/// The schema of the path of a socket or file.
+pub(super) fn path() -> RefOr<Schema> {
+    text_schema("path")
+}

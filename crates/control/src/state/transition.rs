@@ -1,0 +1,57 @@
+//! What a running state cannot become: settings that are fixed when a thing is created.
+
+use super::State;
+use super::problem::{Problem, Problems};
+
+/// Checks that `from`, which is in force, can become `to`.
+///
+/// # Errors
+/// Each setting that differs and must not: a NIC's kind, profile, `total_vfs` and `vmq_queues`; its `num_vfs`, which
+/// Linux changes only from or to 0 (`EBUSY`); a switch's `iov` and `nic`.
+pub fn transition(from: &State, to: &State) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    for (i, new) in to.nics.iter().enumerate() {
+        let Some(old) = from.nic(&new.name) else {
+            continue;
+        };
+        let at = |field: &str| format!("nic[{i}].{field}");
+        let name = &new.name;
+        let mut fixed = |field: &str, new: serde_json::Value, old: serde_json::Value| {
+            if new != old {
+                let error = "is fixed when a NIC is created";
+                let allowed = format!("write {old}, or delete {name} and create it anew");
+                problems.push(Problem::new(at(field), new, error, allowed));
+            }
+        };
+        fixed("kind", json(new.kind), json(old.kind));
+        fixed("profile", json(new.profile), json(old.profile));
+        fixed("total_vfs", json(new.total_vfs), json(old.total_vfs));
+        fixed("vmq_queues", json(new.vmq_queues), json(old.vmq_queues));
+        if old.num_vfs != new.num_vfs && old.num_vfs != 0 && new.num_vfs != 0 {
+            let error = format!("is refused while {} VFs are enabled", old.num_vfs);
+            let allowed = format!("write {} or 0; from 0 any number", old.num_vfs);
+            problems.push(Problem::new(at("num_vfs"), new.num_vfs, error, allowed));
+        }
+    }
+    for (i, new) in to.switches.iter().enumerate() {
+        let Some(old) = from.switch(&new.name) else {
+            continue;
+        };
+        let anew = format!("or delete {} and create it anew", new.name);
+        let error = "is fixed when a switch is created";
+        if old.iov != new.iov {
+            let allowed = format!("write {}, {anew}", old.iov);
+            problems.push(Problem::new(format!("switch[{i}].iov"), new.iov, error, allowed));
+        }
+        if old.nic != new.nic {
+            let allowed = format!("write {:?}, {anew}", old.nic);
+            let field = format!("switch[{i}].nic");
+            problems.push(Problem::new(field, new.nic.as_str(), error, allowed));
+        }
+    }
+    problems.or(())
+}
+
+fn json(value: impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(value).expect("a setting is JSON")
+}

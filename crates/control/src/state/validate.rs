@@ -1,0 +1,208 @@
+//! What a document means: names that must exist, things that may occur once, settings that exclude each other.
+//!
+//! Every rule is checked for every entry, so that one run shows every independent mistake.
+
+mod adapter;
+mod switch;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
+use serde_json::Value;
+
+use super::model::{Mirror, Nic};
+use super::problem::{Problem, Problems};
+use super::switch::UPLINK;
+use super::text::{MacText, VlanRange};
+use super::{State, Vlan};
+
+/// Checks a document whose form is right.
+pub(super) fn meaning(state: &State) -> Result<(), Problems> {
+    let mut check = Check::new(state);
+    for (i, nic) in state.nics.iter().enumerate() {
+        check.nic(nic, &format!("nic[{i}]"));
+    }
+    for (i, switch) in state.switches.iter().enumerate() {
+        check.switch(switch, &format!("switch[{i}]"));
+    }
+    for (i, adapter) in state.adapters.iter().enumerate() {
+        check.adapter(adapter, &format!("adapter[{i}]"));
+    }
+    check.problems.or(())
+}
+
+/// A walk over a document.
+struct Check<'a> {
+    state: &'a State,
+    problems: Problems,
+    nic_names: Once<&'a str>,
+    switch_names: Once<&'a str>,
+    adapter_names: Once<&'a str>,
+    sockets: Once<&'a str>,
+    /// NICs that a switch hangs on.
+    switched: Once<&'a str>,
+    /// VFs of a NIC that adapters name.
+    named_vfs: Once<(&'a str, u16)>,
+    /// The same, known before the walk: their addresses are the adapters'.
+    adapters_vfs: HashSet<(&'a str, u16)>,
+    /// Addresses of a NIC, with their VLAN; 0 for none.
+    macs: Once<(&'a str, u16, MacText)>,
+}
+
+impl<'a> Check<'a> {
+    fn new(state: &'a State) -> Self {
+        let named = state.adapters.iter().filter_map(|adapter| {
+            let nic = state.nic_of(adapter)?;
+            Some((nic.name.as_str(), adapter.vf?))
+        });
+        Check {
+            state,
+            adapters_vfs: named.collect(),
+            problems: Problems::default(),
+            nic_names: Once::new("is the name of"),
+            switch_names: Once::new("is the name of"),
+            adapter_names: Once::new("is the name of"),
+            sockets: Once::new("is the socket of"),
+            switched: Once::new("has the switch"),
+            named_vfs: Once::new("is named by"),
+            macs: Once::new("is in this VLAN the address of"),
+        }
+    }
+
+    fn wrong(&mut self, field: String, value: impl Into<Value>, error: &str, allowed: String) {
+        self.problems.push(Problem::new(field, value, error, allowed));
+    }
+
+    fn nic(&mut self, nic: &'a Nic, at: &str) {
+        self.nic_names.claim(&mut self.problems, &nic.name, &format!("{at}.name"), &nic.name);
+        if nic.num_vfs > nic.total_vfs {
+            let allowed = format!("write a number up to total_vfs, {}", nic.total_vfs);
+            self.wrong(format!("{at}.num_vfs"), nic.num_vfs, "is too many", allowed);
+        }
+        if let Some(uplink) = &nic.uplink {
+            let field = format!("{at}.uplink.socket");
+            self.sockets.claim(&mut self.problems, &uplink.socket, &field, &uplink.socket);
+        }
+        let mut indices = Once::new("is the index of");
+        for (i, vf) in nic.vfs.iter().enumerate() {
+            let at = format!("{at}.vf[{i}]");
+            indices.claim(&mut self.problems, vf.index, &format!("{at}.index"), &vf.index);
+            self.vf_index(nic, vf.index, format!("{at}.index"));
+            self.rates(vf.min_tx_mbps, vf.max_tx_mbps, &at);
+            self.trunks_or_vlan(&vf.trunks, vf.vlan, &at);
+            if let Some(mirror) = &vf.mirror {
+                self.mirror(mirror, &nic.name, None, &format!("{at}.mirror"));
+            }
+            let operators = !self.adapters_vfs.contains(&(nic.name.as_str(), vf.index));
+            if let Some(mac) = vf.mac.filter(|_| operators) {
+                self.mac(nic, mac, vf.vlan, &format!("{at}.mac"));
+            }
+        }
+    }
+
+    /// An index that must be one of the NIC's.
+    fn vf_index(&mut self, nic: &Nic, index: u16, field: String) {
+        if index >= nic.total_vfs {
+            let allowed = match nic.total_vfs {
+                0 => format!("raise total_vfs of {}, which is 0", nic.name),
+                total => format!("write a number, 0 to {}", total - 1),
+            };
+            self.wrong(field, index, &format!("is no VF of {}", nic.name), allowed);
+        }
+    }
+
+    fn mac(&mut self, nic: &'a Nic, mac: MacText, vlan: Option<Vlan>, field: &str) {
+        let key = (nic.name.as_str(), vlan.map_or(0, |vlan| vlan.id), mac);
+        self.macs.claim(&mut self.problems, key, field, &mac.to_string());
+    }
+
+    fn rates(&mut self, min: u32, max: u32, at: &str) {
+        if max > 0 && min > max {
+            let allowed = format!("write a number up to max_tx_mbps, {max}");
+            self.wrong(format!("{at}.min_tx_mbps"), min, "is more than the most", allowed);
+        }
+    }
+
+    fn trunks_or_vlan(&mut self, trunks: &[VlanRange], vlan: Option<Vlan>, at: &str) {
+        if let (Some(vlan), [_, ..]) = (vlan, trunks) {
+            let error = "makes this an access port, and trunks a trunk";
+            self.wrong(format!("{at}.vlan"), vlan.id, error, "leave one of them out".into());
+        }
+        let overlap = trunks.iter().enumerate().find(|(i, one)| {
+            trunks[..*i].iter().any(|other| one.first <= other.last && other.first <= one.last)
+        });
+        if let Some((i, range)) = overlap {
+            let field = format!("{at}.trunks[{i}]");
+            self.wrong(field, range.to_string(), "overlaps another", "name each VLAN once".into());
+        }
+    }
+
+    /// `whose` is the adapter whose frames are copied, if one is known.
+    fn mirror(&mut self, mirror: &'a Mirror, nic: &str, whose: Option<&str>, at: &str) {
+        match (&mirror.adapter, &mirror.file) {
+            (Some(name), None) => {
+                let field = format!("{at}.adapter");
+                let target = self.state.adapter(name);
+                let on = target.and_then(|target| self.state.nic_of(target));
+                if on.is_none_or(|on| on.name != nic) {
+                    let allowed = format!("name an adapter that is on {nic}");
+                    self.wrong(field, name.as_str(), "is no adapter of this NIC", allowed);
+                } else if whose == Some(name) {
+                    let allowed = "name another adapter".to_owned();
+                    self.wrong(field, name.as_str(), "would be a mirror of itself", allowed);
+                }
+            }
+            (None, Some(_)) => {}
+            _ => {
+                let allowed = "give adapter or file, one of the two".to_owned();
+                self.wrong(at.to_owned(), Value::Null, "needs one target", allowed);
+            }
+        }
+    }
+}
+
+/// Names of `all`, for the end of "write one of".
+fn one_of<'n>(what: &str, all: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = all.take(10).collect();
+    match names.is_empty() {
+        true => format!("there is no {what}; create one first"),
+        false => format!("name a {what} of the document, such as {}", names.join(", ")),
+    }
+}
+
+/// Whether an adapter's name is taken by what is not an adapter.
+fn is_reserved(name: &str) -> bool {
+    name == UPLINK
+}
+
+/// Things that may occur once.
+struct Once<K> {
+    /// Begins the phrase that the holder's field ends.
+    taken: &'static str,
+    seen: HashMap<K, String>,
+}
+
+impl<K: Hash + Eq> Once<K> {
+    fn new(taken: &'static str) -> Self {
+        Once { taken, seen: HashMap::new() }
+    }
+
+    /// Notes that `field` takes `key`, which it writes as `value`; if another has it, that is a mistake.
+    fn claim<V>(&mut self, problems: &mut Problems, key: K, field: &str, value: &V)
+    where
+        V: Clone + Into<Value>,
+    {
+        match self.seen.get(&key) {
+            Some(holder) => {
+                let error = format!("{} {holder} already", self.taken);
+                let allowed = "choose another".to_owned();
+                problems.push(Problem::new(field, value.clone(), error, allowed));
+            }
+            None => {
+                // A reader looks for the entry, not for its field.
+                let holder = field.rsplit_once('.').map_or(field, |(holder, _)| holder);
+                self.seen.insert(key, holder.to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the files hold: JSON with a version and a checksum.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Owners, StoreError};
+use crate::state::State;
+
+/// The version of the files that this program writes, and the newest it reads.
+pub const VERSION: u64 = 1;
+
+/// The state in force, and who has its VFs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Grows with every change of the state; 0 before the first.
+    pub generation: u64,
+    /// The state.
+    pub state: State,
+    /// The owners of its VFs.
+    pub owners: Owners,
+}
+
+/// [`Record`] as it is written. The state is checked as every document is.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    generation: u64,
+    owners: Owners,
+    state: Value,
+}
+
+/// An apply that has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Journal {
+    /// The generation that the record has if the apply was finished.
+    pub(super) generation: u64,
+    /// What it was to reach.
+    pub(super) to: State,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenJournal {
+    generation: u64,
+    to: Value,
+}
+
+impl Record {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let (generation, owners) = (self.generation, self.owners.clone());
+        seal(Written { generation, owners, state: self.state.to_document() })
+    }
+
+    pub(super) fn from_bytes(file: &str, bytes: &[u8]) -> Result<Record, StoreError> {
+        let Written { generation, owners, state } = open(file, bytes)?;
+        Ok(Record { generation, owners, state: parse(file, &state)? })
+    }
+}
+
+impl Journal {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        seal(WrittenJournal { generation: self.generation, to: self.to.to_document() })
+    }
+
+    pub(super) fn from_bytes(file: &str, bytes: &[u8]) -> Result<Journal, StoreError> {
+        let WrittenJournal { generation, to } = open(file, bytes)?;
+        Ok(Journal { generation, to: parse(file, &to)? })
+    }
+}
+
+fn parse(file: &str, document: &Value) -> Result<State, StoreError> {
+    State::parse(document)
+        .map_err(|problems| damaged(file, format!("its state is wrong: {problems}")))
+}
+
+fn damaged(file: &str, why: String) -> StoreError {
+    StoreError::Damaged { file: file.to_owned(), why }
+}
+
+/// The envelope. Keys of a JSON object are sorted, so what is read gives the same text as what was written.
+fn seal(content: impl Serialize) -> Vec<u8> {
+    let content = serde_json::to_value(content).expect("a record is JSON");
+    let checksum = format!("{:016x}", checksum(content.to_string().as_bytes()));
+    let envelope = json!({"version": VERSION, "checksum": checksum, "content": content});
+    format!("{envelope:#}\n").into_bytes()
+}
+
+fn open<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, StoreError> {
+    let envelope: Value = serde_json::from_slice(bytes)
+        .map_err(|error| damaged(file, format!("it is not JSON: {error}")))?;
+    match envelope["version"].as_u64() {
+        Some(VERSION) => {}
+        Some(version) => return Err(StoreError::Version { file: file.to_owned(), version }),
+        None => return Err(damaged(file, "it has no version".into())),
+    }
+    let content = &envelope["content"];
+    let expected = format!("{:016x}", checksum(content.to_string().as_bytes()));
+    if envelope["checksum"] != expected {
+        return Err(damaged(file, "its checksum does not match".into()));
+    }
+    serde_json::from_value(content.clone())
+        .map_err(|error| damaged(file, format!("it is not what it should be: {error}")))
+}
+
+/// FNV-1a: finds slips of a disk or an editor; it is no defence against a forger, who may write the file anyway.
+fn checksum(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}

@@ -1,0 +1,209 @@
+//! `shunt adapter`.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use control::api::Method;
+use serde_json::{Value, json};
+
+use super::patch::{Patch, RateFlags, VlanFlags};
+use super::table::{cell, entries, find, rates, table};
+use super::{Change, Target, part};
+
+/// Show and change adapters: the network adapters of guests.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt adapter list                      which path each has, and why not another
+  shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock
+  shunt adapter set web --iov-weight 100  give it a VF, if one is free
+  shunt adapter set web --path synthetic  take it off its VF while traffic flows
+  shunt adapter delete web")]
+pub(crate) struct Adapters {
+    #[command(flatten)]
+    target: Target,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// All adapters with their path, and the reason if it is not the one wanted.
+    #[command(after_help = "\
+Examples:
+  shunt adapter list")]
+    List,
+    /// Everything about one, as it stands in a file for `shunt apply`.
+    #[command(after_help = "\
+Examples:
+  shunt adapter show web")]
+    Show {
+        /// The adapter.
+        adapter: String,
+    },
+    /// Create an adapter.
+    #[command(after_help = "\
+Examples:
+  shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock")]
+    Create(Box<Create>),
+    /// Change some of its settings; the others stay.
+    #[command(after_help = "\
+Examples:
+  shunt adapter set web --iov-weight 100 --vlan 7
+  shunt adapter set web --path synthetic --dry-run")]
+    Set {
+        /// The adapter.
+        adapter: String,
+        #[command(flatten)]
+        settings: Box<Settings>,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Remove an adapter, and the settings of its port.
+    #[command(after_help = "\
+Examples:
+  shunt adapter delete web
+  shunt adapter delete web --owner 17")]
+    Delete {
+        /// The adapter.
+        adapter: String,
+        /// Only if this is still the token of its VF's owner (`shunt vf list --json`).
+        #[arg(long, value_name = "TOKEN")]
+        owner: Option<u64>,
+        #[command(flatten)]
+        how: Change,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// Its name: 1 to 63 letters, digits, dots, - and _.
+    adapter: String,
+    /// The switch that it is on.
+    #[arg(long, conflicts_with = "nic")]
+    switch: Option<String>,
+    /// The NIC that it is on, without a switch; then a VF is its only path.
+    #[arg(long)]
+    nic: Option<String>,
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    how: Change,
+}
+
+#[derive(Debug, Args)]
+struct Settings {
+    /// Its address.
+    #[arg(long)]
+    mac: Option<String>,
+    /// The vhost-user socket of its guest, an absolute path.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<String>,
+    /// Who listens on the socket: server (the daemon) or client.
+    #[arg(long)]
+    mode: Option<String>,
+    /// Pairs of a receive and a transmit queue.
+    #[arg(long, value_name = "N")]
+    queue_pairs: Option<u64>,
+    /// The MTU offered to the guest, in bytes.
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u64>,
+    #[command(flatten)]
+    vlan: VlanFlags,
+    #[command(flatten)]
+    rates: RateFlags,
+    /// Its claim to a VF, 0 to 100; 0 for none.
+    #[arg(long, value_name = "W")]
+    iov_weight: Option<u64>,
+    /// Its claim to a receive queue of its own, 0 to 100; 0 for none.
+    #[arg(long, value_name = "W")]
+    vmq_weight: Option<u64>,
+    /// The path it shall have: vf, vmq, synthetic, or auto to follow its traffic.
+    #[arg(long)]
+    path: Option<String>,
+    /// The VF it shall have, by number; any for whichever is free.
+    #[arg(long, value_name = "N")]
+    vf: Option<String>,
+}
+
+impl Settings {
+    fn patch(&self) -> Patch {
+        let vf = self.vf.as_deref().map(|text| match text {
+            "any" => Value::Null,
+            number => number.parse::<u64>().map_or_else(|_| Value::from(number), Value::from),
+        });
+        let patch = Patch::default()
+            .set("mac", self.mac.as_deref())
+            .set("attachment.socket", self.socket.as_deref())
+            .set("attachment.mode", self.mode.as_deref())
+            .set("attachment.queue_pairs", self.queue_pairs)
+            .set("attachment.mtu", self.mtu)
+            .set("iov_weight", self.iov_weight)
+            .set("vmq_weight", self.vmq_weight)
+            .set("path", self.path.as_deref())
+            .set("vf", vf);
+        self.rates.patch(self.vlan.patch(patch))
+    }
+}
+
+impl Adapters {
+    pub(crate) fn run(self) -> Result<()> {
+        let target = &self.target;
+        let path = |adapter: &str| format!("/v1/adapters/{}", part(adapter));
+        match &self.command {
+            Command::List => list(target),
+            Command::Show { adapter } => target.show_part(&path(adapter)),
+            Command::Create(create) => {
+                let Create { adapter, switch, nic, settings, how } = &**create;
+                let body = settings
+                    .patch()
+                    .set("switch", switch.as_deref())
+                    .set("nic", nic.as_deref())
+                    .finish();
+                super::must_be_new(target, &path(adapter))?;
+                let done = format!("created adapter {adapter}");
+                target.change(Method::PUT, &path(adapter), Some(&body), how, &done)
+            }
+            Command::Set { adapter, settings, how } => {
+                let body = super::some(settings.patch())?;
+                let done = format!("changed adapter {adapter}");
+                target.change(Method::PATCH, &path(adapter), Some(&body), how, &done)
+            }
+            Command::Delete { adapter, owner, how } => {
+                let path = super::released(path(adapter), *owner);
+                let done = format!("deleted adapter {adapter}");
+                target.change(Method::DELETE, &path, None, how, &done)
+            }
+        }
+    }
+}
+
+fn list(target: &Target) -> Result<()> {
+    let (wished, actual) = (target.get("/v1/adapters")?, target.get("/v1/actual")?);
+    let joined: Vec<Value> = entries(&wished)
+        .map(|adapter| {
+            let in_force = find(&actual["actual"]["adapters"], "name", &adapter["name"]);
+            json!({"wanted": adapter, "actual": in_force})
+        })
+        .collect();
+    target.show(&json!(joined), |_| {
+        let row = |both: &Value| {
+            let (wanted, actual) = (&both["wanted"], &both["actual"]);
+            let place = match (actual["vf"].as_u64(), actual["queue"].as_u64()) {
+                (Some(vf), _) => format!("vf {vf}"),
+                (_, Some(queue)) => format!("vmq {queue}"),
+                _ => cell(&actual["path"]),
+            };
+            let reason = match actual["reason"].as_str() {
+                Some("Supported") | None => "-".to_owned(),
+                Some(code) => code.to_owned(),
+            };
+            let on = if wanted["switch"].is_null() { &wanted["nic"] } else { &wanted["switch"] };
+            let guest = if actual["connected"] == true { "on" } else { "off" };
+            let (vlan, rates) = (cell(&wanted["vlan"]["id"]), rates(wanted));
+            let (name, mac) = (cell(&wanted["name"]), cell(&wanted["mac"]));
+            [name, cell(on), mac, vlan, rates, place, reason, guest.to_owned()]
+        };
+        let header = ["adapter", "on", "MAC", "VLAN", "Mbit/s", "path", "why", "guest"];
+        table(header, joined.iter().map(row).collect())
+    })
+}

@@ -1,0 +1,82 @@
+//! `shunt events`.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use control::api::{Event, EventList};
+
+use super::Target;
+
+/// How often `--follow` looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Show what happened lately: applies, path changes with their reason, guests that came or left.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt events
+  shunt events --follow                   and go on until it is stopped
+  shunt events --since 41 --json          those after number 41, for a program")]
+pub(crate) struct Events {
+    #[command(flatten)]
+    target: Target,
+    /// Only those with a greater number.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    since: u64,
+    /// Show new ones as they come.
+    #[arg(long)]
+    follow: bool,
+}
+
+impl Events {
+    pub(crate) fn run(self) -> Result<()> {
+        let mut since = self.since;
+        loop {
+            let answer = self.target.get(&format!("/v1/events?since={since}"))?;
+            let list: EventList = serde_json::from_value(answer.clone())?;
+            if list.events.is_empty() && since > list.last {
+                since = 0; // another daemon began to count anew
+            } else {
+                since = list.last;
+            }
+            if !self.follow || !list.events.is_empty() {
+                self.target.show(&answer, |_| lines(&list))?;
+            }
+            if !self.follow {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+fn lines(list: &EventList) -> String {
+    let mut text = String::new();
+    if list.lost > 0 {
+        text += &format!("{} older events are no longer kept\n", list.lost);
+    }
+    for Event { sequence, time_ms, subject, text: what, .. } in &list.events {
+        let gap = if subject.is_empty() { "" } else { ": " };
+        text += &format!("{sequence:>6}  {}  {subject}{gap}{what}\n", clock(*time_ms));
+    }
+    text
+}
+
+/// Hours, minutes, seconds and milliseconds of a day, in UTC.
+fn clock(time_ms: u64) -> String {
+    let (seconds, ms) = (time_ms / 1000, time_ms % 1000);
+    let (hours, minutes, seconds) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_of_the_day() {
+        assert_eq!(clock(0), "00:00:00.000Z");
+        assert_eq!(clock(86_400_000 * 20_000 + 45_296_007), "12:34:56.007Z");
+    }
+}

@@ -1,0 +1,171 @@
+//! The commands that manage a running daemon: clients of its API.
+//!
+//! Model: the flags of a command become a merge patch, the daemon checks and applies it, and what the daemon says is
+//! shown as it is. So ranges and rules are the daemon's alone; here is only how they are written on a command line.
+
+pub(crate) mod adapter;
+pub(crate) mod apply;
+pub(crate) mod events;
+pub(crate) mod nic;
+mod patch;
+pub(crate) mod switch;
+mod table;
+pub(crate) mod vf;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use control::api::{Client, ClientError, Method, Outcome, Reply, socket_path};
+use serde_json::Value;
+
+use crate::{Mistake, say};
+
+/// Which daemon, and how its answers are shown.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Target {
+    /// The daemon's run directory (run_dir in its configuration).
+    #[arg(long, value_name = "DIR", global = true, help_heading = "Daemon")]
+    run_dir: Option<PathBuf>,
+    /// Print the daemon's answer as JSON.
+    #[arg(long, global = true, help_heading = "Daemon")]
+    json: bool,
+}
+
+/// How a change is made.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Change {
+    /// Change nothing; show what would be done.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Target {
+    fn client(&self) -> Client {
+        let run_dir = self.run_dir.clone().unwrap_or_else(control::config::default_run_dir);
+        Client::new(&socket_path(&run_dir))
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        expected: Option<u64>,
+    ) -> Result<Reply> {
+        self.client().send(method, path, body, expected).map_err(told)
+    }
+
+    /// What is at a path.
+    fn get(&self, path: &str) -> Result<Value> {
+        Ok(self.send(Method::GET, path, None, None)?.body)
+    }
+
+    /// Shows an answer: as JSON, or as `text` makes of it.
+    fn show(&self, answer: &Value, text: impl FnOnce(&Value) -> String) -> Result<()> {
+        let text = if self.json { format!("{answer:#}\n") } else { text(answer) };
+        Ok(say(&text)?)
+    }
+
+    /// Shows one part of the document, as it would stand in a file for `shunt apply`.
+    fn show_part(&self, path: &str) -> Result<()> {
+        let part = self.get(path)?;
+        let text = toml::to_string(&part)?;
+        self.show(&part, |_| text)
+    }
+
+    /// Makes a change, and shows what was done; with `--dry-run` what would be.
+    fn change(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        how: &Change,
+        done: &str,
+    ) -> Result<()> {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let path = if how.dry_run { format!("{path}{mark}dry_run=true") } else { path.to_owned() };
+        let reply = self.send(method, &path, body, None)?;
+        if how.dry_run {
+            let outcome: Outcome = serde_json::from_value(reply.body.clone())?;
+            return self.show(&reply.body, |_| format!("{}\n", outcome.plan));
+        }
+        match reply.body {
+            Value::Null => self.show(&serde_json::json!({}), |_| format!("{done}\n")),
+            body => self.show(&body, |_| format!("{done}\n")),
+        }
+    }
+}
+
+/// A refusal for something that the user wrote is a mistake; all else is a failure.
+fn told(error: ClientError) -> anyhow::Error {
+    if error.is_mistake() { Mistake(error.to_string()).into() } else { error.into() }
+}
+
+/// A patch that changes something.
+fn some(patch: patch::Patch) -> Result<Value, Mistake> {
+    if patch.is_empty() {
+        return Err(Mistake("nothing is to be changed; give a setting, see --help".into()));
+    }
+    Ok(patch.finish())
+}
+
+/// What is created must not be there: a PUT would replace it, and its other settings with it.
+fn must_be_new(target: &Target, path: &str) -> Result<()> {
+    match target.client().send(Method::GET, path, None, None) {
+        Ok(_) => {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            Err(Mistake(format!("{name} is there already; change it with set")).into())
+        }
+        Err(ClientError::Refused(refusal)) if refusal.status == 404 => Ok(()),
+        Err(other) => Err(told(other)),
+    }
+}
+
+/// The path of a release, by the owner with that token.
+fn released(path: String, owner: Option<u64>) -> String {
+    match owner {
+        Some(token) => format!("{path}?owner={token}"),
+        None => path,
+    }
+}
+
+/// A name as a part of a path: what is no plain character is written as `%2F`.
+fn part(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_') {
+            out.push(byte.into());
+        } else {
+            out += &format!("%{byte:02X}");
+        }
+    }
+    // Two dots would be taken for a way up.
+    if matches!(&*out, "." | ".." | "") { format!("%2E{}", out.len()) } else { out }
+}
+
+/// `on` or `off`, the words of `ip link` and PowerShell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OnOff {
+    On,
+    Off,
+}
+
+impl From<OnOff> for Value {
+    fn from(word: OnOff) -> Value {
+        Value::from(word == OnOff::On)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn names_cannot_leave_their_place_in_a_path() {
+        assert_eq!(part("web-1.example_2"), "web-1.example_2");
+        assert_eq!(part("a/b?c#d e%"), "a%2Fb%3Fc%23d%20e%25");
+        for odd in ["", ".", ".."] {
+            assert!(part(odd).starts_with("%2E"), "{odd}");
+        }
+    }
+}

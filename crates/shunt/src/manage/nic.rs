@@ -1,0 +1,169 @@
+//! `shunt nic`.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use control::api::Method;
+use serde_json::{Value, json};
+
+use super::patch::Patch;
+use super::table::{cell, entries, find, table};
+use super::{Change, Target, part};
+
+/// Show and change NICs.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt nic list
+  shunt nic create nic0 --total-vfs 8 --num-vfs 4 --uplink-socket /run/shunt/wire.sock
+  shunt nic set nic0 --num-vfs 0          VFs off; from 0 to any number, as in Linux
+  shunt nic delete nic0 --dry-run")]
+pub(crate) struct Nics {
+    #[command(flatten)]
+    target: Target,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// All NICs: VFs, switch, and whether they can have VFs.
+    #[command(after_help = "\
+Examples:
+  shunt nic list
+  shunt nic list --json")]
+    List,
+    /// Everything about one, as it stands in a file for `shunt apply`.
+    #[command(after_help = "\
+Examples:
+  shunt nic show nic0")]
+    Show {
+        /// The NIC.
+        nic: String,
+    },
+    /// Create a NIC.
+    #[command(after_help = "\
+Examples:
+  shunt nic create nic0 --total-vfs 8 --num-vfs 4
+  shunt nic create old --total-vfs 7 --profile 82576")]
+    Create {
+        /// Its name: 1 to 15 of the characters a-z, 0-9 and -.
+        nic: String,
+        /// How many VFs it can have, 0 to 255; fixed from then on.
+        #[arg(long, value_name = "N")]
+        total_vfs: u64,
+        /// The card whose limits it shows: ideal, 82576, x520, xl710 or cx6; fixed from then on.
+        #[arg(long)]
+        profile: Option<String>,
+        /// How many receive queues it has for adapters without a VF; fixed from then on.
+        #[arg(long, value_name = "N")]
+        vmq_queues: Option<u64>,
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Change some of its settings; the others stay.
+    #[command(after_help = "\
+Examples:
+  shunt nic set nic0 --num-vfs 0
+  shunt nic set nic0 --bridging vepa --dry-run")]
+    Set {
+        /// The NIC.
+        nic: String,
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Remove a NIC on which nothing is left.
+    #[command(after_help = "\
+Examples:
+  shunt nic delete nic0")]
+    Delete {
+        /// The NIC.
+        nic: String,
+        #[command(flatten)]
+        how: Change,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Settings {
+    /// How many VFs are enabled; changes from or to 0 only.
+    #[arg(long, value_name = "N")]
+    num_vfs: Option<u64>,
+    /// Where frames between functions go: veb, vepa or isolated.
+    #[arg(long)]
+    bridging: Option<String>,
+    /// The vhost-user socket of the wire.
+    #[arg(long, value_name = "PATH")]
+    uplink_socket: Option<String>,
+    /// Who listens on it: server (the daemon) or client.
+    #[arg(long, value_name = "MODE")]
+    uplink_mode: Option<String>,
+}
+
+impl Settings {
+    fn patch(&self, patch: Patch) -> Patch {
+        patch
+            .set("num_vfs", self.num_vfs)
+            .set("bridging", self.bridging.as_deref())
+            .set("uplink.socket", self.uplink_socket.as_deref())
+            .set("uplink.mode", self.uplink_mode.as_deref())
+    }
+}
+
+impl Nics {
+    pub(crate) fn run(self) -> Result<()> {
+        let target = &self.target;
+        let path = |nic: &str| format!("/v1/nics/{}", part(nic));
+        match &self.command {
+            Command::List => list(target),
+            Command::Show { nic } => target.show_part(&path(nic)),
+            Command::Create { nic, total_vfs, profile, vmq_queues, settings, how } => {
+                let body = settings
+                    .patch(Patch::default())
+                    .set("total_vfs", Some(*total_vfs))
+                    .set("profile", profile.as_deref())
+                    .set("vmq_queues", *vmq_queues)
+                    .finish();
+                let done = format!("created NIC {nic}");
+                super::must_be_new(target, &path(nic))?;
+                target.change(Method::PUT, &path(nic), Some(&body), how, &done)
+            }
+            Command::Set { nic, settings, how } => {
+                let body = super::some(settings.patch(Patch::default()))?;
+                let done = format!("changed NIC {nic}");
+                target.change(Method::PATCH, &path(nic), Some(&body), how, &done)
+            }
+            Command::Delete { nic, how } => {
+                let done = format!("deleted NIC {nic}");
+                target.change(Method::DELETE, &path(nic), None, how, &done)
+            }
+        }
+    }
+}
+
+fn list(target: &Target) -> Result<()> {
+    let (state, actual) = (target.get("/v1/state")?, target.get("/v1/actual")?);
+    let joined: Vec<Value> = entries(&state["nic"])
+        .map(|nic| {
+            let mut nic = nic.clone();
+            let in_force = find(&actual["actual"]["nics"], "name", &nic["name"]);
+            nic["support"] = in_force["support"].clone();
+            nic["switch"] = find(&state["switch"], "nic", &nic["name"])["name"].clone();
+            nic
+        })
+        .collect();
+    target.show(&json!(joined), |_| {
+        let row = |nic: &Value| {
+            let vfs = format!("{}/{}", nic["num_vfs"], nic["total_vfs"]);
+            let field = |name: &str| cell(&nic[name]);
+            let uplink = cell(&nic["uplink"]["socket"]);
+            let (kind, profile) = (field("kind"), field("profile"));
+            [field("name"), kind, profile, vfs, field("switch"), field("support"), uplink]
+        };
+        let header = ["NIC", "kind", "profile", "VFs", "switch", "SR-IOV", "uplink"];
+        table(header, joined.iter().map(row).collect())
+    })
+}

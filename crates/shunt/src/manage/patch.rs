@@ -1,0 +1,159 @@
+//! From flags to a merge patch (RFC 7396).
+
+use serde_json::{Map, Value, json};
+
+use super::OnOff;
+
+/// A merge patch under construction.
+#[derive(Debug, Default)]
+pub(super) struct Patch(Map<String, Value>);
+
+impl Patch {
+    /// Sets a field if its flag was given; the path's parts stand between dots.
+    pub(super) fn set(mut self, path: &str, value: Option<impl Into<Value>>) -> Patch {
+        let Some(value) = value.map(Into::into) else {
+            return self;
+        };
+        let mut fields = &mut self.0;
+        let (above, name) = path.rsplit_once('.').map_or((None, path), |(a, n)| (Some(a), n));
+        for part in above.into_iter().flat_map(|above| above.split('.')) {
+            let entry = fields.entry(part).or_insert_with(|| json!({}));
+            if !entry.is_object() {
+                *entry = json!({}); // it was to go, and has a part now
+            }
+            let Value::Object(inner) = entry else {
+                return self;
+            };
+            fields = inner;
+        }
+        fields.insert(name.to_owned(), value);
+        self
+    }
+
+    /// Whether no flag was given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn finish(self) -> Value {
+        Value::Object(self.0)
+    }
+}
+
+/// An access VLAN.
+#[derive(Debug, clap::Args)]
+pub(super) struct VlanFlags {
+    /// Make it an access port of this VLAN, 1 to 4094; 0 for none.
+    #[arg(long, value_name = "ID")]
+    vlan: Option<u64>,
+    /// The priority in the VLAN's tag, 0 to 7.
+    #[arg(long, value_name = "PCP")]
+    qos: Option<u64>,
+    /// The kind of tag: 802.1q or 802.1ad.
+    #[arg(long, value_name = "PROTO")]
+    proto: Option<String>,
+}
+
+impl VlanFlags {
+    pub(super) fn patch(&self, patch: Patch) -> Patch {
+        let none = self.vlan == Some(0);
+        patch
+            .set("vlan", none.then_some(Value::Null))
+            .set("vlan.id", self.vlan.filter(|_| !none))
+            .set("vlan.qos", self.qos)
+            .set("vlan.proto", self.proto.as_deref())
+    }
+}
+
+/// Guaranteed and greatest rates.
+#[derive(Debug, clap::Args)]
+pub(super) struct RateFlags {
+    /// What it is assured of, in Mbit/s; 0 for nothing. Leaves the maximum as it is.
+    #[arg(long, value_name = "MBPS")]
+    min_tx_mbps: Option<u64>,
+    /// What it may not exceed, in Mbit/s; 0 for no limit. Leaves the minimum as it is.
+    #[arg(long, value_name = "MBPS")]
+    max_tx_mbps: Option<u64>,
+}
+
+impl RateFlags {
+    pub(super) fn patch(&self, patch: Patch) -> Patch {
+        patch.set("min_tx_mbps", self.min_tx_mbps).set("max_tx_mbps", self.max_tx_mbps)
+    }
+}
+
+/// Copies of frames.
+#[derive(Debug, clap::Args)]
+pub(super) struct MirrorFlags {
+    /// Copy its frames to this adapter.
+    #[arg(long, value_name = "ADAPTER", conflicts_with_all = ["mirror_file", "no_mirror"])]
+    mirror_to: Option<String>,
+    /// Copy its frames to this pcapng file.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_mirror")]
+    mirror_file: Option<String>,
+    /// Which frames are copied, seen from the guest: rx, tx or both.
+    #[arg(long, value_name = "DIRECTION")]
+    mirror_direction: Option<String>,
+    /// Copy nothing any more.
+    #[arg(long)]
+    no_mirror: bool,
+}
+
+impl MirrorFlags {
+    pub(super) fn patch(&self, mut patch: Patch) -> Patch {
+        let new = self.mirror_to.is_some() || self.mirror_file.is_some();
+        if new {
+            // The other target goes, and what no flag says is the usual.
+            let direction = self.mirror_direction.as_deref().unwrap_or("both");
+            let other = if self.mirror_to.is_some() { "mirror.file" } else { "mirror.adapter" };
+            patch = patch.set("mirror.direction", Some(direction)).set(other, Some(Value::Null));
+        }
+        patch
+            .set("mirror", self.no_mirror.then_some(Value::Null))
+            .set("mirror.adapter", self.mirror_to.as_deref())
+            .set("mirror.file", self.mirror_file.as_deref())
+            .set("mirror.direction", self.mirror_direction.as_deref().filter(|_| !new))
+    }
+}
+
+/// `5,100-199` as the list that the document has; `none` for no VLAN.
+pub(super) fn trunks(text: &str) -> Value {
+    match text {
+        "none" => json!([]),
+        list => list.split(',').map(|range| Value::from(range.trim())).collect(),
+    }
+}
+
+/// A flag that is on or off.
+pub(super) fn switched(word: Option<OnOff>) -> Option<Value> {
+    word.map(Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_are_not_given_are_not_in_the_patch() {
+        let patch =
+            Patch::default().set("a", None::<u64>).set("b.c", Some(1)).set("b.d", Some("x"));
+        assert_eq!(patch.finish(), json!({"b": {"c": 1, "d": "x"}}));
+        assert!(Patch::default().set("a", None::<u64>).is_empty());
+    }
+
+    #[test]
+    fn no_vlan_is_written_as_0() {
+        let flags = |vlan, qos| VlanFlags { vlan, qos, proto: None };
+        let patch = |flags: VlanFlags| flags.patch(Patch::default()).finish();
+        assert_eq!(patch(flags(Some(0), None)), json!({"vlan": null}));
+        assert_eq!(patch(flags(Some(7), Some(3))), json!({"vlan": {"id": 7, "qos": 3}}));
+        assert_eq!(patch(flags(None, Some(3))), json!({"vlan": {"qos": 3}}));
+    }
+
+    #[test]
+    fn lists_of_vlans() {
+        assert_eq!(trunks("5, 100-199"), json!(["5", "100-199"]));
+        assert_eq!(trunks("none"), json!([]));
+        assert_eq!(trunks("5,"), json!(["5", ""]), "the daemon says what is wrong with it");
+    }
+}

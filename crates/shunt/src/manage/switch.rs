@@ -1,0 +1,344 @@
+//! `shunt switch`.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use control::api::Method;
+use serde_json::{Value, json};
+
+use super::patch::{MirrorFlags, Patch, switched, trunks};
+use super::table::{cell, entries, table};
+use super::{Change, OnOff, Target, part};
+use crate::Mistake;
+
+/// Show and change switches and their ports.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt switch create sw0 --nic nic0 --iov          iov only now: never afterwards
+  shunt switch ports sw0
+  shunt switch port sw0 web --dhcp-guard on --router-guard on --storm-limit-pps 1000
+  shunt switch acl sw0 web --add 'deny tx protocol=17 to_port=67-68'
+  shunt switch acl sw0 web --clear")]
+pub(crate) struct Switches {
+    #[command(flatten)]
+    target: Target,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// All switches.
+    #[command(after_help = "\
+Examples:
+  shunt switch list")]
+    List,
+    /// Everything about one, as it stands in a file for `shunt apply`.
+    #[command(after_help = "\
+Examples:
+  shunt switch show sw0")]
+    Show {
+        /// The switch.
+        switch: String,
+    },
+    /// Create a switch.
+    #[command(after_help = "\
+Examples:
+  shunt switch create sw0 --nic nic0 --iov")]
+    Create {
+        /// Its name: 1 to 15 of the characters a-z, 0-9 and -.
+        switch: String,
+        /// The NIC that it hangs on.
+        #[arg(long)]
+        nic: String,
+        /// Let its adapters have VFs; fixed from then on.
+        #[arg(long)]
+        iov: bool,
+        /// How long an address is remembered after its last frame, in seconds.
+        #[arg(long, value_name = "S")]
+        ageing_s: Option<u64>,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Change its settings.
+    #[command(after_help = "\
+Examples:
+  shunt switch set sw0 --ageing-s 60")]
+    Set {
+        /// The switch.
+        switch: String,
+        /// How long an address is remembered after its last frame, in seconds.
+        #[arg(long, value_name = "S")]
+        ageing_s: Option<u64>,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Remove a switch on which nothing is left.
+    #[command(after_help = "\
+Examples:
+  shunt switch delete sw0")]
+    Delete {
+        /// The switch.
+        switch: String,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// The ports of a switch with settings of their own.
+    #[command(after_help = "\
+Examples:
+  shunt switch ports sw0")]
+    Ports {
+        /// The switch.
+        switch: String,
+    },
+    /// Change some settings of a port; the others stay.
+    #[command(after_help = "\
+Examples:
+  shunt switch port sw0 web --trunks 5,100-199 --native-vlan 5
+  shunt switch port sw0 web --dhcp-guard on --mirror-to probe
+  shunt switch port sw0 web --reset")]
+    Port(Box<Port>),
+    /// Show or change the rules of a port.
+    #[command(after_help = "\
+Examples:
+  shunt switch acl sw0 web
+  shunt switch acl sw0 web --add 'deny tx protocol=17 to_port=67-68'
+  shunt switch acl sw0 web --clear --add 'allow rx from_ip=10.0.0.0/8' --add 'deny rx'")]
+    Acl(Acl),
+}
+
+#[derive(Debug, Args)]
+struct Port {
+    /// The switch.
+    switch: String,
+    /// The adapter at the port, or uplink.
+    adapter: String,
+    /// VLANs that may be tagged, such as 5,100-199; none for none.
+    #[arg(long, value_name = "VLANS")]
+    trunks: Option<String>,
+    /// The VLAN of frames without a tag, one of the trunks; 0 for none.
+    #[arg(long, value_name = "ID")]
+    native_vlan: Option<u64>,
+    /// The most addresses that are learnt at it.
+    #[arg(long, value_name = "N")]
+    max_macs: Option<u64>,
+    /// Whether it gets frames for unknown addresses.
+    #[arg(long)]
+    unknown_unicast: Option<OnOff>,
+    /// Broadcast, multicast and unknown frames a second that it may send; 0 for no limit.
+    #[arg(long, value_name = "PPS")]
+    storm_limit_pps: Option<u64>,
+    /// Let it reach only ports that are not isolated.
+    #[arg(long)]
+    isolated: Option<OnOff>,
+    /// Drop DHCP answers that it sends.
+    #[arg(long)]
+    dhcp_guard: Option<OnOff>,
+    /// Drop router advertisements and redirects that it sends.
+    #[arg(long)]
+    router_guard: Option<OnOff>,
+    #[command(flatten)]
+    mirror: MirrorFlags,
+    /// Take all its settings back.
+    #[arg(long)]
+    reset: bool,
+    #[command(flatten)]
+    how: Change,
+}
+
+#[derive(Debug, Args)]
+struct Acl {
+    /// The switch.
+    switch: String,
+    /// The adapter at the port, or uplink.
+    adapter: String,
+    /// Add a rule behind the others: allow, deny or count; rx or tx; and conditions such as
+    /// from_ip=10.0.0.0/8 protocol=6 to_port=443.
+    #[arg(long, value_name = "RULE")]
+    add: Vec<String>,
+    /// Remove all rules first.
+    #[arg(long)]
+    clear: bool,
+    #[command(flatten)]
+    how: Change,
+}
+
+impl Port {
+    fn patch(&self) -> Patch {
+        let native = self.native_vlan.map(|vlan| if vlan == 0 { Value::Null } else { vlan.into() });
+        let patch = Patch::default()
+            .set("trunks", self.trunks.as_deref().map(trunks))
+            .set("native_vlan", native)
+            .set("max_macs", self.max_macs)
+            .set("unknown_unicast", switched(self.unknown_unicast))
+            .set("storm_limit_pps", self.storm_limit_pps)
+            .set("isolated", switched(self.isolated))
+            .set("dhcp_guard", switched(self.dhcp_guard))
+            .set("router_guard", switched(self.router_guard));
+        self.mirror.patch(patch)
+    }
+}
+
+impl Switches {
+    pub(crate) fn run(self) -> Result<()> {
+        let target = &self.target;
+        let path = |switch: &str| format!("/v1/switches/{}", part(switch));
+        match &self.command {
+            Command::List => list(target),
+            Command::Show { switch } => target.show_part(&path(switch)),
+            Command::Create { switch, nic, iov, ageing_s, how } => {
+                let body = Patch::default()
+                    .set("nic", Some(nic.as_str()))
+                    .set("iov", Some(*iov))
+                    .set("ageing_s", *ageing_s)
+                    .finish();
+                super::must_be_new(target, &path(switch))?;
+                let done = format!("created switch {switch}");
+                target.change(Method::PUT, &path(switch), Some(&body), how, &done)
+            }
+            Command::Set { switch, ageing_s, how } => {
+                let body = super::some(Patch::default().set("ageing_s", *ageing_s))?;
+                let done = format!("changed switch {switch}");
+                target.change(Method::PATCH, &path(switch), Some(&body), how, &done)
+            }
+            Command::Delete { switch, how } => {
+                let done = format!("deleted switch {switch}");
+                target.change(Method::DELETE, &path(switch), None, how, &done)
+            }
+            Command::Ports { switch } => ports(target, &format!("{}/ports", path(switch))),
+            Command::Port(port) => {
+                let Port { switch, adapter, how, reset, .. } = &**port;
+                let path = port_path(switch, adapter);
+                if *reset {
+                    let done = format!("reset the port of {adapter} on {switch}");
+                    return target.change(Method::DELETE, &path, None, how, &done);
+                }
+                let body = super::some(port.patch())?;
+                let done = format!("changed the port of {adapter} on {switch}");
+                target.change(Method::PATCH, &path, Some(&body), how, &done)
+            }
+            Command::Acl(acl) => acl.run(target),
+        }
+    }
+}
+
+fn port_path(switch: &str, adapter: &str) -> String {
+    format!("/v1/switches/{}/ports/{}", part(switch), part(adapter))
+}
+
+impl Acl {
+    fn run(&self, target: &Target) -> Result<()> {
+        let ports = target.get(&format!("/v1/switches/{}/ports", part(&self.switch)))?;
+        let port = super::table::find(&ports, "adapter", &json!(self.adapter));
+        let mut rules: Vec<Value> = entries(&port["acl"]).cloned().collect();
+        if self.add.is_empty() && !self.clear {
+            return target.show(&json!(rules), |_| show_rules(&rules));
+        }
+        if self.clear {
+            rules.clear();
+        }
+        for text in &self.add {
+            rules.push(rule(text)?);
+        }
+        let body = json!({"acl": rules});
+        let done = format!("changed the rules of {} on {}", self.adapter, self.switch);
+        let path = port_path(&self.switch, &self.adapter);
+        target.change(Method::PATCH, &path, Some(&body), &self.how, &done)
+    }
+}
+
+/// `deny tx protocol=17 to_port=67-68`. The daemon checks what the words say.
+fn rule(text: &str) -> Result<Value, Mistake> {
+    let mut words = text.split_whitespace();
+    let (Some(action), Some(direction)) = (words.next(), words.next()) else {
+        return Err(Mistake(format!(
+            "--add \"{text}\": a rule begins with allow, deny or count, and rx or tx"
+        )));
+    };
+    let mut rule = json!({"action": action, "direction": direction});
+    for word in words {
+        let Some((name, value)) = word.split_once('=') else {
+            return Err(Mistake(format!(
+                "--add \"{text}\": {word} is no condition; write one such as protocol=6"
+            )));
+        };
+        let is_number = matches!(name, "ethertype" | "vlan" | "protocol");
+        let number = value.parse::<u64>().ok().filter(|_| is_number);
+        rule[name] = number.map_or_else(|| Value::from(value), Value::from);
+    }
+    Ok(rule)
+}
+
+fn show_rules(rules: &[Value]) -> String {
+    let row = |(i, rule): (usize, &Value)| {
+        let conditions = rule.as_object().into_iter().flatten();
+        let conditions =
+            conditions.filter(|(name, _)| !["action", "direction"].contains(&&***name));
+        let conditions: Vec<String> =
+            conditions.map(|(name, value)| format!("{name}={}", cell(value))).collect();
+        let all = if conditions.is_empty() { "every frame".into() } else { conditions.join(" ") };
+        [(i + 1).to_string(), cell(&rule["action"]), cell(&rule["direction"]), all]
+    };
+    table(["rule", "action", "frames", "conditions"], rules.iter().enumerate().map(row).collect())
+}
+
+fn list(target: &Target) -> Result<()> {
+    let state = target.get("/v1/state")?;
+    target.show(&state["switch"], |switches| {
+        let row = |switch: &Value| {
+            let here = entries(&state["adapter"]).filter(|one| one["switch"] == switch["name"]);
+            let field = |name: &str| cell(&switch[name]);
+            let adapters = here.count().to_string();
+            [field("name"), field("nic"), field("iov"), adapters, field("ageing_s")]
+        };
+        let header = ["switch", "NIC", "iov", "adapters", "ageing s"];
+        table(header, entries(switches).map(row).collect())
+    })
+}
+
+fn ports(target: &Target, path: &str) -> Result<()> {
+    let ports = target.get(path)?;
+    target.show(&ports, |ports| {
+        let row = |port: &Value| {
+            let field = |name: &str| cell(&port[name]);
+            let guards =
+                [("dhcp_guard", "dhcp"), ("router_guard", "router"), ("isolated", "isolated")];
+            let guards: Vec<&str> = guards
+                .iter()
+                .filter(|(name, _)| port[*name] == true)
+                .map(|(_, word)| *word)
+                .collect();
+            let guards = if guards.is_empty() { "-".to_owned() } else { guards.join(",") };
+            let storm = if port["storm_limit_pps"] == 0 {
+                "-".to_owned()
+            } else {
+                field("storm_limit_pps")
+            };
+            let mirror = match port["mirror"]["adapter"].as_str() {
+                Some(adapter) => adapter.to_owned(),
+                None => cell(&port["mirror"]["file"]),
+            };
+            let rules = port["acl"].as_array().map_or(0, Vec::len).to_string();
+            [field("adapter"), field("trunks"), field("native_vlan"), guards, storm, rules, mirror]
+        };
+        let header = ["port", "trunks", "native", "guards", "storm pps", "rules", "mirror"];
+        table(header, entries(ports).map(row).collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_words() {
+        let told = |text: &str| rule(text).unwrap_err().to_string();
+        assert_eq!(
+            rule("deny tx protocol=17 to_port=67-68 from_ip=10.0.0.0/8").unwrap(),
+            json!({"action": "deny", "direction": "tx", "protocol": 17, "to_port": "67-68", "from_ip": "10.0.0.0/8"})
+        );
+        assert!(told("deny").contains("allow, deny or count, and rx or tx"));
+        assert!(told("deny tx 17").contains("17 is no condition"));
+        assert_eq!(rule("deny tx protocol=udp").unwrap()["protocol"], "udp", "the daemon says no");
+    }
+}

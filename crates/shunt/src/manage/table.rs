@@ -1,0 +1,83 @@
+//! Tables for the terminal, at most 80 columns wide.
+
+use comfy_table::{ContentArrangement, LineStyle, Table, presets};
+use serde_json::Value;
+
+/// The widest that a table gets, in columns.
+const WIDTH: u16 = 80;
+
+/// A table with these headings. Long cells are broken into lines.
+pub(super) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
+    if rows.is_empty() {
+        return "none\n".to_owned();
+    }
+    let mut table = Table::new();
+    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
+    table.load_style(style).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((1, 0));
+    }
+    table.trim_fmt() + "\n"
+}
+
+/// A value as a cell: texts without quotes, true and false as on and off, nothing as a dash.
+pub(super) fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(true) => "on".to_owned(),
+        Value::Bool(false) => "off".to_owned(),
+        Value::String(text) => text.chars().flat_map(char::escape_debug).collect(),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+/// Rates as one cell: `100-1000`, where no limit is a dash.
+pub(super) fn rates(part: &Value) -> String {
+    let number = |name: &str| part[name].as_u64().unwrap_or(0);
+    match (number("min_tx_mbps"), number("max_tx_mbps")) {
+        (0, 0) => "-".to_owned(),
+        (min, 0) => format!("{min}-"),
+        (min, max) => format!("{min}-{max}"),
+    }
+}
+
+/// The entry of a list whose field has that value.
+pub(super) fn find<'a>(list: &'a Value, field: &str, value: &Value) -> &'a Value {
+    let found = list.as_array().into_iter().flatten().find(|one| one[field] == *value);
+    found.unwrap_or(&Value::Null)
+}
+
+/// The entries of a list.
+pub(super) fn entries(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tables_fit_the_terminal_whatever_is_in_them() {
+        let long = "x".repeat(300);
+        let text = table(["name", "what", "more"], vec![["a".into(), long.clone(), long]]);
+        assert!(text.lines().count() > 5);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn cells_are_words() {
+        let cells = json!([null, true, false, "a\u{1b}b", 7, [], ["1", "2-3"]]);
+        let cells: Vec<String> = entries(&cells).map(cell).collect();
+        assert_eq!(cells, ["-", "on", "off", "a\\u{1b}b", "7", "-", "1,2-3"]);
+        let of = |min, max| rates(&json!({"min_tx_mbps": min, "max_tx_mbps": max}));
+        assert_eq!([of(0, 0), of(5, 0), of(0, 9), of(5, 9)], ["-", "5-", "0-9", "5-9"]);
+    }
+}

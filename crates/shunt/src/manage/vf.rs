@@ -1,0 +1,191 @@
+//! `shunt vf`.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use control::api::Method;
+use serde_json::{Value, json};
+
+use super::patch::{MirrorFlags, Patch, RateFlags, VlanFlags, switched, trunks};
+use super::table::{cell, find, rates, table};
+use super::{Change, OnOff, Target, part};
+
+/// Show and change VFs, in the words of `ip link set PF vf N`.
+///
+/// A VF that is set here is the operator's: an adapter gets it only by name.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt vf list nic0
+  shunt vf set nic0 3 --mac 02:00:00:00:00:03 --vlan 100 --qos 5 --spoof-check on
+  shunt vf set nic0 3 --max-tx-mbps 1000  --min-tx-mbps stays as it is
+  shunt vf reset nic0 3                   back to the defaults, and free for adapters
+  shunt vf reset nic0 3 --owner 17        only if it still is owner 17's")]
+pub(crate) struct Vfs {
+    #[command(flatten)]
+    target: Target,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The VFs of a NIC: who has them, and their settings.
+    #[command(after_help = "\
+Examples:
+  shunt vf list nic0")]
+    List {
+        /// The NIC.
+        nic: String,
+    },
+    /// The settings of one, as they stand in a file for `shunt apply`.
+    #[command(after_help = "\
+Examples:
+  shunt vf show nic0 3")]
+    Show {
+        /// The NIC.
+        nic: String,
+        /// The VF's number.
+        vf: u64,
+    },
+    /// Change some of its settings; the others stay.
+    #[command(after_help = "\
+Examples:
+  shunt vf set nic0 3 --mac 02:00:00:00:00:03 --vlan 100 --spoof-check on
+  shunt vf set nic0 3 --trunks 5,100-199 --trust on
+  shunt vf set nic0 3 --link-state disable")]
+    Set(Box<Set>),
+    /// Take all its settings back.
+    #[command(after_help = "\
+Examples:
+  shunt vf reset nic0 3
+  shunt vf reset nic0 3 --owner 17")]
+    Reset {
+        /// The NIC.
+        nic: String,
+        /// The VF's number.
+        vf: u64,
+        /// Only if this is still its owner's token (`shunt vf list --json`).
+        #[arg(long, value_name = "TOKEN")]
+        owner: Option<u64>,
+        #[command(flatten)]
+        how: Change,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Set {
+    /// The NIC.
+    nic: String,
+    /// The VF's number.
+    vf: u64,
+    /// The administrative address.
+    #[arg(long)]
+    mac: Option<String>,
+    #[command(flatten)]
+    vlan: VlanFlags,
+    /// VLANs that the guest may tag, such as 5,100-199; none for none.
+    #[arg(long, value_name = "VLANS")]
+    trunks: Option<String>,
+    /// Drop frames from other addresses or VLANs than its own.
+    #[arg(long)]
+    spoof_check: Option<OnOff>,
+    /// Let the guest change its address and receive modes.
+    #[arg(long)]
+    trust: Option<OnOff>,
+    /// What the guest sees of the link: auto, enable or disable.
+    #[arg(long, value_name = "STATE")]
+    link_state: Option<String>,
+    #[command(flatten)]
+    rates: RateFlags,
+    #[command(flatten)]
+    mirror: MirrorFlags,
+    #[command(flatten)]
+    how: Change,
+}
+
+impl Set {
+    fn patch(&self) -> Patch {
+        let patch = Patch::default()
+            .set("mac", self.mac.as_deref())
+            .set("trunks", self.trunks.as_deref().map(trunks))
+            .set("spoof_check", switched(self.spoof_check))
+            .set("trust", switched(self.trust))
+            .set("link_state", self.link_state.as_deref());
+        self.mirror.patch(self.rates.patch(self.vlan.patch(patch)))
+    }
+}
+
+impl Vfs {
+    pub(crate) fn run(self) -> Result<()> {
+        let target = &self.target;
+        let path = |nic: &str, vf: u64| format!("/v1/nics/{}/vfs/{vf}", part(nic));
+        match &self.command {
+            Command::List { nic } => list(target, nic),
+            Command::Show { nic, vf } => target.show_part(&path(nic, *vf)),
+            Command::Set(set) => {
+                let Set { nic, vf, how, .. } = &**set;
+                let body = super::some(set.patch())?;
+                let done = format!("changed VF {vf} of {nic}");
+                target.change(Method::PATCH, &path(nic, *vf), Some(&body), how, &done)
+            }
+            Command::Reset { nic, vf, owner, how } => {
+                let path = super::released(path(nic, *vf), *owner);
+                let done = format!("reset VF {vf} of {nic}");
+                target.change(Method::DELETE, &path, None, how, &done)
+            }
+        }
+    }
+}
+
+fn list(target: &Target, nic: &str) -> Result<()> {
+    let wished = target.get(&format!("/v1/nics/{}", part(nic)))?;
+    let actual = target.get("/v1/actual")?;
+    let adapters = target.get("/v1/adapters")?;
+    let total = wished["total_vfs"].as_u64().unwrap_or(0);
+    let enabled = wished["num_vfs"].as_u64().unwrap_or(0);
+    let of = |index: u64| {
+        let mut vf = find(&wished["vf"], "index", &json!(index)).clone();
+        if vf.is_null() {
+            vf = json!({"index": index});
+        }
+        let owner = actual["owners"].get(format!("{nic}/vf{index}")).cloned();
+        let holder = owner.as_ref().map_or(Value::Null, |owner| owner["holder"].clone());
+        let adapter = find(&adapters, "name", &holder);
+        // What an adapter brings along holds where the VF has nothing of its own.
+        for field in ["mac", "vlan", "min_tx_mbps", "max_tx_mbps"] {
+            let own = vf.get(field).is_some_and(|own| *own != 0);
+            if !own && let Some(brought) = adapter.get(field) {
+                vf[field] = brought.clone();
+            }
+        }
+        vf["enabled"] = json!(index < enabled);
+        vf["owner"] = owner.unwrap_or_default();
+        vf
+    };
+    let vfs: Vec<Value> = (0..total).map(of).collect();
+    target.show(&json!(vfs), |_| {
+        let row = |vf: &Value| {
+            let holder = match vf["owner"]["holder"].as_str() {
+                Some("") => "operator".to_owned(),
+                Some(name) => name.to_owned(),
+                None => if vf["enabled"] == true { "free" } else { "disabled" }.to_owned(),
+            };
+            let word = |field: &str, usual: &str| match &vf[field] {
+                Value::Null => usual.to_owned(),
+                given => cell(given),
+            };
+            [
+                cell(&vf["index"]),
+                holder,
+                cell(&vf["mac"]),
+                cell(&vf["vlan"]["id"]),
+                word("spoof_check", "on"),
+                word("trust", "off"),
+                word("link_state", "auto"),
+                rates(vf),
+            ]
+        };
+        let header = ["VF", "adapter", "MAC", "VLAN", "spoof check", "trust", "link", "Mbit/s"];
+        table(header, vfs.iter().map(row).collect())
+    })
+}

@@ -1,0 +1,47 @@
+//! `shunt completions` and `shunt man`: made of the same table as the command line itself.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::{Cli, say};
+
+/// Write completions for a shell to standard output.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt completions bash > /etc/bash_completion.d/shunt
+  shunt completions zsh > \"${fpath[1]}/_shunt\"")]
+pub(crate) struct Completions {
+    /// The shell.
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self) -> Result<()> {
+        let mut text = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "shunt", &mut text);
+        Ok(say(&String::from_utf8(text)?)?)
+    }
+}
+
+/// Write a manual page for every command into a directory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt man /usr/local/share/man/man1 && man shunt-adapter-set")]
+pub(crate) struct Man {
+    /// The directory; it is made if need be.
+    dir: PathBuf,
+}
+
+impl Man {
+    pub(crate) fn run(self) -> Result<()> {
+        let shown = self.dir.display();
+        std::fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {shown}"))?;
+        clap_mangen::generate_to(Cli::command(), &self.dir)
+            .with_context(|| format!("cannot write the manual pages to {shown}"))
+    }
+}

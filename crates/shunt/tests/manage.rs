@@ -1,0 +1,422 @@
+//! The commands that manage a daemon, against an API that is served on a real socket.
+//!
+//! The data plane behind it is one of paper: it gives VFs and queues by the policy, and carries nothing.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use control::api::{Listen, Manager, Server, socket_path};
+use control::state::{
+    Actual, ActualAdapter, ActualNic, Facts, Plane, Problem, Reason, Refused, State, allocate,
+};
+use control::store::Directory;
+use serde_json::{Value, json};
+
+#[derive(Default)]
+struct Paper {
+    actual: Actual,
+}
+
+impl Plane for Paper {
+    fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
+        if to.adapter("cursed").is_some() {
+            let allowed = "choose another name";
+            return Err(Refused(Problem::new(
+                "adapter[0].name",
+                "cursed",
+                "brings bad luck",
+                allowed,
+            )));
+        }
+        let given = allocate(to, &Facts::of(&self.actual));
+        let nic = |nic: &control::state::Nic| ActualNic {
+            name: nic.name.clone(),
+            support: Reason::Supported,
+            total_vfs: nic.total_vfs,
+            vfs: Vec::new(),
+        };
+        self.actual = Actual {
+            nics: to.nics.iter().map(nic).collect(),
+            adapters: given.into_iter().map(|one| ActualAdapter::of(one, false)).collect(),
+        };
+        Ok(self.actual.clone())
+    }
+
+    fn actual(&self) -> Actual {
+        self.actual.clone()
+    }
+}
+
+/// A served API, and commands that find it.
+struct Site {
+    dir: tempfile::TempDir,
+    _server: Server,
+}
+
+impl Site {
+    fn new() -> Site {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let state = Directory::open(&dir.path().join("state")).expect("a state directory");
+        let stats = Box::new(|| anyhow::Ok(control::stats::of(Vec::new())));
+        let manager = Manager::open(state, Box::<Paper>::default(), stats).expect("a manager");
+        let listen = Listen { socket: socket_path(dir.path()), tcp: None };
+        let server = Server::start(manager, &listen).expect("an API");
+        Site { dir, _server: server }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, line: &str) -> Output {
+        shunt(&words(line), self.dir.path().to_str().expect("a path that is UTF-8"), "")
+    }
+
+    /// What a command that succeeds says.
+    fn says(&self, line: &str) -> String {
+        let output = self.run(line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "shunt {line}: {errors}");
+        assert!(errors.is_empty(), "shunt {line}: {errors}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    /// The same as JSON.
+    fn json(&self, line: &str) -> Value {
+        let text = self.says(&format!("{line} --json"));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("shunt {line}: {error}: {text}"))
+    }
+
+    /// Asserts that a command fails with that code and all these words, and prints nothing else.
+    fn fails(&self, code: i32, line: &str, all: &[&str]) {
+        let output = self.run(line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "shunt {line}: {errors}");
+        assert!(output.stdout.is_empty(), "shunt {line}");
+        for word in all {
+            assert!(errors.contains(word), "shunt {line}: no {word:?} in {errors}");
+        }
+    }
+
+    /// A NIC, an iov switch and two adapters, by commands.
+    fn furnished() -> Site {
+        let site = Site::new();
+        for line in [
+            "nic create nic0 --total-vfs 4 --num-vfs 2 --uplink-socket /run/shunt/wire.sock",
+            "switch create sw0 --nic nic0 --iov",
+            "adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/web.sock --iov-weight 9",
+            "adapter create db --switch sw0 --mac 02:00:00:00:00:02 --socket /run/db.sock --vlan 7",
+        ] {
+            let said = site.says(line);
+            assert!(said.starts_with("created ") && said.lines().count() == 1, "{said}");
+        }
+        site
+    }
+}
+
+/// Words between blanks; what stands between single quotes is one.
+fn words(line: &str) -> Vec<String> {
+    let parts = line.split('\'').enumerate();
+    let words = parts.flat_map(|(i, part)| match i % 2 {
+        0 => part.split_whitespace().map(str::to_owned).collect(),
+        _ => vec![part.to_owned()],
+    });
+    words.collect()
+}
+
+fn shunt(args: &[String], run_dir: &str, input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(args)
+        .env("XDG_RUNTIME_DIR", "/nowhere")
+        .args((!run_dir.is_empty()).then_some(["--run-dir", run_dir]).into_iter().flatten())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("shunt was built for this test");
+    let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_site_is_built_shown_and_taken_down_by_commands() {
+    let site = Site::furnished();
+    let adapters = site.says("adapter list");
+    assert!(adapters.contains("vf 0") && adapters.contains("WeightZero"), "{adapters}");
+    let vfs = site.says("vf list nic0");
+    assert!(vfs.contains("web") && vfs.contains("free") && vfs.contains("disabled"), "{vfs}");
+    assert!(site.says("switch list").contains("on"));
+    assert!(site.says("nic show nic0").contains("num_vfs = 2"));
+
+    site.says("vf set nic0 1 --mac 02:00:00:00:00:f1 --vlan 5 --qos 3 --trust on --link-state enable --max-tx-mbps 100");
+    site.says("vf set nic0 1 --spoof-check off --min-tx-mbps 10");
+    let vf = site.json("vf show nic0 1");
+    assert_eq!(vf["vlan"], json!({"id": 5, "qos": 3, "proto": "802.1q"}));
+    assert_eq!(
+        (&vf["max_tx_mbps"], &vf["min_tx_mbps"]),
+        (&json!(100), &json!(10)),
+        "one flag leaves the other"
+    );
+    assert_eq!((&vf["spoof_check"], &vf["trust"]), (&json!(false), &json!(true)));
+    site.says("vf set nic0 1 --vlan 0");
+    assert_eq!(site.json("vf show nic0 1").get("vlan"), None);
+    site.says("vf reset nic0 1");
+    site.fails(2, "vf show nic0 1", &["there is no settings of a VF \"nic0/1\""]);
+
+    site.says(
+        "switch port sw0 web --trunks 5,100-199 --native-vlan 5 --dhcp-guard on --mirror-to db",
+    );
+    site.says("switch acl sw0 web --add 'deny tx protocol=17 to_port=67-68' --add 'count rx'");
+    let rules = site.says("switch acl sw0 web");
+    assert!(
+        rules.contains("protocol=17 to_port=67-68") && rules.contains("every frame"),
+        "{rules}"
+    );
+    let ports = site.says("switch ports sw0");
+    assert!(
+        ports.contains("5,100-199") && ports.contains("dhcp") && ports.contains("db"),
+        "{ports}"
+    );
+    site.says("switch acl sw0 web --clear");
+    assert_eq!(site.says("switch acl sw0 web"), "none\n");
+    site.says("switch port sw0 web --mirror-file /var/tmp/x.pcapng");
+    assert_eq!(
+        site.json("switch ports sw0")[0]["mirror"],
+        json!({"direction": "both", "file": "/var/tmp/x.pcapng"})
+    );
+    site.says("switch port sw0 web --reset");
+
+    for line in ["adapter delete web", "adapter delete db", "switch delete sw0", "nic delete nic0"]
+    {
+        assert!(site.says(line).starts_with("deleted "));
+    }
+    assert_eq!(site.says("nic list"), "none\n");
+}
+
+#[test]
+fn every_command_has_json() {
+    let site = Site::furnished();
+    let adapters = site.json("adapter list");
+    let db = adapters.pointer("/1/actual").expect("db");
+    assert_eq!((&db["path"], &db["reason"]), (&json!("vmq"), &json!("WeightZero")));
+    assert_eq!(site.json("vf list nic0")[0]["owner"]["holder"], "web");
+    assert_eq!(site.json("nic list")[0]["support"], "Supported");
+    assert_eq!(site.json("switch list")[0]["iov"], true);
+    assert_eq!(site.json("adapter set db --vlan 8")["vlan"]["id"], 8);
+    let plan = site.json("adapter delete db --dry-run");
+    assert_eq!(plan.pointer("/plan/steps/0/action"), Some(&json!("remove")));
+    assert_eq!(site.json("adapter delete db"), json!({}));
+    assert_eq!(site.json("export")["adapter"].as_array().map(Vec::len), Some(1));
+    assert!(site.json("events")["last"].as_u64() > Some(4));
+}
+
+#[test]
+fn tables_fit_80_columns() {
+    let site = Site::furnished();
+    let long = format!("/run/{}", "x".repeat(90));
+    site.says(&format!(
+        "adapter create {} --switch sw0 --mac 02:00:00:00:00:03 --socket {long} --vlan 4094 \
+         --min-tx-mbps 100000 --max-tx-mbps 1000000 --iov-weight 1 --path auto",
+        "n".repeat(63)
+    ));
+    site.says("switch port sw0 web --trunks 5,100-199,300-399,1000-2000,3000 --isolated on --dhcp-guard on --router-guard on");
+    for line in ["nic list", "vf list nic0", "switch list", "switch ports sw0", "adapter list"] {
+        let text = site.says(line);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+    for command in
+        ["nic", "vf", "switch", "adapter", "apply", "export", "events", "completions", "man"]
+    {
+        let help = shunt(&words(&format!("{command} --help")), "", "");
+        let help = String::from_utf8_lossy(&help.stdout);
+        assert!(help.contains("Examples:\n  "), "{help}");
+    }
+}
+
+#[test]
+fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
+    let site = Site::furnished();
+    for (line, all) in [
+        (
+            "adapter set web --iov-weight 101",
+            &["iov_weight: 101", "write a whole number, 0 to 100"][..],
+        ),
+        ("adapter set web --mac zz", &["mac: \"zz\"", "six hex pairs"]),
+        ("adapter set web --mac 02:00:00:00:00:02 --vlan 7", &["mac:", "choose another"]),
+        ("adapter set web --path fast", &["path: \"fast\"", "\"synthetic\""]),
+        ("adapter set web --vf some", &["vf: \"some\"", "0 to 254"]),
+        ("adapter set web", &["nothing is to be changed", "--help"]),
+        ("adapter set ghost --vlan 1", &["there is no adapter \"ghost\""]),
+        (
+            "adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
+            &["web is there already"],
+        ),
+        (
+            "adapter create cursed --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
+            &["brings bad luck"],
+        ),
+        (
+            "adapter create x --mac 02:00:00:00:00:09 --socket /x",
+            &["give switch or nic, one of the two"],
+        ),
+        ("nic set nic0 --num-vfs 3", &["num_vfs: 3", "write 2 or 0"]),
+        ("nic create nic0 --total-vfs 3", &["nic0 is there already"]),
+        ("nic delete nic0", &["there is no NIC; create one first"]),
+        ("vf set nic0 7 --trust on", &["index: 7", "0 to 3"]),
+        ("vf set nic0 1 --trust yes", &["--trust", "on, off"]),
+        ("vf set nic9 1 --trust on", &["there is no NIC \"nic9\""]),
+        ("vf reset nic0 0 --owner 999", &["nic0/vf0 has the owner web"]),
+        ("switch acl sw0 web --add 'drop tx'", &["acl[0].action: \"drop\"", "\"deny\""]),
+        ("switch acl sw0 web --add nonsense", &["allow, deny or count"]),
+        ("switch port sw0 ghost --isolated on", &["adapter: \"ghost\"", "write uplink"]),
+        ("apply -f /nowhere", &["/nowhere", "-f"]),
+    ] {
+        site.fails(2, line, all);
+    }
+    let iov = "switch set sw0 --iov";
+    site.fails(2, iov, &["--iov"]);
+}
+
+#[test]
+fn without_a_daemon_it_is_1_and_says_where_it_was_looked_for() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let run_dir = dir.path().to_str().expect("UTF-8");
+    for line in ["nic list", "export", "events", "adapter delete web"] {
+        let output = shunt(&words(line), run_dir, "");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {errors}");
+        assert!(errors.contains("api.sock") && errors.contains("--run-dir"), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+}
+
+#[test]
+fn what_is_exported_can_be_applied() {
+    let site = Site::furnished();
+    site.says("switch acl sw0 web --add 'deny tx protocol=17 to_port=67-68'");
+    let toml = site.says("export");
+    let file = site.path("state.toml");
+    fs::write(&file, &toml).expect("a file");
+    let apply = format!("apply -f {}", file.display());
+    assert_eq!(site.says(&format!("{apply} --dry-run")), "nothing to do\n");
+    assert_eq!(site.says(&apply), "nothing to do\n");
+
+    let elsewhere = Site::new();
+    let plan = elsewhere.says(&format!("{apply} --dry-run"));
+    assert_eq!(plan, "create nic nic0\ncreate switch sw0\ncreate adapter db\ncreate adapter web\n");
+    assert_eq!(elsewhere.says("export"), Site::new().says("export"));
+    let said = elsewhere.says(&apply);
+    assert_eq!(said, format!("{plan}done; the state is of generation 1\n"), "the plan comes first");
+    assert_eq!(elsewhere.says("export"), toml);
+
+    let json = site.path("state.json");
+    fs::write(&json, elsewhere.says("export --json")).expect("a file");
+    let third = Site::new();
+    third.says(&format!("apply -f {}", json.display()));
+    assert_eq!(third.says("export"), toml);
+}
+
+#[test]
+fn what_a_file_says_wrong_is_told_with_the_file() {
+    let site = Site::furnished();
+    let before = site.says("export");
+    let file = site.path("x.toml");
+    let shown = file.display().to_string();
+    let apply = format!("apply -f {shown}");
+    for (text, all) in [
+        ("[[nic]]\nname = \"n\"\n", &["nic[0].total_vfs: is missing", "0 to 255"][..]),
+        ("nic = = 3", &["line 1 is not TOML"]),
+        ("\n\n[[nic]\n", &["line 3 is not TOML"]),
+        ("{\"nic\": }", &["is not JSON"]),
+        ("version = 2", &["version: 2 is newer than this program"]),
+        (
+            "[[adapter]]\nname = 1\n",
+            &["adapter[0].attachment: is missing", "adapter[0].name: 1 is of the wrong kind"],
+        ),
+    ] {
+        fs::write(&file, text).expect("a file");
+        let all: Vec<&str> = all.iter().copied().chain([shown.as_str()]).collect();
+        site.fails(2, &apply, &all);
+    }
+    fs::write(&file, "#".repeat(2 << 20)).expect("a file");
+    site.fails(2, &apply, &["1048576 bytes"]);
+    assert_eq!(site.says("export"), before, "nothing was changed");
+}
+
+#[test]
+fn a_document_may_come_from_a_pipe() {
+    let site = Site::new();
+    let args = words("apply -f - --json");
+    let run_dir = site.dir.path().to_str().expect("UTF-8").to_owned();
+    let output = shunt(&args, &run_dir, "[[nic]]\nname = \"n\"\ntotal_vfs = 0\n");
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&said["dry_run"], &said["generation"]), (&json!(false), &json!(1)));
+}
+
+#[test]
+fn events_tell_what_was_done_and_why_a_path_changed() {
+    let site = Site::furnished();
+    site.says("adapter set web --path synthetic");
+    let text = site.says("events");
+    assert!(text.contains("adapter web: vf 0 -> synthetic (Supported)"), "{text}");
+    assert!(text.contains("adapter web: change path"), "{text}");
+    let last = site.json("events")["last"].as_u64().expect("a number");
+    assert_eq!(site.says(&format!("events --since {last}")), "");
+}
+
+#[test]
+fn completions_and_manual_pages_are_made_of_the_same_table() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = shunt(&words(&format!("completions {shell}")), "", "");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("iov-weight") && text.contains("adapter"), "{shell}");
+    }
+    assert_eq!(shunt(&words("completions tcl"), "", "").status.code(), Some(2));
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let pages = dir.path().join("man1");
+    let output = shunt(&words(&format!("man {}", pages.display())), "", "");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (page, says) in [
+        ("shunt.1", "adapter"),
+        ("shunt-apply.1", "\\-\\-dry\\-run"),
+        ("shunt-adapter-set.1", "\\-\\-iov\\-weight"),
+        ("shunt-vf.1", "Examples:"),
+    ] {
+        let text =
+            fs::read_to_string(pages.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        assert!(text.contains(says), "{page}: {text}");
+    }
+    assert!(!pages.join("shunt-lab-guest.1").exists(), "not for people");
+}
+
+/// Every command that a document shows is one: without a daemon it fails, and not for its words.
+#[test]
+fn commands_in_documents_are_commands() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("state.toml"), "").expect("a file");
+    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut seen = 0;
+    for name in ["api.md", "commands.md"] {
+        let text = fs::read_to_string(docs.join(name)).expect("a document");
+        let quoted = text.split('`').skip(1).step_by(2);
+        for line in quoted.filter(|line| line.starts_with("shunt ") && !line.contains(['<', '\n']))
+        {
+            let output = Command::new(env!("CARGO_BIN_EXE_shunt"))
+                .args(&words(line)[1..])
+                .args((words(line).len() == 2).then_some("--help")) // named, not shown
+                .current_dir(dir.path())
+                .env("XDG_RUNTIME_DIR", dir.path())
+                .stdin(Stdio::null())
+                .output()
+                .expect("shunt was built for this test");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_ne!(output.status.code(), Some(2), "{name}: {line}: {errors}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 60, "only {seen} commands were found");
+}
