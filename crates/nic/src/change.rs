@@ -32,8 +32,8 @@ pub enum Change {
     Ask(PortId, Wish),
     /// Somebody takes a VF, by its number; once more by the same owner changes nothing.
     Claim(u8, Owner),
-    /// An owner gives a VF back: it is reset to defaults. Of one who is not the owner any more it is
-    /// refused, so that a late release never resets a VF that has a new owner.
+    /// An owner gives a VF back: it is reset to defaults. Of one who is not the owner any more it
+    /// is refused, so that a late release never resets a VF that has a new owner.
     Release(u8, Owner),
     /// Several, one after the other; all or none.
     All(Vec<Change>),

@@ -19,7 +19,7 @@ mod xl710;
 use crate::budget::Capacity;
 use crate::change::Setting;
 use crate::refused::{Errno, Refused};
-use crate::{LinkState, Mode, PortId, VlanProtocol};
+use crate::{LinkState, Mode, PortId, VlanProtocol, WEIGHT_DEFAULT};
 
 /// What a card has, and what its driver refuses. `None` for an errno means that it accepts.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,8 +102,9 @@ impl Profile {
                 refuse(self.extensions, "extra_macs", &value, "none")
             }
             Setting::Mirror(Some(_)) => refuse(self.extensions, "mirror", "a mirror", "none"),
-            Setting::Weight(weight) => {
-                refuse(self.extensions, "weight", &weight.to_string(), "none")
+            Setting::Weight(weight) if *weight != WEIGHT_DEFAULT => {
+                let allowed = WEIGHT_DEFAULT.to_string();
+                refuse(self.extensions, "weight", &weight.to_string(), &allowed)
             }
             Setting::StormLimit(limit) if *limit > 0 => {
                 refuse(self.extensions, "storm_limit", &limit.to_string(), "0")

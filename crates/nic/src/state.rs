@@ -1,8 +1,8 @@
 //! A NIC as its operator sees it: settings in force, owners of VFs, and the table made of them.
 //!
-//! Model: every change is tried on a copy. Only if all of it can be done, the profile accepts it and
-//! a table can be built, the copy takes the place of the old state; so a change is never half in
-//! force, and what is reported is what is enforced. Who calls puts [`NicState::table`] into the
+//! Model: every change is tried on a copy. Only if all of it can be done, the profile accepts it
+//! and a table can be built, the copy takes the place of the old state; so a change is never half
+//! in force, and what is reported is what is enforced. Who calls puts [`NicState::table`] into the
 //! data plane after each.
 //!
 //! Limits: `total_vfs` is fixed when the NIC is made. An owner's name has up to 256 bytes.
