@@ -106,7 +106,7 @@ impl Table {
 
     /// Judges frames that differ: first all in haste, then those that were not so simple.
     fn judge_each(&self, source: &Source, heads: &[[u8; 16]], out: &mut Verdicts) {
-        let mut open = if source.is_indirect() {
+        let mut open = if source.is_indirect {
             u64::MAX.checked_shr((BURST - heads.len().min(BURST)) as u32).unwrap_or(0)
         } else if source.is_uplink() && self.unknown.is_some() {
             self.judge_in_haste::<OPEN_UPLINK>(source, heads, &mut out.of)
@@ -191,18 +191,34 @@ impl Table {
         }
         let vid = source.vid_of(head.tag_bits());
         if dst & 1 != 0 {
-            let from = source.port();
-            let heard = self.receivers(from, &head.0).next().is_some();
-            return if heard { Verdict::FLOOD } else { self.nobody(from) };
+            // To a function's group the uplink listens always; in a VLAN that has members, one of
+            // them does, unless there are exceptions.
+            let heard = match source.is_uplink() {
+                false => self.is_up(PortId::UPLINK),
+                true => self.all_hear && !self.members(vid).is_empty(),
+            };
+            return if heard { Verdict::FLOOD } else { self.judge_group(source, head) };
         }
         match self.macs.get(key(dst, vid)) {
             Some(port) if port == source.own => HAIRPIN,
+            Some(port) if !source.is_indirect => port,
             Some(port) => self.judge_known(source, head, port),
+            // Without promiscuous functions it is the same in every VLAN.
+            None if self.unknown.is_none() => source.miss,
             None => self.judge_unknown(source, head, vid),
         }
     }
 
-    /// Judges a frame to a MAC that another port has.
+    /// Judges a frame to a group that perhaps nobody hears.
+    #[cold]
+    fn judge_group(&self, source: &Source, head: Head) -> Verdict {
+        let from = source.port();
+        let heard = self.receivers(from, &head.0).next().is_some();
+        if heard { Verdict::FLOOD } else { self.nobody(from) }
+    }
+
+    /// Judges a frame to a MAC that another port has, in a mode that may keep it from there.
+    #[cold]
     fn judge_known(&self, source: &Source, head: Head, port: Verdict) -> Verdict {
         let vid = source.vid_of(head.tag_bits());
         match (source.mode, source.is_uplink()) {
@@ -217,11 +233,12 @@ impl Table {
     }
 
     /// Judges a frame to a MAC that no port has, or that the bridge takes no notice of.
+    #[inline(never)]
     fn judge_unknown(&self, source: &Source, head: Head, vid: u16) -> Verdict {
         if source.is_uplink() {
             return match &self.unknown {
                 None => source.miss,
-                Some(_) if source.is_indirect() => self.miss(PortId::UPLINK, &head.0),
+                Some(_) if source.is_indirect => self.miss(PortId::UPLINK, &head.0),
                 Some(unknown) => unknown[usize::from(vid) % VIDS],
             };
         }

@@ -30,14 +30,19 @@
 //!    to the function whose MAC it comes from ([`DropReason::Hairpin`]). With [`Mode::Isolated`] a
 //!    frame from one function to another is dropped ([`DropReason::Isolated`]).
 //!
-//! Beside the classifier, as objects that a lane drives with its own time: [`Schedule`] says which
-//! transmit ring is next and how much it may send, [`StormLimit`] how many broadcasts.
+//! Around the classifier, as objects that a lane drives with its own time: [`Schedule`] says which
+//! transmit ring is next and how much it may send, [`StormLimit`] how many broadcasts, [`Budget`]
+//! what a real card could carry. [`NicState`] is what an operator changes: it applies a [`Change`]
+//! whole or refuses it whole, as a [`Profile`] of a real card says, and renders configuration and
+//! table.
 //!
 //! Limits: 255 VFs, [`MAX_MACS`] addresses, [`MAX_ADDRESSES`] pairs of address and VLAN, bursts of
 //! 64. Only the outermost tag is looked at, as the head is 16 bytes: what follows a priority tag is
 //! payload here. No I/O, no clock, no allocation after the table is built; nothing here can panic
 //! on a frame's bytes.
 
+mod budget;
+mod change;
 mod classify;
 mod config;
 mod edit;
@@ -47,15 +52,20 @@ mod map;
 mod mirror;
 mod mistake;
 mod port;
+mod quirks;
 mod rate;
 mod reason;
 mod receivers;
+mod refused;
 mod schedule;
 mod source;
+mod state;
 mod table;
 mod verdict;
 mod vids;
 
+pub use budget::{Budget, Capacity};
+pub use change::{Change, Owner, Setting, Wish};
 pub use config::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_VFS, Mode, NicConfig};
 pub use edit::VlanEdit;
 pub use flows::Flows;
@@ -66,9 +76,12 @@ pub use function::{
 pub use mirror::MirrorCopy;
 pub use mistake::{ConfigError, Field};
 pub use port::PortId;
+pub use quirks::Profile;
 pub use rate::{Bucket, StormLimit};
 pub use reason::DropReason;
+pub use refused::{Errno, Refused};
 pub use schedule::{Schedule, Turn};
+pub use state::{NicState, OWNER_BYTES_MAX};
 pub use table::Table;
 pub use verdict::{Action, BURST, Summary, Verdict, Verdicts};
 pub use vids::Vids;

@@ -60,6 +60,13 @@ impl Bucket {
         Self { rate, unit: FRAME, size, level: size, at_ns: now_ns }
     }
 
+    /// A full bucket of frames, which holds what the rate yields in 2 ms, and 64 at least.
+    pub(crate) fn of_packets(per_second: u32, now_ns: u64) -> Self {
+        let rate = i64::from(per_second);
+        let size = (rate * BURST_NS as i64).max(64 * FRAME);
+        Self { rate, unit: FRAME, size, level: size, at_ns: now_ns }
+    }
+
     /// The most bytes or frames that it holds: its burst size.
     pub const fn size(&self) -> i64 {
         self.size / self.unit

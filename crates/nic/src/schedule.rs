@@ -10,14 +10,15 @@
 //! On top come two buckets of tokens. A sender with a maximum rests when its tokens are used up,
 //! until enough for a burst have come again. A sender with a minimum goes on while its minimum,
 //! counted in time since it was last served, is more than its share of the pass: it gets the larger
-//! of the two, over some milliseconds. If a pass takes time T, senders with a minimum m get m * T and the others their
-//! quanta; so minima hold as long as they add up to less than what the lane can carry. If they
-//! add up to more, they are cut in proportion, and the others still get a quantum in every pass.
+//! of the two, over some milliseconds. If a pass takes time T, senders with a minimum m get m * T
+//! and the others their quanta; so minima hold as long as they add up to less than what the lane
+//! can carry. If they add up to more, they are cut in proportion, and the others still get a
+//! quantum in every pass.
 //!
-//! A lane calls [`next`](Schedule::next) and, if it gets a turn, [`took`](Schedule::took). Each call
-//! looks at one sender and takes constant time; a sender in debt costs a comparison, and when a
-//! whole pass found only such, the next one counts as many times as it takes. Nothing is allocated
-//! but by [`add`](Schedule::add) and [`set`](Schedule::set).
+//! A lane calls [`next`](Schedule::next) and, if it gets a turn, [`took`](Schedule::took). Each
+//! call looks at one sender and takes constant time; a sender in debt costs a comparison, and when
+//! a whole pass found only such, the next one counts as many times as it takes. Nothing is
+//! allocated but by [`add`](Schedule::add) and [`set`](Schedule::set).
 //!
 //! Limits: a function's rings are to be on one lane; where they are spread over several, give each
 //! lane's schedule a part of its rates. Time in ns, never backwards. Bytes are what the caller says

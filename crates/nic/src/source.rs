@@ -42,8 +42,10 @@ pub(crate) struct Source {
     pub(crate) src_mask: u64,
     /// Whether the source is to be looked up, as there are several it may be.
     pub(crate) src_lookup: bool,
-    /// The bridge's mode, for frames to other functions and from the uplink.
+    /// The bridge's mode.
     pub(crate) mode: Mode,
+    /// Whether a known destination alone does not say where a frame goes, for the mode's sake.
+    pub(crate) is_indirect: bool,
 }
 
 impl Source {
@@ -59,6 +61,7 @@ impl Source {
             src_mask: 0,
             src_lookup: false,
             mode,
+            is_indirect: matches!(mode, Mode::Vepa),
         }
     }
 
@@ -89,6 +92,7 @@ impl Source {
             src_mask: if function.spoof_check && single { u64::MAX } else { 0 },
             src_lookup: function.spoof_check && !single,
             mode,
+            is_indirect: mode != Mode::Veb,
         }
     }
 
@@ -101,16 +105,6 @@ impl Source {
     #[inline]
     pub(crate) const fn is_uplink(&self) -> bool {
         self.own.raw() == Verdict::port(PortId::UPLINK).raw()
-    }
-
-    /// Whether a known destination alone does not say where a frame goes.
-    #[inline]
-    pub(crate) const fn is_indirect(&self) -> bool {
-        match self.mode {
-            Mode::Veb => false,
-            Mode::Vepa => true,
-            Mode::Isolated => !self.is_uplink(),
-        }
     }
 
     /// The VLAN of a frame by its [`Head::tag_bits`].
@@ -137,15 +131,16 @@ impl Source {
     /// Whether the VLAN rules refuse a frame.
     #[inline]
     pub(crate) fn forbids(&self, head: Head, trunks: &[Vids]) -> bool {
-        let tag_bits = head.tag_bits();
-        if tag_bits & self.forbidden == 0 {
-            return false;
-        }
+        head.tag_bits() & self.forbidden != 0 && self.forbids_in_full(head, trunks)
+    }
+
+    #[cold]
+    fn forbids_in_full(&self, head: Head, trunks: &[Vids]) -> bool {
         match self.tags {
             Tags::None => true,
             Tags::Payload => head.tpid_or_type() != TPID_8021Q,
             Tags::Trunk(number) => {
-                let vid = tag_bits & VID_BITS;
+                let vid = head.tag_bits() & VID_BITS;
                 !trunks.get(usize::from(number)).is_some_and(|trunk| trunk.contains(vid))
             }
         }

@@ -77,6 +77,8 @@ pub struct Table {
     pub(crate) mode: Mode,
     pub(crate) floods_unknown: bool,
     pub(crate) mirrored: bool,
+    /// Whether every group that comes from the uplink is heard by every member of its VLAN.
+    pub(crate) all_hear: bool,
     uplink_up: bool,
 }
 
@@ -103,6 +105,8 @@ impl Table {
             unknown: None,
             mode: config.mode,
             floods_unknown: config.floods_unknown,
+            all_hear: config.mode != Mode::Vepa
+                && ports.iter().flatten().all(|port| port.groups.is_none()),
             mirrored: ports.iter().flatten().any(|port| port.mirror.is_some()),
             ports,
             uplink_up: config.uplink_up,
@@ -172,6 +176,7 @@ impl Table {
     }
 
     /// Whether the port's link is up: what its guest is to be told.
+    #[inline]
     pub fn is_up(&self, port: PortId) -> bool {
         match port {
             PortId::UPLINK => self.uplink_up,

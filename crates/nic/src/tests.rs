@@ -2,7 +2,7 @@
 
 mod agreement;
 mod links;
-mod model;
+pub(crate) mod model;
 mod modes;
 mod random;
 mod rules;

@@ -9,7 +9,7 @@ use wire::vlan::Tag;
 use crate::*;
 
 /// The rules as a reader of the crate's documentation would write them down.
-pub(super) struct Model<'a> {
+pub(crate) struct Model<'a> {
     config: &'a NicConfig,
     macs: HashMap<(Mac, u16), PortId>,
 }
@@ -21,18 +21,18 @@ fn vlans(function: &Function) -> Vec<u16> {
     std::iter::once(own).chain(others).collect()
 }
 
-pub(super) fn macs(function: &Function) -> Vec<Mac> {
+pub(crate) fn macs(function: &Function) -> Vec<Mac> {
     [&[function.mac][..], &function.extra_macs, &function.guest_macs].concat()
 }
 
-pub(super) fn is_member(function: &Function, vid: u16) -> bool {
+pub(crate) fn is_member(function: &Function, vid: u16) -> bool {
     let own = function.vlan.map_or(0, |vlan| vlan.vid.get());
     own == vid || function.trunk.contains(vid)
 }
 
 impl<'a> Model<'a> {
     /// `None` if two functions share a MAC in a VLAN.
-    pub(super) fn new(config: &'a NicConfig) -> Option<Self> {
+    pub(crate) fn new(config: &'a NicConfig) -> Option<Self> {
         let mut known = HashMap::new();
         for n in 1..PortId::COUNT as u16 {
             let Some(function) = of(config, PortId(n)) else {
@@ -49,7 +49,7 @@ impl<'a> Model<'a> {
         Some(Self { config, macs: known })
     }
 
-    pub(super) fn is_up(&self, port: PortId) -> bool {
+    pub(crate) fn is_up(&self, port: PortId) -> bool {
         match of(self.config, port).map(|function| function.link) {
             None | Some(LinkState::Auto) => self.config.uplink_up,
             Some(LinkState::Enable) => true,
@@ -75,7 +75,7 @@ impl<'a> Model<'a> {
     }
 
     /// Who receives a frame to a group, or to a MAC that is unknown or taken no notice of.
-    pub(super) fn receivers(&self, from: PortId, head: &[u8; 16], vid: u16) -> Vec<PortId> {
+    pub(crate) fn receivers(&self, from: PortId, head: &[u8; 16], vid: u16) -> Vec<PortId> {
         let frame = Frame::new(head).unwrap();
         let dst = frame.dst();
         let apart = from != PortId::UPLINK && self.config.mode != Mode::Veb;
@@ -103,7 +103,7 @@ impl<'a> Model<'a> {
             .collect()
     }
 
-    pub(super) fn judge(&self, from: PortId, head: &[u8; 16]) -> Action {
+    pub(crate) fn judge(&self, from: PortId, head: &[u8; 16]) -> Action {
         let frame = Frame::new(head).unwrap();
         let function = of(self.config, from);
         if from != PortId::UPLINK && function.is_none() {
@@ -154,7 +154,7 @@ impl<'a> Model<'a> {
     }
 
     /// The frame as a receiver gets it: tags are taken off and put on as on a bridge.
-    pub(super) fn edited(&self, from: PortId, to: PortId, head: &[u8; 16]) -> Vec<u8> {
+    pub(crate) fn edited(&self, from: PortId, to: PortId, head: &[u8; 16]) -> Vec<u8> {
         let vid = self.vlan(from, head).unwrap();
         let tag = Tag::parse(head).unwrap();
         let payload = |function: &Function| function.trunk.is_empty();
@@ -186,7 +186,7 @@ impl<'a> Model<'a> {
     }
 }
 
-pub(super) fn of(config: &NicConfig, port: PortId) -> Option<&Function> {
+pub(crate) fn of(config: &NicConfig, port: PortId) -> Option<&Function> {
     match port {
         PortId::UPLINK => None,
         PortId::PF => config.pf.as_ref(),
