@@ -206,7 +206,7 @@ fn ethertype(bytes: &[u8]) -> Option<(u16, usize)> {
         if vlan::is_tpid(ethertype) {
             tags += 1;
             at += 2;
-        } else if ethertype < TYPE_MIN && is_snap(bytes.get(at..)?) {
+        } else if ethertype < TYPE_MIN && is_snap(bytes.get(at..at + 6)?) {
             snaps += 1;
             at += 6;
         } else {

@@ -34,10 +34,16 @@ impl Table {
         for (index, head) in burst.heads.iter().enumerate() {
             let head = Head(*head);
             let Ok(vid) = self.admit(source, head) else { continue };
-            // Without a snapshot a frame has 16 bytes; for IP those are too few.
-            let short = || DeepHead::of_frame(&head.0);
-            let deep = burst.deep.and_then(|deep| deep.get(index).copied());
-            let Some(key) = Key::of(head, &deep.unwrap_or_else(short), vid) else {
+            let short;
+            let deep = match burst.deep.and_then(|deep| deep.get(index)) {
+                Some(deep) => deep,
+                None => {
+                    // Without a snapshot a frame has 16 bytes; for IP those are too few.
+                    short = DeepHead::of_frame(&head.0);
+                    &short
+                }
+            };
+            let Some(key) = Key::of(head, deep, vid) else {
                 refused |= 1 << index;
                 out.refuse(index, DropReason::HiddenHeader);
                 continue;
