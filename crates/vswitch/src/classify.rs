@@ -55,7 +55,7 @@ impl Table {
             return out.fill(Verdict::drop(DropReason::NoPort));
         };
         let mut refused = 0;
-        if source.screened {
+        if source.screen.is_needed() {
             refused = self.screen(source, burst, flows, counters, out);
         }
         let summary = match heads {
@@ -179,6 +179,18 @@ impl Table {
         let displaced = self.statics.as_ref().is_some_and(|statics| !statics.all_home);
         let members = &self.groups.reach[0];
         let reach = &self.groups.reach[usize::from(source.isolated)];
+        let src_seen = |src: u64, vid: u16| {
+            let seen = (learned.first(key(src, vid)) == fresh) | careless;
+            if !STATICS {
+                return seen;
+            }
+            let fixed = statics.first(key(src, vid));
+            (fixed == fresh) | ((fixed >= FOUND) & seen)
+        };
+        // Most guests have one address and send no tags; it is looked up once for all then.
+        let first = heads.first().map_or(0, |head| Head(*head).src_key());
+        let one_source = one_source(heads);
+        let first_seen = one_source && src_seen(first, native);
         let mut open = 0_u64;
         for (head, verdict) in heads.iter().zip(verdicts) {
             let head = Head(*head);
@@ -186,13 +198,11 @@ impl Table {
             let tagged_vid = if TRUNK { source.vid_mask & tag } else { 0 };
             let vid = if TRUNK { select(tagged_vid != 0, tagged_vid, native) } else { native };
             let mut there = learned.first(key(dst, vid));
-            let mut seen = (learned.first(key(src, vid)) == fresh) | careless;
             if STATICS {
                 let fixed = statics.first(key(dst, vid));
                 there = select(fixed < FOUND, fixed, there);
-                let fixed = statics.first(key(src, vid));
-                seen = (fixed == fresh) | ((fixed >= FOUND) & seen);
             }
+            let seen = if one_source { first_seen } else { src_seen(src, vid) };
             let to = port_of(there);
             *verdict = Verdict::port(to);
 
@@ -205,6 +215,16 @@ impl Table {
         }
         open
     }
+}
+
+/// Whether all heads have the same source and no tag.
+#[inline(always)]
+fn one_source(heads: &[[u8; 16]]) -> bool {
+    let Some((first, rest)) = heads.split_first() else { return false };
+    let src = Head(*first).src_key();
+    let tagged = Head(*first).is_tagged();
+    let other = |head: &[u8; 16]| (Head(*head).src_key() != src) | Head(*head).is_tagged();
+    !rest.iter().fold(tagged, |any, head| any | other(head))
 }
 
 /// The numbers of the bits that are set, ascending.

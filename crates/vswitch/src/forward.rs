@@ -3,6 +3,7 @@
 use wire::vlan::vid_of_tci;
 use wire::{Head, Mac};
 
+use crate::acl::compiled::Compiled;
 use crate::bins::{fresh, key};
 use crate::fdb::{Fdb, Learned};
 use crate::meter::{Cost, KINDS, Meters};
@@ -40,19 +41,17 @@ pub(crate) struct Source {
     pub(crate) careless: bool,
     learning: Learning,
     storm: [Cost; KINDS],
-    /// Whether a frame's first 16 bytes are not enough.
-    pub(crate) screened: bool,
     pub(crate) screen: Screen,
 }
 
 impl Source {
-    pub(crate) fn new(port: PortId, config: &PortConfig) -> Self {
+    pub(crate) fn new(port: PortId, config: &PortConfig, acls: &[Compiled]) -> Self {
         let (trunk, forbidden) = match config.vlans {
             Vlans::Trunk { .. } => (true, 0),
             Vlans::Access(None) => (false, VID_BITS),
             Vlans::Access(Some(_)) => (false, Head::TAGGED | VID_BITS),
         };
-        let PortConfig { learning, storm, acl, dhcp_guard, router_guard, .. } = *config;
+        let PortConfig { learning, storm, .. } = *config;
         Self {
             port,
             fresh: fresh(port),
@@ -64,8 +63,7 @@ impl Source {
             careless: learning == Learning { limit: 0, beyond: Beyond::Forward },
             learning,
             storm: [storm.broadcast, storm.multicast, storm.unknown].map(Cost::of_rate),
-            screened: acl.is_some() || dhcp_guard || router_guard,
-            screen: Screen { acl, dhcp_guard, router_guard },
+            screen: Screen::new(config, acls),
         }
     }
 

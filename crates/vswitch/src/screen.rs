@@ -2,18 +2,43 @@
 
 use wire::Head;
 
-use crate::deep::{DeepHead, ICMP, ICMPV6, Key, UDP, has};
-use crate::flows::{Flows, Outcome};
+use crate::acl::compiled::Compiled;
+use crate::deep::{DeepHead, ICMP, ICMPV6, Key, UDP, Words, has, place};
+use crate::flows::{Flows, Outcome, same};
 use crate::forward::Source;
-use crate::{Burst, DropReason, Table, Verdicts};
+use crate::{Burst, DropReason, PortConfig, Table, Verdicts};
 
 /// What a port's frames are screened for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     /// The list, by index.
-    pub(crate) acl: Option<usize>,
-    pub(crate) dhcp_guard: bool,
-    pub(crate) router_guard: bool,
+    acl: Option<usize>,
+    dhcp_guard: bool,
+    router_guard: bool,
+    /// The bits of a frame's key that anything here looks at.
+    mask: Words,
+}
+
+impl Screen {
+    pub(crate) fn new(config: &PortConfig, acls: &[Compiled]) -> Self {
+        let PortConfig { acl, dhcp_guard, router_guard, .. } = *config;
+        let list = acl.and_then(|acl| acls.get(acl));
+        let mut mask = list.map_or([0; 8], Compiled::mask);
+        if dhcp_guard || router_guard {
+            for (word, shift) in [place::SRC_PORT, place::DST_PORT] {
+                mask[word] |= u64::from(u16::MAX) << shift;
+            }
+            for (word, shift) in [place::PROTOCOL, place::HAS] {
+                mask[word] |= u64::from(u8::MAX) << shift;
+            }
+        }
+        Self { acl, dhcp_guard, router_guard, mask }
+    }
+
+    /// Whether a frame's first 16 bytes are not enough.
+    pub(crate) const fn is_needed(&self) -> bool {
+        self.acl.is_some() || self.dhcp_guard || self.router_guard
+    }
 }
 
 impl Table {
@@ -29,8 +54,9 @@ impl Table {
     ) -> u64 {
         flows.begin(self.number, source.port);
         let mut refused = 0;
+        let screen = &source.screen;
         // Frames of one flow come together; the last one's answer is at hand.
-        let mut last: Option<(Key, Outcome)> = None;
+        let (mut last, mut outcome): (Option<Words>, _) = (None, Outcome::pass());
         for (index, head) in burst.heads.iter().enumerate() {
             let head = Head(*head);
             let Ok(vid) = self.admit(source, head) else { continue };
@@ -43,22 +69,23 @@ impl Table {
                     &short
                 }
             };
-            let Some(key) = Key::of(head, deep, vid) else {
+            let Some(words) = Key::words_of(head, deep, vid) else {
                 refused |= 1 << index;
                 out.refuse(index, DropReason::HiddenHeader);
                 continue;
             };
-            let outcome = match last {
-                Some((of, outcome)) if of == key => outcome,
-                _ => flows.look_up(&key, || self.outcome(&source.screen, &key)),
-            };
-            last = Some((key, outcome));
-            if let Some(rules) = outcome.counted() {
-                for rule in rules {
-                    count(counters, usize::from(*rule));
+            let masked = std::array::from_fn(|n| words[n] & screen.mask[n]);
+            if !last.as_ref().is_some_and(|last| same(last, &masked)) {
+                let find = || self.outcome(screen, &Key::from_words(&words));
+                outcome = flows.look_up(&masked, find);
+                last = Some(masked);
+            }
+            match outcome.counted() {
+                Some(rules) => rules.iter().for_each(|rule| count(counters, usize::from(*rule))),
+                None => {
+                    let key = Key::from_words(&words);
+                    self.search(screen, &key, |rule| count(counters, rule));
                 }
-            } else {
-                self.search(&source.screen, &key, |rule| count(counters, rule));
             }
             if let Some(reason) = outcome.reason {
                 refused |= 1 << index;

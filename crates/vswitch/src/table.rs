@@ -72,8 +72,6 @@ impl Table {
     /// What is wrong, where, and what is allowed.
     pub fn build(config: &SwitchConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let sources = (0..).map(PortId).zip(&config.ports);
-        let sources = sources.map(|(port, settings)| Some(Source::new(port, settings.as_ref()?)));
         let mut first_counters = vec![0];
         let mut acls = Vec::new();
         for acl in &config.acls {
@@ -81,6 +79,9 @@ impl Table {
             acls.push(Compiled::build(acl, first));
             first_counters.push(first + acl.rules.len());
         }
+        let sources = (0..).map(PortId).zip(&config.ports).map(|(port, settings)| {
+            settings.as_ref().map(|settings| Source::new(port, settings, &acls))
+        });
         Ok(Self {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             sources: sources.collect(),
@@ -106,7 +107,7 @@ impl Table {
     /// frames. Without them it drops all of IP there.
     #[inline]
     pub fn needs_deep(&self, port: PortId) -> bool {
-        self.source(port).is_some_and(|source| source.screened)
+        self.source(port).is_some_and(|source| source.screen.is_needed())
     }
 
     /// How many counters rules have.

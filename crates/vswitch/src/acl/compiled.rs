@@ -11,8 +11,10 @@ use std::ops::RangeInclusive;
 use super::check::bits;
 use super::dimension::{Byte, Ranges};
 use super::{Acl, IpPrefix, MacPrefix, Match, RuleAction};
-use crate::deep::{Key, has};
+use crate::deep::{Key, Words, has, place};
 
+/// The bits of a MAC as a number.
+const MAC_MASK: u64 = wire::Mac::KEY_MASK;
 /// Fields that sets come from.
 const FIELDS: usize = 11;
 
@@ -23,6 +25,7 @@ pub(crate) struct Compiled {
     /// The number of the first rule's counter.
     first_counter: usize,
     actions: Box<[RuleAction]>,
+    mask: Words,
     has: Option<Byte>,
     protocol: Option<Byte>,
     tcp_flags: Option<Byte>,
@@ -56,6 +59,7 @@ impl Compiled {
             default_allow: acl.default_allow,
             first_counter,
             actions: acl.rules.iter().map(|rule| rule.action).collect(),
+            mask: mask(rules()),
             has: bytes(has_bits),
             protocol: bytes(|rule| rule.protocol.map_or((0, 0), |protocol| (u8::MAX, protocol))),
             tcp_flags: bytes(|rule| {
@@ -94,6 +98,11 @@ impl Compiled {
         self.default_allow
     }
 
+    /// The bits of a key that some rule looks at: keys that differ in others fare alike.
+    pub(crate) fn mask(&self) -> Words {
+        self.mask
+    }
+
     /// The set of each field that matters, and how many there are.
     fn sets(&self, key: &Key) -> ([&[u64]; FIELDS], usize) {
         let (mut sets, mut len): ([&[u64]; FIELDS], _) = ([&[]; FIELDS], 0);
@@ -116,6 +125,39 @@ impl Compiled {
         }
         (sets, len)
     }
+}
+
+fn mask<'a>(rules: impl Iterator<Item = &'a Match>) -> Words {
+    let mut mask = [0; 8];
+    for rule in rules {
+        for (word, prefix) in [(place::SRC_MAC, rule.src_mac), (place::DST_MAC, rule.dst_mac)] {
+            let range = prefix.map(mac_range);
+            mask[word] |= range.map_or(0, |(first, last)| !(first ^ last) & MAC_MASK);
+        }
+        for (word, prefix) in [(place::SRC_IP, rule.src_ip), (place::DST_IP, rule.dst_ip)] {
+            // All above an IPv4 address is 0 in any key that has one.
+            let bits = prefix.map(ip_range).map_or(0, |(first, last)| !(first ^ last));
+            mask[word] |= bits as u64;
+            mask[word + 1] |= (bits >> 64) as u64;
+        }
+        let ports = rule.dst_port.is_some() || rule.icmp.is_some();
+        for ((word, shift), named) in [
+            (place::ETHERTYPE, rule.ethertype.is_some()),
+            (place::VID, rule.vid.is_some()),
+            (place::SRC_PORT, rule.src_port.is_some()),
+            (place::DST_PORT, ports),
+        ] {
+            mask[word] |= if named { u64::from(u16::MAX) << shift } else { 0 };
+        }
+        for ((word, shift), bits) in [
+            (place::PROTOCOL, rule.protocol.map_or(0, |_| u8::MAX)),
+            (place::TCP_FLAGS, rule.tcp_flags.map_or(0, |flags| flags.mask)),
+            (place::HAS, has_bits(rule).0),
+        ] {
+            mask[word] |= u64::from(bits) << shift;
+        }
+    }
+    mask
 }
 
 /// What a frame must have, and not have, for a rule to mean anything; as mask and value.

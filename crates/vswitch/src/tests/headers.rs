@@ -8,7 +8,13 @@ use super::*;
 use crate::deep::{Key, has};
 
 fn key(bytes: &[u8]) -> Option<Key> {
-    Key::of(Head::of_frame(bytes).unwrap(), &DeepHead::of_frame(bytes), 9)
+    let (head, deep) = (Head::of_frame(bytes).unwrap(), DeepHead::of_frame(bytes));
+    let key = Key::of(head, &deep, 9);
+    // In haste, the same comes out.
+    let words = Key::words_of(head, &deep, 9);
+    assert_eq!(words, key.map(|key| key.words()));
+    assert_eq!(words.map(|words| Key::from_words(&words)), key);
+    key
 }
 
 fn udp(fragment: Option<u16>, extras: u8, v6: bool) -> Packet {
