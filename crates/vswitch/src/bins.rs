@@ -1,0 +1,352 @@
+//! The hash table from (MAC, VLAN) to port, which many may read while it is written.
+//!
+//! Model: bins of four words, half a cache line, as many bins as entries. A word is a whole entry,
+//! so a reader that sees a word sees an entry that was there, whatever others write meanwhile; no
+//! lock and no order of memory is needed. An entry fits into a word because the hash is a
+//! permutation of the 60 bits of a key: the number of its bin need not be stored again
+//! ("quotienting", Knuth, The Art of Computer Programming 3, 6.4, exercise 13).
+//!
+//! An entry that finds its bin full stands in one of the next three; two bits say how far it is
+//! from home. The first bin is looked at without a branch, see [`View::first`]; the others only in
+//! doubt. At one entry for four words, four in a thousand are not in their first bin.
+//!
+//! Limits: up to [`CAPACITY_MAX`] entries. Who writes sees to it that there is one writer at a
+//! time; [`Bins::refresh`] alone may be called at any time. The multipliers come from a seed, so
+//! that guests cannot know which addresses share a bin.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::PortId;
+
+/// The fewest entries that a table is made for: below, a word would be too narrow for its key.
+pub(crate) const CAPACITY_MIN: usize = 1024;
+/// The most.
+pub(crate) const CAPACITY_MAX: usize = 65536;
+
+/// Words of a bin.
+const WAYS: usize = 4;
+/// How many bins an entry may stand in.
+const REACH: u64 = 4;
+/// Bits of a key: a MAC and a VLAN id.
+const KEY_BITS: u32 = 60;
+const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
+
+// From the lowest bit: port, age, distance from the first bin, the rest of the hash.
+const PORT_MASK: u64 = (1 << 10) - 1;
+const AGE_SHIFT: u32 = 10;
+/// Both bits of an entry's age: just seen.
+const FRESH: u64 = 3 << AGE_SHIFT;
+const DISTANCE_SHIFT: u32 = 12;
+const REST_SHIFT: u32 = 14;
+/// Below it is the answer of [`View::first`] if there is one: port and age.
+pub(crate) const FOUND: u64 = 1 << DISTANCE_SHIFT;
+/// No entry: its port would be one that cannot be.
+const EMPTY: u64 = u64::MAX;
+
+/// The key of a (MAC, VLAN).
+#[inline(always)]
+pub(crate) const fn key(mac_key: u64, vid: u16) -> u64 {
+    mac_key | (vid as u64) << 48
+}
+
+/// The answer of [`View::first`] for an entry of this port that was just seen.
+#[inline]
+pub(crate) const fn fresh(port: PortId) -> u64 {
+    FRESH | port.0 as u64 & PORT_MASK
+}
+
+/// The port in an answer of [`View::first`], or in a word.
+#[inline(always)]
+pub(crate) const fn port_of(answer: u64) -> PortId {
+    PortId((answer & PORT_MASK) as u16)
+}
+
+#[derive(Debug)]
+#[repr(align(32))]
+struct Bin([AtomicU64; WAYS]);
+
+/// A permutation of 60 bits.
+#[derive(Clone, Copy, Debug)]
+struct Hash {
+    first: u64,
+    second: u64,
+}
+
+impl Hash {
+    fn new(seed: u64) -> Self {
+        Self { first: splitmix(seed) | 1, second: splitmix(seed.wrapping_add(1)) | 1 }
+    }
+
+    #[inline(always)]
+    fn mix(self, key: u64) -> u64 {
+        let x = key.wrapping_mul(self.first) & KEY_MASK;
+        let x = x ^ x >> (KEY_BITS / 2);
+        x.wrapping_mul(self.second) & KEY_MASK
+    }
+
+    /// The key of a hash.
+    fn unmix(self, hash: u64) -> u64 {
+        let x = hash.wrapping_mul(inverse(self.second)) & KEY_MASK;
+        let x = x ^ x >> (KEY_BITS / 2);
+        x.wrapping_mul(inverse(self.first)) & KEY_MASK
+    }
+}
+
+/// The inverse of an odd number modulo 2^64: each of Newton's steps doubles the bits that are
+/// right, and three are right at the start.
+fn inverse(odd: u64) -> u64 {
+    (0..5).fold(odd, |x, _| x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x))))
+}
+
+/// Numbers without pattern: splitmix64 (Steele, Lea and Flood 2014).
+fn splitmix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// An entry in its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    bin: usize,
+    way: usize,
+    word: u64,
+}
+
+impl Found {
+    pub(crate) fn port(self) -> PortId {
+        port_of(self.word)
+    }
+
+    /// 3 if it was just seen, down to 0.
+    pub(crate) fn age(self) -> u64 {
+        self.word >> AGE_SHIFT & 3
+    }
+}
+
+/// The table; see the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Bins {
+    bins: Box<[Bin]>,
+    hash: Hash,
+    /// From a hash to the number of its bin.
+    shift: u32,
+}
+
+impl Bins {
+    /// An empty table for so many entries, rounded up to a power of two within the limits.
+    pub(crate) fn new(capacity: usize, seed: u64) -> Self {
+        let count = capacity.clamp(CAPACITY_MIN, CAPACITY_MAX).next_power_of_two();
+        let bins = (0..count).map(|_| Bin([const { AtomicU64::new(EMPTY) }; WAYS])).collect();
+        Self { bins, hash: Hash::new(seed), shift: KEY_BITS - count.ilog2() }
+    }
+
+    /// How many entries it is made for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bins.len()
+    }
+
+    /// The table ready for look-ups in a loop.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_> {
+        View { bins: &self.bins, hash: self.hash, shift: self.shift }
+    }
+
+    /// The home of a key, and its word without distance, age and port.
+    fn home(&self, key: u64) -> (usize, u64) {
+        let mixed = self.hash.mix(key);
+        ((mixed >> self.shift) as usize, (mixed & ((1 << self.shift) - 1)) << REST_SHIFT)
+    }
+
+    /// Each bin that an entry of this home may stand in, with the distance as in a word.
+    fn near(&self, home: usize) -> impl Iterator<Item = (usize, u64)> {
+        let last = self.bins.len() - 1;
+        (0..REACH).map(move |d| ((home + d as usize) & last, d << DISTANCE_SHIFT))
+    }
+
+    /// Looks everywhere that the entry may be.
+    pub(crate) fn find(&self, key: u64) -> Option<Found> {
+        let (home, rest) = self.home(key);
+        for (bin, distance) in self.near(home) {
+            for (way, slot) in self.bins[bin].0.iter().enumerate() {
+                let word = slot.load(Relaxed);
+                if (word ^ (rest | distance)) < FOUND && word != EMPTY {
+                    return Some(Found { bin, way, word });
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes an entry as good as new, if it still is there.
+    pub(crate) fn refresh(&self, found: Found) {
+        let slot = &self.bins[found.bin].0[found.way];
+        // Lost against a writer, there is nothing to refresh.
+        let _ = slot.compare_exchange(found.word, found.word | FRESH, Relaxed, Relaxed);
+    }
+
+    /// Adds an entry that is not there; says whether there was room. One writer at a time.
+    pub(crate) fn insert(&self, key: u64, port: PortId) -> bool {
+        let (home, rest) = self.home(key);
+        for (bin, distance) in self.near(home) {
+            for slot in &self.bins[bin].0 {
+                if slot.load(Relaxed) == EMPTY {
+                    slot.store(rest | distance | fresh(port), Relaxed);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Changes an entry's port; it is as good as new then. One writer at a time.
+    pub(crate) fn set_port(&self, found: Found, port: PortId) {
+        let word = found.word & !PORT_MASK | fresh(port);
+        self.bins[found.bin].0[found.way].store(word, Relaxed);
+    }
+
+    /// Removes an entry. One writer at a time.
+    pub(crate) fn remove(&self, found: Found) {
+        self.bins[found.bin].0[found.way].store(EMPTY, Relaxed);
+    }
+
+    /// Makes an entry one step older, unless it was seen meanwhile. One writer at a time.
+    pub(crate) fn grow_older(&self, found: Found) {
+        let slot = &self.bins[found.bin].0[found.way];
+        let older = found.word - (1 << AGE_SHIFT);
+        let _ = slot.compare_exchange(found.word, older, Relaxed, Relaxed);
+    }
+
+    /// Every entry, with its key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Found)> {
+        let words = self.bins.iter().enumerate().flat_map(|(bin, slots)| {
+            let found = move |(way, slot): (usize, &AtomicU64)| (bin, way, slot.load(Relaxed));
+            slots.0.iter().enumerate().map(found)
+        });
+        words.filter(|(_, _, word)| *word != EMPTY).map(|(bin, way, word)| {
+            let distance = (word >> DISTANCE_SHIFT) as usize % REACH as usize;
+            let home = bin.wrapping_sub(distance) & (self.bins.len() - 1);
+            let mixed = (home as u64) << self.shift | word >> REST_SHIFT;
+            (self.hash.unmix(mixed), Found { bin, way, word })
+        })
+    }
+
+    /// Whether every entry is in its first bin.
+    pub(crate) fn all_home(&self) -> bool {
+        self.iter().all(|(_, found)| (found.word >> DISTANCE_SHIFT).is_multiple_of(REACH))
+    }
+}
+
+/// [`Bins`] taken apart, so that a loop keeps its parts in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    bins: &'a [Bin],
+    hash: Hash,
+    shift: u32,
+}
+
+impl View<'_> {
+    /// Reads the first bin of a key, without a branch that depends on what is there: the entry's
+    /// port and age, or a number from [`FOUND`] up if it is not here.
+    #[inline(always)]
+    pub(crate) fn first(&self, key: u64) -> u64 {
+        let mixed = self.hash.mix(key);
+        let wanted = (mixed & ((1 << self.shift) - 1)) << REST_SHIFT;
+        // In bounds always: a hash has 60 bits. An empty word differs in its distance at least.
+        let Bin([a, b, c, d]) = &self.bins[(mixed >> self.shift) as usize];
+        let differs = |slot: &AtomicU64| slot.load(Relaxed) ^ wanted;
+        differs(a).min(differs(b)).min(differs(c).min(differs(d)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_full_table_holds_what_it_is_made_for() {
+        for (capacity, seed) in [(0, 1), (1024, 2), (4096, 3), (65536, 4)] {
+            let bins = Bins::new(capacity, seed);
+            let mac = |n: u64| key(2 | n.swap_bytes() >> 16, (n % 3) as u16);
+            let count = bins.capacity() as u64;
+            let held = (0..count).filter(|n| bins.insert(mac(*n), PortId(*n as u16 % 512)));
+            assert_eq!(held.count(), bins.capacity());
+            let mut displaced = 0;
+            for n in 0..count {
+                let there = bins.find(mac(n)).unwrap();
+                assert_eq!((there.port(), there.age()), (PortId(n as u16 % 512), 3));
+                let first = bins.view().first(mac(n));
+                displaced += usize::from(first >= FOUND);
+                assert!(first >= FOUND || first == fresh(there.port()));
+            }
+            assert!(displaced < bins.capacity() / 50, "{displaced}");
+            assert!((count..2 * count).all(|n| bins.find(mac(n)).is_none()));
+        }
+    }
+
+    #[test]
+    fn full_bins_refuse() {
+        // As many keys of one home as fit into its bins, and one more.
+        let bins = Bins::new(1024, 7);
+        let of_home = |n: u64| bins.hash.unmix(1023 << bins.shift | n);
+        let room = REACH * WAYS as u64;
+        assert!((0..room).all(|n| bins.insert(of_home(n), PortId(n as u16))));
+        assert!(!bins.insert(of_home(room), PortId(0)));
+        assert!(!bins.all_home());
+        for n in 0..room {
+            assert_eq!(bins.find(of_home(n)).unwrap().port(), PortId(n as u16));
+        }
+        // Room in the middle is used again, and does not hide what is behind it.
+        bins.remove(bins.find(of_home(5)).unwrap());
+        assert!(bins.find(of_home(5)).is_none());
+        assert!(bins.find(of_home(room - 1)).is_some());
+        assert!(bins.insert(of_home(room), PortId(9)));
+    }
+
+    proptest! {
+        #[test]
+        fn hashes_can_be_undone(key in 0..=KEY_MASK, seed: u64) {
+            let hash = Hash::new(seed);
+            prop_assert!(hash.mix(key) <= KEY_MASK);
+            prop_assert_eq!(hash.unmix(hash.mix(key)), key);
+        }
+
+        #[test]
+        fn agrees_with_hash_map(
+            // Few distinct bits make many near misses.
+            steps in prop::collection::vec((0u64..64, 0u16..512, 0..4), 0..200), shift in 0u32..54, seed: u64,
+        ) {
+            let bins = Bins::new(1024, seed);
+            let mut model = HashMap::new();
+            for (key, port, step) in steps {
+                let key = key << shift;
+                let (there, port) = (bins.find(key), PortId(port));
+                prop_assert_eq!(there.map(Found::port), model.get(&key).copied());
+                match there {
+                    None => prop_assert!(bins.insert(key, port)),
+                    Some(found) if step == 0 => bins.remove(found),
+                    Some(found) => bins.set_port(found, port),
+                }
+                if there.is_some() && step == 0 {
+                    model.remove(&key);
+                } else {
+                    model.insert(key, port);
+                }
+                for n in 0..64 {
+                    let first = bins.view().first(n << shift);
+                    if first < FOUND {
+                        prop_assert_eq!(Some(&port_of(first)), model.get(&(n << shift)));
+                    }
+                }
+            }
+            let all: HashMap<_, _> = bins.iter().map(|(key, found)| (key, found.port())).collect();
+            prop_assert_eq!(all, model);
+        }
+    }
+}

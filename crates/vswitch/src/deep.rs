@@ -1,0 +1,337 @@
+//! What guards and ACLs look at: the first 128 bytes of a frame, and the key made of them.
+//!
+//! Model: one walk over Ethernet, tags and LLC/SNAP, IP with its options or extension headers, to
+//! the ports. Who receives a frame may be laxer than we are, so whatever is cut off, malformed or
+//! nested too deep has no key, and the frame is dropped: an unknown header could hide anything.
+//! Sections: RFC 791, RFC 8200 section 4, RFC 4302 (AH), IEEE 802.2 with RFC 1042.
+//!
+//! Limits: two tags, one SNAP header, eight extension headers. Lengths beyond the headers are not
+//! checked, nor are checksums. Cannot panic: each read is checked.
+
+use wire::{Head, ethernet, vlan};
+
+/// Extension headers of IPv6 that are walked through.
+const EXTENSIONS_MAX: usize = 8;
+const TAGS_MAX: usize = 2;
+/// Bytes up to TCP's flags.
+const UPPER_LEN: usize = 14;
+/// Type fields below are lengths (IEEE 802.3-2022, 3.2.6).
+pub(crate) const TYPE_MIN: u16 = 0x600;
+
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ICMPV6: u8 = 58;
+/// Protocols that begin with a source and a destination port: also DCCP, SCTP and UDP-Lite.
+pub(crate) const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
+
+/// The first bytes of a frame, taken once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeepHead {
+    /// The bytes, from the destination address.
+    pub bytes: [u8; Self::LEN],
+    /// How many of them there are; more than [`LEN`](Self::LEN) counts as that.
+    pub len: u8,
+}
+
+impl DeepHead {
+    /// Bytes of a snapshot.
+    pub const LEN: usize = 128;
+
+    /// The snapshot of a frame.
+    pub fn of_frame(frame: &[u8]) -> Self {
+        let len = frame.len().min(Self::LEN);
+        let mut bytes = [0; Self::LEN];
+        bytes[..len].copy_from_slice(&frame[..len]);
+        Self { bytes, len: len as u8 }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len).min(Self::LEN)]
+    }
+
+    /// Bytes at a place that is fixed when this is compiled, which must be within [`LEN`](Self::LEN).
+    #[inline(always)]
+    fn at<const N: usize>(&self, at: usize) -> [u8; N] {
+        std::array::from_fn(|n| self.bytes[at + n])
+    }
+}
+
+/// What a [`Key`] has, and thus what its other fields mean.
+pub(crate) mod has {
+    /// IPv4 addresses.
+    pub(crate) const IPV4: u8 = 1;
+    /// IPv6 addresses.
+    pub(crate) const IPV6: u8 = 2;
+    /// A source and a destination port.
+    pub(crate) const PORTS: u8 = 4;
+    /// ICMP's type and code, or ICMPv6's, where else the destination port is.
+    pub(crate) const ICMP: u8 = 8;
+    /// TCP's flags.
+    pub(crate) const TCP: u8 = 16;
+    /// It is a fragment but not the first.
+    pub(crate) const LATER_FRAGMENT: u8 = 32;
+    /// A protocol, whatever the version of IP.
+    pub(crate) const IP: u8 = 64;
+}
+
+/// A key as eight words, to hash, mask and compare. See [`Key::words`].
+pub(crate) type Words = [u64; 8];
+
+/// Where a field lies in [`Words`]: the word, and by how much it is shifted up.
+pub(crate) mod place {
+    pub(crate) const SRC_IP: usize = 0;
+    pub(crate) const DST_IP: usize = 2;
+    pub(crate) const SRC_MAC: usize = 4;
+    pub(crate) const DST_MAC: usize = 5;
+    pub(crate) const ETHERTYPE: (usize, u32) = (6, 48);
+    pub(crate) const VID: (usize, u32) = (6, 32);
+    pub(crate) const SRC_PORT: (usize, u32) = (6, 16);
+    pub(crate) const DST_PORT: (usize, u32) = (6, 0);
+    pub(crate) const PROTOCOL: (usize, u32) = (7, 0);
+    pub(crate) const TCP_FLAGS: (usize, u32) = (7, 8);
+    pub(crate) const HAS: (usize, u32) = (7, 16);
+}
+
+/// All that rules can ask of a frame. What a frame does not have is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// Of IPv4 in the low 32 bits.
+    pub(crate) src_ip: u128,
+    pub(crate) dst_ip: u128,
+    /// As big-endian numbers, so that a prefix is a range.
+    pub(crate) src_mac: u64,
+    pub(crate) dst_mac: u64,
+    /// 0 for LLC without an EtherType.
+    pub(crate) ethertype: u16,
+    pub(crate) vid: u16,
+    pub(crate) src_port: u16,
+    pub(crate) dst_port: u16,
+    pub(crate) protocol: u8,
+    pub(crate) tcp_flags: u8,
+    pub(crate) has: u8,
+}
+
+impl Key {
+    /// The key of a frame that belongs to a VLAN; `None` if its headers cannot be told.
+    pub(crate) fn of(head: Head, deep: &DeepHead, vid: u16) -> Option<Self> {
+        let bytes = deep.bytes();
+        let big_endian = |key: u64| key.swap_bytes() >> 16;
+        let mut key = Self {
+            src_mac: big_endian(head.src_key()),
+            dst_mac: big_endian(head.dst_key()),
+            vid,
+            ..Self::default()
+        };
+        let (ethertype, at) = ethertype(bytes)?;
+        key.ethertype = ethertype;
+        match ethertype {
+            ethernet::TYPE_IPV4 => key.ipv4(bytes.get(at..)?)?,
+            ethernet::TYPE_IPV6 => key.ipv6(bytes.get(at..)?)?,
+            _ => (),
+        }
+        Some(key)
+    }
+
+    /// As eight words, one cache line.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> Words {
+        let both = |a: u16, b: u16| u64::from(a) << 16 | u64::from(b);
+        [
+            self.src_ip as u64,
+            (self.src_ip >> 64) as u64,
+            self.dst_ip as u64,
+            (self.dst_ip >> 64) as u64,
+            self.src_mac,
+            self.dst_mac,
+            both(self.ethertype, self.vid) << 32 | both(self.src_port, self.dst_port),
+            u64::from_le_bytes([self.protocol, self.tcp_flags, self.has, 0, 0, 0, 0, 0]),
+        ]
+    }
+
+    /// The key that has these words.
+    pub(crate) fn from_words(words: &Words) -> Self {
+        let ip = |at: usize| u128::from(words[at]) | u128::from(words[at + 1]) << 64;
+        let number = |(word, shift): (usize, u32)| (words[word] >> shift) as u16;
+        let byte = |place| number(place) as u8;
+        Self {
+            src_ip: ip(place::SRC_IP),
+            dst_ip: ip(place::DST_IP),
+            src_mac: words[place::SRC_MAC],
+            dst_mac: words[place::DST_MAC],
+            ethertype: number(place::ETHERTYPE),
+            vid: number(place::VID),
+            src_port: number(place::SRC_PORT),
+            dst_port: number(place::DST_PORT),
+            protocol: byte(place::PROTOCOL),
+            tcp_flags: byte(place::TCP_FLAGS),
+            has: byte(place::HAS),
+        }
+    }
+
+    /// The words of a frame's key: as [`of`](Self::of) gives them, but in haste for the frames that
+    /// most are: TCP and UDP over IP without options, behind no tag or one.
+    #[inline]
+    pub(crate) fn words_of(head: Head, deep: &DeepHead, vid: u16) -> Option<Words> {
+        let plain =
+            if head.is_tagged() { Self::plain::<18>(deep) } else { Self::plain::<14>(deep) };
+        match plain {
+            Some(key) => {
+                let big_endian = |key: u64| key.swap_bytes() >> 16;
+                let (src_mac, dst_mac) = (big_endian(head.src_key()), big_endian(head.dst_key()));
+                Some(Self { src_mac, dst_mac, vid, ..key }.words())
+            }
+            None => Self::of(head, deep, vid).map(|key| key.words()),
+        }
+    }
+
+    /// The key but for MACs and VLAN, if the IP header begins at `AT` and nothing is unusual.
+    #[inline(always)]
+    fn plain<const AT: usize>(deep: &DeepHead) -> Option<Self> {
+        let ethertype = u16::from_be_bytes(deep.at(AT - 2));
+        let len = usize::from(deep.len);
+        let (upper, protocol, src_ip, dst_ip, version);
+        if ethertype == ethernet::TYPE_IPV4 {
+            let [version_ihl, _, len_high, len_low, _, _, offset_high, offset_low, _, next] =
+                deep.at(AT);
+            let total_len = usize::from(u16::from_be_bytes([len_high, len_low]));
+            let offset = u16::from_be_bytes([offset_high, offset_low]) & 0x1fff;
+            if version_ihl != 0x45 || offset != 0 || total_len < 20 + UPPER_LEN {
+                return None;
+            }
+            (upper, protocol, version) = (20, next, has::IPV4);
+            src_ip = u32::from_be_bytes(deep.at(AT + 12)).into();
+            dst_ip = u32::from_be_bytes(deep.at(AT + 16)).into();
+        } else if ethertype == ethernet::TYPE_IPV6 {
+            let [version_class, _, _, _, _, _, next] = deep.at(AT);
+            if version_class >> 4 != 6 {
+                return None;
+            }
+            (upper, protocol, version) = (40, next, has::IPV6);
+            src_ip = u128::from_be_bytes(deep.at(AT + 8));
+            dst_ip = u128::from_be_bytes(deep.at(AT + 24));
+        } else {
+            return None;
+        }
+        let tcp = protocol == TCP;
+        if !(tcp || protocol == UDP) || len < AT + upper + UPPER_LEN {
+            return None;
+        }
+        let [src_high, src_low, dst_high, dst_low] = deep.at(AT + upper);
+        Some(Self {
+            src_ip,
+            dst_ip,
+            ethertype,
+            src_port: u16::from_be_bytes([src_high, src_low]),
+            dst_port: u16::from_be_bytes([dst_high, dst_low]),
+            protocol,
+            tcp_flags: if tcp { deep.at::<1>(AT + upper + 13)[0] } else { 0 },
+            has: version | has::IP | has::PORTS | if tcp { has::TCP } else { 0 },
+            ..Self::default()
+        })
+    }
+
+    fn ipv4(&mut self, packet: &[u8]) -> Option<()> {
+        let fixed: &[u8; 20] = packet.first_chunk()?;
+        let header_len = usize::from(fixed[0] & 0xf) * 4;
+        let total_len = usize::from(u16_at(fixed, 2)?);
+        // A total length of 0 stands for one that does not fit, under segmentation offload.
+        let total_len = if total_len == 0 { usize::MAX } else { total_len };
+        if fixed[0] >> 4 != 4 || header_len < fixed.len() || total_len < header_len {
+            return None;
+        }
+        let [.., a, b, c, d, e, f, g, h] = *fixed;
+        self.src_ip = u32::from_be_bytes([a, b, c, d]).into();
+        self.dst_ip = u32::from_be_bytes([e, f, g, h]).into();
+        self.has |= has::IP | has::IPV4;
+        let fragment_offset = u16_at(fixed, 6)? & 0x1fff;
+        let payload = packet.get(header_len..packet.len().min(total_len))?;
+        self.upper(fixed[9], fragment_offset, payload)
+    }
+
+    fn ipv6(&mut self, packet: &[u8]) -> Option<()> {
+        let (fixed, mut rest) = packet.split_first_chunk::<40>()?;
+        if fixed[0] >> 4 != 6 {
+            return None;
+        }
+        self.src_ip = u128::from_be_bytes(*fixed[8..].first_chunk()?);
+        self.dst_ip = u128::from_be_bytes(*fixed[24..].first_chunk()?);
+        self.has |= has::IP | has::IPV6;
+        let mut next = fixed[6];
+        for _ in 0..=EXTENSIONS_MAX {
+            let len = match next {
+                // Hop-by-hop options, routing, destination options.
+                0 | 43 | 60 => usize::from(*rest.get(1)?) * 8 + 8,
+                // Authentication.
+                51 => usize::from(*rest.get(1)?) * 4 + 8,
+                // Fragment.
+                44 => {
+                    let offset = u16_at(rest, 2)? >> 3;
+                    if offset != 0 {
+                        return self.upper(*rest.first()?, offset, rest.get(8..)?);
+                    }
+                    8
+                }
+                _ => return self.upper(next, 0, rest),
+            };
+            next = *rest.first()?;
+            rest = rest.get(len..)?;
+        }
+        None
+    }
+
+    /// What lies behind IP; the fragment's offset counts units of 8 bytes.
+    fn upper(&mut self, protocol: u8, fragment_offset: u16, payload: &[u8]) -> Option<()> {
+        self.protocol = protocol;
+        if fragment_offset != 0 {
+            self.has |= has::LATER_FRAGMENT;
+            // At offset 1 lie TCP's flags, which the first fragment showed already (RFC 3128).
+            return (protocol != TCP || fragment_offset != 1).then_some(());
+        }
+        let icmp = if self.has & has::IPV4 != 0 { ICMP } else { ICMPV6 };
+        if WITH_PORTS.contains(&protocol) {
+            self.src_port = u16_at(payload, 0)?;
+            self.dst_port = u16_at(payload, 2)?;
+            self.has |= has::PORTS;
+            if protocol == TCP {
+                self.tcp_flags = *payload.get(13)?;
+                self.has |= has::TCP;
+            }
+        } else if protocol == icmp {
+            self.dst_port = u16_at(payload, 0)?;
+            self.has |= has::ICMP;
+        }
+        Some(())
+    }
+}
+
+/// The type of what the frame carries, 0 if it has none, and where that begins.
+fn ethertype(bytes: &[u8]) -> Option<(u16, usize)> {
+    let (mut at, mut tags, mut snaps) = (12, 0, 0);
+    loop {
+        let ethertype = u16_at(bytes, at)?;
+        at += 2;
+        if vlan::is_tpid(ethertype) {
+            tags += 1;
+            at += 2;
+        } else if ethertype < TYPE_MIN && is_snap(bytes.get(at..at + 6)?) {
+            snaps += 1;
+            at += 6;
+        } else {
+            return Some((if ethertype < TYPE_MIN { 0 } else { ethertype }, at));
+        }
+        if tags > TAGS_MAX || snaps > 1 {
+            return None;
+        }
+    }
+}
+
+/// Whether LLC announces an EtherType: SNAP of RFC 1042, or of 802.1H bridges.
+fn is_snap(llc: &[u8]) -> bool {
+    matches!(llc, [0xaa, 0xaa, 0x03, 0, 0, 0 | 0xf8, ..])
+}
+
+#[inline]
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}

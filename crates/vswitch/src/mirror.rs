@@ -1,0 +1,76 @@
+//! Which mirrors get a copy of which frame.
+
+use wire::Head;
+
+use crate::forward::Source;
+use crate::{Action, Burst, PortId, SwitchConfig, Table, Verdict, Verdicts};
+
+/// The mirrors of a switch, ready to be asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Mirrors {
+    /// Who gets the copies, by mirror.
+    to: Vec<PortId>,
+    /// By port: the mirrors of what it sends, and of what it receives.
+    of_port: Vec<(u32, u32)>,
+}
+
+impl Mirrors {
+    pub(crate) fn build(config: &SwitchConfig) -> Self {
+        let mut of_port = vec![(0, 0); config.ports.len()];
+        for (index, mirror) in config.mirrors.iter().enumerate() {
+            mirror.ingress.iter().for_each(|port| of_port[port.index()].0 |= 1 << index);
+            mirror.egress.iter().for_each(|port| of_port[port.index()].1 |= 1 << index);
+        }
+        Self { to: config.mirrors.iter().map(|mirror| mirror.to).collect(), of_port }
+    }
+
+    fn of(&self, port: PortId) -> (u32, u32) {
+        self.of_port.get(port.index()).copied().unwrap_or_default()
+    }
+}
+
+impl Table {
+    /// Who gets the copies of a mirror, by its number; they are not edited.
+    pub fn mirror_port(&self, mirror: usize) -> Option<PortId> {
+        self.mirrors.to.get(mirror).copied()
+    }
+
+    /// Notes for each frame of a judged burst which mirrors get a copy.
+    pub(crate) fn mirror(&self, source: &Source, burst: &Burst<'_>, out: &mut Verdicts) {
+        out.mirrored = !self.mirrors.to.is_empty();
+        if !out.mirrored {
+            return;
+        }
+        let len = out.len;
+        let frames = burst.heads.iter().zip(&out.of).zip(&mut out.mirrors).take(len);
+        let mut any = 0;
+        for ((head, verdict), mirrors) in frames {
+            let vid = source.vid_of(Head(*head).tag_bits());
+            *mirrors = self.mirrors_of(source.port, vid, *verdict);
+            any |= *mirrors;
+        }
+        out.mirrored = any != 0;
+    }
+
+    fn mirrors_of(&self, from: PortId, vid: u16, verdict: Verdict) -> u32 {
+        let one;
+        let receivers = match verdict.action() {
+            Action::Port(port) => {
+                one = [port];
+                &one[..]
+            }
+            Action::Flood(flood) => self.flood_ports(from, vid, flood),
+            Action::Drop(_) => &[],
+        };
+        let (sent, _) = self.mirrors.of(from);
+        let others = receivers.iter().filter(|port| **port != from);
+        let mut mirrors = others.fold(sent, |all, port| all | self.mirrors.of(*port).1);
+        for (index, to) in self.mirrors.to.iter().enumerate() {
+            // The sender knows its frame, and a receiver has it already.
+            if *to == from || receivers.contains(to) {
+                mirrors &= !(1 << index);
+            }
+        }
+        mirrors
+    }
+}

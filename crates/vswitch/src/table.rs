@@ -1,0 +1,166 @@
+//! A switch's settings as a snapshot that lanes share: made whole, never changed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::{Head, Vid};
+
+use crate::acl::compiled::Compiled;
+use crate::bins::{Bins, key};
+use crate::forward::Source;
+use crate::groups::Groups;
+use crate::mirror::Mirrors;
+use crate::{ConfigError, Flood, PortId, StaticEntry, SwitchConfig, VlanEdit};
+
+/// The next table's number; 0 is none's.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+/// Bits of a TCI that are not the VLAN's id.
+const PRIORITY: u16 = 0xf000;
+
+/// The switch's tables, built from a [`SwitchConfig`].
+#[derive(Debug)]
+pub struct Table {
+    /// No other table has it: by it a cache knows whether it speaks of this one.
+    pub(crate) number: u64,
+    /// By port; `None` where there is none.
+    sources: Vec<Option<Source>>,
+    pub(crate) groups: Groups,
+    /// The static entries, if there are any.
+    pub(crate) statics: Option<Statics>,
+    pub(crate) acls: Vec<Compiled>,
+    pub(crate) mirrors: Mirrors,
+    /// For each list the number of its first rule's counter; then how many there are in all.
+    first_counters: Vec<usize>,
+}
+
+/// The static entries as a table.
+#[derive(Debug)]
+pub(crate) struct Statics {
+    pub(crate) bins: Bins,
+    /// Whether one look finds every entry.
+    pub(crate) all_home: bool,
+}
+
+impl Statics {
+    /// Seeds tried until one puts every entry into its first bin, which the first nearly always
+    /// does at one entry for 16 words.
+    const TRIES: u64 = 32;
+    const ROOM: usize = 4;
+
+    /// `None` if there is no entry, or if not all found room with this seed.
+    fn place(entries: &[StaticEntry], seed: u64) -> Option<Self> {
+        let bins = Bins::new(entries.len() * Self::ROOM, seed);
+        let placed = entries.iter().all(|entry| {
+            bins.insert(key(entry.mac.key(), entry.vlan.map_or(0, Vid::get)), entry.port)
+        });
+        placed.then(|| Self { all_home: bins.all_home(), bins })
+    }
+
+    fn build(entries: &[StaticEntry]) -> Option<Self> {
+        if entries.is_empty() {
+            return None;
+        }
+        let mut all = (0..Self::TRIES).filter_map(|seed| Self::place(entries, seed));
+        let first = all.next()?;
+        if first.all_home { Some(first) } else { all.find(|it| it.all_home).or(Some(first)) }
+    }
+}
+
+impl Table {
+    /// Builds the tables.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what is allowed.
+    pub fn build(config: &SwitchConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut first_counters = vec![0];
+        let mut acls = Vec::new();
+        for acl in &config.acls {
+            let first = first_counters.last().copied().unwrap_or(0);
+            acls.push(Compiled::build(acl, first));
+            first_counters.push(first + acl.rules.len());
+        }
+        let sources = (0..).map(PortId).zip(&config.ports).map(|(port, settings)| {
+            settings.as_ref().map(|settings| Source::new(port, settings, &acls))
+        });
+        Ok(Self {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            sources: sources.collect(),
+            groups: Groups::build(config),
+            statics: Statics::build(&config.statics),
+            acls,
+            mirrors: Mirrors::build(config),
+            first_counters,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn source(&self, port: PortId) -> Option<&Source> {
+        self.sources.get(port.index())?.as_ref()
+    }
+
+    /// Whether there is such a port.
+    pub fn has(&self, port: PortId) -> bool {
+        self.source(port).is_some()
+    }
+
+    /// Whether [`classify`](Self::classify) needs [`DeepHead`](crate::DeepHead)s of this port's
+    /// frames. Without them it drops all of IP there.
+    #[inline]
+    pub fn needs_deep(&self, port: PortId) -> bool {
+        self.source(port).is_some_and(|source| source.screen.is_needed())
+    }
+
+    /// How many counters rules have.
+    pub fn counters_len(&self) -> usize {
+        self.first_counters.last().copied().unwrap_or(0)
+    }
+
+    /// The number of a rule's counter, both by index; ports that share a list share its counters.
+    pub fn counter(&self, acl: usize, rule: usize) -> Option<usize> {
+        let first = *self.first_counters.get(acl)?;
+        let next = *self.first_counters.get(acl + 1)?;
+        (rule < next - first).then_some(first + rule)
+    }
+
+    /// The VLAN that a frame from a port belongs to; 0 is "untagged".
+    ///
+    /// Of a frame that [`classify`](Self::classify) drops, the answer has no meaning.
+    #[inline]
+    pub fn vid(&self, from: PortId, head: &[u8; 16]) -> u16 {
+        self.source(from).map_or(0, |source| source.vid_of(Head(*head).tag_bits()))
+    }
+
+    /// Where a flooded frame goes. The port that it came from may be among them; the caller leaves
+    /// it out.
+    #[inline]
+    pub fn flood_ports(&self, from: PortId, vid: u16, flood: Flood) -> &[PortId] {
+        let isolated = self.source(from).is_some_and(|source| source.isolated);
+        self.groups.list(isolated, vid, flood)
+    }
+
+    /// What to do to the tag of a frame on its way to a port that is a member of its VLAN.
+    ///
+    /// From an access port, the answer is the same for all frames that go to one port; from a
+    /// trunk, for all whose bytes 12 to 15 are the same, or which have no tag.
+    #[inline]
+    pub fn edit(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
+        let head = Head(*head);
+        let vid = self.vid(from, &head.0);
+        if vid == 0 {
+            return VlanEdit::None; // a priority tag stays, since there is no other to put on
+        }
+        let wants_tag = self.source(to).is_some_and(|port| port.trunk && port.native != vid);
+        match (head.vid(), wants_tag) {
+            (None, true) => VlanEdit::Push(vid),
+            (Some(_), false) => VlanEdit::Pop,
+            (Some(0), true) => VlanEdit::Retag(head.tci() & PRIORITY | vid),
+            (None, false) | (Some(_), true) => VlanEdit::None,
+        }
+    }
+
+    /// Whether frames from this port to any one port get all the same edit.
+    #[inline]
+    pub fn edits_alike(&self, from: PortId) -> bool {
+        self.source(from).is_some_and(|source| !source.trunk)
+    }
+}
