@@ -175,6 +175,60 @@ fn fragments() {
     check(Match { later_fragment: Some(false), ..any() }, &packets([true, true, false]));
 }
 
+/// Frames that differ in one field only, in turn: none may get what was said of the other.
+#[test]
+fn every_field_tells_flows_apart() {
+    let any = Match::default;
+    let tcp = |src, dst, flags| v4(Upper::Ports { protocol: 6, src, dst, flags });
+    let base = || tcp(1000, 80, 0x12);
+    let six = |src, dst| ip(src, dst, ports(6, 1000, 80));
+    let icmp = |kind, code| v4(Upper::Icmp { kind, code });
+    let mac_prefix = |n, len| Some(MacPrefix { mac: mac(n), len });
+    let other_source = Packet { src: mac(9), ..base() };
+    let cases = [
+        (Match { src_mac: mac_prefix(1, 48), ..any() }, base(), other_source),
+        (Match { dst_mac: mac_prefix(2, 48), ..any() }, base(), Packet { dst: mac(3), ..base() }),
+        (
+            Match { ethertype: Some(0x0800), ..any() },
+            base(),
+            Packet::new(mac(2), mac(1), Payload::Other(0x88cc)),
+        ),
+        (Match { src_port: Some(1000..=1000), ..any() }, base(), tcp(1001, 80, 0x12)),
+        (Match { dst_port: Some(80..=80), ..any() }, base(), tcp(1000, 81, 0x12)),
+        (
+            Match { tcp_flags: Some(TcpFlags { mask: 2, value: 2 }), ..any() },
+            base(),
+            tcp(1000, 80, 0x10),
+        ),
+        (Match { protocol: Some(6), ..any() }, base(), v4(ports(132, 1000, 80))),
+        (Match { later_fragment: Some(false), ..any() }, base(), fragment(base(), 8)),
+        (Match { icmp: Some(Icmp { kind: 8, code: None }), ..any() }, icmp(8, 0), icmp(9, 0)),
+        (Match { icmp: Some(Icmp { kind: 8, code: Some(0) }), ..any() }, icmp(8, 0), icmp(8, 1)),
+        (
+            Match { src_ip: prefix("10.0.0.0", 31), ..any() },
+            base(),
+            ip("10.0.0.2", "10.0.0.2", ports(6, 1000, 80)),
+        ),
+        (
+            Match { dst_ip: prefix("10.0.0.2", 31), ..any() },
+            base(),
+            ip("10.0.0.1", "10.0.0.1", ports(6, 1000, 80)),
+        ),
+        (
+            Match { src_ip: prefix("fe80::", 64), ..any() },
+            six("fe80::1", "::"),
+            six("fe81::1", "::"),
+        ),
+        (Match { dst_ip: prefix("::2", 127), ..any() }, six("::", "::3"), six("::", "::4")),
+    ];
+    for (matches, hit, miss) in cases {
+        let mut bench = listed(vec![rule(matches.clone(), RuleAction::Deny)], true);
+        bench.send(2, Mac::BROADCAST, mac(3));
+        let burst = [&hit, &miss, &hit, &miss].map(|packet| packet.bytes());
+        assert_eq!(bench.burst(1, &burst), [DENIED, to(2), DENIED, to(2)], "{matches:?}");
+    }
+}
+
 #[test]
 fn the_first_rule_that_decides_does() {
     let port = |port| Match { dst_port: Some(port..=port), ..Match::default() };

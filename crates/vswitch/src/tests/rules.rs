@@ -50,6 +50,38 @@ fn addresses_move() {
     assert_eq!(bench.send(0, mac(1), mac(8)), to(2));
 }
 
+/// A frame between known addresses, in a burst that moves one of them.
+#[test]
+fn what_a_burst_teaches_holds_for_all_of_it() {
+    let mut bench = Bench::of([PortConfig::uplink(), access(0), access(0)]);
+    for (port, n) in [(1, 1), (1, 2), (2, 3), (0, 4)] {
+        bench.send(port, Mac::BROADCAST, mac(n));
+    }
+    let burst = [frame(mac(3), mac(2), None), frame(mac(4), mac(3), None)];
+    assert_eq!(bench.burst(1, &burst), [dropped(DropReason::Hairpin), to(0)]);
+    // The same with the order reversed.
+    let burst = [frame(mac(1), mac(4), None), frame(mac(4), mac(1), None)];
+    assert_eq!(bench.burst(2, &burst), [dropped(DropReason::Hairpin); 2]);
+}
+
+/// Tagged and untagged frames of one address, between known addresses.
+#[test]
+fn each_vlan_learns_for_itself() {
+    for first_tagged in [true, false] {
+        let port = || trunk(&[7], Native::Vlan(vid(9)));
+        let mut bench = Bench::of([port(), port()]);
+        bench.send(0, Mac::BROADCAST, mac(1));
+        bench.send(1, Mac::BROADCAST, mac(2));
+        bench.send_tagged(1, Mac::BROADCAST, mac(2), 7);
+        let mut burst = [Some((0x8100, 7)), None].map(|tag| frame(mac(2), mac(1), tag));
+        if !first_tagged {
+            burst.reverse();
+        }
+        assert_eq!(bench.burst(0, &burst), [to(1), to(1)]);
+        assert_eq!(bench.state.fdb.get(mac(1), 7), Some(PortId(0)));
+    }
+}
+
 #[test]
 fn ageing() {
     let mut bench = Bench::of([PortConfig::uplink(), access(0)]);

@@ -66,6 +66,32 @@ fn nobody_sees_an_entry_that_never_was() {
     assert_eq!(distinct.len(), entries.len());
 }
 
+/// Two lanes that poll one port bring it no more than it may have.
+#[test]
+fn limits_hold_for_all_lanes_together() {
+    let learning = Learning { limit: 5, beyond: Beyond::Forward };
+    let table = Table::build(&switch([PortConfig { learning, ..access(0) }, access(0)])).unwrap();
+    for round in 0..300 {
+        let state = State::new(Fdb::new(1024, round).unwrap());
+        let start = std::sync::Barrier::new(2);
+        let lane = |first: u16| {
+            let (mut flows, mut out) = (Flows::new(), Verdicts::new());
+            let heads = |n| [*frame(Mac::BROADCAST, mac(first + n), None).first_chunk().unwrap()];
+            start.wait();
+            for n in 0..12 {
+                let burst = Burst { from: PortId(0), heads: &heads(n), deep: None, now_ns: 0 };
+                table.classify(&state, &burst, &mut flows, &mut [], &mut out);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| lane(0));
+            scope.spawn(|| lane(100));
+        });
+        let len = state.fdb.len_of(PortId(0));
+        assert!((1..=5).contains(&len), "{len}");
+    }
+}
+
 /// Lanes share a port's meter, too.
 #[test]
 fn storm_control_holds_for_all_lanes_together() {
