@@ -125,6 +125,7 @@ mod rows {
     pub(in super::super) static NIC: Section = Section { header: "[[nic]]", groups: &[&[
         field("name", Special("1 to 15 of the characters a-z, 0-9 and -, in quotes"), Required),
         field("kind", Choice(&["soft"]), Required),
+        field("bridging", Choice(&["veb", "vepa", "isolated"]), Word("veb")),
         field("total_vfs", Int(0, 255, ""), Computed("the number of `[[nic.vf]]` tables")),
         field("uplink", Table(&UPLINK), Computed("none")),
         field("pf", Table(&PF), Computed("none")),
@@ -147,7 +148,17 @@ mod rows {
         field("macs", Special("a list of at most 4096 unicast MAC addresses such as [\"02:00:00:00:00:01\"]"),
             Computed("[]")),
         field("vlan", Int(1, 4094, ""), Computed("none: untagged")),
+        field("vlan_qos", Int(0, 7, ""), DefaultInt(0)),
+        field("vlan_protocol", Choice(&["802.1Q", "802.1ad"]), Word("802.1Q")),
+        field("trunk", Special("a list of VLANs such as [10, 20], each 1 to 4094"), Computed("[]")),
         field("spoof_check", Bool, DefaultBool(true)),
+        field("trust", Bool, DefaultBool(false)),
+        field("promiscuous", Bool, DefaultBool(false)),
+        field("link_state", Choice(&["auto", "enable", "disable"]), Word("auto")),
+        field("weight", Int(1, 100, ""), DefaultInt(10)),
+        field("min_tx_mbps", Int(0, 1_000_000, "Mbit/s"), DefaultInt(0)),
+        field("max_tx_mbps", Int(0, 1_000_000, "Mbit/s"), DefaultInt(0)),
+        field("storm_limit", Int(0, 100_000_000, "frames a second"), DefaultInt(0)),
     ];
 
     const ATTACHMENT: &[Field] = &[
@@ -165,6 +176,9 @@ pub(super) use rows::{LANES, NIC, PF, ROOT, UPLINK, VF};
 
 /// One entry of `cpus`; 1024 is what Linux's usual CPU set holds.
 pub(super) static CPU: Field = field("cpus", Int(0, 1023, ""), Required);
+
+/// One entry of `trunk`.
+pub(super) static TRUNK_VLAN: Field = field("trunk", Int(1, 4094, ""), Required);
 
 /// Every section, in the order of the documentation.
 pub(super) static SECTIONS: [&Section; 6] = [&ROOT, &LANES, &NIC, &UPLINK, &PF, &VF];

@@ -44,6 +44,8 @@ pub struct Nic {
     pub name: String,
     /// What makes the NIC.
     pub kind: NicKind,
+    /// How it treats frames from one function to another.
+    pub bridging: nic::Mode,
     /// How many VFs it can have, 0 to 255.
     pub total_vfs: u16,
     /// Its way to the wire.
@@ -95,10 +97,49 @@ pub struct Function {
     pub macs: Vec<Mac>,
     /// The VLAN it is on; `None`: untagged.
     pub vlan: Option<Vid>,
-    /// Whether frames from other addresses than its own are dropped.
-    pub spoof_check: bool,
+    /// What is enforced on its frames.
+    pub rules: Rules,
     /// How the guest attaches.
     pub attachment: Attachment,
+}
+
+/// What is enforced on a function's frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// The priority of the tag that its frames get, 0 to 7; only with a VLAN.
+    pub vlan_qos: u8,
+    /// The kind of that tag; only with a VLAN.
+    pub vlan_protocol: nic::VlanProtocol,
+    /// VLANs whose tags its guest may send and receive.
+    pub trunk: Vec<Vid>,
+    /// Whether frames from other addresses than its own are dropped.
+    pub spoof_check: bool,
+    /// Whether its guest may have more than its own address.
+    pub trust: bool,
+    /// Whether it receives frames of its VLANs for unknown addresses; only with trust, or the PF.
+    pub promiscuous: bool,
+    /// Its link.
+    pub link: nic::LinkState,
+    /// Its part of the transmit capacity; the minimum is not above the maximum.
+    pub share: nic::Share,
+    /// Broadcasts and multicasts that it may send, in frames a second; 0: no limit.
+    pub storm_limit: u32,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules {
+            vlan_qos: 0,
+            vlan_protocol: nic::VlanProtocol::Ieee8021Q,
+            trunk: Vec::new(),
+            spoof_check: true,
+            trust: false,
+            promiscuous: false,
+            link: nic::LinkState::Auto,
+            share: nic::Share::default(),
+            storm_limit: 0,
+        }
+    }
 }
 
 /// A vhost-user socket and what is offered on it.

@@ -14,6 +14,7 @@ use super::{MAX_LANES, MAX_NICS, default_run_dir};
 
 mod function;
 mod nic;
+mod rules;
 
 /// What holds across the file.
 struct Reader {

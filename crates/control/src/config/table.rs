@@ -58,6 +58,11 @@ impl<'a> Table<'a> {
         self.refuse(item, &format!("{problem}; write {}", field.kind));
     }
 
+    /// Whether this kind of table has such a field.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.section.field(name).is_some()
+    }
+
     /// The field's row in the table of fields.
     pub(super) fn field(&self, name: &str) -> &'static Field {
         match self.section.field(name) {

@@ -29,10 +29,12 @@ fn the_least_file_gets_every_default() {
         in_order: false,
     };
     let mac = "02:00:00:00:00:01".parse().unwrap();
-    let function = Function { mac, macs: vec![], vlan: None, spoof_check: true, attachment };
+    let function =
+        Function { mac, macs: vec![], vlan: None, rules: model::Rules::default(), attachment };
     let nic = Nic {
         name: "nic0".into(),
         kind: NicKind::Soft,
+        bridging: nic::Mode::Veb,
         total_vfs: 1,
         uplink: None,
         pf: None,

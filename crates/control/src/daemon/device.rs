@@ -45,7 +45,7 @@ impl GuestDevice {
             nic,
             port,
             mac: function.map(|function| function.mac),
-            announces: function.filter(|function| function.spoof_check).map(|function| {
+            announces: function.filter(|function| function.rules.spoof_check).map(|function| {
                 std::iter::once(function.mac).chain(function.macs.iter().copied()).collect()
             }),
             queue_pairs: attachment.queue_pairs,
@@ -234,9 +234,10 @@ impl Device for GuestDevice {
     }
 
     fn config(&self) -> Vec<u8> {
+        let link_up = self.nic.table().is_up(self.port.id);
         let config = net::Config {
             mac: self.mac.unwrap_or(Mac::ZERO),
-            status: net::STATUS_LINK_UP.into(),
+            status: if link_up { net::STATUS_LINK_UP } else { 0 }.into(),
             max_virtqueue_pairs: self.queue_pairs.into(),
             mtu: self.mtu.into(),
             ..net::Config::default()

@@ -224,19 +224,34 @@ fn functions(nic: &Nic) -> impl Iterator<Item = Place<'_>> {
     uplink.chain(pf).chain(vfs)
 }
 
-fn nic_spec(nic: &Nic) -> Result<NicSpec> {
-    let function = |function: &Function| nic::Function {
-        extra_macs: function.macs.clone(),
-        vlan: function.vlan.map(Into::into),
-        spoof_check: function.spoof_check,
-        ..nic::Function::new(function.mac)
+/// The settings as the NIC has them.
+fn nic_function(function: &Function) -> nic::Function {
+    let rules = &function.rules;
+    let vlan = |vid| {
+        let (qos, protocol) = (rules.vlan_qos, rules.vlan_protocol);
+        nic::PortVlan { vid, qos, protocol }
     };
+    nic::Function {
+        extra_macs: function.macs.clone(),
+        vlan: function.vlan.map(vlan),
+        trunk: rules.trunk.iter().copied().collect(),
+        spoof_check: rules.spoof_check,
+        trust: rules.trust,
+        promiscuous: rules.promiscuous,
+        link: rules.link,
+        share: rules.share,
+        storm_limit: rules.storm_limit,
+        ..nic::Function::new(function.mac)
+    }
+}
+
+fn nic_spec(nic: &Nic) -> Result<NicSpec> {
     let mut vfs = vec![None; usize::from(nic.total_vfs)];
     for vf in &nic.vfs {
-        vfs[usize::from(vf.index)] = Some(function(&vf.function));
+        vfs[usize::from(vf.index)] = Some(nic_function(&vf.function));
     }
-    let pf = nic.pf.as_ref().map(function);
-    let config = NicConfig { pf, vfs, ..NicConfig::default() };
+    let pf = nic.pf.as_ref().map(nic_function);
+    let config = NicConfig { pf, vfs, mode: nic.bridging, ..NicConfig::default() };
     let table = nic::Table::build(&config).with_context(|| format!("nic {}", nic.name))?;
     let port =
         |(id, name, attachment, _): Place<'_>| (id, name, usize::from(attachment.queue_pairs));

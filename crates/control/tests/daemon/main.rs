@@ -8,3 +8,4 @@ mod log;
 mod offers;
 mod rings;
 mod sessions;
+mod settings;

@@ -12,6 +12,7 @@ use super::super::value::{Given, Item, text_of};
 use super::super::{MAX_FURTHER_MACS, MAX_SOCKET_PATH_BYTES};
 use super::Reader;
 use super::nic::NicScope;
+use super::rules::rules;
 use crate::daemon::{COUNTERS, LOCK};
 
 impl Reader {
@@ -56,9 +57,10 @@ impl Reader {
                 }
             }
         }
-        let spoof_check = table.bool("spoof_check");
+        let vlan = vlan.value();
+        let rules = rules(table, vlan.is_some());
         let attachment = self.attachment(table)?;
-        Some(Function { mac: mac?, macs, vlan: vlan.value(), spoof_check, attachment })
+        Some(Function { mac: mac?, macs, vlan, rules: rules?, attachment })
     }
 
     fn attachment(&mut self, table: &Table<'_>) -> Option<Attachment> {

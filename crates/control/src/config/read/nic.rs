@@ -22,6 +22,11 @@ impl Reader {
         let name = self.name(table);
         // Only one word is allowed so far, so there is nothing to choose.
         let kind = table.choice("kind").map(|_| NicKind::Soft);
+        let bridging = match table.choice("bridging") {
+            Some("vepa") => nic::Mode::Vepa,
+            Some("isolated") => nic::Mode::Isolated,
+            _ => nic::Mode::Veb,
+        };
         let mut scope = NicScope { addresses: Unique::new(), indices: Unique::new() };
         let uplink = table.table("uplink").map(|uplink| self.uplink(&uplink));
         let pf = table.table("pf").map(|pf| self.function(&pf, &mut scope));
@@ -39,6 +44,7 @@ impl Reader {
         Some(Nic {
             name: name?,
             kind: kind?,
+            bridging,
             total_vfs: total_vfs?.0,
             uplink: all_or_nothing(uplink)?,
             pf: all_or_nothing(pf)?,

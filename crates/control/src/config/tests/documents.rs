@@ -26,7 +26,7 @@ fn the_example_means_what_its_comments_say() {
     assert_eq!(nic.vfs[0].function.macs.len(), 2);
     assert_eq!(nic.vfs[0].function.attachment.queue_pairs, 2);
     let last = &nic.vfs[2].function;
-    assert_eq!((last.vlan.map(|vlan| vlan.get()), last.spoof_check), (Some(200), false));
+    assert_eq!((last.vlan.map(|vlan| vlan.get()), last.rules.spoof_check), (Some(200), false));
     assert_eq!(last.attachment.mode, SocketMode::Client);
     assert_eq!(last.attachment.socket, Path::new("/var/run/vm5/net.sock"));
 }
