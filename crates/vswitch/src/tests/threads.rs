@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::fdb::Learned;
 
 const ADDRESSES: u16 = 96;
 
@@ -64,6 +65,17 @@ fn nobody_sees_an_entry_that_never_was() {
     }
     let distinct: std::collections::HashSet<_> = entries.iter().map(|entry| entry.mac).collect();
     assert_eq!(distinct.len(), entries.len());
+}
+
+/// Two lanes may both have seen room for one more, but only one has the lock.
+#[test]
+fn whoever_has_the_lock_looks_at_the_limit_again() {
+    let fdb = Fdb::new(1024, 1).unwrap();
+    assert_eq!(fdb.learn(1, PortId(3), 1), Learned::Changed);
+    assert_eq!(fdb.learn(1, PortId(3), 1), Learned::Unchanged);
+    assert_eq!(fdb.learn(2, PortId(3), 1), Learned::Limit);
+    assert_eq!(fdb.learn(1, PortId(4), 0), Learned::Limit);
+    assert_eq!((fdb.len(), fdb.len_of(PortId(3)), fdb.len_of(PortId(4))), (1, 1, 0));
 }
 
 /// Two lanes that poll one port bring it no more than it may have.
