@@ -90,9 +90,10 @@ impl Link {
         let count = burst.frames.len() as u32;
         let picks: Vec<u8> =
             (0..input.below(BURST as u32 + 1)).map(|_| input.below(count) as u8).collect();
-        let edit = match input.below(4) {
-            0 => Edit::Push(input.u16()),
-            1 => Edit::Pop,
+        let edit = match input.below(6) {
+            0 => Edit::Push(input.u32().to_be_bytes()),
+            1 => Edit::Retag(input.u32().to_be_bytes()),
+            2 => Edit::Pop,
             _ => Edit::None,
         };
         let delivered = self.receive.deliver(&burst, &picks, edit);
