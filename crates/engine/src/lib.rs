@@ -3,7 +3,7 @@
 //! # Model
 //! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds a classifier table, which may be replaced
 //! while frames flow, and ports. A [`Lane`] is one thread that polls the transmit rings of its
-//! ports in turn, a burst at a time (round-robin, so that every transmit ring is served fairly),
+//! ports in turn, as the NIC's schedule says (shares of bytes by weight, minima and maxima),
 //! and carries each burst through the NIC to the receive rings. [`counters`] are a file that
 //! another process maps read-only.
 //!
