@@ -3,7 +3,7 @@
 use guestmem::GuestSlice;
 use virtq::{BURST, DeviceQueue};
 
-use crate::burst::{Burst, Edit, Front};
+use crate::burst::{Burst, DeepHead, Edit, Front};
 use crate::virtio_net::HEADER_LEN;
 
 /// Why a frame could not be delivered.
@@ -69,6 +69,48 @@ pub(crate) fn in_one_piece(
     (done, bytes)
 }
 
+/// As [`in_one_piece`], for a burst with longer snapshots: what is in them is not read again.
+#[inline]
+pub(crate) fn in_one_deep_piece(
+    queue: &mut DeviceQueue,
+    burst: &Burst<'_>,
+    picks: &[u8],
+) -> (usize, u64) {
+    const DEEP: u32 = DeepHead::LEN as u32;
+    let mut lens = [0; BURST];
+    let mut bytes = 0;
+    let mut done = 0;
+    let (buffers, _) = queue.buffers();
+    for ((pick, buffer), used) in picks.iter().zip(buffers).zip(&mut lens) {
+        let frame = usize::from(*pick);
+        let (Some(source), Some(deep)) = (burst.frames.get(frame), burst.deep.get(frame)) else {
+            break;
+        };
+        let len = source.len;
+        let taken = u32::from(deep.len);
+        // A frame that the snapshot holds whole may lie in any pieces.
+        let fits = (source.first.len() == len || len <= DEEP)
+            & (taken == len.min(DEEP))
+            & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
+        if !fits {
+            break;
+        }
+        let target = buffer.first;
+        target.write(0, ONE_BUFFER);
+        if taken == DEEP {
+            target.write(HEADER_LEN, deep.bytes);
+            target.skip(HEADER_LEN + DEEP).copy_from(source.first.skip(DEEP), len - DEEP);
+        } else {
+            target.skip(HEADER_LEN).write_bytes(deep.bytes());
+        }
+        *used = HEADER_LEN + len;
+        bytes += u64::from(len);
+        done += 1;
+    }
+    queue.use_each(&lens[..done]);
+    (done, bytes)
+}
+
 /// Every other frame: of several slices, changed, or into several slices or buffers.
 #[cold]
 #[inline(never)]
@@ -89,7 +131,12 @@ pub(crate) fn in_pieces(
         writer.write(&header(used as u16)[..rule.header as usize]);
         let Front { bytes, len: kept, replaces } = front;
         writer.write(&bytes[..kept as usize]);
-        let mut skip = replaces;
+        // The front is the first 16 bytes; what else was snapshot follows it as it is.
+        let snapshot = burst.deep.get(frame).map_or(&[][..], DeepHead::bytes);
+        let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
+        let behind = snapshot.get(replaces as usize..).unwrap_or(&[]);
+        writer.write(behind);
+        let mut skip = replaces + behind.len() as u32;
         for slice in source.slices(burst.arena) {
             writer.copy(slice.skip(skip));
             skip = skip.saturating_sub(slice.len());

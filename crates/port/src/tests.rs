@@ -3,6 +3,7 @@
 
 mod contents;
 mod counts;
+mod deep;
 mod events;
 mod guests;
 mod snapshot;
