@@ -117,7 +117,7 @@ impl Table {
         } else if source.src_lookup {
             self.judge_in_haste::<SEVERAL_MACS>(source, heads, &mut out.of)
         } else if source.is_switch {
-            self.judge_in_haste::<SWITCH>(source, heads, &mut out.of)
+            self.judge_switched(source, heads, &mut out.of)
         } else {
             self.judge_in_haste::<ONE_MAC>(source, heads, &mut out.of)
         };
@@ -128,6 +128,17 @@ impl Table {
                 *verdict = self.judge(source, Head(*head));
             }
         }
+    }
+
+    /// The loop for the switch, out of the way of the others.
+    #[inline(never)]
+    fn judge_switched(
+        &self,
+        source: &Source,
+        heads: &[[u8; 16]],
+        verdicts: &mut [Verdict; BURST],
+    ) -> u64 {
+        self.judge_in_haste::<SWITCH>(source, heads, verdicts)
     }
 
     /// Gives every frame the verdict that a good unicast frame gets by one look at the hash table,
