@@ -66,7 +66,9 @@ mod vids;
 
 pub use budget::{Budget, Capacity};
 pub use change::{Change, Owner, Setting, Wish};
-pub use config::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_VFS, Mode, NicConfig};
+pub use config::{
+    Filter, MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS, Mode, NicConfig,
+};
 pub use edit::VlanEdit;
 pub use flows::Flows;
 pub use function::{
