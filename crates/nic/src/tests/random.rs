@@ -90,17 +90,19 @@ fn without_most_duplicates(mut config: NicConfig) -> NicConfig {
     let mut is_new = |mac: Mac, vids: &[u16]| {
         let new = vids.iter().all(|vid| !taken.contains(&(mac, *vid)));
         taken.extend(vids.iter().map(|vid| (mac, *vid)));
-        new || mac.0[5] % 8 == 0
+        new || mac.0[5] & 7 == 0
     };
     for function in config.pf.iter().chain(config.vfs.iter().flatten()) {
-        macs(function).into_iter().for_each(|mac| drop(is_new(mac, &vlans(function))));
+        for mac in macs(function) {
+            is_new(mac, &vlans(function));
+        }
     }
     for queue in &mut config.queues {
         *queue = queue
             .take()
             .filter(|queue| macs(queue).into_iter().all(|mac| is_new(mac, &vlans(queue))));
     }
-    for filters in &mut config.switch {
+    if let Some(filters) = &mut config.switch {
         filters.retain(|filter| is_new(filter.mac, &[filter.vid]));
     }
     config
