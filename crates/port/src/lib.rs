@@ -18,6 +18,7 @@
 //! A new kind of port is one new file beside [`virtio_net`] that implements both traits.
 
 mod burst;
+pub mod capture;
 mod deliver;
 mod events;
 pub mod virtio_net;
