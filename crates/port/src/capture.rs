@@ -50,7 +50,7 @@ pub struct CaptureLimits {
     /// keeps and more than any frame has.
     pub snap_len: u32,
     /// Bytes of the ring between lane and disk, 64 KiB to 1 GiB, and enough for a frame of
-    /// `snap_len`. By default 32 MiB: what 10 Gbit/s bring in [`LOOK_SILENT`], and a quarter more.
+    /// `snap_len`. By default 32 MiB: what 10 Gbit/s bring in [`LOOK_SILENT`], and a third more.
     pub buffer_bytes: u32,
     /// Bytes of the file, 4 KiB or more. By default 1 GiB.
     pub file_bytes_max: u64,

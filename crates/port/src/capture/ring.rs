@@ -85,7 +85,7 @@ pub(super) struct Consumer {
 
 /// A ring of `size` bytes, all of which are there already.
 pub(super) fn ring(size: u32) -> Result<(Producer, Consumer), MapError> {
-    let memory = SharedFile::create("shunt-capture", u64::from(size), Pages::Gathered)?;
+    let memory = SharedFile::create("shunt-capture", u64::from(size), Pages::Ordinary)?;
     let (published, taken) = (AtomicU64::new(0), AtomicU64::new(0));
     let ring = Arc::new(Ring { memory, size, published, taken });
     let [all, _] = ring.pieces(0, size);
@@ -118,13 +118,15 @@ impl Producer {
 }
 
 impl Consumer {
-    /// The next frame, into `frame`.
+    /// Sees what was published since the last look.
+    pub(super) fn look(&mut self) {
+        self.published = self.ring.published.load(Ordering::Acquire);
+    }
+
+    /// The next frame, into `frame`, of those that were there at the last look.
     pub(super) fn next(&mut self, frame: &mut Vec<u8>) -> Option<Record> {
         if self.position == self.published {
-            self.published = self.ring.published.load(Ordering::Acquire);
-            if self.position == self.published {
-                return None;
-            }
+            return None;
         }
         let mut header = [0; Record::LEN as usize];
         self.read(&mut header);

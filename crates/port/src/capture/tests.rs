@@ -9,13 +9,19 @@ use std::time::{Duration, Instant};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-use super::ring::{Producer, Record, ring};
+use super::ring::{Consumer, Producer, Record, ring};
 use super::writer::{Disk, Writer};
 use super::{CaptureCounts, CaptureError, CaptureLimits, Shared};
 use crate::deliver;
 
 fn frame(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (number * 7 + i) as u8).collect()
+}
+
+/// The next frame, after a look.
+fn next(consumer: &mut Consumer, bytes: &mut Vec<u8>) -> Option<Record> {
+    consumer.look();
+    consumer.next(bytes)
 }
 
 /// Puts a frame into the ring, as a lane does.
@@ -41,19 +47,21 @@ fn a_ring_hands_on_what_was_published_and_no_more() {
         let sent = frame(number, number * 37 % 1600);
         assert!(put(&mut producer, &sent, number as u64));
         if number % 3 != 0 {
-            assert!(consumer.next(&mut bytes).is_none(), "not published");
+            assert!(next(&mut consumer, &mut bytes).is_none(), "not published");
             waiting.push_back((number, sent));
             continue;
         }
         producer.publish();
         waiting.push_back((number, sent));
+        assert!(consumer.next(&mut bytes).is_none(), "not looked at");
+        consumer.look();
         for (number, sent) in waiting.drain(..) {
             let record = consumer.next(&mut bytes).expect("published");
             assert_eq!(bytes, sent);
             assert_eq!((record.captured, record.len), (sent.len() as u32, sent.len() as u32 + 1));
             assert_eq!((record.time_ns, record.missed), ((sent.len() as u64) << 32, number as u64));
         }
-        assert!(consumer.next(&mut bytes).is_none());
+        assert!(next(&mut consumer, &mut bytes).is_none());
     }
 }
 
@@ -72,7 +80,7 @@ fn a_full_ring_takes_nothing_until_there_is_room() {
     assert!(!put(&mut producer, &[], 0));
     producer.publish();
     let mut bytes = Vec::new();
-    assert!(consumer.next(&mut bytes).is_some());
+    assert!(next(&mut consumer, &mut bytes).is_some());
     assert!(!put(&mut producer, &frame(1, LEN + 1), 0));
     assert!(put(&mut producer, &frame(1, LEN), 0));
 }
@@ -95,7 +103,7 @@ fn two_threads_may_hold_the_ends() {
     });
     let mut bytes = Vec::new();
     for number in 0..count {
-        while consumer.next(&mut bytes).is_none() {
+        while next(&mut consumer, &mut bytes).is_none() {
             std::thread::yield_now();
         }
         assert_eq!(bytes, frame(number, number % 1500));

@@ -116,8 +116,10 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Writes all that is there; says whether there was anything.
+    /// Writes all that is there now, but not what comes meanwhile, which might never end; says
+    /// whether there was anything.
     pub(super) fn drain(&mut self, now: Instant) -> bool {
+        self.consumer.look();
         let mut any = false;
         while let Some(record) = self.consumer.next(&mut self.frame) {
             any = true;

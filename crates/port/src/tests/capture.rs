@@ -22,6 +22,10 @@ const FRAME_MAX: u32 = 9018;
 /// Frames of which a ring holds all pieces at once, whatever their layout.
 const FEW: usize = BURST / 2;
 
+/// Less memory than by default, which takes a while to touch.
+const LIMITS: CaptureLimits =
+    CaptureLimits { snap_len: 262_144, buffer_bytes: 1 << 20, file_bytes_max: 1 << 30 };
+
 /// A frame as it is in a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Captured {
@@ -123,7 +127,7 @@ const EDITS: [Edit; 4] =
 
 #[test]
 fn a_file_has_every_byte_of_every_frame() {
-    let mut bench = Bench::new(CaptureLimits { buffer_bytes: 1 << 20, ..CaptureLimits::default() });
+    let mut bench = Bench::new(LIMITS);
     let mut expected = Vec::new();
     let sizes: Vec<usize> = (18..300).chain((300..9000).step_by(311)).collect();
     for layout in [Layout::chain(&[]), Layout::chain(&[12, 9, 30, 3])] {
@@ -153,7 +157,7 @@ fn a_file_has_every_byte_of_every_frame() {
 #[test]
 fn a_frame_is_cut_to_the_snap_length() {
     for snap_len in [16, 17, 60, 128, 200] {
-        let mut bench = Bench::new(CaptureLimits { snap_len, ..CaptureLimits::default() });
+        let mut bench = Bench::new(CaptureLimits { snap_len, ..LIMITS });
         let frames: Vec<_> = (14..64).map(|n| frame(n, n * 5)).collect();
         let push = Edit::Push([0x81, 0, 0, 9]);
         let delivered = bench.deliver(&frames, &Layout::chain(&[30]), push);
@@ -170,7 +174,7 @@ fn a_frame_is_cut_to_the_snap_length() {
 
 #[test]
 fn what_was_judged_is_what_is_captured() {
-    let mut bench = Bench::new(CaptureLimits::default());
+    let mut bench = Bench::new(LIMITS);
     let honest = tagged_frame(1, 400);
     let at = bench.from.send(&honest, &Layout::chain(&[]));
     bench.from.ring.poll();
@@ -186,7 +190,7 @@ fn what_was_judged_is_what_is_captured() {
 
 #[test]
 fn frames_that_a_full_buffer_has_no_room_for_are_counted() {
-    let limits = CaptureLimits { snap_len: 1514, buffer_bytes: 64 << 10, ..Default::default() };
+    let limits = CaptureLimits { snap_len: 1514, buffer_bytes: 64 << 10, ..LIMITS };
     let mut bench = Bench::new(limits);
     let frames: Vec<_> = (0..BURST).map(|n| frame(n, 1500)).collect();
     // The writer sees nothing before it is published, so the ring must fill.
@@ -209,7 +213,7 @@ fn whoever_ends_a_capture_its_frames_are_in_the_file() {
     let frames: Vec<_> = (0..BURST).map(|n| frame(n, 60 + n)).collect();
     let expected: Vec<_> = frames.iter().cloned().map(whole).collect();
     for handle_first in [false, true] {
-        let mut bench = Bench::new(CaptureLimits::default());
+        let mut bench = Bench::new(LIMITS);
         bench.deliver(&frames, &Layout::chain(&[]), Edit::None);
         bench.half.publish();
         if handle_first {
@@ -228,7 +232,7 @@ fn whoever_ends_a_capture_its_frames_are_in_the_file() {
 fn only_a_regular_file_is_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let create = |path: &Path| Capture::create(path, NAME, CaptureLimits::default());
+    let create = |path: &Path| Capture::create(path, NAME, LIMITS);
     fs::write(at("precious"), "of others").unwrap();
     symlink(at("precious"), at("link")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RWXU).unwrap();
@@ -259,6 +263,7 @@ fn limits_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.pcapng");
     let good = CaptureLimits::default();
+    assert!(Capture::create(&dir.path().join("by default"), NAME, good).is_ok());
     for (limits, name, expected) in [
         (CaptureLimits { snap_len: 15, ..good }, NAME, "snap_len: 15 "),
         (CaptureLimits { snap_len: 262_145, ..good }, NAME, "snap_len: 262145 "),
@@ -281,7 +286,7 @@ fn limits_are_refused_by_name() {
 
 #[test]
 fn a_capture_whose_file_is_full_is_over() {
-    let mut bench = Bench::new(CaptureLimits { file_bytes_max: 8192, ..CaptureLimits::default() });
+    let mut bench = Bench::new(CaptureLimits { file_bytes_max: 8192, ..LIMITS });
     let frames: Vec<_> = (0..20).map(|n| frame(n, 1000)).collect();
     bench.deliver(&frames, &Layout::chain(&[]), Edit::None);
     bench.half.publish();
