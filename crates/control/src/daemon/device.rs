@@ -12,7 +12,7 @@ use virtq::{Addresses, Content, DeviceQueue, Features};
 use wire::Mac;
 use wire::virtio_net::{self as net, feature};
 
-use crate::state::Attachment;
+use crate::state::{Attachment, MacText};
 
 /// Bytes of a frame beyond its MTU: two addresses, a type, and two tags.
 const FRAME_OVERHEAD: u32 = 14 + 8;
@@ -43,9 +43,9 @@ pub(super) struct Identity {
 
 impl Identity {
     /// That of a guest that may announce its own addresses only, if sources are checked.
-    pub(super) fn of(mac: Mac, macs: &[Mac], spoof_check: bool) -> Identity {
-        let all = || std::iter::once(mac).chain(macs.iter().copied()).collect();
-        Identity { mac: Some(mac), announces: spoof_check.then(all) }
+    pub(super) fn of(mac: MacText, macs: &[MacText], spoof_check: bool) -> Identity {
+        let all = || std::iter::once(&mac).chain(macs).map(|mac| mac.0).collect();
+        Identity { mac: Some(mac.0), announces: spoof_check.then(all) }
     }
 }
 

@@ -16,14 +16,13 @@ use std::time::Instant;
 
 use engine::{Fabric, Port, SoftNic};
 use port::capture::{Capture, CaptureLimits};
-use wire::Mac;
 
 use super::attachment::Way;
 use super::device::{GuestDevice, Identity};
 use super::log::FaultLog;
-use super::rig::{Captured, Rig, Served, Tables, capture_label, label};
+use super::rig::{Captured, Rig, Served, capture_label, label};
 use super::sockets::Sockets;
-use crate::compile::{self, Compiled, Owner, Target};
+use crate::compile::{Attached, Compiled, Live, Target, compile};
 use crate::state::{
     Actual, ActualAdapter, ActualNic, ActualVf, Allocation, Attachment, Facts, Nic, Plane, Problem,
     Reason, Refused, State, allocate,
@@ -34,6 +33,7 @@ use crate::state::{
 pub(super) struct Plant {
     pub(super) sockets: Sockets,
     rigs: BTreeMap<String, Rig>,
+    compiled: Compiled,
     state: State,
     given: Vec<Allocation>,
     faults: FaultLog,
@@ -43,8 +43,10 @@ pub(super) struct Plant {
 
 /// An attachment that is to be served.
 struct Wanted {
+    /// Where the document has it.
+    field: String,
     nic: String,
-    owner: Owner,
+    owner: Attached,
     spec: Attachment,
     identity: Identity,
 }
@@ -55,7 +57,7 @@ struct Staged {
     /// NICs that are new.
     nics: Vec<String>,
     /// By NIC and owner.
-    ports: Vec<(String, Owner, Arc<Port>, Way)>,
+    ports: Vec<(String, Attached, Arc<Port>, Way)>,
     captures: Vec<(String, String, Captured)>,
 }
 
@@ -64,6 +66,7 @@ impl Plant {
         Plant {
             sockets: Sockets::new(epoll),
             rigs: BTreeMap::new(),
+            compiled: Compiled::default(),
             state: State::default(),
             given: Vec::new(),
             faults: FaultLog::default(),
@@ -97,12 +100,11 @@ impl Plant {
 
     /// An adapter as it is served.
     fn served(&self, adapter: &str) -> Option<&Served> {
-        let owner = Owner::Adapter(adapter.to_owned());
-        self.rigs.values().find_map(|rig| rig.served.get(&owner))
+        self.rigs.values().find_map(|rig| rig.adapter(adapter))
     }
 
     fn actual_nic(&self, nic: &Nic) -> ActualNic {
-        let config = self.rigs.get(&nic.name).map(|rig| &rig.compiled.nic);
+        let config = self.compiled.nic(&nic.name).map(|compiled| &compiled.config);
         let vf = |index: u16| {
             let holder = self.given.iter().find(|given| {
                 let on_it = self.state.adapter(&given.adapter);
@@ -131,20 +133,15 @@ impl Plant {
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
         let given = allocate(to, &Facts::of(&self.actual()));
-        let before = |nic: &str| self.rigs.get(nic).map(|rig| &rig.compiled);
-        let compiled = compile::compile(to, &given, &before).map_err(Refused)?;
-        let mut made = Vec::new();
-        for (name, compiled) in compiled {
-            let tables = compile::tables(to, &name, &compiled).map_err(Refused)?;
-            made.push((name, compiled, Tables { nic: tables.0, switch: tables.1 }));
-        }
+        let compiled = compile(to, &given, &Live::default(), Some(&self.compiled));
+        let compiled = compiled.map_err(Refused)?;
         let wanted = wanted(to);
         let mut staged = Staged::default();
-        if let Err(problem) = self.stage(&wanted, &made, &mut staged) {
+        if let Err(problem) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
-            return Err(Refused(problem));
+            return Err(Refused(problem.into()));
         }
-        self.put_in_force(wanted, made, staged);
+        self.put_in_force(wanted, compiled, staged);
         self.state = to.clone();
         self.given = given;
         Ok(())
@@ -154,15 +151,15 @@ impl Plant {
     fn stage(
         &mut self,
         wanted: &[Wanted],
-        made: &[(String, Compiled, Tables)],
+        compiled: &Compiled,
         staged: &mut Staged,
     ) -> Result<(), Problem> {
-        for (name, compiled, _) in made {
-            if !self.rigs.contains_key(name) {
-                self.rigs.insert(name.clone(), Rig::new(&mut self.fabric, name));
-                staged.nics.push(name.clone());
+        for nic in &compiled.nics {
+            if !self.rigs.contains_key(&nic.name) {
+                self.rigs.insert(nic.name.clone(), Rig::new(&mut self.fabric, &nic.name));
+                staged.nics.push(nic.name.clone());
             }
-            self.stage_captures(name, compiled, staged)?;
+            self.stage_captures(nic, staged)?;
         }
         for wish in wanted {
             let rig = &self.rigs[&wish.nic];
@@ -170,7 +167,7 @@ impl Plant {
                 continue;
             }
             let refuse = |error: anyhow::Error| {
-                let at = format!("{}.attachment.socket", wish.owner.path());
+                let at = format!("{}.socket", wish.field);
                 let error = format!("cannot be opened: {error:#}");
                 Problem::new(at, wish.spec.socket.as_str(), error, "another path".to_owned())
             };
@@ -198,11 +195,11 @@ impl Plant {
 
     fn stage_captures(
         &mut self,
-        nic: &str,
-        compiled: &Compiled,
+        compiled: &compile::Nic,
         staged: &mut Staged,
     ) -> Result<(), Problem> {
-        for path in files(compiled) {
+        let nic = &compiled.name;
+        for (path, label) in files(compiled) {
             if self.rigs[nic].captures.contains_key(path)
                 || staged.captures.iter().any(|(_, known, _)| known == path)
             {
@@ -213,13 +210,13 @@ impl Plant {
                 Problem::new("mirror.file", path, format!("cannot be made: {error}"), allowed)
             };
             let limits = CaptureLimits::default();
-            let made = Capture::create(path.as_ref(), nic, limits);
+            let made = Capture::create(path.as_ref(), label, limits);
             let (capture, receive) = made.map_err(|error| refuse(error.to_string()))?;
             let soft = self.rigs[nic].soft.clone();
             let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
             let port = port.map_err(|error| refuse(error.to_string()))?;
             port.attach_receive(0, receive);
-            staged.captures.push((nic.into(), path.into(), Captured { port, capture }));
+            staged.captures.push((nic.clone(), path.to_owned(), Captured { port, capture }));
         }
         Ok(())
     }
@@ -242,7 +239,7 @@ impl Plant {
     fn put_in_force(
         &mut self,
         wanted: Vec<Wanted>,
-        made: Vec<(String, Compiled, Tables)>,
+        compiled: Compiled,
         staged: Staged,
     ) {
         for (nic, path, captured) in staged.captures {
@@ -251,11 +248,11 @@ impl Plant {
             }
         }
         let mut old: Vec<(Arc<SoftNic>, Arc<Port>)> = Vec::new();
-        let mut new: BTreeMap<(String, Owner), (Arc<Port>, Way)> = BTreeMap::new();
+        let mut new: BTreeMap<(String, Attached), (Arc<Port>, Way)> = BTreeMap::new();
         new.extend(
             staged.ports.into_iter().map(|(nic, owner, port, way)| ((nic, owner), (port, way))),
         );
-        let mut keep: BTreeSet<(String, Owner)> = BTreeSet::new();
+        let mut keep: BTreeSet<(String, Attached)> = BTreeSet::new();
         for wish in wanted {
             let key = (wish.nic.clone(), wish.owner.clone());
             match new.remove(&key) {
@@ -264,11 +261,12 @@ impl Plant {
             }
             keep.insert(key);
         }
-        for (name, compiled, tables) in made {
-            if let Some(rig) = self.rigs.get_mut(&name) {
-                rig.put_in_force(compiled, tables);
+        for nic in &compiled.nics {
+            if let Some(rig) = self.rigs.get_mut(&nic.name) {
+                rig.put_in_force(nic);
             }
         }
+        self.compiled = compiled;
         self.remove_all_but(&keep, old);
     }
 
@@ -311,7 +309,7 @@ impl Plant {
     /// Removes what is not needed any more; no scene names it.
     fn remove_all_but(
         &mut self,
-        keep: &BTreeSet<(String, Owner)>,
+        keep: &BTreeSet<(String, Attached)>,
         mut old: Vec<(Arc<SoftNic>, Arc<Port>)>,
     ) {
         for (name, rig) in &mut self.rigs {
@@ -323,7 +321,9 @@ impl Plant {
                 }
                 stays
             });
-            let named: BTreeSet<&str> = files(&rig.compiled).collect();
+            let compiled = self.compiled.nic(name);
+            let named: BTreeSet<&str> =
+                compiled.into_iter().flat_map(files).map(|(path, _)| path).collect();
             rig.captures.retain(|path, captured| {
                 let stays = named.contains(path.as_str());
                 if !stays {
@@ -335,6 +335,14 @@ impl Plant {
         for (soft, port) in old {
             self.fabric.remove_port(&soft, &port);
         }
+        let compiled = &self.compiled;
+        self.rigs.retain(|name, rig| {
+            let stays = compiled.nic(name).is_some();
+            if !stays {
+                self.fabric.remove_nic(&rig.soft);
+            }
+            stays
+        });
     }
 }
 
@@ -348,35 +356,36 @@ impl Served {
 /// Every attachment of a state.
 fn wanted(state: &State) -> Vec<Wanted> {
     let mut wanted = Vec::new();
-    for nic in &state.nics {
-        let mut want = |owner, spec: &Attachment, identity| {
-            wanted.push(Wanted { nic: nic.name.clone(), owner, spec: spec.clone(), identity });
+    for (i, nic) in state.nics.iter().enumerate() {
+        let mut want = |owner, field: &str, spec: &Attachment, identity| {
+            let (field, nic) = (format!("nic[{i}].{field}"), nic.name.clone());
+            wanted.push(Wanted { field, nic, owner, spec: spec.clone(), identity });
         };
         if let Some(uplink) = &nic.uplink {
-            want(Owner::Uplink, uplink, Identity::default());
+            want(Attached::Uplink, "uplink", uplink, Identity::default());
         }
         if let Some(pf) = &nic.pf {
-            want(Owner::Pf, &pf.attachment, Identity::of(pf.mac.0, &[], pf.spoof_check));
+            let identity = Identity::of(pf.mac, &pf.macs, pf.spoof_check);
+            want(Attached::Pf, "pf.attachment", &pf.attachment, identity);
         }
     }
-    for adapter in &state.adapters {
+    for (i, adapter) in state.adapters.iter().enumerate() {
         let Some(nic) = state.nic_of(adapter) else { continue };
-        let macs: Vec<Mac> = adapter.macs.iter().map(|mac| mac.0).collect();
         wanted.push(Wanted {
+            field: format!("adapter[{i}].attachment"),
             nic: nic.name.clone(),
-            owner: Owner::Adapter(adapter.name.clone()),
+            owner: Attached::Adapter(adapter.name.clone()),
             spec: adapter.attachment.clone(),
-            identity: Identity::of(adapter.mac.0, &macs, adapter.spoof_check),
+            identity: Identity::of(adapter.mac, &adapter.macs, adapter.spoof_check),
         });
     }
     wanted
 }
 
-/// The files that get copies.
-fn files(compiled: &Compiled) -> impl Iterator<Item = &str> {
-    let switch = compiled.switch_monitors.iter().map(|(_, target)| target);
-    compiled.monitors.iter().chain(switch).filter_map(|target| match target {
-        Target::File(path) => Some(path.as_str()),
+/// The files that get copies, and of whose frames.
+fn files(compiled: &compile::Nic) -> impl Iterator<Item = (&str, &str)> {
+    compiled.monitors.iter().filter_map(|monitor| match &monitor.target {
+        Target::File(path) => Some((path.as_str(), monitor.label.as_str())),
         Target::Adapter(_) => None,
     })
 }

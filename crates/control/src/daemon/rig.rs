@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::{Fabric, Hits, Plug, Port, Scene, SceneSpec, SoftNic, SwitchSpec};
+use engine::{Fabric, Hits, Place, Plug, Port, Scene, SceneSpec, SoftNic, SwitchSpec};
 use nic::{Budget, Capacity};
 use port::capture::Capture;
 
 use super::device::Identity;
-use crate::compile::{Compiled, Owner, Target};
+use crate::compile::{self, Attached, Target};
 use crate::state::Attachment;
 
 /// An attachment that is served.
@@ -42,12 +42,12 @@ struct Memory {
 #[derive(Debug)]
 pub(super) struct Rig {
     pub(super) soft: Arc<SoftNic>,
-    pub(super) served: BTreeMap<Owner, Served>,
+    pub(super) served: BTreeMap<Attached, Served>,
     pub(super) captures: BTreeMap<String, Captured>,
     memory: Option<Memory>,
     budget: Option<(Capacity, Arc<Mutex<Budget>>)>,
-    /// What is in force.
-    pub(super) compiled: Compiled,
+    /// The lists whose rules `hits` counts.
+    acls: Vec<vswitch::Acl>,
     /// How often the rules of the switch's ACLs were met.
     pub(super) hits: Arc<Hits>,
 }
@@ -64,7 +64,7 @@ impl Rig {
             captures: BTreeMap::new(),
             memory: None,
             budget: None,
-            compiled: Compiled::default(),
+            acls: Vec::new(),
             hits: Arc::default(),
         }
     }
@@ -72,56 +72,62 @@ impl Rig {
     /// The port of an attachment or of a monitor.
     fn target(&self, target: &Target) -> Option<Arc<Port>> {
         match target {
-            Target::Adapter(name) => {
-                self.served.get(&Owner::Adapter(name.clone())).map(|served| served.port.clone())
-            }
-            Target::File(path) => self.captures.get(path).map(|captured| captured.port.clone()),
+            Target::Adapter(name) => Some(self.adapter(name)?.port.clone()),
+            Target::File(path) => Some(self.captures.get(path)?.port.clone()),
         }
     }
 
-    /// Puts what was compiled in force, in one step; every port that it names is there.
-    pub(super) fn put_in_force(&mut self, compiled: Compiled, tables: Tables) {
-        let Tables { nic: table, switch } = tables;
-        let plug = |plugged: &crate::compile::Plugged| {
-            let port = self.served.get(&plugged.owner)?.port.clone();
-            Some(Plug { port, place: plugged.place, share: plugged.share })
-        };
-        let plugs = compiled.plugs.iter().filter_map(plug).collect();
-        let queue = |(id, adapter): &(nic::PortId, String)| {
-            let served = self.served.get(&Owner::Adapter(adapter.clone()))?;
-            Some((*id, served.port.clone()))
-        };
-        let queues = compiled.queues.iter().filter_map(queue).collect();
-        let monitors = compiled.monitors.iter().filter_map(|target| self.target(target)).collect();
-        let switch = switch.map(|table| self.switch(&compiled, table));
-        let budget = self.budget(compiled.capacity);
-        let spec = SceneSpec { table, switch, plugs, queues, monitors, budget };
-        self.soft.set_scene(Scene::new(spec));
-        self.compiled = compiled;
+    /// An adapter as it is served.
+    pub(super) fn adapter(&self, name: &str) -> Option<&Served> {
+        self.served.get(&Attached::Adapter(name.to_owned()))
     }
 
-    fn switch(&mut self, compiled: &Compiled, table: vswitch::Table) -> SwitchSpec {
-        let ageing = Duration::from_secs(compiled.ageing_s.into());
+    /// Puts what was compiled in force, in one step; every port that it names is there.
+    pub(super) fn put_in_force(&mut self, compiled: &compile::Nic) {
+        let mut queues = Vec::new();
+        let mut plugs = Vec::new();
+        for plug in &compiled.plugs {
+            let Some(served) = self.served.get(&plug.of) else { continue };
+            let port = served.port.clone();
+            queues.extend(plug.queue.map(|queue| (queue, port.clone())));
+            let place = match plug.place {
+                compile::Place::Function(id) => Place::Function(id),
+                compile::Place::Switch(id) => Place::Switch(id),
+            };
+            plugs.push(Plug { port, place, share: plug.share });
+        }
+        let monitors = compiled.monitors.iter().map(|monitor| self.target(&monitor.target));
+        let monitors = monitors.collect();
+        let switch = compiled.switch.as_ref().map(|switch| self.switch(compiled, switch));
+        let budget = self.budget(compiled.capacity);
+        let table = compiled.table.clone();
+        let spec = SceneSpec { table, switch, plugs, queues, monitors, budget };
+        self.soft.set_scene(Scene::new(spec));
+        if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory) {
+            for port in &switch.left {
+                memory.state.fdb.flush(vswitch::Flush { port: Some(*port), vid: None });
+            }
+        }
+    }
+
+    fn switch(&mut self, compiled: &compile::Nic, switch: &compile::Switch) -> SwitchSpec {
+        let ageing = Duration::from_secs(switch.ageing_s.into());
         let memory = self.memory.get_or_insert_with(|| {
             let fdb = vswitch::Fdb::new(LEARNED_MAX, seed()).expect("an allowed number");
             let state = Arc::new(vswitch::State::new(fdb));
             Memory { state, ageing, next_tick: Instant::now() + ageing / 4 }
         });
         memory.ageing = ageing;
-        forget_the_moved(&memory.state, &self.compiled, compiled);
-        let same_rules = self.compiled.switch.as_ref().map(|switch| &switch.acls)
-            == compiled.switch.as_ref().map(|switch| &switch.acls);
-        if !same_rules || self.hits.len() != table.counters_len() {
-            self.hits = Arc::new(Hits::new(table.counters_len()));
+        let state = memory.state.clone();
+        if self.acls != switch.config.acls {
+            self.acls = switch.config.acls.clone();
+            self.hits = Arc::new(Hits::new(switch.table.counters_len()));
         }
-        let monitors = compiled.switch_monitors.iter();
-        let monitors = monitors.filter_map(|(id, target)| Some((*id, self.target(target)?)));
-        SwitchSpec {
-            table,
-            state: memory.state.clone(),
-            hits: self.hits.clone(),
-            monitors: monitors.collect(),
-        }
+        let tap = |(id, monitor): &(vswitch::PortId, usize)| {
+            Some((*id, self.target(&compiled.monitors.get(*monitor)?.target)?))
+        };
+        let monitors = switch.taps.iter().filter_map(tap).collect();
+        SwitchSpec { table: switch.table.clone(), state, hits: self.hits.clone(), monitors }
     }
 
     /// The card's budget; the same one as long as the capacity is.
@@ -144,27 +150,6 @@ impl Rig {
     }
 }
 
-/// A NIC's tables, built of what was compiled.
-#[derive(Debug)]
-pub(super) struct Tables {
-    pub(super) nic: nic::Table,
-    pub(super) switch: Option<vswitch::Table>,
-}
-
-/// What was learned behind ports whose adapters are elsewhere now.
-fn forget_the_moved(state: &vswitch::State, before: &Compiled, now: &Compiled) {
-    let place = |compiled: &Compiled, owner: &Owner| {
-        compiled.plugs.iter().find(|plug| plug.owner == *owner).map(|plug| plug.place)
-    };
-    for plug in &before.plugs {
-        if let engine::Place::Switch(port) = plug.place
-            && place(now, &plug.owner) != Some(plug.place)
-        {
-            state.fdb.flush(vswitch::Flush { port: Some(port), vid: None });
-        }
-    }
-}
-
 /// A number that guests cannot know.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
@@ -173,11 +158,11 @@ fn seed() -> u64 {
 
 /// The name of an attachment's counters: the NIC's, and that of the function or adapter. An adapter
 /// that a file's `[[nic.vf]]` made is called by its VF.
-pub(super) fn label(nic: &str, owner: &Owner) -> String {
-    match owner {
-        Owner::Uplink => format!("{nic}/uplink"),
-        Owner::Pf => format!("{nic}/pf"),
-        Owner::Adapter(name) => {
+pub(super) fn label(nic: &str, of: &Attached) -> String {
+    match of {
+        Attached::Uplink => format!("{nic}/uplink"),
+        Attached::Pf => format!("{nic}/pf"),
+        Attached::Adapter(name) => {
             let short = name.strip_prefix(nic).and_then(|rest| rest.strip_prefix('-'));
             format!("{nic}/{}", short.filter(|rest| rest.starts_with("vf")).unwrap_or(name))
         }
