@@ -2,7 +2,7 @@
 
 use wire::Mac;
 
-use crate::{LinkState, Mirror, Mode, PortId, PortVlan, Vids};
+use crate::{Filter, Function, LinkState, Mirror, Mode, PortId, PortVlan, Vids};
 
 /// Who holds a VF: a name that its holder chose, such as a container's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +26,11 @@ pub enum Change {
         /// Whether it has one.
         up: bool,
     },
+    /// A switch comes to hang on the PF, in place of the PF's settings, with the addresses behind it;
+    /// or those change. `None` takes it away, and the PF is as it was made.
+    Switch(Option<Vec<Filter>>),
+    /// All receive queues, in place of those before.
+    Queues(Vec<Option<Function>>),
     /// The operator sets something of a function.
     Set(PortId, Setting),
     /// A guest asks for something of its function.

@@ -32,6 +32,8 @@ const ONE_MAC: u8 = 1;
 const SEVERAL_MACS: u8 = 2;
 /// The uplink, with unknown MACs that are for promiscuous functions.
 const OPEN_UPLINK: u8 = 3;
+/// The PF with the switch.
+const SWITCH: u8 = 4;
 
 impl Table {
     /// Judges up to [`BURST`] frames that came from one port; those beyond are not looked at.
@@ -114,6 +116,8 @@ impl Table {
             self.judge_in_haste::<UPLINK>(source, heads, &mut out.of)
         } else if source.src_lookup {
             self.judge_in_haste::<SEVERAL_MACS>(source, heads, &mut out.of)
+        } else if source.is_switch {
+            self.judge_switched(source, heads, &mut out.of)
         } else {
             self.judge_in_haste::<ONE_MAC>(source, heads, &mut out.of)
         };
@@ -124,6 +128,17 @@ impl Table {
                 *verdict = self.judge(source, Head(*head));
             }
         }
+    }
+
+    /// The loop for the switch, out of the way of the others.
+    #[inline(never)]
+    fn judge_switched(
+        &self,
+        source: &Source,
+        heads: &[[u8; 16]],
+        verdicts: &mut [Verdict; BURST],
+    ) -> u64 {
+        self.judge_in_haste::<SWITCH>(source, heads, verdicts)
     }
 
     /// Gives every frame the verdict that a good unicast frame gets by one look at the hash table,
@@ -144,7 +159,11 @@ impl Table {
             let head = Head(*head);
             let (dst, src) = (head.dst_key(), head.src_key());
             let from_uplink = KIND == UPLINK || KIND == OPEN_UPLINK;
-            let vid = if from_uplink { head.tag_bits() & source.vid_mask } else { source.vid };
+            let vid = if from_uplink || KIND == SWITCH {
+                head.tag_bits() & source.vid_mask
+            } else {
+                source.vid
+            };
             let there = macs.first(key(dst, vid));
             let miss = match (KIND, unknown) {
                 (OPEN_UPLINK, Some(unknown)) => unknown[usize::from(vid) % VIDS],
@@ -154,9 +173,13 @@ impl Table {
             *verdict = select(there.found, there.value, miss);
 
             // In doubt are groups, tags from functions (priority tags are rare), hairpins, sources
-            // that are not the one expected, and keys that may have been displaced.
+            // that are not the one expected, and keys that may have been displaced; from the switch
+            // also what may be for a promiscuous function.
             let mut doubt = ((dst | src) & 1 != 0) | there.taken;
-            if !from_uplink {
+            if KIND == SWITCH {
+                let own = (there.value == source.own) | there.value.is_queue();
+                doubt |= own | (!there.found & source.miss_varies);
+            } else if !from_uplink {
                 doubt |= (there.value == source.own) | head.is_tagged();
             }
             if KIND == ONE_MAC {
@@ -191,16 +214,16 @@ impl Table {
         }
         let vid = source.vid_of(head.tag_bits());
         if dst & 1 != 0 {
-            // To a function's group the uplink listens always; in a VLAN that has members, one of
-            // them does, unless there are exceptions.
+            // To a function's group the uplink listens always; in a VLAN that has members beside
+            // the uplink, one of them does, unless there are exceptions.
             let heard = match source.is_uplink() {
                 false => self.is_up(PortId::UPLINK),
-                true => self.all_hear && !self.members(vid).is_empty(),
+                true => self.all_hear && self.members(vid).len() > 1,
             };
             return if heard { Verdict::FLOOD } else { self.judge_group(source, head) };
         }
         match self.macs.get(key(dst, vid)) {
-            Some(port) if port == source.own => HAIRPIN,
+            Some(port) if source.is_own(port) => HAIRPIN,
             Some(port) if !source.is_indirect => port,
             Some(port) => self.judge_known(source, head, port),
             // Without promiscuous functions it is the same in every VLAN.
@@ -226,8 +249,12 @@ impl Table {
             (Mode::Isolated, false) => ISOLATED,
             (Mode::Vepa, false) => self.judge_unknown(source, head, vid),
             (Mode::Vepa, true) => {
-                let sender = self.macs.get(key(head.src_key(), vid));
-                if sender == Some(port) && port.as_port().is_some() { HAIRPIN } else { port }
+                let sender = self.sender(head, vid);
+                if sender == Some(self.home(port)) && port.as_port().is_some() {
+                    HAIRPIN
+                } else {
+                    port
+                }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What the VLAN rules do to a frame's tag on its way from one port to another.
 //!
-//! Within the bridge a frame belongs to a VLAN. It leaves with that VLAN's tag to the uplink and to
-//! a trunk that has the VLAN, and without to an access port and to a trunk whose native VLAN it
-//! is. Frames of VLAN 0 keep what they have. A tag that is put on is the sender's: its qos, its
+//! Within the bridge a frame belongs to a VLAN. It leaves with that VLAN's tag to the uplink, to a
+//! switch on the PF and to a trunk that has the VLAN, and without to an access port and to a trunk
+//! whose native VLAN it is. A queue is what its settings make of it, access port or trunk. Frames of VLAN 0 keep what they have. A tag that is put on is the sender's: its qos, its
 //! protocol.
 
 use wire::Head;
@@ -44,7 +44,7 @@ pub(crate) struct Tagging {
 }
 
 impl Tagging {
-    /// A trunk of all VLANs, and that of a port that does not exist.
+    /// A trunk of all VLANs: also the switch's, and that of a port that does not exist.
     pub(crate) const UPLINK: Self = Self { native: 0, trunk: true, tag: [0; 4] };
 
     pub(crate) fn of(function: &Function) -> Self {

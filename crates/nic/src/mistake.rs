@@ -2,7 +2,7 @@
 
 use wire::Mac;
 
-use crate::config::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_VFS};
+use crate::config::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS};
 use crate::{PortId, QOS_MAX, WEIGHT_MAX};
 
 /// A field that holds a MAC.
@@ -14,6 +14,8 @@ pub enum Field {
     ExtraMac(usize),
     /// [`Function::guest_macs`](crate::Function::guest_macs), by index.
     GuestMac(usize),
+    /// [`NicConfig::switch`](crate::NicConfig::switch), by index.
+    Filter(usize),
 }
 
 impl std::fmt::Display for Field {
@@ -22,6 +24,7 @@ impl std::fmt::Display for Field {
             Self::Mac => out.write_str("mac"),
             Self::ExtraMac(index) => write!(out, "extra_macs[{index}]"),
             Self::GuestMac(index) => write!(out, "guest_macs[{index}]"),
+            Self::Filter(index) => write!(out, "switch[{index}]"),
         }
     }
 }
@@ -75,6 +78,34 @@ pub enum ConfigError {
     TooManyVfs {
         /// How many there are.
         vfs: usize,
+    },
+    /// More receive queues than there are ports.
+    #[error("queues: {queues} queues are too many; allowed are up to {MAX_QUEUES}")]
+    TooManyQueues {
+        /// How many there are.
+        queues: usize,
+    },
+    /// A PF with settings of its own, and a switch in its place.
+    #[error("PF: switch: a switch beside settings of the PF; allowed is one of the two")]
+    SwitchBesidePf,
+    /// More addresses behind the PF than the table takes.
+    #[error(
+        "PF: switch: {filters} addresses beside {others} pairs of a MAC and a VLAN of functions \
+         and queues; allowed are up to {MAX_ADDRESSES} together"
+    )]
+    TooManyFilters {
+        /// Addresses behind the PF.
+        filters: usize,
+        /// Pairs of all functions and queues.
+        others: usize,
+    },
+    /// An address behind the PF in a VLAN that there is not.
+    #[error("PF: {field}: VLAN {vid} is out of range; allowed are 0, for untagged, to 4094")]
+    FilterVid {
+        /// Which address.
+        field: Field,
+        /// The VLAN.
+        vid: u16,
     },
     /// More MACs than the table takes.
     #[error(
@@ -168,7 +199,10 @@ pub enum ConfigError {
         max: u32,
     },
     /// A mirror to a port that cannot be its target.
-    #[error("{port}: mirror: frames cannot go to {to}; allowed is another port that exists")]
+    #[error(
+        "{port}: mirror: frames cannot go to {to}; \
+         allowed is the uplink or another function that exists"
+    )]
     MirrorPort {
         /// The function that is mirrored.
         port: PortId,

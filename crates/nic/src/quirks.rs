@@ -19,7 +19,7 @@ mod xl710;
 use crate::budget::Capacity;
 use crate::change::Setting;
 use crate::refused::{Errno, Refused};
-use crate::{LinkState, Mode, PortId, VlanProtocol, WEIGHT_DEFAULT};
+use crate::{Function, LinkState, Mode, PortId, VlanProtocol, WEIGHT_DEFAULT};
 
 /// What a card has, and what its driver refuses. `None` for an errno means that it accepts.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,6 +66,34 @@ impl Profile {
     /// The profile of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+
+    /// Whether the driver would accept all settings of a function. Rates that
+    /// are 0 are not set, so that a link that is down does not matter to them.
+    ///
+    /// A mistake that any card would refuse (a group as MAC, a weight of 0) shows when a
+    /// [`Table`](crate::Table) is built.
+    ///
+    /// # Errors
+    /// The first setting that it would refuse, with the function and the field.
+    pub fn check(&self, port: PortId, function: &Function, uplink_up: bool) -> Result<(), Refused> {
+        let share = function.share;
+        let (min, max) = (share.min_mbit, share.max_mbit);
+        let rate = Setting::TxRate { min: Some(min), max: Some(max) };
+        let settings = [
+            Setting::Mac(function.mac),
+            Setting::ExtraMacs(function.extra_macs.clone()),
+            Setting::Vlan(function.vlan),
+            Setting::Trunk(function.trunk.clone()),
+            Setting::SpoofCheck(function.spoof_check),
+            Setting::Trust(function.trust),
+            Setting::Link(function.link),
+            Setting::Weight(share.weight),
+            Setting::StormLimit(function.storm_limit),
+            Setting::Mirror(function.mirror),
+        ];
+        let rate = (min > 0 || max > 0).then_some(rate);
+        settings.iter().chain(&rate).try_for_each(|setting| self.accepts(port, setting, uplink_up))
     }
 
     /// Whether the driver would accept a setting of a function's.
@@ -156,7 +184,10 @@ impl Profile {
     }
 
     /// Whether the driver would accept a mode of the bridge.
-    pub(crate) fn accepts_mode(&self, mode: Mode) -> Result<(), Refused> {
+    ///
+    /// # Errors
+    /// That it would not.
+    pub fn check_mode(&self, mode: Mode) -> Result<(), Refused> {
         let errno = match mode {
             Mode::Veb => None,
             Mode::Vepa => self.vepa,

@@ -12,11 +12,11 @@ pub enum DropReason {
     SourceMulticast = 1,
     /// The frame carries a tag that the function may not send.
     VlanForbidden = 2,
-    /// The destination is the function that sent it.
+    /// The destination is the function that sent it; or, from the switch, on that switch.
     Hairpin = 3,
     /// From the uplink, for no function of this NIC.
     NoMatch = 4,
-    /// The port it came from has no function configured.
+    /// The port it came from has no function configured, or is a queue, which sends nothing.
     NoFunction = 5,
     /// The link of its sender is down, or that of everyone it is for.
     LinkDown = 6,

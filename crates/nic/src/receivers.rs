@@ -11,7 +11,7 @@ impl Table {
     ///
     /// A frame to a group goes to the members of its VLAN that hear the group, and to the uplink;
     /// one to an unknown MAC to those that are promiscuous, and to the uplink. Never to the port it
-    /// came from, nor to one whose link is down. In the modes that keep functions apart a function
+    /// came from, nor to one whose link is down, nor to a queue. In the modes that keep functions apart a function
     /// reaches the uplink only, and what a VEPA's uplink sends back does not return to the function
     /// whose MAC it comes from.
     pub fn receivers<'a>(
@@ -26,7 +26,7 @@ impl Table {
         let apart = !is_uplink && self.mode != Mode::Veb;
         // Whom a reflected frame comes from.
         let reflected = is_uplink && self.mode == Mode::Vepa;
-        let sender = if reflected { self.macs.get(key(head.src_key(), vid)) } else { None };
+        let sender = if reflected { self.sender(head, vid) } else { None };
         let dst = head.dst();
         let open = is_uplink || self.floods_unknown;
         let members = if source.is_some() { self.members(vid) } else { &[] };
@@ -41,6 +41,17 @@ impl Table {
             };
             wants && *to != from && sender != Some(Verdict::port(*to))
         })
+    }
+
+    /// Where a frame was sent from, by its source: the verdict on frames back to there.
+    pub(crate) fn sender(&self, head: Head, vid: u16) -> Option<Verdict> {
+        self.macs.get(key(head.src_key(), vid)).map(|port| self.home(port))
+    }
+
+    /// The port by which whoever receives at this one sends: the owner of a queue, by the switch.
+    pub(crate) fn home(&self, port: Verdict) -> Verdict {
+        let sends_by_switch = self.has_switch && port.is_queue();
+        if sends_by_switch { Verdict::port(PortId::PF) } else { port }
     }
 
     /// What becomes of a frame to an unknown MAC.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::mistake::{ConfigError, vlan_name};
-use crate::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_VFS, QOS_MAX, WEIGHT_MAX};
+use crate::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS, QOS_MAX, WEIGHT_MAX};
 
 /// An error number of Linux; those that drivers give for settings of VFs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,7 @@ impl Refused {
 
 impl From<ConfigError> for Refused {
     fn from(error: ConfigError) -> Self {
-        use Errno::{Eexist, Einval, Enodev, Enospc, Eperm};
+        use Errno::{Ebusy, Eexist, Einval, Enodev, Enospc, Eperm};
         match error {
             ConfigError::DuplicateMac { port, field, mac, vid, other, other_field } => Self::new(
                 Eexist,
@@ -102,6 +102,22 @@ impl From<ConfigError> for Refused {
             }
             ConfigError::TooManyVfs { vfs } => {
                 Self::new(Einval, "total_vfs", vfs, format_args!("0 to {MAX_VFS}"))
+            }
+            ConfigError::TooManyQueues { queues } => {
+                Self::new(Einval, "queues", queues, format_args!("0 to {MAX_QUEUES}"))
+            }
+            ConfigError::SwitchBesidePf => {
+                Self::new(Ebusy, "PF: switch", "one beside settings of the PF", "one of the two")
+            }
+            ConfigError::TooManyFilters { filters, others } => Self::new(
+                Enospc,
+                "PF: switch",
+                format_args!("{filters} addresses beside {others} of functions and queues"),
+                format_args!("up to {MAX_ADDRESSES} together"),
+            ),
+            ConfigError::FilterVid { field, vid } => {
+                let value = format!("VLAN {vid}");
+                Self::new(Einval, format_args!("PF: {field}"), value, "0 to 4094")
             }
             ConfigError::TooManyMacs { port, macs } => Self::new(
                 Enospc,
@@ -147,7 +163,8 @@ impl From<ConfigError> for Refused {
                 format_args!("0 to {max}"),
             ),
             ConfigError::MirrorPort { port, to } => {
-                Self::new(Enodev, format_args!("{port}: mirror"), to, "another port that exists")
+                let allowed = "the uplink or another function that exists";
+                Self::new(Enodev, format_args!("{port}: mirror"), to, allowed)
             }
         }
     }

@@ -3,7 +3,7 @@
 use wire::Head;
 use wire::vlan::TPID_8021Q;
 
-use crate::{DropReason, Function, Mode, PortId, Verdict, Vids, VlanProtocol};
+use crate::{DropReason, Function, Mode, NicConfig, PortId, Verdict, Vids, VlanProtocol};
 
 /// The bits of a VID.
 const VID_BITS: u16 = 0xfff;
@@ -44,6 +44,10 @@ pub(crate) struct Source {
     pub(crate) src_lookup: bool,
     /// The bridge's mode.
     pub(crate) mode: Mode,
+    /// Whether it is the PF on which the switch hangs, behind which the owners of queues are too.
+    pub(crate) is_switch: bool,
+    /// Whether what becomes of a frame to an unknown MAC depends on its VLAN; of the switch only.
+    pub(crate) miss_varies: bool,
     /// Whether a known destination alone does not say where a frame goes, for the mode's sake.
     pub(crate) is_indirect: bool,
 }
@@ -61,7 +65,22 @@ impl Source {
             src_mask: 0,
             src_lookup: false,
             mode,
+            is_switch: false,
+            miss_varies: false,
             is_indirect: matches!(mode, Mode::Vepa),
+        }
+    }
+
+    /// The PF with the switch: a trunk of every VLAN, which may send from any MAC.
+    pub(crate) fn switch(config: &NicConfig) -> Self {
+        let promiscuous = config.functions().any(|(_, function)| function.promiscuous);
+        Self {
+            own: Verdict::port(PortId::PF),
+            miss: Verdict::port(PortId::UPLINK),
+            is_switch: true,
+            miss_varies: config.floods_unknown && promiscuous,
+            is_indirect: config.mode != Mode::Veb,
+            ..Self::uplink(config.mode)
         }
     }
 
@@ -92,6 +111,8 @@ impl Source {
             src_mask: if function.spoof_check && single { u64::MAX } else { 0 },
             src_lookup: function.spoof_check && !single,
             mode,
+            is_switch: false,
+            miss_varies: false,
             is_indirect: mode != Mode::Veb,
         }
     }
@@ -105,6 +126,12 @@ impl Source {
     #[inline]
     pub(crate) const fn is_uplink(&self) -> bool {
         self.own.raw() == Verdict::port(PortId::UPLINK).raw()
+    }
+
+    /// Whether frames with this verdict would go back to where they came from.
+    #[inline]
+    pub(crate) const fn is_own(&self, verdict: Verdict) -> bool {
+        verdict.raw() == self.own.raw() || (self.is_switch && verdict.is_queue())
     }
 
     /// The VLAN of a frame by its [`Head::tag_bits`].

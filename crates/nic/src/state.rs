@@ -100,12 +100,24 @@ impl NicState {
         match change {
             Change::NumVfs(vfs) => self.set_num_vfs(*vfs),
             Change::Mode(mode) => {
-                self.profile.accepts_mode(*mode)?;
+                self.profile.check_mode(*mode)?;
                 self.config.mode = *mode;
                 Ok(())
             }
             Change::Uplink { up } => {
                 self.config.uplink_up = *up;
+                Ok(())
+            }
+            Change::Switch(filters) => {
+                self.config.pf = match (filters, self.config.pf.take()) {
+                    (Some(_), _) => None,
+                    (None, pf) => Some(pf.unwrap_or_else(|| self.made(PortId::PF))),
+                };
+                self.config.switch.clone_from(filters);
+                Ok(())
+            }
+            Change::Queues(queues) => {
+                self.config.queues.clone_from(queues);
                 Ok(())
             }
             Change::Set(port, setting) => self.set(*port, setting),
@@ -160,13 +172,16 @@ impl NicState {
     }
 
     fn function(&mut self, port: PortId) -> Result<&mut Function, Refused> {
-        let allowed = match self.num_vfs {
-            0 => "the PF; there are no VFs".to_string(),
-            vfs => format!("the PF and VF 0 to {}", vfs - 1),
+        let allowed = match (self.config.switch.is_some(), self.num_vfs) {
+            (false, 0) => "the PF; there are no VFs".to_string(),
+            (false, vfs) => format!("the PF and VF 0 to {}", vfs - 1),
+            (true, 0) => "none; a switch is on the PF, and there are no VFs".to_string(),
+            (true, vfs) => format!("VF 0 to {}; a switch is on the PF", vfs - 1),
         };
         // Drivers say so of a VF that does not exist.
         let missing = || Refused::new(Errno::Einval, "function", port, allowed);
-        self.config.function_mut(port).ok_or_else(missing)
+        let function = self.config.function_mut(port).filter(|_| port.queue_index().is_none());
+        function.ok_or_else(missing)
     }
 
     fn set(&mut self, port: PortId, setting: &Setting) -> Result<(), Refused> {

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::{Head, Mac};
 
 use crate::edit::Tagging;
-use crate::function::Mirror;
+use crate::function::{Mirror, WEIGHT_DEFAULT};
 use crate::map::{MacMap, key};
 use crate::mistake::{ConfigError, Field};
 use crate::source::Source;
-use crate::{DropReason, Function, Mode, NicConfig, PortId, Share, Verdict, Vids};
+use crate::{DropReason, Filter, Function, Mode, NicConfig, PortId, Share, Verdict, Vids};
 
 /// The next table's number; 0 is none's.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
-/// VLAN ids, 0 (untagged) included; 4095 has no members ever.
+/// VLAN ids, 0 (untagged) included; no function is ever in 4095.
 pub(crate) const VIDS: usize = 4096;
 
 /// What is to be known of a function as the receiver of frames.
@@ -31,6 +31,23 @@ pub(crate) struct Port {
 }
 
 impl Port {
+    /// The PF with the switch: it is up, hears everything in every VLAN, and sees all tags.
+    const SWITCH: Self = Self {
+        up: true,
+        promiscuous: true,
+        mirror: None,
+        share: Share { weight: WEIGHT_DEFAULT, min_mbit: 0, max_mbit: 0 },
+        storm_limit: 0,
+        tagging: Tagging::UPLINK,
+        groups: None,
+    };
+
+    /// A receive queue: what is flooded does not come here, whatever its owner wants to hear.
+    fn queue(function: &Function, uplink_up: bool) -> Self {
+        let queue = Self::new(function, uplink_up);
+        Self { promiscuous: false, groups: None, share: Share::default(), storm_limit: 0, ..queue }
+    }
+
     fn new(function: &Function, uplink_up: bool) -> Self {
         let all = function.all_multicast || function.promiscuous;
         let sorted = |groups: &Vec<Mac>| {
@@ -62,7 +79,7 @@ pub struct Table {
     /// No other table has it: by it a cache knows whether it speaks of this one.
     pub(crate) number: u64,
     pub(crate) macs: MacMap,
-    /// By port; why its frames are all dropped, if they are.
+    /// By port; why its frames are all dropped, if they are. Queues have none.
     sources: Vec<Result<Source, DropReason>>,
     /// By port; `None` without a function, and of the uplink.
     ports: Vec<Option<Port>>,
@@ -79,6 +96,8 @@ pub struct Table {
     pub(crate) mirrored: bool,
     /// Whether every group that comes from the uplink is heard by every member of its VLAN.
     pub(crate) all_hear: bool,
+    /// Whether a switch hangs on the PF.
+    pub(crate) has_switch: bool,
     uplink_up: bool,
 }
 
@@ -89,10 +108,7 @@ impl Table {
     /// What [`ConfigError`] lists; each names function and field.
     pub fn build(config: &NicConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let mut ports = vec![None; 2 + config.vfs.len()];
-        for (port, function) in config.functions() {
-            ports[port.index()] = Some(Port::new(function, config.uplink_up));
-        }
+        let ports = ports(config);
         let (sources, trunks) = sources(config);
         let (members, groups) = groups(config);
         let mut table = Self {
@@ -109,6 +125,7 @@ impl Table {
                 && ports.iter().flatten().all(|port| port.groups.is_none()),
             mirrored: ports.iter().flatten().any(|port| port.mirror.is_some()),
             ports,
+            has_switch: config.switch.is_some(),
             uplink_up: config.uplink_up,
         };
         table.find_misses();
@@ -144,7 +161,7 @@ impl Table {
         }
     }
 
-    /// A function as a receiver.
+    /// A function or a queue as a receiver.
     pub(crate) fn port(&self, port: PortId) -> Option<&Port> {
         self.ports.get(port.index())?.as_ref()
     }
@@ -154,7 +171,7 @@ impl Table {
         self.port(port).map_or(Tagging::UPLINK, |port| port.tagging)
     }
 
-    /// Whether the port is the uplink or has a function.
+    /// Whether the port is the uplink or has a function, the switch, or a queue's owner.
     pub fn has(&self, port: PortId) -> bool {
         port == PortId::UPLINK || self.port(port).is_some()
     }
@@ -192,12 +209,31 @@ impl Table {
         self.source(from).map_or(0, |source| source.vid_of(Head(*head).tag_bits()))
     }
 
-    /// The members of a VLAN whose links are up, the uplink first. Empty if no function is in it.
+    /// The members of a VLAN whose links are up, the uplink first. Empty if none but the uplink can
+    /// have a frame of it.
     #[inline]
     pub(crate) fn members(&self, vid: u16) -> &[PortId] {
         let (start, end) = self.groups.get(usize::from(vid)).copied().unwrap_or((0, 0));
         self.members.get(start as usize..end as usize).unwrap_or_default()
     }
+}
+
+/// Every port as a receiver; queues take room only if there are any.
+fn ports(config: &NicConfig) -> Vec<Option<Port>> {
+    let queues = config.queues.len();
+    let without = PortId::vf(0).index() + config.vfs.len();
+    let count = if queues > 0 { PortId::queue(0).index() + queues } else { without };
+    let mut ports = vec![None; count];
+    if config.switch.is_some() {
+        ports[PortId::PF.index()] = Some(Port::SWITCH);
+    }
+    for (port, function) in config.functions() {
+        ports[port.index()] = Some(Port::new(function, config.uplink_up));
+    }
+    for (port, function) in config.used_queues() {
+        ports[port.index()] = Some(Port::queue(function, config.uplink_up));
+    }
+    ports
 }
 
 /// Every port as a source, and the trunks that they speak of.
@@ -208,6 +244,9 @@ fn sources(config: &NicConfig) -> (Vec<Result<Source, DropReason>>, Vec<Vids>) {
         true => Ok(Source::uplink(config.mode)),
         false => Err(DropReason::LinkDown),
     };
+    if config.switch.is_some() {
+        sources[PortId::PF.index()] = Ok(Source::switch(config));
+    }
     for (port, function) in config.functions() {
         let mut trunk = None;
         if !function.trunk.is_empty() {
@@ -226,27 +265,27 @@ fn sources(config: &NicConfig) -> (Vec<Result<Source, DropReason>>, Vec<Vids>) {
 fn entries(config: &NicConfig) -> Result<Vec<(u64, Verdict)>, ConfigError> {
     let mut seen: HashMap<u64, (PortId, Field)> = HashMap::new();
     let mut entries = Vec::new();
-    for (port, function) in config.functions() {
+    let mut add = |port, (field, mac): (Field, Mac), vid, verdict| {
+        let key = key(mac.key(), vid);
+        entries.push((key, verdict));
+        match seen.insert(key, (port, field)) {
+            None => Ok(()),
+            Some((other, other_field)) => {
+                Err(ConfigError::DuplicateMac { port, field, mac, vid, other, other_field })
+            }
+        }
+    };
+    for (port, function) in config.addressed() {
         let verdict = match function.is_up(config.uplink_up) {
             true => Verdict::port(port),
             false => Verdict::drop(DropReason::LinkDown),
         };
         for vid in function.vids() {
-            for (field, mac) in function.macs() {
-                let key = key(mac.key(), vid);
-                if let Some((other, other_field)) = seen.insert(key, (port, field)) {
-                    return Err(ConfigError::DuplicateMac {
-                        port,
-                        field,
-                        mac,
-                        vid,
-                        other,
-                        other_field,
-                    });
-                }
-                entries.push((key, verdict));
-            }
+            function.macs().try_for_each(|mac| add(port, mac, vid, verdict))?;
         }
+    }
+    for (field, Filter { mac, vid }) in config.filters() {
+        add(PortId::PF, (field, mac), vid, Verdict::port(PortId::PF))?;
     }
     Ok(entries)
 }
@@ -257,13 +296,21 @@ fn groups(config: &NicConfig) -> (Vec<PortId>, Box<[(u32, u32)]>) {
     let mut by_vid: Vec<(u16, PortId)> =
         up.flat_map(|(port, function)| function.vids().map(move |vid| (vid, port))).collect();
     by_vid.sort_unstable();
+    let mut everywhere = Vec::new();
+    everywhere.extend(config.uplink_up.then_some(PortId::UPLINK));
+    everywhere.extend(config.switch.as_ref().map(|_| PortId::PF));
     let mut members = Vec::new();
     let mut groups = vec![(0, 0); VIDS].into_boxed_slice();
+    if config.switch.is_some() {
+        // VLANs without a function share one list. 4095 names none, so that the PF has no part in
+        // it; but it may send such tags, to the uplink.
+        members.extend(&everywhere);
+        groups.fill((0, members.len() as u32));
+        groups[VIDS - 1] = (0, u32::from(config.uplink_up));
+    }
     for group in by_vid.chunk_by(|a, b| a.0 == b.0) {
         let start = members.len() as u32;
-        if config.uplink_up {
-            members.push(PortId::UPLINK);
-        }
+        members.extend(&everywhere);
         members.extend(group.iter().map(|(_, port)| *port));
         groups[usize::from(group[0].0)] = (start, members.len() as u32);
     }

@@ -4,8 +4,10 @@ mod agreement;
 mod links;
 pub(crate) mod model;
 mod modes;
+mod queues;
 mod random;
 mod rules;
+mod switch;
 mod vlans;
 
 use wire::{Mac, Vid};

@@ -1,5 +1,6 @@
 //! What becomes of a frame, in 16 bits, and of a burst.
 
+use crate::port::FIRST_QUEUE;
 use crate::{DropReason, PortId};
 
 /// The most frames that are classified together.
@@ -69,6 +70,12 @@ impl Verdict {
     #[inline]
     pub const fn as_port(self) -> Option<PortId> {
         if self.0 < Self::FLOOD.0 { Some(PortId(self.0)) } else { None }
+    }
+
+    /// Whether the frame goes to a receive queue.
+    #[inline]
+    pub(crate) const fn is_queue(self) -> bool {
+        self.0 >= FIRST_QUEUE && self.0 < Self::FLOOD.0
     }
 
     /// Whether the frame is flooded.

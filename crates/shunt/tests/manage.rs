@@ -165,27 +165,35 @@ fn a_site_is_built_shown_and_taken_down_by_commands() {
     site.says("vf reset nic0 1");
     site.fails(2, "vf show nic0 1", &["there is no settings of a VF \"nic0/1\""]);
 
-    site.says(
-        "switch port sw0 web --trunks 5,100-199 --native-vlan 5 --dhcp-guard on --mirror-to db",
-    );
-    site.says("switch acl sw0 web --add 'deny tx protocol=17 to_port=67-68' --add 'count rx'");
+    site.says("switch port sw0 web --dhcp-guard on --isolated on");
+    site.says("switch port sw0 uplink --trunks 5,100-199 --native-vlan 5");
+    site.says("switch acl sw0 web --add 'deny protocol=17 to_port=67-68' --add count");
     let rules = site.says("switch acl sw0 web");
     assert!(
         rules.contains("protocol=17 to_port=67-68") && rules.contains("every frame"),
         "{rules}"
     );
     let ports = site.says("switch ports sw0");
-    assert!(
-        ports.contains("5,100-199") && ports.contains("dhcp") && ports.contains("db"),
-        "{ports}"
-    );
+    assert!(ports.contains("5,100-199") && ports.contains("dhcp,isolated"), "{ports}");
     site.says("switch acl sw0 web --clear");
     assert_eq!(site.says("switch acl sw0 web"), "none\n");
-    site.says("switch port sw0 web --mirror-file /var/tmp/x.pcapng");
+
+    site.says("adapter set web --trunks 5,100-199 --vlan 5 --mirror-to db --spoof-check off");
+    site.says("adapter set web --mirror-file /var/tmp/x.pcapng --tx-weight 50 --macs none");
+    let web = site.json("adapter show web");
+    assert_eq!(web["mirror"], json!({"direction": "both", "file": "/var/tmp/x.pcapng"}));
     assert_eq!(
-        site.json("switch ports sw0")[0]["mirror"],
-        json!({"direction": "both", "file": "/var/tmp/x.pcapng"})
+        (&web["trunks"], &web["tx_weight"], &web["spoof_check"]),
+        (&json!(["5", "100-199"]), &json!(50), &json!(false))
     );
+    site.says("switch port sw0 web --max-macs 2");
+    site.says("nic create nic1 --total-vfs 0 --profile xl710 --budget-permille 50 --pf-socket /run/pf.sock --pf-mac 02:00:00:00:00:0f");
+    let nic = site.json("nic show nic1");
+    assert_eq!(
+        (&nic["pf"]["mac"], &nic["budget_permille"]),
+        (&json!("02:00:00:00:00:0f"), &json!(50))
+    );
+    site.says("nic delete nic1");
     site.says("switch port sw0 web --reset");
 
     for line in ["adapter delete web", "adapter delete db", "switch delete sw0", "nic delete nic0"]
@@ -221,7 +229,10 @@ fn tables_fit_80_columns() {
          --min-tx-mbps 100000 --max-tx-mbps 1000000 --iov-weight 1 --path auto",
         "n".repeat(63)
     ));
-    site.says("switch port sw0 web --trunks 5,100-199,300-399,1000-2000,3000 --isolated on --dhcp-guard on --router-guard on");
+    site.says("switch port sw0 web --isolated on --dhcp-guard on --router-guard on");
+    site.says(
+        "switch port sw0 uplink --trunks 5,100-199,300-399,1000-2000,3000 --native-vlan 1500",
+    );
     for line in ["nic list", "vf list nic0", "switch list", "switch ports sw0", "adapter list"] {
         let text = site.says(line);
         for line in text.lines() {
@@ -270,8 +281,10 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ("vf set nic0 1 --trust yes", &["--trust", "on, off"]),
         ("vf set nic9 1 --trust on", &["there is no NIC \"nic9\""]),
         ("vf reset nic0 0 --owner 999", &["nic0/vf0 has the owner web"]),
-        ("switch acl sw0 web --add 'drop tx'", &["acl[0].action: \"drop\"", "\"deny\""]),
-        ("switch acl sw0 web --add nonsense", &["allow, deny or count"]),
+        ("switch acl sw0 web --add drop", &["acl[0].action: \"drop\"", "\"deny\""]),
+        ("switch acl sw0 web --add 'deny rx'", &["leave rx out", "uplink"]),
+        ("switch port sw0 web --trunks 5", &["trunks:", "set trunks of adapter web"]),
+        ("switch port sw0 web --max-macs 5", &["max_macs: 5", "spoof_check = false"]),
         ("switch port sw0 ghost --isolated on", &["adapter: \"ghost\"", "write uplink"]),
         ("apply -f /nowhere", &["/nowhere", "-f"]),
     ] {
@@ -297,7 +310,7 @@ fn without_a_daemon_it_is_1_and_says_where_it_was_looked_for() {
 #[test]
 fn what_is_exported_can_be_applied() {
     let site = Site::furnished();
-    site.says("switch acl sw0 web --add 'deny tx protocol=17 to_port=67-68'");
+    site.says("switch acl sw0 web --add 'deny protocol=17 to_port=67-68'");
     let toml = site.says("export");
     let file = site.path("state.toml");
     fs::write(&file, &toml).expect("a file");

@@ -3,10 +3,12 @@
 //! A NIC of the file has all of its VFs enabled. Each `[[nic.vf]]` has a guest, so it is an adapter there, which has its
 //! settings and names its VF. Its name is made of the NIC's and the VF's number, so that it stays when tables move.
 
+use std::collections::BTreeSet;
+
 use wire::Vid;
 
-use super::model::{self, Function, NicKind, SocketMode, UplinkKind, Vf};
-use crate::state::{self, MacText};
+use super::model::{self, Function, NicKind, Rules, SocketMode, UplinkKind, Vf};
+use crate::state::{self, MacText, VlanRange};
 
 /// The NICs, without what is an adapter's.
 pub(super) fn nics(nics: &[model::Nic]) -> Vec<state::Nic> {
@@ -18,6 +20,7 @@ pub(super) fn nics(nics: &[model::Nic]) -> Vec<state::Nic> {
         profile: nic.profile,
         total_vfs: nic.total_vfs,
         num_vfs: nic.total_vfs,
+        budget_permille: nic.budget_permille,
         vmq_queues: nic.vmq_queues,
         bridging: match nic.bridging {
             nic::Mode::Veb => state::Bridging::Veb,
@@ -30,6 +33,7 @@ pub(super) fn nics(nics: &[model::Nic]) -> Vec<state::Nic> {
             },
             ..attachment(&uplink.attachment)
         }),
+        pf: nic.pf.as_ref().map(pf),
         vfs: Vec::new(),
     };
     nics.iter().map(nic).collect()
@@ -53,14 +57,6 @@ pub(super) fn adapter_name(nic: &str, index: u16) -> String {
 
 fn adapter(nic: &str, vf: &Vf) -> state::Adapter {
     let Function { mac, macs, vlan, rules, attachment: socket } = &vf.function;
-    let tag = |vlan: Vid| state::Vlan {
-        id: vlan.get(),
-        qos: rules.vlan_qos,
-        proto: match rules.vlan_protocol {
-            nic::VlanProtocol::Ieee8021Q => state::VlanProto::Dot1q,
-            nic::VlanProtocol::Ieee8021Ad => state::VlanProto::Dot1ad,
-        },
-    };
     state::Adapter {
         name: adapter_name(nic, vf.index),
         attachment: attachment(socket),
@@ -69,13 +65,71 @@ fn adapter(nic: &str, vf: &Vf) -> state::Adapter {
         vf: Some(vf.index),
         mac: MacText(*mac),
         macs: macs.iter().copied().map(MacText).collect(),
-        vlan: vlan.map(tag),
+        vlan: vlan.map(|vlan| access_vlan(vlan, rules)),
+        trunks: ranges(&rules.trunk),
+        spoof_check: rules.spoof_check,
+        trust: rules.trust,
+        promiscuous: rules.promiscuous,
+        link_state: link_state(rules.link),
         min_tx_mbps: rules.share.min_mbit,
         max_tx_mbps: rules.share.max_mbit,
+        tx_weight: rules.share.weight,
+        storm_limit_pps: rules.storm_limit,
+        mirror: None,
         iov_weight: 100,
+        // It is on no switch, so it can have nothing but its VF.
         vmq_weight: 0,
         path: state::WantedPath::Vf,
     }
+}
+
+/// As an adapter's; there, a PF is always trusted.
+fn pf(function: &Function) -> state::Pf {
+    let Function { mac, macs, vlan, rules, attachment: socket } = function;
+    state::Pf {
+        attachment: attachment(socket),
+        mac: MacText(*mac),
+        macs: macs.iter().copied().map(MacText).collect(),
+        vlan: vlan.map(|vlan| access_vlan(vlan, rules)),
+        trunks: ranges(&rules.trunk),
+        spoof_check: rules.spoof_check,
+        promiscuous: rules.promiscuous,
+        link_state: link_state(rules.link),
+        min_tx_mbps: rules.share.min_mbit,
+        max_tx_mbps: rules.share.max_mbit,
+        tx_weight: rules.share.weight,
+        storm_limit_pps: rules.storm_limit,
+        mirror: None,
+    }
+}
+
+fn access_vlan(vlan: Vid, rules: &Rules) -> state::Vlan {
+    let proto = match rules.vlan_protocol {
+        nic::VlanProtocol::Ieee8021Q => state::VlanProto::Dot1q,
+        nic::VlanProtocol::Ieee8021Ad => state::VlanProto::Dot1ad,
+    };
+    state::Vlan { id: vlan.get(), qos: rules.vlan_qos, proto }
+}
+
+fn link_state(link: nic::LinkState) -> state::LinkState {
+    match link {
+        nic::LinkState::Auto => state::LinkState::Auto,
+        nic::LinkState::Enable => state::LinkState::Enable,
+        nic::LinkState::Disable => state::LinkState::Disable,
+    }
+}
+
+/// The same VLANs in as few ranges as can be.
+fn ranges(trunk: &[Vid]) -> Vec<VlanRange> {
+    let vlans: BTreeSet<u16> = trunk.iter().map(|vlan| vlan.get()).collect();
+    let mut ranges: Vec<VlanRange> = Vec::new();
+    for vlan in vlans {
+        match ranges.last_mut() {
+            Some(range) if range.last + 1 == vlan => range.last = vlan,
+            _ => ranges.push(VlanRange { first: vlan, last: vlan }),
+        }
+    }
+    ranges
 }
 
 fn attachment(of: &model::Attachment) -> state::Attachment {

@@ -146,6 +146,7 @@ mod rows {
         field("profile", Choice(&["ideal", "82576", "x520", "xl710", "cx6"]), Word("ideal")),
         field("bridging", Choice(&["veb", "vepa", "isolated"]), Word("veb")),
         field("total_vfs", Int(0, 255, ""), Computed("the number of `[[nic.vf]]` tables")),
+        field("budget_permille", Int(0, 1_000_000, ""), DefaultInt(0)),
         field("vmq_queues", Int(0, 255, ""), DefaultInt(64)),
         field("uplink", Table(&UPLINK), Computed("none")),
         field("pf", Table(&PF), Computed("none")),
@@ -178,7 +179,7 @@ mod rows {
         field("weight", Int(1, 100, ""), DefaultInt(10)),
         field("min_tx_mbps", Int(0, 1_000_000, "Mbit/s"), DefaultInt(0)),
         field("max_tx_mbps", Int(0, 1_000_000, "Mbit/s"), DefaultInt(0)),
-        field("storm_limit", Int(0, 100_000_000, "frames a second"), DefaultInt(0)),
+        field("storm_limit", Int(0, 10_000_000, "frames a second"), DefaultInt(0)),
     ];
 
     const ATTACHMENT: &[Field] = &[

@@ -59,6 +59,8 @@ pub struct Nic {
     pub bridging: nic::Mode,
     /// How many VFs it can have, 0 to 255.
     pub total_vfs: u16,
+    /// How much of what the profile's card could carry it carries, in thousandths; 0: no limit.
+    pub budget_permille: u32,
     /// How many receive queues it has for adapters without a VF, 0 to 255.
     pub vmq_queues: u16,
     /// Its way to the wire.

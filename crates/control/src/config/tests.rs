@@ -40,6 +40,7 @@ fn the_least_file_gets_every_default() {
         profile: Profile::Ideal,
         bridging: nic::Mode::Veb,
         total_vfs: 1,
+        budget_permille: 0,
         vmq_queues: 64,
         uplink: None,
         pf: None,

@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::model::{Adapter, Nic, WantedPath};
+use super::adapter::{Adapter, WantedPath};
+use super::model::Nic;
 use super::{Actual, PathInForce, Reason, State};
 
 /// What the policy must know beyond the desired state.

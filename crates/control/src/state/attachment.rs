@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::model::yes;
+use super::function::yes;
 use super::text;
 
 /// How a guest reaches its adapter, or the wire its uplink.

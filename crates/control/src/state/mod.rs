@@ -7,8 +7,10 @@
 //!
 //! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 ACL rules a port; 20 problems are shown.
 
+mod adapter;
 mod allocate;
 mod attachment;
+mod function;
 mod model;
 mod plan;
 mod plane;
@@ -26,17 +28,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub use adapter::{Adapter, WantedPath};
 pub use allocate::{Allocation, Facts, allocate};
 pub use attachment::{Attachment, AttachmentKind, SocketMode};
-pub use model::{
-    Adapter, Bridging, LinkState, Mirror, MirrorDirection, Nic, NicKind, Profile, Vf, Vlan,
-    VlanProto, WantedPath,
-};
+pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
+pub use model::{Bridging, Nic, NicKind, Profile};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{Actual, ActualAdapter, ActualNic, ActualVf, Plane, Refused};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
-pub use switch::{AclAction, AclDirection, AclRule, StaticEntry, Switch, SwitchPort, UPLINK};
+pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK};
 pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
 pub use transition::transition;
 

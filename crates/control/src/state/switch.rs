@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::model::{Mirror, yes};
+use super::function::yes;
 use super::text::{self, IpPrefix, MacText, PortRange, VlanRange};
 
 /// What the uplink's port of a switch is called where adapters have their names.
@@ -41,33 +41,38 @@ fn ageing_s() -> u32 {
     300
 }
 
-/// Settings of the port that an adapter, or the uplink, has on a switch.
+impl Switch {
+    /// The settings of the port of that adapter, or of [`UPLINK`], if it has any.
+    pub fn port(&self, adapter: &str) -> Option<&SwitchPort> {
+        self.ports.iter().find(|port| port.adapter == adapter)
+    }
+}
+
+/// Settings of the port that an adapter, or the uplink, has on a switch: what only a switch enforces. All else is the
+/// adapter's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchPort {
     /// An adapter of the switch, or `uplink`.
     #[schema(schema_with = text::label)]
     pub adapter: String,
-    /// VLANs that may be tagged; not for an adapter with a `vlan`.
+    /// Of `uplink` only: the VLANs that may be tagged; none for all.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub trunks: Vec<VlanRange>,
-    /// The VLAN of frames without a tag; one of `trunks`.
+    /// Of `uplink` only: the VLAN of frames without a tag; one of `trunks`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub native_vlan: Option<u16>,
-    /// The most addresses that are learnt at the port.
-    #[serde(default = "max_macs")]
-    #[schema(minimum = 1, maximum = 8192, default = 256)]
-    pub max_macs: u16,
+    /// The most addresses that are learnt at the port; what comes from others passes, and what goes to them is flooded.
+    /// Left out: 256 for an adapter, no limit for the uplink. Not with an adapter's `spoof_check`, when none are learnt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 8192)]
+    pub max_macs: Option<u16>,
     /// Whether the port gets frames for unknown addresses.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub unknown_unicast: bool,
-    /// Broadcast, multicast and unknown frames a second that the port may send; 0 for no limit.
-    #[serde(default)]
-    #[schema(minimum = 0, maximum = 100_000_000, default = 0)]
-    pub storm_limit_pps: u32,
     /// Whether it reaches only ports that are not isolated.
     #[serde(default)]
     #[schema(default = false)]
@@ -80,27 +85,27 @@ pub struct SwitchPort {
     #[serde(default)]
     #[schema(default = false)]
     pub router_guard: bool,
-    /// Who gets a copy of its frames.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mirror: Option<Mirror>,
-    /// Rules, tried in their order; the first that denies or allows decides. Without one the frame is allowed.
+    /// Rules for what it sends, tried in their order; the first that denies or allows decides. Without one the frame is
+    /// allowed.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub acl: Vec<AclRule>,
 }
 
-fn max_macs() -> u16 {
-    256
+impl SwitchPort {
+    /// Whether something of what the port sends is dropped by its rules or guards.
+    pub fn filters(&self) -> bool {
+        !self.acl.is_empty() || self.dhcp_guard || self.router_guard
+    }
 }
 
-/// One rule. A frame meets it if it meets all conditions that are given.
+/// One rule for frames that a port sends. A frame meets it if it meets all conditions that are given. To filter what an
+/// adapter receives, put rules on the ports that send to it, the uplink's included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AclRule {
     /// What becomes of the frame.
     pub action: AclAction,
-    /// Whether it is for frames that the guest sends or receives.
-    pub direction: AclDirection,
     /// The source address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_mac: Option<MacText>,
@@ -143,16 +148,6 @@ pub enum AclAction {
     Deny,
     /// It is counted, and the next rule is tried.
     Count,
-}
-
-/// Whose frames a rule is for, seen from the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum AclDirection {
-    /// Those it receives.
-    Rx,
-    /// Those it sends.
-    Tx,
 }
 
 /// An address that is always at one port.

@@ -20,8 +20,8 @@ pub(crate) fn document() -> Value {
         }],
         "switch": [{
             "name": "sw0", "nic": "nic0", "iov": true,
-            "port": [{"adapter": "web", "dhcp_guard": true, "acl": [
-                {"action": "deny", "direction": "tx", "protocol": 17, "to_port": "67-68"},
+            "port": [{"adapter": "db", "dhcp_guard": true, "acl": [
+                {"action": "deny", "protocol": 17, "to_port": "67-68"},
             ]}],
             "static": [{"mac": "02:00:00:00:00:0a", "port": "uplink"}],
         }],

@@ -5,16 +5,18 @@
 mod adapter;
 mod switch;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::Hash;
 
 use serde_json::Value;
 
-use super::model::{Mirror, Nic};
+use super::adapter::Adapter;
+use super::function::{Mirror, Pf, Vf};
+use super::model::{Nic, Profile};
 use super::problem::{Problem, Problems};
 use super::switch::UPLINK;
 use super::text::{MacText, VlanRange};
-use super::{State, Vlan};
+use super::{State, Vlan, VlanProto};
 
 /// Checks a document whose form is right.
 pub(super) fn meaning(state: &State) -> Result<(), Problems> {
@@ -44,7 +46,7 @@ struct Check<'a> {
     /// VFs of a NIC that adapters name.
     named_vfs: Once<(&'a str, u16)>,
     /// The same, known before the walk: their addresses are the adapters'.
-    adapters_vfs: HashSet<(&'a str, u16)>,
+    adapters_vfs: HashMap<(&'a str, u16), &'a Adapter>,
     /// Addresses of a NIC, with their VLAN; 0 for none.
     macs: Once<(&'a str, u16, MacText)>,
 }
@@ -53,7 +55,7 @@ impl<'a> Check<'a> {
     fn new(state: &'a State) -> Self {
         let named = state.adapters.iter().filter_map(|adapter| {
             let nic = state.nic_of(adapter)?;
-            Some((nic.name.as_str(), adapter.vf?))
+            Some(((nic.name.as_str(), adapter.vf?), adapter))
         });
         Check {
             state,
@@ -83,20 +85,70 @@ impl<'a> Check<'a> {
             let field = format!("{at}.uplink.socket");
             self.sockets.claim(&mut self.problems, &uplink.socket, &field, &uplink.socket);
         }
+        if nic.budget_permille > 0 && nic.profile == Profile::Ideal {
+            let error = "is a part of what the profile's card carries, and ideal has no limits";
+            let allowed = "write 0, or choose another profile".to_owned();
+            self.wrong(format!("{at}.budget_permille"), nic.budget_permille, error, allowed);
+        }
+        if let Some(pf) = &nic.pf {
+            self.pf(nic, pf, &format!("{at}.pf"));
+        }
         let mut indices = Once::new("is the index of");
         for (i, vf) in nic.vfs.iter().enumerate() {
             let at = format!("{at}.vf[{i}]");
             indices.claim(&mut self.problems, vf.index, &format!("{at}.index"), &vf.index);
-            self.vf_index(nic, vf.index, format!("{at}.index"));
-            self.rates(vf.min_tx_mbps, vf.max_tx_mbps, &at);
-            self.trunks_or_vlan(&vf.trunks, vf.vlan, &at);
-            if let Some(mirror) = &vf.mirror {
-                self.mirror(mirror, &nic.name, None, &format!("{at}.mirror"));
-            }
-            let operators = !self.adapters_vfs.contains(&(nic.name.as_str(), vf.index));
-            if let Some(mac) = vf.mac.filter(|_| operators) {
-                self.mac(nic, mac, vf.vlan, &format!("{at}.mac"));
-            }
+            self.vf(nic, vf, &at);
+        }
+    }
+
+    fn pf(&mut self, nic: &'a Nic, pf: &'a Pf, at: &str) {
+        let switches = self.state.switches.iter();
+        if let Some(switch) = switches.clone().find(|switch| switch.nic == nic.name) {
+            let error = format!("is the guest's and switch {}'s, which hangs on it", switch.name);
+            let allowed = "leave pf or the switch out".to_owned();
+            self.wrong(at.to_owned(), pf.mac.to_string(), &error, allowed);
+        }
+        let field = format!("{at}.attachment.socket");
+        let socket = &pf.attachment.socket;
+        self.sockets.claim(&mut self.problems, socket, &field, socket);
+        self.rates(pf.min_tx_mbps, pf.max_tx_mbps, at);
+        self.vlans(&pf.trunks, pf.vlan, at);
+        self.macs(nic, (pf.mac, &pf.macs), pf.vlan, at);
+        if let Some(mirror) = &pf.mirror {
+            self.mirror(mirror, &nic.name, None, &format!("{at}.mirror"));
+        }
+    }
+
+    fn vf(&mut self, nic: &'a Nic, vf: &'a Vf, at: &str) {
+        self.vf_index(nic, vf.index, format!("{at}.index"));
+        self.rates(vf.min_tx_mbps, vf.max_tx_mbps, at);
+        self.vlans(&vf.trunks, vf.vlan, at);
+        self.trusted(vf.trust, vf.promiscuous, at);
+        let adapter = self.adapters_vfs.get(&(nic.name.as_str(), vf.index)).copied();
+        if let Some(mirror) = &vf.mirror {
+            let whose = adapter.map(|adapter| adapter.name.as_str());
+            self.mirror(mirror, &nic.name, whose, &format!("{at}.mirror"));
+        }
+        let Some(adapter) = adapter else {
+            let own = vf.mac.map(|mac| (format!("{at}.mac"), mac));
+            let others = (0..).zip(&vf.macs).map(|(i, mac)| (format!("{at}.macs[{i}]"), *mac));
+            own.into_iter()
+                .chain(others)
+                .for_each(|(field, mac)| self.mac(nic, mac, vf.vlan, &field));
+            return;
+        };
+        // Two places for one address would be two answers to what it is.
+        let whose = format!("is set here and by adapter {}", adapter.name);
+        let remedy = "leave it to the adapter".to_owned();
+        if let Some(mac) = vf.mac.filter(|mac| *mac != adapter.mac) {
+            self.wrong(format!("{at}.mac"), mac.to_string(), &whose, remedy.clone());
+        }
+        if !vf.macs.is_empty() && vf.macs != adapter.macs {
+            let macs: Vec<String> = vf.macs.iter().map(ToString::to_string).collect();
+            self.wrong(format!("{at}.macs"), macs, &whose, remedy);
+        }
+        if vf.vlan.map(|vlan| vlan.id) != adapter.vlan.map(|vlan| vlan.id) {
+            self.macs(nic, (adapter.mac, &adapter.macs), vf.vlan, at);
         }
     }
 
@@ -116,6 +168,19 @@ impl<'a> Check<'a> {
         self.macs.claim(&mut self.problems, key, field, &mac.to_string());
     }
 
+    fn macs(
+        &mut self,
+        nic: &'a Nic,
+        (first, others): (MacText, &[MacText]),
+        vlan: Option<Vlan>,
+        at: &str,
+    ) {
+        self.mac(nic, first, vlan, &format!("{at}.mac"));
+        for (i, mac) in others.iter().enumerate() {
+            self.mac(nic, *mac, vlan, &format!("{at}.macs[{i}]"));
+        }
+    }
+
     fn rates(&mut self, min: u32, max: u32, at: &str) {
         if max > 0 && min > max {
             let allowed = format!("write a number up to max_tx_mbps, {max}");
@@ -123,10 +188,20 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn trunks_or_vlan(&mut self, trunks: &[VlanRange], vlan: Option<Vlan>, at: &str) {
-        if let (Some(vlan), [_, ..]) = (vlan, trunks) {
-            let error = "makes this an access port, and trunks a trunk";
-            self.wrong(format!("{at}.vlan"), vlan.id, error, "leave one of them out".into());
+    fn trusted(&mut self, trust: bool, promiscuous: bool, at: &str) {
+        if promiscuous && !trust {
+            let allowed = "write false, or trust = true beside it".to_owned();
+            self.wrong(format!("{at}.promiscuous"), true, "takes trust", allowed);
+        }
+    }
+
+    fn vlans(&mut self, trunks: &[VlanRange], vlan: Option<Vlan>, at: &str) {
+        if let (Some(vlan), [_, ..]) = (vlan, trunks)
+            && vlan.proto == VlanProto::Dot1ad
+        {
+            let error = "makes the guest's tags payload, and trunks reads them";
+            let allowed = "leave trunks out, or write \"802.1q\"".to_owned();
+            self.wrong(format!("{at}.vlan.proto"), "802.1ad", error, allowed);
         }
         let overlap = trunks.iter().enumerate().find(|(i, one)| {
             trunks[..*i].iter().any(|other| one.first <= other.last && other.first <= one.last)

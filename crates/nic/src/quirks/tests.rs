@@ -67,6 +67,48 @@ fn refusals(name: &str) -> Vec<(&'static str, Errno)> {
     settings().into_iter().filter_map(refusal).chain(modes).collect()
 }
 
+/// A function that differs from a new one by a setting.
+fn with(setting: Setting) -> Function {
+    let mut function = Function::new(MAC);
+    match setting {
+        Setting::Mac(mac) => function.mac = mac,
+        Setting::ExtraMacs(macs) => function.extra_macs = macs,
+        Setting::Vlan(vlan) => function.vlan = vlan,
+        Setting::Trunk(vlans) => function.trunk = vlans,
+        Setting::SpoofCheck(on) => function.spoof_check = on,
+        Setting::Trust(on) => function.trust = on,
+        Setting::Link(link) => function.link = link,
+        Setting::TxRate { min, max } => {
+            function.share.min_mbit = min.unwrap_or(0);
+            function.share.max_mbit = max.unwrap_or(0);
+        }
+        Setting::Weight(weight) => function.share.weight = weight,
+        Setting::StormLimit(limit) => function.storm_limit = limit,
+        Setting::Mirror(mirror) => function.mirror = mirror,
+        Setting::Defaults => (),
+    }
+    function
+}
+
+#[test]
+fn a_whole_function_is_refused_for_any_of_its_settings() {
+    let port = PortId::vf(1);
+    for profile in Profile::ALL {
+        for (name, setting) in settings() {
+            let mut state = state(profile);
+            let one = state.apply(&Change::Set(port, setting.clone()));
+            assert_eq!(profile.check(port, &with(setting), true), one, "{}: {name}", profile.name);
+        }
+        for mode in [Mode::Veb, Mode::Vepa, Mode::Isolated] {
+            assert_eq!(profile.check_mode(mode), state(profile).apply(&Change::Mode(mode)));
+        }
+        // Rates that are not set take no link.
+        assert_eq!(profile.check(port, &Function::new(MAC), false), Ok(()));
+        let refused = profile.check(port, &with(rate(None, Some(100))), false).is_err();
+        assert_eq!(refused, profile.rate_needs_link, "{}", profile.name);
+    }
+}
+
 #[test]
 fn ideal_refuses_nothing() {
     assert_eq!(refusals("ideal"), []);

@@ -5,7 +5,7 @@ use wire::Vid;
 
 use super::*;
 use crate::tests::model::Model;
-use crate::{Action, Flows, LinkState, Mode, PortVlan, Verdicts};
+use crate::{Action, Filter, Flows, LinkState, Mode, PortVlan, Verdicts};
 
 const PF_MAC: Mac = Mac([0x10, 0x20, 0x30, 0xff, 0xff, 0xfe]);
 const VF0: PortId = PortId::vf(0);
@@ -260,6 +260,60 @@ fn link_and_mode_reach_the_table() {
     assert_eq!(state.config().mode, Mode::Isolated);
 }
 
+#[test]
+fn a_switch_takes_the_pf_and_gives_it_back() {
+    let mut state = with_vfs();
+    let pf = |state: &NicState| state.config().function(PortId::PF).cloned();
+    state.apply(&Change::Set(PortId::PF, Setting::SpoofCheck(false))).unwrap();
+    let filters = vec![Filter { mac: mac(1), vid: 7 }];
+    state.apply(&Change::Switch(Some(filters.clone()))).unwrap();
+    assert_eq!((pf(&state), state.config().switch.as_ref()), (None, Some(&filters)));
+    assert!(state.table().has(PortId::PF));
+    assert_eq!(
+        refused(&mut state, Change::Set(PortId::PF, Setting::Trust(true))).1,
+        "function: PF is refused (EINVAL); allowed is VF 0 to 3; a switch is on the PF"
+    );
+    let mut wrong = filters.clone();
+    wrong.push(Filter { mac: mac(2), vid: 4095 });
+    assert_eq!(
+        refused(&mut state, Change::Switch(Some(wrong))),
+        (
+            Errno::Einval,
+            "PF: switch[1]: VLAN 4095 is refused (EINVAL); allowed is 0 to 4094".into()
+        )
+    );
+    state.apply(&Change::Switch(None)).unwrap();
+    assert_eq!(state.config(), with_vfs().config());
+    // Without a switch before, it changes nothing.
+    state.apply(&Change::Set(PortId::PF, Setting::SpoofCheck(false))).unwrap();
+    state.apply(&Change::Switch(None)).unwrap();
+    assert!(!pf(&state).unwrap().spoof_check);
+}
+
+#[test]
+fn queues_are_replaced_together() {
+    let mut state = with_vfs();
+    let queue = |n| Some(Function::new(mac(n)));
+    state.apply(&Change::Queues(vec![queue(1), None, queue(2)])).unwrap();
+    assert!(state.table().has(PortId::queue(2)) && !state.table().has(PortId::queue(1)));
+    let (errno, text) = refused(&mut state, Change::Queues(vec![queue(1), queue(1)]));
+    assert_eq!(
+        (errno, text.as_str()),
+        (
+            Errno::Eexist,
+            "queue 1: mac: 02:00:00:00:07:01, which is mac of queue 0, is refused (EEXIST); \
+             allowed is a MAC that is not yet in the untagged network"
+        )
+    );
+    let set = Change::Set(PortId::queue(0), Setting::Defaults);
+    assert_eq!(refused(&mut state, set).0, Errno::Einval);
+    assert_eq!(refused(&mut state, Change::Queues(vec![None; 256])).0, Errno::Einval);
+    state.apply(&Change::NumVfs(0)).unwrap();
+    assert!(state.table().has(PortId::queue(2)), "queues do not go with VFs");
+    state.apply(&Change::Queues(vec![])).unwrap();
+    assert!(!state.table().has(PortId::queue(2)));
+}
+
 fn any_port() -> impl Strategy<Value = PortId> {
     (1_u16..8).prop_map(PortId)
 }
@@ -284,6 +338,16 @@ fn any_setting() -> impl Strategy<Value = Setting> {
     ]
 }
 
+fn any_filters() -> impl Strategy<Value = Vec<Filter>> {
+    let filter = (0_u8..6, 0_u16..4).prop_map(|(n, vid)| Filter { mac: mac(n), vid });
+    prop::collection::vec(filter, 0..3)
+}
+
+fn any_queues() -> impl Strategy<Value = Vec<Option<Function>>> {
+    let queue = prop::option::of((0_u8..6).prop_map(|n| Function::new(mac(n))));
+    prop::collection::vec(queue, 0..3)
+}
+
 fn any_change() -> impl Strategy<Value = Change> {
     let name = || prop::sample::select(vec!["a", "b"]).prop_map(owner);
     let modes = vec![Mode::Veb, Mode::Vepa, Mode::Isolated];
@@ -294,6 +358,8 @@ fn any_change() -> impl Strategy<Value = Change> {
         9 => (any_port(), any_setting()).prop_map(|(port, setting)| Change::Set(port, setting)),
         1 => (any_port(), any::<bool>()).prop_map(|(port, on)| Change::Ask(port, Wish::Promiscuous(on))),
         1 => (any_port(), 0_u8..6).prop_map(|(port, n)| Change::Ask(port, Wish::Macs(vec![mac(n)]))),
+        1 => prop::option::of(any_filters()).prop_map(Change::Switch),
+        1 => any_queues().prop_map(Change::Queues),
         1 => (0_u8..5, name()).prop_map(|(vf, owner)| Change::Claim(vf, owner)),
         1 => (0_u8..5, name()).prop_map(|(vf, owner)| Change::Release(vf, owner)),
     ];

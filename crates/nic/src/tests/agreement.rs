@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use wire::Vid;
 
-use super::model::{Model, is_member, of};
-use super::random::{any_burst, any_config, honest};
+use super::model::Model;
+use super::random::{any_burst, any_config, any_source, honest};
 use super::{head, mac};
 use crate::*;
 
@@ -13,7 +13,7 @@ proptest! {
 
     #[test]
     fn agrees_with_the_model(
-        config in any_config(), from in (0_u16..9).prop_map(PortId), mut heads in any_burst(), honestly: bool,
+        config in any_config(), from in any_source(), mut heads in any_burst(), honestly: bool,
     ) {
         let (table, model) = match (Table::build(&config), Model::new(&config)) {
             (Ok(table), Some(model)) => (table, model),
@@ -45,7 +45,7 @@ proptest! {
 
     #[test]
     fn receivers_and_edits_agree_with_the_model(
-        config in any_config(), from in (0_u16..9).prop_map(PortId), mut heads in any_burst(),
+        config in any_config(), from in any_source(), mut heads in any_burst(),
     ) {
         let (Ok(table), Some(model)) = (Table::build(&config), Model::new(&config)) else {
             return Ok(());
@@ -66,8 +66,7 @@ proptest! {
             prop_assert!(!receivers.is_empty() && !receivers.contains(&from));
             for to in receivers {
                 // No function gets what is not of its VLANs, or while its link is down.
-                let member = of(&config, to).is_none_or(|function| is_member(function, vid));
-                prop_assert!(member && model.is_up(to) && table.is_up(to), "to {} from {}", to, from);
+                prop_assert!(model.is_in(to, vid) && model.is_up(to) && table.is_up(to), "to {} from {}", to, from);
                 let edit = table.edit_of(from, to, head);
                 prop_assert_eq!(apply(edit, head), model.edited(from, to, head));
                 prop_assert!(table.edit(from, to).is_none_or(|all| all == edit), "{} {}", from, to);

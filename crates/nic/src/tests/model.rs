@@ -15,7 +15,7 @@ pub(crate) struct Model<'a> {
 }
 
 /// VLANs of a function: that of its untagged frames first, 0 for untagged.
-fn vlans(function: &Function) -> Vec<u16> {
+pub(super) fn vlans(function: &Function) -> Vec<u16> {
     let own = function.vlan.map_or(0, |vlan| vlan.vid.get());
     let others = (1..4095).filter(|vid| function.trunk.contains(*vid) && *vid != own);
     std::iter::once(own).chain(others).collect()
@@ -31,7 +31,7 @@ pub(crate) fn is_member(function: &Function, vid: u16) -> bool {
 }
 
 impl<'a> Model<'a> {
-    /// `None` if two functions share a MAC in a VLAN.
+    /// `None` if two functions, queues or filters share a MAC in a VLAN.
     pub(crate) fn new(config: &'a NicConfig) -> Option<Self> {
         let mut known = HashMap::new();
         for n in 1..PortId::COUNT as u16 {
@@ -46,10 +46,37 @@ impl<'a> Model<'a> {
                 }
             }
         }
+        for filter in config.switch.iter().flatten() {
+            if known.insert((filter.mac, filter.vid), PortId::PF).is_some() {
+                return None;
+            }
+        }
         Some(Self { config, macs: known })
     }
 
+    fn is_switch(&self, port: PortId) -> bool {
+        port == PortId::PF && self.config.switch.is_some()
+    }
+
+    /// Whether the owner of an address is behind this port when it sends.
+    fn sends_at(&self, mac: Mac, vid: u16, port: PortId) -> bool {
+        self.macs.get(&(mac, vid)).is_some_and(|at| {
+            *at == port || self.is_switch(port) && at.queue_index().is_some() && self.is_up(*at)
+        })
+    }
+
+    /// Whether a port takes part in a VLAN.
+    pub(crate) fn is_in(&self, port: PortId, vid: u16) -> bool {
+        match of(self.config, port) {
+            Some(function) => is_member(function, vid),
+            None => port == PortId::UPLINK || self.is_switch(port) && vid < 4095,
+        }
+    }
+
     pub(crate) fn is_up(&self, port: PortId) -> bool {
+        if self.is_switch(port) {
+            return true;
+        }
         match of(self.config, port).map(|function| function.link) {
             None | Some(LinkState::Auto) => self.config.uplink_up,
             Some(LinkState::Enable) => true,
@@ -81,8 +108,10 @@ impl<'a> Model<'a> {
         let apart = from != PortId::UPLINK && self.config.mode != Mode::Veb;
         let reflected = from == PortId::UPLINK && self.config.mode == Mode::Vepa;
         let wants = |to: PortId| {
-            let Some(function) = of(self.config, to) else { return false };
-            let own = macs(function).contains(&frame.src());
+            let switch = Function { promiscuous: true, ..Function::new(Mac::ZERO) };
+            let function = of(self.config, to).or(self.is_switch(to).then_some(&switch));
+            let Some(function) = function else { return false };
+            let own = self.sends_at(frame.src(), vid, to);
             let hears = match &function.groups {
                 None => true,
                 Some(groups) => groups.contains(&dst) || dst.is_broadcast(),
@@ -90,7 +119,7 @@ impl<'a> Model<'a> {
             let group = hears || function.all_multicast || function.promiscuous;
             let open = from == PortId::UPLINK || self.config.floods_unknown;
             let unknown = function.promiscuous && open;
-            is_member(function, vid)
+            self.is_in(to, vid)
                 && !apart
                 && !(reflected && own)
                 && if dst.is_multicast() { group } else { unknown }
@@ -106,7 +135,12 @@ impl<'a> Model<'a> {
     pub(crate) fn judge(&self, from: PortId, head: &[u8; 16]) -> Action {
         let frame = Frame::new(head).unwrap();
         let function = of(self.config, from);
-        if from != PortId::UPLINK && function.is_none() {
+        let is_source = match from {
+            PortId::UPLINK => true,
+            PortId::PF => function.is_some() || self.is_switch(from),
+            _ => function.is_some() && from.queue_index().is_none(),
+        };
+        if !is_source {
             return Action::Drop(DropReason::NoFunction);
         }
         if !self.is_up(from) {
@@ -131,7 +165,9 @@ impl<'a> Model<'a> {
             return if receivers.is_empty() { nobody } else { Action::Flood };
         }
         let known = self.macs.get(&(frame.dst(), vid)).copied();
-        if known == Some(from) {
+        // The owner of a queue is on the switch, from which the frame comes.
+        let is_neighbour = |to: PortId| to.queue_index().is_some() && self.is_up(to);
+        if known == Some(from) || self.is_switch(from) && known.is_some_and(is_neighbour) {
             return Action::Drop(DropReason::Hairpin);
         }
         match (known, self.config.mode) {
@@ -140,8 +176,13 @@ impl<'a> Model<'a> {
             }
             (Some(_), Mode::Vepa) if from != PortId::UPLINK => (),
             (Some(to), _) if !self.is_up(to) => return Action::Drop(DropReason::LinkDown),
-            (Some(to), Mode::Vepa) if self.macs.get(&(frame.src(), vid)) == Some(&to) => {
-                return Action::Drop(DropReason::Hairpin);
+            (Some(to), Mode::Vepa) => {
+                let by_switch = to.queue_index().is_some() && self.config.switch.is_some();
+                let home = if by_switch { PortId::PF } else { to };
+                return match self.sends_at(frame.src(), vid, home) {
+                    true => Action::Drop(DropReason::Hairpin),
+                    false => Action::Port(to),
+                };
             }
             (Some(to), _) => return Action::Port(to),
             (None, _) => (),
@@ -190,6 +231,7 @@ pub(crate) fn of(config: &NicConfig, port: PortId) -> Option<&Function> {
     match port {
         PortId::UPLINK => None,
         PortId::PF => config.pf.as_ref(),
+        PortId(n @ 257..) => config.queues.get(usize::from(n) - 257)?.as_ref(),
         _ => config.vfs.get(usize::from(port.vf_index()?))?.as_ref(),
     }
 }

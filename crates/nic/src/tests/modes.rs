@@ -173,7 +173,7 @@ fn a_mirror_needs_another_port() {
         assert_eq!(
             Table::build(&config).unwrap_err().to_string(),
             format!(
-                "VF 0: mirror: frames cannot go to {name}; allowed is another port that exists"
+                "VF 0: mirror: frames cannot go to {name}; allowed is the uplink or another function that exists"
             ),
         );
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use wire::{Mac, Vid};
 
-use super::model::{macs, of};
+use super::model::{macs, of, vlans};
 use super::{head, mac};
 use crate::*;
 
@@ -69,14 +69,53 @@ fn any_function() -> impl Strategy<Value = Option<Function>> {
 pub(super) fn any_config() -> impl Strategy<Value = NicConfig> {
     let mode = prop_oneof![4 => Just(Mode::Veb), 1 => Just(Mode::Vepa), 1 => Just(Mode::Isolated)];
     let functions = (any_function(), prop::collection::vec(any_function(), 0..6));
+    let queues = prop::collection::vec(any_function(), 0..4);
+    let vid = prop_oneof![Just(0_u16), Just(1), Just(2), Just(4094)];
+    let filter = (0_u16..40, vid).prop_map(|(n, vid)| Filter { mac: mac(n), vid });
+    let switch = prop::option::of(prop::collection::vec(filter, 0..6));
     let bridge = (mode, prop::bool::weighted(0.8), any::<bool>());
-    (functions, bridge).prop_map(|((pf, vfs), (mode, uplink_up, floods_unknown))| NicConfig {
-        pf,
-        vfs,
-        mode,
-        uplink_up,
-        floods_unknown,
-    })
+    (functions, queues, switch, bridge).prop_map(
+        |((pf, vfs), queues, switch, (mode, uplink_up, floods_unknown))| {
+            let pf = pf.filter(|_| switch.is_none());
+            let config = NicConfig { pf, vfs, queues, switch, mode, uplink_up, floods_unknown };
+            without_most_duplicates(config)
+        },
+    )
+}
+
+/// Takes away queues and filters whose addresses others have, but for one in eight: else hardly any
+/// NIC with a switch would be without a duplicate.
+fn without_most_duplicates(mut config: NicConfig) -> NicConfig {
+    let mut taken = Vec::new();
+    let mut is_new = |mac: Mac, vids: &[u16]| {
+        let new = vids.iter().all(|vid| !taken.contains(&(mac, *vid)));
+        taken.extend(vids.iter().map(|vid| (mac, *vid)));
+        new || mac.0[5] & 7 == 0
+    };
+    for function in config.pf.iter().chain(config.vfs.iter().flatten()) {
+        for mac in macs(function) {
+            is_new(mac, &vlans(function));
+        }
+    }
+    for queue in &mut config.queues {
+        *queue = queue
+            .take()
+            .filter(|queue| macs(queue).into_iter().all(|mac| is_new(mac, &vlans(queue))));
+    }
+    if let Some(filters) = &mut config.switch {
+        filters.retain(|filter| is_new(filter.mac, &[filter.vid]));
+    }
+    config
+}
+
+/// The uplink, the PF, VFs, queues; ports without a function among them.
+pub(super) fn any_source() -> impl Strategy<Value = PortId> {
+    prop_oneof![
+        2 => Just(PortId::UPLINK),
+        3 => Just(PortId::PF),
+        6 => (0_u8..7).prop_map(PortId::vf),
+        1 => (0_u8..4).prop_map(PortId::queue),
+    ]
 }
 
 pub(super) fn any_mac() -> impl Strategy<Value = Mac> {

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use control::api::Method;
 use serde_json::{Value, json};
 
-use super::patch::{Patch, RateFlags, VlanFlags};
+use super::patch::{FunctionFlags, Patch};
 use super::table::{cell, entries, find, rates, table};
 use super::{Change, Target, part};
 
@@ -49,6 +49,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   shunt adapter set web --iov-weight 100 --vlan 7
+  shunt adapter set web --trunks 5,100-199 --spoof-check off --mirror-to probe
   shunt adapter set web --path synthetic --dry-run")]
     Set {
         /// The adapter.
@@ -108,9 +109,7 @@ struct Settings {
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u64>,
     #[command(flatten)]
-    vlan: VlanFlags,
-    #[command(flatten)]
-    rates: RateFlags,
+    own: FunctionFlags,
     /// Its claim to a VF, 0 to 100; 0 for none.
     #[arg(long, value_name = "W")]
     iov_weight: Option<u64>,
@@ -141,7 +140,7 @@ impl Settings {
             .set("vmq_weight", self.vmq_weight)
             .set("path", self.path.as_deref())
             .set("vf", vf);
-        self.rates.patch(self.vlan.patch(patch))
+        self.own.patch(patch)
     }
 }
 

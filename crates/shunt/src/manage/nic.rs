@@ -101,6 +101,15 @@ struct Settings {
     /// Who listens on it: server (the daemon) or client.
     #[arg(long, value_name = "MODE")]
     uplink_mode: Option<String>,
+    /// The vhost-user socket of a guest that has the PF; not with a switch on the NIC.
+    #[arg(long, value_name = "PATH")]
+    pf_socket: Option<String>,
+    /// The address of the PF, if a guest has it.
+    #[arg(long, value_name = "MAC")]
+    pf_mac: Option<String>,
+    /// Carry so many thousandths of what the profile's card could; 0 for no limit.
+    #[arg(long, value_name = "N")]
+    budget_permille: Option<u64>,
 }
 
 impl Settings {
@@ -110,6 +119,9 @@ impl Settings {
             .set("bridging", self.bridging.as_deref())
             .set("uplink.socket", self.uplink_socket.as_deref())
             .set("uplink.mode", self.uplink_mode.as_deref())
+            .set("pf.attachment.socket", self.pf_socket.as_deref())
+            .set("pf.mac", self.pf_mac.as_deref())
+            .set("budget_permille", self.budget_permille)
     }
 }
 

@@ -40,10 +40,10 @@ impl Patch {
     }
 }
 
-/// An access VLAN.
+/// The VLAN of frames without a tag.
 #[derive(Debug, clap::Args)]
 pub(super) struct VlanFlags {
-    /// Make it an access port of this VLAN, 1 to 4094; 0 for none.
+    /// Make it an access port of this VLAN, 1 to 4094, or with trunks the VLAN of frames without a tag; 0 for none.
     #[arg(long, value_name = "ID")]
     vlan: Option<u64>,
     /// The priority in the VLAN's tag, 0 to 7.
@@ -82,6 +82,56 @@ impl RateFlags {
     }
 }
 
+/// What a VF has, and an adapter takes with it over its paths.
+#[derive(Debug, clap::Args)]
+pub(super) struct FunctionFlags {
+    /// Further addresses that it receives and may send from, with commas; none for none.
+    #[arg(long, value_name = "MACS")]
+    macs: Option<String>,
+    #[command(flatten)]
+    vlan: VlanFlags,
+    /// VLANs that the guest may tag, such as 5,100-199; none for none.
+    #[arg(long, value_name = "VLANS")]
+    trunks: Option<String>,
+    /// Drop frames from other addresses or VLANs than its own.
+    #[arg(long)]
+    spoof_check: Option<OnOff>,
+    /// Let the guest change its address and receive modes.
+    #[arg(long)]
+    trust: Option<OnOff>,
+    /// Give it frames of its VLANs to unknown addresses; needs trust.
+    #[arg(long)]
+    promiscuous: Option<OnOff>,
+    /// What the guest sees of the link: auto, enable or disable.
+    #[arg(long, value_name = "STATE")]
+    link_state: Option<String>,
+    #[command(flatten)]
+    rates: RateFlags,
+    /// Its part when all want more than there is, 1 to 100.
+    #[arg(long, value_name = "W")]
+    tx_weight: Option<u64>,
+    /// Broadcast and multicast frames a second that it may send; 0 for no limit.
+    #[arg(long, value_name = "PPS")]
+    storm_limit_pps: Option<u64>,
+    #[command(flatten)]
+    mirror: MirrorFlags,
+}
+
+impl FunctionFlags {
+    pub(super) fn patch(&self, patch: Patch) -> Patch {
+        let patch = patch
+            .set("macs", self.macs.as_deref().map(list))
+            .set("trunks", self.trunks.as_deref().map(list))
+            .set("spoof_check", switched(self.spoof_check))
+            .set("trust", switched(self.trust))
+            .set("promiscuous", switched(self.promiscuous))
+            .set("link_state", self.link_state.as_deref())
+            .set("tx_weight", self.tx_weight)
+            .set("storm_limit_pps", self.storm_limit_pps);
+        self.mirror.patch(self.rates.patch(self.vlan.patch(patch)))
+    }
+}
+
 /// Copies of frames.
 #[derive(Debug, clap::Args)]
 pub(super) struct MirrorFlags {
@@ -116,11 +166,11 @@ impl MirrorFlags {
     }
 }
 
-/// `5,100-199` as the list that the document has; `none` for no VLAN.
-pub(super) fn trunks(text: &str) -> Value {
+/// `5,100-199` as the list that the document has; `none` for an empty one.
+pub(super) fn list(text: &str) -> Value {
     match text {
         "none" => json!([]),
-        list => list.split(',').map(|range| Value::from(range.trim())).collect(),
+        items => items.split(',').map(|item| Value::from(item.trim())).collect(),
     }
 }
 
@@ -151,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_vlans() {
-        assert_eq!(trunks("5, 100-199"), json!(["5", "100-199"]));
-        assert_eq!(trunks("none"), json!([]));
-        assert_eq!(trunks("5,"), json!(["5", ""]), "the daemon says what is wrong with it");
+    fn lists() {
+        assert_eq!(list("5, 100-199"), json!(["5", "100-199"]));
+        assert_eq!(list("none"), json!([]));
+        assert_eq!(list("5,"), json!(["5", ""]), "the daemon says what is wrong with it");
     }
 }

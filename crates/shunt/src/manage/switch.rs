@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use control::api::Method;
 use serde_json::{Value, json};
 
-use super::patch::{MirrorFlags, Patch, switched, trunks};
+use super::patch::{Patch, list as listed, switched};
 use super::table::{cell, entries, table};
 use super::{Change, OnOff, Target, part};
 use crate::Mistake;
@@ -16,8 +16,8 @@ use crate::Mistake;
 Examples:
   shunt switch create sw0 --nic nic0 --iov          iov only now: never afterwards
   shunt switch ports sw0
-  shunt switch port sw0 web --dhcp-guard on --router-guard on --storm-limit-pps 1000
-  shunt switch acl sw0 web --add 'deny tx protocol=17 to_port=67-68'
+  shunt switch port sw0 web --dhcp-guard on --router-guard on
+  shunt switch acl sw0 web --add 'deny protocol=17 to_port=67-68'
   shunt switch acl sw0 web --clear")]
 pub(crate) struct Switches {
     #[command(flatten)]
@@ -94,16 +94,16 @@ Examples:
     /// Change some settings of a port; the others stay.
     #[command(after_help = "\
 Examples:
-  shunt switch port sw0 web --trunks 5,100-199 --native-vlan 5
-  shunt switch port sw0 web --dhcp-guard on --mirror-to probe
+  shunt switch port sw0 web --dhcp-guard on --isolated on
+  shunt switch port sw0 uplink --trunks 5,100-199 --native-vlan 5
   shunt switch port sw0 web --reset")]
     Port(Box<Port>),
     /// Show or change the rules of a port.
     #[command(after_help = "\
 Examples:
   shunt switch acl sw0 web
-  shunt switch acl sw0 web --add 'deny tx protocol=17 to_port=67-68'
-  shunt switch acl sw0 web --clear --add 'allow rx from_ip=10.0.0.0/8' --add 'deny rx'")]
+  shunt switch acl sw0 web --add 'deny protocol=17 to_port=67-68'
+  shunt switch acl sw0 web --clear --add 'allow from_ip=10.0.0.0/8' --add deny")]
     Acl(Acl),
 }
 
@@ -113,21 +113,18 @@ struct Port {
     switch: String,
     /// The adapter at the port, or uplink.
     adapter: String,
-    /// VLANs that may be tagged, such as 5,100-199; none for none.
+    /// Of uplink only: VLANs that may be tagged, such as 5,100-199; none for all.
     #[arg(long, value_name = "VLANS")]
     trunks: Option<String>,
-    /// The VLAN of frames without a tag, one of the trunks; 0 for none.
+    /// Of uplink only: the VLAN of frames without a tag, one of the trunks; 0 for none.
     #[arg(long, value_name = "ID")]
     native_vlan: Option<u64>,
-    /// The most addresses that are learnt at it.
+    /// The most addresses that are learnt at it; not with spoof check.
     #[arg(long, value_name = "N")]
     max_macs: Option<u64>,
     /// Whether it gets frames for unknown addresses.
     #[arg(long)]
     unknown_unicast: Option<OnOff>,
-    /// Broadcast, multicast and unknown frames a second that it may send; 0 for no limit.
-    #[arg(long, value_name = "PPS")]
-    storm_limit_pps: Option<u64>,
     /// Let it reach only ports that are not isolated.
     #[arg(long)]
     isolated: Option<OnOff>,
@@ -137,8 +134,6 @@ struct Port {
     /// Drop router advertisements and redirects that it sends.
     #[arg(long)]
     router_guard: Option<OnOff>,
-    #[command(flatten)]
-    mirror: MirrorFlags,
     /// Take all its settings back.
     #[arg(long)]
     reset: bool,
@@ -152,8 +147,8 @@ struct Acl {
     switch: String,
     /// The adapter at the port, or uplink.
     adapter: String,
-    /// Add a rule behind the others: allow, deny or count; rx or tx; and conditions such as
-    /// from_ip=10.0.0.0/8 protocol=6 to_port=443.
+    /// Add a rule for what the port sends behind the others: allow, deny or count, and conditions
+    /// such as from_ip=10.0.0.0/8 protocol=6 to_port=443.
     #[arg(long, value_name = "RULE")]
     add: Vec<String>,
     /// Remove all rules first.
@@ -166,16 +161,14 @@ struct Acl {
 impl Port {
     fn patch(&self) -> Patch {
         let native = self.native_vlan.map(|vlan| if vlan == 0 { Value::Null } else { vlan.into() });
-        let patch = Patch::default()
-            .set("trunks", self.trunks.as_deref().map(trunks))
+        Patch::default()
+            .set("trunks", self.trunks.as_deref().map(listed))
             .set("native_vlan", native)
             .set("max_macs", self.max_macs)
             .set("unknown_unicast", switched(self.unknown_unicast))
-            .set("storm_limit_pps", self.storm_limit_pps)
             .set("isolated", switched(self.isolated))
             .set("dhcp_guard", switched(self.dhcp_guard))
-            .set("router_guard", switched(self.router_guard));
-        self.mirror.patch(patch)
+            .set("router_guard", switched(self.router_guard))
     }
 }
 
@@ -247,17 +240,22 @@ impl Acl {
     }
 }
 
-/// `deny tx protocol=17 to_port=67-68`. The daemon checks what the words say.
+/// `deny protocol=17 to_port=67-68`. The daemon checks what the words say.
 fn rule(text: &str) -> Result<Value, Mistake> {
     let mut words = text.split_whitespace();
-    let (Some(action), Some(direction)) = (words.next(), words.next()) else {
-        return Err(Mistake(format!(
-            "--add \"{text}\": a rule begins with allow, deny or count, and rx or tx"
-        )));
+    let Some(action) = words.next() else {
+        let error = "--add \"\": a rule begins with allow, deny or count";
+        return Err(Mistake(error.to_owned()));
     };
-    let mut rule = json!({"action": action, "direction": direction});
+    let mut rule = json!({"action": action});
     for word in words {
         let Some((name, value)) = word.split_once('=') else {
+            if ["rx", "tx"].contains(&word) {
+                return Err(Mistake(format!(
+                    "--add \"{text}\": a rule is for what its port sends; leave {word} out, and filter what \
+                     an adapter receives at the ports that send it, such as uplink"
+                )));
+            }
             return Err(Mistake(format!(
                 "--add \"{text}\": {word} is no condition; write one such as protocol=6"
             )));
@@ -272,14 +270,13 @@ fn rule(text: &str) -> Result<Value, Mistake> {
 fn show_rules(rules: &[Value]) -> String {
     let row = |(i, rule): (usize, &Value)| {
         let conditions = rule.as_object().into_iter().flatten();
-        let conditions =
-            conditions.filter(|(name, _)| !["action", "direction"].contains(&&***name));
+        let conditions = conditions.filter(|(name, _)| *name != "action");
         let conditions: Vec<String> =
             conditions.map(|(name, value)| format!("{name}={}", cell(value))).collect();
         let all = if conditions.is_empty() { "every frame".into() } else { conditions.join(" ") };
-        [(i + 1).to_string(), cell(&rule["action"]), cell(&rule["direction"]), all]
+        [(i + 1).to_string(), cell(&rule["action"]), all]
     };
-    table(["rule", "action", "frames", "conditions"], rules.iter().enumerate().map(row).collect())
+    table(["rule", "action", "conditions"], rules.iter().enumerate().map(row).collect())
 }
 
 fn list(target: &Target) -> Result<()> {
@@ -309,19 +306,12 @@ fn ports(target: &Target, path: &str) -> Result<()> {
                 .map(|(_, word)| *word)
                 .collect();
             let guards = if guards.is_empty() { "-".to_owned() } else { guards.join(",") };
-            let storm = if port["storm_limit_pps"] == 0 {
-                "-".to_owned()
-            } else {
-                field("storm_limit_pps")
-            };
-            let mirror = match port["mirror"]["adapter"].as_str() {
-                Some(adapter) => adapter.to_owned(),
-                None => cell(&port["mirror"]["file"]),
-            };
             let rules = port["acl"].as_array().map_or(0, Vec::len).to_string();
-            [field("adapter"), field("trunks"), field("native_vlan"), guards, storm, rules, mirror]
+            let unknown = field("unknown_unicast");
+            let (trunks, native) = (field("trunks"), field("native_vlan"));
+            [field("adapter"), trunks, native, guards, unknown, field("max_macs"), rules]
         };
-        let header = ["port", "trunks", "native", "guards", "storm pps", "rules", "mirror"];
+        let header = ["port", "trunks", "native", "guards", "unknown", "max MACs", "rules"];
         table(header, entries(ports).map(row).collect())
     })
 }
@@ -334,11 +324,13 @@ mod tests {
     fn rules_are_words() {
         let told = |text: &str| rule(text).unwrap_err().to_string();
         assert_eq!(
-            rule("deny tx protocol=17 to_port=67-68 from_ip=10.0.0.0/8").unwrap(),
-            json!({"action": "deny", "direction": "tx", "protocol": 17, "to_port": "67-68", "from_ip": "10.0.0.0/8"})
+            rule("deny protocol=17 to_port=67-68 from_ip=10.0.0.0/8").unwrap(),
+            json!({"action": "deny", "protocol": 17, "to_port": "67-68", "from_ip": "10.0.0.0/8"})
         );
-        assert!(told("deny").contains("allow, deny or count, and rx or tx"));
-        assert!(told("deny tx 17").contains("17 is no condition"));
-        assert_eq!(rule("deny tx protocol=udp").unwrap()["protocol"], "udp", "the daemon says no");
+        assert_eq!(rule("deny").unwrap(), json!({"action": "deny"}));
+        assert!(told(" ").contains("allow, deny or count"));
+        assert!(told("deny rx").contains("leave rx out"));
+        assert!(told("deny 17").contains("17 is no condition"));
+        assert_eq!(rule("deny protocol=udp").unwrap()["protocol"], "udp", "the daemon says no");
     }
 }

@@ -5,13 +5,14 @@ use clap::{Args, Subcommand};
 use control::api::Method;
 use serde_json::{Value, json};
 
-use super::patch::{MirrorFlags, Patch, RateFlags, VlanFlags, switched, trunks};
+use super::patch::{FunctionFlags, Patch};
 use super::table::{cell, find, rates, table};
-use super::{Change, OnOff, Target, part};
+use super::{Change, Target, part};
 
 /// Show and change VFs, in the words of `ip link set PF vf N`.
 ///
-/// A VF that is set here is the operator's: an adapter gets it only by name.
+/// A VF that is set here is the operator's: an adapter gets it only by name, and then with these
+/// settings in the place of its own, but for the addresses.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -82,36 +83,14 @@ struct Set {
     #[arg(long)]
     mac: Option<String>,
     #[command(flatten)]
-    vlan: VlanFlags,
-    /// VLANs that the guest may tag, such as 5,100-199; none for none.
-    #[arg(long, value_name = "VLANS")]
-    trunks: Option<String>,
-    /// Drop frames from other addresses or VLANs than its own.
-    #[arg(long)]
-    spoof_check: Option<OnOff>,
-    /// Let the guest change its address and receive modes.
-    #[arg(long)]
-    trust: Option<OnOff>,
-    /// What the guest sees of the link: auto, enable or disable.
-    #[arg(long, value_name = "STATE")]
-    link_state: Option<String>,
-    #[command(flatten)]
-    rates: RateFlags,
-    #[command(flatten)]
-    mirror: MirrorFlags,
+    settings: FunctionFlags,
     #[command(flatten)]
     how: Change,
 }
 
 impl Set {
     fn patch(&self) -> Patch {
-        let patch = Patch::default()
-            .set("mac", self.mac.as_deref())
-            .set("trunks", self.trunks.as_deref().map(trunks))
-            .set("spoof_check", switched(self.spoof_check))
-            .set("trust", switched(self.trust))
-            .set("link_state", self.link_state.as_deref());
-        self.mirror.patch(self.rates.patch(self.vlan.patch(patch)))
+        self.settings.patch(Patch::default().set("mac", self.mac.as_deref()))
     }
 }
 
@@ -137,6 +116,14 @@ impl Vfs {
     }
 }
 
+/// What of an adapter shows in the table of VFs.
+fn settings_of(adapter: &Value) -> Value {
+    let shown = ["mac", "vlan", "spoof_check", "trust", "link_state", "min_tx_mbps", "max_tx_mbps"];
+    let given =
+        shown.iter().filter_map(|name| Some(((*name).to_owned(), adapter.get(name)?.clone())));
+    Value::Object(given.collect())
+}
+
 fn list(target: &Target, nic: &str) -> Result<()> {
     let wished = target.get(&format!("/v1/nics/{}", part(nic)))?;
     let actual = target.get("/v1/actual")?;
@@ -144,20 +131,16 @@ fn list(target: &Target, nic: &str) -> Result<()> {
     let total = wished["total_vfs"].as_u64().unwrap_or(0);
     let enabled = wished["num_vfs"].as_u64().unwrap_or(0);
     let of = |index: u64| {
-        let mut vf = find(&wished["vf"], "index", &json!(index)).clone();
-        if vf.is_null() {
-            vf = json!({"index": index});
-        }
+        let own = find(&wished["vf"], "index", &json!(index)).clone();
         let owner = actual["owners"].get(format!("{nic}/vf{index}")).cloned();
         let holder = owner.as_ref().map_or(Value::Null, |owner| owner["holder"].clone());
         let adapter = find(&adapters, "name", &holder);
-        // What an adapter brings along holds where the VF has nothing of its own.
-        for field in ["mac", "vlan", "min_tx_mbps", "max_tx_mbps"] {
-            let own = vf.get(field).is_some_and(|own| *own != 0);
-            if !own && let Some(brought) = adapter.get(field) {
-                vf[field] = brought.clone();
-            }
+        // The adapter's settings, unless the VF has its own; the address is the adapter's always.
+        let mut vf = if own.is_null() { settings_of(adapter) } else { own };
+        if let Some(mac) = adapter.get("mac") {
+            vf["mac"] = mac.clone();
         }
+        vf["index"] = json!(index);
         vf["enabled"] = json!(index < enabled);
         vf["owner"] = owner.unwrap_or_default();
         vf

@@ -95,7 +95,7 @@ fn a_dry_run_of_a_part_is_a_plan_too() {
 fn a_wrong_value_is_told_as_the_client_wrote_it() {
     let site = Site::new();
     let mirror = json!({"direction": "both", "adapter": "db"});
-    let document = || with(document(), "/switch/0/port/0/mirror", mirror.clone());
+    let document = || with(document(), "/adapter/0/mirror", mirror.clone());
     site.apply(document());
     for (method, path, body, field, allowed) in [
         (
@@ -133,13 +133,7 @@ fn a_wrong_value_is_told_as_the_client_wrote_it() {
         ("PATCH", "/v1/adapters/db", json!([]), "", "write an object with its fields"),
         ("PUT", "/v1/state", json!({"nic": 1}), "nic", "write a list"),
         ("DELETE", "/v1/nics/nic0", null(), "switch[0].nic", "there is no NIC; create one first"),
-        (
-            "DELETE",
-            "/v1/adapters/db",
-            null(),
-            "switch[0].port[0].mirror.adapter",
-            "that is on nic0",
-        ),
+        ("DELETE", "/v1/adapters/db", null(), "adapter[0].mirror.adapter", "that is on nic0"),
     ] {
         let refusal = site.refuses(422, method, path, body);
         assert_eq!(refusal.trouble.field, field, "{method} {path}: {refusal:?}");
@@ -152,7 +146,7 @@ fn a_wrong_value_is_told_as_the_client_wrote_it() {
 fn the_settings_of_a_port_go_with_its_adapter() {
     let site = Site::new();
     site.apply(document());
-    site.does("DELETE", "/v1/adapters/web", null());
+    site.does("DELETE", "/v1/adapters/db", null());
     assert_eq!(site.get("/v1/switches/sw0/ports"), json!([]));
 }
 

@@ -36,7 +36,7 @@ fn every_part_can_be_read_by_its_path() {
         ("/v1/switches", "/switch"),
         ("/v1/switches/sw0", "/switch/0"),
         ("/v1/switches/sw0/ports", "/switch/0/port"),
-        ("/v1/switches/sw0/ports/web", "/switch/0/port/0"),
+        ("/v1/switches/sw0/ports/db", "/switch/0/port/0"),
         ("/v1/adapters", "/adapter"),
         ("/v1/adapters/db", "/adapter/1"),
         ("/v1/adapters/%64b", "/adapter/1"),

@@ -152,7 +152,14 @@ fn as_field(path: &str) -> String {
     if !path.starts_with("nic[") {
         return path.to_owned();
     }
-    path.replace(".attachment", "").replace(".trunks", ".trunk")
+    let path = path.strip_suffix("].vf").map_or(path.to_owned(), |vf| format!("{vf}].index"));
+    let names = [
+        (".attachment", ""),
+        (".trunks", ".trunk"),
+        (".tx_weight", ".weight"),
+        (".storm_limit_pps", ".storm_limit"),
+    ];
+    names.iter().fold(path, |path, (theirs, ours)| path.replace(theirs, ours))
 }
 
 /// Tables as JSON.

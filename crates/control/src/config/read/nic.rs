@@ -29,7 +29,7 @@ impl Reader {
             _ => nic::Mode::Veb,
         };
         let profile = table.choice("profile").map(profile);
-        let vmq_queues = table.int("vmq_queues");
+        let (budget_permille, vmq_queues) = (table.int("budget_permille"), table.int("vmq_queues"));
         let mut scope = NicScope { addresses: Unique::new(), indices: Unique::new() };
         let uplink = table.table("uplink").map(|uplink| self.uplink(&uplink));
         let pf = table.table("pf").map(|pf| self.function(&pf, &mut scope));
@@ -50,6 +50,7 @@ impl Reader {
             profile: profile?,
             bridging,
             total_vfs: total_vfs?.0,
+            budget_permille,
             vmq_queues,
             uplink: all_or_nothing(uplink)?,
             pf: all_or_nothing(pf)?,

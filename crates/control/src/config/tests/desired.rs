@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::desired::adapter_name;
 use super::*;
-use crate::state::State;
+use crate::state::{LinkState, State, VlanProto};
 
 /// A NIC with a VF that has a guest and two that are free, and a switch on it; 12 lines.
 const FILE: &str = "run_dir = \"/run/shunt\"\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\ntotal_vfs = 3\n\
@@ -59,27 +59,73 @@ fn the_file_as_a_state() {
 }
 
 #[test]
-fn every_setting_of_a_nic_and_a_vf() {
+fn every_setting_of_a_nic() {
     let text = "[[nic]]\nname = \"n\"\nkind = \"soft\"\nprofile = \"x520\"\nbridging = \"vepa\"\ntotal_vfs = 9\n\
-        vmq_queues = 3\n[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"/u\"\nmode = \"client\"\n\
-        [[nic.vf]]\nindex = 7\nmac = \"02:00:00:00:00:01\"\nmacs = [\"02:00:00:00:00:02\"]\nvlan = 5\nvlan_qos = 6\n\
-        vlan_protocol = \"802.1ad\"\nmin_tx_mbps = 10\nmax_tx_mbps = 20\nsocket = \"/v\"\nqueue_pairs = 2\nmtu = 9000\n\
-        mergeable = false\nindirect = false\nevent_index = false\nin_order = true\n";
+        budget_permille = 10\nvmq_queues = 3\n\
+        [nic.uplink]\nkind = \"vhost-user\"\nsocket = \"/u\"\nmode = \"client\"\n";
     let nic = json!({
-        "name": "n", "profile": "x520", "bridging": "vepa", "total_vfs": 9, "num_vfs": 9, "vmq_queues": 3,
-        "uplink": {"socket": "/u", "mode": "client"},
+        "name": "n", "profile": "x520", "bridging": "vepa", "total_vfs": 9, "num_vfs": 9,
+        "budget_permille": 10, "vmq_queues": 3, "uplink": {"socket": "/u", "mode": "client"},
     });
-    let vf = json!({
-        "name": "n-vf7", "nic": "n", "vf": 7, "mac": "02:00:00:00:00:01", "macs": ["02:00:00:00:00:02"],
-        "vlan": {"id": 5, "qos": 6, "proto": "802.1ad"}, "min_tx_mbps": 10, "max_tx_mbps": 20,
-        "iov_weight": 100, "vmq_weight": 0,
-        "attachment": {
-            "socket": "/v", "queue_pairs": 2, "mtu": 9000, "mergeable": false, "indirect": false,
-            "event_index": false, "in_order": true,
-        },
-    });
+    assert_eq!(parse(text).state, State::parse(&json!({ "nic": [nic] })).unwrap());
+}
+
+#[test]
+fn every_setting_of_a_pf_and_a_vf() {
+    let both = "macs = [\"02:00:00:00:00:02\"]\nvlan = 5\nvlan_qos = 6\ntrunk = [9, 8, 10, 20, 9]\n\
+        spoof_check = false\ntrust = true\npromiscuous = true\nlink_state = \"disable\"\n\
+        weight = 3\nmin_tx_mbps = 10\nmax_tx_mbps = 20\nstorm_limit = 1000\nqueue_pairs = 2\nmtu = 9000\n\
+        mergeable = false\nindirect = false\nevent_index = false\nin_order = true\n";
+    let text = format!(
+        "[[nic]]\nname = \"n\"\nkind = \"soft\"\ntotal_vfs = 8\n\
+         [nic.pf]\nmac = \"02:00:00:00:00:01\"\nsocket = \"/p\"\n{both}\
+         [[nic.vf]]\nindex = 7\nmac = \"02:00:00:00:01:01\"\nsocket = \"/v\"\n{}",
+        both.replace("00:02\"", "01:02\"")
+    );
+    let function = |name: &str, byte: u8| {
+        json!({
+            "mac": format!("02:00:00:00:{byte:02x}:01"), "macs": [format!("02:00:00:00:{byte:02x}:02")],
+            "vlan": {"id": 5, "qos": 6}, "trunks": ["8-10", "20"], "spoof_check": false, "promiscuous": true,
+            "link_state": "disable", "min_tx_mbps": 10, "max_tx_mbps": 20, "tx_weight": 3,
+            "storm_limit_pps": 1000,
+            "attachment": {
+                "socket": name, "queue_pairs": 2, "mtu": 9000, "mergeable": false, "indirect": false,
+                "event_index": false, "in_order": true,
+            },
+        })
+    };
+    let mut vf = function("/v", 1);
+    for (field, value) in [
+        ("name", json!("n-vf7")),
+        ("nic", json!("n")),
+        ("vf", json!(7)),
+        ("trust", json!(true)),
+        ("iov_weight", json!(100)),
+        ("vmq_weight", json!(0)),
+    ] {
+        vf[field] = value;
+    }
+    let nic = json!({"name": "n", "total_vfs": 8, "num_vfs": 8, "pf": function("/p", 0)});
     let expected = State::parse(&json!({ "nic": [nic], "adapter": [vf] })).unwrap();
-    assert_eq!(parse(text).state, expected);
+    assert_eq!(parse(&text).state, expected);
+    let service = "[[nic]]\nname = \"n\"\nkind = \"soft\"\n[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"/v\"\n\
+        vlan = 5\nvlan_protocol = \"802.1ad\"\nlink_state = \"enable\"\n";
+    let state = parse(service).state;
+    let vlan = state.adapters[0].vlan.unwrap();
+    assert_eq!((vlan.id, vlan.proto), (5, VlanProto::Dot1ad));
+    assert_eq!(state.adapters[0].link_state, LinkState::Enable);
+}
+
+#[test]
+fn what_only_the_state_refuses_of_a_nic() {
+    let nic = |lines: &str| told(&format!("[[nic]]\nname = \"n\"\nkind = \"soft\"\n{lines}\n"));
+    insta::assert_snapshot!(nic("budget_permille = 5"), @"shunt.toml:4:19: nic[0].budget_permille: 5 is a part of what the profile's card carries, and ideal has no limits; write 0, or choose another profile");
+    let pf = "[nic.pf]\nmac = \"02:00:00:00:00:01\"\nsocket = \"/p\"\n";
+    insta::assert_snapshot!(nic(&format!("{pf}[[switch]]\nname = \"s\"\nnic = \"n\"")), @r#"shunt.toml:4:1: nic[0].pf: "02:00:00:00:00:01" is the guest's and switch s's, which hangs on it; leave pf or the switch out"#);
+    let odd: Vec<String> = (0..257).map(|i| (2 * i + 1).to_string()).collect();
+    insta::assert_snapshot!(nic(&format!("{pf}trunk = [{}]", odd.join(","))), @"shunt.toml:7:1: nic[0].pf.trunk: has 257 entries; write at most 256");
+    let vf = "[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"/v\"\n";
+    insta::assert_snapshot!(nic(&format!("{vf}trunk = [{}]", odd.join(","))), @"shunt.toml:7:1: nic[0].vf[0].trunk: has 257 entries; write at most 256");
 }
 
 #[test]
@@ -98,7 +144,7 @@ fn names_of_adapters_are_labels_and_differ_as_the_nics_do() {
 #[test]
 fn form() {
     insta::assert_snapshot!(adapter("iov_weight = 101"), @"shunt.toml:18:14: adapter[0].iov_weight: 101 is not allowed; write a whole number, 0 to 100");
-    insta::assert_snapshot!(adapter("weight = 5"), @"shunt.toml:18:1: adapter[0].weight: is no field; did you mean iov_weight?");
+    insta::assert_snapshot!(adapter("weight = 5"), @"shunt.toml:18:1: adapter[0].weight: is no field; did you mean tx_weight?");
     insta::assert_snapshot!(adapter("vlan = { id = 0x1000, prio = 1 }"), @"
     shunt.toml:18:15: adapter[0].vlan.id: 4096 is not allowed; write a whole number, 1 to 4094
     shunt.toml:18:23: adapter[0].vlan.prio: is no field; write one of id, proto, qos
@@ -113,10 +159,7 @@ fn form() {
     insta::assert_snapshot!(told(&with_adapter("")), @"shunt.toml:13:1: adapter[0].attachment: is missing; write a table with its fields");
     insta::assert_snapshot!(told("[switch]\nname = \"sw0\""), @"shunt.toml:1:1: switch: [switch] is a table; write tables, each with the header [[switch]]");
     insta::assert_snapshot!(told("adapter = [1]"), @"shunt.toml:1:12: adapter[0]: 1 is a whole number; write tables, each with the header [[adapter]]");
-    insta::assert_snapshot!(told("[[switch]]\nname = \"sw0\"\nnic = \"nic0\"\n[[switch.port]]\nadapter = \"uplink\"\n[[switch.port.acl]]\naction = \"drop\"\n"), @r#"
-    shunt.toml:6:1: switch[0].port[0].acl[0].direction: is missing; write "rx" or "tx"
-    shunt.toml:7:10: switch[0].port[0].acl[0].action: "drop" is not allowed; write "allow" or "deny" or "count"
-    "#);
+    insta::assert_snapshot!(told("[[switch]]\nname = \"sw0\"\nnic = \"nic0\"\n[[switch.port]]\nadapter = \"uplink\"\n[[switch.port.acl]]\naction = \"drop\"\n"), @r#"shunt.toml:7:10: switch[0].port[0].acl[0].action: "drop" is not allowed; write "allow" or "deny" or "count""#);
 }
 
 #[test]

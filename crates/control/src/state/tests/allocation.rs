@@ -20,6 +20,11 @@ fn crowd(vfs: u16, queues: u16, weights: &[(u8, u8)]) -> State {
     }))
 }
 
+/// The usual document, where no port has rules.
+fn open() -> Value {
+    with(document(), "/switch/0/port", json!([]))
+}
+
 fn places(given: &[Allocation]) -> Vec<String> {
     given.iter().map(|one| format!("{} {}", one.place(), one.reason)).collect()
 }
@@ -49,7 +54,7 @@ fn weight_decides_then_who_holds_then_the_name() {
 #[test]
 fn every_reason_has_its_case() {
     let first = |state: &State, facts: &Facts| allocate(state, facts)[0].clone();
-    let base = document(); // web has weight 50, VFs 1 and 2 are free
+    let base = open(); // web has weight 50, VFs 1 and 2 are free
     let none = Facts::default();
     let of = |pointer: &str, value| first(&state(&with(base.clone(), pointer, value)), &none);
     assert_eq!(of("/version", json!(1)).vf_reason, Reason::Supported);
@@ -75,7 +80,7 @@ fn every_reason_has_its_case() {
     let no_queue = allocate(&crowd(0, 1, &[(0, 1), (0, 2)]), &none);
     assert_eq!(no_queue[0].vmq_reason, Reason::NoFreeQueue);
 
-    let auto = state(&with(document(), "/adapter/0/path", json!("auto")));
+    let auto = state(&with(open(), "/adapter/0/path", json!("auto")));
     let suits = |path| Facts { suited: [("web".into(), path)].into(), ..Facts::default() };
     let follows = first(&auto, &suits(PathInForce::Synthetic));
     assert_eq!((follows.path, follows.reason), (PathInForce::Synthetic, Reason::FollowsTraffic));
@@ -90,7 +95,7 @@ fn every_reason_has_its_case() {
 
 #[test]
 fn an_adapter_without_a_switch_has_a_vf_or_nothing() {
-    let mut bare = with(document(), "/adapter/1/switch", Value::Null);
+    let mut bare = with(open(), "/adapter/1/switch", Value::Null);
     bare = with(bare, "/adapter/1/nic", json!("nic0"));
     let db = |bare: &Value| allocate(&state(bare), &Facts::default())[1].clone();
     let nothing = db(&bare);
@@ -101,7 +106,7 @@ fn an_adapter_without_a_switch_has_a_vf_or_nothing() {
 
 #[test]
 fn a_named_vf_is_nobody_elses() {
-    let named = with(document(), "/adapter/1/vf", json!(1));
+    let named = with(open(), "/adapter/1/vf", json!(1));
     let given = allocate(&state(&named), &Facts::default());
     assert_eq!(places(&given), ["vf 2 Supported", "vmq 0 WeightZero"], "kept free for db");
     let given =

@@ -72,6 +72,10 @@ fn each_mistake_in_a_nic_names_field_value_and_what_is_allowed() {
             "nic[0].vf[0].vlan.id: 0 is not allowed; write a whole number, 1 to 4094",
         ),
         ("/nic/0/vf/0/vlan/qos", json!(8), "write a whole number, 0 to 7"),
+        ("/nic/0/vf/0/tx_weight", json!(0), "write a whole number, 1 to 100"),
+        ("/nic/0/vf/0/storm_limit_pps", json!(10_000_001), "0 to 10000000"),
+        ("/nic/0/budget_permille", json!(1_000_001), "write a whole number, 0 to 1000000"),
+        ("/nic/0/pf", json!({"mac": "02:00:00:00:00:01"}), "nic[0].pf.attachment: is missing"),
         ("/nic/0/vf/0/vlan/proto", json!("802.1Q"), r#"write "802.1q" or "802.1ad""#),
         ("/nic/0/vf/0/trunks", json!(["5-4"]), "nic[0].vf[0].trunks[0]: \"5-4\" is not allowed"),
         (
@@ -86,6 +90,18 @@ fn each_mistake_in_a_nic_names_field_value_and_what_is_allowed() {
 fn each_mistake_elsewhere_does_so_too() {
     each_is_told(vec![
         ("/switch/0/port/0/acl/0/action", json!("drop"), r#"acl[0].action: "drop""#),
+        (
+            "/switch/0/port/0/acl/0/direction",
+            json!("rx"),
+            "acl[0].direction: is no field; write one of action, ethertype",
+        ),
+        (
+            "/switch/0/port/0/storm_limit_pps",
+            json!(1),
+            "port[0].storm_limit_pps: is no field; write one of acl, adapter",
+        ),
+        ("/adapter/0/tx_weight", json!(101), "adapter[0].tx_weight: 101 is not allowed"),
+        ("/adapter/0/link_state", json!("down"), r#"write "auto" or "enable" or "disable""#),
         ("/switch/0/port/0/acl/0/to_port", json!("65536"), "write a port number"),
         ("/switch/0/port/0/acl/0/from_ip", json!("10.0.0.1/8"), "without host bits"),
         ("/switch/0/static/0/mac", json!("ff:ff:ff:ff:ff:ff"), "static[0].mac"),
@@ -189,6 +205,7 @@ fn the_defaults_of_the_schema_are_those_of_the_code() {
             "State" => read::<State>(given.clone()),
             "Nic" => read::<super::super::Nic>(given.clone()),
             "Vf" => read::<super::super::Vf>(given.clone()),
+            "Pf" => read::<super::super::Pf>(given.clone()),
             "Vlan" => read::<super::super::Vlan>(given.clone()),
             "Mirror" => read::<super::super::Mirror>(given.clone()),
             "Adapter" => read::<super::super::Adapter>(given.clone()),

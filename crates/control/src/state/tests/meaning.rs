@@ -56,7 +56,7 @@ fn references_lead_somewhere() {
             "or an adapter of it such as web, db",
         ),
         (
-            sw("/port/-", port("web")),
+            sw("/port/-", port("db")),
             "switch[0].port[1].adapter",
             "has settings in switch[0].port[0]",
         ),
@@ -91,6 +91,11 @@ fn addresses_are_unique_within_a_vlan_of_a_nic() {
             "in this VLAN the address of adapter[0]",
         ),
         (plus_adapter(&[("/macs", json!([same]))]), "adapter[2].macs[0]", "of adapter[0] already"),
+        (
+            plus_adapter(&[("/mac", json!("02:00:00:00:00:0a"))]),
+            "adapter[2].mac",
+            "of switch[0].static[0] already",
+        ),
         (
             plus_adapter(&[("/mac", json!("02:00:00:00:00:f0")), ("/vlan", json!({"id": 9}))]),
             "adapter[2].mac",
@@ -151,54 +156,118 @@ fn vfs_are_within_their_number_and_named_once() {
 }
 
 #[test]
-fn a_setting_has_one_owner() {
+fn an_address_has_one_owner_and_other_settings_of_a_named_vf_win() {
     let own = |entry: Value| {
         let named = with(document(), "/adapter/0/vf", json!(1));
         with(named, "/nic/0/vf/-", with(entry, "/index", json!(1)))
     };
+    let there = json!({"mac": "02:00:00:00:01:01"}); // web's address, in VLAN 3
+    let on_two =
+        with(own(json!({"vlan": {"id": 3}})), "/nic/0/vf/-", with(there, "/index", json!(2)));
     refused(&[
         (
             own(json!({"mac": "02:00:00:00:00:f1"})),
             "nic[0].vf[1].mac",
             "is set here and by adapter web",
         ),
-        (own(json!({"vlan": {"id": 3}})), "nic[0].vf[1].vlan", "is set here and by adapter web"),
-        (own(json!({"max_tx_mbps": 10})), "nic[0].vf[1].max_tx_mbps", "leave it to the adapter"),
         (
-            with(own(json!({"trunks": ["5"]})), "/adapter/0/vlan", json!({"id": 3})),
-            "adapter[0].vlan",
-            "leave the vlan or the trunks out",
+            own(json!({"macs": ["02:00:00:00:00:f1"]})),
+            "nic[0].vf[1].macs",
+            "leave it to the adapter",
+        ),
+        (with(on_two, "/nic/0/vf/2/vlan", json!({"id": 3})), "nic[0].vf[2].mac", "nic[0].vf[1]"),
+        (
+            own(json!({"mirror": {"direction": "rx", "adapter": "web"}})),
+            "nic[0].vf[1].mirror.adapter",
+            "a mirror of itself",
         ),
     ]);
     state(&own(json!({"mac": "02:00:00:00:01:01", "trust": true, "trunks": ["5-9"]})));
+    state(&own(json!({"vlan": {"id": 3}, "max_tx_mbps": 10})));
+}
+
+#[test]
+fn what_is_the_adapters_is_not_its_ports() {
+    let port = |pointer: &str, value: Value| {
+        with(document(), &format!("/switch/0/port/0{pointer}"), value)
+    };
+    let web =
+        |pointer: &str, value: Value| with(document(), &format!("/adapter/0{pointer}"), value);
+    let deaf = with(port("/unknown_unicast", json!(false)), "/adapter/1/trust", json!(true));
+    refused(&[
+        (port("/trunks", json!(["5"])), "switch[0].port[0].trunks", "set trunks of adapter db"),
+        (port("/native_vlan", json!(5)), "switch[0].port[0].native_vlan", "set vlan of adapter db"),
+        (port("/max_macs", json!(5)), "switch[0].port[0].max_macs", "set spoof_check = false of"),
+        (web("/promiscuous", json!(true)), "adapter[0].promiscuous", "or trust = true beside it"),
+        (
+            with(deaf, "/adapter/1/promiscuous", json!(true)),
+            "adapter[1].promiscuous",
+            "is at odds with unknown_unicast of its port on sw0",
+        ),
+        (
+            web("/vlan", json!({"id": 5, "proto": "802.1ad"})),
+            "adapter[0].vlan.proto",
+            "or give nic instead of switch",
+        ),
+        (web("/vlan", json!({"id": 5, "qos": 1})), "adapter[0].vlan.qos", "write 0, or give nic"),
+    ]);
+    state(&with(port("/max_macs", json!(5)), "/adapter/1/spoof_check", json!(false)));
+    let bare =
+        [("/switch", Value::Null), ("/nic", json!("nic0")), ("/vlan", json!({"id": 5, "qos": 1}))];
+    state(&plus_adapter(&bare));
+}
+
+#[test]
+fn a_pf_is_a_guests_or_a_switchs() {
+    let socket = |path: &str| json!({"socket": path});
+    let pf = |path: &str, mac: &str| json!({"mac": mac, "attachment": socket(path)});
+    let nic = |pf: Value| {
+        let vf = json!([{"index": 0, "mac": "02:00:00:00:00:f0"}]);
+        json!({"nic": [{"name": "nic0", "total_vfs": 1, "vf": vf, "pf": pf}]})
+    };
+    refused(&[
+        (
+            with(document(), "/nic/0/pf", pf("/run/pf", "02:00:00:00:00:f1")),
+            "nic[0].pf",
+            "is the guest's and switch sw0's",
+        ),
+        (nic(pf("/run/pf", "02:00:00:00:00:f0")), "nic[0].vf[0].mac", "of nic[0].pf already"),
+    ]);
+    state(&nic(with(pf("/run/pf", "02:00:00:00:00:f1"), "/promiscuous", json!(true))));
+}
+
+#[test]
+fn a_budget_is_of_a_card_that_has_limits() {
+    let budget = with(document(), "/nic/0/budget_permille", json!(100));
+    refused(&[(budget.clone(), "nic[0].budget_permille", "write 0, or choose another profile")]);
+    state(&with(budget, "/nic/0/profile", json!("xl710")));
 }
 
 #[test]
 fn rates_and_trunks_make_sense() {
     let vf = |pointer: &str, value| with(document(), &format!("/nic/0/vf/0{pointer}"), value);
     let both = with(vf("/min_tx_mbps", json!(20)), "/nic/0/vf/0/max_tx_mbps", json!(10));
-    let port =
-        |pointer: &str, value| with(document(), &format!("/switch/0/port/0{pointer}"), value);
-    let native = with(port("/trunks", json!(["5-9"])), "/switch/0/port/0/native_vlan", json!(4));
-    let access = with(port("/trunks", json!(["5-9"])), "/adapter/0/vlan", json!({"id": 5}));
+    let web = |pointer: &str, value| with(document(), &format!("/adapter/0{pointer}"), value);
+    let uplink = |native: u16| {
+        let port = json!({"adapter": "uplink", "trunks": ["5-9"], "native_vlan": native});
+        with(document(), "/switch/0/port/-", port)
+    };
+    let service = with(vf("/trunks", json!(["5"])), "/nic/0/vf/0/vlan/proto", json!("802.1ad"));
     refused(&[
         (both, "nic[0].vf[0].min_tx_mbps", "write a number up to max_tx_mbps, 10"),
-        (vf("/trunks", json!(["5"])), "nic[0].vf[0].vlan", "leave one of them out"),
-        (
-            port("/trunks", json!(["5-9", "9-12"])),
-            "switch[0].port[0].trunks[1]",
-            "name each VLAN once",
-        ),
-        (native, "switch[0].port[0].native_vlan", "is none of the trunks"),
-        (access, "switch[0].port[0].vlan", "leave one of them out"),
+        (service, "nic[0].vf[0].vlan.proto", "leave trunks out"),
+        (web("/trunks", json!(["5-9", "9-12"])), "adapter[0].trunks[1]", "name each VLAN once"),
+        (uplink(4), "switch[0].port[1].native_vlan", "is none of the trunks"),
     ]);
     state(&vf("/min_tx_mbps", json!(20)));
+    state(&uplink(5));
+    state(&with(web("/trunks", json!(["5-9"])), "/adapter/0/vlan", json!({"id": 4})));
 }
 
 #[test]
 fn rules_that_no_frame_can_meet_are_refused() {
     let rule = |fields: Value| {
-        let mut rule = json!({"action": "allow", "direction": "rx"});
+        let mut rule = json!({"action": "allow"});
         rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         with(document(), "/switch/0/port/0/acl", json!([rule]))
     };
@@ -212,6 +281,12 @@ fn rules_that_no_frame_can_meet_are_refused() {
             "another family",
         ),
         (rule(json!({"from_ip": "10.0.0.0/8", "ethertype": 2054})), &at("ethertype"), "is not IP"),
+        (
+            rule(json!({"from_ip": "10.0.0.0/8", "ethertype": 34525})),
+            &at("ethertype"),
+            "the other version of IP",
+        ),
+        (rule(json!({"ethertype": 33024})), &at("ethertype"), "is a tag"),
     ]);
     state(&rule(json!({"from_ip": "10.0.0.0/8", "to_ip": "10.0.0.1", "ethertype": 2048})));
 }
@@ -220,22 +295,14 @@ fn rules_that_no_frame_can_meet_are_refused() {
 fn mirrors_have_one_target_that_is_another() {
     let mirror = |target: Value| {
         let mirror = with(target, "/direction", json!("both"));
-        with(document(), "/switch/0/port/0/mirror", mirror)
+        with(document(), "/adapter/0/mirror", mirror)
     };
-    let at = "switch[0].port[0].mirror";
+    let at = "adapter[0].mirror";
     refused(&[
         (mirror(json!({})), at, "give adapter or file"),
         (mirror(json!({"adapter": "db", "file": "/x.pcapng"})), at, "give adapter or file"),
-        (
-            mirror(json!({"adapter": "web"})),
-            "switch[0].port[0].mirror.adapter",
-            "a mirror of itself",
-        ),
-        (
-            mirror(json!({"adapter": "ghost"})),
-            "switch[0].port[0].mirror.adapter",
-            "that is on nic0",
-        ),
+        (mirror(json!({"adapter": "web"})), "adapter[0].mirror.adapter", "a mirror of itself"),
+        (mirror(json!({"adapter": "ghost"})), "adapter[0].mirror.adapter", "that is on nic0"),
     ]);
     state(&mirror(json!({"adapter": "db"})));
     state(&mirror(json!({"file": "/var/tmp/x.pcapng"})));

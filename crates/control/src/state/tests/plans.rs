@@ -29,8 +29,9 @@ fn from_nothing_and_back() {
 
 #[test]
 fn changes_are_told_setting_by_setting_and_moves_with_their_reason() {
-    let before = state(&document());
-    let mut after = with(document(), "/adapter/0/iov_weight", json!(0));
+    let document = with(document(), "/switch/0/port", json!([]));
+    let before = state(&document);
+    let mut after = with(document, "/adapter/0/iov_weight", json!(0));
     after = with(after, "/adapter/1/vlan", json!({"id": 7}));
     after = with(after, "/adapter/1/iov_weight", json!(1));
     after = with(after, "/nic/0/vf", json!([]));

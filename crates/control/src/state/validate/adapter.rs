@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::super::model::{Adapter, Nic, WantedPath};
+use super::super::VlanProto;
+use super::super::adapter::{Adapter, WantedPath};
 use super::{Check, is_reserved, one_of};
 
 impl<'a> Check<'a> {
@@ -17,17 +18,22 @@ impl<'a> Check<'a> {
         let field = format!("{at}.attachment.socket");
         self.sockets.claim(&mut self.problems, socket, &field, socket);
         self.rates(adapter.min_tx_mbps, adapter.max_tx_mbps, at);
+        self.vlans(&adapter.trunks, adapter.vlan, at);
+        self.trusted(adapter.trust, adapter.promiscuous, at);
         self.adapter_place(adapter, at);
         let Some(nic) = self.state.nic_of(adapter) else {
             return;
         };
         if let Some(index) = adapter.vf {
-            self.adapter_vf(nic, adapter, index, at);
+            let field = format!("{at}.vf");
+            self.vf_index(nic, index, field.clone());
+            self.named_vfs.claim(&mut self.problems, (&nic.name, index), &field, &index);
         }
-        self.mac(nic, adapter.mac, adapter.vlan, &format!("{at}.mac"));
-        for (i, mac) in adapter.macs.iter().enumerate() {
-            self.mac(nic, *mac, adapter.vlan, &format!("{at}.macs[{i}]"));
+        self.macs(nic, (adapter.mac, &adapter.macs), adapter.vlan, at);
+        if let Some(mirror) = &adapter.mirror {
+            self.mirror(mirror, &nic.name, Some(&adapter.name), &format!("{at}.mirror"));
         }
+        self.on_a_switch(adapter, at);
     }
 
     /// On a switch, or on a NIC without one.
@@ -56,38 +62,31 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The VF that the adapter names must exist, be named once, and leave to the adapter what is the adapter's: two
-    /// places for one setting would be two answers to what it is.
-    fn adapter_vf(&mut self, nic: &'a Nic, adapter: &'a Adapter, index: u16, at: &str) {
-        let field = format!("{at}.vf");
-        self.vf_index(nic, index, field.clone());
-        self.named_vfs.claim(&mut self.problems, (&nic.name, index), &field, &index);
-        let nics = self.state.nics.iter();
-        let n = nics.take_while(|other| other.name != nic.name).count();
-        let Some((i, vf)) = nic.vfs.iter().enumerate().find(|(_, vf)| vf.index == index) else {
+    /// What a switch cannot do, of an adapter that may be on one: it would be obeyed on one path and not on another.
+    fn on_a_switch(&mut self, adapter: &'a Adapter, at: &str) {
+        let Some(switch) = adapter.switch.as_deref().and_then(|name| self.state.switch(name))
+        else {
             return;
         };
-        let own = format!("nic[{n}].vf[{i}]");
-        let whose = format!("is set here and by adapter {}", adapter.name);
-        let remedy = || "leave it to the adapter".to_owned();
-        if let Some(mac) = vf.mac.filter(|mac| *mac != adapter.mac) {
-            self.wrong(format!("{own}.mac"), mac.to_string(), &whose, remedy());
-        }
-        if let Some(vlan) = vf.vlan.filter(|vlan| adapter.vlan != Some(*vlan)) {
-            self.wrong(format!("{own}.vlan"), vlan.id, &whose, remedy());
-        }
-        if let (Some(vlan), [_, ..]) = (adapter.vlan, &vf.trunks[..]) {
-            let error = format!("makes an access port of VF {index}, which has trunks");
-            let allowed = "leave the vlan or the trunks out".to_owned();
-            self.wrong(format!("{at}.vlan"), vlan.id, &error, allowed);
-        }
-        for (name, of_vf, of_adapter) in [
-            ("min_tx_mbps", vf.min_tx_mbps, adapter.min_tx_mbps),
-            ("max_tx_mbps", vf.max_tx_mbps, adapter.max_tx_mbps),
-        ] {
-            if of_vf != 0 && of_vf != of_adapter {
-                self.wrong(format!("{own}.{name}"), of_vf, &whose, remedy());
+        let elsewhere = "or give nic instead of switch";
+        if let Some(vlan) = adapter.vlan {
+            let error = "is what a switch does not put into tags";
+            if vlan.proto == VlanProto::Dot1ad {
+                let allowed = format!("write \"802.1q\", {elsewhere}");
+                self.wrong(format!("{at}.vlan.proto"), "802.1ad", error, allowed);
             }
+            if vlan.qos > 0 {
+                let allowed = format!("write 0, {elsewhere}");
+                self.wrong(format!("{at}.vlan.qos"), vlan.qos, error, allowed);
+            }
+        }
+        let Some(port) = switch.port(&adapter.name) else {
+            return;
+        };
+        if adapter.promiscuous && !port.unknown_unicast {
+            let error = format!("is at odds with unknown_unicast of its port on {}", switch.name);
+            let allowed = "write false, or set unknown_unicast = true there".to_owned();
+            self.wrong(format!("{at}.promiscuous"), true, &error, allowed);
         }
     }
 }

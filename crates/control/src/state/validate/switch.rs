@@ -1,7 +1,9 @@
 //! Rules for switches, their ports and their ACLs.
 
 use serde_json::Value;
+use wire::vlan;
 
+use super::super::adapter::Adapter;
 use super::super::switch::{AclRule, Switch, SwitchPort, UPLINK};
 use super::{Check, Once, one_of};
 
@@ -25,15 +27,14 @@ impl<'a> Check<'a> {
             let field = format!("{at}.adapter");
             ports.claim(&mut self.problems, &port.adapter, &field, &port.adapter);
             self.on_switch(switch, &port.adapter, field);
-            self.port(switch, port, &at);
+            self.port(port, &at);
         }
-        let mut statics = Once::new("is in this VLAN the address of");
         for (i, entry) in switch.statics.iter().enumerate() {
             let at = format!("{at}.static[{i}]");
-            let key = (entry.mac, entry.vlan);
             let value = entry.mac.to_string();
-            statics.claim(&mut self.problems, key, &format!("{at}.mac"), &value);
             self.on_switch(switch, &entry.port, format!("{at}.port"));
+            let key = (switch.nic.as_str(), entry.vlan.unwrap_or(0), entry.mac);
+            self.macs.claim(&mut self.problems, key, &format!("{at}.mac"), &value);
         }
     }
 
@@ -55,20 +56,40 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn port(&mut self, switch: &'a Switch, port: &'a SwitchPort, at: &str) {
-        let adapter = self.state.adapter(&port.adapter);
-        self.trunks_or_vlan(&port.trunks, adapter.and_then(|adapter| adapter.vlan), at);
-        if let Some(native) = port.native_vlan
+    fn port(&mut self, port: &SwitchPort, at: &str) {
+        self.vlans(&port.trunks, None, at);
+        match self.state.adapter(&port.adapter) {
+            _ if port.adapter == UPLINK => {}
+            Some(adapter) => self.adapters_port(adapter, port, at),
+            None => return, // which is told already
+        }
+        if let Some(native) = port.native_vlan.filter(|_| port.adapter == UPLINK)
             && !port.trunks.iter().any(|range| range.contains(native))
         {
             let allowed = "write one of the VLANs of trunks".to_owned();
             self.wrong(format!("{at}.native_vlan"), native, "is none of the trunks", allowed);
         }
-        if let Some(mirror) = &port.mirror {
-            self.mirror(mirror, &switch.nic, Some(&port.adapter), &format!("{at}.mirror"));
-        }
         for (i, rule) in port.acl.iter().enumerate() {
             self.rule(rule, &format!("{at}.acl[{i}]"));
+        }
+    }
+
+    /// What is set at the port of an adapter and is the adapter's, or is never reached.
+    fn adapters_port(&mut self, adapter: &Adapter, port: &SwitchPort, at: &str) {
+        let name = &adapter.name;
+        if !port.trunks.is_empty() {
+            let trunks: Vec<String> = port.trunks.iter().map(ToString::to_string).collect();
+            let (error, allowed) = ("are the adapter's", format!("set trunks of adapter {name}"));
+            self.wrong(format!("{at}.trunks"), trunks, error, allowed);
+        }
+        if let Some(native) = port.native_vlan {
+            let (error, allowed) = ("is the adapter's", format!("set vlan of adapter {name}"));
+            self.wrong(format!("{at}.native_vlan"), native, error, allowed);
+        }
+        if let Some(most) = port.max_macs.filter(|_| adapter.spoof_check) {
+            let error = "is never reached: the adapter's spoof_check lets nothing be learnt";
+            let allowed = format!("leave it out, or set spoof_check = false of adapter {name}");
+            self.wrong(format!("{at}.max_macs"), most, error, allowed);
         }
     }
 
@@ -88,12 +109,22 @@ impl<'a> Check<'a> {
             self.wrong(format!("{at}.to_ip"), to.to_string(), error, allowed);
         }
         let is_ip = rule.from_ip.is_some() || rule.to_ip.is_some() || rule.protocol.is_some();
-        if let Some(ethertype) =
-            rule.ethertype.filter(|kind| is_ip && ![0x800, 0x86dd].contains(kind))
-        {
+        let Some(ethertype) = rule.ethertype else {
+            return;
+        };
+        let field = format!("{at}.ethertype");
+        let mut prefixes = [rule.from_ip, rule.to_ip].into_iter().flatten();
+        if is_ip && ![0x800, 0x86dd].contains(&ethertype) {
             let error = "is not IP, so no frame meets the rule's conditions on IP";
             let allowed = "leave it out, or write 2048 (IPv4) or 34525 (IPv6)".to_owned();
-            self.wrong(format!("{at}.ethertype"), ethertype, error, allowed);
+            self.wrong(field, ethertype, error, allowed);
+        } else if prefixes.any(|prefix| prefix.address.is_ipv4() != (ethertype == 0x800)) {
+            let error = "is the other version of IP, so no frame has the rule's addresses";
+            self.wrong(field, ethertype, error, "leave it out".to_owned());
+        } else if vlan::is_tpid(ethertype) {
+            let error = "is a tag, and what is compared stands after all tags";
+            let allowed = "write vlan, or the type of what is in the tag".to_owned();
+            self.wrong(field, ethertype, error, allowed);
         }
     }
 }
