@@ -24,6 +24,7 @@
 //! clock.
 
 mod acl;
+mod fields;
 mod function;
 mod nics;
 mod numbers;

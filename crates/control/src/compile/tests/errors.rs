@@ -50,6 +50,7 @@ fn what_a_card_refuses_of_an_adapter_is_told_with_its_field() {
     }
     let macs = profile(but(0, "macs", json!([mac(77).to_string()])), "cx6");
     refused(&macs, "adapter[0].macs[0]", &["EOPNOTSUPP"]);
+    compiled(&but(0, "max_tx_mbps", json!(1_000_000))); // of the ideal card
     // Who never gets a VF may have all of it.
     compiled(&profile(but(3, "trunks", json!(["5-6"])), "x520"));
     let guarded = json!([{"adapter": "v", "dhcp_guard": true}]);
