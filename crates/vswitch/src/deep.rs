@@ -1,4 +1,4 @@
-//! What guards and ACLs look at: the first 128 bytes of a frame, and the key made of them.
+//! What guards and ACLs look at: the key made of the first 128 bytes of a frame.
 //!
 //! Model: one walk over Ethernet, tags and LLC/SNAP, IP with its options or extension headers, to
 //! the ports. Who receives a frame may be laxer than we are, so whatever is cut off, malformed or
@@ -8,7 +8,7 @@
 //! Limits: two tags, one SNAP header, eight extension headers. Lengths beyond the headers are not
 //! checked, nor are checksums. Cannot panic: each read is checked.
 
-use wire::{Head, ethernet, vlan};
+use wire::{DeepHead, Head, ethernet, vlan};
 
 /// Extension headers of IPv6 that are walked through.
 const EXTENSIONS_MAX: usize = 8;
@@ -25,36 +25,10 @@ pub(crate) const ICMPV6: u8 = 58;
 /// Protocols that begin with a source and a destination port: also DCCP, SCTP and UDP-Lite.
 pub(crate) const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
-/// The first bytes of a frame, taken once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeepHead {
-    /// The bytes, from the destination address.
-    pub bytes: [u8; Self::LEN],
-    /// How many of them there are; more than [`LEN`](Self::LEN) counts as that.
-    pub len: u8,
-}
-
-impl DeepHead {
-    /// Bytes of a snapshot.
-    pub const LEN: usize = 128;
-
-    /// The snapshot of a frame.
-    pub fn of_frame(frame: &[u8]) -> Self {
-        let len = frame.len().min(Self::LEN);
-        let mut bytes = [0; Self::LEN];
-        bytes[..len].copy_from_slice(&frame[..len]);
-        Self { bytes, len: len as u8 }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len).min(Self::LEN)]
-    }
-
-    /// Bytes at a place that is fixed when this is compiled, which must be within [`LEN`](Self::LEN).
-    #[inline(always)]
-    fn at<const N: usize>(&self, at: usize) -> [u8; N] {
-        std::array::from_fn(|n| self.bytes[at + n])
-    }
+/// Bytes at a place that is fixed when this is compiled, which must be within [`DeepHead::LEN`].
+#[inline(always)]
+fn fixed<const N: usize>(deep: &DeepHead, at: usize) -> [u8; N] {
+    std::array::from_fn(|n| deep.bytes[at + n])
 }
 
 /// What a [`Key`] has, and thus what its other fields mean.
@@ -188,28 +162,28 @@ impl Key {
     /// The key but for MACs and VLAN, if the IP header begins at `AT` and nothing is unusual.
     #[inline(always)]
     fn plain<const AT: usize>(deep: &DeepHead) -> Option<Self> {
-        let ethertype = u16::from_be_bytes(deep.at(AT - 2));
+        let ethertype = u16::from_be_bytes(fixed(deep, AT - 2));
         let len = usize::from(deep.len);
         let (upper, protocol, src_ip, dst_ip, version);
         if ethertype == ethernet::TYPE_IPV4 {
             let [version_ihl, _, len_high, len_low, _, _, offset_high, offset_low, _, next] =
-                deep.at(AT);
+                fixed(deep, AT);
             let total_len = usize::from(u16::from_be_bytes([len_high, len_low]));
             let offset = u16::from_be_bytes([offset_high, offset_low]) & 0x1fff;
             if version_ihl != 0x45 || offset != 0 || total_len < 20 + UPPER_LEN {
                 return None;
             }
             (upper, protocol, version) = (20, next, has::IPV4);
-            src_ip = u32::from_be_bytes(deep.at(AT + 12)).into();
-            dst_ip = u32::from_be_bytes(deep.at(AT + 16)).into();
+            src_ip = u32::from_be_bytes(fixed(deep, AT + 12)).into();
+            dst_ip = u32::from_be_bytes(fixed(deep, AT + 16)).into();
         } else if ethertype == ethernet::TYPE_IPV6 {
-            let [version_class, _, _, _, _, _, next] = deep.at(AT);
+            let [version_class, _, _, _, _, _, next] = fixed(deep, AT);
             if version_class >> 4 != 6 {
                 return None;
             }
             (upper, protocol, version) = (40, next, has::IPV6);
-            src_ip = u128::from_be_bytes(deep.at(AT + 8));
-            dst_ip = u128::from_be_bytes(deep.at(AT + 24));
+            src_ip = u128::from_be_bytes(fixed(deep, AT + 8));
+            dst_ip = u128::from_be_bytes(fixed(deep, AT + 24));
         } else {
             return None;
         }
@@ -217,7 +191,7 @@ impl Key {
         if !(tcp || protocol == UDP) || len < AT + upper + UPPER_LEN {
             return None;
         }
-        let [src_high, src_low, dst_high, dst_low] = deep.at(AT + upper);
+        let [src_high, src_low, dst_high, dst_low] = fixed(deep, AT + upper);
         Some(Self {
             src_ip,
             dst_ip,
@@ -225,7 +199,7 @@ impl Key {
             src_port: u16::from_be_bytes([src_high, src_low]),
             dst_port: u16::from_be_bytes([dst_high, dst_low]),
             protocol,
-            tcp_flags: if tcp { deep.at::<1>(AT + upper + 13)[0] } else { 0 },
+            tcp_flags: if tcp { fixed::<1>(deep, AT + upper + 13)[0] } else { 0 },
             has: version | has::IP | has::PORTS | if tcp { has::TCP } else { 0 },
             ..Self::default()
         })

@@ -84,7 +84,6 @@ pub use config::{
     Beyond, Learning, MAX_MIRRORS, MAX_RATE, MAX_STATICS, Mirror, PortConfig, StaticEntry, Storm,
     SwitchConfig,
 };
-pub use deep::DeepHead;
 pub use error::{ConfigError, Place};
 pub use fdb::{CapacityError, Entry, Fdb, Flush, State};
 pub use flows::Flows;
@@ -94,6 +93,7 @@ pub use reason::DropReason;
 pub use table::Table;
 pub use verdict::{Action, BURST, Flood, Summary, Verdict, Verdicts};
 pub use vlan::{Native, VidSet, VlanEdit, Vlans};
+pub use wire::DeepHead;
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@
 //! Frames are without FCS: the "64 B" frame of the literature is 60 bytes here.
 
 pub mod checksum;
+mod deep;
 pub mod ethernet;
 mod head;
 pub mod ipv4;
@@ -21,6 +22,7 @@ pub mod udp;
 pub mod virtio_net;
 pub mod vlan;
 
+pub use deep::DeepHead;
 pub use head::Head;
 pub use mac::{Mac, MacParseError};
 pub use vlan::{Vid, VidError};
