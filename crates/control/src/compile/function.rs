@@ -109,6 +109,16 @@ impl<'a> Settings<'a> {
         }
     }
 
+    /// The VLAN of frames without a tag, with the tag that they get elsewhere.
+    pub(super) fn port_vlan(&self) -> Option<PortVlan> {
+        let vlan = self.vlan?;
+        let protocol = match vlan.proto {
+            VlanProto::Dot1q => VlanProtocol::Ieee8021Q,
+            VlanProto::Dot1ad => VlanProtocol::Ieee8021Ad,
+        };
+        Some(PortVlan { vid: Vid::new(vlan.id).ok()?, qos: vlan.qos, protocol })
+    }
+
     /// The VLAN of frames without a tag.
     pub(super) fn native(&self) -> Option<Vid> {
         self.vlan.and_then(|vlan| Vid::new(vlan.id).ok())
@@ -159,14 +169,7 @@ impl Owner<'_> {
         let mut macs = self.macs.iter().map(|(mac, _)| *mac);
         let mut function = nic::Function::new(macs.next().unwrap_or_default());
         function.extra_macs = macs.collect();
-        function.vlan = self.settings.vlan.and_then(|vlan| {
-            let protocol = match vlan.proto {
-                VlanProto::Dot1q => VlanProtocol::Ieee8021Q,
-                VlanProto::Dot1ad => VlanProtocol::Ieee8021Ad,
-            };
-            let vid = Vid::new(vlan.id).ok()?;
-            Some(PortVlan { vid, qos: vlan.qos, protocol })
-        });
+        function.vlan = self.settings.port_vlan();
         function.trunk = self.settings.trunk().collect::<Vids>();
         function.link = match self.settings.link_state {
             LinkState::Auto => nic::LinkState::Auto,
