@@ -182,6 +182,7 @@ impl<'a> Build<'_, 'a> {
             let native = settings.native().map_or(Native::Untagged, Native::Vlan);
             port.vlans = Vlans::Trunk { allowed: settings.trunk().collect::<VidSet>(), native };
         }
+        port.tagging = settings.tagging();
         let max_macs = wished.and_then(|wished| wished.max_macs);
         port.learning = match settings.spoof_check {
             true => Learning { limit: 0, beyond: Beyond::Drop },

@@ -210,17 +210,9 @@ fn what_is_the_adapters_is_not_its_ports() {
             "adapter[1].promiscuous",
             "is at odds with unknown_unicast of its port on sw0",
         ),
-        (
-            web("/vlan", json!({"id": 5, "proto": "802.1ad"})),
-            "adapter[0].vlan.proto",
-            "or give nic instead of switch",
-        ),
-        (web("/vlan", json!({"id": 5, "qos": 1})), "adapter[0].vlan.qos", "write 0, or give nic"),
     ]);
     state(&with(port("/max_macs", json!(5)), "/adapter/1/spoof_check", json!(false)));
-    let bare =
-        [("/switch", Value::Null), ("/nic", json!("nic0")), ("/vlan", json!({"id": 5, "qos": 1}))];
-    state(&plus_adapter(&bare));
+    state(&web("/vlan", json!({"id": 5, "qos": 1, "proto": "802.1ad"})));
 }
 
 #[test]
