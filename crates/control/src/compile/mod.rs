@@ -35,6 +35,7 @@ mod switch;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::state::{Allocation, Problems, State};
 
@@ -64,7 +65,7 @@ pub struct Nic {
     /// Its settings, of which the table is built.
     pub config: nic::NicConfig,
     /// Its classifier.
-    pub table: nic::Table,
+    pub table: Arc<nic::Table>,
     /// What it can carry, if that is limited.
     pub capacity: Option<nic::Capacity>,
     /// The switch on its PF, if there is one.
@@ -83,7 +84,7 @@ pub struct Switch {
     /// Its settings, of which the table is built.
     pub config: vswitch::SwitchConfig,
     /// Its classifier.
-    pub table: vswitch::Table,
+    pub table: Arc<vswitch::Table>,
     /// How long an address is remembered, in seconds.
     pub ageing_s: u32,
     /// Ports that get copies and are nobody's place, each with an index of [`Nic::monitors`].
@@ -97,7 +98,7 @@ pub struct Switch {
 }
 
 /// Whose attachment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attached {
     /// The wire's.
     Uplink,

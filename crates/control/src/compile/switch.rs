@@ -1,6 +1,7 @@
 //! The switch on a NIC's PF: ports, known addresses, rules and mirrors.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use nic::Filter;
 use vswitch::{
@@ -59,7 +60,7 @@ pub(super) fn switch(
     let switch = Switch {
         name: wished.name.clone(),
         config: build.config,
-        table,
+        table: Arc::new(table),
         ageing_s: wished.ageing_s,
         taps: build.taps,
         acls: build.fields.acls.into_iter().map(|(name, _)| name).collect(),
