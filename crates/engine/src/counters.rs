@@ -2,7 +2,8 @@
 //!
 //! # Format
 //! Words of eight bytes, little-endian. Word 0 is [`MAGIC`], word 1 the length of the text that
-//! begins at byte 16. The text has two kinds of lines:
+//! begins at byte 24, word 2 the text's version, which is odd while the text is being changed: blocks
+//! come and go with their ports. The text has two kinds of lines:
 //!
 //! ```text
 //! schema KIND NAME NAME ...      the words of a block of this kind, in order
@@ -14,6 +15,9 @@
 //! So a reader needs no version of us. Blocks begin on cache lines of their own. A counter has one
 //! writer at a time (the lane that holds the ring), which adds with plain loads and stores; a
 //! reader sees each word whole, and words of one moment apart by at most a burst.
+//!
+//! Limits: [`TEXT_MAX`] bytes of text and [`BLOCKS_MAX`] blocks. The file is sparse: what is not
+//! used takes no room.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -26,8 +30,18 @@ use guestmem::{MapError, Mapping, ReadOnlyWords};
 /// First word of a counter file: "SHUNTCTR".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTCTR");
 
+/// The most bytes of text.
+pub const TEXT_MAX: usize = 1 << 20;
+/// The most blocks at a time.
+pub const BLOCKS_MAX: usize = 1 << 14;
+
 const LINE_WORDS: usize = 128 / 8;
-const TEXT_AT: usize = 16;
+const TEXT_AT: usize = 24;
+const TEXT_LEN: usize = 1;
+const VERSION: usize = 2;
+/// How often a reader looks at a text that is being changed before it gives up, at a millisecond
+/// each.
+const TRIES: usize = 100;
 
 /// Why a counter file could not be made or read.
 #[derive(Debug, thiserror::Error)]
@@ -56,15 +70,6 @@ pub enum CountersError {
         /// The file.
         path: String,
     },
-}
-
-/// What a block is to hold.
-#[derive(Clone, Debug)]
-pub struct BlockSpec {
-    /// Its schema's name.
-    pub kind: &'static str,
-    /// Its own name, without spaces.
-    pub label: String,
 }
 
 /// The counters of one port or lane.
@@ -105,53 +110,111 @@ impl Block {
     }
 }
 
-/// Makes the counter file at `path` (or in anonymous memory), with zeroed blocks in the order of
-/// `blocks`. `schemas` names the words of each kind. The memory stays for the process's life.
-pub fn create(
-    path: Option<&Path>,
-    schemas: &[(&'static str, Vec<String>)],
-    blocks: &[BlockSpec],
-) -> Result<Vec<Block>, CountersError> {
-    let shown = path.map_or("(memory)".into(), |path| path.display().to_string());
-    let words_of = |kind: &str| {
-        let schema = schemas.iter().find(|(name, _)| *name == kind);
-        schema.map_or(0, |(_, words)| words.len())
-    };
-    let text_of = |base: usize| {
+/// The words of one kind of block: its name, and those of its words.
+pub type Schema = (&'static str, Vec<String>);
+
+/// A counter file as its only writer has it. Its memory stays for the process's life.
+#[derive(Debug)]
+pub struct Counters {
+    mapping: &'static Mapping,
+    words: &'static [AtomicU64],
+    schemas: Vec<Schema>,
+    /// Every block that was ever made: kind, label while it is used, first word.
+    blocks: Vec<(&'static str, Option<String>, usize)>,
+    /// Blocks in the order in which the text names them.
+    order: Vec<usize>,
+    /// The first word that no block has.
+    end: usize,
+}
+
+impl Counters {
+    /// Makes the counter file at `path`, or one in anonymous memory, without blocks.
+    ///
+    /// # Errors
+    /// The file cannot be made or mapped.
+    pub fn create(path: Option<&Path>, schemas: Vec<Schema>) -> Result<Counters, CountersError> {
+        let shown = path.map_or("(memory)".into(), |path| path.display().to_string());
+        let widest = schemas.iter().map(|(_, words)| words.len()).max().unwrap_or(0);
+        let first = (TEXT_AT + TEXT_MAX).div_ceil(8).next_multiple_of(LINE_WORDS);
+        let bytes = (first + BLOCKS_MAX * widest.next_multiple_of(LINE_WORDS)) as u64 * 8;
+        let open = |source| CountersError::Open { path: shown.clone(), source };
+        let file = open_file(path).map_err(open)?;
+        file.set_len(bytes).map_err(open)?;
+        let map = |source| CountersError::Map { path: shown.clone(), source };
+        let mapping: &'static Mapping =
+            Box::leak(Box::new(Mapping::new(file.as_fd(), bytes, 0).map_err(map)?));
+        let words = mapping.slice(0, bytes as usize).and_then(|slice| slice.atomics_u64());
+        let words = words.expect("a mapping is aligned to pages, and all of it is inside");
+        let (blocks, order) = (Vec::new(), Vec::new());
+        let mut counters = Counters { mapping, words, schemas, blocks, order, end: first };
+        counters.write_text();
+        words[0].store(MAGIC, Ordering::Release);
+        Ok(counters)
+    }
+
+    /// Adds a block of zeros; `None` if there are too many. Blocks of one kind and label are to be
+    /// added one after the other.
+    ///
+    /// # Panics
+    /// If there is no schema of this kind.
+    pub fn add(&mut self, kind: &'static str, label: &str) -> Option<Block> {
+        let schema = self.schemas.iter().find(|(name, _)| *name == kind);
+        let len = schema.expect("each block has a schema").1.len();
+        let line = format!("block {kind} {label} {}\n", self.words.len()).len();
+        if self.text().len() + line > TEXT_MAX {
+            return None;
+        }
+        let free = |(of, label, _): &(_, Option<_>, _)| *of == kind && label.is_none();
+        let index = match self.blocks.iter().position(free) {
+            Some(index) => index,
+            None if self.blocks.len() == BLOCKS_MAX => return None,
+            None => {
+                self.blocks.push((kind, None, self.end));
+                self.end += len.next_multiple_of(LINE_WORDS);
+                self.blocks.len() - 1
+            }
+        };
+        let at = self.blocks[index].2;
+        let block = Block { words: &self.words[at..at + len] };
+        block.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.blocks[index].1 = Some(label.to_owned());
+        self.order.push(index);
+        self.write_text();
+        Some(block)
+    }
+
+    /// Takes a block out; nobody writes to it any more. Its room will be another's.
+    pub fn remove(&mut self, block: Block) {
+        let same = |at: usize| std::ptr::eq(&self.words[at], &block.words[0]);
+        let found = self.order.iter().position(|index| same(self.blocks[*index].2));
+        if let Some(place) = found {
+            let index = self.order.remove(place);
+            self.blocks[index].1 = None;
+            self.write_text();
+        }
+    }
+
+    fn text(&self) -> String {
         let mut text = String::new();
-        for (kind, words) in schemas {
+        for (kind, words) in &self.schemas {
             text += &format!("schema {kind} {}\n", words.join(" "));
         }
-        let mut at = base;
-        for block in blocks {
-            text += &format!("block {} {} {at:010}\n", block.kind, block.label);
-            at += words_of(block.kind).next_multiple_of(LINE_WORDS);
+        for (kind, label, at) in self.order.iter().map(|index| &self.blocks[*index]) {
+            text += &format!("block {kind} {} {at}\n", label.as_deref().unwrap_or("-"));
         }
-        (text, at)
-    };
-    // The text's length does not depend on the numbers in it, which are padded.
-    let base = (TEXT_AT + text_of(0).0.len()).div_ceil(8).next_multiple_of(LINE_WORDS);
-    let (text, end) = text_of(base);
-
-    let open = |source| CountersError::Open { path: shown.clone(), source };
-    let file = open_file(path).map_err(open)?;
-    file.set_len(end as u64 * 8).map_err(open)?;
-    let map = |source| CountersError::Map { path: shown.clone(), source };
-    let mapping: &'static Mapping =
-        Box::leak(Box::new(Mapping::new(file.as_fd(), end as u64 * 8, 0).map_err(map)?));
-    let all = mapping.slice(0, end * 8).and_then(|slice| slice.atomics_u64());
-    let all = all.expect("a mapping is aligned to pages, and all of it is inside");
-    let mut blocks_made = Vec::new();
-    let mut at = base;
-    for block in blocks {
-        blocks_made.push(Block { words: &all[at..at + words_of(block.kind)] });
-        at += words_of(block.kind).next_multiple_of(LINE_WORDS);
+        text
     }
-    let place = mapping.slice(TEXT_AT as u64, text.len()).expect("the text was measured");
-    place.write_bytes(text.as_bytes());
-    all[1].store(text.len() as u64, Ordering::Relaxed);
-    all[0].store(MAGIC, Ordering::Release);
-    Ok(blocks_made)
+
+    /// Readers take a text only if its version was even and the same before and after.
+    fn write_text(&mut self) {
+        let text = self.text();
+        let version = self.words[VERSION].load(Ordering::Relaxed);
+        self.words[VERSION].store(version + 1, Ordering::SeqCst);
+        let place = self.mapping.slice(TEXT_AT as u64, text.len().min(TEXT_MAX));
+        place.expect("the file begins with room for it").write_bytes(text.as_bytes());
+        self.words[TEXT_LEN].store(text.len() as u64, Ordering::SeqCst);
+        self.words[VERSION].store(version + 2, Ordering::SeqCst);
+    }
 }
 
 fn open_file(path: Option<&Path>) -> std::io::Result<File> {
@@ -178,10 +241,12 @@ fn open_file(path: Option<&Path>) -> std::io::Result<File> {
 #[derive(Debug)]
 pub struct Reader {
     words: ReadOnlyWords,
+    /// The text's version of which `blocks` speaks.
+    version: u64,
     blocks: Vec<ReaderBlock>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ReaderBlock {
     kind: String,
     label: String,
@@ -216,27 +281,16 @@ impl Reader {
             .map_err(|source| CountersError::Open { path: shown.clone(), source })?;
         let words = ReadOnlyWords::open(file.as_fd())
             .map_err(|source| CountersError::Map { path: shown.clone(), source })?;
-        let format = || CountersError::Format { path: shown.clone() };
-        if words.get(0) != Some(MAGIC) {
-            return Err(format());
-        }
-        let len = words.get(1).ok_or_else(format)?;
-        let end = (TEXT_AT as u64).checked_add(len).ok_or_else(format)?;
-        // Words follow the text, so its last byte is in a whole one. Asked before `bytes`
-        // allocates as much as a broken file says.
-        words.get((end / 8) as usize).ok_or_else(format)?;
-        let text = words.bytes(TEXT_AT as u64, end).ok_or_else(format)?;
-        let blocks = parse(&String::from_utf8_lossy(&text)).ok_or_else(format)?;
-        match blocks.iter().all(|block| block.is_inside(&words)) {
-            true => Ok(Reader { words, blocks }),
-            false => Err(format()),
-        }
+        let (version, blocks) = read_text(&words).ok_or(CountersError::Format { path: shown })?;
+        Ok(Reader { words, version, blocks })
     }
 
     /// All blocks, now; neighbours of the same kind and label are added up.
     pub fn read(&self) -> Vec<Snapshot> {
+        let anew = (self.words.get(VERSION) != Some(self.version)).then(|| read_text(&self.words));
+        let anew = anew.flatten().map(|(_, blocks)| blocks);
         let mut snapshots: Vec<Snapshot> = Vec::new();
-        for block in &self.blocks {
+        for block in anew.as_ref().unwrap_or(&self.blocks) {
             let words = (block.at..).map(|at| self.words.get(at).unwrap_or(0));
             let values = block.names.iter().cloned().zip(words);
             match snapshots.last_mut() {
@@ -255,6 +309,27 @@ impl Reader {
         }
         snapshots
     }
+}
+
+/// What the text says, and its version. Waits while it is being changed; `None` if that takes too
+/// long, or it is no text of ours.
+fn read_text(words: &ReadOnlyWords) -> Option<(u64, Vec<ReaderBlock>)> {
+    for _ in 0..TRIES {
+        words.get(0).filter(|magic| *magic == MAGIC)?;
+        let version = words.get(VERSION)?;
+        let end = (TEXT_AT as u64).checked_add(words.get(TEXT_LEN)?)?;
+        // Words follow the text, so its last byte is in a whole one. Asked before `bytes`
+        // allocates as much as a broken file says.
+        words.get((end / 8) as usize)?;
+        let text = words.bytes(TEXT_AT as u64, end)?;
+        if version % 2 == 0 && words.get(VERSION) == Some(version) {
+            let blocks = parse(&String::from_utf8_lossy(&text))?;
+            let inside = blocks.iter().all(|block| block.is_inside(words));
+            return inside.then_some((version, blocks));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    None
 }
 
 fn parse(text: &str) -> Option<Vec<ReaderBlock>> {

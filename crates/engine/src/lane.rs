@@ -6,21 +6,23 @@
 //! for [`COLD_AFTER`] rounds is looked at every [`COLD_STRIDE`]th round only, so that silent guests
 //! cost the busy ones little.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use host::tsc;
+use nic::PortId;
 use nic::{Schedule, Share};
 use port::Polled;
-use rustix::event::{EventfdFlags, epoll};
-use rustix::io::Errno;
 
 use crate::counters::Block;
-use crate::fabric::{Port, SoftNic, StartError, word};
+use crate::fabric::{SoftNic, StartError};
 use crate::forward::{Scratch, Sender, Source, forward};
+use crate::port::{Port, word};
+use crate::roster::{Ring, Roster};
+use crate::scene::{Place, Scene};
+use crate::wake::Wake;
 
 const COLD_AFTER: u32 = 1024;
 const COLD_STRIDE: u64 = 8;
@@ -90,70 +92,10 @@ pub(crate) fn schema() -> Vec<String> {
 }
 
 /// A transmit ring's place in a lane.
-pub(crate) struct Poll {
-    pub(crate) nic: Arc<SoftNic>,
-    pub(crate) port: Arc<Port>,
-    pub(crate) pair: usize,
+struct Poll {
+    ring: Ring,
     silent_rounds: u32,
     sender: Sender,
-}
-
-impl Poll {
-    pub(crate) fn new(nic: Arc<SoftNic>, port: Arc<Port>, pair: usize) -> Poll {
-        Poll { nic, port, pair, silent_rounds: 0, sender: Sender::new() }
-    }
-}
-
-/// What wakes a sleeping lane.
-#[derive(Debug)]
-pub(crate) struct Wake {
-    epoll: OwnedFd,
-    event: OwnedFd,
-}
-
-/// Epoll's data for the lane's own eventfd, and for guests' kicks, which need not be told apart.
-const OWN: u64 = 1;
-const KICK: u64 = 0;
-
-impl Wake {
-    pub(crate) fn new() -> Result<Wake, Errno> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &event, epoll::EventData::new_u64(OWN), epoll::EventFlags::IN)?;
-        Ok(Wake { epoll, event })
-    }
-
-    /// Wakes the lane, or lets it not fall asleep.
-    pub(crate) fn wake(&self) {
-        // The only failure is a full counter, which wakes as well.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-    }
-
-    /// Watches a guest's kicks: each write wakes once, so nobody needs to read them.
-    pub(crate) fn watch(&self, kick: BorrowedFd<'_>) {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        // A front-end may hand over a file that cannot be watched: its ring is then polled when
-        // another one wakes the lane, and it has harmed only itself.
-        let _ = epoll::add(&self.epoll, kick, epoll::EventData::new_u64(KICK), flags);
-    }
-
-    /// Stops watching: others may hold the same file open, so dropping ours is not enough.
-    pub(crate) fn forget(&self, kick: BorrowedFd<'_>) {
-        let _ = epoll::delete(&self.epoll, kick);
-    }
-
-    fn sleep(&self) {
-        let none = epoll::EventFlags::empty();
-        let data = epoll::EventData::new_u64(KICK);
-        let mut events = [epoll::Event { flags: none, data }; 16];
-        // An interrupted or failed wait is a wake-up like any other.
-        let Ok(n) = epoll::wait(&self.epoll, &mut events[..], None) else {
-            return;
-        };
-        if events[..n].iter().any(|event| event.data.u64() == OWN) {
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        }
-    }
 }
 
 /// A running lane. It stops when dropped.
@@ -162,6 +104,7 @@ pub struct Lane {
     /// Where it is pinned, if it is.
     pub cpu: Option<usize>,
     pub(crate) wake: Arc<Wake>,
+    pub(crate) roster: Arc<Roster>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -174,6 +117,7 @@ impl Lane {
         worker: Worker,
     ) -> Result<Lane, StartError> {
         let (stop, wake) = (worker.stop.clone(), worker.wake.clone());
+        let roster = worker.roster.clone();
         let (said, heard) = std::sync::mpsc::channel();
         let body = move || {
             let pinned = cpu.map_or(Ok(()), host::cpu::pin_this_thread);
@@ -188,7 +132,7 @@ impl Lane {
         if let Ok(Err(source)) = heard.recv() {
             return Err(StartError::Pin { lane: number, source });
         }
-        Ok(Lane { cpu, wake, stop, thread: Some(thread) })
+        Ok(Lane { cpu, wake, roster, stop, thread: Some(thread) })
     }
 }
 
@@ -202,25 +146,12 @@ impl Drop for Lane {
     }
 }
 
-/// The ports of a lane's rings, which stand together, and a schedule of them. What they may send is
-/// filled in by the first round.
-fn schedule(rings: &[Poll]) -> (Vec<Scheduled>, Schedule) {
-    let mut ports: Vec<Scheduled> = Vec::new();
-    let mut schedule = Schedule::new();
-    let mut first = 0;
-    for group in rings.chunk_by(|a, b| Arc::ptr_eq(&a.port, &b.port)) {
-        let (nic, port) = (group[0].nic.clone(), group[0].port.clone());
-        let own = first as u32..(first + group.len()) as u32;
-        schedule.add(Share::default(), own, 0);
-        ports.push(Scheduled { nic, port, table: 0, first, rings: group.len() });
-        first += group.len();
-    }
-    (ports, schedule)
-}
-
 /// What a lane's thread works on.
 pub(crate) struct Worker {
     idle: IdlePolicy,
+    roster: Arc<Roster>,
+    /// The roster's version that `rings` is of.
+    roster_version: u64,
     rings: Vec<Poll>,
     block: Block,
     wake: Arc<Wake>,
@@ -228,6 +159,10 @@ pub(crate) struct Worker {
     held: Arc<AtomicBool>,
     scratch: Scratch,
     round: u64,
+    /// The NICs of this lane's ports.
+    nics: Vec<Arc<SoftNic>>,
+    /// For each of them, the scene that its ports' shares were taken from.
+    scenes: Vec<u64>,
     /// The ports of this lane, by their numbers in the schedule.
     ports: Vec<Scheduled>,
     schedule: Schedule,
@@ -235,10 +170,9 @@ pub(crate) struct Worker {
 
 /// A port as a sender of this lane's schedule.
 struct Scheduled {
-    nic: Arc<SoftNic>,
+    /// Its NIC's place in [`Worker::nics`].
+    nic: usize,
     port: Arc<Port>,
-    /// The table that its share was taken from.
-    table: u64,
     /// Its rings on this lane: where they begin, and how many.
     first: usize,
     rings: usize,
@@ -262,15 +196,27 @@ impl Scheduled {
 impl Worker {
     pub(crate) fn new(
         idle: IdlePolicy,
-        rings: Vec<Poll>,
+        roster: Arc<Roster>,
         block: Block,
         wake: Arc<Wake>,
         held: Arc<AtomicBool>,
     ) -> Worker {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (ports, schedule) = schedule(&rings);
-        let scratch = Scratch::new();
-        Worker { idle, rings, block, wake, stop, held, scratch, round: 0, ports, schedule }
+        Worker {
+            idle,
+            roster,
+            roster_version: 0,
+            rings: Vec::new(),
+            block,
+            wake,
+            stop: Arc::new(AtomicBool::new(false)),
+            held,
+            scratch: Scratch::new(),
+            round: 0,
+            nics: Vec::new(),
+            scenes: Vec::new(),
+            ports: Vec::new(),
+            schedule: Schedule::new(),
+        }
     }
 
     fn run(mut self) {
@@ -312,7 +258,8 @@ impl Worker {
     /// were.
     fn poll_all(&mut self, now_ns: u64) -> u64 {
         self.round += 1;
-        self.follow_settings(now_ns);
+        self.follow_roster(now_ns);
+        self.follow_scenes(now_ns);
         let mut frames = 0;
         for _ in 0..self.schedule.len() {
             let Some(turn) = self.schedule.next(now_ns) else {
@@ -325,18 +272,54 @@ impl Worker {
         frames
     }
 
-    /// Takes shares and limits from tables that are new.
-    fn follow_settings(&mut self, now_ns: u64) {
-        for (sender, scheduled) in self.ports.iter_mut().enumerate() {
-            let table = scheduled.nic.table();
-            if table.number() == scheduled.table {
+    /// Takes up ports that came, and lets go of those that went.
+    fn follow_roster(&mut self, now_ns: u64) {
+        let Some(rings) = self.roster.changed(&mut self.roster_version) else {
+            return;
+        };
+        let mut before = std::mem::take(&mut self.rings);
+        let poll = |ring: Ring| match before.iter().position(|poll| poll.ring.is(&ring)) {
+            Some(known) => before.swap_remove(known),
+            None => Poll { ring, silent_rounds: 0, sender: Sender::new() },
+        };
+        self.rings = rings.into_iter().map(poll).collect();
+        self.nics.clear();
+        self.ports.clear();
+        self.schedule = Schedule::new();
+        let mut first = 0;
+        for group in self.rings.chunk_by(|a, b| Arc::ptr_eq(&a.ring.port, &b.ring.port)) {
+            let Ring { nic, port, .. } = group[0].ring.clone();
+            let known = self.nics.iter().position(|other| Arc::ptr_eq(other, &nic));
+            let nic = known.unwrap_or_else(|| {
+                self.nics.push(nic);
+                self.nics.len() - 1
+            });
+            let own = first as u32..(first + group.len()) as u32;
+            self.schedule.add(Share::default(), own, now_ns);
+            self.ports.push(Scheduled { nic, port, first, rings: group.len() });
+            first += group.len();
+        }
+        self.scenes = vec![0; self.nics.len()];
+    }
+
+    /// Takes shares and limits from scenes that are new.
+    fn follow_scenes(&mut self, now_ns: u64) {
+        for nic in 0..self.nics.len() {
+            let scene = self.nics[nic].scene();
+            if scene.number() == self.scenes[nic] {
                 continue;
             }
-            scheduled.table = table.number();
-            let id = scheduled.port.id;
-            self.schedule.set(sender, scheduled.share(table.share(id)), now_ns);
-            for poll in &mut self.rings[scheduled.first..][..scheduled.rings] {
-                poll.sender.limit_storms(table.storm_limit(id), now_ns);
+            self.scenes[nic] = scene.number();
+            for (sender, scheduled) in self.ports.iter().enumerate() {
+                if scheduled.nic != nic {
+                    continue;
+                }
+                let share = scheduled.share(scene.share(&scheduled.port));
+                self.schedule.set(sender, share, now_ns);
+                let limit = scene.storm_limit(&scheduled.port);
+                for poll in &mut self.rings[scheduled.first..][..scheduled.rings] {
+                    poll.sender.limit_storms(limit, now_ns);
+                }
             }
         }
     }
@@ -348,22 +331,27 @@ impl Worker {
         if cold && !(self.round + ring as u64).is_multiple_of(COLD_STRIDE) {
             return Polled::default();
         }
-        let Some(mut half) = poll.port.transmit(poll.pair) else {
+        let Ring { nic, port, pair } = &poll.ring;
+        let Some(mut half) = port.transmit(*pair) else {
             return Polled::default();
         };
         let Some(attached) = half.as_mut() else {
             return Polled::default();
         };
-        let transmit = attached.ring.as_mut();
-        let source = Source { nic: &poll.nic, port: &poll.port, pair: poll.pair };
+        let scene = nic.scene();
+        if !may_send(&scene, port, now_ns) {
+            return Polled::default();
+        }
+        let source = Source { scene: &scene, port, pair: *pair };
         poll.sender.now_ns = now_ns;
+        let transmit = attached.ring.as_mut();
         let polled = forward(source, transmit, &mut poll.sender, &mut self.scratch);
         if let Some(fault) = polled.fault
             && !attached.fault_seen
         {
             attached.fault_seen = true;
             attached.ring.raise_error();
-            poll.port.block(poll.pair).add(word::TX_FAULTS + fault as usize, 1);
+            port.block(*pair).add(word::TX_FAULTS + fault as usize, 1);
         }
         if polled.frames == 0 {
             poll.silent_rounds = poll.silent_rounds.saturating_add(1);
@@ -389,9 +377,10 @@ impl Worker {
     }
 
     fn sleep(&mut self) {
+        self.scratch.switch.flush();
         let mut found = false;
         for poll in &mut self.rings {
-            if let Some(mut half) = poll.port.transmit(poll.pair)
+            if let Some(mut half) = poll.ring.port.transmit(poll.ring.pair)
                 && let Some(attached) = half.as_mut()
             {
                 // Who cannot kick must be polled; a broken ring has nothing more to say.
@@ -405,11 +394,24 @@ impl Worker {
             self.wake.sleep();
         }
         for poll in &mut self.rings {
-            if let Some(mut half) = poll.port.transmit(poll.pair)
+            if let Some(mut half) = poll.ring.port.transmit(poll.ring.pair)
                 && let Some(attached) = half.as_mut()
             {
                 attached.ring.disarm();
             }
         }
     }
+}
+
+/// Whether the NIC's budget, if it has one, lets a burst of this port go now.
+#[inline]
+fn may_send(scene: &Scene, port: &Port, now_ns: u64) -> bool {
+    let Some(budget) = &scene.budget else { return true };
+    // What the switch sends into the NIC comes from the PF.
+    let from = match scene.place(port) {
+        Some(Place::Function(id)) => id,
+        Some(Place::Switch(_)) | None => PortId::PF,
+    };
+    let mut budget = budget.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    budget.open(from, now_ns).is_ok()
 }

@@ -1,11 +1,12 @@
 //! Lanes: poll, burst, classify, one copy, complete, sleep; and counters in shared memory.
 //!
 //! # Model
-//! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds a classifier table, which may be replaced
-//! while frames flow, and ports. A [`Lane`] is one thread that polls the transmit rings of its
-//! ports in turn, as the NIC's schedule says (shares of bytes by weight, minima and maxima),
-//! and carries each burst through the NIC to the receive rings. [`counters`] are a file that
-//! another process maps read-only.
+//! A [`Fabric`] holds soft NICs; a [`SoftNic`] holds ports, and a [`Scene`] that says where each
+//! port is plugged in, in the NIC itself or in the switch on its PF, and what becomes of frames
+//! there. Scenes are replaced, and ports come and go, while frames flow. A [`Lane`] is one thread
+//! that polls the transmit rings of its ports in turn, as its schedule says (shares of bytes by
+//! weight, minima and maxima), and carries each burst through NIC and switch to the receive rings.
+//! [`counters`] are a file that another process maps read-only.
 //!
 //! # Locks
 //! Each half of a queue pair has a lock of its own. A lane holds the lock of the transmit ring it
@@ -15,12 +16,23 @@
 //! more: that is all the quiescence there is to wait for.
 
 pub mod counters;
+mod edit;
 mod fabric;
 mod forward;
+mod groups;
+mod inject;
 mod lane;
+mod port;
+mod roster;
+mod scene;
+mod stop;
+mod wake;
+mod walk;
 
-pub use fabric::{Fabric, NicSpec, Port, SoftNic, StartError};
+pub use fabric::{Fabric, SoftNic, StartError};
 pub use lane::{IdlePolicy, Lane, LaneSpec};
+pub use port::{Port, Traffic};
+pub use scene::{Hits, Place, Plug, Scene, SceneSpec, SwitchSpec};
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use guestmem::{Buffer, GuestSlice};
 
 pub use virtq::BURST;
+pub use wire::DeepHead;
 
 /// The first 16 bytes of a frame: both addresses, and the tag or the type. Read once.
 pub type Head = [u8; 16];
@@ -12,6 +13,9 @@ pub type Head = [u8; 16];
 pub struct Burst<'a> {
     /// Snapshots. Of a frame of fewer than 16 bytes the rest is zeros.
     pub heads: &'a [Head],
+    /// Longer snapshots, if [`deepen`](crate::Transmit::deepen) took them, else none at all. Their
+    /// first 16 bytes are those of `heads`. What is in them is delivered from them.
+    pub deep: &'a [DeepHead],
     /// Where the frames are, their first 16 bytes included.
     pub frames: &'a [Buffer<'a>],
     /// Further slices of frames that are not in one piece.
@@ -26,11 +30,34 @@ pub struct Burst<'a> {
 pub struct Area {
     pub(crate) stage: virtq::Stage,
     pub(crate) heads: Box<[Head; BURST]>,
+    /// As long as a burst, or empty if nobody needed it yet.
+    pub(crate) deep: Vec<DeepHead>,
 }
 
 impl Default for Area {
     fn default() -> Area {
-        Area { stage: virtq::Stage::default(), heads: Box::new([[0; 16]; BURST]) }
+        let heads = Box::new([[0; 16]; BURST]);
+        Area { stage: virtq::Stage::default(), heads, deep: vec![DeepHead::EMPTY; BURST] }
+    }
+}
+
+/// Takes the longer snapshot of a frame that begins with `head`, which is not read again.
+#[inline]
+pub(crate) fn deepen(
+    deep: &mut DeepHead,
+    head: &Head,
+    frame: &Buffer<'_>,
+    arena: &[GuestSlice<'_>],
+) {
+    // What a short frame leaves free must not show what another guest's had there.
+    *deep = DeepHead { len: frame.len.min(DeepHead::LEN as u32) as u8, ..DeepHead::EMPTY };
+    let (front, rest) = deep.bytes.split_at_mut(head.len());
+    front.copy_from_slice(head);
+    let at = head.len() as u32;
+    if frame.first.len() == frame.len || frame.first.len() as usize >= DeepHead::LEN {
+        frame.first.skip(at).read_bytes(rest);
+    } else {
+        frame.read_bytes(arena, at, rest);
     }
 }
 
@@ -74,6 +101,13 @@ pub(crate) struct Front {
     pub(crate) len: u32,
     /// How many bytes of the frame they replace.
     pub(crate) replaces: u32,
+}
+
+impl Front {
+    /// Bytes of the edited frame, which had `len`.
+    pub(crate) fn len_of(&self, len: u32) -> u32 {
+        len - self.replaces + self.len
+    }
 }
 
 impl Edit {

@@ -3,7 +3,7 @@
 use guestmem::GuestSlice;
 use virtq::{BURST, DeviceQueue};
 
-use crate::burst::{Burst, Edit, Front};
+use crate::burst::{Burst, DeepHead, Edit, Front};
 use crate::virtio_net::HEADER_LEN;
 
 /// Why a frame could not be delivered.
@@ -69,6 +69,48 @@ pub(crate) fn in_one_piece(
     (done, bytes)
 }
 
+/// As [`in_one_piece`], for a burst with longer snapshots: what is in them is not read again.
+#[inline]
+pub(crate) fn in_one_deep_piece(
+    queue: &mut DeviceQueue,
+    burst: &Burst<'_>,
+    picks: &[u8],
+) -> (usize, u64) {
+    const DEEP: u32 = DeepHead::LEN as u32;
+    let mut lens = [0; BURST];
+    let mut bytes = 0;
+    let mut done = 0;
+    let (buffers, _) = queue.buffers();
+    for ((pick, buffer), used) in picks.iter().zip(buffers).zip(&mut lens) {
+        let frame = usize::from(*pick);
+        let (Some(source), Some(deep)) = (burst.frames.get(frame), burst.deep.get(frame)) else {
+            break;
+        };
+        let len = source.len;
+        let taken = u32::from(deep.len);
+        // A frame that the snapshot holds whole may lie in any pieces.
+        let fits = (source.first.len() == len || len <= DEEP)
+            & (taken == len.min(DEEP))
+            & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
+        if !fits {
+            break;
+        }
+        let target = buffer.first;
+        target.write(0, ONE_BUFFER);
+        if taken == DEEP {
+            target.write(HEADER_LEN, deep.bytes);
+            target.skip(HEADER_LEN + DEEP).copy_from(source.first.skip(DEEP), len - DEEP);
+        } else {
+            target.skip(HEADER_LEN).write_bytes(deep.bytes());
+        }
+        *used = HEADER_LEN + len;
+        bytes += u64::from(len);
+        done += 1;
+    }
+    queue.use_each(&lens[..done]);
+    (done, bytes)
+}
+
 /// Every other frame: of several slices, changed, or into several slices or buffers.
 #[cold]
 #[inline(never)]
@@ -80,20 +122,14 @@ pub(crate) fn in_pieces(
 ) -> Result<u32, NoRoom> {
     let source = &burst.frames[frame];
     let front = rule.edit.front(&burst.heads[frame], source.len);
-    let len = source.len - front.replaces + front.len;
+    let len = front.len_of(source.len);
     let used = claim(queue, rule.header + len, rule.mergeable)?;
     {
         let (buffers, arena) = queue.buffers();
-        let slices = buffers[..used].iter().flat_map(|buffer| buffer.slices(arena));
-        let mut writer = Writer { slices, current: GuestSlice::EMPTY };
+        let mut writer =
+            Writer::new(buffers[..used].iter().flat_map(|buffer| buffer.slices(arena)));
         writer.write(&header(used as u16)[..rule.header as usize]);
-        let Front { bytes, len: kept, replaces } = front;
-        writer.write(&bytes[..kept as usize]);
-        let mut skip = replaces;
-        for slice in source.slices(burst.arena) {
-            writer.copy(slice.skip(skip));
-            skip = skip.saturating_sub(slice.len());
-        }
+        writer.frame(burst, frame, front);
     }
     let mut left = rule.header + len;
     for _ in 0..used {
@@ -129,13 +165,17 @@ fn claim(queue: &mut DeviceQueue, need: u32, mergeable: bool) -> Result<usize, N
     Ok(used)
 }
 
-/// Fills slices one after the other.
-struct Writer<'a, I> {
+/// Fills slices one after the other; what they have no room for is left out.
+pub(crate) struct Writer<'a, I> {
     slices: I,
     current: GuestSlice<'a>,
 }
 
 impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
+    pub(crate) fn new(slices: I) -> Self {
+        Writer { slices, current: GuestSlice::EMPTY }
+    }
+
     /// The place for the next bytes; empty only when all slices are full.
     fn room(&mut self) -> GuestSlice<'a> {
         while self.current.is_empty() {
@@ -147,7 +187,7 @@ impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
         self.current
     }
 
-    fn write(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn write(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.room().is_empty() {
             let n = self.current.write_bytes(bytes);
             self.current = self.current.skip(n);
@@ -161,6 +201,21 @@ impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
             self.current.copy_from(source, n);
             self.current = self.current.skip(n);
             source = source.skip(n);
+        }
+    }
+
+    /// A frame of the burst: its edited front, what else was snapshot, and the rest as it is now.
+    pub(crate) fn frame(&mut self, burst: &Burst<'_>, frame: usize, front: Front) {
+        let source = &burst.frames[frame];
+        self.write(&front.bytes[..front.len as usize]);
+        let snapshot = burst.deep.get(frame).map_or(&[][..], DeepHead::bytes);
+        let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
+        let behind = snapshot.get(front.replaces as usize..).unwrap_or(&[]);
+        self.write(behind);
+        let mut skip = front.replaces + behind.len() as u32;
+        for slice in source.slices(burst.arena) {
+            self.copy(slice.skip(skip));
+            skip = skip.saturating_sub(slice.len());
         }
     }
 }

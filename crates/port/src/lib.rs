@@ -8,14 +8,18 @@
 //!
 //! Life of a burst:
 //! 1. [`Transmit::poll`] takes up to [`BURST`] frames and snapshots the first 16 bytes of each.
-//! 2. [`Transmit::burst`] lends them. The snapshot is what is classified and what is written to
-//!    the receiver; the rest of the frame is read once more, by the copy, and by nobody else.
-//! 3. [`Receive::deliver`] copies the chosen frames; [`Receive::publish`] shows them to the guest.
-//! 4. [`Transmit::complete`] gives the buffers back.
+//! 2. [`Transmit::deepen`], where more must be judged, makes that 128 bytes.
+//! 3. [`Transmit::burst`] lends them. The snapshot is what is classified and what is written to
+//!    the receiver; the rest of the frame is read once more, by the copy, and by nobody else. So
+//!    no guest can show one thing to the classifier and another to the receiver.
+//! 4. [`Receive::deliver`] copies the chosen frames; [`Receive::publish`] shows them to the guest.
+//! 5. [`Transmit::complete`] gives the buffers back.
 //!
-//! A new kind of port is one new file beside [`virtio_net`] that implements both traits.
+//! A new kind of port is one new file beside [`virtio_net`] that implements both traits, or one of
+//! them, as [`capture`] does.
 
 mod burst;
+pub mod capture;
 mod deliver;
 mod events;
 pub mod virtio_net;
@@ -23,7 +27,7 @@ pub mod virtio_net;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use burst::{Area, BURST, Burst, Edit, Head, Polled};
+pub use burst::{Area, BURST, Burst, DeepHead, Edit, Head, Polled};
 
 /// What became of the frames handed to [`Receive::deliver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +51,10 @@ pub trait Transmit: Send {
 
     /// Takes up to [`BURST`] frames; whatever was taken before must be complete.
     fn poll(&mut self) -> Polled;
+
+    /// Snapshots up to 128 bytes of each frame of the last [`poll`](Self::poll), which
+    /// [`burst`](Self::burst) then lends as [`Burst::deep`] until the next poll. Once a poll.
+    fn deepen(&mut self);
 
     /// The frames of the last [`poll`](Self::poll).
     fn burst(&self) -> Burst<'_>;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use virtq::DeviceQueue;
 
-use crate::burst::{Area, BURST, Burst, Head, Polled};
+use crate::burst::{Area, BURST, Burst, DeepHead, Head, Polled, deepen};
 use crate::deliver;
 pub use crate::events::Events;
 use crate::{Delivered, Edit, Receive, Transmit};
@@ -32,6 +32,9 @@ pub struct TransmitRing {
     frame_bytes_max: u32,
     malformed: u64,
     heads: Box<[Head; BURST]>,
+    /// Lent by the lane; a ring's own would be 8 KiB that are rarely used.
+    deep: Vec<DeepHead>,
+    is_deep: bool,
 }
 
 impl TransmitRing {
@@ -39,7 +42,8 @@ impl TransmitRing {
     /// are malformed.
     pub fn new(queue: DeviceQueue, events: Events, frame_bytes_max: u32) -> TransmitRing {
         let heads = Box::new([[0; 16]; BURST]);
-        TransmitRing { queue, events, frame_bytes_max, malformed: 0, heads }
+        let (deep, is_deep) = (Vec::new(), false);
+        TransmitRing { queue, events, frame_bytes_max, malformed: 0, heads, deep, is_deep }
     }
 }
 
@@ -47,11 +51,14 @@ impl Transmit for TransmitRing {
     fn swap(&mut self, area: &mut Area) {
         self.queue.swap_stage(&mut area.stage);
         std::mem::swap(&mut self.heads, &mut area.heads);
+        std::mem::swap(&mut self.deep, &mut area.deep);
+        self.is_deep = false;
     }
 
     fn poll(&mut self) -> Polled {
         let n = self.queue.stage(BURST);
         self.malformed = 0;
+        self.is_deep = false;
         let fault = self.queue.fault();
         let mut polled = Polled { frames: n as u32, fault, ..Polled::default() };
         if n == 0 {
@@ -84,9 +91,21 @@ impl Transmit for TransmitRing {
         polled
     }
 
+    fn deepen(&mut self) {
+        // Changes nothing but for a ring that works without a lane's room.
+        self.deep.resize(BURST, DeepHead::EMPTY);
+        let (frames, arena) = self.queue.buffers();
+        for ((frame, head), deep) in frames.iter().zip(self.heads.iter()).zip(&mut self.deep) {
+            deepen(deep, head, frame, arena);
+        }
+        self.is_deep = true;
+    }
+
     fn burst(&self) -> Burst<'_> {
         let (frames, arena) = self.queue.buffers();
-        Burst { heads: &self.heads[..frames.len()], frames, arena, malformed: self.malformed }
+        let heads = &self.heads[..frames.len()];
+        let deep = if self.is_deep { &self.deep[..frames.len()] } else { &[] };
+        Burst { heads, deep, frames, arena, malformed: self.malformed }
     }
 
     fn complete(&mut self) -> bool {
@@ -166,7 +185,11 @@ impl Receive for ReceiveRing {
         while let [pick, rest @ ..] = left {
             self.queue.stage(left.len());
             if simple {
-                let (frames, bytes) = deliver::in_one_piece(&mut self.queue, burst, left);
+                let (frames, bytes) = if burst.deep.is_empty() {
+                    deliver::in_one_piece(&mut self.queue, burst, left)
+                } else {
+                    deliver::in_one_deep_piece(&mut self.queue, burst, left)
+                };
                 delivered.frames += frames as u32;
                 delivered.bytes += bytes;
                 if frames > 0 {

@@ -9,6 +9,7 @@ use crate::bins::{Bins, key};
 use crate::forward::Source;
 use crate::groups::Groups;
 use crate::mirror::Mirrors;
+use crate::vlan::NOBODYS;
 use crate::{ConfigError, Flood, PortId, StaticEntry, SwitchConfig, VlanEdit};
 
 /// The next table's number; 0 is none's.
@@ -136,6 +137,11 @@ impl Table {
     pub fn flood_ports(&self, from: PortId, vid: u16, flood: Flood) -> &[PortId] {
         let isolated = self.source(from).is_some_and(|source| source.isolated);
         self.groups.list(isolated, vid, flood)
+    }
+
+    /// Whether frames of some VLAN leave over this port without their tag though others have one.
+    pub fn has_native(&self, port: PortId) -> bool {
+        self.source(port).is_some_and(|port| port.trunk && (1..NOBODYS).contains(&port.native))
     }
 
     /// What to do to the tag of a frame on its way to a port that is a member of its VLAN.

@@ -119,7 +119,6 @@ fn a_burst_sees_one_table() {
         NicConfig { vfs, ..NicConfig::default() }
     };
     let bench = Bench::of(in_vlan(100), 1, 1);
-    let nic = &bench.fabric.nics()[0];
     let [mut a, mut uplink] = bench.guests([VF0, PortId::UPLINK]);
     let tables = [200, 100].map(|vid| Table::build(&in_vlan(vid)).unwrap());
     let (mut sent, mut arrived) = (0, 0);
@@ -134,7 +133,7 @@ fn a_burst_sees_one_table() {
         }
     };
     under_traffic(
-        |i| nic.set_table(tables[i % 2].clone()),
+        |i| bench.set_table(tables[i % 2].clone()),
         || {
             while sent - arrived < 150 {
                 a.post(&frame(OUTSIDE, mac(0), sent, 60));
@@ -153,10 +152,9 @@ fn a_burst_sees_one_table() {
 #[test]
 fn a_function_that_goes_stops_its_port() {
     let bench = Bench::new(vec![plain(0), plain(1)], 1);
-    let nic = &bench.fabric.nics()[0];
     let [mut a, mut b, mut uplink] = bench.guests([VF0, VF1, PortId::UPLINK]);
     let without = NicConfig { vfs: vec![Some(plain(0)), None], ..NicConfig::default() };
-    nic.set_table(Table::build(&without).unwrap());
+    bench.set_table(Table::build(&without).unwrap());
     b.send(&frame(mac(0), mac(1), 1, 60));
     b.settle();
     bench.expect("n/vf1", "tx_drop_no_function", 1);
@@ -175,7 +173,7 @@ fn a_table_may_name_functions_without_a_port() {
         vfs: (0..255).map(|n| (n != 9).then(|| plain(n as u8))).collect(),
         ..NicConfig::default()
     };
-    bench.fabric.nics()[0].set_table(Table::build(&more).unwrap());
+    bench.set_table(Table::build(&more).unwrap());
     let group = frame(wire::Mac::BROADCAST, mac(0), 1, 60);
     a.send(&frame(mac(200), mac(0), 0, 60));
     a.settle();
@@ -217,15 +215,14 @@ fn an_injected_frame_reaches_its_vlan() {
     let mut uplink = Guest::new();
     uplink.attach(bench.uplink());
     let frame = wire::rarp::announcement(mac(0));
-    assert_eq!(nic.inject(VF0, &frame), 2);
+    assert_eq!(nic.inject(bench.vf(0), &frame), 2);
     assert_eq!(guests[1].wait_for(1), [frame]);
     assert_eq!(uplink.wait_for(1), [tagged(&frame, 0x8100, 100)]);
-    assert_eq!(nic.inject(PortId::vf(3), &frame), 1);
+    assert_eq!(nic.inject(bench.vf(3), &frame), 1);
     assert_eq!(uplink.wait_for(1), [frame]);
     assert!(guests.iter_mut().all(|guest| guest.receive().is_empty()));
     // Nobody there to hear it, or no such port.
     drop(bench.uplink().detach_receive(0));
-    assert_eq!(nic.inject(PortId::vf(3), &frame), 0);
+    assert_eq!(nic.inject(bench.vf(3), &frame), 0);
     bench.expect("n/uplink", "rx_drop_down", 1);
-    assert_eq!(nic.inject(PortId::vf(77), &frame), 0);
 }

@@ -131,7 +131,10 @@ fn a_nic_without_an_uplink_floods_without_a_drop() {
     a.settle();
     bench.expect("n/vf0", "tx_frames", 1);
     assert_eq!(bench.count("n/vf0", "tx_drop_no_match"), 0);
-    assert_eq!(bench.fabric.nics()[0].inject(VF0, &frame(wire::Mac::BROADCAST, mac(0), 2, 60)), 1);
+    assert_eq!(
+        bench.fabric.nics()[0].inject(bench.vf(0), &frame(wire::Mac::BROADCAST, mac(0), 2, 60)),
+        1
+    );
     b.wait_for(1);
     assert_eq!(bench.count("n/vf0", "tx_drop_no_match"), 0);
     // One frame for an address that is nowhere is a drop.

@@ -4,7 +4,7 @@ use nic::{NicConfig, PortId};
 
 use super::kit::*;
 use crate::Port;
-use crate::fabric::word;
+use crate::port::word;
 
 const FRAMES: u32 = 20_000;
 /// Frames of one sender under way: all senders' fit into a receiver's ring.

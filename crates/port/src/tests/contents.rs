@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::guests::{Layout, Received, Receiver, Sender, carry, frame, tagged_frame};
+use super::guests::{Layout, Received, Receiver, Sender, carry, carry_with, frame, tagged_frame};
 use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
 use crate::{BURST, Delivered, Edit, Receive, Transmit};
 
@@ -17,7 +17,7 @@ fn sizes() -> Vec<usize> {
 }
 
 /// What an edit makes of a frame: the plain way.
-fn edited(frame: &[u8], edit: Edit) -> Vec<u8> {
+pub(super) fn edited(frame: &[u8], edit: Edit) -> Vec<u8> {
     match edit {
         Edit::None => frame.to_vec(),
         Edit::Pop => [&frame[..12], &frame[16..]].concat(),
@@ -89,17 +89,17 @@ fn every_size_and_layout_arrives() {
     }
 }
 
-fn layout() -> impl Strategy<Value = Layout> {
+pub(super) fn layout() -> impl Strategy<Value = Layout> {
     let cuts = prop::collection::vec(prop_oneof![3 => 1..40u32, 1 => 1..3000u32], 0..7);
     (cuts, any::<bool>()).prop_map(|(cuts, indirect)| Layout { cuts, indirect })
 }
 
 /// Only tagged frames lose their tag, or get another.
-fn takes_tagged(edit: Edit) -> bool {
+pub(super) fn takes_tagged(edit: Edit) -> bool {
     matches!(edit, Edit::Pop | Edit::Retag(_))
 }
 
-fn edit() -> impl Strategy<Value = Edit> {
+pub(super) fn edit() -> impl Strategy<Value = Edit> {
     prop_oneof![
         Just(Edit::None),
         Just(Edit::Pop),
@@ -108,7 +108,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-fn size() -> impl Strategy<Value = usize> {
+pub(super) fn size() -> impl Strategy<Value = usize> {
     prop_oneof![14..=80usize, 100..=1600usize, 14..=9000usize]
 }
 
@@ -129,6 +129,7 @@ proptest! {
         sent in prop::collection::vec((size(), layout()), 1..12),
         posted in prop::collection::vec((20..3000u32, layout()), 1..12),
         edit in edit(),
+        deep: bool,
     ) {
         let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
         let mut to = Receiver::new(HEADER_LEN, true);
@@ -154,7 +155,7 @@ proptest! {
             expected.push(Received { header: header(HEADER_LEN, lens.len() as u16), frame, lens });
         }
         let picks: Vec<u8> = (0..sent.len() as u8).collect();
-        let delivered = carry(&mut from, &mut to, &picks, edit);
+        let delivered = carry_with(&mut from, &mut to, &picks, edit, deep);
         let bytes = expected.iter().map(|received| received.frame.len() as u64).sum();
         let frames = sent.len() as u32;
         prop_assert_eq!(delivered, Delivered { frames, bytes, ..Delivered::default() });
@@ -166,6 +167,7 @@ proptest! {
         sent in prop::collection::vec((size(), layout(), layout(), 0..3u32), 1..30),
         edit in edit(),
         legacy: bool,
+        deep: bool,
     ) {
         let header_len = if legacy { HEADER_LEN_LEGACY } else { HEADER_LEN };
         let mut from = Sender::new(header_len, FRAME_MAX);
@@ -180,7 +182,7 @@ proptest! {
             expected.push(Received { header: header(header_len, 1), frame, lens: vec![need] });
         }
         let picks: Vec<u8> = (0..sent.len() as u8).collect();
-        let delivered = carry(&mut from, &mut to, &picks, edit);
+        let delivered = carry_with(&mut from, &mut to, &picks, edit, deep);
         prop_assert_eq!(delivered.frames as usize, sent.len());
         prop_assert_eq!(to.frames(), expected);
     }
@@ -190,6 +192,7 @@ proptest! {
         count in 1..=BURST,
         picks in prop::collection::vec(any::<prop::sample::Index>(), 0..BURST),
         mergeable: bool,
+        deep: bool,
     ) {
         let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
         let mut to = Receiver::new(HEADER_LEN, mergeable);
@@ -197,7 +200,7 @@ proptest! {
         frames.iter().for_each(|frame| { from.send(frame, &Layout::chain(&[])); });
         let picks: Vec<u8> = picks.iter().map(|pick| pick.index(count) as u8).collect();
         picks.iter().for_each(|_| to.post(200, &Layout::chain(&[])));
-        let delivered = carry(&mut from, &mut to, &picks, Edit::None);
+        let delivered = carry_with(&mut from, &mut to, &picks, Edit::None, deep);
         prop_assert_eq!(delivered.frames as usize, picks.len());
         let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
         let expected: Vec<_> = picks.iter().map(|pick| frames[usize::from(*pick)].clone()).collect();

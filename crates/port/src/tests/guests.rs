@@ -221,7 +221,21 @@ impl Receiver {
 
 /// Takes a burst and delivers the picked frames of it.
 pub(super) fn carry(from: &mut Sender, to: &mut Receiver, picks: &[u8], edit: Edit) -> Delivered {
+    carry_with(from, to, picks, edit, false)
+}
+
+/// The same, with longer snapshots or without.
+pub(super) fn carry_with(
+    from: &mut Sender,
+    to: &mut Receiver,
+    picks: &[u8],
+    edit: Edit,
+    deep: bool,
+) -> Delivered {
     from.ring.poll();
+    if deep {
+        from.ring.deepen();
+    }
     let delivered = to.ring.deliver(&from.ring.burst(), picks, edit);
     to.ring.publish();
     from.ring.complete();

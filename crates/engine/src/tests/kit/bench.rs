@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nic::{Function, NicConfig, PortId, Table};
+use nic::{Function, NicConfig, PortId, Share, Table};
 
 use super::{Guest, until};
 use crate::counters::Reader;
-use crate::{Fabric, IdlePolicy, LaneSpec, NicSpec, Port};
+use crate::{Fabric, IdlePolicy, LaneSpec, Place, Plug, Port, Scene, SceneSpec};
 
 /// One soft NIC `n` with lanes of its own, and the counter file.
 pub(crate) struct Bench {
     pub(crate) fabric: Fabric,
+    plugs: Vec<Plug>,
     reader: Reader,
     _dir: tempfile::TempDir,
 }
@@ -23,8 +24,8 @@ const IDLE: IdlePolicy = IdlePolicy {
     sleep: true,
 };
 
-/// A port's place, name, and queue pairs.
-type Place = (PortId, String, usize);
+/// A function and its name.
+type Named = (PortId, String);
 
 impl Bench {
     /// An uplink, and VFs with these functions, of one queue pair each.
@@ -34,7 +35,7 @@ impl Bench {
     }
 
     pub(crate) fn of(config: NicConfig, lanes: usize, pairs: usize) -> Bench {
-        let uplink = (PortId::UPLINK, "uplink".to_string(), pairs);
+        let uplink = (PortId::UPLINK, "uplink".to_string());
         Bench::with(vec![uplink], config, pairs, &vec![IDLE; lanes])
     }
 
@@ -49,25 +50,39 @@ impl Bench {
         Bench::with(vec![], config, 1, &[IDLE])
     }
 
-    fn with(mut ports: Vec<Place>, config: NicConfig, pairs: usize, lanes: &[IdlePolicy]) -> Bench {
+    fn with(mut ports: Vec<Named>, config: NicConfig, pairs: usize, lanes: &[IdlePolicy]) -> Bench {
         if config.pf.is_some() {
-            ports.push((PortId::PF, "pf".into(), pairs));
+            ports.push((PortId::PF, "pf".into()));
         }
         for (i, vf) in config.vfs.iter().enumerate() {
             if vf.is_some() {
-                ports.push((PortId::vf(i as u8), format!("vf{i}"), pairs));
+                ports.push((PortId::vf(i as u8), format!("vf{i}")));
             }
         }
-        let spec = NicSpec { name: "n".into(), table: Table::build(&config).unwrap(), ports };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("counters");
         let lanes: Vec<_> = lanes.iter().map(|idle| LaneSpec { cpu: None, idle: *idle }).collect();
-        let fabric = Fabric::start(vec![spec], &lanes, Some(&path)).unwrap();
-        Bench { fabric, reader: Reader::open(&path).unwrap(), _dir: dir }
+        let mut fabric = Fabric::start(&lanes, Some(&path)).unwrap();
+        let nic = fabric.add_nic("n");
+        let plug = |(id, name): Named| {
+            let port = fabric.add_port(&nic, &format!("n/{name}"), pairs).unwrap();
+            Plug { port, place: Place::Function(id), share: Share::default() }
+        };
+        let plugs: Vec<Plug> = ports.into_iter().map(plug).collect();
+        let bench = Bench { fabric, plugs, reader: Reader::open(&path).unwrap(), _dir: dir };
+        bench.set_table(Table::build(&config).unwrap());
+        bench
+    }
+
+    /// Replaces the NIC's classifier.
+    pub(crate) fn set_table(&self, table: Table) {
+        let spec = SceneSpec::new(table, self.plugs.clone());
+        self.fabric.nics()[0].set_scene(Scene::new(spec));
     }
 
     pub(crate) fn port(&self, id: PortId) -> &Arc<Port> {
-        self.fabric.nics()[0].port(id).unwrap()
+        let plug = self.plugs.iter().find(|plug| plug.place == Place::Function(id));
+        &plug.unwrap().port
     }
 
     pub(crate) fn vf(&self, n: u8) -> &Arc<Port> {

@@ -1,0 +1,49 @@
+//! Frames of our own, sent in a guest's name.
+
+use guestmem::{Buffer, Pages, SharedFile};
+use port::Burst;
+
+use crate::forward::{Scratch, Source};
+use crate::port::Port;
+use crate::scene::{Place, Scene};
+use crate::walk::{NicWay, SwitchWay, View, Walk};
+
+/// Delivers a frame that no guest sent to all members of the VLAN of the port that it is to come
+/// from; says how many received it.
+pub(crate) fn inject(scene: &Scene, from: &Port, frame: &[u8]) -> usize {
+    let Some(place) = scene.place(from) else { return 0 };
+    let Ok(file) = SharedFile::create("shunt-inject", frame.len() as u64, Pages::Ordinary) else {
+        return 0;
+    };
+    let Some(slice) = file.mapping().slice(0, frame.len()) else {
+        return 0;
+    };
+    slice.write_bytes(frame);
+    let mut head = [0; 16];
+    slice.read_bytes(&mut head);
+    let frames = [Buffer::single(slice, 0)];
+    let heads = [head];
+    let burst = Burst { heads: &heads, deep: &[], frames: &frames, arena: &[], malformed: 0 };
+    let source = Source { scene, port: from, pair: 0 };
+    let walk = Walk::new(source, &burst, 0, false);
+    let view = View::of(&burst);
+    let mut scratch = Scratch::new();
+    match (place, &scene.switch) {
+        (Place::Function(id), _) => {
+            let mut way = NicWay {
+                switch: Some((&mut scratch.switch, &mut scratch.hop)),
+                storm: None,
+                receive: &mut scratch.receive,
+            };
+            walk.flood_nic(id, &view, 0, &mut way)
+        }
+        (Place::Switch(id), Some(switch)) => {
+            let mut way = SwitchWay {
+                nic: Some((&mut scratch.nic, &mut scratch.hop)),
+                receive: &mut scratch.receive,
+            };
+            walk.flood_switch(switch, id, &view, (0, vswitch::Flood::Group), &mut way)
+        }
+        (Place::Switch(_), None) => 0,
+    }
+}

@@ -1,0 +1,346 @@
+//! Ports: where guests' rings are put, and what is counted of them.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use nic::DropReason;
+use port::{Receive, Transmit};
+use virtq::Fault;
+
+use crate::counters::Block;
+use crate::wake::Wake;
+
+/// Words of a port's block. The transmit half's and the receive half's writers differ, so they
+/// are kept on different cache lines.
+pub(crate) mod word {
+    use super::{DropReason, Fault};
+    use vswitch::DropReason as SwitchDrop;
+    pub(crate) const TX_FRAMES: usize = 0;
+    pub(crate) const TX_BYTES: usize = 1;
+    pub(crate) const TX_NOTIFIES: usize = 2;
+    pub(crate) const TX_RUNT: usize = 3;
+    pub(crate) const TX_OVERSIZE: usize = 4;
+    /// One word a reason of the NIC's classifier.
+    pub(crate) const TX_DROPS: usize = 5;
+    /// One word a fault of the transmit ring.
+    /// One word a reason of the switch.
+    pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
+    /// Copies that went to the uplink, and their bytes.
+    pub(crate) const TX_UPLINK_FRAMES: usize = TX_SWITCH_DROPS + SwitchDrop::ALL.len();
+    pub(crate) const TX_UPLINK_BYTES: usize = TX_UPLINK_FRAMES + 1;
+    /// Whoever has no place has its frames dropped.
+    pub(crate) const TX_UNPLUGGED: usize = TX_UPLINK_BYTES + 1;
+    pub(crate) const TX_FAULTS: usize = TX_UNPLUGGED + 1;
+    const TX_END: usize = TX_FAULTS + Fault::ALL.len();
+    pub(crate) const RX_FRAMES: usize = TX_END.next_multiple_of(16);
+    pub(crate) const RX_BYTES: usize = RX_FRAMES + 1;
+    pub(crate) const RX_NOTIFIES: usize = RX_FRAMES + 2;
+    pub(crate) const RX_NO_BUFFER: usize = RX_FRAMES + 3;
+    pub(crate) const RX_TOO_SMALL: usize = RX_FRAMES + 4;
+    pub(crate) const RX_DOWN: usize = RX_FRAMES + 5;
+    /// Frames that came from the uplink, and their bytes.
+    pub(crate) const RX_UPLINK_FRAMES: usize = RX_FRAMES + 6;
+    pub(crate) const RX_UPLINK_BYTES: usize = RX_FRAMES + 7;
+    pub(crate) const RX_FAULTS: usize = RX_FRAMES + 8;
+    pub(crate) const ATTACHED: usize = RX_FAULTS + Fault::ALL.len();
+    pub(crate) const END: usize = ATTACHED + 1;
+}
+
+/// The names of a port's words, in order.
+pub(crate) fn schema() -> Vec<String> {
+    let mut names: Vec<String> = vec!["-".into(); word::END];
+    let mut name = |at: usize, name: &str| names[at] = name.replace([' ', '-'], "_");
+    name(word::TX_FRAMES, "tx_frames");
+    name(word::TX_BYTES, "tx_bytes");
+    name(word::TX_NOTIFIES, "tx_notifies");
+    name(word::TX_RUNT, "tx_drop_runt");
+    name(word::TX_OVERSIZE, "tx_drop_oversize");
+    for (i, reason) in DropReason::ALL.iter().enumerate() {
+        name(word::TX_DROPS + i, &format!("tx_drop_{}", reason.name()));
+    }
+    for (i, reason) in vswitch::DropReason::ALL.iter().enumerate() {
+        name(word::TX_SWITCH_DROPS + i, &format!("tx_drop_switch_{}", reason.name()));
+    }
+    name(word::TX_UPLINK_FRAMES, "tx_uplink_frames");
+    name(word::TX_UPLINK_BYTES, "tx_uplink_bytes");
+    name(word::TX_UNPLUGGED, "tx_drop_unplugged");
+    name(word::RX_UPLINK_FRAMES, "rx_uplink_frames");
+    name(word::RX_UPLINK_BYTES, "rx_uplink_bytes");
+    name(word::RX_FRAMES, "rx_frames");
+    name(word::RX_BYTES, "rx_bytes");
+    name(word::RX_NOTIFIES, "rx_notifies");
+    name(word::RX_NO_BUFFER, "rx_drop_no_buffer");
+    name(word::RX_TOO_SMALL, "rx_drop_too_small");
+    name(word::RX_DOWN, "rx_drop_down");
+    for (i, fault) in Fault::ALL.iter().enumerate() {
+        name(word::TX_FAULTS + i, &format!("tx_fault_{}", fault.name()));
+        name(word::RX_FAULTS + i, &format!("rx_fault_{}", fault.name()));
+    }
+    name(word::ATTACHED, "rings_attached");
+    names
+}
+
+/// A half of a queue pair: where a ring is, while there is one.
+struct Half<T: ?Sized> {
+    /// A hint that saves the lock of an empty place.
+    attached: AtomicBool,
+    ring: Mutex<Option<Attached<T>>>,
+}
+
+pub(crate) struct Attached<T: ?Sized> {
+    pub(crate) fault_seen: bool,
+    pub(crate) ring: Box<T>,
+}
+
+impl<T: ?Sized> Half<T> {
+    fn new() -> Half<T> {
+        Half { attached: AtomicBool::new(false), ring: Mutex::new(None) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Attached<T>>> {
+        // A panic under the lock is a bug; the ring is then as good or bad as without it.
+        self.ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// One queue pair of a port.
+struct Pair {
+    transmit: Half<dyn Transmit>,
+    receive: Half<dyn Receive>,
+    /// Counters: each pair has its own, for two lanes may have two pairs of a port in hand.
+    block: Block,
+    /// The lane that polls the transmit half, once lanes run.
+    wake: OnceLock<Arc<Wake>>,
+}
+
+/// The data plane's end of an attachment: a guest's adapter, an uplink, or a monitor that receives
+/// copies. Where its frames go is not its own affair but that of the [`Scene`](crate::Scene).
+pub struct Port {
+    /// Its name, as counters show it.
+    pub label: String,
+    /// No other port of its NIC has it at the same time.
+    pub(crate) number: usize,
+    pairs: Vec<Pair>,
+    receiving: AtomicUsize,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+impl Port {
+    /// Queue pairs that it may have.
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// A port without rings, with a block of counters for each of its queue pairs.
+    pub(crate) fn new(label: String, number: usize, blocks: Vec<Block>) -> Port {
+        let pair = |block| Pair {
+            transmit: Half::new(),
+            receive: Half::new(),
+            block,
+            wake: OnceLock::new(),
+        };
+        let pairs = blocks.into_iter().map(pair).collect();
+        Port { label, number, pairs, receiving: AtomicUsize::new(0) }
+    }
+
+    /// Says which lane polls a pair's transmit half; once.
+    pub(crate) fn set_lane(&self, pair: usize, wake: Arc<Wake>) {
+        // It is said once, when the port is made.
+        let _ = self.pairs[pair].wake.set(wake);
+    }
+
+    /// Takes all rings out.
+    pub fn detach_all(&self) {
+        for pair in 0..self.pairs.len() {
+            drop(self.detach_transmit(pair));
+            drop(self.detach_receive(pair));
+        }
+    }
+
+    /// The sum of a word over all pairs.
+    fn sum(&self, word: usize) -> u64 {
+        self.pairs.iter().fold(0, |sum: u64, pair| sum.wrapping_add(pair.block.get(word)))
+    }
+
+    /// What the guest has sent and received so far.
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            tx_frames: self.sum(word::TX_FRAMES),
+            tx_bytes: self.sum(word::TX_BYTES),
+            tx_uplink_frames: self.sum(word::TX_UPLINK_FRAMES),
+            tx_uplink_bytes: self.sum(word::TX_UPLINK_BYTES),
+            rx_frames: self.sum(word::RX_FRAMES),
+            rx_bytes: self.sum(word::RX_BYTES),
+            rx_uplink_frames: self.sum(word::RX_UPLINK_FRAMES),
+            rx_uplink_bytes: self.sum(word::RX_UPLINK_BYTES),
+        }
+    }
+
+    /// Puts a transmit ring in place; its lane begins to poll it.
+    ///
+    /// # Panics
+    /// If there is no such pair.
+    pub fn attach_transmit(&self, pair: usize, ring: Box<dyn Transmit>) {
+        let place = &self.pairs[pair];
+        drop(self.detach_transmit(pair));
+        if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
+            wake.watch(kick);
+        }
+        *place.transmit.lock() = Some(Attached { fault_seen: false, ring });
+        place.transmit.attached.store(true, Ordering::Release);
+        self.pairs[pair].block.add_shared(word::ATTACHED, 1);
+        if let Some(wake) = place.wake.get() {
+            wake.wake();
+        }
+    }
+
+    /// Takes a transmit ring out: no lane touches it when this returns.
+    pub fn detach_transmit(&self, pair: usize) -> Option<Box<dyn Transmit>> {
+        let place = &self.pairs[pair];
+        place.transmit.attached.store(false, Ordering::Release);
+        let ring = place.transmit.lock().take()?.ring;
+        if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
+            wake.forget(kick);
+        }
+        self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
+        Some(ring)
+    }
+
+    /// Puts a receive ring in place.
+    ///
+    /// # Panics
+    /// If there is no such pair.
+    pub fn attach_receive(&self, pair: usize, ring: Box<dyn Receive>) {
+        drop(self.detach_receive(pair));
+        let place = &self.pairs[pair].receive;
+        *place.lock() = Some(Attached { fault_seen: false, ring });
+        place.attached.store(true, Ordering::Release);
+        self.pairs[pair].block.add_shared(word::ATTACHED, 1);
+        self.count_receiving();
+    }
+
+    /// Takes a receive ring out: no lane touches it when this returns.
+    pub fn detach_receive(&self, pair: usize) -> Option<Box<dyn Receive>> {
+        let place = &self.pairs[pair].receive;
+        place.attached.store(false, Ordering::Release);
+        let ring = place.lock().take()?.ring;
+        self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
+        self.count_receiving();
+        Some(ring)
+    }
+
+    /// Replaces the descriptor that interrupts the guest for its transmit ring.
+    pub fn set_transmit_call(&self, pair: usize, call: Option<Arc<OwnedFd>>) {
+        if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {
+            attached.ring.set_call(call);
+        }
+    }
+
+    /// Replaces the descriptor that interrupts the guest for its receive ring.
+    pub fn set_receive_call(&self, pair: usize, call: Option<Arc<OwnedFd>>) {
+        if let Some(attached) = self.pairs[pair].receive.lock().as_mut() {
+            attached.ring.set_call(call);
+        }
+    }
+
+    /// Replaces the descriptor that says that the guest's transmit ring is broken.
+    pub fn set_transmit_error(&self, pair: usize, error: Option<Arc<OwnedFd>>) {
+        if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {
+            attached.ring.set_error(error);
+        }
+    }
+
+    /// Replaces the descriptor that says that the guest's receive ring is broken.
+    pub fn set_receive_error(&self, pair: usize, error: Option<Arc<OwnedFd>>) {
+        if let Some(attached) = self.pairs[pair].receive.lock().as_mut() {
+            attached.ring.set_error(error);
+        }
+    }
+
+    /// How often guests broke rings of this port, by direction and rule; only what happened.
+    pub fn faults(&self) -> Vec<(&'static str, Fault, u64)> {
+        let directions = [("transmit", word::TX_FAULTS), ("receive", word::RX_FAULTS)];
+        let of = |(name, base)| {
+            let counts = Fault::ALL.iter().enumerate();
+            counts.map(move |(i, fault)| (name, *fault, self.sum(base + i)))
+        };
+        directions.into_iter().flat_map(of).filter(|(_, _, count)| *count > 0).collect()
+    }
+
+    /// Whether a guest has rings here in both directions.
+    pub fn is_attached(&self) -> bool {
+        let attached = |pair: &Pair| {
+            pair.transmit.attached.load(Ordering::Acquire)
+                && pair.receive.attached.load(Ordering::Acquire)
+        };
+        self.pairs.iter().any(attached)
+    }
+
+    fn count_receiving(&self) {
+        let attached = |pair: &&Pair| pair.receive.attached.load(Ordering::Acquire);
+        self.receiving.store(self.pairs.iter().take_while(attached).count(), Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn transmit(
+        &self,
+        pair: usize,
+    ) -> Option<MutexGuard<'_, Option<Attached<dyn Transmit>>>> {
+        let half = &self.pairs[pair].transmit;
+        half.attached.load(Ordering::Relaxed).then(|| half.lock())
+    }
+
+    /// The receive ring for frames of the source's queue pair `pair`, and its counters: a flow
+    /// keeps to one ring.
+    #[inline]
+    pub(crate) fn receive(
+        &self,
+        pair: usize,
+    ) -> (MutexGuard<'_, Option<Attached<dyn Receive>>>, &Block) {
+        let pair = match self.receiving.load(Ordering::Relaxed) {
+            0 | 1 => 0,
+            receiving => pair % receiving,
+        };
+        let pair = &self.pairs[pair];
+        (pair.receive.lock(), &pair.block)
+    }
+
+    /// The counters' blocks.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
+        self.pairs.iter().map(|pair| pair.block)
+    }
+
+    /// The counters of a pair; the transmit half's are written under its lock only.
+    #[inline]
+    pub(crate) fn block(&self, pair: usize) -> &Block {
+        &self.pairs[pair].block
+    }
+}
+
+/// What a guest has sent and received, in frames and bytes; of that, to and from the uplink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Copies of them that went to the uplink.
+    pub tx_uplink_frames: u64,
+    /// Their bytes.
+    pub tx_uplink_bytes: u64,
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Those that came from the uplink.
+    pub rx_uplink_frames: u64,
+    /// Their bytes.
+    pub rx_uplink_bytes: u64,
+}

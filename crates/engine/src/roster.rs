@@ -1,0 +1,66 @@
+//! Which rings a lane polls: a list that others change while it runs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::fabric::SoftNic;
+use crate::port::Port;
+
+/// A transmit ring: a queue pair of a port.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring {
+    pub(crate) nic: Arc<SoftNic>,
+    pub(crate) port: Arc<Port>,
+    pub(crate) pair: usize,
+}
+
+impl Ring {
+    /// Whether both are the same ring.
+    pub(crate) fn is(&self, other: &Ring) -> bool {
+        Arc::ptr_eq(&self.port, &other.port) && self.pair == other.pair
+    }
+}
+
+/// The rings of one lane. Its version tells the lane, at the price of a load a round, whether to
+/// look.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    version: AtomicU64,
+    rings: Mutex<Vec<Ring>>,
+}
+
+impl Roster {
+    fn lock(&self) -> MutexGuard<'_, Vec<Ring>> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Adds a ring, behind those of the same port.
+    pub(crate) fn add(&self, ring: Ring) {
+        let mut rings = self.lock();
+        let last = rings.iter().rposition(|other| Arc::ptr_eq(&other.port, &ring.port));
+        let at = last.map_or(rings.len(), |last| last + 1);
+        rings.insert(at, ring);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Removes all rings of a port.
+    pub(crate) fn remove(&self, port: &Arc<Port>) {
+        let mut rings = self.lock();
+        rings.retain(|ring| !Arc::ptr_eq(&ring.port, port));
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The rings, if there was a change since `version`, which is brought up to date.
+    pub(crate) fn changed(&self, version: &mut u64) -> Option<Vec<Ring>> {
+        let now = self.version.load(Ordering::Acquire);
+        if now == *version {
+            return None;
+        }
+        *version = now;
+        Some(self.lock().clone())
+    }
+}

@@ -1,0 +1,276 @@
+//! A scene: all that decides where the frames of one NIC go, as one snapshot that lanes share.
+//!
+//! # Model
+//! A scene holds the NIC's classifier, the switch that hangs on its PF if one does, and where each
+//! port is plugged in ([`Place`]). It is made whole and never changed; a change of anything is a
+//! new scene, swapped in one step. A lane works off a burst by one scene, so an adapter that moves
+//! from a VF to the switch has each of its frames on the one path or on the other: none is lost,
+//! none comes twice, and since a ring stays with its lane, none overtakes another.
+//!
+//! The switch and the NIC meet at the PF: the switch's port 0 is its uplink. What the NIC sends to
+//! the PF enters the switch there, and what the switch sends there enters the NIC from the PF.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use nic::{Budget, PortId, Share};
+use vswitch::PortId as SwitchPort;
+
+use crate::port::Port;
+
+/// The next scene's number; 0 is none's.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// Where a port is plugged in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the NIC: the uplink, the PF that a guest sees, or a VF.
+    Function(PortId),
+    /// In the switch.
+    Switch(SwitchPort),
+}
+
+/// A port and where it is plugged in.
+#[derive(Clone, Debug)]
+pub struct Plug {
+    /// The port.
+    pub port: Arc<Port>,
+    /// Its place; no other port has it.
+    pub place: Place,
+    /// Its part of the lane's capacity, where that is not the function's: in the switch.
+    pub share: Share,
+}
+
+/// The switch of a NIC.
+#[derive(Debug)]
+pub struct SwitchSpec {
+    /// Its settings.
+    pub table: Arc<vswitch::Table>,
+    /// What it remembers; the same from scene to scene.
+    pub state: Arc<vswitch::State>,
+    /// How often its ACLs' rules were met, by [`vswitch::Table::counter`].
+    pub hits: Arc<Hits>,
+    /// Ports of the switch that get copies and are no guest's place.
+    pub monitors: Vec<(SwitchPort, Arc<Port>)>,
+}
+
+/// What a scene is made of.
+#[derive(Debug)]
+pub struct SceneSpec {
+    /// The NIC's classifier.
+    pub table: Arc<nic::Table>,
+    /// The switch on its PF.
+    pub switch: Option<SwitchSpec>,
+    /// Every port that sends or receives.
+    pub plugs: Vec<Plug>,
+    /// Receive queues of the NIC: which port's ring each fills.
+    pub queues: Vec<(PortId, Arc<Port>)>,
+    /// The ports behind the numbers of [`nic::Monitor::Capture`]; `None` where there is none.
+    pub monitors: Vec<Option<Arc<Port>>>,
+    /// What a real card could carry, if that is to be shown.
+    pub budget: Option<Arc<Mutex<Budget>>>,
+}
+
+impl SceneSpec {
+    /// Functions only.
+    pub fn new(table: impl Into<Arc<nic::Table>>, plugs: Vec<Plug>) -> SceneSpec {
+        let table = table.into();
+        let (queues, monitors) = (Vec::new(), Vec::new());
+        SceneSpec { table, switch: None, plugs, queues, monitors, budget: None }
+    }
+}
+
+/// How often each rule of a switch's ACLs was met. Lanes add to it now and then.
+#[derive(Debug, Default)]
+pub struct Hits(Box<[AtomicU64]>);
+
+impl Hits {
+    /// Zeros for so many rules.
+    pub fn new(rules: usize) -> Hits {
+        Hits((0..rules).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Frames that met rule `rule`.
+    pub fn get(&self, rule: usize) -> u64 {
+        self.0.get(rule).map_or(0, |hits| hits.load(Ordering::Relaxed))
+    }
+
+    /// Takes what a lane has counted.
+    pub(crate) fn add(&self, counted: &mut [u64]) {
+        for (hits, counted) in self.0.iter().zip(counted) {
+            if *counted > 0 {
+                hits.fetch_add(std::mem::take(counted), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The switch as lanes see it.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    pub(crate) table: Arc<vswitch::Table>,
+    pub(crate) state: Arc<vswitch::State>,
+    pub(crate) hits: Arc<Hits>,
+    /// By the switch's port number; none at the uplink.
+    ports: Vec<Option<Arc<Port>>>,
+    /// Whether what comes from the NIC must show more than 16 bytes.
+    pub(crate) uplink_needs_deep: bool,
+}
+
+impl Switch {
+    fn new(spec: SwitchSpec, plugs: &[Plug]) -> Switch {
+        let plugged = plugs.iter().filter_map(|plug| match plug.place {
+            Place::Switch(id) => Some((id, plug.port.clone())),
+            Place::Function(_) => None,
+        });
+        let ports = by_index(plugged.chain(spec.monitors).map(|(id, port)| (id.index(), port)));
+        let uplink_needs_deep = spec.table.needs_deep(SwitchPort::UPLINK);
+        let SwitchSpec { table, state, hits, .. } = spec;
+        Switch { table, state, hits, ports, uplink_needs_deep }
+    }
+
+    #[inline]
+    pub(crate) fn port(&self, id: SwitchPort) -> Option<&Arc<Port>> {
+        self.ports.get(id.index())?.as_ref()
+    }
+
+    /// Whether frames from a port must show more than 16 bytes: for its filters, or since what is
+    /// below a tag shows when that is taken off on the way into the NIC.
+    pub(crate) fn needs_deep(&self, from: SwitchPort) -> bool {
+        self.table.needs_deep(from) || self.table.has_native(SwitchPort::UPLINK)
+    }
+}
+
+/// All that decides where the frames of a NIC go; see the module's documentation.
+#[derive(Debug)]
+pub struct Scene {
+    number: u64,
+    pub(crate) table: Arc<nic::Table>,
+    pub(crate) switch: Option<Switch>,
+    /// By the NIC's port number; none at the PF if a switch hangs there.
+    ports: Vec<Option<Arc<Port>>>,
+    monitors: Vec<Option<Arc<Port>>>,
+    /// By the port's own number.
+    places: Vec<Option<(Place, Share)>>,
+    pub(crate) budget: Option<Arc<Mutex<Budget>>>,
+}
+
+/// Puts things where they can be found by index.
+fn by_index<T>(all: impl Iterator<Item = (usize, T)>) -> Vec<Option<T>> {
+    let mut places = Vec::new();
+    for (index, thing) in all {
+        if places.len() <= index {
+            places.resize_with(index + 1, || None);
+        }
+        places[index] = Some(thing);
+    }
+    places
+}
+
+impl Scene {
+    /// Makes the snapshot.
+    pub fn new(spec: SceneSpec) -> Scene {
+        let places = spec.plugs.iter().map(|plug| {
+            let share = match plug.place {
+                Place::Function(id) => spec.table.share(id),
+                Place::Switch(_) => plug.share,
+            };
+            (plug.port.number, (plug.place, share))
+        });
+        let places = by_index(places);
+        let functions = spec.plugs.iter().filter_map(|plug| match plug.place {
+            Place::Function(id) => Some((id, plug.port.clone())),
+            Place::Switch(_) => None,
+        });
+        let ports = by_index(functions.chain(spec.queues).map(|(id, port)| (id.index(), port)));
+        Scene {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            switch: spec.switch.map(|switch| Switch::new(switch, &spec.plugs)),
+            table: spec.table,
+            ports,
+            monitors: spec.monitors,
+            places,
+            budget: spec.budget,
+        }
+    }
+
+    /// Nothing is plugged in: whatever comes is dropped.
+    pub(crate) fn empty() -> Scene {
+        let nothing = nic::NicConfig { uplink_up: false, ..nic::NicConfig::default() };
+        let table = nic::Table::build(&nothing).expect("a NIC without functions has no mistake");
+        Scene::new(SceneSpec::new(table, Vec::new()))
+    }
+
+    /// A number that no other scene has.
+    #[inline]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The NIC's classifier.
+    pub fn table(&self) -> &nic::Table {
+        &self.table
+    }
+
+    /// What the switch remembers, if there is one.
+    pub fn switch_state(&self) -> Option<&Arc<vswitch::State>> {
+        self.switch.as_ref().map(|switch| &switch.state)
+    }
+
+    /// Where a port is plugged in, if it is.
+    #[inline]
+    pub fn place(&self, port: &Port) -> Option<Place> {
+        Some(self.places.get(port.number)?.as_ref()?.0)
+    }
+
+    /// A port's part of the capacity.
+    pub(crate) fn share(&self, port: &Port) -> Share {
+        let place = self.places.get(port.number).and_then(Option::as_ref);
+        place.map_or_else(Share::default, |(_, share)| *share)
+    }
+
+    /// Broadcasts and multicasts a second that a function may send; 0 for all. The switch has
+    /// meters of its own.
+    pub(crate) fn storm_limit(&self, port: &Port) -> u32 {
+        match self.place(port) {
+            Some(Place::Function(id)) => self.table.storm_limit(id),
+            Some(Place::Switch(_)) | None => 0,
+        }
+    }
+
+    /// Whether the port's link is up: what its guest is to be told.
+    pub fn is_up(&self, port: &Port) -> bool {
+        match (self.place(port), &self.switch) {
+            (Some(Place::Function(id)), _) => self.table.is_up(id),
+            (Some(Place::Switch(id)), Some(switch)) => switch.table.has(id),
+            (Some(Place::Switch(_)), None) | (None, _) => false,
+        }
+    }
+
+    /// Whether the switch hangs on this function.
+    #[inline]
+    pub(crate) fn switches(&self, id: PortId) -> bool {
+        id == PortId::PF && self.switch.is_some()
+    }
+
+    /// The port at a function or behind a queue.
+    #[inline]
+    pub fn port(&self, id: PortId) -> Option<&Arc<Port>> {
+        self.ports.get(id.index())?.as_ref()
+    }
+
+    /// The port behind the number of a capture.
+    pub(crate) fn monitor(&self, number: u16) -> Option<&Arc<Port>> {
+        self.monitors.get(usize::from(number))?.as_ref()
+    }
+}

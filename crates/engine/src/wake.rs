@@ -1,0 +1,59 @@
+//! How a lane sleeps, and what wakes it.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, epoll};
+use rustix::io::Errno;
+
+/// What wakes a sleeping lane.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    epoll: OwnedFd,
+    event: OwnedFd,
+}
+
+/// Epoll's data for the lane's own eventfd, and for guests' kicks, which need not be told apart.
+const OWN: u64 = 1;
+const KICK: u64 = 0;
+
+impl Wake {
+    pub(crate) fn new() -> Result<Wake, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &event, epoll::EventData::new_u64(OWN), epoll::EventFlags::IN)?;
+        Ok(Wake { epoll, event })
+    }
+
+    /// Wakes the lane, or lets it not fall asleep.
+    pub(crate) fn wake(&self) {
+        // The only failure is a full counter, which wakes as well.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Watches a guest's kicks: each write wakes once, so nobody needs to read them.
+    pub(crate) fn watch(&self, kick: BorrowedFd<'_>) {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        // A front-end may hand over a file that cannot be watched: its ring is then polled when
+        // another one wakes the lane, and it has harmed only itself.
+        let _ = epoll::add(&self.epoll, kick, epoll::EventData::new_u64(KICK), flags);
+    }
+
+    /// Stops watching: others may hold the same file open, so dropping ours is not enough.
+    pub(crate) fn forget(&self, kick: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, kick);
+    }
+
+    /// Waits for a kick or [`wake`](Self::wake).
+    pub(crate) fn sleep(&self) {
+        let none = epoll::EventFlags::empty();
+        let data = epoll::EventData::new_u64(KICK);
+        let mut events = [epoll::Event { flags: none, data }; 16];
+        // An interrupted or failed wait is a wake-up like any other.
+        let Ok(n) = epoll::wait(&self.epoll, &mut events[..], None) else {
+            return;
+        };
+        if events[..n].iter().any(|event| event.data.u64() == OWN) {
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What was judged by the first 128 bytes is what is delivered: they are read once.
+
+use proptest::prelude::*;
+
+use super::contents::{edit, edited, layout, size, takes_tagged};
+use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
+use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
+use crate::{Area, BURST, DeepHead, Edit, Receive, Transmit};
+
+const FRAME_MAX: u32 = 9018;
+const DEEP: usize = DeepHead::LEN;
+/// What a hostile guest writes over a frame that was judged.
+const FORGED: u8 = 0x66;
+
+/// What must arrive of a frame that its sender overwrote after the snapshot.
+fn judged(honest: &[u8], edit: Edit) -> Vec<u8> {
+    let mut bytes = honest.to_vec();
+    bytes.iter_mut().skip(DEEP).for_each(|byte| *byte = FORGED);
+    edited(&bytes, edit)
+}
+
+/// Posts buffers that a frame of `need` bytes with its header just fills, or one.
+fn post(to: &mut Receiver, mut need: u32, piece: u32, layout: &Layout) {
+    while need > 0 {
+        to.post(need.min(piece), layout);
+        need -= need.min(piece);
+    }
+}
+
+/// Every length from one pair of guests to another, forged between snapshot and copy.
+fn every_length(from_layout: &Layout, header: u32, piece: u32, to_layout: &Layout, edit: Edit) {
+    let mut from = Sender::new(header, FRAME_MAX);
+    let mut to = Receiver::new(header, piece < u32::MAX);
+    for len in 14..300 {
+        if takes_tagged(edit) && len < 18 {
+            continue;
+        }
+        let honest = if takes_tagged(edit) { tagged_frame(len, len) } else { frame(len, len) };
+        let expected = judged(&honest, edit);
+        let at = from.send(&honest, from_layout);
+        post(&mut to, header + expected.len() as u32, piece, to_layout);
+        from.ring.poll();
+        from.ring.deepen();
+        from.write(at, &vec![FORGED; len]);
+        assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&honest)], "{from_layout:?}");
+        let delivered = to.ring.deliver(&from.ring.burst(), &[0], edit);
+        assert_eq!((delivered.frames, delivered.bytes), (1, expected.len() as u64));
+        to.ring.publish();
+        from.ring.complete();
+        let got = to.frames().remove(0).frame;
+        assert_eq!(got, expected, "{len} bytes, {from_layout:?} to {to_layout:?}, {edit:?}");
+        assert_eq!(from.reap().len(), 1);
+        from.rewind();
+        to.rewind();
+    }
+}
+
+#[test]
+fn a_guest_cannot_change_what_was_judged() {
+    let indirect = Layout { cuts: vec![15, 3, 200], indirect: true };
+    let layouts =
+        [Layout::chain(&[]), Layout::chain(&[12, 128]), Layout::chain(&[29, 1, 7, 50]), indirect];
+    let edits = [
+        Edit::None,
+        Edit::Pop,
+        Edit::Push([0x81, 0x00, 0x20, 0x07]),
+        Edit::Retag([0x88, 0xa8, 0x0f, 0xfe]),
+    ];
+    let whole = u32::MAX;
+    for edit in edits {
+        for from in &layouts {
+            for to in &layouts {
+                every_length(from, HEADER_LEN, whole, to, edit);
+            }
+            every_length(from, HEADER_LEN_LEGACY, whole, &layouts[0], edit);
+            // Mergeable, in buffers that hold the whole of a frame, or bits of it.
+            for piece in [2000, 141, 37] {
+                every_length(from, HEADER_LEN, piece, &layouts[0], edit);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_head_that_was_taken_first_is_not_read_again() {
+    for (len, cuts) in [(300, &[][..]), (64, &[]), (300, &[20, 9, 40]), (60, &[13]), (14, &[])] {
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let honest = frame(3, len);
+        let at = from.send(&honest, &Layout::chain(cuts));
+        from.ring.poll();
+        from.write(at, &vec![FORGED; len]);
+        from.ring.deepen();
+        let burst = from.ring.burst();
+        let mut expected = DeepHead::of_frame(&vec![FORGED; len]);
+        let head = len.min(16);
+        expected.bytes[..head].copy_from_slice(&honest[..head]);
+        assert_eq!(burst.deep, [expected], "{len} bytes");
+        assert_eq!(burst.heads[0], burst.deep[0].bytes[..16]);
+    }
+}
+
+#[test]
+fn a_snapshot_is_of_one_poll() {
+    let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+    let send = |from: &mut Sender, len| {
+        from.send(&frame(len, len), &Layout::chain(&[]));
+        from.ring.poll();
+        assert!(from.ring.burst().deep.is_empty(), "not before it is asked for");
+        from.ring.deepen();
+        assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(len, len))]);
+    };
+    send(&mut from, 1000);
+    from.ring.complete();
+    assert!(from.ring.burst().deep.is_empty(), "its frames are gone");
+    send(&mut from, 20); // nothing of the long one shows behind it
+    let mut area = Area::default();
+    from.ring.swap(&mut area);
+    assert!(from.ring.burst().deep.is_empty());
+    from.ring.swap(&mut area);
+    assert!(from.ring.burst().deep.is_empty(), "of what is no longer staged");
+    from.ring.poll();
+    assert!(from.ring.burst().deep.is_empty());
+    from.ring.deepen();
+    assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(20, 20))], "taken again");
+}
+
+#[test]
+fn rings_share_the_room_of_their_lane() {
+    let mut area = Area::default();
+    let room = area.deep.as_ptr();
+    for number in 0..3 {
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let len = 200 - 70 * number;
+        (0..BURST).for_each(|i| {
+            from.send(&frame(i + number, len), &Layout::chain(&[]));
+        });
+        from.ring.swap(&mut area);
+        from.ring.poll();
+        from.ring.deepen();
+        let burst = from.ring.burst();
+        assert_eq!((burst.deep.len(), burst.deep.as_ptr()), (BURST, room));
+        for (i, deep) in burst.deep.iter().enumerate() {
+            assert_eq!(*deep, DeepHead::of_frame(&frame(i + number, len)));
+        }
+        from.ring.complete();
+        from.ring.swap(&mut area);
+        assert_eq!(area.deep.as_ptr(), room);
+    }
+}
+
+#[test]
+fn frames_without_room_are_counted_as_ever() {
+    let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+    let mut to = Receiver::new(HEADER_LEN, false);
+    for (i, len) in [100, 200, 130, 60, 90].into_iter().enumerate() {
+        from.send(&frame(i, len), &Layout::chain(&[]));
+    }
+    to.post(HEADER_LEN + 100, &Layout::chain(&[]));
+    to.post(HEADER_LEN + 199, &Layout::chain(&[])); // one byte too few, so the next frame gets it
+    to.post(HEADER_LEN + 130, &Layout::chain(&[]));
+    from.ring.poll();
+    from.ring.deepen();
+    let delivered = to.ring.deliver(&from.ring.burst(), &[0, 1, 2, 3, 4], Edit::None);
+    to.ring.publish();
+    assert_eq!((delivered.frames, delivered.bytes), (3, 290), "the small buffer stays");
+    assert_eq!((delivered.too_small, delivered.no_buffer), (1, 1));
+}
+
+proptest! {
+    #[test]
+    fn what_was_judged_arrives_whatever_else_the_guest_does(
+        sent in prop::collection::vec((size(), layout()), 1..20),
+        to_layout in layout(),
+        edit in edit(),
+        mergeable: bool,
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 1..30),
+    ) {
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let mut to = Receiver::new(HEADER_LEN, mergeable);
+        let mut frames = Vec::new();
+        for (i, (len, layout)) in sent.iter().enumerate() {
+            let len = len + 4;
+            let frame = if takes_tagged(edit) { tagged_frame(i, len) } else { frame(i, len) };
+            frames.push((from.send(&frame, layout), frame));
+        }
+        from.ring.poll();
+        from.ring.deepen();
+        for (at, frame) in &frames {
+            from.write(*at, &vec![FORGED; frame.len()]);
+        }
+        let picks: Vec<u8> = picks.iter().map(|pick| pick.index(sent.len()) as u8).collect();
+        let mut expected = Vec::new();
+        for pick in &picks {
+            let frame = judged(&frames[usize::from(*pick)].1, edit);
+            to.post(HEADER_LEN + frame.len() as u32, &to_layout);
+            expected.push(frame);
+        }
+        let delivered = to.ring.deliver(&from.ring.burst(), &picks, edit);
+        to.ring.publish();
+        prop_assert_eq!(delivered.frames as usize, picks.len());
+        let got: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
+        prop_assert_eq!(got, expected);
+    }
+}
