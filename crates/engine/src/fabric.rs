@@ -169,7 +169,7 @@ impl Fabric {
     /// should have no place for it.
     pub fn remove_port(&mut self, nic: &Arc<SoftNic>, port: &Arc<Port>) {
         self.lanes.iter().for_each(|lane| lane.roster.remove(port));
-        port.detach_all();
+        port.retire();
         let mut ports = nic.lock();
         match ports.get_mut(port.number) {
             Some(place) if place.as_ref().is_some_and(|other| Arc::ptr_eq(other, port)) => {

@@ -16,6 +16,7 @@ use nic::PortId;
 use nic::{Schedule, Share};
 use port::Polled;
 
+use crate::clock::Clock;
 use crate::counters::Block;
 use crate::fabric::{SoftNic, StartError};
 use crate::forward::{Scratch, Sender, Source, forward};
@@ -176,11 +177,13 @@ struct Scheduled {
     /// Its rings on this lane: where they begin, and how many.
     first: usize,
     rings: usize,
+    /// What was set last: tokens start anew when rates are set, and scenes change often.
+    share: Option<Share>,
 }
 
 impl Scheduled {
     /// What this lane grants of the port's share: its part of the rates, by rings.
-    fn share(&self, share: Share) -> Share {
+    fn part_of(&self, share: Share) -> Share {
         let part = |mbit: u32| {
             let mbit = u64::from(mbit) * self.rings as u64;
             mbit.div_ceil(self.port.pairs() as u64) as u32
@@ -224,16 +227,12 @@ impl Worker {
         let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
         self.block.set(slot::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
         self.block.set(slot::TSC_HZ, tsc::hz() as u64);
-        let ns_per_cycle = 1e9 / tsc::hz();
+        let clock = Clock::get();
         let start = tsc::now();
         let (mut last_frame, mut begin) = (start, start);
         while !self.stop.load(Ordering::Relaxed) {
             let held = self.held.load(Ordering::Relaxed);
-            let frames = if held {
-                0
-            } else {
-                self.poll_all((begin.wrapping_sub(start) as f64 * ns_per_cycle) as u64)
-            };
+            let frames = if held { 0 } else { self.poll_all(clock.at(begin)) };
             let end = tsc::now();
             self.account(frames, end.wrapping_sub(begin));
             begin = end;
@@ -247,6 +246,7 @@ impl Worker {
                 begin = tsc::now();
                 last_frame = begin;
             } else if silent > poll {
+                self.scratch.switch.flush();
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -296,7 +296,7 @@ impl Worker {
             });
             let own = first as u32..(first + group.len()) as u32;
             self.schedule.add(Share::default(), own, now_ns);
-            self.ports.push(Scheduled { nic, port, first, rings: group.len() });
+            self.ports.push(Scheduled { nic, port, first, rings: group.len(), share: None });
             first += group.len();
         }
         self.scenes = vec![0; self.nics.len()];
@@ -310,12 +310,15 @@ impl Worker {
                 continue;
             }
             self.scenes[nic] = scene.number();
-            for (sender, scheduled) in self.ports.iter().enumerate() {
+            for (sender, scheduled) in self.ports.iter_mut().enumerate() {
                 if scheduled.nic != nic {
                     continue;
                 }
-                let share = scheduled.share(scene.share(&scheduled.port));
-                self.schedule.set(sender, share, now_ns);
+                let share = scheduled.part_of(scene.share(&scheduled.port));
+                if scheduled.share != Some(share) {
+                    scheduled.share = Some(share);
+                    self.schedule.set(sender, share, now_ns);
+                }
                 let limit = scene.storm_limit(&scheduled.port);
                 for poll in &mut self.rings[scheduled.first..][..scheduled.rings] {
                     poll.sender.limit_storms(limit, now_ns);

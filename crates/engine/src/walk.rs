@@ -29,13 +29,15 @@ pub(crate) struct View<'a> {
     pub(crate) edit: Edit,
     /// Bit i is set if frame i is none to be carried.
     pub(crate) skip: u64,
+    /// Whether the stop before sent them to others too: then it is no drop if nobody is here.
+    pub(crate) flooded: bool,
 }
 
 impl<'a> View<'a> {
     /// A burst as it came.
     pub(crate) fn of(burst: &Burst<'a>) -> View<'a> {
         let Burst { heads, deep, malformed, .. } = *burst;
-        View { heads, deep, frames: None, edit: Edit::None, skip: malformed }
+        View { heads, deep, frames: None, edit: Edit::None, skip: malformed, flooded: false }
     }
 
     /// The number of a frame in the burst.
@@ -92,7 +94,7 @@ impl<'a> Walk<'a> {
         self.source.scene
     }
 
-    /// Carries on what the NIC has judged.
+    /// Carries on what the NIC has judged; says how many frames were delivered.
     pub(crate) fn leave_nic(
         &self,
         from: PortId,
@@ -100,21 +102,32 @@ impl<'a> Walk<'a> {
         summary: nic::Summary,
         stop: &mut NicStop,
         way: &mut NicWay<'_>,
-    ) {
-        match summary.port() {
+    ) -> usize {
+        let (delivered, stopped) = match summary.port() {
             Some(to) if view.skip == 0 => {
-                self.send_to_function((from, to), view, &ALL[..view.heads.len()], way);
+                let picks = &ALL[..view.heads.len()];
+                (self.send_to_function((from, to), view, picks, way), 0)
             }
             _ => self.scatter_nic(from, view, stop, way),
-        }
+        };
         if self.scene().table.is_mirrored() {
-            self.mirror_nic(from, view, stop, way);
+            let view = View { skip: view.skip | stopped, ..*view };
+            self.mirror_nic(from, &view, stop, way);
         }
+        delivered
     }
 
-    /// Frames for several receivers, or some to drop.
-    fn scatter_nic(&self, from: PortId, view: &View<'_>, stop: &mut NicStop, way: &mut NicWay<'_>) {
+    /// Frames for several receivers, or some to drop; says how many were delivered, and which of
+    /// them the storm limit stopped.
+    fn scatter_nic(
+        &self,
+        from: PortId,
+        view: &View<'_>,
+        stop: &mut NicStop,
+        way: &mut NicWay<'_>,
+    ) -> (usize, u64) {
         let NicStop { verdicts, groups, .. } = stop;
+        let (mut delivered, mut stopped) = (0, 0);
         groups.clear();
         for (i, verdict) in verdicts.as_slice().iter().enumerate() {
             if view.skip >> i & 1 == 1 {
@@ -123,13 +136,18 @@ impl<'a> Walk<'a> {
             match verdict.action() {
                 Action::Port(port) => groups.add(port.0, i),
                 Action::Flood => {
-                    let storm = way.storm.as_mut();
+                    // The limit is one of groups: unknown addresses are what a wire is for.
+                    let is_group = view.heads[i][0] & 1 == 1;
+                    let storm = way.storm.as_mut().filter(|_| is_group);
                     if storm.is_none_or(|storm| storm.admit(1, self.now_ns) > 0) {
-                        self.flood_nic(from, view, i, way);
+                        delivered += self.flood_nic(from, view, i, way);
                     } else {
+                        stopped |= 1 << i;
                         self.drop_at_nic(DropReason::Storm, 1);
                     }
                 }
+                Action::Drop(DropReason::NoMatch | DropReason::LinkDown | DropReason::Hairpin)
+                    if view.flooded => {}
                 Action::Drop(reason) => self.drop_at_nic(reason, 1),
             }
         }
@@ -139,8 +157,9 @@ impl<'a> Walk<'a> {
             self.prefetch(self.scene().port(PortId(to)), len);
         }
         while let Some((to, picks)) = groups.next() {
-            self.send_to_function((from, PortId(to)), view, picks, way);
+            delivered += self.send_to_function((from, PortId(to)), view, picks, way);
         }
+        (delivered, stopped)
     }
 
     fn prefetch(&self, port: Option<&std::sync::Arc<Port>>, frames: usize) {
@@ -166,7 +185,8 @@ impl<'a> Walk<'a> {
         let is_there = |to: &PortId| scene.port(*to).is_some() || scene.switches(*to);
         let receivers = receivers.filter(is_there);
         let picks = &ALL[frame..=frame];
-        receivers.map(|to| self.send_to_function((from, to), view, picks, way)).sum()
+        let view = View { flooded: true, ..*view };
+        receivers.map(|to| self.send_to_function((from, to), &view, picks, way)).sum()
     }
 
     /// Sends the picked frames to one function, with the tags that its VLAN rules ask for.
@@ -202,6 +222,8 @@ impl<'a> Walk<'a> {
         if scene.switches(to)
             && let Some(switch) = &scene.switch
         {
+            let len = |pick: &u8| u64::from(self.burst.frames[usize::from(view.frame(*pick))].len);
+            self.charge((from, to), picks.len() as u64, || picks.iter().map(len).sum());
             return self.enter_switch(switch, view, picks, edit, way);
         }
         let Some(port) = scene.port(to) else {
@@ -215,11 +237,17 @@ impl<'a> Walk<'a> {
             self.source.block().add(word::TX_UPLINK_FRAMES, frames);
             self.source.block().add(word::TX_UPLINK_BYTES, bytes);
         }
-        if let Some(budget) = &scene.budget {
-            let mut budget = budget.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            budget.charge(from, to, frames, bytes);
-        }
+        self.charge((from, to), frames, || bytes);
         delivered.frames as usize
+    }
+
+    /// Charges the NIC's budget, if it has one, for what went from one function to another.
+    #[inline]
+    fn charge(&self, (from, to): (PortId, PortId), frames: u64, bytes: impl FnOnce() -> u64) {
+        if let Some(budget) = &self.scene().budget {
+            let mut budget = budget.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            budget.charge(from, to, frames, bytes());
+        }
     }
 
     /// Frames that go on from the PF into the switch.
@@ -305,6 +333,9 @@ impl<'a> Walk<'a> {
                 vswitch::Action::Flood(flood) => {
                     delivered += self.flood_switch(switch, from, view, (i, flood), way);
                 }
+                vswitch::Action::Drop(
+                    vswitch::DropReason::NoMatch | vswitch::DropReason::Hairpin,
+                ) if view.flooded => {}
                 vswitch::Action::Drop(reason) => {
                     self.source.block().add(word::TX_SWITCH_DROPS + reason.index(), 1);
                 }
@@ -332,8 +363,11 @@ impl<'a> Walk<'a> {
         let vid = switch.table.vid(from, &view.heads[frame]);
         let receivers = switch.table.flood_ports(from, vid, flood).iter();
         let picks = &ALL[frame..=frame];
-        let others = receivers.filter(|to| **to != from);
-        others.map(|to| self.send_to_port(switch, (from, *to), view, picks, way)).sum()
+        let view = View { flooded: true, ..*view };
+        // A port may have no guest: nobody there is no drop.
+        let is_there = |to: SwitchPort| to == SwitchPort::UPLINK || switch.port(to).is_some();
+        let others = receivers.filter(|to| **to != from && is_there(**to));
+        others.map(|to| self.send_to_port(switch, (from, *to), &view, picks, way)).sum()
     }
 
     /// Sends the picked frames to one port of the switch, with the tags that its rules ask for.
@@ -389,8 +423,7 @@ impl<'a> Walk<'a> {
         let NicStop { verdicts, flows, .. } = &mut **stop;
         let summary = self.scene().table.classify(PortId::PF, view.heads, flows, verdicts);
         let mut way = NicWay { switch: None, storm: None, receive: way.receive };
-        self.leave_nic(PortId::PF, &view, summary, stop, &mut way);
-        picks.len()
+        self.leave_nic(PortId::PF, &view, summary, stop, &mut way)
     }
 
     /// Gives the switch's mirrors their copies: as the frames came in.
@@ -439,7 +472,9 @@ impl<'a> Walk<'a> {
         };
         let (mut half, block) = port.receive(self.source.pair);
         let Some(attached) = half.as_mut() else {
-            block.add(word::RX_DOWN, picks.len() as u64);
+            if !port.is_gone() {
+                block.add(word::RX_DOWN, picks.len() as u64);
+            }
             return Delivered::default();
         };
         attached.ring.swap(area);
