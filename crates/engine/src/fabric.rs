@@ -37,8 +37,9 @@ impl SoftNic {
     }
 
     /// Puts another scene in force: a burst sees the old or the new, never a mixture.
-    pub fn set_scene(&self, scene: Scene) {
-        self.scene.store(Arc::new(scene));
+    /// A frame that a guest posts when this has returned is carried by the new one.
+    pub fn set_scene(&self, scene: impl Into<Arc<Scene>>) {
+        self.scene.store(scene.into());
     }
 
     /// All ports.

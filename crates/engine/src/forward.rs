@@ -4,6 +4,7 @@ use nic::StormLimit;
 use port::{Area, BURST, Polled, Transmit};
 
 use crate::port::{Port, word};
+use crate::roster::Ring;
 use crate::scene::{Place, Scene};
 use crate::stop::{Hop, NicStop, SwitchStop};
 use crate::walk::{NicWay, SwitchWay, View, Walk};
@@ -66,9 +67,10 @@ pub(crate) struct Source<'a> {
     pub(crate) pair: usize,
 }
 
-/// Takes one burst from `transmit` and carries it to its receivers; says what there was.
+/// Takes one burst from `transmit`, a ring of this port, and carries it to its receivers; says what
+/// there was.
 pub(crate) fn forward(
-    source: Source<'_>,
+    Ring { nic, port, pair }: &Ring,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
@@ -79,6 +81,9 @@ pub(crate) fn forward(
         transmit.swap(&mut scratch.transmit);
         return polled;
     }
+    // Looked at after the ring: a frame that was posted after a change is carried by it.
+    let scene = nic.scene();
+    let source = Source { scene: &scene, port, pair: *pair };
     match source.scene.place(source.port) {
         Some(Place::Function(id)) => from_function(source, id, transmit, sender, scratch),
         Some(Place::Switch(id)) => from_switch(source, (id, polled), transmit, sender, scratch),

@@ -6,23 +6,21 @@
 //! for [`COLD_AFTER`] rounds is looked at every [`COLD_STRIDE`]th round only, so that silent guests
 //! cost the busy ones little.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use host::tsc;
-use nic::PortId;
-use nic::{Schedule, Share};
+use nic::{Budget, PortId, Schedule, Share};
 use port::Polled;
 
 use crate::clock::Clock;
 use crate::counters::Block;
 use crate::fabric::{SoftNic, StartError};
-use crate::forward::{Scratch, Sender, Source, forward};
+use crate::forward::{Scratch, Sender, forward};
 use crate::port::{Port, word};
 use crate::roster::{Ring, Roster};
-use crate::scene::{Place, Scene};
 use crate::wake::Wake;
 
 const COLD_AFTER: u32 = 1024;
@@ -95,8 +93,18 @@ pub(crate) fn schema() -> Vec<String> {
 /// A transmit ring's place in a lane.
 struct Poll {
     ring: Ring,
+    /// Its NIC's place in [`Worker::nics`].
+    nic: usize,
+    /// Where its frames enter the NIC.
+    enters: PortId,
     silent_rounds: u32,
     sender: Sender,
+}
+
+impl Poll {
+    fn new(ring: Ring) -> Poll {
+        Poll { ring, nic: 0, enters: PortId::PF, silent_rounds: 0, sender: Sender::new() }
+    }
 }
 
 /// A running lane. It stops when dropped.
@@ -161,12 +169,28 @@ pub(crate) struct Worker {
     scratch: Scratch,
     round: u64,
     /// The NICs of this lane's ports.
-    nics: Vec<Arc<SoftNic>>,
-    /// For each of them, the scene that its ports' shares were taken from.
-    scenes: Vec<u64>,
+    nics: Vec<Served>,
     /// The ports of this lane, by their numbers in the schedule.
     ports: Vec<Scheduled>,
     schedule: Schedule,
+}
+
+/// A NIC of which this lane has ports, and what was taken from its scene.
+struct Served {
+    nic: Arc<SoftNic>,
+    /// The scene's number; 0 for none yet.
+    scene: u64,
+    budget: Option<Arc<Mutex<Budget>>>,
+}
+
+impl Served {
+    /// Whether the budget, if there is one, lets a burst that enters there go now.
+    #[inline]
+    fn may_send(&self, enters: PortId, now_ns: u64) -> bool {
+        let Some(budget) = &self.budget else { return true };
+        let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.open(enters, now_ns).is_ok()
+    }
 }
 
 /// A port as a sender of this lane's schedule.
@@ -216,7 +240,6 @@ impl Worker {
             scratch: Scratch::new(),
             round: 0,
             nics: Vec::new(),
-            scenes: Vec::new(),
             ports: Vec::new(),
             schedule: Schedule::new(),
         }
@@ -280,36 +303,37 @@ impl Worker {
         let mut before = std::mem::take(&mut self.rings);
         let poll = |ring: Ring| match before.iter().position(|poll| poll.ring.is(&ring)) {
             Some(known) => before.swap_remove(known),
-            None => Poll { ring, silent_rounds: 0, sender: Sender::new() },
+            None => Poll::new(ring),
         };
         self.rings = rings.into_iter().map(poll).collect();
         self.nics.clear();
         self.ports.clear();
         self.schedule = Schedule::new();
         let mut first = 0;
-        for group in self.rings.chunk_by(|a, b| Arc::ptr_eq(&a.ring.port, &b.ring.port)) {
+        for group in self.rings.chunk_by_mut(|a, b| Arc::ptr_eq(&a.ring.port, &b.ring.port)) {
             let Ring { nic, port, .. } = group[0].ring.clone();
-            let known = self.nics.iter().position(|other| Arc::ptr_eq(other, &nic));
+            let known = self.nics.iter().position(|other| Arc::ptr_eq(&other.nic, &nic));
             let nic = known.unwrap_or_else(|| {
-                self.nics.push(nic);
+                self.nics.push(Served { nic, scene: 0, budget: None });
                 self.nics.len() - 1
             });
+            group.iter_mut().for_each(|poll| poll.nic = nic);
             let own = first as u32..(first + group.len()) as u32;
             self.schedule.add(Share::default(), own, now_ns);
             self.ports.push(Scheduled { nic, port, first, rings: group.len(), share: None });
             first += group.len();
         }
-        self.scenes = vec![0; self.nics.len()];
     }
 
-    /// Takes shares and limits from scenes that are new.
+    /// Takes shares, limits and budgets from scenes that are new.
     fn follow_scenes(&mut self, now_ns: u64) {
-        for nic in 0..self.nics.len() {
-            let scene = self.nics[nic].scene();
-            if scene.number() == self.scenes[nic] {
+        for (nic, served) in self.nics.iter_mut().enumerate() {
+            let scene = served.nic.scene();
+            if scene.number() == served.scene {
                 continue;
             }
-            self.scenes[nic] = scene.number();
+            served.scene = scene.number();
+            served.budget = scene.budget.clone();
             for (sender, scheduled) in self.ports.iter_mut().enumerate() {
                 if scheduled.nic != nic {
                     continue;
@@ -320,8 +344,10 @@ impl Worker {
                     self.schedule.set(sender, share, now_ns);
                 }
                 let limit = scene.storm_limit(&scheduled.port);
+                let enters = scene.enters(&scheduled.port);
                 for poll in &mut self.rings[scheduled.first..][..scheduled.rings] {
                     poll.sender.limit_storms(limit, now_ns);
+                    poll.enters = enters;
                 }
             }
         }
@@ -334,21 +360,19 @@ impl Worker {
         if cold && !(self.round + ring as u64).is_multiple_of(COLD_STRIDE) {
             return Polled::default();
         }
-        let Ring { nic, port, pair } = &poll.ring;
+        let Ring { port, pair, .. } = &poll.ring;
         let Some(mut half) = port.transmit(*pair) else {
             return Polled::default();
         };
         let Some(attached) = half.as_mut() else {
             return Polled::default();
         };
-        let scene = nic.scene();
-        if !may_send(&scene, port, now_ns) {
+        if !self.nics[poll.nic].may_send(poll.enters, now_ns) {
             return Polled::default();
         }
-        let source = Source { scene: &scene, port, pair: *pair };
         poll.sender.now_ns = now_ns;
         let transmit = attached.ring.as_mut();
-        let polled = forward(source, transmit, &mut poll.sender, &mut self.scratch);
+        let polled = forward(&poll.ring, transmit, &mut poll.sender, &mut self.scratch);
         if let Some(fault) = polled.fault
             && !attached.fault_seen
         {
@@ -404,17 +428,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// Whether the NIC's budget, if it has one, lets a burst of this port go now.
-#[inline]
-fn may_send(scene: &Scene, port: &Port, now_ns: u64) -> bool {
-    let Some(budget) = &scene.budget else { return true };
-    // What the switch sends into the NIC comes from the PF.
-    let from = match scene.place(port) {
-        Some(Place::Function(id)) => id,
-        Some(Place::Switch(_)) | None => PortId::PF,
-    };
-    let mut budget = budget.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    budget.open(from, now_ns).is_ok()
 }

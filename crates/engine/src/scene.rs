@@ -253,6 +253,14 @@ impl Scene {
         }
     }
 
+    /// Where the port's frames enter the NIC: those of the switch do at the PF.
+    pub(crate) fn enters(&self, port: &Port) -> PortId {
+        match self.place(port) {
+            Some(Place::Function(id)) => id,
+            Some(Place::Switch(_)) | None => PortId::PF,
+        }
+    }
+
     /// Whether the port's link is up: what its guest is to be told.
     pub fn is_up(&self, port: &Port) -> bool {
         match (self.place(port), &self.switch) {

@@ -420,10 +420,25 @@ impl<'a> Walk<'a> {
             self.drop_at_nic(DropReason::VlanForbidden, picks.len());
             return 0;
         };
+        let view = match edit {
+            Edit::Pop => self.without_second_tags(view),
+            _ => view,
+        };
         let NicStop { verdicts, flows, .. } = &mut **stop;
         let summary = self.scene().table.classify(PortId::PF, view.heads, flows, verdicts);
         let mut way = NicWay { switch: None, storm: None, receive: way.receive };
         self.leave_nic(PortId::PF, &view, summary, stop, &mut way)
+    }
+
+    /// Leaves out frames that show another tag now that theirs is off: it would take them into a VLAN
+    /// that their sender may be no member of.
+    #[cold]
+    fn without_second_tags<'v>(&self, view: View<'v>) -> View<'v> {
+        let is_tagged = |head: &Head| wire::Head(*head).vid().is_some_and(|vid| vid != 0);
+        let tagged = view.heads.iter().enumerate().filter(|(_, head)| is_tagged(head));
+        let skip = tagged.fold(view.skip, |skip, (i, _)| skip | 1 << i);
+        self.drop_at_nic(DropReason::VlanForbidden, skip.count_ones() as usize);
+        View { skip, ..view }
     }
 
     /// Gives the switch's mirrors their copies: as the frames came in.

@@ -46,6 +46,11 @@ impl Bench {
         Bench::with(vec![], config, 1, &[IdlePolicy { poll, ..IDLE }])
     }
 
+    /// A NIC without ports.
+    pub(crate) fn bare(lanes: usize) -> Bench {
+        Bench::with(vec![], NicConfig::default(), 1, &vec![IDLE; lanes])
+    }
+
     pub(crate) fn without_uplink(config: NicConfig) -> Bench {
         Bench::with(vec![], config, 1, &[IDLE])
     }
