@@ -2,6 +2,7 @@
 
 mod bridge;
 mod changes;
+mod comings;
 mod counters;
 mod forwarding;
 mod kit;

@@ -17,13 +17,13 @@ const FRAMES: u32 = 2000;
 const WINDOW: u32 = 48;
 
 /// Numbered frames from one queue pair to an address, and with it to these members.
-struct Stream {
+pub(super) struct Stream {
     from: usize,
     pair: usize,
     dst: Mac,
     /// Each with the next number that it is to get.
     to: Vec<(usize, u32)>,
-    sent: u32,
+    pub(super) sent: u32,
 }
 
 impl Stream {
@@ -34,14 +34,14 @@ impl Stream {
 }
 
 /// Everybody's guests, and what they send each other.
-struct Traffic {
+pub(super) struct Traffic {
     /// By member and queue pair; the uplink is the member after the last adapter.
-    guests: Vec<Vec<Guest>>,
-    streams: Vec<Stream>,
+    pub(super) guests: Vec<Vec<Guest>>,
+    pub(super) streams: Vec<Stream>,
 }
 
 impl Traffic {
-    fn new(net: &Net, pairs: usize) -> Traffic {
+    pub(super) fn new(net: &Net, pairs: usize) -> Traffic {
         let guests = (0..=net.ports.len()).map(|member| {
             let guests: Vec<Guest> = (0..pairs).map(|_| Guest::new()).collect();
             for (pair, guest) in guests.iter().enumerate() {
@@ -54,7 +54,7 @@ impl Traffic {
     }
 
     /// Adds a stream from each queue pair of an adapter.
-    fn stream(&mut self, from: usize, dst: Mac, to: &[usize]) {
+    pub(super) fn stream(&mut self, from: usize, dst: Mac, to: &[usize]) {
         for pair in 0..self.guests[from].len() {
             let to = to.iter().map(|to| (*to, 0)).collect();
             self.streams.push(Stream { from, pair, dst, to, sent: 0 });
@@ -62,7 +62,7 @@ impl Traffic {
     }
 
     /// Sends what the windows allow.
-    fn send(&mut self) {
+    pub(super) fn send(&mut self) {
         for stream in &mut self.streams {
             let guest = &mut self.guests[stream.from][stream.pair];
             while stream.sent - stream.arrived() < WINDOW {
@@ -74,8 +74,18 @@ impl Traffic {
         }
     }
 
+    /// Waits until all is carried: then all has arrived.
+    pub(super) fn finish(&mut self) {
+        self.guests.iter_mut().flatten().for_each(Guest::settle);
+        self.receive();
+        for stream in &self.streams {
+            let all = stream.to.iter().all(|(_, next)| *next == stream.sent);
+            assert!(all, "the last frames are lost");
+        }
+    }
+
     /// Takes what has arrived, each frame the next of its stream.
-    fn receive(&mut self) {
+    pub(super) fn receive(&mut self) {
         for (member, guests) in self.guests.iter_mut().enumerate() {
             for (pair, guest) in guests.iter_mut().enumerate() {
                 for got in guest.receive() {
@@ -144,11 +154,7 @@ fn change_under(net: &Net, scenes: &[Arc<Scene>], traffic: &mut Traffic) {
             std::thread::yield_now();
         }
     });
-    traffic.guests.iter_mut().flatten().for_each(Guest::settle);
-    traffic.receive();
-    for stream in &traffic.streams {
-        assert!(stream.to.iter().all(|(_, next)| *next == stream.sent), "the last ones are lost");
-    }
+    traffic.finish();
     for port in net.ports.iter().chain([&net.uplink]) {
         for none in ["rx_drop_no_buffer", "rx_drop_down", "tx_drop_unplugged"] {
             assert_eq!(net.bench.count(&port.label, none), 0, "{none} of {}", port.label);
@@ -156,7 +162,7 @@ fn change_under(net: &Net, scenes: &[Arc<Scene>], traffic: &mut Traffic) {
     }
 }
 
-struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
+pub(super) struct Stop<'a>(pub(super) &'a std::sync::atomic::AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {

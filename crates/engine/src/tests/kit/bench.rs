@@ -107,6 +107,11 @@ impl Bench {
         })
     }
 
+    /// The labels of all that is counted.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        self.reader.read().into_iter().map(|block| block.label).collect()
+    }
+
     /// A counter of the port or lane with this label.
     pub(crate) fn count(&self, label: &str, name: &str) -> u64 {
         let blocks = self.reader.read();
