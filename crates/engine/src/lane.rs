@@ -25,6 +25,8 @@ use crate::wake::Wake;
 
 const COLD_AFTER: u32 = 1024;
 const COLD_STRIDE: u64 = 8;
+/// The longest sleep while frames wait for their sender's limit, which others may change.
+const REST_MAX: Duration = Duration::from_millis(10);
 
 /// When a lane stops polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,11 +101,14 @@ struct Poll {
     enters: PortId,
     silent_rounds: u32,
     sender: Sender,
+    /// Whether it had frames when the lane last wanted to sleep.
+    waits: bool,
 }
 
 impl Poll {
     fn new(ring: Ring) -> Poll {
-        Poll { ring, nic: 0, enters: PortId::PF, silent_rounds: 0, sender: Sender::new() }
+        let (enters, sender) = (PortId::PF, Sender::new());
+        Poll { ring, nic: 0, enters, silent_rounds: 0, sender, waits: false }
     }
 }
 
@@ -173,6 +178,8 @@ pub(crate) struct Worker {
     /// The ports of this lane, by their numbers in the schedule.
     ports: Vec<Scheduled>,
     schedule: Schedule,
+    /// When the first budget opens that kept a ring from being polled, in ns.
+    closed_ns: u64,
 }
 
 /// A NIC of which this lane has ports, and what was taken from its scene.
@@ -184,12 +191,14 @@ struct Served {
 }
 
 impl Served {
-    /// Whether the budget, if there is one, lets a burst that enters there go now.
+    /// Asks the budget, if there is one, whether a burst that enters there may go now.
+    ///
+    /// # Errors
+    /// The time at which to ask again, in ns.
     #[inline]
-    fn may_send(&self, enters: PortId, now_ns: u64) -> bool {
-        let Some(budget) = &self.budget else { return true };
-        let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
-        budget.open(enters, now_ns).is_ok()
+    fn may_send(&self, enters: PortId, now_ns: u64) -> Result<(), u64> {
+        let Some(budget) = &self.budget else { return Ok(()) };
+        budget.lock().unwrap_or_else(PoisonError::into_inner).open(enters, now_ns)
     }
 }
 
@@ -242,6 +251,7 @@ impl Worker {
             nics: Vec::new(),
             ports: Vec::new(),
             schedule: Schedule::new(),
+            closed_ns: u64::MAX,
         }
     }
 
@@ -265,7 +275,7 @@ impl Worker {
             }
             let silent = end.wrapping_sub(last_frame);
             if silent > sleep_after && self.idle.sleep {
-                self.sleep();
+                self.sleep(held);
                 begin = tsc::now();
                 last_frame = begin;
             } else if silent > poll {
@@ -367,7 +377,8 @@ impl Worker {
         let Some(attached) = half.as_mut() else {
             return Polled::default();
         };
-        if !self.nics[poll.nic].may_send(poll.enters, now_ns) {
+        if let Err(open_ns) = self.nics[poll.nic].may_send(poll.enters, now_ns) {
+            self.closed_ns = self.closed_ns.min(open_ns);
             return Polled::default();
         }
         poll.sender.now_ns = now_ns;
@@ -403,29 +414,78 @@ impl Worker {
         }
     }
 
-    fn sleep(&mut self) {
+    /// Asks every guest for a kick, looks once more, and sleeps if no frame may be sent now.
+    fn sleep(&mut self, held: bool) {
         self.scratch.switch.flush();
-        let mut found = false;
-        for poll in &mut self.rings {
-            if let Some(mut half) = poll.ring.port.transmit(poll.ring.pair)
-                && let Some(attached) = half.as_mut()
-            {
-                // Who cannot kick must be polled; a broken ring has nothing more to say.
-                let polled = attached.ring.kick().is_none() && !attached.fault_seen;
-                found |= polled || attached.ring.arm();
-                poll.silent_rounds = 0;
-            }
-        }
-        if !found && !self.stop.load(Ordering::Acquire) {
+        let longest = match self.arm() {
+            Armed::Silent => Some(None),
+            Armed::Waiting if !held => self.rest().map(Some),
+            Armed::Waiting | Armed::Unkickable => None,
+        };
+        if let Some(longest) = longest
+            && !self.stop.load(Ordering::Acquire)
+        {
             self.block.add(slot::SLEEPS, 1);
-            self.wake.sleep();
+            self.wake.sleep(longest);
         }
+        self.rings.iter().for_each(|poll| poll.ring.with(|attached| attached.ring.disarm()));
+    }
+
+    /// Asks every guest for a kick at its next frame, and says whether there are any.
+    fn arm(&mut self) -> Armed {
+        let mut armed = Armed::Silent;
         for poll in &mut self.rings {
-            if let Some(mut half) = poll.ring.port.transmit(poll.ring.pair)
-                && let Some(attached) = half.as_mut()
-            {
-                attached.ring.disarm();
+            poll.silent_rounds = 0;
+            poll.waits = false;
+            poll.ring.with(|attached| {
+                poll.waits = attached.ring.arm();
+                // Who cannot kick must be polled; a broken ring has nothing more to say.
+                if attached.ring.kick().is_none() && !attached.fault_seen {
+                    armed = Armed::Unkickable;
+                } else if poll.waits && armed == Armed::Silent {
+                    armed = Armed::Waiting;
+                }
+            });
+        }
+        armed
+    }
+
+    /// Gives every sender that has leave a turn; says for how long nobody will have leave if none
+    /// of these has frames: those that wait are over their limit.
+    fn rest(&mut self) -> Option<Duration> {
+        let begin = tsc::now();
+        let now_ns = Clock::get().at(begin);
+        self.closed_ns = u64::MAX;
+        // As many turns as two passes take, so that one of them is whole.
+        for _ in 0..2 * self.rings.len() {
+            let Some(turn) = self.schedule.next(now_ns) else {
+                continue;
+            };
+            let polled = self.poll(turn.ring as usize, now_ns);
+            self.schedule.took(polled.bytes, polled.backlog);
+            if polled.frames > 0 {
+                self.account(u64::from(polled.frames), tsc::now().wrapping_sub(begin));
+                return None;
             }
         }
+        let ready_ns = self.schedule.wake_ns().unwrap_or(u64::MAX).min(self.closed_ns);
+        if !self.schedule.is_silent() || ready_ns == u64::MAX {
+            return None;
+        }
+        // Of rings whose frames must wait, more frames are no news.
+        let waiting = self.rings.iter().filter(|poll| poll.waits);
+        waiting.for_each(|poll| poll.ring.with(|attached| attached.ring.disarm()));
+        Some(Duration::from_nanos(ready_ns.saturating_sub(now_ns)).min(REST_MAX))
     }
+}
+
+/// What there was when guests were asked for kicks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    /// No frame.
+    Silent,
+    /// Frames.
+    Waiting,
+    /// Somebody who cannot kick.
+    Unkickable,
 }
