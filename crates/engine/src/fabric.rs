@@ -13,6 +13,7 @@ use crate::port::{self, Port};
 use crate::roster::{Ring, Roster};
 use crate::scene::Scene;
 use crate::wake::Wake;
+use crate::worker::Worker;
 
 /// One soft NIC.
 pub struct SoftNic {
@@ -82,7 +83,7 @@ impl Fabric {
         for (number, spec) in lanes.iter().enumerate() {
             let block = counters.add("lane", &number.to_string()).ok_or(StartError::TooMany)?;
             let (wake, roster) = (Arc::new(Wake::new()?), Arc::new(Roster::default()));
-            let worker = lane::Worker::new(spec.idle, roster, block, wake, held.clone());
+            let worker = Worker::new(spec.idle, roster, block, wake, held.clone());
             started.push(lane::Lane::start(spec.cpu, number, worker)?);
         }
         Ok(Fabric { nics: Vec::new(), counters, lanes: started, held })

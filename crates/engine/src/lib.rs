@@ -29,6 +29,7 @@ mod scene;
 mod stop;
 mod wake;
 mod walk;
+mod worker;
 
 pub use fabric::{Fabric, SoftNic, StartError};
 pub use lane::{IdlePolicy, Lane, LaneSpec};
