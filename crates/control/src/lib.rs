@@ -1,8 +1,10 @@
 //! Desired state to running daemon: configuration, vhost-user sessions, and what was counted.
 
 pub mod api;
+pub mod compile;
 pub mod config;
 pub mod daemon;
+pub mod follow;
 pub mod state;
 pub mod stats;
 pub mod store;

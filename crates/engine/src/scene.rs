@@ -45,7 +45,7 @@ pub struct Plug {
 #[derive(Debug)]
 pub struct SwitchSpec {
     /// Its settings.
-    pub table: vswitch::Table,
+    pub table: Arc<vswitch::Table>,
     /// What it remembers; the same from scene to scene.
     pub state: Arc<vswitch::State>,
     /// How often its ACLs' rules were met, by [`vswitch::Table::counter`].
@@ -58,22 +58,23 @@ pub struct SwitchSpec {
 #[derive(Debug)]
 pub struct SceneSpec {
     /// The NIC's classifier.
-    pub table: nic::Table,
+    pub table: Arc<nic::Table>,
     /// The switch on its PF.
     pub switch: Option<SwitchSpec>,
     /// Every port that sends or receives.
     pub plugs: Vec<Plug>,
     /// Receive queues of the NIC: which port's ring each fills.
     pub queues: Vec<(PortId, Arc<Port>)>,
-    /// The ports behind the numbers of [`nic::Monitor::Capture`].
-    pub monitors: Vec<Arc<Port>>,
+    /// The ports behind the numbers of [`nic::Monitor::Capture`]; `None` where there is none.
+    pub monitors: Vec<Option<Arc<Port>>>,
     /// What a real card could carry, if that is to be shown.
     pub budget: Option<Arc<Mutex<Budget>>>,
 }
 
 impl SceneSpec {
     /// Functions only.
-    pub fn new(table: nic::Table, plugs: Vec<Plug>) -> SceneSpec {
+    pub fn new(table: impl Into<Arc<nic::Table>>, plugs: Vec<Plug>) -> SceneSpec {
+        let table = table.into();
         let (queues, monitors) = (Vec::new(), Vec::new());
         SceneSpec { table, switch: None, plugs, queues, monitors, budget: None }
     }
@@ -117,7 +118,7 @@ impl Hits {
 /// The switch as lanes see it.
 #[derive(Debug)]
 pub(crate) struct Switch {
-    pub(crate) table: vswitch::Table,
+    pub(crate) table: Arc<vswitch::Table>,
     pub(crate) state: Arc<vswitch::State>,
     pub(crate) hits: Arc<Hits>,
     /// By the switch's port number; none at the uplink.
@@ -154,11 +155,11 @@ impl Switch {
 #[derive(Debug)]
 pub struct Scene {
     number: u64,
-    pub(crate) table: nic::Table,
+    pub(crate) table: Arc<nic::Table>,
     pub(crate) switch: Option<Switch>,
     /// By the NIC's port number; none at the PF if a switch hangs there.
     ports: Vec<Option<Arc<Port>>>,
-    monitors: Vec<Arc<Port>>,
+    monitors: Vec<Option<Arc<Port>>>,
     /// By the port's own number; their shares are those in force.
     plugs: Vec<Option<Plug>>,
     pub(crate) budget: Option<Arc<Mutex<Budget>>>,
@@ -284,6 +285,6 @@ impl Scene {
 
     /// The port behind the number of a capture.
     pub(crate) fn monitor(&self, number: u16) -> Option<&Arc<Port>> {
-        self.monitors.get(usize::from(number))
+        self.monitors.get(usize::from(number))?.as_ref()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use wire::Mac;
+
 use crate::mistake::{ConfigError, vlan_name};
 use crate::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS, QOS_MAX, WEIGHT_MAX};
 
@@ -85,87 +87,101 @@ impl Refused {
 
 impl From<ConfigError> for Refused {
     fn from(error: ConfigError) -> Self {
-        use Errno::{Ebusy, Eexist, Einval, Enodev, Enospc, Eperm};
-        match error {
-            ConfigError::DuplicateMac { port, field, mac, vid, other, other_field } => Self::new(
-                Eexist,
-                format_args!("{port}: {field}"),
-                format_args!("{mac}, which is {other_field} of {other},"),
-                format_args!("a MAC that is not yet in {}", vlan_name(vid)),
-            ),
-            ConfigError::MulticastMac { port, field, mac } => {
-                Self::new(Einval, format_args!("{port}: {field}"), mac, "a unicast address")
-            }
-            ConfigError::ZeroMac { port, field } => {
-                let zero = wire::Mac::ZERO;
-                Self::new(Einval, format_args!("{port}: {field}"), zero, "a unicast address")
-            }
-            ConfigError::TooManyVfs { vfs } => {
-                Self::new(Einval, "total_vfs", vfs, format_args!("0 to {MAX_VFS}"))
-            }
-            ConfigError::TooManyQueues { queues } => {
-                Self::new(Einval, "queues", queues, format_args!("0 to {MAX_QUEUES}"))
-            }
-            ConfigError::SwitchBesidePf => {
-                Self::new(Ebusy, "PF: switch", "one beside settings of the PF", "one of the two")
-            }
-            ConfigError::TooManyFilters { filters, others } => Self::new(
-                Enospc,
-                "PF: switch",
-                format_args!("{filters} addresses beside {others} of functions and queues"),
-                format_args!("up to {MAX_ADDRESSES} together"),
-            ),
-            ConfigError::FilterVid { field, vid } => {
-                let value = format!("VLAN {vid}");
-                Self::new(Einval, format_args!("PF: {field}"), value, "0 to 4094")
-            }
-            ConfigError::TooManyMacs { port, macs } => Self::new(
-                Enospc,
-                format_args!("{port}: extra_macs"),
-                format_args!("{macs} MACs of all functions"),
-                format_args!("up to {MAX_MACS}"),
-            ),
-            ConfigError::TooManyAddresses { port, addresses } => Self::new(
-                Enospc,
-                format_args!("{port}: trunk"),
-                format_args!("{addresses} pairs of a MAC and a VLAN of all functions"),
-                format_args!("up to {MAX_ADDRESSES}"),
-            ),
-            ConfigError::TooManyGroups { port, groups } => {
-                let (field, allowed) = (format!("{port}: groups"), format!("up to {MAX_GROUPS}"));
-                Self::new(Enospc, field, groups, allowed)
-            }
-            ConfigError::NoGroup { port, index, mac } => {
-                Self::new(Einval, format_args!("{port}: groups[{index}]"), mac, "a group address")
-            }
-            ConfigError::Qos { port, qos } => {
-                let (field, allowed) = (format!("{port}: qos"), format!("0 to {QOS_MAX}"));
-                Self::new(Einval, field, qos, allowed)
-            }
-            ConfigError::ServiceTrunk { port, vlans } => Self::new(
-                Einval,
-                format_args!("{port}: trunk"),
-                format_args!("{vlans} VLANs beside an 802.1ad VLAN"),
-                "an empty trunk, or an 802.1Q VLAN",
-            ),
-            ConfigError::Untrusted { port, field } => {
-                let field = format!("{port}: {field}");
-                Self::new(Eperm, field, "what takes trust", "that with trust on only")
-            }
-            ConfigError::Weight { port, weight } => {
-                let (field, allowed) = (format!("{port}: weight"), format!("1 to {WEIGHT_MAX}"));
-                Self::new(Einval, field, weight, allowed)
-            }
-            ConfigError::Rates { port, min, max } => Self::new(
-                Einval,
-                format_args!("{port}: min_tx_rate"),
-                format_args!("{min} Mbit/s, above max_tx_rate,"),
-                format_args!("0 to {max}"),
-            ),
-            ConfigError::MirrorPort { port, to } => {
-                let allowed = "the uplink or another function that exists";
-                Self::new(Enodev, format_args!("{port}: mirror"), to, allowed)
-            }
+        let (field, value, allowed) = parts(&error);
+        Self { errno: errno(&error), field, value, allowed }
+    }
+}
+
+const fn errno(error: &ConfigError) -> Errno {
+    match error {
+        ConfigError::DuplicateMac { .. } => Errno::Eexist,
+        ConfigError::SwitchBesidePf => Errno::Ebusy,
+        ConfigError::Untrusted { .. } => Errno::Eperm,
+        ConfigError::MirrorPort { .. } => Errno::Enodev,
+        ConfigError::TooManyMacs { .. }
+        | ConfigError::TooManyAddresses { .. }
+        | ConfigError::TooManyFilters { .. }
+        | ConfigError::TooManyGroups { .. } => Errno::Enospc,
+        ConfigError::MulticastMac { .. }
+        | ConfigError::ZeroMac { .. }
+        | ConfigError::TooManyVfs { .. }
+        | ConfigError::TooManyQueues { .. }
+        | ConfigError::FilterVid { .. }
+        | ConfigError::NoGroup { .. }
+        | ConfigError::Qos { .. }
+        | ConfigError::ServiceTrunk { .. }
+        | ConfigError::Weight { .. }
+        | ConfigError::Rates { .. } => Errno::Einval,
+    }
+}
+
+/// The field, the value and what is allowed.
+fn parts(error: &ConfigError) -> (String, String, String) {
+    let up_to = |max: usize| format!("up to {max}");
+    match error {
+        ConfigError::DuplicateMac { port, field, mac, vid, other, other_field } => {
+            let value = format!("{mac}, which is {other_field} of {other},");
+            let allowed = format!("a MAC that is not yet in {}", vlan_name(*vid));
+            (format!("{port}: {field}"), value, allowed)
+        }
+        ConfigError::MulticastMac { port, field, mac } => {
+            (format!("{port}: {field}"), mac.to_string(), "a unicast address".into())
+        }
+        ConfigError::ZeroMac { port, field } => {
+            (format!("{port}: {field}"), Mac::ZERO.to_string(), "a unicast address".into())
+        }
+        ConfigError::TooManyVfs { vfs } => {
+            ("total_vfs".into(), vfs.to_string(), format!("0 to {MAX_VFS}"))
+        }
+        ConfigError::TooManyQueues { queues } => {
+            ("queues".into(), queues.to_string(), format!("0 to {MAX_QUEUES}"))
+        }
+        ConfigError::SwitchBesidePf => {
+            let value = "one beside settings of the PF".into();
+            ("PF: switch".into(), value, "one of the two".into())
+        }
+        ConfigError::TooManyFilters { filters, others } => {
+            let value = format!("{filters} addresses beside {others} of functions and queues");
+            ("PF: switch".into(), value, format!("up to {MAX_ADDRESSES} together"))
+        }
+        ConfigError::FilterVid { field, vid } => {
+            (format!("PF: {field}"), format!("VLAN {vid}"), "0 to 4094".into())
+        }
+        ConfigError::TooManyMacs { port, macs } => {
+            let value = format!("{macs} MACs of all functions");
+            (format!("{port}: extra_macs"), value, up_to(MAX_MACS))
+        }
+        ConfigError::TooManyAddresses { port, addresses } => {
+            let value = format!("{addresses} pairs of a MAC and a VLAN of all functions");
+            (format!("{port}: trunk"), value, up_to(MAX_ADDRESSES))
+        }
+        ConfigError::TooManyGroups { port, groups } => {
+            (format!("{port}: groups"), groups.to_string(), up_to(MAX_GROUPS))
+        }
+        ConfigError::NoGroup { port, index, mac } => {
+            (format!("{port}: groups[{index}]"), mac.to_string(), "a group address".into())
+        }
+        ConfigError::Qos { port, qos } => {
+            (format!("{port}: qos"), qos.to_string(), format!("0 to {QOS_MAX}"))
+        }
+        ConfigError::ServiceTrunk { port, vlans } => {
+            let value = format!("{vlans} VLANs beside an 802.1ad VLAN");
+            (format!("{port}: trunk"), value, "an empty trunk, or an 802.1Q VLAN".into())
+        }
+        ConfigError::Untrusted { port, field } => {
+            let allowed = "that with trust on only".into();
+            (format!("{port}: {field}"), "what takes trust".into(), allowed)
+        }
+        ConfigError::Weight { port, weight } => {
+            (format!("{port}: weight"), weight.to_string(), format!("1 to {WEIGHT_MAX}"))
+        }
+        ConfigError::Rates { port, min, max } => {
+            let value = format!("{min} Mbit/s, above max_tx_rate,");
+            (format!("{port}: min_tx_rate"), value, format!("0 to {max}"))
+        }
+        ConfigError::MirrorPort { port, to } => {
+            let allowed = "the uplink or another function that exists".into();
+            (format!("{port}: mirror"), to.to_string(), allowed)
         }
     }
 }

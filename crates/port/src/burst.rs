@@ -103,6 +103,13 @@ pub(crate) struct Front {
     pub(crate) replaces: u32,
 }
 
+impl Front {
+    /// Bytes of the edited frame, which had `len`.
+    pub(crate) fn len_of(&self, len: u32) -> u32 {
+        len - self.replaces + self.len
+    }
+}
+
 impl Edit {
     /// The edited front of a frame of `len` bytes that begins with `head`.
     pub(crate) fn front(self, head: &Head, len: u32) -> Front {

@@ -122,25 +122,14 @@ pub(crate) fn in_pieces(
 ) -> Result<u32, NoRoom> {
     let source = &burst.frames[frame];
     let front = rule.edit.front(&burst.heads[frame], source.len);
-    let len = source.len - front.replaces + front.len;
+    let len = front.len_of(source.len);
     let used = claim(queue, rule.header + len, rule.mergeable)?;
     {
         let (buffers, arena) = queue.buffers();
-        let slices = buffers[..used].iter().flat_map(|buffer| buffer.slices(arena));
-        let mut writer = Writer { slices, current: GuestSlice::EMPTY };
+        let mut writer =
+            Writer::new(buffers[..used].iter().flat_map(|buffer| buffer.slices(arena)));
         writer.write(&header(used as u16)[..rule.header as usize]);
-        let Front { bytes, len: kept, replaces } = front;
-        writer.write(&bytes[..kept as usize]);
-        // The front is the first 16 bytes; what else was snapshot follows it as it is.
-        let snapshot = burst.deep.get(frame).map_or(&[][..], DeepHead::bytes);
-        let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
-        let behind = snapshot.get(replaces as usize..).unwrap_or(&[]);
-        writer.write(behind);
-        let mut skip = replaces + behind.len() as u32;
-        for slice in source.slices(burst.arena) {
-            writer.copy(slice.skip(skip));
-            skip = skip.saturating_sub(slice.len());
-        }
+        writer.frame(burst, frame, front);
     }
     let mut left = rule.header + len;
     for _ in 0..used {
@@ -176,13 +165,17 @@ fn claim(queue: &mut DeviceQueue, need: u32, mergeable: bool) -> Result<usize, N
     Ok(used)
 }
 
-/// Fills slices one after the other.
-struct Writer<'a, I> {
+/// Fills slices one after the other; what they have no room for is left out.
+pub(crate) struct Writer<'a, I> {
     slices: I,
     current: GuestSlice<'a>,
 }
 
 impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
+    pub(crate) fn new(slices: I) -> Self {
+        Writer { slices, current: GuestSlice::EMPTY }
+    }
+
     /// The place for the next bytes; empty only when all slices are full.
     fn room(&mut self) -> GuestSlice<'a> {
         while self.current.is_empty() {
@@ -194,7 +187,7 @@ impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
         self.current
     }
 
-    fn write(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn write(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.room().is_empty() {
             let n = self.current.write_bytes(bytes);
             self.current = self.current.skip(n);
@@ -208,6 +201,21 @@ impl<'a, I: Iterator<Item = GuestSlice<'a>>> Writer<'a, I> {
             self.current.copy_from(source, n);
             self.current = self.current.skip(n);
             source = source.skip(n);
+        }
+    }
+
+    /// A frame of the burst: its edited front, what else was snapshot, and the rest as it is now.
+    pub(crate) fn frame(&mut self, burst: &Burst<'_>, frame: usize, front: Front) {
+        let source = &burst.frames[frame];
+        self.write(&front.bytes[..front.len as usize]);
+        let snapshot = burst.deep.get(frame).map_or(&[][..], DeepHead::bytes);
+        let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
+        let behind = snapshot.get(front.replaces as usize..).unwrap_or(&[]);
+        self.write(behind);
+        let mut skip = front.replaces + behind.len() as u32;
+        for slice in source.slices(burst.arena) {
+            self.copy(slice.skip(skip));
+            skip = skip.saturating_sub(slice.len());
         }
     }
 }

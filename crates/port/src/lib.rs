@@ -15,9 +15,11 @@
 //! 4. [`Receive::deliver`] copies the chosen frames; [`Receive::publish`] shows them to the guest.
 //! 5. [`Transmit::complete`] gives the buffers back.
 //!
-//! A new kind of port is one new file beside [`virtio_net`] that implements both traits.
+//! A new kind of port is one new file beside [`virtio_net`] that implements both traits, or one of
+//! them, as [`capture`] does.
 
 mod burst;
+pub mod capture;
 mod deliver;
 mod events;
 pub mod virtio_net;

@@ -9,9 +9,10 @@ use crate::{Mistake, say};
 
 /// Run the daemon in the foreground.
 ///
-/// It serves the NICs of a TOML file on their vhost-user sockets until SIGINT or SIGTERM. A line
-/// "ready" goes to standard output once all sockets are served; everything else is logged to
-/// standard error (SHUNT_LOG=debug says more).
+/// It serves the NICs, switches and adapters of a TOML file on their vhost-user sockets until SIGINT
+/// or SIGTERM. With a state_dir in the file, what is kept there wins over them. A line "ready" goes to
+/// standard output once all sockets are served; everything else is logged to standard error
+/// (SHUNT_LOG=debug says more).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

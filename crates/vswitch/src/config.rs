@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use wire::{Mac, Vid};
 
 use crate::error::ensure;
-use crate::{Acl, ConfigError, MAX_PORTS, MAX_RULES, Native, Place, PortId, VidSet, Vlans};
+use crate::{
+    Acl, ConfigError, MAX_PORTS, MAX_RULES, Native, Place, PortId, Tagging, VidSet, Vlans,
+};
 
 /// The most static entries of a switch.
 pub const MAX_STATICS: usize = 8192;
@@ -32,6 +34,8 @@ pub struct SwitchConfig {
 pub struct PortConfig {
     /// The VLANs whose frames may come and go here.
     pub vlans: Vlans,
+    /// The tag that its untagged frames get.
+    pub tagging: Tagging,
     /// What is learned from it.
     pub learning: Learning,
     /// Whether it is kept apart from all other isolated ports.
@@ -53,6 +57,7 @@ impl PortConfig {
     pub const fn access(vlan: Option<Vid>) -> Self {
         Self {
             vlans: Vlans::Access(vlan),
+            tagging: Tagging { qos: 0, service: false },
             learning: Learning { limit: 64, beyond: Beyond::Forward },
             isolated: false,
             flood_unknown: true,
@@ -172,6 +177,11 @@ impl SwitchConfig {
             let allowed = format_args!("a list of the switch's {lists}, counted from 0");
             ensure!(acl < lists, place, "acl", acl, allowed);
         }
+        let Tagging { qos, service } = config.tagging;
+        ensure!(qos <= 7, place, "tagging.qos", qos, "up to 7");
+        let access = matches!(config.vlans, Vlans::Access(Some(_)));
+        let allowed = "false, but for access ports of a VLAN";
+        ensure!(access || !service, place, "tagging.service", service, allowed);
         let Storm { broadcast, multicast, unknown } = config.storm;
         for (field, rate) in [
             ("storm.broadcast", broadcast),

@@ -1,6 +1,6 @@
 //! The rules for one frame, in full: which VLAN, what is learned, where it goes.
 
-use wire::vlan::vid_of_tci;
+use wire::vlan::{TPID_8021Q, vid_of_tci};
 use wire::{Head, Mac};
 
 use crate::acl::compiled::Compiled;
@@ -36,6 +36,10 @@ pub(crate) struct Source {
     /// The bits of [`Head::tag_bits`] that choose the VLAN.
     pub(crate) vid_mask: u16,
     pub(crate) trunk: bool,
+    /// The tag of its untagged frames, where they have one.
+    pub(crate) tag: [u8; 4],
+    /// Whether customer tags are payload here.
+    service: bool,
     pub(crate) isolated: bool,
     /// Whether it makes no difference where an address that is no static entry was seen.
     pub(crate) careless: bool,
@@ -59,6 +63,8 @@ impl Source {
             forbidden,
             vid_mask: if trunk { VID_BITS } else { 0 },
             trunk,
+            tag: config.tagging.bytes(config.vlans.native()),
+            service: config.tagging.service,
             isolated: config.isolated,
             careless: learning == Learning { limit: 0, beyond: Beyond::Forward },
             learning,
@@ -101,7 +107,9 @@ impl Table {
         }
         let tag = head.tag_bits();
         let vid = source.vid_of(tag);
-        if tag & source.forbidden != 0 || !self.groups.reach[0].has(vid, source.port) {
+        let payload = source.service && head.tpid_or_type() == TPID_8021Q;
+        if (tag & source.forbidden != 0 && !payload) || !self.groups.reach[0].has(vid, source.port)
+        {
             return Err(DropReason::VlanForbidden);
         }
         if head.dst_key() & LINK_LOCAL_MASK == LINK_LOCAL {

@@ -9,8 +9,9 @@
 //! Rules, in the order in which they are applied to a frame:
 //! 1. A port that the table does not have drops all ([`DropReason::NoPort`]).
 //! 2. A source that is a group is refused ([`DropReason::SourceMulticast`]).
-//! 3. The frame finds its VLAN. An access port of a VLAN sends no tags, not even priority tags; an
-//!    access port of the untagged network (VLAN 0 here) may send priority tags (VID 0). On a trunk,
+//! 3. The frame finds its VLAN. An access port of a VLAN sends no tags, not even priority tags, but
+//!    for customer tags as payload if its own is a service tag ([`Tagging`]); an access port of the
+//!    untagged network (VLAN 0 here) may send priority tags (VID 0). On a trunk,
 //!    a tag says the VLAN, and frames without one or with a priority tag belong to the native VLAN,
 //!    if there is one. A VLAN that the port is no member of is refused
 //!    ([`DropReason::VlanForbidden`]).
@@ -92,7 +93,7 @@ pub use port::{MAX_PORTS, PortId};
 pub use reason::DropReason;
 pub use table::Table;
 pub use verdict::{Action, BURST, Flood, Summary, Verdict, Verdicts};
-pub use vlan::{Native, VidSet, VlanEdit, Vlans};
+pub use vlan::{Native, Tagging, VidSet, VlanEdit, Vlans};
 pub use wire::DeepHead;
 
 #[cfg(test)]

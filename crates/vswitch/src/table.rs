@@ -150,16 +150,21 @@ impl Table {
     /// trunk, for all whose bytes 12 to 15 are the same, or which have no tag.
     #[inline]
     pub fn edit(&self, from: PortId, to: PortId, head: &[u8; 16]) -> VlanEdit {
+        let Some(source) = self.source(from) else { return VlanEdit::None };
         let head = Head(*head);
-        let vid = self.vid(from, &head.0);
+        let vid = source.vid_of(head.tag_bits());
         if vid == 0 {
             return VlanEdit::None; // a priority tag stays, since there is no other to put on
         }
         let wants_tag = self.source(to).is_some_and(|port| port.trunk && port.native != vid);
-        match (head.vid(), wants_tag) {
-            (None, true) => VlanEdit::Push(vid),
+        // What an access port sends is a tag of its own only as payload.
+        match (head.vid().filter(|_| source.trunk), wants_tag) {
+            (None, true) => VlanEdit::Push(source.tag),
             (Some(_), false) => VlanEdit::Pop,
-            (Some(0), true) => VlanEdit::Retag(head.tci() & PRIORITY | vid),
+            (Some(0), true) => {
+                let [high, low] = (head.tci() & PRIORITY | vid).to_be_bytes();
+                VlanEdit::Retag([head.0[12], head.0[13], high, low])
+            }
             (None, false) | (Some(_), true) => VlanEdit::None,
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use wire::Vid;
-use wire::vlan::{TPID_8021Q, Tag};
+use wire::vlan::{TPID_8021AD, TPID_8021Q, Tag};
 
 /// Words of a set of VLAN ids.
 const WORDS: usize = 64;
@@ -109,27 +109,35 @@ impl Vlans {
     }
 }
 
+/// The tag that a port's untagged frames get where they leave with one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tagging {
+    /// Its priority, 0 to 7.
+    pub qos: u8,
+    /// Whether it is a service tag (802.1ad, 0x88a8). Then an access port of a VLAN may send and
+    /// gets customer tags (802.1Q), which are payload beneath it; a trunk cannot have it.
+    pub service: bool,
+}
+
+impl Tagging {
+    /// The four bytes of the tag with a VLAN's id.
+    pub(crate) const fn bytes(self, vid: u16) -> [u8; 4] {
+        let tpid = if self.service { TPID_8021AD } else { TPID_8021Q };
+        Tag { tpid, pcp: self.qos, dei: false, vid }.to_bytes()
+    }
+}
+
 /// What the VLAN rules do to a frame on its way from one port to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VlanEdit {
     /// The frame stays as it is.
     None,
-    /// Its tag is taken off.
+    /// Its outermost tag is taken off.
     Pop,
-    /// An 802.1Q tag with this TCI is put on.
-    Push(u16),
-    /// Its tag gets this TCI, and keeps its TPID.
-    Retag(u16),
-}
-
-impl VlanEdit {
-    /// The four bytes of the tag to push.
-    pub const fn tag_bytes(self) -> Option<[u8; 4]> {
-        match self {
-            Self::Push(tci) => Some(Tag::from_words(TPID_8021Q, tci).to_bytes()),
-            Self::None | Self::Pop | Self::Retag(_) => None,
-        }
-    }
+    /// These four bytes of a tag are put on.
+    Push([u8; 4]),
+    /// These four bytes replace its outermost tag.
+    Retag([u8; 4]),
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Errors of a configuration: one line each, collected while the file is walked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 /// The most errors that are shown; the rest is counted.
@@ -94,6 +94,8 @@ pub(super) struct Report<'a> {
     /// The byte at which each line starts; a file of many mistakes is not to be counted through for each.
     line_starts: Vec<usize>,
     found: RefCell<Vec<Found>>,
+    /// Mistakes that are known by their number alone.
+    further: Cell<usize>,
 }
 
 struct Found {
@@ -111,6 +113,7 @@ impl<'a> Report<'a> {
             text,
             line_starts: std::iter::once(0).chain(after_newlines).collect(),
             found: RefCell::default(),
+            further: Cell::default(),
         }
     }
 
@@ -122,6 +125,16 @@ impl<'a> Report<'a> {
     /// Notes a mistake of the whole file.
     pub(super) fn error_of_file(&self, field: &str, message: String) {
         self.found.borrow_mut().push(Found { at: None, field: field.to_owned(), message });
+    }
+
+    /// Notes mistakes of which nothing but their number is known.
+    pub(super) fn not_shown(&self, number: usize) {
+        self.further.set(self.further.get() + number);
+    }
+
+    /// How many mistakes have been noted so far.
+    pub(super) fn errors(&self) -> usize {
+        self.found.borrow().len()
     }
 
     /// What the file says at a span, cut to one line of readable length.
@@ -154,7 +167,7 @@ impl<'a> Report<'a> {
         found.dedup_by(|later, earlier| {
             later.at.is_some() && later.at == earlier.at && later.field == earlier.field
         });
-        let more = found.len().saturating_sub(MAX_SHOWN);
+        let more = found.len().saturating_sub(MAX_SHOWN) + self.further.get();
         let shown: Vec<ConfigError> = found
             .into_iter()
             .take(MAX_SHOWN)

@@ -50,6 +50,8 @@ pub(super) enum Kind {
     Table(&'static Section),
     /// Any number of tables.
     Tables(&'static Section),
+    /// Any number of tables with this header, whose fields are those of the state document and are checked there.
+    Document(&'static str),
 }
 
 /// What holds if nothing is written.
@@ -79,6 +81,7 @@ impl fmt::Display for Kind {
             Kind::Special(words) => f.write_str(words),
             Kind::Table(section) => write!(f, "one table with the header {}", section.header),
             Kind::Tables(section) => write!(f, "tables, each with the header {}", section.header),
+            Kind::Document(header) => write!(f, "tables, each with the header {header}"),
         }
     }
 }
@@ -96,7 +99,7 @@ impl fmt::Display for Default {
 }
 
 use Default::{Bool as DefaultBool, Computed, Int as DefaultInt, Required, Word};
-use Kind::{Bool, Choice, Int, Special, Table, Tables};
+use Kind::{Bool, Choice, Document, Int, Special, Table, Tables};
 
 const fn field(name: &'static str, kind: Kind, default: Default) -> Field {
     Field { name, kind, default }
@@ -109,8 +112,23 @@ mod rows {
     pub(in super::super) static ROOT: Section = Section { header: "", groups: &[&[
         field("run_dir", Special("an absolute path in quotes, such as \"/run/shunt\""),
             Computed("`$XDG_RUNTIME_DIR/shunt`, else `/run/shunt` for root, else `/tmp/shunt-UID`")),
+        field("state_dir", Special("an absolute path in quotes, such as \"/var/lib/shunt\""), Computed("none")),
+        field("api", Table(&API), Computed("its defaults")),
         field("lanes", Table(&LANES), Computed("its defaults")),
-        field("nic", Tables(&NIC), Required),
+        field("nic", Tables(&NIC), Computed("none")),
+        field("switch", Document("[[switch]]"), Computed("none")),
+        field("adapter", Document("[[adapter]]"), Computed("none")),
+    ]] };
+
+    pub(in super::super) static API: Section = Section { header: "[api]", groups: &[&[
+        field("enabled", Bool, DefaultBool(true)),
+        field("socket", Special("a path in quotes, such as \"api.sock\""), Computed("`api.sock` in `run_dir`")),
+        field("tcp", Special("an IP address and port in quotes, such as \"127.0.0.1:8080\" or \"[::1]:8080\""),
+            Computed("none")),
+        field("token_file", Special("an absolute path in quotes, such as \"/etc/shunt/token\""), Computed("none")),
+        field("tls_certificate", Special("an absolute path in quotes, such as \"/etc/shunt/certificate.pem\""),
+            Computed("none")),
+        field("tls_key", Special("an absolute path in quotes, such as \"/etc/shunt/key.pem\""), Computed("none")),
     ]] };
 
     pub(in super::super) static LANES: Section = Section { header: "[lanes]", groups: &[&[
@@ -125,8 +143,11 @@ mod rows {
     pub(in super::super) static NIC: Section = Section { header: "[[nic]]", groups: &[&[
         field("name", Special("1 to 15 of the characters a-z, 0-9 and -, in quotes"), Required),
         field("kind", Choice(&["soft"]), Required),
+        field("profile", Choice(&["ideal", "82576", "x520", "xl710", "cx6"]), Word("ideal")),
         field("bridging", Choice(&["veb", "vepa", "isolated"]), Word("veb")),
         field("total_vfs", Int(0, 255, ""), Computed("the number of `[[nic.vf]]` tables")),
+        field("budget_permille", Int(0, 1_000_000, ""), DefaultInt(0)),
+        field("vmq_queues", Int(0, 255, ""), DefaultInt(64)),
         field("uplink", Table(&UPLINK), Computed("none")),
         field("pf", Table(&PF), Computed("none")),
         field("vf", Tables(&VF), Computed("none")),
@@ -158,7 +179,7 @@ mod rows {
         field("weight", Int(1, 100, ""), DefaultInt(10)),
         field("min_tx_mbps", Int(0, 1_000_000, "Mbit/s"), DefaultInt(0)),
         field("max_tx_mbps", Int(0, 1_000_000, "Mbit/s"), DefaultInt(0)),
-        field("storm_limit", Int(0, 100_000_000, "frames a second"), DefaultInt(0)),
+        field("storm_limit", Int(0, 10_000_000, "frames a second"), DefaultInt(0)),
     ];
 
     const ATTACHMENT: &[Field] = &[
@@ -172,7 +193,7 @@ mod rows {
         field("in_order", Bool, DefaultBool(false)),
     ];
 }
-pub(super) use rows::{LANES, NIC, PF, ROOT, UPLINK, VF};
+pub(super) use rows::{API, LANES, NIC, PF, ROOT, UPLINK, VF};
 
 /// One entry of `cpus`; 1024 is what Linux's usual CPU set holds.
 pub(super) static CPU: Field = field("cpus", Int(0, 1023, ""), Required);
@@ -181,4 +202,4 @@ pub(super) static CPU: Field = field("cpus", Int(0, 1023, ""), Required);
 pub(super) static TRUNK_VLAN: Field = field("trunk", Int(1, 4094, ""), Required);
 
 /// Every section, in the order of the documentation.
-pub(super) static SECTIONS: [&Section; 6] = [&ROOT, &LANES, &NIC, &UPLINK, &PF, &VF];
+pub(super) static SECTIONS: [&Section; 7] = [&ROOT, &API, &LANES, &NIC, &UPLINK, &PF, &VF];

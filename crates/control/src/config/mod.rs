@@ -5,14 +5,20 @@
 //! allowed, and `docs/configuration.md` its rows. Walking by hand instead of deriving is what lets a run report
 //! every independent mistake, each as one line with file, line, column, field, value and remedy.
 //!
+//! Tables of the state document (`[[switch]]`, `[[adapter]]`) become JSON and are checked by its own rules, together with
+//! what the file's NICs become there; what is wrong is told with its place in the file all the same.
+//!
 //! Nothing is half applied: the answer is either a whole [`Config`] that has passed every check the file alone
 //! allows, or [`ConfigErrors`]. Whether a CPU exists or a directory can be written is for those who use it.
 //!
 //! Limits: a file of 1 MiB, 16 NICs, 64 lanes, 4096 further MACs a function; 20 errors are shown.
 
+mod api;
+mod desired;
 mod error;
 mod fields;
 mod model;
+mod place;
 mod read;
 pub(crate) mod suggest;
 mod syntax;
@@ -29,6 +35,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+pub use api::{Api, ApiTcp, ApiTls};
 pub use error::{ConfigError, ConfigErrors, Position};
 pub use model::{
     Attachment, Config, Function, Lanes, Nic, NicKind, SocketMode, Uplink, UplinkKind, Vf,

@@ -4,15 +4,24 @@ use std::path::PathBuf;
 
 use wire::{Mac, Vid};
 
+use super::api::Api;
+use crate::state::{Profile, State};
+
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Where the counters file and relative sockets live; absolute. It need not exist yet.
     pub run_dir: PathBuf,
+    /// Where the desired state is kept; absolute. `None`: it ends with the daemon.
+    pub state_dir: Option<PathBuf>,
+    /// Where the API is served, if it is.
+    pub api: Option<Api>,
     /// The polling threads.
     pub lanes: Lanes,
-    /// The NICs in the order of the file; at least one, names differ.
+    /// The NICs in the order of the file; names differ.
     pub nics: Vec<Nic>,
+    /// The same NICs with their functions, the switches and the adapters: the desired state at a first start.
+    pub state: State,
 }
 
 /// The polling threads.
@@ -44,10 +53,16 @@ pub struct Nic {
     pub name: String,
     /// What makes the NIC.
     pub kind: NicKind,
+    /// Whose limits and refusals it shows.
+    pub profile: Profile,
     /// How it treats frames from one function to another.
     pub bridging: nic::Mode,
     /// How many VFs it can have, 0 to 255.
     pub total_vfs: u16,
+    /// How much of what the profile's card could carry it carries, in thousandths; 0: no limit.
+    pub budget_permille: u32,
+    /// How many receive queues it has for adapters without a VF, 0 to 255.
+    pub vmq_queues: u16,
     /// Its way to the wire.
     pub uplink: Option<Uplink>,
     /// The PF, where a guest sees it as a function.

@@ -1,6 +1,6 @@
 //! From the tree of a file to a [`Config`]: each field by its own rules, then what must not occur twice.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
@@ -11,7 +11,10 @@ use super::table::Table;
 use super::unique::Unique;
 use super::value::Given;
 use super::{MAX_LANES, MAX_NICS, default_run_dir};
+use crate::daemon::{COUNTERS, LOCK};
 
+mod api;
+mod document;
 mod function;
 mod nic;
 mod rules;
@@ -19,6 +22,8 @@ mod rules;
 /// What holds across the file.
 struct Reader {
     run_dir: PathBuf,
+    /// Files of the daemon's own, which no socket may take.
+    own_files: Vec<PathBuf>,
     sockets: Unique<PathBuf>,
     names: Unique<String>,
 }
@@ -27,8 +32,12 @@ struct Reader {
 pub(super) fn config(report: &Report<'_>, tree: &DeTable<'_>) -> Option<Config> {
     let root = Table::root(report, &ROOT, tree);
     let run_dir = run_dir(&root);
+    let state_dir = state_dir(&root, &run_dir);
+    let own_files = [COUNTERS, LOCK].map(|name| run_dir.join(name)).to_vec();
+    let (sockets, names) = (Unique::new(), Unique::new());
+    let mut reader = Reader { run_dir, own_files, sockets, names };
+    let api = reader.api(&root);
     let lanes = root.table("lanes").as_ref().map_or_else(default_lanes, lanes);
-    let mut reader = Reader { run_dir, sockets: Unique::new(), names: Unique::new() };
     let tables = root.tables("nic");
     if let Some(beyond) = tables.get(MAX_NICS) {
         let message =
@@ -36,22 +45,51 @@ pub(super) fn config(report: &Report<'_>, tree: &DeTable<'_>) -> Option<Config> 
         report.error(beyond.at, format!("nic[{MAX_NICS}]"), message);
         return None;
     }
+    let errors = report.errors();
     // Not a `collect` into an option: that would stop at the first NIC with a mistake.
     let nics: Vec<Option<Nic>> = tables.iter().map(|table| reader.nic(table)).collect();
-    let nics: Vec<Nic> = nics.into_iter().collect::<Option<_>>()?;
-    Some(Config { run_dir: reader.run_dir, lanes, nics })
+    let nics: Option<Vec<Nic>> = nics.into_iter().collect();
+    // What is wrong with a NIC would be told again as a mistake of the state.
+    let nics = nics.filter(|_| report.errors() == errors);
+    let state = reader.state(&root, nics.as_deref(), tree);
+    let (nics, state) = (nics?, state?);
+    Some(Config { run_dir: reader.run_dir, state_dir, api, lanes, nics, state })
 }
 
 fn run_dir(root: &Table<'_>) -> PathBuf {
-    let Given::Value((text, item)) = root.text("run_dir") else {
-        return default_run_dir();
-    };
-    if !text.starts_with('/') {
-        root.refuse_as(root.field("run_dir"), &item, "is not an absolute path");
-    } else if text.contains('\0') {
-        root.refuse_as(root.field("run_dir"), &item, "has a zero character");
+    if let Some(path) = absolute_path(root, "run_dir") {
+        return path;
     }
-    PathBuf::from(text)
+    let path = default_run_dir();
+    if path.to_str().is_none() {
+        let why = "is not given, and the default of this user is not UTF-8";
+        let message = format!("{why}; write {}", root.field("run_dir").kind);
+        root.report.error_of_file("run_dir", message);
+    }
+    path
+}
+
+fn state_dir(root: &Table<'_>, run_dir: &Path) -> Option<PathBuf> {
+    let path = absolute_path(root, "state_dir")?;
+    if path == run_dir
+        && let Given::Value(item) = root.item("state_dir")
+    {
+        let problem =
+            "is run_dir too, which may not outlive a restart of the machine; choose another";
+        root.refuse(&item, problem);
+    }
+    Some(path)
+}
+
+/// A path that begins with /, if one is given; a wrong one is reported.
+fn absolute_path(table: &Table<'_>, name: &str) -> Option<PathBuf> {
+    let (text, item) = table.text(name).value()?;
+    if !text.starts_with('/') {
+        table.refuse_as(table.field(name), &item, "is not an absolute path");
+    } else if text.contains('\0') {
+        table.refuse_as(table.field(name), &item, "has a zero character");
+    }
+    Some(PathBuf::from(text))
 }
 
 fn lanes(table: &Table<'_>) -> Lanes {

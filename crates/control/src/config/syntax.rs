@@ -105,7 +105,9 @@ fn broken_line(message: &str, text: &str) -> String {
     ];
     if message == "duplicate key" {
         return match text {
-            "nic" => "there are several tables nic; write the header of each as [[nic]]".to_owned(),
+            "nic" | "switch" | "adapter" => {
+                format!("there are several tables {text}; write the header of each as [[{text}]]")
+            }
             "vf" => {
                 "there are several tables vf; write the header of each as [[nic.vf]]".to_owned()
             }

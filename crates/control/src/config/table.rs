@@ -196,8 +196,18 @@ impl<'a> Table<'a> {
 
     /// The tables of a name within this one.
     pub(super) fn tables(&self, name: &str) -> Vec<Table<'a>> {
+        let Kind::Tables(section) = self.field(name).kind else {
+            unreachable!("{name} is no list of tables")
+        };
+        let within = |(table, item): (&'a DeTable<'a>, Item<'a>)| {
+            self.within(section, table, item.span.start, item.path)
+        };
+        self.plain_tables(name).into_iter().map(within).collect()
+    }
+
+    /// The tables of a name as they are, for fields that are not in the table of fields.
+    pub(super) fn plain_tables(&self, name: &str) -> Vec<(&'a DeTable<'a>, Item<'a>)> {
         let field = self.field(name);
-        let Kind::Tables(section) = field.kind else { unreachable!("{name} is no list of tables") };
         let Some(item) = self.item(name).value() else {
             return Vec::new();
         };
@@ -208,12 +218,8 @@ impl<'a> Table<'a> {
         let mut tables = Vec::new();
         for item in items_of(array, &item.path) {
             match item.value {
-                DeValue::Table(table) => {
-                    tables.push(self.within(section, table, item.span.start, item.path));
-                }
-                _ => {
-                    self.wrong_type::<()>(field, &item);
-                }
+                DeValue::Table(table) => tables.push((table, item)),
+                _ => drop(self.wrong_type::<()>(field, &item)),
             }
         }
         tables

@@ -4,7 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::state::Profile;
 
+mod api;
+mod desired;
 mod documents;
 mod mistakes;
 
@@ -34,8 +37,11 @@ fn the_least_file_gets_every_default() {
     let nic = Nic {
         name: "nic0".into(),
         kind: NicKind::Soft,
+        profile: Profile::Ideal,
         bridging: nic::Mode::Veb,
         total_vfs: 1,
+        budget_permille: 0,
+        vmq_queues: 64,
         uplink: None,
         pf: None,
         vfs: vec![Vf { index: 0, function }],
@@ -43,7 +49,11 @@ fn the_least_file_gets_every_default() {
     let lanes =
         Lanes { cpus: vec![], poll_us: 50, yield_us: 50, sleep: true, cpu_latency_us: None };
     assert_eq!(lanes.count(), 1);
-    assert_eq!(parse(&text), Config { run_dir: "/run/shunt".into(), lanes, nics: vec![nic] });
+    let api = Some(Api { socket: "/run/shunt/api.sock".into(), tcp: None });
+    let config = parse(&text);
+    let state = config.state.clone(); // it has tests of its own
+    let (run_dir, nics) = ("/run/shunt".into(), vec![nic]);
+    assert_eq!(config, Config { run_dir, state_dir: None, api, lanes, nics, state });
 }
 
 #[test]

@@ -5,16 +5,18 @@
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use vhost_user::{Backend, Connector, Listener, Receiver, SocketError};
 
-use super::device::GuestDevice;
+use super::device::{GuestDevice, Identity};
 use super::log::{Quiet, Repeated};
 use super::offer::offer;
-use crate::config::{self, SocketMode};
+use crate::state::{self, SocketMode};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
 const MESSAGES_A_TURN: usize = 32;
@@ -28,16 +30,17 @@ const BAN: Duration = Duration::from_secs(5);
 /// Who begins.
 #[derive(Debug)]
 pub(super) enum Way {
-    Server(Listener),
+    Server(Arc<Listener>),
     Client(Connector),
 }
 
 impl Way {
     /// Opens the socket: in server mode it listens from now on.
-    pub(super) fn open(config: &config::Attachment) -> Result<Way> {
-        Ok(match config.mode {
-            SocketMode::Server => Way::Server(Listener::bind(&config.socket)?),
-            SocketMode::Client => Way::Client(Connector::new(&config.socket)),
+    pub(super) fn open(spec: &state::Attachment) -> Result<Way> {
+        let socket = Path::new(&spec.socket);
+        Ok(match spec.mode {
+            SocketMode::Server => Way::Server(Arc::new(Listener::bind(socket)?)),
+            SocketMode::Client => Way::Client(Connector::new(socket)),
         })
     }
 }
@@ -63,11 +66,11 @@ pub(super) struct Attachment {
 impl Attachment {
     /// A socket that nobody is connected to.
     pub(super) fn new(
-        config: &config::Attachment,
+        spec: &state::Attachment,
         way: Way,
         device: GuestDevice,
     ) -> Result<Attachment> {
-        let backend = Backend::new(offer(config, device.has_mac()))?;
+        let backend = Backend::new(offer(spec, device.has_mac()))?;
         Ok(Attachment {
             way,
             backend,
@@ -82,12 +85,33 @@ impl Attachment {
         })
     }
 
+    /// Another hold on the same socket: it stays open when this attachment is closed.
+    pub(super) fn way(&self) -> Way {
+        match &self.way {
+            Way::Server(listener) => Way::Server(listener.clone()),
+            Way::Client(connector) => Way::Client(Connector::new(connector.path())),
+        }
+    }
+
+    /// Gives the device other addresses.
+    pub(super) fn set_identity(&mut self, identity: Identity) {
+        self.device.set_identity(identity);
+    }
+
+    /// Ends the session, and takes the socket out of `epoll`.
+    pub(super) fn close(mut self, epoll: BorrowedFd<'_>) {
+        self.end(epoll, "connection closed: the adapter was removed");
+        if let Way::Server(listener) = &self.way {
+            let _ = epoll::delete(epoll, &**listener); // another hold may keep it open
+        }
+    }
+
     /// Enters the socket into `epoll` under `token`.
     pub(super) fn watch(&mut self, epoll: BorrowedFd<'_>, token: u64) -> Result<()> {
         self.token = token;
         if let Way::Server(listener) = &self.way {
             let data = epoll::EventData::new_u64(token);
-            epoll::add(epoll, listener, data, epoll::EventFlags::IN)?;
+            epoll::add(epoll, &**listener, data, epoll::EventFlags::IN)?;
         }
         Ok(())
     }

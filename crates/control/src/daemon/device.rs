@@ -12,7 +12,7 @@ use virtq::{Addresses, Content, DeviceQueue, Features};
 use wire::Mac;
 use wire::virtio_net::{self as net, feature};
 
-use crate::config::{Attachment, Function};
+use crate::state::{Attachment, MacText};
 
 /// Bytes of a frame beyond its MTU: two addresses, a type, and two tags.
 const FRAME_OVERHEAD: u32 = 14 + 8;
@@ -22,9 +22,7 @@ const FRAME_OVERHEAD: u32 = 14 + 8;
 pub(super) struct GuestDevice {
     nic: Arc<SoftNic>,
     port: Arc<Port>,
-    mac: Option<Mac>,
-    /// All addresses that it may announce; `None` if any.
-    announces: Option<Vec<Mac>>,
+    identity: Identity,
     queue_pairs: u16,
     mtu: u16,
     /// What the front-end set, at most `mtu`.
@@ -34,26 +32,45 @@ pub(super) struct GuestDevice {
     stalled: Arc<AtomicBool>,
 }
 
+/// The addresses of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// What the guest reads as its own, if it has one.
+    pub(super) mac: Option<Mac>,
+    /// All addresses that it may announce; `None` if any.
+    pub(super) announces: Option<Vec<Mac>>,
+}
+
+impl Identity {
+    /// That of a guest that may announce its own addresses only, if sources are checked.
+    pub(super) fn of(mac: MacText, macs: &[MacText], spoof_check: bool) -> Identity {
+        let all = || std::iter::once(&mac).chain(macs).map(|mac| mac.0).collect();
+        Identity { mac: Some(mac.0), announces: spoof_check.then(all) }
+    }
+}
+
 impl GuestDevice {
     pub(super) fn new(
         nic: Arc<SoftNic>,
         port: Arc<Port>,
         attachment: &Attachment,
-        function: Option<&Function>,
+        identity: Identity,
     ) -> GuestDevice {
         GuestDevice {
             nic,
             port,
-            mac: function.map(|function| function.mac),
-            announces: function.filter(|function| function.rules.spoof_check).map(|function| {
-                std::iter::once(function.mac).chain(function.macs.iter().copied()).collect()
-            }),
+            identity,
             queue_pairs: attachment.queue_pairs,
             mtu: attachment.mtu,
             mtu_set: attachment.mtu,
             memory: Arc::default(),
             stalled: Arc::default(),
         }
+    }
+
+    /// Gives it other addresses: a driver reads them when it starts.
+    pub(super) fn set_identity(&mut self, identity: Identity) {
+        self.identity = identity;
     }
 
     /// Whether the front-end held up one of our threads.
@@ -70,7 +87,7 @@ impl GuestDevice {
     }
 
     pub(super) fn has_mac(&self) -> bool {
-        self.mac.is_some()
+        self.identity.mac.is_some()
     }
 
     /// Forgets what a front-end set, for the next one has its own wishes; says whether this one
@@ -219,13 +236,13 @@ impl Device for GuestDevice {
     }
 
     fn send_rarp(&mut self, mac: [u8; 6]) {
-        let may = self.announces.as_ref().is_none_or(|macs| macs.contains(&Mac(mac)));
+        let may = self.identity.announces.as_ref().is_none_or(|macs| macs.contains(&Mac(mac)));
         if !may {
             let (label, mac) = (self.label(), Mac(mac));
             return tracing::debug!("{label}: not announced: {mac} is none of its addresses");
         }
         let frame = wire::rarp::announcement(Mac(mac));
-        let sent = self.nic.inject(self.port.id, &frame);
+        let sent = self.nic.inject(&self.port, &frame);
         tracing::debug!("{}: announced {} ({sent} receivers)", self.label(), Mac(mac));
     }
 
@@ -234,9 +251,9 @@ impl Device for GuestDevice {
     }
 
     fn config(&self) -> Vec<u8> {
-        let link_up = self.nic.table().is_up(self.port.id);
+        let link_up = self.nic.scene().is_up(&self.port);
         let config = net::Config {
-            mac: self.mac.unwrap_or(Mac::ZERO),
+            mac: self.identity.mac.unwrap_or(Mac::ZERO),
             status: if link_up { net::STATUS_LINK_UP } else { 0 }.into(),
             max_virtqueue_pairs: self.queue_pairs.into(),
             mtu: self.mtu.into(),

@@ -94,8 +94,8 @@ impl FaultLog {
             return;
         }
         self.next = Some(now + LOOK);
-        let ports = fabric.nics().iter().flat_map(|nic| nic.ports());
-        let faults = ports.flat_map(|port| {
+        let ports: Vec<_> = fabric.nics().iter().flat_map(|nic| nic.ports()).collect();
+        let faults = ports.iter().flat_map(|port| {
             let faults = port.faults().into_iter();
             faults.map(|(ring, fault, count)| (port.label.as_str(), ring, fault, count))
         });

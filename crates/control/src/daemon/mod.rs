@@ -4,9 +4,12 @@
 //! own, which it only meets at the ports. A front-end can make this thread do a bounded amount of
 //! work a turn ([`attachment`]), so that no front-end keeps another from attaching.
 //!
+//! The API has threads of its own; a change that it makes takes the place of this one's work for a
+//! moment ([`plant`]).
+//!
 //! # Life
-//! 1. [`Daemon::start`]: sockets first, so that a daemon that finds its place taken has changed
-//!    nothing; then counters and lanes.
+//! 1. [`Daemon::start`]: counters and lanes, then the desired state: what is stored, or else what
+//!    the configuration says.
 //! 2. [`Daemon::serve`]: guests may not send before all are back, or a moment has passed: a frame
 //!    that was posted while no daemon ran finds its receiver.
 //! 3. [`Stop`]: the lanes end first, each after the burst in its hands, and guests are let go
@@ -16,24 +19,28 @@ mod attachment;
 mod device;
 mod log;
 mod offer;
+mod plant;
+mod rig;
 pub(crate) mod run_dir;
+mod sockets;
 
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use engine::{Fabric, IdlePolicy, LaneSpec, NicSpec, SoftNic};
+use engine::{Fabric, IdlePolicy, LaneSpec};
 use host::CpuLatency;
-use nic::{NicConfig, PortId};
 use rustix::event::{Timespec, epoll};
 
-use crate::config::{Config, Function, Nic};
-use attachment::{Attachment, Way};
-use log::{FaultLog, LOOK};
+use crate::api::{Manager, Server};
+use crate::config::Config;
+use crate::store::Directory;
+use log::LOOK;
+use plant::{Plant, Shared};
 
 /// The counter file's name in the run directory.
 pub const COUNTERS: &str = "counters";
@@ -58,10 +65,10 @@ pub fn run(config: &Config, ready: impl FnOnce()) -> Result<()> {
 /// A daemon whose lanes run and whose sockets are there.
 #[derive(Debug)]
 pub struct Daemon {
-    epoll: OwnedFd,
-    attachments: Vec<Attachment>,
-    /// Dropped last: the lanes run while attachments detach.
-    fabric: Fabric,
+    /// Dropped first: no change comes while the rest ends.
+    server: Option<Server>,
+    epoll: Arc<OwnedFd>,
+    plant: Shared,
     counters: PathBuf,
     /// Readable when it is to stop; epoll watches it.
     _stop: UnixStream,
@@ -106,32 +113,25 @@ impl Daemon {
         let run_dir = &config.run_dir;
         let lock = run_dir::claim(run_dir)?;
         raise_file_limit();
-        let sockets = config.nics.iter().flat_map(functions);
-        let sockets: Vec<Way> =
-            sockets.map(|(_, _, attachment, _)| Way::open(attachment)).collect::<Result<_>>()?;
-
         let latency = config.lanes.cpu_latency_us.map(CpuLatency::hold).transpose();
         let cpu_latency = latency.context("cannot keep lanes.cpu_latency_us")?;
-
-        let counters = counters_path(run_dir);
-        let specs = config.nics.iter().map(nic_spec).collect::<Result<Vec<_>>>()?;
-        let fabric = Fabric::start(specs, &lane_specs(config), Some(&counters));
-        // Nobody shall take the counters of lanes that did not start for a daemon's.
-        let fabric = fabric.inspect_err(|_| drop(std::fs::remove_file(&counters)))?;
-        fabric.hold(true);
-
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let (ours, stop) = UnixStream::pair()?;
         let input = epoll::EventFlags::IN;
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
-        let mut attachments = attachments(config, &fabric, sockets)?;
-        for (i, attachment) in attachments.iter_mut().enumerate() {
-            attachment.watch(epoll.as_fd(), i as u64)?;
-        }
+
+        let counters = counters_path(run_dir);
+        // Nobody shall take the counters of lanes that did not start for a daemon's.
+        let no_counters = |_: &anyhow::Error| drop(std::fs::remove_file(&counters));
+        let fabric = Fabric::start(&lane_specs(config), Some(&counters)).map_err(Into::into);
+        let fabric = fabric.inspect_err(no_counters)?;
+        fabric.hold(true);
+        let plant = Shared::new(Plant::new(fabric, epoll.clone()));
+        let server = serve_api(config, &plant).inspect_err(no_counters)?;
         let daemon = Daemon {
+            server,
             epoll,
-            attachments,
-            fabric,
+            plant,
             counters,
             _stop: ours,
             _lock: lock,
@@ -144,20 +144,20 @@ impl Daemon {
     ///
     /// # Errors
     /// If waiting for events fails, which only a bug could cause.
-    pub fn serve(mut self) -> Result<()> {
-        let mut log = FaultLog::default();
+    pub fn serve(self) -> Result<()> {
         let started = Instant::now();
         let mut settled = false;
         loop {
             let now = Instant::now();
-            let all = || self.attachments.iter().all(Attachment::is_attached);
-            if !settled && (now - started >= SETTLE || all()) {
-                settled = true;
-                self.fabric.hold(false);
-            }
-            let wait = self.attachments.iter().filter_map(|attachment| attachment.wait(now)).min();
-            let most = if settled { LOOK } else { SETTLE_LOOK };
-            let wait = wait.unwrap_or(most).min(most);
+            let wait = {
+                let plant = self.plant.lock();
+                if !settled && (now - started >= SETTLE || plant.sockets.are_attached()) {
+                    settled = true;
+                    plant.fabric.hold(false);
+                }
+                let most = if settled { LOOK } else { SETTLE_LOOK };
+                plant.sockets.wait(now).unwrap_or(most).min(most)
+            };
             let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos().min(999_999_999) as i64 };
             let data = epoll::EventData::new_u64(0);
             let flags = epoll::EventFlags::empty();
@@ -167,96 +167,63 @@ impl Daemon {
                 Err(rustix::io::Errno::INTR) => 0,
                 Err(error) => return Err(error).context("waiting for sockets failed"),
             };
+            let mut plant = self.plant.lock();
             for event in &events[..n] {
-                let token = event.data.u64();
-                if token == STOP {
-                    self.stop();
-                    return Ok(());
-                }
-                if let Some(attachment) = self.attachments.get_mut(token as usize) {
-                    attachment.serve(self.epoll.as_fd());
+                match event.data.u64() {
+                    STOP => {
+                        drop(plant);
+                        self.stop();
+                        return Ok(());
+                    }
+                    token => plant.sockets.serve(token),
                 }
             }
-            let now = Instant::now();
-            for attachment in &mut self.attachments {
-                attachment.end_if_stalled(self.epoll.as_fd());
-                attachment.connect_if_due(self.epoll.as_fd(), now);
-            }
-            log.look(&self.fabric, now);
+            plant.look(Instant::now());
         }
     }
 
-    fn stop(mut self) {
+    fn stop(self) {
         tracing::info!("stopping");
-        self.fabric.stop_lanes();
-        self.attachments.clear(); // detaches every guest, and removes the sockets
+        drop(self.server);
+        self.plant.lock().stop();
         let _ = std::fs::remove_file(&self.counters); // a leftover would do no harm
     }
 }
 
-/// One attachment for each function, with its socket.
-fn attachments(config: &Config, fabric: &Fabric, sockets: Vec<Way>) -> Result<Vec<Attachment>> {
-    let all = config.nics.iter().flat_map(|nic| {
-        let soft = fabric.nic(&nic.name).expect("the fabric was made of these");
-        functions(nic).map(move |function| (soft, function))
-    });
-    let open =
-        |((soft, (id, _, attachment, function)), socket): ((&Arc<SoftNic>, Place<'_>), _)| {
-            let port = soft.port(id).expect("the fabric was made of these").clone();
-            let device = device::GuestDevice::new(soft.clone(), port, attachment, function);
-            Attachment::new(attachment, socket, device)
-        };
-    all.zip(sockets).map(open).collect()
-}
-
-/// A function's place, name, socket and settings.
-type Place<'a> = (PortId, String, &'a crate::config::Attachment, Option<&'a Function>);
-
-/// Every function of a NIC that has a port, the uplink first.
-fn functions(nic: &Nic) -> impl Iterator<Item = Place<'_>> {
-    let uplink = nic.uplink.iter();
-    let uplink = uplink.map(|uplink| (PortId::UPLINK, "uplink".into(), &uplink.attachment, None));
-    let pf = nic.pf.iter().map(|pf| (PortId::PF, "pf".into(), &pf.attachment, Some(pf)));
-    let vfs = nic.vfs.iter().map(|vf| {
-        let (index, function) = (vf.index as u8, &vf.function);
-        (PortId::vf(index), format!("vf{index}"), &function.attachment, Some(function))
-    });
-    uplink.chain(pf).chain(vfs)
-}
-
-/// The settings as the NIC has them.
-fn nic_function(function: &Function) -> nic::Function {
-    let rules = &function.rules;
-    let vlan = |vid| {
-        let (qos, protocol) = (rules.vlan_qos, rules.vlan_protocol);
-        nic::PortVlan { vid, qos, protocol }
+/// Brings the desired state into force, and serves the API by which it changes.
+fn serve_api(config: &Config, plant: &Shared) -> Result<Option<Server>> {
+    let directory = match &config.state_dir {
+        Some(directory) => Directory::open(directory)?,
+        None => {
+            // What changed in the life of the daemon before is not to outlive it.
+            let directory = config.run_dir.join(FLEETING_STATE);
+            match std::fs::remove_dir_all(&directory) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    let shown = directory.display();
+                    return Err(error).with_context(|| format!("cannot remove {shown}"));
+                }
+                _ => Directory::open(&directory)?,
+            }
+        }
     };
-    nic::Function {
-        extra_macs: function.macs.clone(),
-        vlan: function.vlan.map(vlan),
-        trunk: rules.trunk.iter().copied().collect(),
-        spoof_check: rules.spoof_check,
-        trust: rules.trust,
-        promiscuous: rules.promiscuous,
-        link: rules.link,
-        share: rules.share,
-        storm_limit: rules.storm_limit,
-        ..nic::Function::new(function.mac)
+    let run_dir = config.run_dir.clone();
+    let stats = Box::new(move || crate::stats::read(&run_dir));
+    let mut manager = Manager::open(directory, Box::new(plant.clone()), stats)?;
+    if manager.generation() == 0 {
+        manager.apply(&config.state, None).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+    } else if *manager.state() != config.state {
+        tracing::warn!(
+            "the stored state is in force, not that of the configuration file, which is for a \
+             first start; to go back to the file's, remove {}/state.json and start again",
+            config.state_dir.as_deref().unwrap_or(Path::new("state_dir")).display()
+        );
     }
+    let Some(api) = &config.api else { return Ok(None) };
+    Server::start(manager, &api.listen()?).map(Some)
 }
 
-fn nic_spec(nic: &Nic) -> Result<NicSpec> {
-    let mut vfs = vec![None; usize::from(nic.total_vfs)];
-    for vf in &nic.vfs {
-        vfs[usize::from(vf.index)] = Some(nic_function(&vf.function));
-    }
-    let pf = nic.pf.as_ref().map(nic_function);
-    let config = NicConfig { pf, vfs, mode: nic.bridging, ..NicConfig::default() };
-    let table = nic::Table::build(&config).with_context(|| format!("nic {}", nic.name))?;
-    let port =
-        |(id, name, attachment, _): Place<'_>| (id, name, usize::from(attachment.queue_pairs));
-    Ok(NicSpec { name: nic.name.clone(), table, ports: functions(nic).map(port).collect() })
-}
+/// Where the state is kept if it is not to outlive the daemon, in the run directory.
+const FLEETING_STATE: &str = "state";
 
 /// A VF with its guest holds some ten descriptors, and the usual soft limit is 1024.
 fn raise_file_limit() {

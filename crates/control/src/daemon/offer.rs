@@ -3,7 +3,7 @@
 use vhost_user::{BackendConfig, ProtocolFeatures};
 use wire::virtio_net::feature;
 
-use crate::config::Attachment;
+use crate::state::Attachment;
 
 /// Memory slots a guest may use.
 const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;

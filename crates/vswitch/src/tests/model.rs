@@ -326,6 +326,7 @@ fn any_port_config(acls: usize) -> impl Strategy<Value = PortConfig> {
         .prop_map(|(vlans, learning, isolated, flood_unknown, storm, acl, guards)| {
             PortConfig {
                 vlans,
+                tagging: Tagging::default(),
                 learning,
                 isolated,
                 flood_unknown,

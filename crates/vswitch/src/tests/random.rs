@@ -55,8 +55,8 @@ proptest! {
                 let tagged = match (Head(*head).is_tagged(), table.edit(from, to, head)) {
                     (tagged, VlanEdit::None) => tagged,
                     (true, VlanEdit::Pop) => false,
-                    (false, VlanEdit::Push(tci)) => { prop_assert_eq!(tci, vid); true }
-                    (true, VlanEdit::Retag(tci)) => { prop_assert_eq!(tci & 0xfff, vid); true }
+                    (false, VlanEdit::Push(tag)) => { prop_assert_eq!(vid_of(tag), vid); true }
+                    (true, VlanEdit::Retag(tag)) => { prop_assert_eq!(vid_of(tag), vid); true }
                     edit => panic!("{edit:?} of {head:02x?}"),
                 };
                 let native = match &port(to).vlans {
@@ -68,4 +68,9 @@ proptest! {
             }
         }
     }
+}
+
+/// The VLAN of a tag's four bytes.
+fn vid_of([_, _, high, low]: [u8; 4]) -> u16 {
+    u16::from_be_bytes([high, low]) & 0xfff
 }

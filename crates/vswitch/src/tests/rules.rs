@@ -305,9 +305,9 @@ fn edits() {
         bench.table.edit(PortId(from), PortId(to), head.first_chunk().unwrap())
     };
     // From access ports, alike for all.
-    assert_eq!(edit(2, 0, None), VlanEdit::Push(7));
-    assert_eq!(edit(2, 1, None), VlanEdit::Push(7));
-    assert_eq!(edit(3, 0, None), VlanEdit::Push(9));
+    assert_eq!(edit(2, 0, None), VlanEdit::Push([0x81, 0, 0, 7]));
+    assert_eq!(edit(2, 1, None), VlanEdit::Push([0x81, 0, 0, 7]));
+    assert_eq!(edit(3, 0, None), VlanEdit::Push([0x81, 0, 0, 9]));
     assert_eq!(edit(3, 1, None), VlanEdit::None);
     assert_eq!(edit(4, 0, None), VlanEdit::None);
     assert_eq!(edit(4, 0, Some(0xe000)), VlanEdit::None);
@@ -317,15 +317,38 @@ fn edits() {
     assert_eq!(edit(0, 2, Some(7)), VlanEdit::Pop);
     assert_eq!(edit(0, 1, Some(7)), VlanEdit::None);
     assert_eq!(edit(0, 1, Some(0xe009)), VlanEdit::Pop);
-    assert_eq!(edit(1, 0, None), VlanEdit::Push(9));
-    assert_eq!(edit(1, 0, Some(0xb000)), VlanEdit::Retag(0xb009));
+    assert_eq!(edit(1, 0, None), VlanEdit::Push([0x81, 0, 0, 9]));
+    assert_eq!(edit(1, 0, Some(0xb000)), VlanEdit::Retag([0x88, 0xa8, 0xb0, 9]));
     assert_eq!(edit(1, 3, Some(0xb000)), VlanEdit::Pop);
     assert_eq!(edit(1, 3, None), VlanEdit::None);
     assert_eq!(edit(0, 4, Some(0xb000)), VlanEdit::None);
-    assert_eq!(VlanEdit::Push(7).tag_bytes(), Some([0x81, 0, 0, 7]));
-    for edit in [VlanEdit::None, VlanEdit::Pop, VlanEdit::Retag(7)] {
-        assert_eq!(edit.tag_bytes(), None);
-    }
+}
+
+#[test]
+fn service_tags_and_priorities() {
+    let tagging = |qos, service| PortConfig { tagging: Tagging { qos, service }, ..access(7) };
+    let ports = [PortConfig::uplink(), tagging(5, false), tagging(3, true), access(7)];
+    let mut bench = Bench::of(ports);
+    let head = |tag| *frame(mac(1), mac(2), tag).first_chunk::<16>().unwrap();
+    let edit = |from, to, tag| bench.table.edit(PortId(from), PortId(to), &head(tag));
+    let customer = Some((0x8100, 9));
+    assert_eq!(edit(1, 0, None), VlanEdit::Push([0x81, 0, 0xa0, 7]));
+    assert_eq!(edit(2, 0, None), VlanEdit::Push([0x88, 0xa8, 0x60, 7]));
+    assert_eq!(edit(2, 0, customer), VlanEdit::Push([0x88, 0xa8, 0x60, 7]));
+    assert_eq!(edit(2, 3, customer), VlanEdit::None, "payload stays");
+    assert_eq!(edit(0, 2, Some((0x88a8, 7))), VlanEdit::Pop);
+    // Only the port of a service tag may send customer tags, and nobody a service tag.
+    let mut passes = |from, tag| {
+        let [action] = bench.burst(from, &[frame(mac(1), mac(2), tag)])[..] else { unreachable!() };
+        action != dropped(DropReason::VlanForbidden)
+    };
+    assert!(passes(2, customer) && passes(2, None));
+    assert!(!passes(2, Some((0x88a8, 9))) && !passes(1, customer) && !passes(3, customer));
+    let build = |config| Table::build(&switch([config, access(0)])).unwrap_err().to_string();
+    let wrong = [tagging(8, false), PortConfig { vlans: Vlans::Access(None), ..tagging(0, true) }];
+    let errors = wrong.map(build);
+    assert!(errors[0].contains("tagging.qos: 8"), "{}", errors[0]);
+    assert!(errors[1].contains("tagging.service: true"), "{}", errors[1]);
 }
 
 #[test]

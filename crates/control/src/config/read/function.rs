@@ -13,7 +13,6 @@ use super::super::{MAX_FURTHER_MACS, MAX_SOCKET_PATH_BYTES};
 use super::Reader;
 use super::nic::NicScope;
 use super::rules::rules;
-use crate::daemon::{COUNTERS, LOCK};
 
 impl Reader {
     pub(super) fn uplink(&mut self, table: &Table<'_>) -> Option<Uplink> {
@@ -84,7 +83,8 @@ impl Reader {
         })
     }
 
-    fn socket(&mut self, table: &Table<'_>) -> Option<PathBuf> {
+    /// The path of a socket, which no other field of the file has.
+    pub(super) fn socket(&mut self, table: &Table<'_>) -> Option<PathBuf> {
         let (text, item) = table.text("socket").value()?;
         let field = table.field("socket");
         let last = text.rsplit('/').next().unwrap_or_default();
@@ -105,7 +105,7 @@ impl Reader {
             table.refuse(&item, &problem);
             return None;
         }
-        if [COUNTERS, LOCK].map(|name| self.run_dir.join(name)).contains(&path) {
+        if self.own_files.contains(&path) {
             table.refuse_as(field, &item, "is a file of the daemon's own, so choose another name");
             return None;
         }

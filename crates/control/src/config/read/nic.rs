@@ -7,6 +7,7 @@ use super::super::table::Table;
 use super::super::unique::Unique;
 use super::super::value::Given;
 use super::Reader;
+use crate::state::Profile;
 
 /// The longest name of a NIC, as of a Linux network interface.
 const MAX_NAME_BYTES: usize = 15;
@@ -27,6 +28,8 @@ impl Reader {
             Some("isolated") => nic::Mode::Isolated,
             _ => nic::Mode::Veb,
         };
+        let profile = table.choice("profile").map(profile);
+        let (budget_permille, vmq_queues) = (table.int("budget_permille"), table.int("vmq_queues"));
         let mut scope = NicScope { addresses: Unique::new(), indices: Unique::new() };
         let uplink = table.table("uplink").map(|uplink| self.uplink(&uplink));
         let pf = table.table("pf").map(|pf| self.function(&pf, &mut scope));
@@ -44,8 +47,11 @@ impl Reader {
         Some(Nic {
             name: name?,
             kind: kind?,
+            profile: profile?,
             bridging,
             total_vfs: total_vfs?.0,
+            budget_permille,
+            vmq_queues,
             uplink: all_or_nothing(uplink)?,
             pf: all_or_nothing(pf)?,
             vfs: vfs.into_iter().collect::<Option<_>>()?,
@@ -68,6 +74,16 @@ impl Reader {
             (&words, "give each NIC a name of its own"),
         );
         Some(name.to_owned())
+    }
+}
+
+fn profile(word: &str) -> Profile {
+    match word {
+        "82576" => Profile::Intel82576,
+        "x520" => Profile::X520,
+        "xl710" => Profile::Xl710,
+        "cx6" => Profile::ConnectX6,
+        _ => Profile::Ideal,
     }
 }
 

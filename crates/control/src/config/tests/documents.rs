@@ -16,7 +16,11 @@ fn the_example_means_what_its_comments_say() {
     let lanes =
         Lanes { cpus: vec![2, 3], poll_us: 50, yield_us: 50, sleep: true, cpu_latency_us: Some(0) };
     assert_eq!(config.lanes, lanes);
-    let [nic] = config.nics.as_slice() else { panic!("{} NICs", config.nics.len()) };
+    assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/shunt")));
+    let tcp = config.api.as_ref().and_then(|api| api.tcp.as_ref()).unwrap();
+    assert_eq!((tcp.address.port(), tcp.tls.is_some()), (8443, true));
+    assert_eq!(config.state.adapter("web").map(|web| web.iov_weight), Some(50));
+    let [nic, _] = config.nics.as_slice() else { panic!("{} NICs", config.nics.len()) };
     assert_eq!((nic.name.as_str(), nic.kind, nic.total_vfs), ("nic0", NicKind::Soft, 8));
     let uplink = nic.uplink.as_ref().unwrap();
     assert_eq!(uplink.kind, UplinkKind::VhostUser);
@@ -36,6 +40,10 @@ fn the_example_shows_every_field() {
     fn names(table: &DeTable<'_>, found: &mut BTreeSet<String>) {
         for (key, value) in table.iter() {
             found.insert(key.get_ref().to_string());
+            // Their fields are the state document's.
+            if ["switch", "adapter"].contains(&key.get_ref().as_ref()) {
+                continue;
+            }
             match value.get_ref() {
                 DeValue::Table(inner) => names(inner, found),
                 DeValue::Array(items) => {
@@ -71,7 +79,9 @@ fn row(field: &Field) -> String {
             allowed.split(" or ").map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
         }
         Kind::Bool => "`true` or `false`".to_owned(),
-        Kind::Int(..) | Kind::Special(_) | Kind::Table(_) | Kind::Tables(_) => allowed,
+        Kind::Int(..) | Kind::Special(_) | Kind::Table(_) | Kind::Tables(_) | Kind::Document(_) => {
+            allowed
+        }
     };
     format!("| `{}` | {allowed} | {default} | ", field.name)
 }
@@ -115,4 +125,7 @@ fn the_page_shows_a_file_that_works_and_an_error_that_is_given() {
     let broken = file.replacen(":01\"", "\"", 1);
     let told = Config::parse("shunt.toml", &broken).unwrap_err().to_string();
     assert_eq!(told, error);
+    let (_, rest) = rest.split_once("```toml\n").unwrap();
+    let (file, _) = rest.split_once("```").unwrap();
+    assert_eq!(parse(file).state.adapters.len(), 1);
 }

@@ -83,13 +83,10 @@ fn unknown_fields() {
     insta::assert_snapshot!(vf("vlan_id = 1"), @"shunt.toml:8:1: nic[0].vf[0].vlan_id: unknown field in [[nic.vf]]; did you mean vlan? Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order");
     insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: nic[0].vf[0].bandwidth: unknown field in [[nic.vf]]; allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order");
     insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: nic[0].vf[0].sleep: unknown field in [[nic.vf]]; it belongs in [lanes]. Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order");
-    insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"
-    shunt.toml: nic: is missing; write tables, each with the header [[nic]]
-    shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, lanes, nic
-    ");
+    insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter");
     insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field in [lanes]; did you mean cpus? Allowed are cpus, poll_us, yield_us, sleep, cpu_latency_us");
-    insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field in [[nic]]; did you mean vf? Allowed are name, kind, bridging, total_vfs, uplink, pf, vf");
-    insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: unknown field in [[nic]]; did you mean uplink? Allowed are name, kind, bridging, total_vfs, uplink, pf, vf");
+    insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field in [[nic]]; did you mean vf? Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
+    insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: unknown field in [[nic]]; did you mean uplink? Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
 }
 
 #[test]
@@ -100,13 +97,12 @@ fn tables_of_the_wrong_shape() {
     insta::assert_snapshot!(nic("[[nic.pf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:5:1: nic[0].pf: [[nic.pf]] is a list; write one table with the header [nic.pf]");
     insta::assert_snapshot!(nic("uplink = \"eth0\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth0" is a text; write one table with the header [nic.uplink]"#);
     insta::assert_snapshot!(nic("vf = [1]"), @"shunt.toml:5:7: nic[0].vf[0]: 1 is a whole number; write tables, each with the header [[nic.vf]]");
-    insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: nic[0].lanes: unknown field in [[nic]]; it belongs at the top of the file. Allowed are name, kind, bridging, total_vfs, uplink, pf, vf");
-    insta::assert_snapshot!(told(""), @"shunt.toml: nic: is missing; write tables, each with the header [[nic]]");
+    insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: nic[0].lanes: unknown field in [[nic]]; it belongs at the top of the file. Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
 }
 
 #[test]
 fn nics() {
-    insta::assert_snapshot!(nic("vlan = 5"), @"shunt.toml:5:1: nic[0].vlan: unknown field in [[nic]]; it belongs in [nic.pf] or in [[nic.vf]]. Allowed are name, kind, bridging, total_vfs, uplink, pf, vf");
+    insta::assert_snapshot!(nic("vlan = 5"), @"shunt.toml:5:1: nic[0].vlan: unknown field in [[nic]]; it belongs in [nic.pf] or in [[nic.vf]]. Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
     insta::assert_snapshot!(told("[[nic]]"), @r#"
     shunt.toml:1:1: nic[0].name: is missing; write 1 to 15 of the characters a-z, 0-9 and -, in quotes
     shunt.toml:1:1: nic[0].kind: is missing; write "soft"
@@ -158,7 +154,7 @@ fn lanes_and_cpus() {
     insta::assert_snapshot!(lanes("cpu_latency_us = -1"), @"shunt.toml:6:18: lanes.cpu_latency_us: -1 is out of range; write a whole number of microseconds, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = 1000001"), @"shunt.toml:6:18: lanes.cpu_latency_us: 1000001 is out of range; write a whole number of microseconds, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = true"), @"shunt.toml:6:18: lanes.cpu_latency_us: true is true or false; write a whole number of microseconds, 0 to 1000000");
-    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: nic[0].cpu_latency_us: unknown field in [[nic]]; it belongs in [lanes]. Allowed are name, kind, bridging, total_vfs, uplink, pf, vf");
+    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: nic[0].cpu_latency_us: unknown field in [[nic]]; it belongs in [lanes]. Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
     insta::assert_snapshot!(lanes("sleep = 0"), @"shunt.toml:6:9: lanes.sleep: 0 is a whole number; write true or false");
 }
 
@@ -171,6 +167,7 @@ fn grammar() {
     insta::assert_snapshot!(lanes("poll_us = 5 sleep = true"), @"shunt.toml:6:19: there is more than one value on the line; write one field a line, and text in quotes");
     insta::assert_snapshot!(lanes("poll_us = 5\npoll_us = 6"), @"shunt.toml:7:1: poll_us is written twice in its table; keep one of them");
     insta::assert_snapshot!(told("[nic]\nname = \"a\"\n[nic]\nname = \"b\""), @"shunt.toml:3:2: there are several tables nic; write the header of each as [[nic]]");
+    insta::assert_snapshot!(nic("[switch]\nname = \"a\"\n[switch]\nname = \"b\""), @"shunt.toml:7:2: there are several tables switch; write the header of each as [[switch]]");
     insta::assert_snapshot!(nic("[nic.vf]\nindex = 0\n[nic.vf]\nindex = 1"), @"shunt.toml:7:6: there are several tables vf; write the header of each as [[nic.vf]]");
     insta::assert_snapshot!(told("run_dir = \"/run/shunt"), @r#"shunt.toml:1:22: the text is not closed, or holds a character it may not; it ends with " on its line"#);
     insta::assert_snapshot!(told("run_dir = \"C:\\shunt\""), @r#"shunt.toml:1:15: the text has an unknown escape; write \\ for a backslash"#);
@@ -214,7 +211,7 @@ fn independent_mistakes_are_told_together_in_the_order_of_the_file() {
         [[nic.vf]]\nmac = \"x\"\nsocket = \"a\"\n\
         [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nvlan = 9999\nsocket = \"a\"\n[nic.uplink]\n";
     insta::assert_snapshot!(told(text), @r#"
-    shunt.toml:1:1: rundir: unknown field at the top of the file; did you mean run_dir? Allowed are run_dir, lanes, nic
+    shunt.toml:1:1: rundir: unknown field at the top of the file; did you mean run_dir? Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter
     shunt.toml:3:12: lanes.cpus[1]: CPU 0 is taken by lanes.cpus[0] (line 3) already; name each CPU once
     shunt.toml:4:9: lanes.sleep: no is not a value (a text stands in quotes); write true or false
     shunt.toml:9:7: nic[0].vf[0].mac: "x" is not a MAC address; write six hex pairs such as 02:00:00:00:00:01
@@ -252,7 +249,14 @@ fn every_error_is_one_printable_line_that_names_the_file() {
 #[test]
 fn a_megabyte_of_mistakes_is_refused_at_once() {
     let start = std::time::Instant::now();
-    for line in ["a=x\n", "a='x\n", "[[nic]]\n", "cpus = [\"\",\"\",\"\"]\n", "macs=[9,9,9,9]\n"] {
+    for line in [
+        "a=x\n",
+        "a='x\n",
+        "[[nic]]\n",
+        "[[adapter]]\n",
+        "cpus = [\"\",\"\",\"\"]\n",
+        "macs=[9,9,9,9]\n",
+    ] {
         let text = line.repeat(MAX_FILE_BYTES / line.len());
         let errors = Config::parse("shunt.toml", &text).unwrap_err();
         assert!((1..=20).contains(&errors.iter().len()), "{errors}");

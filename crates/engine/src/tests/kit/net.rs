@@ -206,13 +206,13 @@ impl Net {
         }
         Scene::new(SceneSpec {
             switch: Some(SwitchSpec {
-                table,
+                table: Arc::new(table),
                 state: self.state.clone(),
                 hits: self.hits.clone(),
                 monitors: self.taps.clone(),
             }),
             queues,
-            monitors: self.captures.clone(),
+            monitors: self.captures.iter().cloned().map(Some).collect(),
             budget: self.budget.clone(),
             ..SceneSpec::new(nic::Table::build(&settings.nic).unwrap(), plugs)
         })

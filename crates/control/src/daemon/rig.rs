@@ -1,0 +1,191 @@
+//! One NIC as it runs: its soft NIC in the engine, and what is plugged in there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use engine::{Fabric, Hits, Place, Plug, Port, Scene, SceneSpec, SoftNic, SwitchSpec};
+use nic::{Budget, Capacity};
+use port::capture::Capture;
+
+use super::device::Identity;
+use crate::compile::{self, Attached, Target};
+use crate::state::Attachment;
+
+/// An attachment that is served.
+#[derive(Debug, Clone)]
+pub(super) struct Served {
+    pub(super) port: Arc<Port>,
+    pub(super) token: u64,
+    pub(super) spec: Attachment,
+    pub(super) identity: Identity,
+}
+
+/// A file that gets copies of frames.
+#[derive(Debug)]
+pub(super) struct Captured {
+    pub(super) port: Arc<Port>,
+    /// Held while frames are to be written.
+    pub(super) capture: Capture,
+    /// Whether it was said that frames cannot be written.
+    told: bool,
+}
+
+impl Captured {
+    pub(super) fn new(port: Arc<Port>, capture: Capture) -> Captured {
+        Captured { port, capture, told: false }
+    }
+}
+
+/// What a switch remembers, whatever its settings become.
+#[derive(Debug)]
+struct Memory {
+    state: Arc<vswitch::State>,
+    ageing: Duration,
+    next_tick: Instant,
+}
+
+/// One NIC as it runs.
+#[derive(Debug)]
+pub(super) struct Rig {
+    pub(super) soft: Arc<SoftNic>,
+    pub(super) served: BTreeMap<Attached, Served>,
+    pub(super) captures: BTreeMap<String, Captured>,
+    memory: Option<Memory>,
+    budget: Option<(Capacity, Arc<Mutex<Budget>>)>,
+    /// The lists whose rules `hits` counts.
+    acls: Vec<vswitch::Acl>,
+    /// How often the rules of the switch's ACLs were met.
+    pub(super) hits: Arc<Hits>,
+}
+
+/// Addresses that a switch can learn.
+const LEARNED_MAX: usize = 16_384;
+
+impl Rig {
+    /// A NIC on which nothing is plugged in.
+    pub(super) fn new(fabric: &mut Fabric, name: &str) -> Rig {
+        Rig {
+            soft: fabric.add_nic(name),
+            served: BTreeMap::new(),
+            captures: BTreeMap::new(),
+            memory: None,
+            budget: None,
+            acls: Vec::new(),
+            hits: Arc::default(),
+        }
+    }
+
+    /// The port of an attachment or of a monitor.
+    fn target(&self, target: &Target) -> Option<Arc<Port>> {
+        match target {
+            Target::Adapter(name) => Some(self.adapter(name)?.port.clone()),
+            Target::File(path) => Some(self.captures.get(path)?.port.clone()),
+        }
+    }
+
+    /// An adapter as it is served.
+    pub(super) fn adapter(&self, name: &str) -> Option<&Served> {
+        self.served.get(&Attached::Adapter(name.to_owned()))
+    }
+
+    /// Puts what was compiled in force, in one step; every port that it names is there.
+    pub(super) fn put_in_force(&mut self, compiled: &compile::Nic) {
+        let mut queues = Vec::new();
+        let mut plugs = Vec::new();
+        for plug in &compiled.plugs {
+            let Some(served) = self.served.get(&plug.of) else { continue };
+            let port = served.port.clone();
+            queues.extend(plug.queue.map(|queue| (queue, port.clone())));
+            let place = match plug.place {
+                compile::Place::Function(id) => Place::Function(id),
+                compile::Place::Switch(id) => Place::Switch(id),
+            };
+            plugs.push(Plug { port, place, share: plug.share });
+        }
+        let monitors = compiled.monitors.iter().map(|monitor| self.target(&monitor.target));
+        let monitors = monitors.collect();
+        let switch = compiled.switch.as_ref().map(|switch| self.switch(compiled, switch));
+        let budget = self.budget(compiled.capacity);
+        let table = compiled.table.clone();
+        let spec = SceneSpec { table, switch, plugs, queues, monitors, budget };
+        self.soft.set_scene(Scene::new(spec));
+        if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory) {
+            for port in &switch.left {
+                memory.state.fdb.flush(vswitch::Flush { port: Some(*port), vid: None });
+            }
+        }
+    }
+
+    fn switch(&mut self, compiled: &compile::Nic, switch: &compile::Switch) -> SwitchSpec {
+        let ageing = Duration::from_secs(switch.ageing_s.into());
+        let memory = self.memory.get_or_insert_with(|| {
+            let fdb = vswitch::Fdb::new(LEARNED_MAX, seed()).expect("an allowed number");
+            let state = Arc::new(vswitch::State::new(fdb));
+            Memory { state, ageing, next_tick: Instant::now() + ageing / 4 }
+        });
+        memory.ageing = ageing;
+        let state = memory.state.clone();
+        if self.acls != switch.config.acls {
+            self.acls = switch.config.acls.clone();
+            self.hits = Arc::new(Hits::new(switch.table.counters_len()));
+        }
+        let tap = |(id, monitor): &(vswitch::PortId, usize)| {
+            Some((*id, self.target(&compiled.monitors.get(*monitor)?.target)?))
+        };
+        let monitors = switch.taps.iter().filter_map(tap).collect();
+        SwitchSpec { table: switch.table.clone(), state, hits: self.hits.clone(), monitors }
+    }
+
+    /// The card's budget; the same one as long as the capacity is.
+    fn budget(&mut self, capacity: Option<Capacity>) -> Option<Arc<Mutex<Budget>>> {
+        let known = self.budget.as_ref().map(|(known, _)| *known);
+        if known != capacity {
+            let anew = |capacity| (capacity, Arc::new(Mutex::new(Budget::new(capacity, 0))));
+            self.budget = capacity.map(anew);
+        }
+        self.budget.as_ref().map(|(_, budget)| budget.clone())
+    }
+
+    /// Lets learned addresses age, and says which captures fail.
+    pub(super) fn look(&mut self, now: Instant) {
+        for captured in self.captures.values_mut().filter(|captured| !captured.told) {
+            if let Some(error) = captured.capture.error() {
+                captured.told = true;
+                tracing::warn!("{}: frames are lost: {error}", captured.port.label);
+            }
+        }
+        let Some(memory) = &mut self.memory else { return };
+        if now >= memory.next_tick {
+            memory.next_tick = now + memory.ageing / 4;
+            memory.state.fdb.tick();
+        }
+    }
+}
+
+/// A number that guests cannot know.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// The name of an attachment's counters: the NIC's, and that of the function or adapter. An adapter
+/// that a file's `[[nic.vf]]` made is called by its VF.
+pub(super) fn label(nic: &str, of: &Attached) -> String {
+    match of {
+        Attached::Uplink => format!("{nic}/uplink"),
+        Attached::Pf => format!("{nic}/pf"),
+        Attached::Adapter(name) => {
+            let short = name.strip_prefix(nic).and_then(|rest| rest.strip_prefix('-'));
+            format!("{nic}/{}", short.filter(|rest| rest.starts_with("vf")).unwrap_or(name))
+        }
+    }
+}
+
+/// The name of a capture's counters.
+pub(super) fn capture_label(nic: &str, path: &str) -> String {
+    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_graphic() { c } else { '_' };
+    format!("{nic}/capture:{}", name.chars().map(plain).collect::<String>())
+}

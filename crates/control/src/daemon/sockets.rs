@@ -1,0 +1,99 @@
+//! All vhost-user sockets of the daemon, by epoll's tokens.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::attachment::{Attachment, Way};
+use super::device::{GuestDevice, Identity};
+use crate::state;
+
+/// The sockets that are served.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    epoll: Arc<OwnedFd>,
+    served: BTreeMap<u64, Attachment>,
+    next: u64,
+}
+
+impl Sockets {
+    pub(super) fn new(epoll: Arc<OwnedFd>) -> Sockets {
+        Sockets { epoll, served: BTreeMap::new(), next: 0 }
+    }
+
+    /// Serves a socket from now on; returns its token.
+    ///
+    /// # Errors
+    /// The offer is none that the protocol can make, or the system is out of memory.
+    pub(super) fn add(
+        &mut self,
+        spec: &state::Attachment,
+        way: Way,
+        device: GuestDevice,
+    ) -> Result<u64> {
+        let mut attachment = Attachment::new(spec, way, device)?;
+        let token = self.next;
+        attachment.watch(self.epoll.as_fd(), token)?;
+        self.next += 1;
+        self.served.insert(token, attachment);
+        Ok(token)
+    }
+
+    /// Ends the session on a socket, and serves it no more.
+    pub(super) fn remove(&mut self, token: u64) {
+        if let Some(attachment) = self.served.remove(&token) {
+            attachment.close(self.epoll.as_fd());
+        }
+    }
+
+    /// Another hold on an open socket.
+    pub(super) fn way(&self, token: u64) -> Option<Way> {
+        self.served.get(&token).map(Attachment::way)
+    }
+
+    /// Gives a device other addresses.
+    pub(super) fn set_identity(&mut self, token: u64, identity: Identity) {
+        if let Some(attachment) = self.served.get_mut(&token) {
+            attachment.set_identity(identity);
+        }
+    }
+
+    /// Whether a guest is on a socket.
+    pub(super) fn is_attached(&self, token: u64) -> bool {
+        self.served.get(&token).is_some_and(Attachment::is_attached)
+    }
+
+    /// Whether a guest is on every socket.
+    pub(super) fn are_attached(&self) -> bool {
+        self.served.values().all(Attachment::is_attached)
+    }
+
+    /// How long until the next attempt to connect; `None` if none is to be made.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        self.served.values().filter_map(|attachment| attachment.wait(now)).min()
+    }
+
+    /// Serves what came to a socket.
+    pub(super) fn serve(&mut self, token: u64) {
+        let epoll: BorrowedFd<'_> = self.epoll.as_fd();
+        if let Some(attachment) = self.served.get_mut(&token) {
+            attachment.serve(epoll);
+        }
+    }
+
+    /// Does what is due by the clock.
+    pub(super) fn look(&mut self, now: Instant) {
+        for attachment in self.served.values_mut() {
+            attachment.end_if_stalled(self.epoll.as_fd());
+            attachment.connect_if_due(self.epoll.as_fd(), now);
+        }
+    }
+
+    /// Lets every guest go, and removes the sockets.
+    pub(super) fn clear(&mut self) {
+        self.served.clear();
+    }
+}

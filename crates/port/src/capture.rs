@@ -1,0 +1,336 @@
+//! A port that writes what is delivered to it to a pcapng file: the far end of a mirror.
+//!
+//! # Model
+//! The receive half ([`Capture::create`]) copies frames, with their edits and cut to a snap length,
+//! into a ring of bytes in memory that was taken beforehand. A thread of the capture takes them
+//! out, looking every [`LOOK`] while there are any, and appends whole blocks to the file. So a lane
+//! does here what it does for a guest's ring, one copy, and never waits: no lock, no allocation, no
+//! system call, whatever the disk does. A full ring is a receiver without buffers.
+//!
+//! The file is complete after every write, at most a moment after the frames came; a write that
+//! failed is cut off again. Who drops the receive half ends the capture; who drops the [`Capture`]
+//! ends it too, and waits for the disk.
+//!
+//! # What is in the file
+//! pcapng 1.0 (draft-ietf-opsawg-pcapng, sections 4.1 to 4.3), one interface, which has the
+//! adapter's name. Time stamps are taken once a delivery, in ns. Where frames are missing because
+//! the ring or the disk was full, the next frame says how many (`epb_dropcount`).
+//!
+//! # Limits
+//! [`CaptureLimits`]: what guests send must not fill the host's disk or memory.
+
+mod file;
+mod ring;
+mod writer;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::burst::{Area, Burst, Edit};
+use crate::deliver;
+use crate::{Delivered, Receive};
+use ring::{Producer, Record};
+
+/// How often the ring is looked at while frames come.
+pub const LOOK: Duration = Duration::from_millis(1);
+/// How often it is looked at while none do.
+pub const LOOK_SILENT: Duration = Duration::from_millis(20);
+
+/// Longest name of an interface, bytes.
+const INTERFACE_LEN_MAX: u64 = 255;
+
+/// What a capture may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptureLimits {
+    /// Bytes of a frame that are kept, 16 to 262144. By default the latter, which is what tcpdump
+    /// keeps and more than any frame has.
+    pub snap_len: u32,
+    /// Bytes of the ring between lane and disk, 64 KiB to 1 GiB, and enough for a frame of
+    /// `snap_len`. By default 32 MiB: what 10 Gbit/s bring in [`LOOK_SILENT`], and a third more.
+    pub buffer_bytes: u32,
+    /// Bytes of the file, 4 KiB or more. By default 1 GiB.
+    pub file_bytes_max: u64,
+}
+
+impl Default for CaptureLimits {
+    fn default() -> Self {
+        Self { snap_len: 262_144, buffer_bytes: 32 << 20, file_bytes_max: 1 << 30 }
+    }
+}
+
+impl CaptureLimits {
+    fn check(&self, interface: &str) -> Result<(), CaptureError> {
+        let buffer_min = u64::from(self.snap_len.saturating_add(Record::LEN)).max(64 << 10);
+        let name_len = interface.len() as u64;
+        for (field, value, min, max) in [
+            ("bytes of the interface's name", name_len, 1, INTERFACE_LEN_MAX),
+            ("snap_len", self.snap_len.into(), 16, 262_144),
+            ("buffer_bytes", self.buffer_bytes.into(), buffer_min, 1 << 30),
+            ("file_bytes_max", self.file_bytes_max, 4096, u64::MAX),
+        ] {
+            if !(min..=max).contains(&value) {
+                return Err(CaptureError::Limit { field, value, min, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a capture cannot be made, or why frames are missing from its file.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// A limit is out of range.
+    #[error("{field}: {value} is not allowed; choose {min} to {max}")]
+    Limit {
+        /// Field of [`CaptureLimits`].
+        field: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// Least value allowed.
+        min: u64,
+        /// Greatest value allowed.
+        max: u64,
+    },
+    /// The path names something that cannot hold a capture, or a symbolic link.
+    #[error("{}: not a regular file; name a new file, or one to overwrite", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another capture writes to the file.
+    #[error("{}: another capture writes to this file; name a different one", path.display())]
+    Busy {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file could not be made or emptied.
+    #[error("{}: cannot be written; check the directory and its permissions", path.display())]
+    Open {
+        /// The path.
+        path: PathBuf,
+        /// The kernel's word.
+        source: std::io::Error,
+    },
+    /// There is no memory for the ring.
+    #[error("no buffer for the capture; free memory, or lower buffer_bytes")]
+    Memory(#[from] guestmem::MapError),
+    /// The writer could not be started.
+    #[error("no thread for the capture; raise the limit of tasks")]
+    Thread(#[source] std::io::Error),
+    /// Frames could not be written. It is tried again every second.
+    #[error("{}: frames are lost; make room on the disk", path.display())]
+    Write {
+        /// The path.
+        path: PathBuf,
+        /// The kernel's word.
+        source: std::io::Error,
+    },
+    /// The file has its greatest size, and the capture is over.
+    #[error("{}: full after {bytes} bytes; raise file_bytes_max", path.display())]
+    Full {
+        /// The path.
+        path: PathBuf,
+        /// [`CaptureLimits::file_bytes_max`].
+        bytes: u64,
+    },
+}
+
+/// What became of the frames that were taken into the ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureCounts {
+    /// Frames in the file.
+    pub written: u64,
+    /// Frames that the file has no room for, or that could not be written.
+    pub lost: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+}
+
+/// What the handle, the receive half and the writer share.
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    closed: AtomicBool,
+    written: AtomicU64,
+    lost: AtomicU64,
+    file_bytes: AtomicU64,
+    /// The first.
+    error: OnceLock<CaptureError>,
+}
+
+impl Shared {
+    fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            closed: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            file_bytes: AtomicU64::new(0),
+            error: OnceLock::new(),
+        }
+    }
+
+    fn counts(&self) -> CaptureCounts {
+        CaptureCounts {
+            written: self.written.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+            file_bytes: self.file_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A capture, for those who watch and end it. The frames go to its receive half.
+#[derive(Debug)]
+pub struct Capture {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Capture {
+    /// Starts a capture to the file at `path`, which only its owner may read and which is emptied
+    /// if it is there already. `interface` is what readers of the file call the interface.
+    ///
+    /// # Errors
+    /// The limits are refused, the path is not a regular file or cannot be written to, or there is
+    /// neither memory nor a thread. An existing file is left as it was unless it is this one's.
+    pub fn create(
+        path: &Path,
+        interface: &str,
+        limits: CaptureLimits,
+    ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
+        limits.check(interface)?;
+        let (producer, consumer) = ring::ring(limits.buffer_bytes)?;
+        let shared = Arc::new(Shared::new(path.to_owned()));
+        let disk = file::open(path)?;
+        let writer = writer::Writer::begin(disk, consumer, shared.clone(), limits, interface)?;
+        let writer = std::thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || writer.run())
+            .map_err(CaptureError::Thread)?;
+        let half = Half {
+            producer,
+            snap_len: limits.snap_len,
+            missed: 0,
+            shared: shared.clone(),
+            writer: writer.thread().clone(),
+        };
+        Ok((Capture { shared, writer: Some(writer) }, Box::new(half)))
+    }
+
+    /// What became of the frames so far.
+    pub fn counts(&self) -> CaptureCounts {
+        self.shared.counts()
+    }
+
+    /// Why frames are lost, if any were: the first reason there was.
+    pub fn error(&self) -> Option<&CaptureError> {
+        self.shared.error.get()
+    }
+
+    /// Ends the capture: takes no more frames, and returns when those that came are in the file.
+    /// That lasts as long as the disk needs for what the ring holds.
+    pub fn finish(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        if let Some(writer) = self.writer.take() {
+            writer.thread().unpark();
+            // A writer that panicked has said so, and there is nothing left to wait for.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// The receive half.
+#[derive(Debug)]
+struct Half {
+    producer: Producer,
+    snap_len: u32,
+    /// Frames for which there was no room since the last for which there was.
+    missed: u64,
+    shared: Arc<Shared>,
+    writer: Thread,
+}
+
+impl Half {
+    /// Copies one frame; its bytes, or `None` if there is no room.
+    fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: Edit, time_ns: u64) -> Option<u32> {
+        let front = edit.front(&burst.heads[frame], burst.frames[frame].len);
+        let len = front.len_of(burst.frames[frame].len);
+        let captured = len.min(self.snap_len);
+        let room = self.producer.claim(Record::LEN + captured)?;
+        let mut writer = deliver::Writer::new(room);
+        let record = Record { time_ns, captured, len, missed: self.missed };
+        writer.write(&record.to_bytes());
+        writer.frame(burst, frame, front);
+        Some(len)
+    }
+}
+
+impl Receive for Half {
+    fn swap(&mut self, _: &mut Area) {}
+
+    fn prefetch(&self, _: usize) {}
+
+    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered {
+        let mut delivered = Delivered::default();
+        if self.shared.closed.load(Ordering::Relaxed) {
+            delivered.no_buffer = picks.len() as u32;
+            return delivered;
+        }
+        let time_ns = now_ns();
+        for pick in picks {
+            match self.take(burst, usize::from(*pick), edit, time_ns) {
+                Some(len) => {
+                    delivered.frames += 1;
+                    delivered.bytes += u64::from(len);
+                    self.missed = 0;
+                }
+                None => {
+                    delivered.no_buffer += 1;
+                    self.missed += 1;
+                }
+            }
+        }
+        delivered
+    }
+
+    /// Nobody is notified: the writer looks by itself, so that the lane need not call the kernel.
+    fn publish(&mut self) -> bool {
+        self.producer.publish();
+        false
+    }
+
+    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
+
+    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
+
+    fn raise_error(&self) {}
+
+    fn stop(&mut self) -> u16 {
+        0
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.writer.unpark();
+    }
+}
+
+/// Since the epoch; 0 if the clock is before it.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! Opening the file of a capture: it is the operator's, but the directory may be anybody's.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::CaptureError;
+
+/// Opens and empties the file, or makes it.
+pub(super) fn open(path: &Path) -> Result<File, CaptureError> {
+    let failed = |source| CaptureError::Open { path: path.to_owned(), source };
+    let not_a_file = || CaptureError::NotAFile { path: path.to_owned() };
+    // Opening a device has effects of its own, so it is looked at first.
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.is_file() => return Err(not_a_file()),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => (),
+    }
+    // Whoever puts something else there meanwhile gets neither a link followed nor a wait.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(flags.bits() as i32)
+        .open(path)
+        .map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(not_a_file());
+    }
+    match file.try_lock() {
+        Ok(()) => (),
+        Err(TryLockError::WouldBlock) => {
+            return Err(CaptureError::Busy { path: path.to_owned() });
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    file.set_len(0).map_err(failed)?;
+    Ok(file)
+}

@@ -1,0 +1,237 @@
+//! The thread that writes a capture's file.
+//!
+//! Model: blocks are put together in memory and written whole, at the length that the file is known
+//! to have. After a failure the file is cut back to that length, so that it can be read at any
+//! time, and whatever comes within a second is lost and counted; then it is tried again.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pcap_file::DataLink;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption, InterfaceTsResolution,
+};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcapng::{PcapNgWriteError, PcapNgWriter};
+
+use super::ring::Consumer;
+use super::{CaptureError, CaptureLimits, LOOK, LOOK_SILENT, Shared};
+
+/// Bytes of blocks that are written together.
+const WRITE_BYTES: usize = 256 << 10;
+/// How long frames are lost after a failure before the disk is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What holds the file.
+pub(super) trait Disk {
+    /// Writes all of `bytes` at an offset.
+    fn put(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+
+    /// Cuts off what lies behind `len`.
+    fn cut(&self, len: u64) -> io::Result<()>;
+}
+
+impl Disk for File {
+    fn put(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn cut(&self, len: u64) -> io::Result<()> {
+        self.set_len(len)
+    }
+}
+
+/// Blocks that are not in the file yet.
+#[derive(Default)]
+struct Pending {
+    frames: u64,
+    /// Frames that they say are missing.
+    missed: u64,
+}
+
+pub(super) struct Writer<D> {
+    disk: D,
+    consumer: Consumer,
+    shared: Arc<Shared>,
+    file_bytes_max: u64,
+    blocks: PcapNgWriter<Vec<u8>>,
+    pending: Pending,
+    /// Bytes of the file, in whole blocks.
+    len: u64,
+    /// Frames missing before the next.
+    missed: u64,
+    /// When the disk may be asked again, after a failure.
+    retry_at: Option<Instant>,
+    /// Whether a frame came that the file has no room for; it gets no others then.
+    full: bool,
+    frame: Vec<u8>,
+}
+
+impl<D: Disk> Writer<D> {
+    /// Begins the file, which is empty.
+    pub(super) fn begin(
+        disk: D,
+        consumer: Consumer,
+        shared: Arc<Shared>,
+        limits: CaptureLimits,
+        interface: &str,
+    ) -> Result<Self, CaptureError> {
+        let failed = |source| CaptureError::Write { path: shared.path.clone(), source };
+        let blocks = preamble(interface, limits.snap_len).map_err(|e| failed(other(e)))?;
+        disk.put(blocks.get_ref(), 0).map_err(failed)?;
+        let mut writer = Self {
+            disk,
+            consumer,
+            shared,
+            file_bytes_max: limits.file_bytes_max,
+            blocks,
+            pending: Pending::default(),
+            len: 0,
+            missed: 0,
+            retry_at: None,
+            full: false,
+            frame: Vec::new(),
+        };
+        writer.written();
+        Ok(writer)
+    }
+
+    /// Writes what comes until the capture is closed.
+    pub(super) fn run(mut self) {
+        loop {
+            // Looked at first: what was published before it is then taken.
+            let closed = self.shared.closed.load(Ordering::Acquire);
+            let any = self.drain(Instant::now());
+            if closed {
+                return;
+            }
+            std::thread::park_timeout(if any { LOOK } else { LOOK_SILENT });
+        }
+    }
+
+    /// Writes all that is there now, but not what comes meanwhile, which might never end; says
+    /// whether there was anything.
+    pub(super) fn drain(&mut self, now: Instant) -> bool {
+        self.consumer.look();
+        let mut any = false;
+        while let Some(record) = self.consumer.next(&mut self.frame) {
+            any = true;
+            self.missed += record.missed;
+            self.add(record.time_ns, record.len, now);
+            if self.blocks.get_ref().len() >= WRITE_BYTES {
+                self.flush(now);
+            }
+        }
+        self.flush(now);
+        any
+    }
+
+    /// Makes a block of the frame at hand.
+    fn add(&mut self, time_ns: u64, len: u32, now: Instant) {
+        if self.full || self.retry_at.is_some_and(|at| now < at) {
+            return self.lose(1);
+        }
+        let before = self.blocks.get_ref().len();
+        let missed = (self.missed > 0).then_some(EnhancedPacketOption::DropCount(self.missed));
+        let block = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: Duration::from_nanos(time_ns),
+            original_len: len,
+            data: Cow::Borrowed(&self.frame),
+            options: missed.into_iter().collect(),
+        };
+        let result = self.blocks.write_pcapng_block(block);
+        let end = self.len + self.blocks.get_ref().len() as u64;
+        self.full = end > self.file_bytes_max;
+        if let (Ok(_), false) = (&result, self.full) {
+            self.pending.frames += 1;
+            self.pending.missed += std::mem::take(&mut self.missed);
+            return;
+        }
+        self.blocks.get_mut().truncate(before);
+        self.lose(1);
+        match result {
+            Ok(_) => {
+                let bytes = self.file_bytes_max;
+                self.report(|path| CaptureError::Full { path, bytes });
+                // Nobody need copy what nobody will write.
+                self.shared.closed.store(true, Ordering::Release);
+            }
+            Err(error) => self.report(|path| CaptureError::Write { path, source: other(error) }),
+        }
+    }
+
+    /// Writes the blocks at hand.
+    fn flush(&mut self, now: Instant) {
+        if self.blocks.get_ref().is_empty() {
+            return;
+        }
+        // After a failure, whatever could not be cut off then.
+        let cut = if self.retry_at.is_some() { self.disk.cut(self.len) } else { Ok(()) };
+        match cut.and_then(|()| self.disk.put(self.blocks.get_ref(), self.len)) {
+            Ok(()) => {
+                self.retry_at = None;
+                self.written();
+            }
+            Err(error) => {
+                // If it cannot be cut off now, then before the next try.
+                let _ = self.disk.cut(self.len);
+                self.retry_at = Some(now + RETRY);
+                self.report(|path| CaptureError::Write { path, source: error });
+                let Pending { frames, missed } = std::mem::take(&mut self.pending);
+                self.missed += missed;
+                self.lose(frames);
+                self.blocks.get_mut().clear();
+            }
+        }
+    }
+
+    /// Accounts for the blocks at hand, which are in the file now.
+    fn written(&mut self) {
+        self.len += self.blocks.get_ref().len() as u64;
+        self.blocks.get_mut().clear();
+        let Pending { frames, .. } = std::mem::take(&mut self.pending);
+        self.shared.file_bytes.store(self.len, Ordering::Relaxed);
+        self.shared.written.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    fn lose(&mut self, frames: u64) {
+        self.missed += frames;
+        self.shared.lost.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// Keeps the first reason: what follows from it would hide it.
+    fn report(&self, error: impl FnOnce(PathBuf) -> CaptureError) {
+        self.shared.error.get_or_init(|| error(self.shared.path.clone()));
+    }
+}
+
+/// Memory takes any block that is right, as ours are.
+fn other(error: PcapNgWriteError) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The blocks with which a file begins.
+fn preamble(interface: &str, snap_len: u32) -> Result<PcapNgWriter<Vec<u8>>, PcapNgWriteError> {
+    let section = SectionHeaderBlock {
+        options: vec![SectionHeaderOption::UserApplication("shunt".into())],
+        ..SectionHeaderBlock::default()
+    };
+    let mut blocks = PcapNgWriter::with_section_header(Vec::new(), section)?;
+    blocks.write_pcapng_block(InterfaceDescriptionBlock {
+        linktype: DataLink::ETHERNET,
+        snaplen: snap_len,
+        options: vec![
+            InterfaceDescriptionOption::IfName(interface.into()),
+            InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
+        ],
+    })?;
+    Ok(blocks)
+}
