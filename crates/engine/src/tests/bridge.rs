@@ -19,23 +19,21 @@ struct Sent {
     from: usize,
     dst: Mac,
     src: Mac,
-    tag: Option<(u16, u16)>,
+    tags: Vec<(u16, u16)>,
     len: usize,
     /// Cut off or drawn out to what no frame's length is.
     odd: Option<usize>,
 }
 
 impl Sent {
-    fn plain(&self, number: usize) -> Vec<u8> {
-        frame(self.dst, self.src, number as u32, self.len)
+    /// The frame with other tags.
+    fn with(&self, tags: &[(u16, u16)], number: usize) -> Vec<u8> {
+        let plain = frame(self.dst, self.src, number as u32, self.len);
+        tags.iter().rev().fold(plain, |inner, (tpid, tci)| tagged(&inner, *tpid, *tci))
     }
 
     fn bytes(&self, number: usize) -> Vec<u8> {
-        let plain = self.plain(number);
-        let mut bytes = match self.tag {
-            Some((tpid, tci)) => tagged(&plain, tpid, tci),
-            None => plain,
-        };
+        let mut bytes = self.with(&self.tags, number);
         bytes.resize(self.odd.unwrap_or(bytes.len()), 0);
         bytes
     }
@@ -57,7 +55,8 @@ impl Bridge<'_> {
         if sent.odd.is_some() || sent.src.is_multicast() {
             return None;
         }
-        let vid = sent.tag.map(|(_, tci)| tci & 0xfff);
+        let outer = sent.tags.first();
+        let vid = outer.map(|(_, tci)| tci & 0xfff);
         let Some(adapter) = self.adapters.get(sent.from) else {
             return Some(vid.unwrap_or(0));
         };
@@ -67,6 +66,10 @@ impl Bridge<'_> {
         match (&adapter.tags, vid) {
             (Tags::Access(0), None | Some(0)) => Some(0),
             (Tags::Access(native), None) if *native > 0 => Some(*native),
+            // Its customer tags are payload.
+            (Tags::Access(native), Some(_)) if adapter.service => {
+                outer.filter(|(tpid, _)| *tpid == 0x8100).map(|_| *native)
+            }
             (Tags::Trunk { native, .. }, None | Some(0)) => Some(*native),
             (Tags::Trunk { native, vids }, Some(vid)) if vids.contains(&vid) || *native == vid => {
                 Some(vid)
@@ -105,23 +108,40 @@ impl Bridge<'_> {
             Some(Tags::Access(_)) => false,
             Some(Tags::Trunk { native, .. }) => *native != vlan,
         };
-        match sent.tag.filter(|(_, tci)| tci & 0xfff != 0) {
-            _ if vlan == 0 => sent.bytes(number),
-            Some((tpid, tci)) if has_tag => tagged(&sent.plain(number), tpid, tci),
-            None if has_tag => tagged(&sent.plain(number), 0x8100, vlan),
-            _ => sent.plain(number),
+        if vlan == 0 {
+            return sent.bytes(number);
+        }
+        // From an access port there is no tag of the VLAN, and any other is payload.
+        let from = self.adapters.get(sent.from);
+        let access = from.filter(|from| matches!(from.tags, Tags::Access(_)));
+        let (outer, payload) = match sent.tags.split_first() {
+            Some((outer, payload)) if access.is_none() => (Some(*outer), payload),
+            _ => (None, &sent.tags[..]),
+        };
+        let usual = match from {
+            Some(from) if from.service => (0x88a8, u16::from(from.qos) << 13 | vlan),
+            Some(from) => (0x8100, u16::from(from.qos) << 13 | vlan),
+            None => (0x8100, vlan),
+        };
+        let tag = outer.filter(|(_, tci)| tci & 0xfff != 0).unwrap_or(usual);
+        if has_tag {
+            sent.with(&[&[tag], payload].concat(), number)
+        } else {
+            sent.with(payload, number)
         }
     }
 }
 
 /// What arrived, each flow in order: by receiver, sender, addresses and tag as they were sent.
-type Arrivals = BTreeMap<(usize, usize, Mac, Mac, Option<(u16, u16)>), Vec<Vec<u8>>>;
+type Arrivals = BTreeMap<(usize, usize, Mac, Mac, Vec<(u16, u16)>), Vec<Vec<u8>>>;
 
 fn enter(arrivals: &mut Arrivals, frames: &[Sent], to: usize, bytes: Vec<u8>) {
-    let is_tagged = wire::vlan::is_tpid(u16::from_be_bytes([bytes[12], bytes[13]]));
-    let number = number(&bytes[if is_tagged { 4 } else { 0 }..]);
-    let Sent { from, dst, src, tag, .. } = frames[number as usize];
-    arrivals.entry((to, from, dst, src, tag)).or_default().push(bytes);
+    let mut rest = &bytes[..];
+    while wire::vlan::is_tpid(u16::from_be_bytes([rest[12], rest[13]])) {
+        rest = &rest[4..];
+    }
+    let Sent { from, dst, src, tags, .. } = &frames[number(rest) as usize];
+    arrivals.entry((to, *from, *dst, *src, tags.clone())).or_default().push(bytes);
 }
 
 fn expected(bridge: &Bridge<'_>, frames: &[Sent]) -> Arrivals {
@@ -188,8 +208,9 @@ fn everybody_reaches_whom_the_bridge_says(lanes: usize, floods_unknown: bool, gu
     for from in 0..=adapters.len() {
         for vid in vids {
             let src = if from == adapters.len() { OUTSIDE } else { mac(from as u8) };
-            let tag = vid.map(|vid| (0x8100, vid));
-            let sent = |dst: &Mac| Sent { from, dst: *dst, src, tag, len: 60, odd: None };
+            let tags: Vec<_> = vid.iter().map(|vid| (0x8100, *vid)).collect();
+            let tags = || tags.clone();
+            let sent = |dst: &Mac| Sent { from, dst: *dst, src, tags: tags(), len: 60, odd: None };
             let frames: Vec<Sent> = dsts.iter().map(sent).collect();
             let arrived = carry(&mut guests, &frames);
             assert_eq!(arrived, expected(&bridge, &frames), "from {from} with {vid:?}");
@@ -252,7 +273,11 @@ fn any_sent(adapters: usize) -> impl Strategy<Value = Sent> {
         1 => Just((0x8100_u16, 0_u16)),
         6 => (tpid, 1_u16..5, 0_u16..8).prop_map(|(tpid, vid, qos)| (tpid, qos << 13 | vid)),
     ];
-    let tag = prop::option::weighted(0.5, tag);
+    let tags = prop_oneof![
+        4 => Just(vec![]),
+        4 => prop::collection::vec(tag.clone(), 1),
+        1 => prop::collection::vec(tag, 2),
+    ];
     let src = prop_oneof![
         10 => Just(None),
         1 => Just(Some(Mac([2, 0xdd, 0, 0, 0, 1]))),
@@ -260,15 +285,19 @@ fn any_sent(adapters: usize) -> impl Strategy<Value = Sent> {
     ];
     let len = prop_oneof![3 => 18_usize..200, 1 => 200_usize..700];
     let odd = prop_oneof![20 => Just(None), 1 => Just(Some(13)), 1 => Just(Some(1600))];
-    (0..=adapters, dst, src, tag, len, odd).prop_map(move |(from, dst, src, tag, len, odd)| {
+    (0..=adapters, dst, src, tags, len, odd).prop_map(move |(from, dst, src, tags, len, odd)| {
         let own = if from == adapters { OUTSIDE } else { mac(from as u8) };
-        Sent { from, dst, src: src.unwrap_or(own), tag, len, odd }
+        Sent { from, dst, src: src.unwrap_or(own), tags, len, odd }
     })
 }
 
 fn any_world() -> impl Strategy<Value = World> {
     (1_usize..7).prop_flat_map(|n| {
-        let adapter = (any_path(), any_tags()).prop_map(|(path, tags)| Adapter { path, tags });
+        let service = (0_u8..8, prop::bool::weighted(0.3));
+        let adapter = (any_path(), any_tags(), service).prop_map(|(path, tags, (qos, service))| {
+            let access = matches!(tags, Tags::Access(1..));
+            Adapter { path, tags, qos: if access { qos } else { 0 }, service: service && access }
+        });
         let adapters = prop::collection::vec(adapter, n);
         let then = prop::collection::vec(any_path(), n);
         let shapes = prop::collection::vec(any_shape(), n + 1);
@@ -290,6 +319,10 @@ fn any_world() -> impl Strategy<Value = World> {
 fn play(mut world: World) -> Result<(), TestCaseError> {
     let mut net = Net::new(world.adapters.len(), world.lanes, 1);
     net.floods_unknown = world.floods_unknown;
+    if world.guarded {
+        // A guard drops what it cannot see through: more than two tags, one of them put on.
+        world.frames.iter_mut().for_each(|sent| sent.tags.truncate(1));
+    }
     let mut guests: Vec<Guest> = world.shapes.iter().map(|shape| Guest::with(*shape)).collect();
     for (n, guest) in guests.iter().enumerate() {
         guest.attach(net.port(n));

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use nic::{Budget, Filter, Function, NicConfig, PortId, Share, Vids};
-use vswitch::{Beyond, Fdb, Learning, Native, PortConfig, State, StaticEntry, SwitchConfig, Vlans};
+use nic::{Budget, Filter, Function, NicConfig, PortId, PortVlan, Share, Vids, VlanProtocol};
+use vswitch::{
+    Beyond, Fdb, Learning, Native, PortConfig, State, StaticEntry, SwitchConfig, Tagging, Vlans,
+};
 use wire::{Mac, Vid};
 
 use super::{Bench, Guest, mac};
@@ -45,11 +47,15 @@ type Set = std::collections::BTreeSet<u16>;
 pub(crate) struct Adapter {
     pub(crate) path: Path,
     pub(crate) tags: Tags,
+    /// The priority of the tag that is put on its untagged frames.
+    pub(crate) qos: u8,
+    /// Whether that is a service tag, and its guest's customer tags are payload.
+    pub(crate) service: bool,
 }
 
 impl Adapter {
     pub(crate) fn new(path: Path, tags: Tags) -> Adapter {
-        Adapter { path, tags }
+        Adapter { path, tags, qos: 0, service: false }
     }
 
     /// An untagged one.
@@ -90,8 +96,10 @@ pub(crate) fn switch_port(n: usize) -> vswitch::PortId {
     vswitch::PortId(n as u16 + 1)
 }
 
-fn function(mac: Mac, tags: &Tags) -> Function {
-    let vlan = |native: &u16| (*native > 0).then(|| vid(*native).into());
+fn function(mac: Mac, Adapter { tags, qos, service, .. }: &Adapter) -> Function {
+    let protocol = if *service { VlanProtocol::Ieee8021Ad } else { VlanProtocol::Ieee8021Q };
+    let vlan =
+        |native: &u16| (*native > 0).then(|| PortVlan { vid: vid(*native), qos: *qos, protocol });
     match tags {
         Tags::Access(native) => Function { vlan: vlan(native), ..Function::new(mac) },
         Tags::Trunk { native, vids } => {
@@ -148,12 +156,14 @@ impl Net {
         let mut filters = Vec::new();
         made.nic.floods_unknown = self.floods_unknown;
         made.switch.ports.push(Some(PortConfig::uplink()));
-        for (n, Adapter { path, tags }) in adapters.iter().enumerate() {
-            let (own, at) = (mac(n as u8), function(mac(n as u8), tags));
+        for (n, adapter) in adapters.iter().enumerate() {
+            let Adapter { path, tags, qos, service } = adapter;
+            let (own, at) = (mac(n as u8), function(mac(n as u8), adapter));
             made.nic.vfs.push((*path == Path::Vf).then(|| at.clone()));
             made.nic.queues.push((*path == Path::Vmq).then_some(at));
             let on_switch = (*path != Path::Vf).then(|| PortConfig {
                 vlans: vlans(tags),
+                tagging: Tagging { qos: *qos, service: *service },
                 learning: Learning { limit: 0, beyond: Beyond::Drop },
                 flood_unknown: self.floods_unknown,
                 ..PortConfig::access(None)
