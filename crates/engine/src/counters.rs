@@ -152,7 +152,7 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Adds a block of zeros; `None` if there are too many. Blocks of one kind and label are to be
+    /// Adds a block of zeros; `None` if there are too many. Blanks in a label become `_`. Blocks of one kind and label are to be
     /// added one after the other.
     ///
     /// # Panics
@@ -160,6 +160,8 @@ impl Counters {
     pub fn add(&mut self, kind: &'static str, label: &str) -> Option<Block> {
         let schema = self.schemas.iter().find(|(name, _)| *name == kind);
         let len = schema.expect("each block has a schema").1.len();
+        let label: String =
+            label.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let line = format!("block {kind} {label} {}\n", self.words.len()).len();
         if self.text().len() + line > TEXT_MAX {
             return None;
@@ -177,7 +179,7 @@ impl Counters {
         let at = self.blocks[index].2;
         let block = Block { words: &self.words[at..at + len] };
         block.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        self.blocks[index].1 = Some(label.to_owned());
+        self.blocks[index].1 = Some(label);
         self.order.push(index);
         self.write_text();
         Some(block)

@@ -14,7 +14,7 @@ const SWAPS: u32 = 2000;
 /// Frames of each stream that arrive meanwhile, at least.
 const FRAMES: u32 = 2000;
 /// Frames of a stream under way: those of all streams fit into a receiver's ring.
-const WINDOW: u32 = 48;
+const WINDOW: u32 = 40;
 
 /// Numbered frames from one queue pair to an address, and with it to these members.
 pub(super) struct Stream {
@@ -38,6 +38,8 @@ pub(super) struct Traffic {
     /// By member and queue pair; the uplink is the member after the last adapter.
     pub(super) guests: Vec<Vec<Guest>>,
     pub(super) streams: Vec<Stream>,
+    /// The VLAN that the uplink speaks in; 0 for untagged.
+    vlan: u16,
 }
 
 impl Traffic {
@@ -50,7 +52,7 @@ impl Traffic {
             }
             guests
         });
-        Traffic { guests: guests.collect(), streams: Vec::new() }
+        Traffic { guests: guests.collect(), streams: Vec::new(), vlan: 0 }
     }
 
     /// Adds a stream from each queue pair of an adapter.
@@ -63,11 +65,14 @@ impl Traffic {
 
     /// Sends what the windows allow.
     pub(super) fn send(&mut self) {
+        let uplink = self.guests.len() - 1;
         for stream in &mut self.streams {
             let guest = &mut self.guests[stream.from][stream.pair];
             while stream.sent - stream.arrived() < WINDOW {
                 let len = 60 + (stream.sent % 5) as usize * 30;
-                guest.post(&frame(stream.dst, mac(stream.from as u8), stream.sent, len));
+                let plain = frame(stream.dst, mac(stream.from as u8), stream.sent, len);
+                let has_tag = self.vlan > 0 && stream.from == uplink;
+                guest.post(&if has_tag { tagged(&plain, 0x8100, self.vlan) } else { plain });
                 stream.sent += 1;
             }
             guest.flush();
@@ -179,16 +184,20 @@ fn two(lanes: usize, pairs: usize, tags: &Tags, guarded: bool) {
     change_under(&net, &all_scenes(&net, tags, guarded), &mut traffic);
 }
 
-/// Three, and the uplink; all broadcast too.
+/// Three, and the uplink; all send to each other and broadcast too.
 fn three(lanes: usize, pairs: usize, tags: &Tags, guarded: bool) {
     let net = Net::new(3, lanes, pairs);
     let mut traffic = Traffic::new(&net, pairs);
-    for from in 0..3 {
-        let others: Vec<usize> = (0..3).filter(|to| *to != from).collect();
-        for to in &others {
-            traffic.stream(from, mac(*to as u8), &[*to]);
-        }
-        traffic.stream(from, Mac::BROADCAST, &[&others[..], &[3]].concat());
+    traffic.vlan = match tags {
+        Tags::Access(vlan) | Tags::Trunk { native: vlan, .. } => *vlan,
+    };
+    for from in 0..4 {
+        let others: Vec<usize> = (0..4).filter(|to| *to != from).collect();
+        // Three unicast and three broadcast streams are what a ring has room for.
+        let to = (from + 1) % 4;
+        traffic.stream(from, mac(to as u8), &[to]);
+        traffic.stream(from, mac((to as u8 + 1) % 4), &[(to + 1) % 4]);
+        traffic.stream(from, Mac::BROADCAST, &others);
     }
     change_under(&net, &all_scenes(&net, tags, guarded), &mut traffic);
 }
