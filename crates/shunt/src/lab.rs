@@ -1,5 +1,7 @@
 //! `shunt lab`: experiments.
 
+mod fairness;
+
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -27,6 +29,7 @@ Examples:
   shunt lab scale --json                                 cycles per frame as VFs and MACs grow
   shunt lab distance                                     how far apart the pinned CPUs are
   shunt lab idle --guests 64                             what silence costs, and the first frame
+  shunt lab fairness                                     who gets what of a lane
   shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
     #[command(subcommand)]
@@ -46,6 +49,7 @@ enum Experiment {
     Overhead(Overhead),
     Distance(Distance),
     Idle(Idle),
+    Fairness(fairness::Fairness),
     Hostile(Hostile),
     /// A guest process of an experiment; not for people.
     #[command(hide = true)]
@@ -115,6 +119,7 @@ impl Lab {
             Some(Experiment::Overhead(overhead)) => overhead.run(),
             Some(Experiment::Distance(distance)) => distance.run(),
             Some(Experiment::Idle(idle)) => idle.run(),
+            Some(Experiment::Fairness(fairness)) => fairness.run(),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Guest) => lab::guest::main(),
         }

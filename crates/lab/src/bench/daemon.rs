@@ -11,11 +11,17 @@ use control::stats::Stats;
 use host::{CpuTime, ProcessCpu};
 use wire::Mac;
 
-/// One VF.
-#[derive(Clone, Debug)]
+/// One VF. What is `None` is left to the daemon's defaults.
+#[derive(Clone, Debug, Default)]
 pub struct VfPlan {
     /// Its address, and further ones.
     pub macs: Vec<Mac>,
+    /// Its weight.
+    pub weight: Option<u32>,
+    /// What it may send at least, Mbit/s.
+    pub min_tx_mbps: Option<u32>,
+    /// What it may send at most, Mbit/s.
+    pub max_tx_mbps: Option<u32>,
 }
 
 /// The NIC of a bench.
@@ -49,6 +55,15 @@ impl NicPlan {
             let (mac, more) = macs.split_first().expect("every VF has an address");
             text += &format!("[[nic.vf]]\nmac = {mac}\nmacs = [{}]\n", more.join(", "));
             text += &format!("socket = \"vf{i}.sock\"\n");
+            for (field, value) in [
+                ("weight", vf.weight),
+                ("min_tx_mbps", vf.min_tx_mbps),
+                ("max_tx_mbps", vf.max_tx_mbps),
+            ] {
+                if let Some(value) = value {
+                    text += &format!("{field} = {value}\n");
+                }
+            }
         }
         text
     }

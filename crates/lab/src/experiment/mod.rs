@@ -1,6 +1,7 @@
 //! The experiments. Each is one file: what it sets up, what it measures, what it concludes.
 
 pub mod distance;
+pub mod fairness;
 pub mod forwarding;
 pub mod hostile;
 pub mod idle;

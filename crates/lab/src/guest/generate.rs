@@ -86,6 +86,18 @@ impl Generator {
         received + sent
     }
 
+    /// Gives buffers back as they are: those of received frames if it `hears`, and those that were
+    /// sent, to be sent again, if it `speaks`.
+    pub fn recycle(&mut self, hears: bool, speaks: bool) {
+        if hears {
+            self.received += u64::from(self.adapter.rx.recycle());
+        }
+        if speaks {
+            self.sent += u64::from(self.adapter.tx.recycle());
+        }
+        self.adapter.publish();
+    }
+
     /// Takes frames back, and if `again`, sends them with new sequence numbers.
     fn renew(&mut self, again: bool) -> u64 {
         let mut back = [0; BURST];

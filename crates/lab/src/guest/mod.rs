@@ -7,6 +7,7 @@
 //! [`Event::Result`]. What the other tasks do is told in their modules.
 
 pub mod adapter;
+pub mod contend;
 mod forward;
 mod generate;
 pub mod honest;
@@ -33,6 +34,8 @@ pub use hosted::run;
 pub enum Task {
     /// Host generators and forwarders.
     Guests(GuestSpec),
+    /// Keep every transmit ring full.
+    Contend(contend::ContendSpec),
     /// Be silent, then wake the daemon again and again.
     Probe(probe::ProbeSpec),
     /// Forward and account for every frame.
@@ -102,6 +105,8 @@ pub enum Event {
     End,
     /// All is over.
     Result(GuestResult),
+    /// A [`Task::Contend`] is over.
+    Contended(contend::ContendResult),
     /// A [`Task::Probe`] is over.
     Probed(probe::ProbeResult),
     /// A [`Task::Honest`] is over.
@@ -156,6 +161,7 @@ pub fn main() -> Result<()> {
     std::io::stdin().read_line(&mut line).context("cannot read the task")?;
     match serde_json::from_str(&line).context("not a task")? {
         Task::Guests(spec) => run(&spec),
+        Task::Contend(spec) => contend::run(&spec),
         Task::Probe(spec) => probe::run(&spec),
         Task::Honest(spec) => honest::run(&spec),
         Task::Hostile(spec) => hostile::run(&spec),
