@@ -18,13 +18,13 @@ mod situation;
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::bench::plan;
 use crate::guest::contend::{Phase, Slice};
 use arithmetic::{error_pct, jain, shares, spread};
-use situation::{Outcome, Place, Plan};
+use situation::{Outcome, Place, Plan, Slices};
 
 pub use situation::Situation;
 
@@ -34,7 +34,7 @@ const LARGE: u32 = 1518;
 /// Minima, as parts of what the lane carries, of the first guests: more than their shares.
 const MINIMA: [f64; 2] = [0.25, 0.2];
 /// Maxima of the first guests, Mbit/s: less than the share of one of eight.
-const MAXIMA: [u32; 3] = [100, 500, 2000];
+const MAXIMA: [u32; 3] = [500, 1000, 2000];
 /// Slices of a situation that has one kind of them.
 const SLICES: usize = 10;
 /// Seconds of one of them with `seconds` = 1 for a situation.
@@ -180,32 +180,35 @@ pub fn run(
     let FairnessSpec { guests, seconds } = spec;
     let place = Place { program, cpus };
     let mut situations = Vec::new();
-    let mut measure = |name, plans: &[Plan], slices, slice_s| {
-        let outcome = situation::measure(place, name, plans, slices, slice_s)?;
+    let mut measure = |name, plans: &[Plan], slices: &Slices| {
+        let outcome = situation::measure(place, name, plans, slices)?;
         situations.push(outcome.told.clone());
         done(situations.len(), 6);
         Ok::<Outcome, anyhow::Error>(outcome)
     };
-    let plain = || vec![Phase::default(); SLICES];
-    let slice_s = seconds * SLICE_PART;
+    let plain =
+        Slices { round: vec![Phase::default()], rounds: SLICES, seconds: seconds * SLICE_PART };
     let small = vec![Plan::frames_of(SMALL); guests];
     let large = vec![Plan::frames_of(LARGE); guests];
 
-    let equal = measure("equal weights, 64 B", &small, plain(), slice_s)?;
+    let equal = measure("equal weights, 64 B", &small, &plain)?;
     let sizes: Vec<u32> = (0..guests).map(|i| if i % 4 < 2 { SMALL } else { LARGE }).collect();
     let two: Vec<Plan> = sizes.iter().map(|size| Plan::frames_of(*size)).collect();
-    let mixed = measure("equal weights, 64 and 1518 B", &two, plain(), slice_s)?;
+    let mixed = measure("equal weights, 64 and 1518 B", &two, &plain)?;
 
     let mut weighted = small.clone();
     weighted.iter_mut().enumerate().for_each(|(i, plan)| plan.weight = Some(i as u32 % 8 + 1));
-    let by_weight = measure("weights 1 to 8, 64 B", &weighted, plain(), slice_s)?;
+    let by_weight = measure("weights 1 to 8, 64 B", &weighted, &plain)?;
 
     let limited = with_maxima(&large);
-    let by_maximum = measure("maximum rates, 1518 B", &limited, plain(), slice_s)?;
+    let by_maximum = measure("maximum rates, 1518 B", &limited, &plain)?;
     let guaranteed = with_minima(&small, equal.told.mbps);
-    let by_minimum = measure("minimum rates, 64 B", &guaranteed, plain(), slice_s)?;
+    let by_minimum = measure("minimum rates, 64 B", &guaranteed, &plain)?;
 
-    let deaf = measure("a receiver that is stuck, 64 B", &small, rounds(), ROUND_SLICE_S)?;
+    let deaf = measure("a receiver that is stuck, 64 B", &small, &with_a_deaf_one())?;
+    let heard = deaf.slices.iter().filter(|(phase, _)| phase.deaf.contains(&DEAF));
+    let heard: u64 = heard.map(|(_, slice)| slice.received[DEAF]).sum();
+    ensure!(heard == 0, "the guest that was to take no frame has taken {heard}");
     let placement = plan(cpus, 1);
     Ok(Fairness {
         jain_index: jain(&equal.mbps),
@@ -243,18 +246,14 @@ fn with_minima(plans: &[Plan], mbps: f64) -> Vec<Plan> {
     plans
 }
 
-/// Rounds of three slices: all take part, one is deaf, its pair is silent. Each round begins with
-/// another of the three.
-fn rounds() -> Vec<Phase> {
-    let kinds = [
+/// Rounds of three slices: all take part, one is deaf, and its peer is mute besides.
+fn with_a_deaf_one() -> Slices {
+    let round = vec![
         Phase::default(),
         Phase { deaf: vec![DEAF], mute: vec![] },
         Phase { deaf: vec![DEAF], mute: vec![DEAF ^ 1] },
     ];
-    (0..ROUNDS)
-        .flat_map(|round| (0..3).map(move |i| (round + i) % 3))
-        .map(|kind| kinds[kind].clone())
-        .collect()
+    Slices { round, rounds: ROUNDS, seconds: ROUND_SLICE_S }
 }
 
 fn weights(plans: &[Plan], outcome: &Outcome) -> Vec<Weighted> {
@@ -292,17 +291,15 @@ fn maxima(plans: &[Plan], outcome: &Outcome) -> Vec<Limited> {
     .collect()
 }
 
-fn stuck(slices: &[Slice]) -> Stuck {
+fn stuck(slices: &[(Phase, Slice)]) -> Stuck {
     let others = |slice: &Slice| {
         let received = slice.received.iter().enumerate();
         let others = received.filter(|(guest, _)| *guest != DEAF && *guest != DEAF ^ 1);
         others.map(|(_, frames)| frames).sum::<u64>() as f64 / slice.seconds / 1e6
     };
     let mut mpps = [const { Vec::new() }; 3];
-    for (round, slices) in slices.chunks_exact(3).enumerate() {
-        for (i, slice) in slices.iter().enumerate() {
-            mpps[(round + i) % 3].push(others(slice));
-        }
+    for (phase, slice) in slices {
+        mpps[phase.deaf.len() + phase.mute.len()].push(others(slice));
     }
     let [receiving, stuck, silent] = &mpps;
     let over = |by: &[f64]| spread(stuck.iter().zip(by).map(|(stuck, by)| stuck / by).collect());

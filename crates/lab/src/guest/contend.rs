@@ -24,6 +24,8 @@ use super::{Event, Generator, IN_FLIGHT, Traffic, say, self_test, wait_for_word}
 
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;
+/// All guests' turns take some ten microseconds, and so does the lane's round.
+const STILL: Duration = Duration::from_micros(200);
 
 /// Contenders to be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,6 +83,9 @@ pub struct ContendResult {
 pub struct Slice {
     /// Seconds.
     pub seconds: f64,
+    /// Share of them in which nothing moved for longer than 200 us: this process or the lane had no
+    /// CPU, so that the load was not a full one.
+    pub still_share: f64,
     /// Frames that the switch took from each guest.
     pub sent: Vec<u64>,
     /// Frames that each guest received.
@@ -168,14 +173,14 @@ pub fn run(spec: &ContendSpec) -> Result<()> {
     for phase in &spec.slices {
         crowd.run_for(spec.settle_s, phase);
         let begin = crowd.counts();
-        let seconds = crowd.run_for(spec.slice_s, phase);
+        let (seconds, still_share) = crowd.run_for(spec.slice_s, phase);
         let end = crowd.counts();
         let after = LaneCounts::of(&stats::read(&spec.run_dir)?)?;
         let gain = |what: fn(&(u64, u64)) -> u64| {
             end.iter().zip(&begin).map(|(end, begin)| what(end) - what(begin)).collect()
         };
         let (sent, received) = (gain(|(sent, _)| *sent), gain(|(_, received)| *received));
-        slices.push(Slice { seconds, sent, received, lanes: after.since(&before) });
+        slices.push(Slice { seconds, still_share, sent, received, lanes: after.since(&before) });
         before = after;
     }
     say(&Event::Contended(ContendResult { generator_limit_mpps: limit, slices }))
@@ -208,22 +213,32 @@ impl Crowd {
         self.guests.iter().map(|guest| (guest.sent, guest.received)).collect()
     }
 
-    /// Lets all have their turns for some seconds; says how many it were.
-    fn run_for(&mut self, seconds: f64, phase: &Phase) -> f64 {
+    /// Lets all have their turns for some seconds; says how many it were, and in which share of
+    /// them nothing moved.
+    fn run_for(&mut self, seconds: f64, phase: &Phase) -> (f64, f64) {
         let limit = tsc::duration_to_cycles(Duration::from_secs_f64(seconds));
+        let still_after = tsc::duration_to_cycles(STILL);
         let all = |silent: &[usize]| {
             let takes_part = |guest| !silent.contains(&guest);
             (0..self.guests.len()).map(takes_part).collect::<Vec<bool>>()
         };
         let (hears, speaks) = (all(&phase.deaf), all(&phase.mute));
         let start = tsc::now();
+        let (mut moved_at, mut still) = (start, 0);
         loop {
+            let mut moved = 0;
             for ((guest, hears), speaks) in self.guests.iter_mut().zip(&hears).zip(&speaks) {
-                guest.recycle(*hears, *speaks);
+                moved += guest.recycle(*hears, *speaks);
             }
-            let passed = tsc::now().wrapping_sub(start);
+            let now = tsc::now();
+            let passed = now.wrapping_sub(start);
+            if moved > 0 || passed >= limit {
+                let gap = now.wrapping_sub(moved_at);
+                still += if gap > still_after { gap } else { 0 };
+                moved_at = now;
+            }
             if passed >= limit {
-                return passed as f64 / tsc::hz();
+                return (passed as f64 / tsc::hz(), still as f64 / passed as f64);
             }
         }
     }

@@ -87,15 +87,14 @@ impl Generator {
     }
 
     /// Gives buffers back as they are: those of received frames if it `hears`, and those that were
-    /// sent, to be sent again, if it `speaks`.
-    pub fn recycle(&mut self, hears: bool, speaks: bool) {
-        if hears {
-            self.received += u64::from(self.adapter.rx.recycle());
-        }
-        if speaks {
-            self.sent += u64::from(self.adapter.tx.recycle());
-        }
+    /// sent, to be sent again, if it `speaks`. Says how many frames moved.
+    pub fn recycle(&mut self, hears: bool, speaks: bool) -> u64 {
+        let received = if hears { self.adapter.rx.recycle().into() } else { 0 };
+        let sent = if speaks { self.adapter.tx.recycle().into() } else { 0 };
+        self.received += received;
+        self.sent += sent;
         self.adapter.publish();
+        received + sent
     }
 
     /// Takes frames back, and if `again`, sends them with new sequence numbers.

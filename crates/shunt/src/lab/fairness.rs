@@ -114,6 +114,19 @@ fn situations(situations: &[Situation]) -> String {
     let limits = situations.iter().map(|situation| situation.generator_limit_mpps);
     let limit = limits.fold(f64::INFINITY, f64::min);
     text += &format!("a generator alone can send {limit:.1} Mpps\n");
+    let trips = situations.iter().filter_map(|situation| situation.round_trip_cycles).flatten();
+    if let Some((least, most)) =
+        trips.map(|trip| (trip, trip)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    {
+        text += &format!(
+            "a cache line's way between the two CPUs and back: {least:.0} to {most:.0} cycles\n"
+        );
+    }
+    let disturbed: usize = situations.iter().map(|situation| situation.slices_disturbed).sum();
+    let counted: usize = situations.iter().map(|situation| situation.slices).sum();
+    text += &format!(
+        "{counted} slices of time count; in {disturbed} others something had no CPU for a while\n"
+    );
     for situation in situations.iter().filter(|situation| !situation.contended) {
         text += &format!(
             "{}: the guests did not keep their rings full, so this says nothing of the switch\n",

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::arithmetic::{Claim, expected, jain};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
-use crate::guest::contend::{ContendResult, ContendSpec, Contender, LaneCounts, Phase, Slice};
+use crate::guest::contend::{ContendSpec, Contender, LaneCounts, Phase, Slice};
 use crate::guest::{Event, Task};
 use crate::measure::distance;
 
@@ -17,6 +17,8 @@ const WARMUP_S: f64 = 0.2;
 const SETTLE_S: f64 = 0.02;
 /// A lane that finds more in a ring after so many of its bursts is contended for.
 const CONTENDED: f64 = 0.75;
+/// A slice in a larger share of which nothing moved does not count.
+const STILL: f64 = 0.005;
 /// Bytes of a frame that are not in memory.
 const FCS: u32 = 4;
 
@@ -45,12 +47,17 @@ impl Plan {
 }
 
 /// How a situation was, beside what it shows.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Situation {
     /// What it is.
     pub name: &'static str,
     /// Seconds that were counted.
     pub seconds: f64,
+    /// Slices of time that were counted, ...
+    pub slices: usize,
+    /// ... and that were not: in 0.5 % of their time or more nothing moved, for the guests' process
+    /// or the lane had no CPU. If all were such, all are counted.
+    pub slices_disturbed: usize,
     /// Millions of frames a second that guests sent, all together.
     pub mpps: f64,
     /// Mbit/s that they sent, in bytes of frames without FCS.
@@ -81,7 +88,8 @@ pub(super) struct Outcome {
     pub(super) mbps: Vec<f64>,
     /// Mbit/s that each should have had.
     pub(super) expected_mbps: Vec<f64>,
-    pub(super) slices: Vec<Slice>,
+    /// The slices that count, in order, whole rounds of them.
+    pub(super) slices: Vec<(Phase, Slice)>,
 }
 
 /// Where and with what it is measured.
@@ -91,13 +99,30 @@ pub(super) struct Place<'a> {
     pub(super) cpus: &'a [usize],
 }
 
-/// Measures a situation in slices of `slice_s` seconds.
+/// The slices of a situation.
+#[derive(Clone, Debug)]
+pub(super) struct Slices {
+    /// One round of them, which counts as a whole or not at all; each next one begins one slice
+    /// later.
+    pub(super) round: Vec<Phase>,
+    pub(super) rounds: usize,
+    pub(super) seconds: f64,
+}
+
+impl Slices {
+    /// All slices in their order.
+    pub(super) fn phases(&self) -> Vec<Phase> {
+        let each = |round: usize| self.round.iter().cycle().skip(round % self.round.len());
+        (0..self.rounds).flat_map(|round| each(round).take(self.round.len())).cloned().collect()
+    }
+}
+
+/// Measures a situation.
 pub(super) fn measure(
     place: Place<'_>,
     name: &'static str,
     guests: &[Plan],
-    slices: Vec<Phase>,
-    slice_s: f64,
+    slices: &Slices,
 ) -> Result<Outcome> {
     let placement = plan(place.cpus, 1);
     let both = placement.switch.zip(placement.guests[0].0);
@@ -127,9 +152,9 @@ pub(super) fn measure(
         run_dir: bench.run_dir().to_path_buf(),
         warmup_s: WARMUP_S,
         settle_s: SETTLE_S,
-        slice_s,
+        slice_s: slices.seconds,
         guests: guests.iter().enumerate().map(contender).collect(),
-        slices,
+        slices: slices.phases(),
     };
     let mut process = GuestProcess::start_task(&bench, &Task::Contend(spec))?;
     process.go()?;
@@ -139,7 +164,17 @@ pub(super) fn measure(
     };
     bench.check_alive()?;
     let round_trip_cycles = before.zip(trip()?).map(|(before, after)| [before, after]);
-    Ok(conclude(name, guests, result, round_trip_cycles))
+    let seen: Vec<(Phase, Slice)> = slices.phases().into_iter().zip(result.slices).collect();
+    let all = seen.len();
+    let slices = undisturbed(seen, slices.round.len());
+    let told = Situation {
+        name,
+        slices_disturbed: all - slices.len(),
+        generator_limit_mpps: result.generator_limit_mpps,
+        round_trip_cycles,
+        ..Situation::default()
+    };
+    Ok(conclude(told, guests, slices))
 }
 
 /// Megabits of so many frames of a guest.
@@ -147,35 +182,31 @@ fn mbit(guest: &Plan, frames: u64) -> f64 {
     frames as f64 * f64::from(guest.frame_bytes - FCS) * 8.0 / 1e6
 }
 
-fn conclude(
-    name: &'static str,
-    guests: &[Plan],
-    result: ContendResult,
-    round_trip_cycles: Option<[f64; 2]>,
-) -> Outcome {
-    let slices = result.slices;
-    let seconds: f64 = slices.iter().map(|slice| slice.seconds).sum();
+fn conclude(told: Situation, guests: &[Plan], slices: Vec<(Phase, Slice)>) -> Outcome {
+    let seconds: f64 = slices.iter().map(|(_, slice)| slice.seconds).sum();
     let claims: Vec<Claim> = guests.iter().map(Plan::claim).collect();
-    let of = |slice: &Slice| -> Vec<f64> {
-        guests.iter().zip(&slice.sent).map(|(guest, sent)| mbit(guest, *sent)).collect()
-    };
     let mut mbps = vec![0.0; guests.len()];
     let mut jain_index_least = 1.0f64;
-    for slice in &slices {
-        let own: Vec<f64> = of(slice).iter().map(|mbit| mbit / slice.seconds).collect();
-        let due = expected(own.iter().sum(), &claims);
-        let over: Vec<f64> = own.iter().zip(&due).map(|(own, due)| own / due).collect();
-        jain_index_least = jain_index_least.min(jain(&over));
-        mbps.iter_mut().zip(of(slice)).for_each(|(sum, mbit)| *sum += mbit / seconds);
+    let mut lanes = LaneCounts::default();
+    let mut frames = 0;
+    for (phase, slice) in &slices {
+        let sent = guests.iter().zip(&slice.sent);
+        let own: Vec<f64> = sent.map(|(guest, frames)| mbit(guest, *frames)).collect();
+        let due = expected(own.iter().sum::<f64>() / slice.seconds, &claims);
+        let over = own.iter().zip(&due).map(|(own, due)| own / due / slice.seconds);
+        if phase.mute.is_empty() {
+            jain_index_least = jain_index_least.min(jain(&over.collect::<Vec<_>>()));
+        }
+        mbps.iter_mut().zip(&own).for_each(|(sum, mbit)| *sum += mbit / seconds);
+        lanes = lanes.and(&slice.lanes);
+        frames += slice.sent.iter().sum::<u64>();
     }
-    let lanes = slices.iter().fold(LaneCounts::default(), |sum, slice| sum.and(&slice.lanes));
-    let frames: u64 = slices.iter().flat_map(|slice| &slice.sent).sum();
     let ratio = |a: u64, b: u64| a as f64 / b.max(1) as f64;
     let backlog_share = ratio(lanes.backlog_bursts, lanes.bursts);
     let total = mbps.iter().sum();
     let told = Situation {
-        name,
         seconds,
+        slices: slices.len(),
         mpps: frames as f64 / seconds / 1e6,
         mbps: total,
         switch_cycles_per_frame: ratio(lanes.busy_cycles, lanes.frames),
@@ -183,8 +214,55 @@ fn conclude(
         backlog_share,
         contended: backlog_share >= CONTENDED,
         jain_index_least,
-        generator_limit_mpps: result.generator_limit_mpps,
-        round_trip_cycles,
+        ..told
     };
     Outcome { told, mbps, expected_mbps: expected(total, &claims), slices }
+}
+
+/// Those rounds of so many slices in all of which the load was a full one; all, if there is none.
+fn undisturbed(slices: Vec<(Phase, Slice)>, round: usize) -> Vec<(Phase, Slice)> {
+    let is_full = |slices: &&[(Phase, Slice)]| slices.iter().all(|(_, s)| s.still_share < STILL);
+    let full: Vec<_> = slices.chunks(round).filter(is_full).flatten().cloned().collect();
+    if full.is_empty() { slices } else { full }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_begins_one_slice_later_than_the_last() {
+        let deaf = |guest| Phase { deaf: vec![guest], mute: vec![] };
+        let slices = Slices { round: vec![deaf(0), deaf(1), deaf(2)], rounds: 4, seconds: 1.0 };
+        let order: Vec<usize> = slices.phases().iter().map(|phase| phase.deaf[0]).collect();
+        assert_eq!(order, [0, 1, 2, 1, 2, 0, 2, 0, 1, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_round_counts_as_a_whole_or_not_at_all() {
+        let slice = |still_share| (Phase::default(), Slice { still_share, ..Slice::default() });
+        let slices = vec![slice(0.0), slice(0.001), slice(0.0), slice(0.2), slice(0.0), slice(0.0)];
+        assert_eq!(undisturbed(slices.clone(), 1).len(), 5);
+        assert_eq!(undisturbed(slices.clone(), 2), [&slices[..2], &slices[4..]].concat());
+        assert_eq!(undisturbed(slices[2..4].to_vec(), 2), slices[2..4], "there is no other");
+    }
+
+    #[test]
+    fn bytes_are_counted_without_fcs_and_over_all_slices() {
+        let guests = [Plan::frames_of(64), Plan::frames_of(1004)];
+        let lanes =
+            LaneCounts { frames: 30, bursts: 4, backlog_bursts: 3, ..LaneCounts::default() };
+        let slice = |sent: [u64; 2], seconds| {
+            let sent = sent.to_vec();
+            (Phase::default(), Slice { seconds, sent, lanes, ..Slice::default() })
+        };
+        let slices = vec![slice([100_000, 6_000], 1.0), slice([300_000, 18_000], 3.0)];
+        let outcome = conclude(Situation::default(), &guests, slices);
+        assert_eq!(outcome.mbps, [48.0, 48.0]);
+        assert!((outcome.expected_mbps[0] - 48.0).abs() < 1e-6);
+        let told = outcome.told;
+        assert!((told.jain_index_least - 1.0).abs() < 1e-6 && told.contended);
+        assert_eq!((told.seconds, told.mbps, told.mpps), (4.0, 96.0, 0.106));
+        assert_eq!((told.slices, told.backlog_share), (2, 0.75));
+    }
 }
