@@ -1,6 +1,9 @@
 //! `shunt lab`: experiments.
 
 mod fairness;
+mod path_changes;
+mod switching;
+mod vmdq;
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -30,6 +33,9 @@ Examples:
   shunt lab distance                                     how far apart the pinned CPUs are
   shunt lab idle --guests 64                             what silence costs, and the first frame
   shunt lab fairness                                     who gets what of a lane
+  shunt lab path-changes --count 1000                    paths change, and no frame is lost
+  shunt lab vmdq                                         receiving with VMQ and without
+  shunt lab switching                                    what the switch costs a frame
   shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
     #[command(subcommand)]
@@ -50,6 +56,9 @@ enum Experiment {
     Distance(Distance),
     Idle(Idle),
     Fairness(fairness::Fairness),
+    PathChanges(path_changes::PathChanges),
+    Vmdq(vmdq::Vmdq),
+    Switching(switching::Switching),
     Hostile(Hostile),
     /// A guest process of an experiment; not for people.
     #[command(hide = true)]
@@ -120,6 +129,9 @@ impl Lab {
             Some(Experiment::Distance(distance)) => distance.run(),
             Some(Experiment::Idle(idle)) => idle.run(),
             Some(Experiment::Fairness(fairness)) => fairness.run(),
+            Some(Experiment::PathChanges(changes)) => changes.run(),
+            Some(Experiment::Vmdq(vmdq)) => vmdq.run(),
+            Some(Experiment::Switching(switching)) => switching.run(),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Guest) => lab::guest::main(),
         }
@@ -169,9 +181,7 @@ impl Run {
 
 impl Scale {
     fn run(self) -> Result<()> {
-        if !(1..=100).contains(&self.rounds) {
-            return Err(Mistake(format!("--rounds {}: 1 to 100 are possible", self.rounds)).into());
-        }
+        check_rounds(self.rounds)?;
         if !(1..=512).contains(&self.in_flight) {
             let text = format!("--in-flight {}: 1 to 512 are possible", self.in_flight);
             return Err(Mistake(text).into());
@@ -227,9 +237,7 @@ struct Overhead {
 
 impl Overhead {
     fn run(self) -> Result<()> {
-        if !(1..=100).contains(&self.rounds) {
-            return Err(Mistake(format!("--rounds {}: 1 to 100 are possible", self.rounds)).into());
-        }
+        check_rounds(self.rounds)?;
         let cpus = host::cpu::allowed();
         let overhead = overhead::run(&program()?, cpus, self.rounds, |done, of| {
             eprint!("\rround {done} of {of} ");
@@ -470,6 +478,30 @@ fn check_seconds(seconds: f64) -> Result<(), Mistake> {
         return Ok(());
     }
     Err(Mistake(format!("--seconds {seconds}: 0.1 to 3600 are possible")))
+}
+
+fn check_rounds(rounds: usize) -> Result<(), Mistake> {
+    if (1..=100).contains(&rounds) {
+        return Ok(());
+    }
+    Err(Mistake(format!("--rounds {rounds}: 1 to 100 are possible")))
+}
+
+/// A sentence on lines of at most 80 characters.
+fn wrapped(sentence: &str) -> String {
+    let mut text = String::new();
+    let mut room = 0usize;
+    for word in sentence.split_whitespace() {
+        if room < word.len() + 1 {
+            text += if text.is_empty() { "" } else { "\n" };
+            room = 80;
+        } else {
+            text += " ";
+        }
+        text += word;
+        room = room.saturating_sub(word.len() + 1);
+    }
+    text + "\n"
 }
 
 /// This program, to start again as daemon and as guests.

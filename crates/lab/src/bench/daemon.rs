@@ -98,16 +98,19 @@ impl Bench {
         nic: &NicPlan,
         cpu_latency_us: Option<u32>,
     ) -> Result<Bench> {
-        Bench::with_config(program, |run_dir| nic.toml(run_dir, cpu_latency_us))
+        Bench::with_config(program, |run_dir| Ok(nic.toml(run_dir, cpu_latency_us)))
     }
 
     /// Starts a daemon with what `toml` writes for a run directory. Its VFs' sockets must be named
     /// `vf0.sock` and so on, its uplink's `uplink.sock`.
-    pub fn with_config(program: &Path, toml: impl FnOnce(&Path) -> String) -> Result<Bench> {
+    pub fn with_config(
+        program: &Path,
+        toml: impl FnOnce(&Path) -> Result<String>,
+    ) -> Result<Bench> {
         let dir = tempfile::Builder::new().prefix("shunt-lab-").tempdir();
         let dir = dir.context("cannot make a temporary directory; set TMPDIR to a writable one")?;
         let config = dir.path().join("shunt.toml");
-        std::fs::write(&config, toml(dir.path())).context("cannot write a configuration")?;
+        std::fs::write(&config, toml(dir.path())?).context("cannot write a configuration")?;
         let mut daemon = Command::new(program)
             .arg("up")
             .arg("--with-parent")

@@ -21,9 +21,10 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
+use super::sample::spread;
 use crate::bench::plan;
 use crate::guest::contend::{Phase, Slice};
-use arithmetic::{error_pct, jain, shares, spread};
+use arithmetic::{error_pct, jain, shares};
 use situation::{Outcome, Place, Plan, Slices};
 
 pub use situation::Situation;

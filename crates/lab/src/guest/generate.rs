@@ -73,6 +73,16 @@ impl Generator {
         Ok(Generator { adapter, sending: true, touch, len, sequence: 0, sent: 0, received: 0 })
     }
 
+    /// Attaches, and prepares buffers for all that the receive ring holds. Nothing is ever sent.
+    pub fn attach_sink(socket: &Path, touch: bool, pages: Pages) -> Result<Generator> {
+        let mut adapter = Adapter::attach(socket, false, pages)?;
+        for buffer in 0..u32::from(RING) {
+            adapter.post_receive(buffer);
+        }
+        adapter.publish();
+        Ok(Generator { adapter, sending: false, touch, len: 0, sequence: 0, sent: 0, received: 0 })
+    }
+
     /// Sends and receives what there is; says how many frames moved.
     pub fn step(&mut self) -> u64 {
         let received = if self.touch { self.look() } else { self.adapter.rx.recycle().into() };

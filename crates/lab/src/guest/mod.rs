@@ -13,6 +13,7 @@ mod generate;
 pub mod honest;
 mod hosted;
 pub mod hostile;
+pub mod numbered;
 pub mod pace;
 pub mod probe;
 pub mod random;
@@ -36,6 +37,8 @@ pub enum Task {
     Guests(GuestSpec),
     /// Keep every transmit ring full.
     Contend(contend::ContendSpec),
+    /// Send numbered frames to each other.
+    Numbered(numbered::NumberedSpec),
     /// Be silent, then wake the daemon again and again.
     Probe(probe::ProbeSpec),
     /// Forward and account for every frame.
@@ -84,6 +87,8 @@ pub enum Role {
         /// Whether each frame is written before it is sent, and looked at when it is received.
         touch: bool,
     },
+    /// Takes in whatever comes, and sends nothing.
+    Sink,
     /// Sends each frame on to another destination.
     Forward {
         /// Its own address.
@@ -107,6 +112,8 @@ pub enum Event {
     Result(GuestResult),
     /// A [`Task::Contend`] is over.
     Contended(contend::ContendResult),
+    /// A [`Task::Numbered`] is over.
+    Numbered(numbered::NumberedResult),
     /// A [`Task::Probe`] is over.
     Probed(probe::ProbeResult),
     /// A [`Task::Honest`] is over.
@@ -162,6 +169,7 @@ pub fn main() -> Result<()> {
     match serde_json::from_str(&line).context("not a task")? {
         Task::Guests(spec) => run(&spec),
         Task::Contend(spec) => contend::run(&spec),
+        Task::Numbered(spec) => numbered::run(&spec),
         Task::Probe(spec) => probe::run(&spec),
         Task::Honest(spec) => honest::run(&spec),
         Task::Hostile(spec) => hostile::run(&spec),

@@ -49,16 +49,6 @@ pub(super) fn error_pct(value: f64, expected: f64) -> f64 {
     (value / expected - 1.0) * 100.0
 }
 
-/// Least, median and most; zeros of nothing.
-pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    match values[..] {
-        [] => [0.0; 3],
-        [least, .., most] => [least, values[values.len() / 2], most],
-        [only] => [only; 3],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,12 +108,5 @@ mod tests {
     #[test]
     fn errors_are_relative() {
         close(&[error_pct(98.0, 100.0), error_pct(0.3, 0.2)], &[-2.0, 50.0]);
-    }
-
-    #[test]
-    fn a_spread_is_least_median_and_most() {
-        assert_eq!(spread(vec![]), [0.0; 3]);
-        assert_eq!(spread(vec![2.0]), [2.0; 3]);
-        assert_eq!(spread(vec![5.0, 1.0, 3.0]), [1.0, 3.0, 5.0]);
     }
 }
