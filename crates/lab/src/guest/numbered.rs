@@ -193,7 +193,10 @@ impl Pair {
             let stopping = stop.load(Ordering::Acquire);
             self.turn(stopping);
             let now = tsc::now();
-            absence = absence.max(now.wrapping_sub(last_turn));
+            // What came before the first arrivals was no gap, either.
+            if self.ways.iter().all(|way| way.arrived != 0) {
+                absence = absence.max(now.wrapping_sub(last_turn));
+            }
             last_turn = now;
             let still = |way: &Way| now.wrapping_sub(way.arrived.max(begin)) > patience;
             if stopping && self.ways.iter().all(|way| way.on_their_way() == 0 || still(way)) {
