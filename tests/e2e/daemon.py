@@ -55,7 +55,7 @@ class Daemon:
     resume_limit_s = 1.0  # the promise: traffic goes on this soon after a restart
     keeps_frames = True  # the promise: a restart loses no frame that a guest has posted
 
-    def __init__(self, run_dir, vfs, *, cpu):
+    def __init__(self, run_dir, vfs, *, cpu, config=None):
         self.run_dir = run_dir
         self.cpu = cpu
         self.vfs = list(vfs)
@@ -64,14 +64,14 @@ class Daemon:
         self._process = None
         self._log_start = 0
         with open(self._config, "w", encoding="utf-8") as file:
-            file.write(config_text(run_dir, self.vfs, cpu))
+            file.write(config or config_text(run_dir, self.vfs, cpu))
 
     def socket(self, index):
         """The path of a VF's socket."""
         return os.path.join(self.run_dir, self.vfs[index].socket)
 
-    def start(self):
-        """Starts the process; does not wait."""
+    def start(self, **user):
+        """Starts the process, as another user if that is said to `Popen`; does not wait."""
         self._log_start = os.path.getsize(self._log) if os.path.exists(self._log) else 0
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
@@ -80,6 +80,7 @@ class Daemon:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                **user,
             )
 
     def log(self):
