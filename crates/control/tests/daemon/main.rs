@@ -1,10 +1,12 @@
 //! A daemon in this process, and guests that attach to it over its sockets as a VMM does.
 
 mod blocking;
+mod enforced;
 mod guest;
 mod host;
 mod lifecycle;
 mod log;
+mod net;
 mod offers;
 mod rings;
 mod sessions;
