@@ -68,7 +68,8 @@ pub(crate) fn in_the_switch(scenario: impl Fn(Way)) {
     on(&PATHS[1..], scenario);
 }
 
-fn on(paths: &[&'static str], scenario: impl Fn(Way)) {
+/// The same on these paths.
+pub(crate) fn on(paths: &[&'static str], scenario: impl Fn(Way)) {
     for path in paths {
         for lanes in [1, 2] {
             let way = Way { path, lanes };
@@ -103,6 +104,12 @@ impl Net {
     /// All guests are attached, and the paths in force. `settings` has, under their names, what is
     /// set of adapters, of the NIC (`nic`) and of the switch (`switch`).
     pub(crate) fn new(way: Way, settings: Value) -> Net {
+        let net = Net::start(way, settings);
+        ADAPTERS.iter().for_each(|name| net.assert_path(name, way.of(name)));
+        net
+    }
+
+    fn start(way: Way, settings: Value) -> Net {
         let mut host = Host::with(|dir| {
             let text = toml::to_string(&document(way, dir.to_str().unwrap(), &settings)).unwrap();
             Config::parse("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
@@ -114,7 +121,6 @@ impl Net {
             (name, guest)
         });
         let mut net = Net { host, way, guests: guests.into() };
-        ADAPTERS.iter().for_each(|name| net.assert_path(name, way.of(name)));
         net.make_known();
         net
     }
@@ -140,11 +146,32 @@ impl Net {
         self.guests.get_mut(name).unwrap()
     }
 
+    /// A net whose adapters are all in the switch, whatever path is tried.
+    pub(crate) fn switched(way: Way, mut settings: Value) -> Net {
+        for name in ADAPTERS {
+            let own = &mut settings[name];
+            let path = json!({"path": "synthetic"});
+            if own.is_null() { *own = path } else { merge(own, &path) }
+        }
+        Net::start(way, settings)
+    }
+
+    /// The end of a guest.
+    pub(crate) fn drop_guest(&mut self, name: &str) {
+        self.guests.remove(name);
+    }
+
     /// A new guest on the socket of this name.
     pub(crate) fn attach(&mut self, name: &'static str) {
         let mut guest = Guest::new();
         guest.connect(&self.host.socket(name));
         self.guests.insert(name, guest);
+    }
+
+    /// Waits until all is dealt with that a member has sent; what has arrived meanwhile is taken.
+    pub(crate) fn settle(&mut self, from: &str) {
+        self.guest(from).settle();
+        self.guests.values_mut().for_each(|guest| drop(guest.receive()));
     }
 
     /// Sends frames, and says who has got which once all are dealt with.
