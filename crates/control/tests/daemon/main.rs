@@ -6,6 +6,7 @@ mod guest;
 mod host;
 mod lifecycle;
 mod log;
+mod moves;
 mod net;
 mod offers;
 mod rings;

@@ -232,7 +232,11 @@ impl Net {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Reply, ClientError> {
-        Client::new(&self.host.socket("api.sock")).send(method, path, body, None)
+        self.client().send(method, path, body, None)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.host.socket("api.sock"))
     }
 
     pub(crate) fn get(&self, path: &str) -> Value {

@@ -2,6 +2,7 @@
 //! one lane and two.
 
 mod bridges;
+mod changes;
 mod limits;
 mod links;
 mod mirrors;
