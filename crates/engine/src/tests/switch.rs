@@ -399,7 +399,14 @@ fn unknown_addresses_are_no_storm() {
         guests[0].send(&out);
         assert_eq!(guests[2].wait_for(1), [out]);
     }
-    // Of groups one may pass at once.
+    // Of groups one may pass at once, and what is stopped is not mirrored.
+    let (port, mut capture) = net.listener("capture");
+    net.captures.push(port);
+    net.apply_with(&adapters, |settings| {
+        let vf = settings.nic.vfs[0].as_mut().unwrap();
+        vf.storm_limit = 1;
+        vf.mirror = Some(nic::Mirror { way: Way::Egress, to: Monitor::Capture(0) });
+    });
     for i in 0..10 {
         guests[0].post(&frame(Mac::BROADCAST, mac(0), i, 60));
     }
@@ -407,6 +414,7 @@ fn unknown_addresses_are_no_storm() {
     guests[0].settle();
     net.bench.expect("n/a0", "tx_drop_storm", 9);
     assert_eq!(guests[2].receive().len(), 1);
+    assert_eq!(capture.receive().len(), 1);
 }
 
 #[test]
