@@ -187,6 +187,8 @@ impl Fabric {
     /// than its sender.
     pub fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Release);
+        // A lane that is held looks at nothing, and may have fallen asleep over that.
+        self.lanes.iter().for_each(|lane| lane.wake.wake());
     }
 
     /// Ends the lanes, each after the burst in its hands: no frame is on its way any more, and

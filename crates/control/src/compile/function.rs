@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use nic::{PortVlan, Share, Vids, VlanProtocol};
+use vswitch::Tagging;
 use wire::{Mac, Vid};
 
 use super::Live;
@@ -109,19 +110,16 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// The VLAN of frames without a tag, with the tag that they get elsewhere.
-    pub(super) fn port_vlan(&self) -> Option<PortVlan> {
-        let vlan = self.vlan?;
-        let protocol = match vlan.proto {
-            VlanProto::Dot1q => VlanProtocol::Ieee8021Q,
-            VlanProto::Dot1ad => VlanProtocol::Ieee8021Ad,
-        };
-        Some(PortVlan { vid: Vid::new(vlan.id).ok()?, qos: vlan.qos, protocol })
-    }
-
     /// The VLAN of frames without a tag.
     pub(super) fn native(&self) -> Option<Vid> {
         self.vlan.and_then(|vlan| Vid::new(vlan.id).ok())
+    }
+
+    /// The tag that frames without one get, but for its VLAN.
+    pub(super) fn tagging(&self) -> Tagging {
+        let tagging =
+            |vlan: Vlan| Tagging { qos: vlan.qos, service: vlan.proto == VlanProto::Dot1ad };
+        self.vlan.map_or(Tagging::default(), tagging)
     }
 
     /// The VLANs that may be tagged, that of frames without a tag among them; none of an access port.
@@ -169,7 +167,14 @@ impl Owner<'_> {
         let mut macs = self.macs.iter().map(|(mac, _)| *mac);
         let mut function = nic::Function::new(macs.next().unwrap_or_default());
         function.extra_macs = macs.collect();
-        function.vlan = self.settings.port_vlan();
+        function.vlan = self.settings.vlan.and_then(|vlan| {
+            let protocol = match vlan.proto {
+                VlanProto::Dot1q => VlanProtocol::Ieee8021Q,
+                VlanProto::Dot1ad => VlanProtocol::Ieee8021Ad,
+            };
+            let vid = Vid::new(vlan.id).ok()?;
+            Some(PortVlan { vid, qos: vlan.qos, protocol })
+        });
         function.trunk = self.settings.trunk().collect::<Vids>();
         function.link = match self.settings.link_state {
             LinkState::Auto => nic::LinkState::Auto,

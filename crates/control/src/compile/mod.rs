@@ -9,7 +9,9 @@
 //!
 //! Addresses: the switch knows those of every adapter beforehand, at the adapter's port or, if it is on a VF, at port 0;
 //! the NIC knows those behind the PF as filters or of queues. So a known adapter is never flooded for, and a change of its
-//! path needs no learning. With `spoof_check` nothing else is learned at its port, and nothing else may send there.
+//! path needs no learning. With `spoof_check` nothing else is learned at its port, and nothing else may send there. So
+//! what a VF sends to an unknown address spares the switch, unless an adapter is promiscuous or there is an unchecked one in
+//! the switch, behind which it could be.
 //!
 //! Links: an adapter whose link is down (`link_state`, or `auto` and the uplink's is) has no port in the switch. Its
 //! addresses stand at port 0 meanwhile, so nobody else can take them, and frames for them are not flooded to guests.

@@ -1,5 +1,7 @@
 //! A NIC: its functions, queues, filters and plugs.
 
+use std::sync::Arc;
+
 use nic::{Filter, Mode, PortId, Way};
 
 use super::function::{Member, Owner, Scope, Settings};
@@ -43,7 +45,7 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
     Ok(Nic {
         name: scope.nic.name.clone(),
         config: build.config,
-        table: std::sync::Arc::new(table),
+        table: Arc::new(table),
         capacity: (budget > 0).then_some(capacity),
         switch,
         plugs: build.plugs,

@@ -1,11 +1,12 @@
 //! The switch on a NIC's PF: ports, known addresses, rules and mirrors.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use nic::Filter;
 use vswitch::{
-    Beyond, Learning, Mirror, Native, PortConfig, PortId, StaticEntry, Storm, SwitchConfig,
-    Tagging, VidSet, Vlans,
+    Beyond, Learning, Mirror, Native, PortConfig, PortId, StaticEntry, Storm, SwitchConfig, VidSet,
+    Vlans,
 };
 use wire::{Mac, Vid};
 
@@ -59,7 +60,7 @@ pub(super) fn switch(
     let switch = Switch {
         name: wished.name.clone(),
         config: build.config,
-        table: std::sync::Arc::new(table),
+        table: Arc::new(table),
         ageing_s: wished.ageing_s,
         taps: build.taps,
         acls: build.fields.acls.into_iter().map(|(name, _)| name).collect(),
@@ -182,10 +183,7 @@ impl<'a> Build<'_, 'a> {
             let native = settings.native().map_or(Native::Untagged, Native::Vlan);
             port.vlans = Vlans::Trunk { allowed: settings.trunk().collect::<VidSet>(), native };
         }
-        if let Some(vlan) = settings.port_vlan() {
-            let service = vlan.protocol == nic::VlanProtocol::Ieee8021Ad;
-            port.tagging = Tagging { qos: vlan.qos, service };
-        }
+        port.tagging = settings.tagging();
         let max_macs = wished.and_then(|wished| wished.max_macs);
         port.learning = match settings.spoof_check {
             true => Learning { limit: 0, beyond: Beyond::Drop },

@@ -74,7 +74,8 @@ struct World<'a> {
     counters: Vec<u64>,
 }
 
-/// Who got a frame, as how often; with a tag its VLAN is told: `web`, `web@5`.
+/// Who got a frame, and how often; with a tag its VLAN is told, with the priority if there is one: `web`, `web@5`,
+/// `web@5/3`; a service tag with `s`: `web@s5`.
 type Got = BTreeMap<String, usize>;
 
 fn got(names: &[&str]) -> Got {
@@ -161,8 +162,12 @@ impl<'a> World<'a> {
             Attached::Pf => "pf",
             Attached::Adapter(name) => name,
         };
-        let tag = Head::of_frame(frame).unwrap().vid();
-        let name = tag.map_or(name.to_owned(), |vlan| format!("{name}@{vlan}"));
+        let tag = Head::of_frame(frame).unwrap().tag();
+        let name = tag.map_or(name.to_owned(), |tag| {
+            let service = if tag.tpid == 0x88a8 { "s" } else { "" };
+            let priority = if tag.pcp > 0 { format!("/{}", tag.pcp) } else { String::new() };
+            format!("{name}@{service}{}{priority}", tag.vid)
+        });
         *got.entry(name).or_default() += 1;
     }
 
@@ -238,8 +243,7 @@ impl<'a> World<'a> {
             }
         };
         for port in to {
-            let edit = table.edit(from, port, &head);
-            let edit = match edit {
+            let edit = match table.edit(from, port, &head) {
                 vswitch::VlanEdit::None => Edit::None,
                 vswitch::VlanEdit::Pop => Edit::Pop,
                 vswitch::VlanEdit::Push(tag) => Edit::Push(tag),

@@ -37,8 +37,7 @@ pub struct Adapter {
     #[serde(default)]
     #[schema(max_items = 4096)]
     pub macs: Vec<MacText>,
-    /// Makes it an access port of that VLAN; beside `trunks`, the VLAN of frames without a tag. On a switch without `qos`,
-    /// and 802.1q.
+    /// Makes it an access port of that VLAN; beside `trunks`, the VLAN of frames without a tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vlan>,
     /// VLANs that the guest may tag for itself.

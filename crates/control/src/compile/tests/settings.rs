@@ -44,6 +44,22 @@ fn an_access_vlan_is_a_wall_on_each_path() {
 }
 
 #[test]
+fn priorities_and_service_tags_are_put_on_on_each_path() {
+    on_each_path(json!({"vlan": {"id": 5, "qos": 3}}), |path, world| {
+        assert_eq!(world.send("a", mac(99), mac(1)), got(&["wire@5/3"]), "{path}");
+    });
+    on_each_path(json!({"vlan": {"id": 5, "proto": "802.1ad"}}), |path, world| {
+        assert_eq!(world.send("a", mac(99), mac(1)), got(&["wire@s5"]), "{path}");
+        assert_eq!(
+            world.send_tagged("a", mac(99), mac(1), 7),
+            got(&["wire@s5"]),
+            "{path}: payload"
+        );
+        assert_eq!(world.send_tagged("wire", mac(1), mac(99), 5), got(&["a"]), "{path}");
+    });
+}
+
+#[test]
 fn a_trunk_is_a_trunk_on_each_path() {
     on_each_path(json!({"trunks": ["5-7"], "vlan": {"id": 4}}), |path, world| {
         assert_eq!(world.send_tagged("a", mac(99), mac(1), 6), got(&["wire@6"]), "{path}");
@@ -173,7 +189,7 @@ fn a_named_vf_has_its_own_settings_but_the_adapters_address() {
     assert_eq!(nic.adapter("v").unwrap().place, Place::Function(nic::PortId::vf(2)));
     assert_eq!(nic.adapter("v").unwrap().share.max_mbit, 70);
     let mut world = World::new(nic);
-    assert_eq!(world.send("v", mac(99), mac(1)), got(&["wire@7"]));
+    assert_eq!(world.send("v", mac(99), mac(1)), got(&["wire@7/3"]));
     let elsewhere = with(named, "/adapter/0/path", json!("synthetic"));
     let compiled = super::compiled(&elsewhere);
     let mut world = World::new(&compiled.nics[0]);

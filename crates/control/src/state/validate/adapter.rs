@@ -61,7 +61,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What a switch cannot do, of an adapter that may be on one: it would be obeyed on one path and not on another.
+    /// What an adapter and its port say together.
     fn on_a_switch(&mut self, adapter: &'a Adapter, at: &str) {
         let Some(switch) = adapter.switch.as_deref().and_then(|name| self.state.switch(name))
         else {
