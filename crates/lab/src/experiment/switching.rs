@@ -3,8 +3,8 @@
 //! Two guests that give their buffers back at once send 64 B frames to each other. Measured in turn
 //! are: the bare loop (see [`super::overhead`]); a NIC without a switch; a NIC with a switch whose
 //! adapters are on the path vf, which must not be slower for it; the switch without anything; and
-//! the switch with a VLAN and 100 rules at each port, half of them for frames that its guest sends
-//! and half for those it receives, so that each frame is held against 100, of which none decides.
+//! the switch with a VLAN and 100 rules at each port, against all of which a frame is held and none
+//! decides.
 //! A round in whose course the two CPUs were moved apart or together is measured again.
 
 use std::path::Path;
