@@ -1,6 +1,7 @@
 //! Desired state to running daemon: configuration, vhost-user sessions, and what was counted.
 
 pub mod api;
+pub mod compile;
 pub mod config;
 pub mod daemon;
 pub mod state;

@@ -1,6 +1,6 @@
 //! Changes to tags: those of the NIC and of the switch as a port makes them, and two in a row.
 
-use port::{Edit, Head};
+use port::Edit;
 use vswitch::VlanEdit;
 
 /// The NIC's change in a port's words.
@@ -14,17 +14,14 @@ pub(crate) fn of_nic(edit: nic::VlanEdit) -> Edit {
     }
 }
 
-/// The switch's change to a frame that begins with `head`.
+/// The switch's change in a port's words.
 #[inline]
-pub(crate) fn of_switch(edit: VlanEdit, head: &Head) -> Edit {
+pub(crate) fn of_switch(edit: VlanEdit) -> Edit {
     match edit {
         VlanEdit::None => Edit::None,
         VlanEdit::Pop => Edit::Pop,
-        VlanEdit::Push(_) => edit.tag_bytes().map_or(Edit::None, Edit::Push),
-        VlanEdit::Retag(tci) => {
-            let [high, low] = tci.to_be_bytes();
-            Edit::Retag([head[12], head[13], high, low])
-        }
+        VlanEdit::Push(tag) => Edit::Push(tag),
+        VlanEdit::Retag(tag) => Edit::Retag(tag),
     }
 }
 

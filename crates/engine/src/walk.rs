@@ -346,8 +346,7 @@ impl<'a> Walk<'a> {
         way: &mut SwitchWay<'_>,
     ) -> usize {
         let edit = |pick: &u8| {
-            let head = &view.heads[usize::from(*pick)];
-            edit::of_switch(switch.table.edit(from, to, head), head)
+            edit::of_switch(switch.table.edit(from, to, &view.heads[usize::from(*pick)]))
         };
         let mut send = |picks: &[u8], edit: Edit| match to {
             SwitchPort::UPLINK => self.enter_nic(view, picks, edit, way),

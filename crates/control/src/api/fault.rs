@@ -108,7 +108,7 @@ impl Fault {
         let plain = |error: String| Trouble { error, ..Trouble::default() };
         match self {
             Fault::Wrong(problems) | Fault::Impossible(problems) => of_problems(problems),
-            Fault::Refused(Refused(problem)) => of_problem(problem),
+            Fault::Refused(Refused(problems)) => of_problems(problems),
             Fault::BadRequest { error, allowed } => {
                 Trouble { allowed: allowed.clone(), ..plain(error.clone()) }
             }

@@ -4,9 +4,12 @@
 //! own, which it only meets at the ports. A front-end can make this thread do a bounded amount of
 //! work a turn ([`attachment`]), so that no front-end keeps another from attaching.
 //!
+//! The API has threads of its own; a change that it makes takes the place of this one's work for a
+//! moment ([`plant`]).
+//!
 //! # Life
-//! 1. [`Daemon::start`]: sockets first, so that a daemon that finds its place taken has changed
-//!    nothing; then counters and lanes.
+//! 1. [`Daemon::start`]: counters and lanes, then the desired state: what is stored, or else what
+//!    the configuration says.
 //! 2. [`Daemon::serve`]: guests may not send before all are back, or a moment has passed: a frame
 //!    that was posted while no daemon ran finds its receiver.
 //! 3. [`Stop`]: the lanes end first, each after the burst in its hands, and guests are let go
@@ -25,7 +28,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -63,7 +66,7 @@ pub fn run(config: &Config, ready: impl FnOnce()) -> Result<()> {
 #[derive(Debug)]
 pub struct Daemon {
     /// Dropped first: no change comes while the rest ends.
-    server: Server,
+    server: Option<Server>,
     epoll: Arc<OwnedFd>,
     plant: Shared,
     counters: PathBuf,
@@ -188,7 +191,7 @@ impl Daemon {
 }
 
 /// Brings the desired state into force, and serves the API by which it changes.
-fn serve_api(config: &Config, plant: &Shared) -> Result<Server> {
+fn serve_api(config: &Config, plant: &Shared) -> Result<Option<Server>> {
     let directory = match &config.state_dir {
         Some(directory) => Directory::open(directory)?,
         None => {
@@ -211,12 +214,12 @@ fn serve_api(config: &Config, plant: &Shared) -> Result<Server> {
     } else if *manager.state() != config.state {
         tracing::warn!(
             "the stored state is in force, not that of the configuration file, which is for a \
-             first start; to go back to the file's, remove {} and start again",
+             first start; to go back to the file's, remove {}/state.json and start again",
             config.state_dir.as_deref().unwrap_or(Path::new("state_dir")).display()
         );
     }
-    let listen = config.api.as_ref().map(|api| api.listen()).transpose()?;
-    Server::start(manager, listen.as_ref())
+    let Some(api) = &config.api else { return Ok(None) };
+    Server::start(manager, &api.listen()?).map(Some)
 }
 
 /// Where the state is kept if it is not to outlive the daemon, in the run directory.

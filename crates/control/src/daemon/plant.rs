@@ -22,7 +22,7 @@ use super::device::{GuestDevice, Identity};
 use super::log::FaultLog;
 use super::rig::{Captured, Rig, Served, capture_label, label};
 use super::sockets::Sockets;
-use crate::compile::{Attached, Compiled, Live, Target, compile};
+use crate::compile::{self, Attached, Compiled, Live, Target};
 use crate::state::{
     Actual, ActualAdapter, ActualNic, ActualVf, Allocation, Attachment, Facts, Nic, Plane, Problem,
     Reason, Refused, State, allocate,
@@ -133,7 +133,7 @@ impl Plant {
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
         let given = allocate(to, &Facts::of(&self.actual()));
-        let compiled = compile(to, &given, &Live::default(), Some(&self.compiled));
+        let compiled = compile::compile(to, &given, &Live::default(), Some(&self.compiled));
         let compiled = compiled.map_err(Refused)?;
         let wanted = wanted(to);
         let mut staged = Staged::default();
@@ -216,7 +216,7 @@ impl Plant {
             let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
             let port = port.map_err(|error| refuse(error.to_string()))?;
             port.attach_receive(0, receive);
-            staged.captures.push((nic.clone(), path.to_owned(), Captured { port, capture }));
+            staged.captures.push((nic.clone(), path.to_owned(), Captured::new(port, capture)));
         }
         Ok(())
     }
@@ -236,12 +236,7 @@ impl Plant {
     }
 
     /// Makes the change: scenes first, then what is behind them goes.
-    fn put_in_force(
-        &mut self,
-        wanted: Vec<Wanted>,
-        compiled: Compiled,
-        staged: Staged,
-    ) {
+    fn put_in_force(&mut self, wanted: Vec<Wanted>, compiled: Compiled, staged: Staged) {
         for (nic, path, captured) in staged.captures {
             if let Some(rig) = self.rigs.get_mut(&nic) {
                 rig.captures.insert(path, captured);

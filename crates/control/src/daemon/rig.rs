@@ -28,6 +28,14 @@ pub(super) struct Captured {
     pub(super) port: Arc<Port>,
     /// Held while frames are to be written.
     pub(super) capture: Capture,
+    /// Whether it was said that frames cannot be written.
+    told: bool,
+}
+
+impl Captured {
+    pub(super) fn new(port: Arc<Port>, capture: Capture) -> Captured {
+        Captured { port, capture, told: false }
+    }
 }
 
 /// What a switch remembers, whatever its settings become.
@@ -140,8 +148,14 @@ impl Rig {
         self.budget.as_ref().map(|(_, budget)| budget.clone())
     }
 
-    /// Lets learned addresses age.
+    /// Lets learned addresses age, and says which captures fail.
     pub(super) fn look(&mut self, now: Instant) {
+        for captured in self.captures.values_mut().filter(|captured| !captured.told) {
+            if let Some(error) = captured.capture.error() {
+                captured.told = true;
+                tracing::warn!("{}: frames are lost: {error}", captured.port.label);
+            }
+        }
         let Some(memory) = &mut self.memory else { return };
         if now >= memory.next_tick {
             memory.next_tick = now + memory.ageing / 4;

@@ -6,6 +6,10 @@
 //!    name decides, in the order of its bytes.
 //! 3. Queues go by `vmq_weight` in the same manner, to adapters that got no VF.
 //!
+//! What only the switch enforces keeps an adapter there. One whose own port has rules, guards or isolation sends through
+//! the switch: it gets no VF, but may have a queue, which only receives. Settings of the port `uplink` hold for what
+//! comes from the wire, so with any of them no adapter of the switch gets a VF or a queue: frames would come past them.
+//!
 //! A pure function: the same state and facts give the same answer, whatever the order of the document.
 
 use std::cmp::Reverse;
@@ -15,6 +19,7 @@ use serde::Serialize;
 
 use super::adapter::{Adapter, WantedPath};
 use super::model::Nic;
+use super::switch::{Switch, UPLINK};
 use super::{Actual, PathInForce, Reason, State};
 
 /// What the policy must know beyond the desired state.
@@ -91,7 +96,7 @@ pub fn allocate(state: &State, facts: &Facts) -> Vec<Allocation> {
             |adapter: &&Adapter| state.nic_of(adapter).is_some_and(|on| on.name == nic.name);
         let adapters: Vec<&Adapter> = state.adapters.iter().filter(on_it).collect();
         give_vfs(state, facts, nic, &adapters, &mut vfs);
-        give_queues(facts, nic, &adapters, &vfs, &mut queues);
+        give_queues(state, facts, nic, &adapters, &vfs, &mut queues);
     }
     state.adapters.iter().map(|adapter| allocation(adapter, facts, &vfs, &queues)).collect()
 }
@@ -120,8 +125,8 @@ fn give_vfs<'a>(
     divide(rivals, pool, &facts.vfs, Reason::NoFreeVf, given);
 }
 
-/// Whether an adapter may have a VF at all. What the operator set is told before what the machine lacks.
-fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Result<(), Reason> {
+/// Whether the document lets an adapter have a VF, now or when one is free.
+pub(crate) fn may_ever_have_vf(state: &State, adapter: &Adapter) -> Result<(), Reason> {
     if matches!(adapter.path, WantedPath::Vmq | WantedPath::Synthetic) {
         return Err(Reason::NotWanted);
     }
@@ -132,6 +137,16 @@ fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Re
     if switch.is_some_and(|switch| !switch.iov) {
         return Err(Reason::SwitchNotIov);
     }
+    let port = switch.and_then(|switch| switch.port(&adapter.name));
+    if switch.is_some_and(screens_the_wire) || port.is_some_and(|p| p.filters() || p.isolated) {
+        return Err(Reason::PortPolicy);
+    }
+    Ok(())
+}
+
+/// Whether an adapter may have a VF now. What the operator set is told before what the machine lacks.
+fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Result<(), Reason> {
+    may_ever_have_vf(state, adapter)?;
     if let Some(missing) = facts.support.get(&nic.name) {
         return Err(*missing);
     }
@@ -144,7 +159,16 @@ fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Re
     if suited(adapter, facts) == PathInForce::Vf { Ok(()) } else { Err(Reason::FollowsTraffic) }
 }
 
+/// Whether the port to the wire does something to frames that come past it on other paths.
+fn screens_the_wire(switch: &Switch) -> bool {
+    switch.port(UPLINK).is_some_and(|port| {
+        let narrow = !port.trunks.is_empty() || port.native_vlan.is_some();
+        port.filters() || port.isolated || narrow
+    })
+}
+
 fn give_queues<'a>(
+    state: &State,
     facts: &Facts,
     nic: &Nic,
     adapters: &[&'a Adapter],
@@ -154,12 +178,15 @@ fn give_queues<'a>(
     let mut rivals = Vec::new();
     let on_vf = |adapter: &Adapter| matches!(vfs.get(adapter.name.as_str()), Some(Ok(_)));
     for adapter in adapters.iter().filter(|adapter| !on_vf(adapter)) {
+        let switch = adapter.switch.as_deref().and_then(|name| state.switch(name));
         let may = if adapter.path == WantedPath::Synthetic {
             Err(Reason::NotWanted)
         } else if adapter.vmq_weight == 0 {
             Err(Reason::WeightZero)
-        } else if adapter.switch.is_none() {
+        } else if switch.is_none() {
             Err(Reason::NoSwitch)
+        } else if switch.is_some_and(screens_the_wire) {
+            Err(Reason::PortPolicy)
         } else if facts.migrating.contains(&adapter.name) {
             Err(Reason::MigrationInProgress)
         } else if suited(adapter, facts) == PathInForce::Synthetic {

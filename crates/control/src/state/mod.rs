@@ -29,6 +29,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 pub use adapter::{Adapter, WantedPath};
+pub(crate) use allocate::may_ever_have_vf;
 pub use allocate::{Allocation, Facts, allocate};
 pub use attachment::{Attachment, AttachmentKind, SocketMode};
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};

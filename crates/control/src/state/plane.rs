@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Allocation, PathInForce, Problem, Reason, State};
+use super::{Allocation, PathInForce, Problems, Reason, State};
 
 /// What carries frames.
 pub trait Plane: Send {
@@ -22,7 +22,7 @@ pub trait Plane: Send {
 /// Why a data plane cannot do what was asked; it has changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub Problem);
+pub struct Refused(pub Problems);
 
 /// What is in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

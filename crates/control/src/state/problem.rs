@@ -63,7 +63,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    pub(super) fn push(&mut self, problem: Problem) {
+    pub(crate) fn push(&mut self, problem: Problem) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         } else {
@@ -72,7 +72,7 @@ impl Problems {
     }
 
     /// The document, if there is no mistake in it.
-    pub(super) fn or<T>(self, value: T) -> Result<T, Problems> {
+    pub(crate) fn or<T>(self, value: T) -> Result<T, Problems> {
         if self.problems.is_empty() { Ok(value) } else { Err(self) }
     }
 }

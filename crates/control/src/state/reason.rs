@@ -46,11 +46,13 @@ pub enum Reason {
     FollowsTraffic,
     /// The adapter is on no switch, so it has no synthetic path.
     NoSwitch,
+    /// Rules of its switch port, or of the uplink's, can only be enforced in the switch.
+    PortPolicy,
 }
 
 impl Reason {
     /// All, in the order of their documentation.
-    pub const ALL: [Reason; 17] = [
+    pub const ALL: [Reason; 18] = [
         Reason::Supported,
         Reason::MissingAcs,
         Reason::NoBusResources,
@@ -68,6 +70,7 @@ impl Reason {
         Reason::NotWanted,
         Reason::FollowsTraffic,
         Reason::NoSwitch,
+        Reason::PortPolicy,
     ];
 
     /// What it means, and what helps, for a person.
@@ -90,6 +93,7 @@ impl Reason {
             Reason::NotWanted => "the adapter asked for a lesser path",
             Reason::FollowsTraffic => "the traffic suits another path better",
             Reason::NoSwitch => "the adapter is on no switch",
+            Reason::PortPolicy => "rules of its switch port can only be enforced in the switch",
         }
     }
 }

@@ -188,7 +188,7 @@ fn what_the_data_plane_refuses_has_not_happened() {
     site.apply(document());
     let problem =
         Problem::new("adapter[0].min_tx_mbps", 5, "is refused by x520 (EINVAL)", "write 0");
-    site.plane.0.lock().unwrap().refuses = Some(Refused(problem));
+    site.plane.0.lock().unwrap().refuses = Some(Refused(problem.into()));
     let refusal = site.refuses(409, "PATCH", "/v1/adapters/web", json!({"min_tx_mbps": 5}));
     assert_eq!(
         (&*refusal.trouble.field, &*refusal.trouble.allowed),

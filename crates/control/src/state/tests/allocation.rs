@@ -115,6 +115,35 @@ fn a_named_vf_is_nobody_elses() {
 }
 
 #[test]
+fn what_only_the_switch_enforces_keeps_an_adapter_there() {
+    let web = |adapter: &str, port: Value| {
+        let port = with(port, "/adapter", json!(adapter));
+        allocate(&state(&with(open(), "/switch/0/port/-", port)), &Facts::default())[0].clone()
+    };
+    let rule = json!([{"action": "deny", "protocol": 17}]);
+    for own in [
+        json!({"acl": rule}),
+        json!({"isolated": true}),
+        json!({"dhcp_guard": true}),
+        json!({"router_guard": true}),
+    ] {
+        let given = web("web", own);
+        assert_eq!(given.place(), "vmq 0", "it sends through the switch there, too");
+        assert_eq!((given.reason, given.vmq_reason), (Reason::PortPolicy, Reason::Supported));
+    }
+    for wires in [json!({"acl": rule}), json!({"isolated": true}), json!({"trunks": ["5"]})] {
+        let given = web("uplink", wires);
+        assert_eq!(given.path, PathInForce::Synthetic, "frames from the wire would come past it");
+        assert_eq!((given.reason, given.vmq_reason), (Reason::PortPolicy, Reason::PortPolicy));
+    }
+    for harmless in [json!({"unknown_unicast": false}), json!({})] {
+        assert_eq!(web("web", harmless.clone()).path, PathInForce::Vf);
+        assert_eq!(web("uplink", harmless).path, PathInForce::Vf);
+    }
+    assert_eq!(web("db", json!({"isolated": true})).path, PathInForce::Vf, "another's port");
+}
+
+#[test]
 fn codes_are_stable_and_explained() {
     let codes: Vec<String> = Reason::ALL.iter().map(Reason::to_string).collect();
     assert_eq!(
@@ -123,7 +152,7 @@ fn codes_are_stable_and_explained() {
     );
     assert_eq!(
         codes[8..].join(" "),
-        "NoFreeVf NoFreeQueue WeightZero SwitchNotIov VfDisabled MigrationInProgress NotWanted FollowsTraffic NoSwitch"
+        "NoFreeVf NoFreeQueue WeightZero SwitchNotIov VfDisabled MigrationInProgress NotWanted FollowsTraffic NoSwitch PortPolicy"
     );
     for (reason, code) in Reason::ALL.iter().zip(codes) {
         assert_eq!(serde_json::to_value(reason).unwrap(), json!(code));

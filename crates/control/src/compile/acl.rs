@@ -1,0 +1,49 @@
+//! Rules of a port, as the switch takes them.
+
+use vswitch::{Acl, MacPrefix, Match, Rule, RuleAction};
+
+use crate::state::{AclAction, AclRule, IpPrefix, MacText};
+
+/// A port's list. A frame that no rule decides on is allowed.
+pub(super) fn acl(rules: &[AclRule]) -> Acl {
+    Acl { rules: rules.iter().map(rule).collect(), default_allow: true }
+}
+
+fn rule(rule: &AclRule) -> Rule {
+    let mac = |mac: Option<MacText>| mac.map(|MacText(mac)| MacPrefix { mac, len: 48 });
+    let ip = |prefix: Option<IpPrefix>| {
+        prefix.map(|IpPrefix { address, length }| vswitch::IpPrefix { addr: address, len: length })
+    };
+    let matches = Match {
+        src_mac: mac(rule.from_mac),
+        dst_mac: mac(rule.to_mac),
+        ethertype: rule.ethertype,
+        vid: rule.vlan.map(|vlan| vlan..=vlan),
+        src_ip: ip(rule.from_ip),
+        dst_ip: ip(rule.to_ip),
+        protocol: rule.protocol,
+        src_port: rule.from_port.map(|range| range.first..=range.last),
+        dst_port: rule.to_port.map(|range| range.first..=range.last),
+        ..Match::default()
+    };
+    let action = match rule.action {
+        AclAction::Allow => RuleAction::Allow,
+        AclAction::Deny => RuleAction::Deny,
+        AclAction::Count => RuleAction::Count,
+    };
+    Rule { matches, action }
+}
+
+/// What the document calls a field of a rule.
+pub(super) fn field(name: &str) -> &str {
+    match name {
+        "src_mac" => "from_mac",
+        "dst_mac" => "to_mac",
+        "vid" => "vlan",
+        "src_ip" => "from_ip",
+        "dst_ip" => "to_ip",
+        "src_port" => "from_port",
+        "dst_port" => "to_port",
+        same => same,
+    }
+}

@@ -1,0 +1,303 @@
+//! Functions: whose settings they have, and what these are to the NIC.
+
+use std::collections::BTreeSet;
+
+use nic::{PortVlan, Share, Vids, VlanProtocol};
+use wire::{Mac, Vid};
+
+use super::Live;
+use crate::state::{
+    Adapter, Allocation, LinkState, MacText, Mirror, Nic, Pf, State, StaticEntry, Switch, Vf, Vlan,
+    VlanProto, VlanRange,
+};
+
+/// A NIC with all that is on it.
+#[derive(Debug)]
+pub(super) struct Scope<'a> {
+    pub(super) state: &'a State,
+    pub(super) nic: &'a Nic,
+    /// `nic[0]`.
+    pub(super) at: String,
+    /// The switch on it, and `switch[0]`.
+    pub(super) switch: Option<(&'a Switch, String)>,
+    /// The adapters on it, in the document's order.
+    pub(super) members: Vec<Member<'a>>,
+    pub(super) uplink_up: bool,
+}
+
+/// An adapter of a NIC and what it was given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member<'a> {
+    pub(super) adapter: &'a Adapter,
+    pub(super) given: &'a Allocation,
+    /// Its index in the document.
+    pub(super) at: usize,
+}
+
+/// What is set of a function, wherever it stands in the document.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings<'a> {
+    vlan: Option<Vlan>,
+    trunks: &'a [VlanRange],
+    pub(super) spoof_check: bool,
+    trust: bool,
+    pub(super) promiscuous: bool,
+    link_state: LinkState,
+    pub(super) share: Share,
+    pub(super) storm_limit_pps: u32,
+    pub(super) mirror: Option<&'a Mirror>,
+}
+
+/// Who has settings and addresses, and where they stand.
+#[derive(Debug, Clone)]
+pub(super) struct Owner<'a> {
+    pub(super) settings: Settings<'a>,
+    /// The entry that has the settings: `adapter[2]` or `nic[0].vf[1]`.
+    pub(super) at: String,
+    /// Its addresses, its own first, each with its field.
+    pub(super) macs: Vec<(Mac, String)>,
+    /// What people call it.
+    pub(super) label: String,
+}
+
+/// The same fields of three structs.
+macro_rules! settings {
+    ($from:expr, $trust:expr) => {
+        Settings {
+            vlan: $from.vlan,
+            trunks: &$from.trunks,
+            spoof_check: $from.spoof_check,
+            trust: $trust,
+            promiscuous: $from.promiscuous,
+            link_state: $from.link_state,
+            share: Share {
+                weight: $from.tx_weight,
+                min_mbit: $from.min_tx_mbps,
+                max_mbit: $from.max_tx_mbps,
+            },
+            storm_limit_pps: $from.storm_limit_pps,
+            mirror: $from.mirror.as_ref(),
+        }
+    };
+}
+
+impl<'a> Settings<'a> {
+    fn of_adapter(adapter: &'a Adapter) -> Self {
+        settings!(adapter, adapter.trust)
+    }
+
+    fn of_vf(vf: &'a Vf) -> Self {
+        settings!(vf, vf.trust)
+    }
+
+    fn of_pf(pf: &'a Pf) -> Self {
+        settings!(pf, true)
+    }
+
+    /// Of a VF of which nothing is set.
+    fn usual() -> Self {
+        Settings {
+            vlan: None,
+            trunks: &[],
+            spoof_check: true,
+            trust: false,
+            promiscuous: false,
+            link_state: LinkState::Auto,
+            share: Share::default(),
+            storm_limit_pps: 0,
+            mirror: None,
+        }
+    }
+
+    /// The VLAN of frames without a tag.
+    pub(super) fn native(&self) -> Option<Vid> {
+        self.vlan.and_then(|vlan| Vid::new(vlan.id).ok())
+    }
+
+    /// The VLANs that may be tagged, that of frames without a tag among them; none of an access port.
+    pub(super) fn trunk(&self) -> impl Iterator<Item = Vid> {
+        let native = self.native().filter(|_| !self.trunks.is_empty());
+        let all = self.trunks.iter().flat_map(|range| range.first..=range.last);
+        all.filter_map(|vlan| Vid::new(vlan).ok()).chain(native)
+    }
+
+    pub(super) fn is_trunk(&self) -> bool {
+        !self.trunks.is_empty()
+    }
+
+    /// Every VLAN that it is in, 0 for the untagged network.
+    pub(super) fn vids(&self) -> BTreeSet<u16> {
+        let native = self.native().map_or(0, Vid::get);
+        self.trunk().map(Vid::get).chain([native]).collect()
+    }
+
+    pub(super) fn link_up(&self, uplink_up: bool) -> bool {
+        match self.link_state {
+            LinkState::Auto => uplink_up,
+            LinkState::Enable => true,
+            LinkState::Disable => false,
+        }
+    }
+}
+
+impl Owner<'_> {
+    /// The function, without its mirror.
+    pub(super) fn function(&self) -> nic::Function {
+        let Settings { share, storm_limit_pps, .. } = self.settings;
+        nic::Function {
+            spoof_check: self.settings.spoof_check,
+            trust: self.settings.trust,
+            promiscuous: self.settings.promiscuous,
+            share,
+            storm_limit: storm_limit_pps,
+            ..self.queue()
+        }
+    }
+
+    /// What a receive queue has of it: addresses, VLANs and link. All else is enforced where the adapter sends.
+    pub(super) fn queue(&self) -> nic::Function {
+        let mut macs = self.macs.iter().map(|(mac, _)| *mac);
+        let mut function = nic::Function::new(macs.next().unwrap_or_default());
+        function.extra_macs = macs.collect();
+        function.vlan = self.settings.vlan.and_then(|vlan| {
+            let protocol = match vlan.proto {
+                VlanProto::Dot1q => VlanProtocol::Ieee8021Q,
+                VlanProto::Dot1ad => VlanProtocol::Ieee8021Ad,
+            };
+            let vid = Vid::new(vlan.id).ok()?;
+            Some(PortVlan { vid, qos: vlan.qos, protocol })
+        });
+        function.trunk = self.settings.trunk().collect::<Vids>();
+        function.link = match self.settings.link_state {
+            LinkState::Auto => nic::LinkState::Auto,
+            LinkState::Enable => nic::LinkState::Enable,
+            LinkState::Disable => nic::LinkState::Disable,
+        };
+        function
+    }
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn new(
+        state: &'a State,
+        given: &'a [Allocation],
+        live: &Live,
+        at: usize,
+    ) -> Scope<'a> {
+        let nic = &state.nics[at];
+        let mut switches = state.switches.iter().enumerate();
+        let switch = switches.find(|(_, switch)| switch.nic == nic.name);
+        let adapters = state.adapters.iter().enumerate();
+        let on_it = adapters
+            .filter(|(_, adapter)| state.nic_of(adapter).is_some_and(|on| on.name == nic.name));
+        let member = |(at, adapter): (usize, &'a Adapter)| {
+            // They stand in the same order; if not, it is looked for.
+            let same = |one: &&Allocation| one.adapter == adapter.name;
+            let given =
+                given.get(at).filter(same).or_else(|| given.iter().find(|one| same(one)))?;
+            Some(Member { adapter, given, at })
+        };
+        Scope {
+            state,
+            nic,
+            at: format!("nic[{at}]"),
+            switch: switch.map(|(at, switch)| (switch, format!("switch[{at}]"))),
+            members: on_it.filter_map(member).collect(),
+            uplink_up: !live.uplinks_down.contains(&nic.name),
+        }
+    }
+
+    /// The adapter with its own settings.
+    pub(super) fn adapter(&self, member: Member<'a>) -> Owner<'a> {
+        let Member { adapter, at, .. } = member;
+        let at = format!("adapter[{at}]");
+        let settings = Settings::of_adapter(adapter);
+        let macs = addresses(Some(adapter.mac), &adapter.macs, &at);
+        Owner { settings, at, macs, label: adapter.name.clone() }
+    }
+
+    /// The adapter as it is on that VF: with the VF's settings, if it has any, and with the static addresses that the
+    /// switch has for it.
+    pub(super) fn adapter_on(&self, member: Member<'a>, index: u16) -> Owner<'a> {
+        let mut owner = self.adapter(member);
+        if let Some((at, vf)) = self.entry(index) {
+            owner.settings = Settings::of_vf(vf);
+            owner.at = format!("{}.vf[{at}]", self.at);
+        }
+        let own = self.statics().filter(|(_, entry)| entry.port == member.adapter.name);
+        owner.macs.extend(own.map(|(field, entry)| (entry.mac.0, field)));
+        owner
+    }
+
+    /// VF `index`, which no adapter has.
+    pub(super) fn vacant(&self, index: u16) -> Owner<'a> {
+        let label = format!("{}/vf{index}", self.nic.name);
+        let (settings, at, mut macs) = match self.entry(index) {
+            Some((i, vf)) => {
+                let at = format!("{}.vf[{i}]", self.at);
+                let macs = addresses(vf.mac, &vf.macs, &at);
+                (Settings::of_vf(vf), at, macs)
+            }
+            None => (Settings::usual(), self.at.clone(), Vec::new()),
+        };
+        if self.entry(index).is_none_or(|(_, vf)| vf.mac.is_none()) {
+            macs.insert(0, (self.derived_mac(index), at.clone()));
+        }
+        Owner { settings, at, macs, label }
+    }
+
+    /// The PF, if a guest has it.
+    pub(super) fn pf(&self) -> Option<Owner<'a>> {
+        let pf = self.nic.pf.as_ref().filter(|_| self.switch.is_none())?;
+        let at = format!("{}.pf", self.at);
+        let macs = addresses(Some(pf.mac), &pf.macs, &at);
+        let label = format!("{}/pf", self.nic.name);
+        Some(Owner { settings: Settings::of_pf(pf), at, macs, label })
+    }
+
+    /// The static addresses of the switch, each with its field.
+    pub(super) fn statics(&self) -> impl Iterator<Item = (String, &'a StaticEntry)> {
+        self.switch.iter().flat_map(|(switch, at)| {
+            let entries = switch.statics.iter().enumerate();
+            entries.map(move |(i, entry)| (format!("{at}.static[{i}].mac"), entry))
+        })
+    }
+
+    fn entry(&self, index: u16) -> Option<(usize, &'a Vf)> {
+        self.nic.vfs.iter().enumerate().find(|(_, vf)| vf.index == index)
+    }
+
+    /// A locally administered address that is the same each time, and nobody's in the document.
+    fn derived_mac(&self, index: u16) -> Mac {
+        let used = |mac: Mac| {
+            let is = |other: &MacText| other.0 == mac;
+            let nic = self.nic;
+            let adapters = self.state.adapters.iter();
+            adapters.clone().any(|adapter| is(&adapter.mac) || adapter.macs.iter().any(is))
+                || nic
+                    .vfs
+                    .iter()
+                    .any(|vf| vf.mac.as_ref().is_some_and(is) || vf.macs.iter().any(is))
+                || nic.pf.as_ref().is_some_and(|pf| is(&pf.mac) || pf.macs.iter().any(is))
+                || self.statics().any(|(_, entry)| is(&entry.mac))
+        };
+        let derived = (0_u8..=u8::MAX).map(|salt| {
+            let bytes = self.nic.name.bytes().chain([0, salt]);
+            // FNV-1a: any hash will do that is the same in every version of this program.
+            let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| {
+                (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+            });
+            let [a, b, c, d] = hash.to_be_bytes();
+            Mac([0x02, a, b, c, d, index as u8])
+        });
+        let mut derived = derived.into_iter();
+        let first = derived.next().unwrap_or_default();
+        std::iter::once(first).chain(derived).find(|mac| !used(*mac)).unwrap_or(first)
+    }
+}
+
+fn addresses(own: Option<MacText>, further: &[MacText], at: &str) -> Vec<(Mac, String)> {
+    let own = own.map(|mac| (mac.0, format!("{at}.mac")));
+    let further = further.iter().enumerate();
+    own.into_iter().chain(further.map(|(i, mac)| (mac.0, format!("{at}.macs[{i}]")))).collect()
+}

@@ -1,0 +1,191 @@
+//! A NIC: its functions, queues, filters and plugs.
+
+use nic::{Filter, Mode, PortId, Way};
+
+use super::function::{Member, Owner, Scope, Settings};
+use super::origin::Origins;
+use super::{Attached, Monitor, Nic, Place, Plug, Target, switch};
+use crate::state::{Bridging, Mirror, MirrorDirection, PathInForce, Problem, Profile};
+
+/// Compiles a NIC; `old` is what it was.
+pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> {
+    let mut build = Build {
+        scope,
+        config: nic::NicConfig {
+            mode: mode(scope.nic.bridging),
+            uplink_up: scope.uplink_up,
+            floods_unknown: profile(scope.nic.profile).floods_unknown,
+            ..nic::NicConfig::default()
+        },
+        origins: Origins { nic: scope.at.clone(), ..Origins::default() },
+        plugs: Vec::new(),
+        monitors: Monitors::default(),
+    };
+    build.uplink_and_pf();
+    build.vfs();
+    build.queues();
+    let mut switch = None;
+    if scope.switch.is_some() {
+        let old = old.and_then(|old| old.switch.as_ref());
+        let vfs = build.origins.owners.iter().filter(|(port, _)| port.vf_index().is_some());
+        let vfs: Vec<&Owner<'_>> = vfs.map(|(_, owner)| owner).collect();
+        let made = switch::switch(scope, &vfs, &mut build.monitors, old)?;
+        let (filters, fields): (Vec<Filter>, Vec<String>) = made.filters.into_iter().unzip();
+        build.config.switch = Some(filters);
+        build.origins.filters = fields;
+        build.plugs.extend(made.plugs);
+        switch = Some(made.switch);
+    }
+    let table = nic::Table::build(&build.config).map_err(|error| build.origins.problem(error))?;
+    let budget = scope.nic.budget_permille;
+    let capacity = profile(scope.nic.profile).capacity.scaled(budget);
+    Ok(Nic {
+        name: scope.nic.name.clone(),
+        config: build.config,
+        table: std::sync::Arc::new(table),
+        capacity: (budget > 0).then_some(capacity),
+        switch,
+        plugs: build.plugs,
+        monitors: build.monitors.0,
+    })
+}
+
+struct Build<'s, 'a> {
+    scope: &'s Scope<'a>,
+    config: nic::NicConfig,
+    origins: Origins<'a>,
+    plugs: Vec<Plug>,
+    monitors: Monitors,
+}
+
+impl<'a> Build<'_, 'a> {
+    fn uplink_and_pf(&mut self) {
+        if self.scope.nic.uplink.is_some() {
+            self.plugs.push(Plug {
+                of: Attached::Uplink,
+                place: Place::Function(PortId::UPLINK),
+                queue: None,
+                share: nic::Share::default(),
+                storm_limit_pps: 0,
+                link_up: self.scope.uplink_up,
+            });
+        }
+        if let Some(owner) = self.scope.pf() {
+            self.config.pf = Some(self.function(&owner));
+            let place = Place::Function(PortId::PF);
+            self.plugs.push(plug(Attached::Pf, place, &owner.settings, self.scope.uplink_up));
+            self.origins.owners.push((PortId::PF, owner));
+        }
+    }
+
+    fn vfs(&mut self) {
+        let total = self.scope.nic.total_vfs;
+        for index in 0..total.min(nic::MAX_VFS as u16) {
+            if index >= self.scope.nic.num_vfs {
+                self.config.vfs.push(None);
+                continue;
+            }
+            let port = PortId::vf(index as u8);
+            let mut members = self.scope.members.iter();
+            let holder = members.find(|member| member.given.vf == Some(index)).copied();
+            let owner = match holder {
+                Some(member) => self.scope.adapter_on(member, index),
+                None => self.scope.vacant(index),
+            };
+            let function = self.function(&owner);
+            self.config.vfs.push(Some(function));
+            if let Some(Member { adapter, .. }) = holder {
+                let of = Attached::Adapter(adapter.name.clone());
+                let place = Place::Function(port);
+                self.plugs.push(plug(of, place, &owner.settings, self.scope.uplink_up));
+            }
+            self.origins.owners.push((port, owner));
+        }
+    }
+
+    fn queues(&mut self) {
+        for member in &self.scope.members {
+            let on_vmq = member.given.path == PathInForce::Vmq;
+            let Some(index) = member.given.queue.filter(|_| on_vmq) else {
+                continue;
+            };
+            let owner = self.scope.adapter(*member);
+            let mut queue = owner.queue();
+            let receives = owner.settings.mirror.filter(|it| it.direction != MirrorDirection::Tx);
+            queue.mirror = receives.map(|mirror| {
+                let number = self.monitors.number(&owner.label, mirror);
+                nic::Mirror { way: Way::Ingress, to: nic::Monitor::Capture(number as u16) }
+            });
+            let index = usize::from(index);
+            if self.config.queues.len() <= index {
+                self.config.queues.resize(index + 1, None);
+            }
+            self.config.queues[index] = Some(queue);
+            self.origins.owners.push((PortId::queue(index as u8), owner));
+        }
+    }
+
+    fn function(&mut self, owner: &Owner<'a>) -> nic::Function {
+        let mirror = owner.settings.mirror.map(|mirror| {
+            let way = match mirror.direction {
+                MirrorDirection::Rx => Way::Ingress,
+                MirrorDirection::Tx => Way::Egress,
+                MirrorDirection::Both => Way::Both,
+            };
+            let number = self.monitors.number(&owner.label, mirror);
+            nic::Mirror { way, to: nic::Monitor::Capture(number as u16) }
+        });
+        nic::Function { mirror, ..owner.function() }
+    }
+}
+
+pub(super) fn plug(of: Attached, place: Place, settings: &Settings<'_>, uplink_up: bool) -> Plug {
+    Plug {
+        of,
+        place,
+        queue: None,
+        share: settings.share,
+        storm_limit_pps: settings.storm_limit_pps,
+        link_up: settings.link_up(uplink_up),
+    }
+}
+
+/// Who gets copies, each mirrored thing once.
+#[derive(Debug, Default)]
+pub(super) struct Monitors(pub(super) Vec<Monitor>);
+
+impl Monitors {
+    /// The number of a thing's mirror.
+    pub(super) fn number(&mut self, label: &str, mirror: &Mirror) -> usize {
+        let target = match (&mirror.adapter, &mirror.file) {
+            (Some(adapter), _) => Target::Adapter(adapter.clone()),
+            (None, file) => Target::File(file.clone().unwrap_or_default()),
+        };
+        let monitor = Monitor { label: label.to_owned(), target };
+        let known = self.0.iter().position(|one| *one == monitor);
+        known.unwrap_or_else(|| {
+            self.0.push(monitor);
+            self.0.len() - 1
+        })
+    }
+}
+
+pub(super) fn mode(bridging: Bridging) -> Mode {
+    match bridging {
+        Bridging::Veb => Mode::Veb,
+        Bridging::Vepa => Mode::Vepa,
+        Bridging::Isolated => Mode::Isolated,
+    }
+}
+
+pub(super) fn profile(profile: Profile) -> &'static nic::Profile {
+    let name = match profile {
+        Profile::Ideal => "ideal",
+        Profile::Intel82576 => "82576",
+        Profile::X520 => "x520",
+        Profile::Xl710 => "xl710",
+        Profile::ConnectX6 => "cx6",
+    };
+    // A test holds the names against the profiles that there are.
+    nic::Profile::named(name).unwrap_or(nic::Profile::ALL[0])
+}

@@ -1,0 +1,350 @@
+//! The switch on a NIC's PF: ports, known addresses, rules and mirrors.
+
+use std::collections::BTreeSet;
+
+use nic::Filter;
+use vswitch::{
+    Beyond, ConfigError, Learning, Mirror, Native, PortConfig, PortId, StaticEntry, Storm,
+    SwitchConfig, VidSet, Vlans,
+};
+use wire::{Mac, Vid};
+
+use super::function::{Member, Owner, Scope};
+use super::nics::{Monitors, plug};
+use super::{Attached, Numbers, Place, Plug, Switch, acl};
+use crate::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK};
+
+/// The most addresses that are learned at a port of which nothing else is said.
+const MAX_MACS_USUAL: u32 = 256;
+
+/// A switch, and what the NIC must know of it.
+pub(super) struct Made {
+    pub(super) switch: Switch,
+    /// The addresses behind the PF, each with its field in the document.
+    pub(super) filters: Vec<(Filter, String)>,
+    pub(super) plugs: Vec<Plug>,
+}
+
+/// Compiles the switch of a NIC. `vfs` are the NIC's VFs, which are behind port 0.
+pub(super) fn switch(
+    scope: &Scope<'_>,
+    vfs: &[&Owner<'_>],
+    monitors: &mut Monitors,
+    old: Option<&Switch>,
+) -> Result<Made, Problem> {
+    let (wished, at) = scope.switch.as_ref().expect("the caller has seen a switch");
+    let old = old.filter(|old| old.name == wished.name);
+    let none = Numbers::default();
+    let before = old.map_or(&none, |old| &old.numbers);
+    let mut build = Build {
+        scope,
+        wished,
+        at,
+        numbers: numbers(scope, wished, at, before)?,
+        config: SwitchConfig::default(),
+        acls: Vec::new(),
+        fields: Fields::default(),
+        filters: Vec::new(),
+        plugs: Vec::new(),
+        taps: Vec::new(),
+    };
+    build.uplink();
+    for member in scope.members.iter().filter(|member| is_switched(member, wished)) {
+        build.adapter(*member, monitors);
+    }
+    build.vfs(vfs);
+    build.statics();
+    let table = vswitch::Table::build(&build.config).map_err(|error| build.problem(error))?;
+    let switch = Switch {
+        name: wished.name.clone(),
+        config: build.config,
+        table: std::sync::Arc::new(table),
+        ageing_s: wished.ageing_s,
+        taps: build.taps,
+        acls: build.acls.into_iter().map(|(name, _)| name).collect(),
+        left: build.numbers.left(before),
+        numbers: build.numbers,
+    };
+    Ok(Made { switch, filters: build.filters, plugs: build.plugs })
+}
+
+/// Whether an adapter sends through the switch now.
+fn is_switched(member: &Member<'_>, switch: &state::Switch) -> bool {
+    let on_it = member.adapter.switch.as_deref() == Some(&switch.name);
+    on_it && matches!(member.given.path, PathInForce::Vmq | PathInForce::Synthetic)
+}
+
+/// What the port that gets copies of an adapter's frames is called: no adapter has a blank in its name.
+fn tap_name(adapter: &str) -> String {
+    format!("mirror {adapter}")
+}
+
+fn numbers(
+    scope: &Scope<'_>,
+    switch: &state::Switch,
+    at: &str,
+    before: &Numbers,
+) -> Result<Numbers, Problem> {
+    let on_it = |member: &&Member<'_>| member.adapter.switch.as_deref() == Some(&switch.name);
+    let members: Vec<&Member<'_>> = scope.members.iter().filter(on_it).collect();
+    let stay: BTreeSet<&str> = members.iter().map(|member| &*member.adapter.name).collect();
+    let here = members.iter().filter(|member| is_switched(member, switch));
+    let mirrored = here.clone().filter(|member| member.adapter.mirror.is_some());
+    let taps: Vec<String> = mirrored.map(|member| tap_name(&member.adapter.name)).collect();
+    let names = here.map(|member| member.adapter.name.as_str());
+    let need: Vec<&str> = names.chain(taps.iter().map(String::as_str)).collect();
+    before.next(&need, &stay).map_err(|ports| {
+        let error = format!("has {ports} adapters and mirrors of adapters on it");
+        let most = vswitch::MAX_PORTS - 1;
+        let allowed = format!("put some on another switch or on VFs; {most} is the most");
+        Problem::new(at, (), error, allowed)
+    })
+}
+
+/// Where the settings of a switch come from, for errors.
+#[derive(Debug, Default)]
+struct Fields {
+    /// By static entry: the field of its address.
+    statics: Vec<String>,
+    /// By mirror: the field.
+    mirrors: Vec<String>,
+    /// By port: its number and the adapter's entry.
+    ports: Vec<(PortId, String)>,
+}
+
+struct Build<'s, 'a> {
+    scope: &'s Scope<'a>,
+    wished: &'a state::Switch,
+    /// `switch[0]`.
+    at: &'s str,
+    numbers: Numbers,
+    config: SwitchConfig,
+    /// By list: whose port it is of, and the port's entry.
+    acls: Vec<(String, String)>,
+    fields: Fields,
+    filters: Vec<(Filter, String)>,
+    plugs: Vec<Plug>,
+    taps: Vec<(PortId, usize)>,
+}
+
+impl<'a> Build<'_, 'a> {
+    fn uplink(&mut self) {
+        let mut port = PortConfig::uplink();
+        if let Some(wished) = self.wished.port(UPLINK) {
+            if !wished.trunks.is_empty() {
+                let allowed = wished.trunks.iter().flat_map(|range| range.first..=range.last);
+                let native = wished.native_vlan.and_then(|vlan| Vid::new(vlan).ok());
+                port.vlans = Vlans::Trunk {
+                    allowed: allowed.filter_map(|vlan| Vid::new(vlan).ok()).collect(),
+                    native: native.map_or(Native::Untagged, Native::Vlan),
+                };
+            }
+            let limit = wished.max_macs.map_or(u32::MAX, u32::from);
+            port.learning = Learning { limit, beyond: Beyond::Forward };
+            self.policy(&mut port, wished);
+        }
+        self.put(PortId::UPLINK, port);
+    }
+
+    /// What the document says of a port, the adapter's own settings apart.
+    fn policy(&mut self, port: &mut PortConfig, wished: &SwitchPort) {
+        port.flood_unknown = wished.unknown_unicast;
+        port.isolated = wished.isolated;
+        port.dhcp_guard = wished.dhcp_guard;
+        port.router_guard = wished.router_guard;
+        if !wished.acl.is_empty() {
+            let entry = self.wished.ports.iter().position(|one| one.adapter == wished.adapter);
+            let entry = format!("{}.port[{}]", self.at, entry.unwrap_or(0));
+            port.acl = Some(self.config.acls.len());
+            self.config.acls.push(acl::acl(&wished.acl));
+            self.acls.push((wished.adapter.clone(), entry));
+        }
+    }
+
+    /// An adapter on path synthetic or vmq.
+    fn adapter(&mut self, member: Member<'a>, monitors: &mut Monitors) {
+        let owner = self.scope.adapter(member);
+        let name = &member.adapter.name;
+        let up = owner.settings.link_up(self.scope.uplink_up);
+        let id = self.numbers.get(name).expect("each adapter in the switch has a number");
+        self.fields.ports.push((id, owner.at.clone()));
+        let queue = member.given.queue.map(|queue| nic::PortId::queue(queue as u8));
+        let place = Place::Switch(id);
+        let of = Attached::Adapter(name.clone());
+        self.plugs.push(Plug { queue, ..plug(of, place, &owner.settings, self.scope.uplink_up) });
+        if up {
+            let port = self.port(&owner, self.wished.port(name));
+            self.put(id, port);
+            self.mirror(&owner, id, monitors);
+        }
+        for (mac, field) in &owner.macs {
+            for vid in owner.settings.vids() {
+                self.know(*mac, vid, if up { id } else { PortId::UPLINK }, field);
+                if up && queue.is_none() {
+                    self.filter(*mac, vid, field);
+                }
+            }
+        }
+    }
+
+    fn port(&mut self, owner: &Owner<'_>, wished: Option<&SwitchPort>) -> PortConfig {
+        let settings = &owner.settings;
+        let mut port = PortConfig::access(settings.native());
+        if settings.is_trunk() {
+            let native = settings.native().map_or(Native::Untagged, Native::Vlan);
+            port.vlans = Vlans::Trunk { allowed: settings.trunk().collect::<VidSet>(), native };
+        }
+        let max_macs = wished.and_then(|wished| wished.max_macs);
+        port.learning = match settings.spoof_check {
+            true => Learning { limit: 0, beyond: Beyond::Drop },
+            false => Learning {
+                limit: max_macs.map_or(MAX_MACS_USUAL, u32::from),
+                beyond: Beyond::Forward,
+            },
+        };
+        let limit = Some(settings.storm_limit_pps).filter(|limit| *limit > 0);
+        port.storm = Storm { broadcast: limit, multicast: limit, unknown: limit };
+        if let Some(wished) = wished {
+            self.policy(&mut port, wished);
+        }
+        port
+    }
+
+    /// Copies of an adapter's frames. What it receives through a queue the NIC copies.
+    fn mirror(&mut self, owner: &Owner<'_>, id: PortId, monitors: &mut Monitors) {
+        let Some(mirror) = owner.settings.mirror else {
+            return;
+        };
+        let to = self.numbers.get(&tap_name(&owner.label)).expect("each mirror has a number");
+        let tap = PortConfig {
+            vlans: Vlans::Trunk { allowed: VidSet::new(), native: Native::Refused },
+            flood_unknown: false,
+            ..PortConfig::access(None)
+        };
+        self.put(to, tap);
+        self.taps.push((to, monitors.number(&owner.label, mirror)));
+        let ports = |wanted: bool| if wanted { vec![id] } else { Vec::new() };
+        let (sends, receives) =
+            (mirror.direction != MirrorDirection::Rx, mirror.direction != MirrorDirection::Tx);
+        self.config.mirrors.push(Mirror { to, ingress: ports(sends), egress: ports(receives) });
+        self.fields.mirrors.push(format!("{}.mirror", owner.at));
+    }
+
+    /// The NIC's VFs are behind port 0.
+    fn vfs(&mut self, vfs: &[&Owner<'_>]) {
+        for owner in vfs {
+            for (mac, field) in &owner.macs {
+                for vid in owner.settings.vids() {
+                    self.know(*mac, self.inward(vid), PortId::UPLINK, field);
+                }
+            }
+        }
+    }
+
+    /// The addresses that the document has for ports. Those of an adapter on a VF are known with the VF.
+    fn statics(&mut self) {
+        for (field, entry) in self.scope.statics() {
+            let (mac, vid) = (entry.mac.0, entry.vlan.unwrap_or(0));
+            let mut members = self.scope.members.iter();
+            let member = members.find(|member| member.adapter.name == entry.port);
+            if member.is_some_and(|member| member.given.path == PathInForce::Vf) {
+                continue;
+            }
+            let id = self.numbers.get(&entry.port).filter(|id| self.has(*id));
+            if entry.port == UPLINK {
+                self.keep(mac, vid, PortId::UPLINK, &field);
+            } else if let Some(id) = id {
+                self.keep(mac, vid, id, &field);
+                self.filter(mac, vid, &field);
+            } else {
+                self.know(mac, vid, PortId::UPLINK, &field);
+            }
+        }
+    }
+
+    fn has(&self, port: PortId) -> bool {
+        self.config.ports.get(port.index()).is_some_and(Option::is_some)
+    }
+
+    fn put(&mut self, id: PortId, port: PortConfig) {
+        if self.config.ports.len() <= id.index() {
+            self.config.ports.resize(id.index() + 1, None);
+        }
+        self.config.ports[id.index()] = Some(port);
+    }
+
+    /// Makes an address known at a port, if frames of its VLAN get there at all.
+    fn know(&mut self, mac: Mac, vid: u16, port: PortId, field: &str) {
+        let config = self.config.ports.get(port.index()).and_then(Option::as_ref);
+        if config.is_some_and(|config| config.vlans.contains(vid)) {
+            self.keep(mac, vid, port, field);
+        }
+    }
+
+    fn keep(&mut self, mac: Mac, vid: u16, port: PortId, field: &str) {
+        self.config.statics.push(StaticEntry { mac, vlan: Vid::new(vid).ok(), port });
+        self.fields.statics.push(field.to_owned());
+    }
+
+    /// Tells the NIC of an address behind the PF, if frames of its VLAN get through port 0.
+    fn filter(&mut self, mac: Mac, vid: u16, field: &str) {
+        if let Some(vid) = self.outward(vid) {
+            self.filters.push((Filter { mac, vid }, field.to_owned()));
+        }
+    }
+
+    /// What a VLAN of the switch is called in the NIC: the native one of port 0 leaves without a tag.
+    fn outward(&self, vid: u16) -> Option<u16> {
+        let vlans = &self.config.ports.first()?.as_ref()?.vlans;
+        let untagged = vid == 0
+            || matches!(vlans, Vlans::Trunk { native: Native::Vlan(native), .. } if native.get() == vid);
+        vlans.contains(vid).then_some(if untagged { 0 } else { vid })
+    }
+
+    /// The way back.
+    fn inward(&self, vid: u16) -> u16 {
+        let vlans = self.config.ports.first().and_then(Option::as_ref).map(|port| &port.vlans);
+        match vlans {
+            Some(Vlans::Trunk { native: Native::Vlan(native), .. }) if vid == 0 => native.get(),
+            _ => vid,
+        }
+    }
+
+    /// What the switch's table refuses, with the document's field.
+    fn problem(&self, error: ConfigError) -> Problem {
+        let ConfigError { place, field, value, allowed } = error;
+        let at = self.at.to_owned();
+        let of = |fields: &[String], index: usize| fields.get(index).unwrap_or(&at).clone();
+        let found = match place {
+            vswitch::Place::Switch => match field {
+                "statics" => format!("{at}: addresses of its adapters and VFs in their VLANs"),
+                field => format!("{at}: {field}"),
+            },
+            vswitch::Place::Port(port) => {
+                let known = self.fields.ports.iter().find(|(id, _)| *id == port);
+                let entry = known.map_or_else(|| format!("{at}: {port}"), |(_, at)| at.clone());
+                format!("{entry}.{field}")
+            }
+            vswitch::Place::Static(index) => of(&self.fields.statics, index),
+            vswitch::Place::Mirror(index) => of(&self.fields.mirrors, index),
+            vswitch::Place::Rule { acl, rule } => {
+                let entry = self.acls.get(acl).map_or(&at, |(_, entry)| entry);
+                format!("{entry}.acl[{rule}].{}", acl::field(field))
+            }
+        };
+        let value = self.named(value);
+        Problem::new(found, value, "is not what the switch takes", format!("allowed is {allowed}"))
+    }
+
+    /// A value in which the table calls an entry by its number, with the document's name of it.
+    fn named(&self, value: String) -> String {
+        let Some((mac, rest)) = value.split_once(", as in statics[") else {
+            return value;
+        };
+        let index = rest.trim_end_matches(']').parse::<usize>().ok();
+        match index.and_then(|index| self.fields.statics.get(index)) {
+            Some(field) => format!("{mac}, as in {field}"),
+            None => value,
+        }
+    }
+}
