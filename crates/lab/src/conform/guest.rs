@@ -206,9 +206,11 @@ impl Guest {
     /// One is not as the virtio rules say.
     pub(super) fn take(&mut self) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
-        for used in reap(&mut self.rx) {
-            let addr = self.receiving[usize::from(used.id)];
-            let len = used.len;
+        // All places first: a buffer that is posted again takes a number of those below.
+        let used = reap(&mut self.rx).into_iter();
+        let places: Vec<(u64, u32)> =
+            used.map(|used| (self.receiving[usize::from(used.id)], used.len)).collect();
+        for (addr, len) in places {
             ensure!((HEADER..=BUFFER).contains(&len), "a received frame has {len} bytes");
             let mut bytes = vec![0; len as usize];
             self.memory.slice(addr, len).context("outside the memory")?.read_bytes(&mut bytes);

@@ -163,9 +163,11 @@ pub struct Refusal {
 impl Refusal {
     /// The refusal in one line.
     pub fn text(&self) -> String {
-        let parts = [&self.field, &self.value, &self.error, &self.allowed];
-        let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+        let Refusal { field, value, error, allowed } = self;
+        let colon = if field.is_empty() { "" } else { ": " };
+        let space = if value.is_empty() { "" } else { " " };
+        let then = if allowed.is_empty() { "" } else { "; " };
+        format!("{field}{colon}{value}{space}{error}{then}{allowed}")
     }
 }
 

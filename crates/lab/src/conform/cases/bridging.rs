@@ -33,14 +33,14 @@ pub(super) const TESTS: &[Test] = &[
         test: Some(bridge_learned),
     },
     Test {
-        name: "added-macs-behind-the-pf-are-reached",
+        name: "added-macs-behind-pf-are-reached",
         thread: "yujincheng08/mlx4_br#1",
         promise: "Addresses that the operator adds to an adapter of the switch are reached without any flooding.",
         needs: &[Capability::Switch, Capability::FurtherMacs],
         test: Some(bridge_added),
     },
     Test {
-        name: "promiscuous-vf-hears-unknown-addresses",
+        name: "promiscuous-vf-hears-unknown-macs",
         thread: "DPDK/grout PR#653",
         promise: "A trusted promiscuous VF that bridges gets what other VFs send to stations behind it.",
         needs: &[],

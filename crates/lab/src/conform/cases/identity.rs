@@ -63,7 +63,7 @@ pub(super) const TESTS: &[Test] = &[
     },
     Test {
         name: "no-hardware-needed",
-        thread: "kubevirt/kubevirt PR#16717",
+        thread: "kubevirt/kubevirt PR#16717, PR#16975, PR#18278",
         promise: "All of this can be tested without hardware, and no device of the machine is used for it.",
         needs: &[Capability::Virtual],
         test: Some(no_hardware),

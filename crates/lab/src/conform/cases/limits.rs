@@ -35,7 +35,7 @@ pub(super) const TESTS: &[Test] = &[
     },
     Test {
         name: "settings-need-no-restart",
-        thread: "k8snetworkplumbingwg/sriov-network-operator#322",
+        thread: "k8snetworkplumbingwg/sriov-network-operator#322, #225; openshift/sriov-network-operator#29",
         promise: "Settings change under a running guest: nothing is drained, restarted or attached anew.",
         needs: &[],
         test: Some(no_restart),

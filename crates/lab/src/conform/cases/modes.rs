@@ -11,7 +11,7 @@ use crate::conform::trial::{A, B, Trial, W};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
-        name: "wrong-word-for-spoof-check-refused",
+        name: "wrong-spoof-check-word-refused",
         thread: "k8snetworkplumbingwg/sriov-cni (spoofchk, trust not validated)",
         promise: "A word that is neither on nor off is refused, and not taken for off.",
         needs: &[],

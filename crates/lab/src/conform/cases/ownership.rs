@@ -53,7 +53,7 @@ pub(super) const TESTS: &[Test] = &[
     },
     Test {
         name: "old-mac-gone-after-release",
-        thread: "k8snetworkplumbingwg/sriov-cni PR#417",
+        thread: "k8snetworkplumbingwg/sriov-cni PR#221, PR#417",
         promise: "An address that a guest gave itself is of no use to who gets its VF next.",
         needs: &[],
         test: Some(old_mac),

@@ -41,14 +41,14 @@ pub(super) const TESTS: &[Test] = &[
     },
     Test {
         name: "broadcasts-arrive-once-on-each-path",
-        thread: "MicrosoftDocs/azure-docs#106457",
-        promise: "Broadcasts and ARP reach an adapter exactly once, whichever path it is on.",
+        thread: "MicrosoftDocs/azure-docs#106457, #50056",
+        promise: "Broadcasts, as ARP's, reach an adapter exactly once, whichever path it is on.",
         needs: &[Capability::Switch, Capability::Queues],
         test: Some(broadcasts),
     },
     Test {
         name: "vf-back-after-migration",
-        thread: "kubevirt/kubevirt#17222",
+        thread: "kubevirt/kubevirt#17222, PR#4741, PR#6581",
         promise: "A guest that was migrated has a VF again if one is free, and is told if not.",
         needs: &[Capability::Migration],
         test: None,
@@ -124,11 +124,7 @@ fn check_flows(t: &mut Trial<'_>, sent: &[(&str, Vec<Frame>)]) -> Result<()> {
         let came = arrived.get(to).into_iter().flatten();
         let of_flow = came.filter(|frame| frame.bytes.get(6..12) == Some(&source.0));
         let came: Vec<u64> = of_flow.map(Frame::sequence).collect();
-        let (had, have) = (meant.len(), came.len());
-        ensure!(
-            came == meant,
-            "of {had} frames from {from} to {to}, {have} arrived or not in order"
-        );
+        ensure!(came == meant, "of frames {meant:?} from {from}, {came:?} arrived at {to}");
     }
     let all: usize = arrived.values().map(Vec::len).sum();
     let meant: usize = sent.iter().map(|(_, frames)| frames.len()).sum();

@@ -126,8 +126,8 @@ impl Subject for SoftNic {
 
     fn lacks(&self, what: Capability) -> Option<String> {
         let why = match what {
-            Capability::UplinkLink => "its uplink is a socket, whose link cannot be taken away yet",
-            Capability::FollowTraffic => "path = auto is decided by nothing yet",
+            Capability::UplinkLink => "its uplink is a socket, and counts as up",
+            Capability::FollowTraffic => "nothing decides on paths by traffic yet",
             Capability::Switchdev => {
                 "it has no switchdev mode: with a switch on its PF every adapter has a port there"
             }
