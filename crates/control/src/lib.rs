@@ -4,6 +4,7 @@ pub mod api;
 pub mod compile;
 pub mod config;
 pub mod daemon;
+pub mod follow;
 pub mod state;
 pub mod stats;
 pub mod store;

@@ -20,10 +20,11 @@
 //! used takes no room.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use guestmem::{MapError, Mapping, ReadOnlyWords};
 
@@ -114,7 +115,6 @@ impl Block {
 pub type Schema = (&'static str, Vec<String>);
 
 /// A counter file as its only writer has it. Its memory stays for the process's life.
-#[derive(Debug)]
 pub struct Counters {
     mapping: &'static Mapping,
     words: &'static [AtomicU64],
@@ -125,6 +125,12 @@ pub struct Counters {
     order: Vec<usize>,
     /// The first word that no block has.
     end: usize,
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counters").field("blocks", &self.blocks).finish_non_exhaustive()
+    }
 }
 
 impl Counters {
@@ -152,7 +158,7 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Adds a block of zeros; `None` if there are too many. Blocks of one kind and label are to be
+    /// Adds a block of zeros; `None` if there are too many. Blanks in a label become `_`. Blocks of one kind and label are to be
     /// added one after the other.
     ///
     /// # Panics
@@ -160,6 +166,8 @@ impl Counters {
     pub fn add(&mut self, kind: &'static str, label: &str) -> Option<Block> {
         let schema = self.schemas.iter().find(|(name, _)| *name == kind);
         let len = schema.expect("each block has a schema").1.len();
+        let label: String =
+            label.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let line = format!("block {kind} {label} {}\n", self.words.len()).len();
         if self.text().len() + line > TEXT_MAX {
             return None;
@@ -177,7 +185,7 @@ impl Counters {
         let at = self.blocks[index].2;
         let block = Block { words: &self.words[at..at + len] };
         block.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        self.blocks[index].1 = Some(label.to_owned());
+        self.blocks[index].1 = Some(label);
         self.order.push(index);
         self.write_text();
         Some(block)
@@ -210,9 +218,11 @@ impl Counters {
         let text = self.text();
         let version = self.words[VERSION].load(Ordering::Relaxed);
         self.words[VERSION].store(version + 1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         let place = self.mapping.slice(TEXT_AT as u64, text.len().min(TEXT_MAX));
         place.expect("the file begins with room for it").write_bytes(text.as_bytes());
         self.words[TEXT_LEN].store(text.len() as u64, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         self.words[VERSION].store(version + 2, Ordering::SeqCst);
     }
 }
@@ -287,10 +297,24 @@ impl Reader {
 
     /// All blocks, now; neighbours of the same kind and label are added up.
     pub fn read(&self) -> Vec<Snapshot> {
-        let anew = (self.words.get(VERSION) != Some(self.version)).then(|| read_text(&self.words));
-        let anew = anew.flatten().map(|(_, blocks)| blocks);
+        for _ in 0..TRIES {
+            let known = self.words.get(VERSION) == Some(self.version);
+            let anew = if known { None } else { read_text(&self.words) };
+            let (version, blocks) =
+                anew.as_ref().map_or((self.version, &self.blocks), |(v, blocks)| (*v, blocks));
+            let snapshots = self.read_blocks(blocks);
+            // A block may have gone to another owner meanwhile.
+            fence(Ordering::Acquire);
+            if self.words.get(VERSION) == Some(version) {
+                return snapshots;
+            }
+        }
+        self.read_blocks(&self.blocks)
+    }
+
+    fn read_blocks(&self, blocks: &[ReaderBlock]) -> Vec<Snapshot> {
         let mut snapshots: Vec<Snapshot> = Vec::new();
-        for block in anew.as_ref().unwrap_or(&self.blocks) {
+        for block in blocks {
             let words = (block.at..).map(|at| self.words.get(at).unwrap_or(0));
             let values = block.names.iter().cloned().zip(words);
             match snapshots.last_mut() {
@@ -317,11 +341,13 @@ fn read_text(words: &ReadOnlyWords) -> Option<(u64, Vec<ReaderBlock>)> {
     for _ in 0..TRIES {
         words.get(0).filter(|magic| *magic == MAGIC)?;
         let version = words.get(VERSION)?;
+        fence(Ordering::Acquire);
         let end = (TEXT_AT as u64).checked_add(words.get(TEXT_LEN)?)?;
         // Words follow the text, so its last byte is in a whole one. Asked before `bytes`
         // allocates as much as a broken file says.
         words.get((end / 8) as usize)?;
         let text = words.bytes(TEXT_AT as u64, end)?;
+        fence(Ordering::Acquire);
         if version % 2 == 0 && words.get(VERSION) == Some(version) {
             let blocks = parse(&String::from_utf8_lossy(&text))?;
             let inside = blocks.iter().all(|block| block.is_inside(words));

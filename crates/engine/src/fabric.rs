@@ -13,6 +13,7 @@ use crate::port::{self, Port};
 use crate::roster::{Ring, Roster};
 use crate::scene::Scene;
 use crate::wake::Wake;
+use crate::worker::Worker;
 
 /// One soft NIC.
 pub struct SoftNic {
@@ -37,8 +38,9 @@ impl SoftNic {
     }
 
     /// Puts another scene in force: a burst sees the old or the new, never a mixture.
-    pub fn set_scene(&self, scene: Scene) {
-        self.scene.store(Arc::new(scene));
+    /// A frame that a guest posts when this has returned is carried by the new one.
+    pub fn set_scene(&self, scene: impl Into<Arc<Scene>>) {
+        self.scene.store(scene.into());
     }
 
     /// All ports.
@@ -81,7 +83,7 @@ impl Fabric {
         for (number, spec) in lanes.iter().enumerate() {
             let block = counters.add("lane", &number.to_string()).ok_or(StartError::TooMany)?;
             let (wake, roster) = (Arc::new(Wake::new()?), Arc::new(Roster::default()));
-            let worker = lane::Worker::new(spec.idle, roster, block, wake, held.clone());
+            let worker = Worker::new(spec.idle, roster, block, wake, held.clone());
             started.push(lane::Lane::start(spec.cpu, number, worker)?);
         }
         Ok(Fabric { nics: Vec::new(), counters, lanes: started, held })
@@ -169,7 +171,7 @@ impl Fabric {
     /// should have no place for it.
     pub fn remove_port(&mut self, nic: &Arc<SoftNic>, port: &Arc<Port>) {
         self.lanes.iter().for_each(|lane| lane.roster.remove(port));
-        port.detach_all();
+        port.retire();
         let mut ports = nic.lock();
         match ports.get_mut(port.number) {
             Some(place) if place.as_ref().is_some_and(|other| Arc::ptr_eq(other, port)) => {
@@ -185,6 +187,8 @@ impl Fabric {
     /// than its sender.
     pub fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Release);
+        // A lane that is held looks at nothing, and may have fallen asleep over that.
+        self.lanes.iter().for_each(|lane| lane.wake.wake());
     }
 
     /// Ends the lanes, each after the burst in its hands: no frame is on its way any more, and

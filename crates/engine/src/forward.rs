@@ -4,6 +4,7 @@ use nic::StormLimit;
 use port::{Area, BURST, Polled, Transmit};
 
 use crate::port::{Port, word};
+use crate::roster::Ring;
 use crate::scene::{Place, Scene};
 use crate::stop::{Hop, NicStop, SwitchStop};
 use crate::walk::{NicWay, SwitchWay, View, Walk};
@@ -37,6 +38,7 @@ pub(crate) struct Sender {
     nic_flows: nic::Flows,
     switch_flows: vswitch::Flows,
     storm: StormLimit,
+    storm_per_second: u32,
     /// The time, ns.
     pub(crate) now_ns: u64,
 }
@@ -44,12 +46,16 @@ pub(crate) struct Sender {
 impl Sender {
     pub(crate) fn new() -> Sender {
         let (nic_flows, switch_flows) = (nic::Flows::new(), vswitch::Flows::new());
-        Sender { nic_flows, switch_flows, storm: StormLimit::new(0, 0), now_ns: 0 }
+        let storm = StormLimit::new(0, 0);
+        Sender { nic_flows, switch_flows, storm, storm_per_second: 0, now_ns: 0 }
     }
 
     /// Lets so many broadcasts and multicasts pass in a second; 0 for all.
     pub(crate) fn limit_storms(&mut self, per_second: u32, now_ns: u64) {
-        self.storm = StormLimit::new(per_second, now_ns);
+        if per_second != self.storm_per_second {
+            self.storm_per_second = per_second;
+            self.storm = StormLimit::new(per_second, now_ns);
+        }
     }
 }
 
@@ -61,9 +67,10 @@ pub(crate) struct Source<'a> {
     pub(crate) pair: usize,
 }
 
-/// Takes one burst from `transmit` and carries it to its receivers; says what there was.
+/// Takes one burst from `transmit`, a ring of this port, and carries it to its receivers; says what
+/// there was.
 pub(crate) fn forward(
-    source: Source<'_>,
+    Ring { nic, port, pair }: &Ring,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
@@ -74,10 +81,13 @@ pub(crate) fn forward(
         transmit.swap(&mut scratch.transmit);
         return polled;
     }
+    // Looked at after the ring: a frame that was posted after a change is carried by it.
+    let scene = nic.scene();
+    let source = Source { scene: &scene, port, pair: *pair };
     match source.scene.place(source.port) {
         Some(Place::Function(id)) => from_function(source, id, transmit, sender, scratch),
-        Some(Place::Switch(id)) => from_switch(source, id, transmit, sender, scratch),
-        None => source.block().add(word::TX_UNPLUGGED, u64::from(polled.frames)),
+        Some(Place::Switch(id)) => from_switch(source, (id, polled), transmit, sender, scratch),
+        None => unplugged(source, polled),
     }
     let notified = transmit.complete();
     transmit.swap(&mut scratch.transmit);
@@ -90,6 +100,13 @@ pub(crate) fn forward(
         block.add(word::TX_OVERSIZE, u64::from(polled.oversize));
     }
     polled
+}
+
+/// Drops a burst of a port that has no place.
+#[cold]
+fn unplugged(source: Source<'_>, polled: Polled) {
+    let frames = polled.frames - polled.runts - polled.oversize; // those are counted as such
+    source.block().add(word::TX_UNPLUGGED, u64::from(frames));
 }
 
 /// A burst that enters the NIC. What goes on into the switch may have to show more than its heads
@@ -119,14 +136,14 @@ fn from_function(
 /// A burst that enters the switch.
 fn from_switch(
     source: Source<'_>,
-    id: vswitch::PortId,
+    (id, polled): (vswitch::PortId, Polled),
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
 ) {
     let Scratch { nic, switch, hop, receive, .. } = scratch;
     let Some(own) = &source.scene.switch else {
-        return; // no scene plugs a port into a switch that is not there
+        return unplugged(source, polled); // the switch that it was plugged in is not there
     };
     if own.needs_deep(id) {
         transmit.deepen();

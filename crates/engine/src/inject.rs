@@ -25,7 +25,9 @@ pub(crate) fn inject(scene: &Scene, from: &Port, frame: &[u8]) -> usize {
     let heads = [head];
     let burst = Burst { heads: &heads, deep: &[], frames: &frames, arena: &[], malformed: 0 };
     let source = Source { scene, port: from, pair: 0 };
-    let walk = Walk::new(source, &burst, 0, false);
+    // What is counted of the sender has one writer at a time: whoever holds this.
+    let _silence = from.silence(0);
+    let walk = Walk::new(source, &burst, crate::clock::now_ns(), false);
     let view = View::of(&burst);
     let mut scratch = Scratch::new();
     match (place, &scene.switch) {

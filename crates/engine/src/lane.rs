@@ -2,30 +2,18 @@
 //!
 //! After the last frame a lane goes on polling for [`IdlePolicy::poll`], then polls and yields its
 //! CPU in turn for [`IdlePolicy::yielding`], then asks every guest for a kick, looks once more, and
-//! sleeps on the eventfds. While it is awake guests are asked not to kick. A ring that was silent
-//! for [`COLD_AFTER`] rounds is looked at every [`COLD_STRIDE`]th round only, so that silent guests
-//! cost the busy ones little.
+//! sleeps on the eventfds. While it is awake guests are asked not to kick. Frames that wait since
+//! their sender is over its limit do not keep it awake: a timer ends that sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::tsc;
-use nic::PortId;
-use nic::{Schedule, Share};
-use port::Polled;
-
-use crate::counters::Block;
-use crate::fabric::{SoftNic, StartError};
-use crate::forward::{Scratch, Sender, Source, forward};
-use crate::port::{Port, word};
-use crate::roster::{Ring, Roster};
-use crate::scene::{Place, Scene};
+use crate::fabric::StartError;
+use crate::roster::Roster;
 use crate::wake::Wake;
-
-const COLD_AFTER: u32 = 1024;
-const COLD_STRIDE: u64 = 8;
+use crate::worker::Worker;
 
 /// When a lane stops polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,22 +35,22 @@ pub struct LaneSpec {
     pub idle: IdlePolicy,
 }
 
-mod slot {
-    pub(super) const ROUNDS: usize = 0;
-    pub(super) const BUSY_ROUNDS: usize = 1;
-    pub(super) const BUSY_CYCLES: usize = 2;
-    pub(super) const IDLE_CYCLES: usize = 3;
-    pub(super) const FRAMES: usize = 4;
-    pub(super) const BURSTS: usize = 5;
-    pub(super) const BACKLOG_BURSTS: usize = 6;
-    pub(super) const SLEEPS: usize = 7;
-    pub(super) const THREAD_ID: usize = 8;
-    pub(super) const TSC_HZ: usize = 9;
-    pub(super) const BURST_LOG2: usize = 16;
-    pub(super) const BURST_BUCKETS: usize = 8;
-    pub(super) const ROUND_LOG2: usize = BURST_LOG2 + BURST_BUCKETS;
-    pub(super) const ROUND_BUCKETS: usize = 32;
-    pub(super) const END: usize = ROUND_LOG2 + ROUND_BUCKETS;
+pub(crate) mod slot {
+    pub(crate) const ROUNDS: usize = 0;
+    pub(crate) const BUSY_ROUNDS: usize = 1;
+    pub(crate) const BUSY_CYCLES: usize = 2;
+    pub(crate) const IDLE_CYCLES: usize = 3;
+    pub(crate) const FRAMES: usize = 4;
+    pub(crate) const BURSTS: usize = 5;
+    pub(crate) const BACKLOG_BURSTS: usize = 6;
+    pub(crate) const SLEEPS: usize = 7;
+    pub(crate) const THREAD_ID: usize = 8;
+    pub(crate) const TSC_HZ: usize = 9;
+    pub(crate) const BURST_LOG2: usize = 16;
+    pub(crate) const BURST_BUCKETS: usize = 8;
+    pub(crate) const ROUND_LOG2: usize = BURST_LOG2 + BURST_BUCKETS;
+    pub(crate) const ROUND_BUCKETS: usize = 32;
+    pub(crate) const END: usize = ROUND_LOG2 + ROUND_BUCKETS;
 }
 
 /// The names of a lane's words, in order.
@@ -89,13 +77,6 @@ pub(crate) fn schema() -> Vec<String> {
         names[slot::ROUND_LOG2 + i] = format!("busy_round_cycles_log2_{i}");
     }
     names
-}
-
-/// A transmit ring's place in a lane.
-struct Poll {
-    ring: Ring,
-    silent_rounds: u32,
-    sender: Sender,
 }
 
 /// A running lane. It stops when dropped.
@@ -144,274 +125,4 @@ impl Drop for Lane {
             let _ = thread.join(); // a lane that panicked has said so on standard error
         }
     }
-}
-
-/// What a lane's thread works on.
-pub(crate) struct Worker {
-    idle: IdlePolicy,
-    roster: Arc<Roster>,
-    /// The roster's version that `rings` is of.
-    roster_version: u64,
-    rings: Vec<Poll>,
-    block: Block,
-    wake: Arc<Wake>,
-    stop: Arc<AtomicBool>,
-    held: Arc<AtomicBool>,
-    scratch: Scratch,
-    round: u64,
-    /// The NICs of this lane's ports.
-    nics: Vec<Arc<SoftNic>>,
-    /// For each of them, the scene that its ports' shares were taken from.
-    scenes: Vec<u64>,
-    /// The ports of this lane, by their numbers in the schedule.
-    ports: Vec<Scheduled>,
-    schedule: Schedule,
-}
-
-/// A port as a sender of this lane's schedule.
-struct Scheduled {
-    /// Its NIC's place in [`Worker::nics`].
-    nic: usize,
-    port: Arc<Port>,
-    /// Its rings on this lane: where they begin, and how many.
-    first: usize,
-    rings: usize,
-}
-
-impl Scheduled {
-    /// What this lane grants of the port's share: its part of the rates, by rings.
-    fn share(&self, share: Share) -> Share {
-        let part = |mbit: u32| {
-            let mbit = u64::from(mbit) * self.rings as u64;
-            mbit.div_ceil(self.port.pairs() as u64) as u32
-        };
-        Share {
-            weight: share.weight,
-            min_mbit: part(share.min_mbit),
-            max_mbit: part(share.max_mbit),
-        }
-    }
-}
-
-impl Worker {
-    pub(crate) fn new(
-        idle: IdlePolicy,
-        roster: Arc<Roster>,
-        block: Block,
-        wake: Arc<Wake>,
-        held: Arc<AtomicBool>,
-    ) -> Worker {
-        Worker {
-            idle,
-            roster,
-            roster_version: 0,
-            rings: Vec::new(),
-            block,
-            wake,
-            stop: Arc::new(AtomicBool::new(false)),
-            held,
-            scratch: Scratch::new(),
-            round: 0,
-            nics: Vec::new(),
-            scenes: Vec::new(),
-            ports: Vec::new(),
-            schedule: Schedule::new(),
-        }
-    }
-
-    fn run(mut self) {
-        let poll = tsc::duration_to_cycles(self.idle.poll);
-        let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
-        self.block.set(slot::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
-        self.block.set(slot::TSC_HZ, tsc::hz() as u64);
-        let ns_per_cycle = 1e9 / tsc::hz();
-        let start = tsc::now();
-        let (mut last_frame, mut begin) = (start, start);
-        while !self.stop.load(Ordering::Relaxed) {
-            let held = self.held.load(Ordering::Relaxed);
-            let frames = if held {
-                0
-            } else {
-                self.poll_all((begin.wrapping_sub(start) as f64 * ns_per_cycle) as u64)
-            };
-            let end = tsc::now();
-            self.account(frames, end.wrapping_sub(begin));
-            begin = end;
-            if frames > 0 {
-                last_frame = end;
-                continue;
-            }
-            let silent = end.wrapping_sub(last_frame);
-            if silent > sleep_after && self.idle.sleep {
-                self.sleep();
-                begin = tsc::now();
-                last_frame = begin;
-            } else if silent > poll {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-    }
-
-    /// One round: each port in turn is given what the schedule grants it. Says how many frames there
-    /// were.
-    fn poll_all(&mut self, now_ns: u64) -> u64 {
-        self.round += 1;
-        self.follow_roster(now_ns);
-        self.follow_scenes(now_ns);
-        let mut frames = 0;
-        for _ in 0..self.schedule.len() {
-            let Some(turn) = self.schedule.next(now_ns) else {
-                continue;
-            };
-            let polled = self.poll(turn.ring as usize, now_ns);
-            self.schedule.took(polled.bytes, polled.backlog);
-            frames += u64::from(polled.frames);
-        }
-        frames
-    }
-
-    /// Takes up ports that came, and lets go of those that went.
-    fn follow_roster(&mut self, now_ns: u64) {
-        let Some(rings) = self.roster.changed(&mut self.roster_version) else {
-            return;
-        };
-        let mut before = std::mem::take(&mut self.rings);
-        let poll = |ring: Ring| match before.iter().position(|poll| poll.ring.is(&ring)) {
-            Some(known) => before.swap_remove(known),
-            None => Poll { ring, silent_rounds: 0, sender: Sender::new() },
-        };
-        self.rings = rings.into_iter().map(poll).collect();
-        self.nics.clear();
-        self.ports.clear();
-        self.schedule = Schedule::new();
-        let mut first = 0;
-        for group in self.rings.chunk_by(|a, b| Arc::ptr_eq(&a.ring.port, &b.ring.port)) {
-            let Ring { nic, port, .. } = group[0].ring.clone();
-            let known = self.nics.iter().position(|other| Arc::ptr_eq(other, &nic));
-            let nic = known.unwrap_or_else(|| {
-                self.nics.push(nic);
-                self.nics.len() - 1
-            });
-            let own = first as u32..(first + group.len()) as u32;
-            self.schedule.add(Share::default(), own, now_ns);
-            self.ports.push(Scheduled { nic, port, first, rings: group.len() });
-            first += group.len();
-        }
-        self.scenes = vec![0; self.nics.len()];
-    }
-
-    /// Takes shares and limits from scenes that are new.
-    fn follow_scenes(&mut self, now_ns: u64) {
-        for nic in 0..self.nics.len() {
-            let scene = self.nics[nic].scene();
-            if scene.number() == self.scenes[nic] {
-                continue;
-            }
-            self.scenes[nic] = scene.number();
-            for (sender, scheduled) in self.ports.iter().enumerate() {
-                if scheduled.nic != nic {
-                    continue;
-                }
-                let share = scheduled.share(scene.share(&scheduled.port));
-                self.schedule.set(sender, share, now_ns);
-                let limit = scene.storm_limit(&scheduled.port);
-                for poll in &mut self.rings[scheduled.first..][..scheduled.rings] {
-                    poll.sender.limit_storms(limit, now_ns);
-                }
-            }
-        }
-    }
-
-    /// Takes a burst of one ring and forwards it.
-    fn poll(&mut self, ring: usize, now_ns: u64) -> Polled {
-        let poll = &mut self.rings[ring];
-        let cold = poll.silent_rounds >= COLD_AFTER;
-        if cold && !(self.round + ring as u64).is_multiple_of(COLD_STRIDE) {
-            return Polled::default();
-        }
-        let Ring { nic, port, pair } = &poll.ring;
-        let Some(mut half) = port.transmit(*pair) else {
-            return Polled::default();
-        };
-        let Some(attached) = half.as_mut() else {
-            return Polled::default();
-        };
-        let scene = nic.scene();
-        if !may_send(&scene, port, now_ns) {
-            return Polled::default();
-        }
-        let source = Source { scene: &scene, port, pair: *pair };
-        poll.sender.now_ns = now_ns;
-        let transmit = attached.ring.as_mut();
-        let polled = forward(source, transmit, &mut poll.sender, &mut self.scratch);
-        if let Some(fault) = polled.fault
-            && !attached.fault_seen
-        {
-            attached.fault_seen = true;
-            attached.ring.raise_error();
-            port.block(*pair).add(word::TX_FAULTS + fault as usize, 1);
-        }
-        if polled.frames == 0 {
-            poll.silent_rounds = poll.silent_rounds.saturating_add(1);
-            return polled;
-        }
-        poll.silent_rounds = 0;
-        self.block.add(slot::BURSTS, 1);
-        self.block.add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
-        self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, u64::from(polled.frames));
-        polled
-    }
-
-    fn account(&mut self, frames: u64, cycles: u64) {
-        self.block.add(slot::ROUNDS, 1);
-        if frames > 0 {
-            self.block.add(slot::BUSY_ROUNDS, 1);
-            self.block.add(slot::BUSY_CYCLES, cycles);
-            self.block.add(slot::FRAMES, frames);
-            self.block.count_log2(slot::ROUND_LOG2, slot::ROUND_BUCKETS, cycles);
-        } else {
-            self.block.add(slot::IDLE_CYCLES, cycles);
-        }
-    }
-
-    fn sleep(&mut self) {
-        self.scratch.switch.flush();
-        let mut found = false;
-        for poll in &mut self.rings {
-            if let Some(mut half) = poll.ring.port.transmit(poll.ring.pair)
-                && let Some(attached) = half.as_mut()
-            {
-                // Who cannot kick must be polled; a broken ring has nothing more to say.
-                let polled = attached.ring.kick().is_none() && !attached.fault_seen;
-                found |= polled || attached.ring.arm();
-                poll.silent_rounds = 0;
-            }
-        }
-        if !found && !self.stop.load(Ordering::Acquire) {
-            self.block.add(slot::SLEEPS, 1);
-            self.wake.sleep();
-        }
-        for poll in &mut self.rings {
-            if let Some(mut half) = poll.ring.port.transmit(poll.ring.pair)
-                && let Some(attached) = half.as_mut()
-            {
-                attached.ring.disarm();
-            }
-        }
-    }
-}
-
-/// Whether the NIC's budget, if it has one, lets a burst of this port go now.
-#[inline]
-fn may_send(scene: &Scene, port: &Port, now_ns: u64) -> bool {
-    let Some(budget) = &scene.budget else { return true };
-    // What the switch sends into the NIC comes from the PF.
-    let from = match scene.place(port) {
-        Some(Place::Function(id)) => id,
-        Some(Place::Switch(_)) | None => PortId::PF,
-    };
-    let mut budget = budget.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    budget.open(from, now_ns).is_ok()
 }

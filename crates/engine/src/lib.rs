@@ -15,6 +15,7 @@
 //! receive, never two of a kind, and a half that was taken out under its lock is no lane's any
 //! more: that is all the quiescence there is to wait for.
 
+mod clock;
 pub mod counters;
 mod edit;
 mod fabric;
@@ -28,6 +29,7 @@ mod scene;
 mod stop;
 mod wake;
 mod walk;
+mod worker;
 
 pub use fabric::{Fabric, SoftNic, StartError};
 pub use lane::{IdlePolicy, Lane, LaneSpec};

@@ -24,7 +24,6 @@ pub(crate) mod word {
     pub(crate) const TX_OVERSIZE: usize = 4;
     /// One word a reason of the NIC's classifier.
     pub(crate) const TX_DROPS: usize = 5;
-    /// One word a fault of the transmit ring.
     /// One word a reason of the switch.
     pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
     /// Copies that went to the uplink, and their bytes.
@@ -32,6 +31,7 @@ pub(crate) mod word {
     pub(crate) const TX_UPLINK_BYTES: usize = TX_UPLINK_FRAMES + 1;
     /// Whoever has no place has its frames dropped.
     pub(crate) const TX_UNPLUGGED: usize = TX_UPLINK_BYTES + 1;
+    /// One word a fault of the transmit ring.
     pub(crate) const TX_FAULTS: usize = TX_UNPLUGGED + 1;
     const TX_END: usize = TX_FAULTS + Fault::ALL.len();
     pub(crate) const RX_FRAMES: usize = TX_END.next_multiple_of(16);
@@ -124,6 +124,8 @@ pub struct Port {
     pub(crate) number: usize,
     pairs: Vec<Pair>,
     receiving: AtomicUsize,
+    /// Whether it was removed: its counters are another's then.
+    gone: AtomicBool,
 }
 
 impl fmt::Debug for Port {
@@ -147,13 +149,26 @@ impl Port {
             wake: OnceLock::new(),
         };
         let pairs = blocks.into_iter().map(pair).collect();
-        Port { label, number, pairs, receiving: AtomicUsize::new(0) }
+        let (receiving, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Port { label, number, pairs, receiving, gone }
     }
 
     /// Says which lane polls a pair's transmit half; once.
     pub(crate) fn set_lane(&self, pair: usize, wake: Arc<Wake>) {
         // It is said once, when the port is made.
         let _ = self.pairs[pair].wake.set(wake);
+    }
+
+    /// Takes all rings out for good, and lets nobody count here when it returns: a lane that works
+    /// by an older scene counts under the locks that are taken here.
+    pub(crate) fn retire(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+        self.detach_all();
+    }
+
+    /// Whether it was removed; to be asked under a lock of one of its halves.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
     }
 
     /// Takes all rings out.
@@ -295,6 +310,11 @@ impl Port {
     ) -> Option<MutexGuard<'_, Option<Attached<dyn Transmit>>>> {
         let half = &self.pairs[pair].transmit;
         half.attached.load(Ordering::Relaxed).then(|| half.lock())
+    }
+
+    /// Keeps the lane of a pair from sending in this port's name while it is held.
+    pub(crate) fn silence(&self, pair: usize) -> MutexGuard<'_, Option<Attached<dyn Transmit>>> {
+        self.pairs[pair].transmit.lock()
     }
 
     /// The receive ring for frames of the source's queue pair `pair`, and its counters: a flow

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use port::Transmit;
+
 use crate::fabric::SoftNic;
-use crate::port::Port;
+use crate::port::{Attached, Port};
 
 /// A transmit ring: a queue pair of a port.
 #[derive(Clone, Debug)]
@@ -15,6 +17,15 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// Does something with the transmit half, if one is attached.
+    pub(crate) fn with(&self, act: impl FnOnce(&mut Attached<dyn Transmit>)) {
+        if let Some(mut half) = self.port.transmit(self.pair)
+            && let Some(attached) = half.as_mut()
+        {
+            act(attached);
+        }
+    }
+
     /// Whether both are the same ring.
     pub(crate) fn is(&self, other: &Ring) -> bool {
         Arc::ptr_eq(&self.port, &other.port) && self.pair == other.pair

@@ -160,8 +160,8 @@ pub struct Scene {
     /// By the NIC's port number; none at the PF if a switch hangs there.
     ports: Vec<Option<Arc<Port>>>,
     monitors: Vec<Option<Arc<Port>>>,
-    /// By the port's own number.
-    places: Vec<Option<(Place, Share)>>,
+    /// By the port's own number; their shares are those in force.
+    plugs: Vec<Option<Plug>>,
     pub(crate) budget: Option<Arc<Mutex<Budget>>>,
 }
 
@@ -180,14 +180,14 @@ fn by_index<T>(all: impl Iterator<Item = (usize, T)>) -> Vec<Option<T>> {
 impl Scene {
     /// Makes the snapshot.
     pub fn new(spec: SceneSpec) -> Scene {
-        let places = spec.plugs.iter().map(|plug| {
+        let plugs = spec.plugs.iter().map(|plug| {
             let share = match plug.place {
                 Place::Function(id) => spec.table.share(id),
                 Place::Switch(_) => plug.share,
             };
-            (plug.port.number, (plug.place, share))
+            (plug.port.number, Plug { share, ..plug.clone() })
         });
-        let places = by_index(places);
+        let plugs = by_index(plugs);
         let functions = spec.plugs.iter().filter_map(|plug| match plug.place {
             Place::Function(id) => Some((id, plug.port.clone())),
             Place::Switch(_) => None,
@@ -199,7 +199,7 @@ impl Scene {
             table: spec.table,
             ports,
             monitors: spec.monitors,
-            places,
+            plugs,
             budget: spec.budget,
         }
     }
@@ -227,16 +227,22 @@ impl Scene {
         self.switch.as_ref().map(|switch| &switch.state)
     }
 
+    #[inline]
+    fn plug(&self, port: &Port) -> Option<&Plug> {
+        let plug = self.plugs.get(port.number)?.as_ref()?;
+        // A number has many owners in the course of time, and this may be the place of one before.
+        std::ptr::eq(&*plug.port, port).then_some(plug)
+    }
+
     /// Where a port is plugged in, if it is.
     #[inline]
     pub fn place(&self, port: &Port) -> Option<Place> {
-        Some(self.places.get(port.number)?.as_ref()?.0)
+        self.plug(port).map(|plug| plug.place)
     }
 
     /// A port's part of the capacity.
     pub(crate) fn share(&self, port: &Port) -> Share {
-        let place = self.places.get(port.number).and_then(Option::as_ref);
-        place.map_or_else(Share::default, |(_, share)| *share)
+        self.plug(port).map_or_else(Share::default, |plug| plug.share)
     }
 
     /// Broadcasts and multicasts a second that a function may send; 0 for all. The switch has
@@ -245,6 +251,14 @@ impl Scene {
         match self.place(port) {
             Some(Place::Function(id)) => self.table.storm_limit(id),
             Some(Place::Switch(_)) | None => 0,
+        }
+    }
+
+    /// Where the port's frames enter the NIC: those of the switch do at the PF.
+    pub(crate) fn enters(&self, port: &Port) -> PortId {
+        match self.place(port) {
+            Some(Place::Function(id)) => id,
+            Some(Place::Switch(_)) | None => PortId::PF,
         }
     }
 

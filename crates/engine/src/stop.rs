@@ -93,9 +93,12 @@ impl SwitchStop {
     }
 
     /// Tells the shared counters of rules what was counted here.
+    #[inline]
     pub(crate) fn flush(&mut self) {
-        self.bursts = 0;
-        self.hits.add(&mut self.counted);
+        if self.bursts > 0 {
+            self.bursts = 0;
+            self.hits.add(&mut self.counted);
+        }
     }
 }
 
@@ -150,6 +153,7 @@ impl Hop {
             frames: Some(&self.frames[..len]),
             edit: crate::edit::both(before.edit, edit)?,
             skip: 0,
+            flooded: before.flooded,
         })
     }
 }

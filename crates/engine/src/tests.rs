@@ -1,9 +1,13 @@
 //! The engine with guests in this process: their rings are real, and so are the lanes.
 
+mod bridge;
 mod changes;
+mod comings;
 mod counters;
 mod forwarding;
 mod kit;
 mod lanes;
 mod model;
+mod paths;
 mod sleep;
+mod switch;

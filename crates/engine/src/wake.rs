@@ -1,15 +1,19 @@
 //! How a lane sleeps, and what wakes it.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 /// What wakes a sleeping lane.
 #[derive(Debug)]
 pub(crate) struct Wake {
     epoll: OwnedFd,
     event: OwnedFd,
+    /// Ends a sleep in time, to the microsecond, where the wait's own time is in milliseconds.
+    timer: OwnedFd,
 }
 
 /// Epoll's data for the lane's own eventfd, and for guests' kicks, which need not be told apart.
@@ -21,7 +25,11 @@ impl Wake {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &event, epoll::EventData::new_u64(OWN), epoll::EventFlags::IN)?;
-        Ok(Wake { epoll, event })
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(KICK), flags)?;
+        Ok(Wake { epoll, event, timer })
     }
 
     /// Wakes the lane, or lets it not fall asleep.
@@ -43,8 +51,13 @@ impl Wake {
         let _ = epoll::delete(&self.epoll, kick);
     }
 
-    /// Waits for a kick or [`wake`](Self::wake).
-    pub(crate) fn sleep(&self) {
+    /// Waits for a kick or [`wake`](Self::wake), and so long at most.
+    pub(crate) fn sleep(&self, longest: Option<Duration>) {
+        if let Some(longest) = longest
+            && !self.set_timer(longest)
+        {
+            return; // as if the time were over
+        }
         let none = epoll::EventFlags::empty();
         let data = epoll::EventData::new_u64(KICK);
         let mut events = [epoll::Event { flags: none, data }; 16];
@@ -55,5 +68,14 @@ impl Wake {
         if events[..n].iter().any(|event| event.data.u64() == OWN) {
             let _ = rustix::io::read(&self.event, &mut [0; 8]);
         }
+    }
+
+    /// If another event comes first, the timer ends some later sleep: one round in vain.
+    fn set_timer(&self, longest: Duration) -> bool {
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = longest.max(Duration::from_nanos(1)); // zero would switch it off
+        let Ok(value) = Timespec::try_from(once) else { return false };
+        let time = Itimerspec { it_interval: none, it_value: value };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &time).is_ok()
     }
 }

@@ -1,5 +1,10 @@
 //! `shunt lab`: experiments.
 
+mod fairness;
+mod path_changes;
+mod switching;
+mod vmdq;
+
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -27,6 +32,10 @@ Examples:
   shunt lab scale --json                                 cycles per frame as VFs and MACs grow
   shunt lab distance                                     how far apart the pinned CPUs are
   shunt lab idle --guests 64                             what silence costs, and the first frame
+  shunt lab fairness                                     who gets what of a lane
+  shunt lab path-changes --count 1000                    paths change, and no frame is lost
+  shunt lab vmdq                                         receiving with VMQ and without
+  shunt lab switching                                    what the switch costs a frame
   shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
     #[command(subcommand)]
@@ -46,6 +55,10 @@ enum Experiment {
     Overhead(Overhead),
     Distance(Distance),
     Idle(Idle),
+    Fairness(fairness::Fairness),
+    PathChanges(path_changes::PathChanges),
+    Vmdq(vmdq::Vmdq),
+    Switching(switching::Switching),
     Hostile(Hostile),
     /// A guest process of an experiment; not for people.
     #[command(hide = true)]
@@ -115,6 +128,10 @@ impl Lab {
             Some(Experiment::Overhead(overhead)) => overhead.run(),
             Some(Experiment::Distance(distance)) => distance.run(),
             Some(Experiment::Idle(idle)) => idle.run(),
+            Some(Experiment::Fairness(fairness)) => fairness.run(),
+            Some(Experiment::PathChanges(changes)) => changes.run(),
+            Some(Experiment::Vmdq(vmdq)) => vmdq.run(),
+            Some(Experiment::Switching(switching)) => switching.run(),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Guest) => lab::guest::main(),
         }
@@ -164,9 +181,7 @@ impl Run {
 
 impl Scale {
     fn run(self) -> Result<()> {
-        if !(1..=100).contains(&self.rounds) {
-            return Err(Mistake(format!("--rounds {}: 1 to 100 are possible", self.rounds)).into());
-        }
+        check_rounds(self.rounds)?;
         if !(1..=512).contains(&self.in_flight) {
             let text = format!("--in-flight {}: 1 to 512 are possible", self.in_flight);
             return Err(Mistake(text).into());
@@ -222,9 +237,7 @@ struct Overhead {
 
 impl Overhead {
     fn run(self) -> Result<()> {
-        if !(1..=100).contains(&self.rounds) {
-            return Err(Mistake(format!("--rounds {}: 1 to 100 are possible", self.rounds)).into());
-        }
+        check_rounds(self.rounds)?;
         let cpus = host::cpu::allowed();
         let overhead = overhead::run(&program()?, cpus, self.rounds, |done, of| {
             eprint!("\rround {done} of {of} ");
@@ -465,6 +478,30 @@ fn check_seconds(seconds: f64) -> Result<(), Mistake> {
         return Ok(());
     }
     Err(Mistake(format!("--seconds {seconds}: 0.1 to 3600 are possible")))
+}
+
+fn check_rounds(rounds: usize) -> Result<(), Mistake> {
+    if (1..=100).contains(&rounds) {
+        return Ok(());
+    }
+    Err(Mistake(format!("--rounds {rounds}: 1 to 100 are possible")))
+}
+
+/// A sentence on lines of at most 80 characters.
+fn wrapped(sentence: &str) -> String {
+    let mut text = String::new();
+    let mut room = 0usize;
+    for word in sentence.split_whitespace() {
+        if room < word.len() + 1 {
+            text += if text.is_empty() { "" } else { "\n" };
+            room = 80;
+        } else {
+            text += " ";
+        }
+        text += word;
+        room = room.saturating_sub(word.len() + 1);
+    }
+    text + "\n"
 }
 
 /// This program, to start again as daemon and as guests.

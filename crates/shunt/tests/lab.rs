@@ -72,6 +72,32 @@ fn an_east_west_point_is_whole() {
 }
 
 #[test]
+fn fairness_is_told_as_a_whole() {
+    let (code, told) = lab(&["fairness", "--guests", "4", "--seconds", "0.1", "--json"]);
+    assert_eq!(code, Some(0), "{told:#}");
+    for index in ["/jain_index", "/mixed/jain_index"] {
+        let index = number(&told, index);
+        assert!((0.25..=1.0 + 1e-9).contains(&index), "{told:#}");
+    }
+    for shares in ["/shares", "/mixed/shares"] {
+        let shares = told.pointer(shares).and_then(Value::as_array).expect("a list of shares");
+        let sum: f64 = shares.iter().filter_map(Value::as_f64).sum();
+        assert!(shares.len() == 4 && (sum - 1.0).abs() < 1e-6, "{told:#}");
+    }
+    for i in 0..4 {
+        assert_eq!(number(&told, &format!("/weights/{i}/weight")), (i + 1) as f64);
+        let expected = number(&told, &format!("/weights/{i}/expected"));
+        assert!((expected - (i + 1) as f64 / 10.0).abs() < 1e-6, "{told:#}");
+        assert!(number(&told, &format!("/minima/{i}/expected_mbps")) > 0.0, "{told:#}");
+    }
+    assert_eq!(number(&told, "/maxima/2/max_tx_mbps"), 2000.0);
+    assert!(number(&told, "/stuck/rounds") > 0.0 && told["situations"].is_array(), "{told:#}");
+    for positive in ["/generator_limit_mpps", "/stuck/ratio/1", "/situations/0/mpps"] {
+        assert!(number(&told, positive) > 0.0, "{positive} in {told:#}");
+    }
+}
+
+#[test]
 fn honest_guests_lose_nothing_beside_a_hostile_one() {
     let (code, run) = lab(&["hostile", "--bursts", "2000", "--seed", "1", "--json"]);
     assert_eq!(code, Some(0), "{run:#}");

@@ -23,12 +23,9 @@ impl Plane for Paper {
     fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
         if to.adapter("cursed").is_some() {
             let allowed = "choose another name";
-            return Err(Refused(Problem::new(
-                "adapter[0].name",
-                "cursed",
-                "brings bad luck",
-                allowed,
-            )));
+            return Err(Refused(
+                Problem::new("adapter[0].name", "cursed", "brings bad luck", allowed).into(),
+            ));
         }
         let given = allocate(to, &Facts::of(&self.actual));
         let nic = |nic: &control::state::Nic| ActualNic {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::events::{EventKind, EventList, Events};
 use super::fault::Fault;
+use crate::compile::{Live, compile};
 use crate::state::{Actual, Allocation, Facts, Plan, Plane, State, allocate, transition};
 use crate::stats::Stats;
 use crate::store::{Directory, Owner, Store};
@@ -125,12 +126,14 @@ impl Manager {
     /// The steps that lead to `to`, with the adapters that they move.
     ///
     /// # Errors
-    /// The state in force cannot become `to`.
+    /// The state in force cannot become `to`, or the profile of a NIC or a table refuses part of it.
     pub fn plan(&mut self, to: &State) -> Result<Plan, Fault> {
         transition(self.state(), to).map_err(Fault::Impossible)?;
         let actual = self.actual();
         let now: Vec<Allocation> = actual.adapters.iter().map(Allocation::from).collect();
         let then = allocate(to, &Facts::of(&actual));
+        // Links come and go, so what depends on them shows only when it is done.
+        compile(to, &then, &Live::default(), None).map_err(Fault::Wrong)?;
         Ok(Plan::between(self.state(), to).with_moves(&now, &then))
     }
 

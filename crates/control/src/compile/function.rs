@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use nic::{PortVlan, Share, Vids, VlanProtocol};
+use vswitch::Tagging;
 use wire::{Mac, Vid};
 
 use super::Live;
@@ -112,6 +113,13 @@ impl<'a> Settings<'a> {
     /// The VLAN of frames without a tag.
     pub(super) fn native(&self) -> Option<Vid> {
         self.vlan.and_then(|vlan| Vid::new(vlan.id).ok())
+    }
+
+    /// The tag that frames without one get, but for its VLAN.
+    pub(super) fn tagging(&self) -> Tagging {
+        let tagging =
+            |vlan: Vlan| Tagging { qos: vlan.qos, service: vlan.proto == VlanProto::Dot1ad };
+        self.vlan.map_or(Tagging::default(), tagging)
     }
 
     /// The VLANs that may be tagged, that of frames without a tag among them; none of an access port.

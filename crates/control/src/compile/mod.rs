@@ -9,7 +9,9 @@
 //!
 //! Addresses: the switch knows those of every adapter beforehand, at the adapter's port or, if it is on a VF, at port 0;
 //! the NIC knows those behind the PF as filters or of queues. So a known adapter is never flooded for, and a change of its
-//! path needs no learning. With `spoof_check` nothing else is learned at its port, and nothing else may send there.
+//! path needs no learning. With `spoof_check` nothing else is learned at its port, and nothing else may send there. So
+//! what a VF sends to an unknown address spares the switch, unless an adapter is promiscuous or there is an unchecked one in
+//! the switch, behind which it could be.
 //!
 //! Links: an adapter whose link is down (`link_state`, or `auto` and the uplink's is) has no port in the switch. Its
 //! addresses stand at port 0 meanwhile, so nobody else can take them, and frames for them are not flooded to guests.
@@ -24,14 +26,18 @@
 //! clock.
 
 mod acl;
+mod fields;
 mod function;
 mod nics;
 mod numbers;
 mod origin;
 mod profile;
 mod switch;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::state::{Allocation, Problems, State};
 
@@ -61,7 +67,7 @@ pub struct Nic {
     /// Its settings, of which the table is built.
     pub config: nic::NicConfig,
     /// Its classifier.
-    pub table: std::sync::Arc<nic::Table>,
+    pub table: Arc<nic::Table>,
     /// What it can carry, if that is limited.
     pub capacity: Option<nic::Capacity>,
     /// The switch on its PF, if there is one.
@@ -80,7 +86,7 @@ pub struct Switch {
     /// Its settings, of which the table is built.
     pub config: vswitch::SwitchConfig,
     /// Its classifier.
-    pub table: std::sync::Arc<vswitch::Table>,
+    pub table: Arc<vswitch::Table>,
     /// How long an address is remembered, in seconds.
     pub ageing_s: u32,
     /// Ports that get copies and are nobody's place, each with an index of [`Nic::monitors`].

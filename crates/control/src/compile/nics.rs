@@ -1,5 +1,7 @@
 //! A NIC: its functions, queues, filters and plugs.
 
+use std::sync::Arc;
+
 use nic::{Filter, Mode, PortId, Way};
 
 use super::function::{Member, Owner, Scope, Settings};
@@ -14,7 +16,6 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
         config: nic::NicConfig {
             mode: mode(scope.nic.bridging),
             uplink_up: scope.uplink_up,
-            floods_unknown: profile(scope.nic.profile).floods_unknown,
             ..nic::NicConfig::default()
         },
         origins: Origins { nic: scope.at.clone(), ..Origins::default() },
@@ -24,6 +25,8 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
     build.uplink_and_pf();
     build.vfs();
     build.queues();
+    let floods = profile(scope.nic.profile).floods_unknown;
+    build.config.floods_unknown = floods && build.is_unknown_wanted();
     let mut switch = None;
     if scope.switch.is_some() {
         let old = old.and_then(|old| old.switch.as_ref());
@@ -42,7 +45,7 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
     Ok(Nic {
         name: scope.nic.name.clone(),
         config: build.config,
-        table: std::sync::Arc::new(table),
+        table: Arc::new(table),
         capacity: (budget > 0).then_some(capacity),
         switch,
         plugs: build.plugs,
@@ -123,6 +126,16 @@ impl<'a> Build<'_, 'a> {
             self.config.queues[index] = Some(queue);
             self.origins.owners.push((PortId::queue(index as u8), owner));
         }
+    }
+
+    /// Whether somebody may want what a function sends to an unknown address, the wire aside. If not, such frames spare the
+    /// switch: nearly all that VFs send to the wire is of that kind, since a NIC learns nothing.
+    fn is_unknown_wanted(&self) -> bool {
+        let switched = |member: &&Member<'_>| member.given.path != PathInForce::Vf;
+        let behind = self.scope.members.iter().filter(switched).map(|member| member.adapter);
+        let promiscuous = self.config.functions().any(|(_, function)| function.promiscuous);
+        let mut behind = behind.filter(|adapter| adapter.switch.is_some());
+        promiscuous || behind.any(|adapter| adapter.promiscuous || !adapter.spoof_check)
     }
 
     fn function(&mut self, owner: &Owner<'a>) -> nic::Function {

@@ -48,12 +48,7 @@ impl Origins<'_> {
         match error {
             ConfigError::DuplicateMac { port, field, mac, vid, other, other_field } => {
                 let other = self.address(other, other_field);
-                let error = match vid {
-                    0 => format!("is, without a tag, also the address in {other}"),
-                    vid => format!("is in VLAN {vid} also the address in {other}"),
-                };
-                let field = self.address(port, field);
-                Problem::new(field, mac.to_string(), error, "choose another")
+                twice(self.address(port, field), &mac.to_string(), vid, &other)
             }
             ConfigError::TooManyMacs { port, macs } => {
                 let error = format!("bring the addresses of the NIC to {macs}");
@@ -78,4 +73,13 @@ impl Origins<'_> {
             other => Problem::new(self.nic.clone(), (), other.to_string(), "correct it"),
         }
     }
+}
+
+/// An address that two have in one VLAN, 0 for none; `other` is the field of who had it first.
+pub(super) fn twice(field: String, mac: &str, vid: u16, other: &str) -> Problem {
+    let error = match vid {
+        0 => format!("is, without a tag, also the address in {other}"),
+        vid => format!("is in VLAN {vid} also the address in {other}"),
+    };
+    Problem::new(field, mac, error, "choose another")
 }

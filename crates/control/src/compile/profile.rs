@@ -6,7 +6,7 @@ use nic::{PortId, Refused};
 
 use super::function::{Member, Owner, Scope};
 use super::nics::{mode, profile};
-use crate::state::{Problem, Problems, may_ever_have_vf};
+use crate::state::{Problem, Problems, Profile, may_ever_have_vf};
 
 /// Checks a NIC against its profile. Gives the rates of each function; `known` are those that were accepted before, which
 /// a link that is down does not take back.
@@ -26,6 +26,9 @@ pub(super) fn check(
         problems.push(problem(card.name, &refused, format!("{}.bridging", scope.at), ""));
     }
     let mut rates = BTreeMap::new();
+    if scope.nic.profile == Profile::Ideal {
+        return rates; // which refuses nothing that the document can say
+    }
     for (port, owner, remedy) in owners(scope) {
         let function = nic::Function { mirror: mirror(&owner), ..owner.function() };
         let rate = (function.share.min_mbit, function.share.max_mbit);

@@ -1,14 +1,16 @@
 //! The switch on a NIC's PF: ports, known addresses, rules and mirrors.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use nic::Filter;
 use vswitch::{
-    Beyond, ConfigError, Learning, Mirror, Native, PortConfig, PortId, StaticEntry, Storm,
-    SwitchConfig, VidSet, Vlans,
+    Beyond, Learning, Mirror, Native, PortConfig, PortId, StaticEntry, Storm, SwitchConfig, VidSet,
+    Vlans,
 };
 use wire::{Mac, Vid};
 
+use super::fields::Fields;
 use super::function::{Member, Owner, Scope};
 use super::nics::{Monitors, plug};
 use super::{Attached, Numbers, Place, Plug, Switch, acl};
@@ -42,8 +44,7 @@ pub(super) fn switch(
         at,
         numbers: numbers(scope, wished, at, before)?,
         config: SwitchConfig::default(),
-        acls: Vec::new(),
-        fields: Fields::default(),
+        fields: Fields { at: at.clone(), ..Fields::default() },
         filters: Vec::new(),
         plugs: Vec::new(),
         taps: Vec::new(),
@@ -54,14 +55,15 @@ pub(super) fn switch(
     }
     build.vfs(vfs);
     build.statics();
-    let table = vswitch::Table::build(&build.config).map_err(|error| build.problem(error))?;
+    let table = vswitch::Table::build(&build.config)
+        .map_err(|error| build.fields.problem(&build.config, error))?;
     let switch = Switch {
         name: wished.name.clone(),
         config: build.config,
-        table: std::sync::Arc::new(table),
+        table: Arc::new(table),
         ageing_s: wished.ageing_s,
         taps: build.taps,
-        acls: build.acls.into_iter().map(|(name, _)| name).collect(),
+        acls: build.fields.acls.into_iter().map(|(name, _)| name).collect(),
         left: build.numbers.left(before),
         numbers: build.numbers,
     };
@@ -101,17 +103,6 @@ fn numbers(
     })
 }
 
-/// Where the settings of a switch come from, for errors.
-#[derive(Debug, Default)]
-struct Fields {
-    /// By static entry: the field of its address.
-    statics: Vec<String>,
-    /// By mirror: the field.
-    mirrors: Vec<String>,
-    /// By port: its number and the adapter's entry.
-    ports: Vec<(PortId, String)>,
-}
-
 struct Build<'s, 'a> {
     scope: &'s Scope<'a>,
     wished: &'a state::Switch,
@@ -119,8 +110,6 @@ struct Build<'s, 'a> {
     at: &'s str,
     numbers: Numbers,
     config: SwitchConfig,
-    /// By list: whose port it is of, and the port's entry.
-    acls: Vec<(String, String)>,
     fields: Fields,
     filters: Vec<(Filter, String)>,
     plugs: Vec<Plug>,
@@ -157,7 +146,7 @@ impl<'a> Build<'_, 'a> {
             let entry = format!("{}.port[{}]", self.at, entry.unwrap_or(0));
             port.acl = Some(self.config.acls.len());
             self.config.acls.push(acl::acl(&wished.acl));
-            self.acls.push((wished.adapter.clone(), entry));
+            self.fields.acls.push((wished.adapter.clone(), entry));
         }
     }
 
@@ -194,6 +183,7 @@ impl<'a> Build<'_, 'a> {
             let native = settings.native().map_or(Native::Untagged, Native::Vlan);
             port.vlans = Vlans::Trunk { allowed: settings.trunk().collect::<VidSet>(), native };
         }
+        port.tagging = settings.tagging();
         let max_macs = wished.and_then(|wished| wished.max_macs);
         port.learning = match settings.spoof_check {
             true => Learning { limit: 0, beyond: Beyond::Drop },
@@ -307,44 +297,6 @@ impl<'a> Build<'_, 'a> {
         match vlans {
             Some(Vlans::Trunk { native: Native::Vlan(native), .. }) if vid == 0 => native.get(),
             _ => vid,
-        }
-    }
-
-    /// What the switch's table refuses, with the document's field.
-    fn problem(&self, error: ConfigError) -> Problem {
-        let ConfigError { place, field, value, allowed } = error;
-        let at = self.at.to_owned();
-        let of = |fields: &[String], index: usize| fields.get(index).unwrap_or(&at).clone();
-        let found = match place {
-            vswitch::Place::Switch => match field {
-                "statics" => format!("{at}: addresses of its adapters and VFs in their VLANs"),
-                field => format!("{at}: {field}"),
-            },
-            vswitch::Place::Port(port) => {
-                let known = self.fields.ports.iter().find(|(id, _)| *id == port);
-                let entry = known.map_or_else(|| format!("{at}: {port}"), |(_, at)| at.clone());
-                format!("{entry}.{field}")
-            }
-            vswitch::Place::Static(index) => of(&self.fields.statics, index),
-            vswitch::Place::Mirror(index) => of(&self.fields.mirrors, index),
-            vswitch::Place::Rule { acl, rule } => {
-                let entry = self.acls.get(acl).map_or(&at, |(_, entry)| entry);
-                format!("{entry}.acl[{rule}].{}", acl::field(field))
-            }
-        };
-        let value = self.named(value);
-        Problem::new(found, value, "is not what the switch takes", format!("allowed is {allowed}"))
-    }
-
-    /// A value in which the table calls an entry by its number, with the document's name of it.
-    fn named(&self, value: String) -> String {
-        let Some((mac, rest)) = value.split_once(", as in statics[") else {
-            return value;
-        };
-        let index = rest.trim_end_matches(']').parse::<usize>().ok();
-        match index.and_then(|index| self.fields.statics.get(index)) {
-            Some(field) => format!("{mac}, as in {field}"),
-            None => value,
         }
     }
 }

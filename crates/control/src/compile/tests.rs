@@ -1,1 +1,278 @@
+//! Documents, compiled; and frames that go through the tables that came of it.
 
+mod errors;
+mod paths;
+mod settings;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use vswitch::{DeepHead, Fdb};
+use wire::{Head, Mac};
+
+use super::*;
+use crate::state::tests::{state, with};
+use crate::state::{Facts, allocate};
+
+/// The `n`th MAC.
+fn mac(n: u8) -> Mac {
+    Mac([2, 0, 0, 0, 1, n])
+}
+
+/// Adapter `name` with the `n`th MAC on `sw0`, on this path.
+fn adapter(name: &str, n: u8, path: &str) -> Value {
+    json!({
+        "name": name, "switch": "sw0", "mac": mac(n).to_string(), "path": path,
+        "iov_weight": if path == "vf" { 10 } else { 0 },
+        "attachment": {"socket": format!("/run/shunt/{name}.sock")},
+    })
+}
+
+/// A NIC of four VFs with an iov switch, and adapters on all paths: `v`, `w` on VFs, `q` on a queue, `s`, `t` on the switch.
+fn document() -> Value {
+    json!({
+        "nic": [{
+            "name": "nic0", "total_vfs": 4, "num_vfs": 4, "vmq_queues": 2,
+            "uplink": {"socket": "/run/shunt/wire.sock"},
+        }],
+        "switch": [{"name": "sw0", "nic": "nic0", "iov": true}],
+        "adapter": [
+            adapter("v", 1, "vf"), adapter("w", 2, "vf"), adapter("q", 3, "vmq"),
+            adapter("s", 4, "synthetic"), adapter("t", 5, "synthetic"),
+        ],
+    })
+}
+
+/// The same with one adapter's field set.
+fn but(n: usize, field: &str, value: Value) -> Value {
+    with(document(), &format!("/adapter/{n}/{field}"), value)
+}
+
+fn compiled(document: &Value) -> Compiled {
+    compiled_after(document, &Live::default(), None)
+}
+
+fn compiled_after(document: &Value, live: &Live, before: Option<&Compiled>) -> Compiled {
+    tried(document, live, before).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn tried(document: &Value, live: &Live, before: Option<&Compiled>) -> Result<Compiled, Problems> {
+    let state = state(document);
+    let given = allocate(&state, &Facts::default());
+    compile(&state, &given, live, before)
+}
+
+/// A NIC as its lanes would drive it, of which the way of each frame is followed to its end.
+struct World<'a> {
+    nic: &'a Nic,
+    switch: vswitch::State,
+    /// Why frames were dropped since somebody last looked.
+    drops: BTreeSet<&'static str>,
+    /// Who got copies: labels of monitors.
+    copies: Vec<String>,
+    /// How often each rule was met.
+    counters: Vec<u64>,
+}
+
+/// Who got a frame, and how often; with a tag its VLAN is told, with the priority if there is one: `web`, `web@5`,
+/// `web@5/3`; a service tag with `s`: `web@s5`.
+type Got = BTreeMap<String, usize>;
+
+fn got(names: &[&str]) -> Got {
+    let mut got = Got::new();
+    names.iter().for_each(|name| *got.entry((*name).to_owned()).or_default() += 1);
+    got
+}
+
+/// A frame; a tag is a VLAN.
+fn frame(dst: Mac, src: Mac, tag: Option<u16>, rest: &[u8]) -> Vec<u8> {
+    let mut frame = [dst.0, src.0].concat();
+    frame.extend(tag.iter().flat_map(|vlan| [0x81, 0, (vlan >> 8) as u8, *vlan as u8]));
+    frame.extend(if rest.is_empty() { &[0x08, 0x06] } else { rest });
+    frame.resize(64, 0);
+    frame
+}
+
+/// UDP over IPv4 from port 67, without its Ethernet addresses.
+const DHCP_ANSWER: [u8; 30] = [
+    8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 67, 0, 68, 0, 8,
+    0, 0,
+];
+
+impl<'a> World<'a> {
+    /// The wire's address, the 99th, has been seen already.
+    fn new(nic: &'a Nic) -> Self {
+        let mut world = World::silent(nic);
+        world.send("wire", Mac::BROADCAST, mac(99));
+        world
+    }
+
+    fn silent(nic: &'a Nic) -> Self {
+        World {
+            nic,
+            switch: vswitch::State::new(Fdb::new(1024, 7).unwrap()),
+            drops: BTreeSet::new(),
+            copies: Vec::new(),
+            counters: vec![0; nic.switch.as_ref().map_or(0, |one| one.table.counters_len())],
+        }
+    }
+
+    /// Who gets an untagged frame that `from` sends: an adapter, `wire` or `pf`.
+    fn send(&mut self, from: &str, dst: Mac, src: Mac) -> Got {
+        self.send_frame(from, &frame(dst, src, None, &[]))
+    }
+
+    fn send_tagged(&mut self, from: &str, dst: Mac, src: Mac, vlan: u16) -> Got {
+        self.send_frame(from, &frame(dst, src, Some(vlan), &[]))
+    }
+
+    fn send_frame(&mut self, from: &str, frame: &[u8]) -> Got {
+        let (mut got, place) = (Got::new(), self.place(from));
+        (self.drops, self.copies) = (BTreeSet::new(), Vec::new());
+        match place {
+            Some(Place::Function(port)) => self.in_nic(port, frame, &mut got),
+            Some(Place::Switch(port)) => self.in_switch(port, frame, &mut got),
+            None => {}
+        }
+        got
+    }
+
+    fn place(&self, name: &str) -> Option<Place> {
+        let is_it = |plug: &&Plug| match &plug.of {
+            Attached::Uplink => name == "wire",
+            Attached::Pf => name == "pf",
+            Attached::Adapter(is) => is == name,
+        };
+        self.nic.plugs.iter().find(is_it).map(|plug| plug.place)
+    }
+
+    /// Why the last frame was dropped somewhere.
+    fn dropped(&self) -> Vec<&str> {
+        self.drops.iter().copied().collect()
+    }
+
+    fn arrives(&self, place: Place, queue: Option<nic::PortId>, frame: &[u8], got: &mut Got) {
+        let here = |plug: &&Plug| match queue {
+            Some(_) => plug.queue == queue,
+            None => plug.place == place,
+        };
+        let Some(plug) = self.nic.plugs.iter().find(here) else { return };
+        let name = match &plug.of {
+            Attached::Uplink => "wire",
+            Attached::Pf => "pf",
+            Attached::Adapter(name) => name,
+        };
+        let tag = Head::of_frame(frame).unwrap().tag();
+        let name = tag.map_or(name.to_owned(), |tag| {
+            let service = if tag.tpid == 0x88a8 { "s" } else { "" };
+            let priority = if tag.pcp > 0 { format!("/{}", tag.pcp) } else { String::new() };
+            format!("{name}@{service}{}{priority}", tag.vid)
+        });
+        *got.entry(name).or_default() += 1;
+    }
+
+    fn in_nic(&mut self, from: nic::PortId, frame: &[u8], got: &mut Got) {
+        let head = Head::of_frame(frame).unwrap().0;
+        let (mut flows, mut out) = (nic::Flows::new(), nic::Verdicts::new());
+        let table = &self.nic.table;
+        table.classify(from, &[head], &mut flows, &mut out);
+        let verdict = out.as_slice()[0];
+        let monitors = &self.nic.monitors;
+        table.mirror(from, &head, verdict, |copy| match copy.to {
+            nic::Monitor::Capture(n) => self.copies.push(monitors[usize::from(n)].label.clone()),
+            nic::Monitor::Port(port) => panic!("a copy for {port}"),
+        });
+        let to: Vec<nic::PortId> = match verdict.action() {
+            nic::Action::Port(port) => vec![port],
+            nic::Action::Flood => table.receivers(from, &head).collect(),
+            nic::Action::Drop(reason) => {
+                self.drops.insert(reason.name());
+                return;
+            }
+        };
+        for port in to {
+            let edit = match table.edit_of(from, port, &head) {
+                nic::VlanEdit::None => Edit::None,
+                nic::VlanEdit::Pop => Edit::Pop,
+                nic::VlanEdit::Push(tag) => Edit::Push(tag),
+                nic::VlanEdit::Retag(tag) => Edit::Retag(tag),
+            };
+            let frame = edit.of(frame);
+            match port {
+                nic::PortId::PF if self.nic.switch.is_some() => {
+                    self.in_switch(vswitch::PortId::UPLINK, &frame, got);
+                }
+                port => {
+                    let queue = port.queue_index().map(|_| port);
+                    self.arrives(Place::Function(port), queue, &frame, got);
+                }
+            }
+        }
+    }
+
+    fn in_switch(&mut self, from: vswitch::PortId, frame: &[u8], got: &mut Got) {
+        let switch = self.nic.switch.as_ref().unwrap();
+        let head = Head::of_frame(frame).unwrap().0;
+        let deep = [DeepHead::of_frame(frame)];
+        let deep = switch.table.needs_deep(from).then_some(&deep[..]);
+        let burst = vswitch::Burst { from, heads: &[head], deep, now_ns: 1 << 40 };
+        let (mut flows, mut out) = (vswitch::Flows::default(), vswitch::Verdicts::new());
+        let table = &switch.table;
+        table.classify(&self.switch, &burst, &mut flows, &mut self.counters, &mut out);
+        for mirror in 0..32 {
+            if out.mirrors().first().is_some_and(|mask| mask >> mirror & 1 == 1) {
+                let to = table.mirror_port(mirror).unwrap();
+                let (_, monitor) = switch.taps.iter().find(|(port, _)| *port == to).unwrap();
+                self.copies.push(self.nic.monitors[*monitor].label.clone());
+            }
+        }
+        let to: Vec<vswitch::PortId> = match out.as_slice()[0].action() {
+            vswitch::Action::Port(port) => vec![port],
+            vswitch::Action::Flood(flood) => {
+                let vid = table.vid(from, &head);
+                table
+                    .flood_ports(from, vid, flood)
+                    .iter()
+                    .copied()
+                    .filter(|to| *to != from)
+                    .collect()
+            }
+            vswitch::Action::Drop(reason) => {
+                self.drops.insert(reason.name());
+                return;
+            }
+        };
+        for port in to {
+            let edit = match table.edit(from, port, &head) {
+                vswitch::VlanEdit::None => Edit::None,
+                vswitch::VlanEdit::Pop => Edit::Pop,
+                vswitch::VlanEdit::Push(tag) => Edit::Push(tag),
+                vswitch::VlanEdit::Retag(tag) => Edit::Retag(tag),
+            };
+            let frame = edit.of(frame);
+            match port {
+                vswitch::PortId::UPLINK => self.in_nic(nic::PortId::PF, &frame, got),
+                port => self.arrives(Place::Switch(port), None, &frame, got),
+            }
+        }
+    }
+}
+
+/// What is done to a frame's tag, by either table.
+enum Edit {
+    None,
+    Pop,
+    Push([u8; 4]),
+    Retag([u8; 4]),
+}
+
+impl Edit {
+    fn of(&self, frame: &[u8]) -> Vec<u8> {
+        match self {
+            Edit::None => frame.to_vec(),
+            Edit::Pop => [&frame[..12], &frame[16..]].concat(),
+            Edit::Push(tag) => [&frame[..12], tag, &frame[12..]].concat(),
+            Edit::Retag(tag) => [&frame[..12], tag, &frame[16..]].concat(),
+        }
+    }
+}

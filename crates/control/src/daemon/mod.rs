@@ -69,7 +69,8 @@ pub struct Daemon {
     server: Option<Server>,
     epoll: Arc<OwnedFd>,
     plant: Shared,
-    counters: PathBuf,
+    /// What is to be removed at the end.
+    leftovers: Leftovers,
     /// Readable when it is to stop; epoll watches it.
     _stop: UnixStream,
     /// Held until the end: the run directory is one daemon's.
@@ -120,19 +121,16 @@ impl Daemon {
         let input = epoll::EventFlags::IN;
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
 
-        let counters = counters_path(run_dir);
-        // Nobody shall take the counters of lanes that did not start for a daemon's.
-        let no_counters = |_: &anyhow::Error| drop(std::fs::remove_file(&counters));
-        let fabric = Fabric::start(&lane_specs(config), Some(&counters)).map_err(Into::into);
-        let fabric = fabric.inspect_err(no_counters)?;
+        let leftovers = Leftovers { run_dir: run_dir.clone() };
+        let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
         fabric.hold(true);
         let plant = Shared::new(Plant::new(fabric, epoll.clone()));
-        let server = serve_api(config, &plant).inspect_err(no_counters)?;
+        let server = serve_api(config, &plant)?;
         let daemon = Daemon {
             server,
             epoll,
             plant,
-            counters,
+            leftovers,
             _stop: ours,
             _lock: lock,
             _cpu_latency: cpu_latency,
@@ -186,7 +184,22 @@ impl Daemon {
         tracing::info!("stopping");
         drop(self.server);
         self.plant.lock().stop();
-        let _ = std::fs::remove_file(&self.counters); // a leftover would do no harm
+        drop(self.leftovers);
+    }
+}
+
+/// Files of a daemon that are nobody's when it has ended, or could not start; dropping it removes
+/// them. What stays does no harm: the next daemon begins with files of its own.
+#[derive(Debug)]
+struct Leftovers {
+    run_dir: PathBuf,
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        // Nobody shall take the counters of lanes that do not run for a daemon's.
+        let _ = std::fs::remove_file(counters_path(&self.run_dir));
+        let _ = std::fs::remove_dir_all(self.run_dir.join(FLEETING_STATE));
     }
 }
 

@@ -37,8 +37,7 @@ pub struct Adapter {
     #[serde(default)]
     #[schema(max_items = 4096)]
     pub macs: Vec<MacText>,
-    /// Makes it an access port of that VLAN; beside `trunks`, the VLAN of frames without a tag. On a switch without `qos`,
-    /// and 802.1q.
+    /// Makes it an access port of that VLAN; beside `trunks`, the VLAN of frames without a tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vlan>,
     /// VLANs that the guest may tag for itself.
@@ -73,8 +72,8 @@ pub struct Adapter {
     #[serde(default = "tx_weight")]
     #[schema(minimum = 1, maximum = 100, default = 10)]
     pub tx_weight: u8,
-    /// Broadcast and multicast frames a second that it may send, and on a switch as many to unknown addresses; 0 for no
-    /// limit.
+    /// Broadcast and multicast frames a second that it may send; 0 for no limit. On a switch it may send so many of either
+    /// kind, and so many to unknown addresses.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 10_000_000, default = 0)]
     pub storm_limit_pps: u32,

@@ -154,7 +154,7 @@ fn what_keeps_a_daemon_from_starting_is_said_with_the_remedy() {
     says(&bad, &["cannot create run_dir /proc/no", "choose another one"]);
 
     let mut bad = host.config.clone();
-    bad.nics[0].vfs[1].function.attachment.socket = host.path().join("no/vf1");
+    bad.state.adapters[1].attachment.socket = host.path().join("no/vf1").display().to_string();
     says(&bad, &["no/vf1", "create it first"]);
 
     let mut bad = host.config.clone();

@@ -106,6 +106,15 @@ fn a_new_file_leaves_readers_of_the_old_one_what_they_had() {
 }
 
 #[test]
+fn a_label_with_blanks_is_one_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let specs = [block("few", "a b\nblock\tc")];
+    create(Some(&file(&dir)), &[("few", names(&["a"]))], &specs).unwrap();
+    let read = Reader::open(&file(&dir)).unwrap().read();
+    assert_eq!(read.iter().map(|block| &block.label).collect::<Vec<_>>(), ["a_b_block_c"]);
+}
+
+#[test]
 fn blocks_come_and_go_under_a_reader() {
     let dir = tempfile::tempdir().unwrap();
     let schemas = vec![("few", names(&["a", "b"])), ("one", names(&["c"]))];

@@ -2,13 +2,15 @@
 
 mod bench;
 mod guest;
+mod net;
 
 use std::time::{Duration, Instant};
 
 use nic::Function;
 
 pub(crate) use bench::Bench;
-pub(crate) use guest::{FRAME_MAX, Guest, Shape, is_signalled};
+pub(crate) use guest::{FRAME_MAX, Guest, Shape, TREASON, is_signalled};
+pub(crate) use net::{Adapter, Net, Path, Settings, Tags, switch_port};
 
 /// Waits are for what must happen: only a bug makes them last.
 const WAIT: Duration = Duration::from_secs(10);

@@ -157,7 +157,7 @@ fn any_function() -> impl Strategy<Value = Function> {
     })
 }
 
-fn any_shape() -> impl Strategy<Value = Shape> {
+pub(super) fn any_shape() -> impl Strategy<Value = Shape> {
     (any::<u8>(), prop_oneof![Just(200_u32), Just(2048)], any::<bool>()).prop_map(
         |(features, buffer, mergeable)| Shape {
             features: Features::from_bits_truncate(features),

@@ -145,3 +145,85 @@ fn a_broken_receive_ring_disturbs_nobody() {
     assert_eq!(b.wait_for(1), [good]);
     bench.wait_for_sleep();
 }
+
+/// Sleeps of the lane.
+fn sleeps(bench: &Bench) -> u64 {
+    bench.count("0", "sleeps")
+}
+
+#[test]
+fn a_sender_over_its_limit_lets_its_lane_sleep() {
+    for features in [Features::empty(), Features::EVENT_IDX] {
+        let limited = nic::Function {
+            share: nic::Share { max_mbit: 1, ..nic::Share::default() },
+            ..plain(0)
+        };
+        let bench = Bench::new(vec![limited, plain(1), plain(2)], 1);
+        let [mut b, mut c] = bench.guests([VF1, PortId::vf(2)]);
+        let mut a = Guest::with(Shape { features, ..Shape::default() });
+        a.attach(bench.vf(0));
+        bench.wait_for_sleep();
+        let before = sleeps(&bench);
+        // The first burst is a debt of half a second and more.
+        for i in 0..80 {
+            a.post(&frame(mac(2), mac(0), i, 1500));
+        }
+        a.flush();
+        // A kick of another wakes the lane meanwhile.
+        for i in 0..20 {
+            let there = frame(mac(0), mac(1), i, 60);
+            b.send(&there);
+            assert_eq!(a.wait_for(1), [there]);
+        }
+        let numbers: Vec<u32> = c.wait_for(80).iter().map(|frame| number(frame)).collect();
+        assert!(numbers.into_iter().eq(0..80));
+        assert!(sleeps(&bench) > before + 10, "it sleeps while frames wait");
+        bench.wait_for_sleep();
+    }
+}
+
+#[test]
+fn a_closed_budget_lets_its_lane_sleep_and_others_wake_it() {
+    let mut net = Net::new(2, 1, 1);
+    let capacity = nic::Capacity { packets_per_second: Some(1), ..nic::Capacity::default() };
+    let budget = nic::Budget::new(capacity, crate::clock::now_ns());
+    net.budget = Some(std::sync::Arc::new(std::sync::Mutex::new(budget)));
+    let adapters = [Path::Vf, Path::Vf].map(Adapter::plain);
+    net.apply(&adapters);
+    let mut guests = net.guests();
+    // Another NIC on the same lane.
+    let nic = net.bench.fabric.add_nic("other");
+    let ports = [0, 1].map(|n| net.bench.fabric.add_port(&nic, &format!("o/{n}"), 1).unwrap());
+    let config =
+        nic::NicConfig { vfs: vec![Some(plain(0)), Some(plain(1))], ..nic::NicConfig::default() };
+    let plug = |n: u8| crate::Plug {
+        port: ports[usize::from(n)].clone(),
+        place: crate::Place::Function(PortId::vf(n)),
+        share: nic::Share::default(),
+    };
+    let table = nic::Table::build(&config).unwrap();
+    nic.set_scene(crate::Scene::new(crate::SceneSpec::new(table, vec![plug(0), plug(1)])));
+    let [mut a, mut b] = [Guest::new(), Guest::new()];
+    a.attach(&ports[0]);
+    b.attach(&ports[1]);
+
+    for i in 0..200 {
+        guests[0].post(&frame(mac(1), mac(0), i, 60));
+    }
+    guests[0].flush();
+    until("frames to pass", || guests[0].in_flight() < 200);
+    let before = sleeps(&net.bench);
+    until("the lane to sleep and to look again", || sleeps(&net.bench) > before + 5);
+    assert!(guests[0].in_flight() > 0, "they wait for minutes");
+    for i in 0..50 {
+        let there = frame(mac(1), mac(0), i, 60);
+        a.send(&there);
+        assert_eq!(b.wait_for(1), [there]);
+    }
+    // Who holds the frames back lets them go.
+    net.budget = None;
+    net.apply(&adapters);
+    guests[0].settle();
+    assert_eq!(guests[1].receive().len(), 200);
+    net.bench.wait_for_sleep();
+}

@@ -11,11 +11,17 @@ use control::stats::Stats;
 use host::{CpuTime, ProcessCpu};
 use wire::Mac;
 
-/// One VF.
-#[derive(Clone, Debug)]
+/// One VF. What is `None` is left to the daemon's defaults.
+#[derive(Clone, Debug, Default)]
 pub struct VfPlan {
     /// Its address, and further ones.
     pub macs: Vec<Mac>,
+    /// Its weight.
+    pub weight: Option<u32>,
+    /// What it may send at least, Mbit/s.
+    pub min_tx_mbps: Option<u32>,
+    /// What it may send at most, Mbit/s.
+    pub max_tx_mbps: Option<u32>,
 }
 
 /// The NIC of a bench.
@@ -49,6 +55,15 @@ impl NicPlan {
             let (mac, more) = macs.split_first().expect("every VF has an address");
             text += &format!("[[nic.vf]]\nmac = {mac}\nmacs = [{}]\n", more.join(", "));
             text += &format!("socket = \"vf{i}.sock\"\n");
+            for (field, value) in [
+                ("weight", vf.weight),
+                ("min_tx_mbps", vf.min_tx_mbps),
+                ("max_tx_mbps", vf.max_tx_mbps),
+            ] {
+                if let Some(value) = value {
+                    text += &format!("{field} = {value}\n");
+                }
+            }
         }
         text
     }
@@ -83,16 +98,19 @@ impl Bench {
         nic: &NicPlan,
         cpu_latency_us: Option<u32>,
     ) -> Result<Bench> {
-        Bench::with_config(program, |run_dir| nic.toml(run_dir, cpu_latency_us))
+        Bench::with_config(program, |run_dir| Ok(nic.toml(run_dir, cpu_latency_us)))
     }
 
     /// Starts a daemon with what `toml` writes for a run directory. Its VFs' sockets must be named
     /// `vf0.sock` and so on, its uplink's `uplink.sock`.
-    pub fn with_config(program: &Path, toml: impl FnOnce(&Path) -> String) -> Result<Bench> {
+    pub fn with_config(
+        program: &Path,
+        toml: impl FnOnce(&Path) -> Result<String>,
+    ) -> Result<Bench> {
         let dir = tempfile::Builder::new().prefix("shunt-lab-").tempdir();
         let dir = dir.context("cannot make a temporary directory; set TMPDIR to a writable one")?;
         let config = dir.path().join("shunt.toml");
-        std::fs::write(&config, toml(dir.path())).context("cannot write a configuration")?;
+        std::fs::write(&config, toml(dir.path())?).context("cannot write a configuration")?;
         let mut daemon = Command::new(program)
             .arg("up")
             .arg("--with-parent")

@@ -6,7 +6,9 @@
 mod cpus;
 mod daemon;
 mod guests;
+mod switched;
 
 pub use cpus::{Placement, plan};
 pub use daemon::{Bench, NicPlan, VfPlan, mac_text};
 pub use guests::GuestProcess;
+pub use switched::{AdapterPlan, SwitchedBench, SwitchedPlan};

@@ -67,7 +67,7 @@ impl PointSpec {
 /// Measures a point; `program` is shunt itself, `cpus` those it may use.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = plan(cpus, spec.vms);
-    let vf = |i| VfPlan { macs: vec![mac_text(i, 0)] };
+    let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
     let nic = NicPlan {
         cpu: placement.switch,
         uplink: true,

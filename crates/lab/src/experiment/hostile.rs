@@ -106,7 +106,7 @@ pub fn run(
     mut done: impl FnMut(u64),
 ) -> Result<Hostile> {
     let placement = plan(cpus, 1);
-    let mut bench = Bench::with_config(program, |dir| toml(dir, &placement))?;
+    let mut bench = Bench::with_config(program, |dir| Ok(toml(dir, &placement)))?;
     let mut honest =
         GuestProcess::start_task(&bench, &Task::Honest(honest_spec(&bench, &placement)))?;
     honest.go()?;

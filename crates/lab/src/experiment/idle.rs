@@ -92,7 +92,7 @@ pub struct Idle {
 pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
     let placement = plan(cpus, 1);
     let guests_cpu = placement.guests[0].0;
-    let vf = |i| VfPlan { macs: vec![mac_text(i, 0)] };
+    let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
     let nic = NicPlan {
         cpu: placement.switch,
         uplink: false,

@@ -1,10 +1,14 @@
 //! The experiments. Each is one file: what it sets up, what it measures, what it concludes.
 
 pub mod distance;
+pub mod fairness;
 pub mod forwarding;
 pub mod hostile;
 pub mod idle;
 pub mod overhead;
+pub mod path_changes;
 mod sample;
 pub mod scale;
 pub mod suite;
+pub mod switching;
+pub mod vmdq;

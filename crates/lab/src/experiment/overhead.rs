@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use guestmem::Pages;
 use serde::Serialize;
 
+use super::sample::spread;
 use super::scale::{self, Load};
 use crate::bench::plan;
 use crate::guest::IN_FLIGHT;
@@ -105,10 +106,4 @@ pub fn run(
         });
     }
     Ok(Overhead { points, switch_cpu: switch, guests_cpu: guests })
-}
-
-/// Least, median and most.
-fn spread(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    [values[0], values[values.len() / 2], values[values.len() - 1]]
 }

@@ -117,3 +117,25 @@ pub(super) fn drops(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
     }
     drops
 }
+
+/// Least, median and most; zeros of nothing.
+pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    match values[..] {
+        [] => [0.0; 3],
+        [least, .., most] => [least, values[values.len() / 2], most],
+        [only] => [only; 3],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_least_median_and_most() {
+        assert_eq!(spread(vec![]), [0.0; 3]);
+        assert_eq!(spread(vec![2.0]), [2.0; 3]);
+        assert_eq!(spread(vec![5.0, 1.0, 3.0]), [1.0, 3.0, 5.0]);
+    }
+}

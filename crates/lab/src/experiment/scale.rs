@@ -165,7 +165,7 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
     let placement = plan(cpus, 1);
     let each = macs / vfs;
     let addresses = |vf: usize| (0..each).map(move |n| mac_text(vf, n));
-    let vf = |i| VfPlan { macs: addresses(i).collect() };
+    let vf = |i| VfPlan { macs: addresses(i).collect(), ..VfPlan::default() };
     let nic = NicPlan {
         cpu: placement.switch,
         uplink: false,

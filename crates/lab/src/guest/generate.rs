@@ -73,6 +73,16 @@ impl Generator {
         Ok(Generator { adapter, sending: true, touch, len, sequence: 0, sent: 0, received: 0 })
     }
 
+    /// Attaches, and prepares buffers for all that the receive ring holds. Nothing is ever sent.
+    pub fn attach_sink(socket: &Path, touch: bool, pages: Pages) -> Result<Generator> {
+        let mut adapter = Adapter::attach(socket, false, pages)?;
+        for buffer in 0..u32::from(RING) {
+            adapter.post_receive(buffer);
+        }
+        adapter.publish();
+        Ok(Generator { adapter, sending: false, touch, len: 0, sequence: 0, sent: 0, received: 0 })
+    }
+
     /// Sends and receives what there is; says how many frames moved.
     pub fn step(&mut self) -> u64 {
         let received = if self.touch { self.look() } else { self.adapter.rx.recycle().into() };
@@ -80,6 +90,17 @@ impl Generator {
             (true, false) => self.adapter.tx.recycle().into(),
             (sending, _) => self.renew(sending),
         };
+        self.received += received;
+        self.sent += sent;
+        self.adapter.publish();
+        received + sent
+    }
+
+    /// Gives buffers back as they are: those of received frames if it `hears`, and those that were
+    /// sent, to be sent again, if it `speaks`. Says how many frames moved.
+    pub fn recycle(&mut self, hears: bool, speaks: bool) -> u64 {
+        let received = if hears { self.adapter.rx.recycle().into() } else { 0 };
+        let sent = if speaks { self.adapter.tx.recycle().into() } else { 0 };
         self.received += received;
         self.sent += sent;
         self.adapter.publish();

@@ -10,7 +10,7 @@
 //! come from others (spoof check), nor those of the other VLAN; the witness looks at all frames
 //! that leave by the uplink, which must have the tag of their sender's VLAN.
 
-mod end;
+pub(super) mod end;
 mod judge;
 mod witness;
 

@@ -67,6 +67,7 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
 #[derive(Debug)]
 enum Hosted {
     Generator(Generator),
+    Sink(Generator),
     Forwarder(Forwarder),
 }
 
@@ -84,6 +85,7 @@ impl Hosted {
                 let traffic = Traffic { flows, frame_bytes, in_flight, touch, pages };
                 Hosted::Generator(Generator::attach(&guest.socket, &traffic)?)
             }
+            Role::Sink => Hosted::Sink(Generator::attach_sink(&guest.socket, false, pages)?),
             Role::Forward { own, next } => {
                 Hosted::Forwarder(Forwarder::attach(&guest.socket, mac(own)?, mac(next)?, pages)?)
             }
@@ -92,7 +94,9 @@ impl Hosted {
 
     fn has_large_pages(&self) -> bool {
         match self {
-            Hosted::Generator(generator) => generator.adapter.file().has_large_pages(),
+            Hosted::Generator(generator) | Hosted::Sink(generator) => {
+                generator.adapter.file().has_large_pages()
+            }
             Hosted::Forwarder(forwarder) => forwarder.adapter.file().has_large_pages(),
         }
     }
@@ -107,6 +111,9 @@ impl Hosted {
         match self {
             Hosted::Generator(Generator { sent, received, .. }) => {
                 Counted { generator: true, sent: *sent, received: *received, dropped: 0 }
+            }
+            Hosted::Sink(Generator { received, .. }) => {
+                Counted { received: *received, ..Counted::default() }
             }
             Hosted::Forwarder(Forwarder { sent, received, dropped, .. }) => {
                 Counted { generator: false, sent: *sent, received: *received, dropped: *dropped }
@@ -170,6 +177,7 @@ impl Host {
         for guest in &mut self.guests {
             let (moved, cycles) = match guest {
                 Hosted::Generator(generator) => (generator.step(), &mut self.generator_cycles),
+                Hosted::Sink(sink) => (sink.step(), &mut self.forwarder_cycles),
                 Hosted::Forwarder(forwarder) => (forwarder.step(), &mut self.forwarder_cycles),
             };
             let end = tsc::now();

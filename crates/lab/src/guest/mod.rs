@@ -7,11 +7,13 @@
 //! [`Event::Result`]. What the other tasks do is told in their modules.
 
 pub mod adapter;
+pub mod contend;
 mod forward;
 mod generate;
 pub mod honest;
 mod hosted;
 pub mod hostile;
+pub mod numbered;
 pub mod pace;
 pub mod probe;
 pub mod random;
@@ -33,6 +35,10 @@ pub use hosted::run;
 pub enum Task {
     /// Host generators and forwarders.
     Guests(GuestSpec),
+    /// Keep every transmit ring full.
+    Contend(contend::ContendSpec),
+    /// Send numbered frames to each other.
+    Numbered(numbered::NumberedSpec),
     /// Be silent, then wake the daemon again and again.
     Probe(probe::ProbeSpec),
     /// Forward and account for every frame.
@@ -81,6 +87,8 @@ pub enum Role {
         /// Whether each frame is written before it is sent, and looked at when it is received.
         touch: bool,
     },
+    /// Takes in whatever comes, and sends nothing.
+    Sink,
     /// Sends each frame on to another destination.
     Forward {
         /// Its own address.
@@ -102,6 +110,10 @@ pub enum Event {
     End,
     /// All is over.
     Result(GuestResult),
+    /// A [`Task::Contend`] is over.
+    Contended(contend::ContendResult),
+    /// A [`Task::Numbered`] is over.
+    Numbered(numbered::NumberedResult),
     /// A [`Task::Probe`] is over.
     Probed(probe::ProbeResult),
     /// A [`Task::Honest`] is over.
@@ -156,6 +168,8 @@ pub fn main() -> Result<()> {
     std::io::stdin().read_line(&mut line).context("cannot read the task")?;
     match serde_json::from_str(&line).context("not a task")? {
         Task::Guests(spec) => run(&spec),
+        Task::Contend(spec) => contend::run(&spec),
+        Task::Numbered(spec) => numbered::run(&spec),
         Task::Probe(spec) => probe::run(&spec),
         Task::Honest(spec) => honest::run(&spec),
         Task::Hostile(spec) => hostile::run(&spec),

@@ -143,6 +143,19 @@ fn a_wrong_value_is_told_as_the_client_wrote_it() {
 }
 
 #[test]
+fn what_the_card_of_a_profile_refuses_is_refused_before_anything_is_done() {
+    let site = Site::new();
+    site.apply(with(document(), "/nic/0/profile", json!("x520")));
+    let trunks = json!({"trunks": ["5-9"]});
+    for path in ["/v1/adapters/web", "/v1/adapters/web?dry_run=true"] {
+        let refusal = site.refuses(422, "PATCH", path, trunks.clone());
+        assert_eq!(refusal.trouble.field, "adapter[0].trunks");
+        assert!(refusal.trouble.error.contains("x520 (EOPNOTSUPP)"), "{refusal:?}");
+    }
+    site.does("PATCH", "/v1/adapters/db", trunks); // which never gets a VF
+}
+
+#[test]
 fn the_settings_of_a_port_go_with_its_adapter() {
     let site = Site::new();
     site.apply(document());
@@ -231,7 +244,7 @@ fn who_comes_second_is_told() {
 #[test]
 fn a_late_release_touches_nothing() {
     let site = Site::new();
-    site.apply(document());
+    site.apply(with(document(), "/switch/0/port", json!([]))); // db may have a VF
     let token = |vf: &str| site.get("/v1/actual")["owners"][vf]["token"].as_u64().unwrap();
     let (old, operators) = (token("nic0/vf1"), token("nic0/vf0"));
     // web goes, and its VF has a new owner by the time that the release of the old one comes.

@@ -128,7 +128,7 @@ fn what_only_the_switch_enforces_keeps_an_adapter_there() {
         json!({"router_guard": true}),
     ] {
         let given = web("web", own);
-        assert_eq!(given.place(), "vmq 0", "it sends through the switch there, too");
+        assert_eq!(given.path, PathInForce::Vmq, "it sends through the switch there, too");
         assert_eq!((given.reason, given.vmq_reason), (Reason::PortPolicy, Reason::Supported));
     }
     for wires in [json!({"acl": rule}), json!({"isolated": true}), json!({"trunks": ["5"]})] {

@@ -194,7 +194,13 @@ fn what_is_the_adapters_is_not_its_ports() {
     let web =
         |pointer: &str, value: Value| with(document(), &format!("/adapter/0{pointer}"), value);
     let deaf = with(port("/unknown_unicast", json!(false)), "/adapter/1/trust", json!(true));
+    let entry = json!({"mac": "02:00:00:00:00:0b", "port": "db", "vlan": 5});
     refused(&[
+        (
+            with(document(), "/switch/0/static/-", entry),
+            "switch[0].static[1].vlan",
+            "5 is no VLAN of adapter db; leave it out, or write one of its trunks",
+        ),
         (port("/trunks", json!(["5"])), "switch[0].port[0].trunks", "set trunks of adapter db"),
         (port("/native_vlan", json!(5)), "switch[0].port[0].native_vlan", "set vlan of adapter db"),
         (port("/max_macs", json!(5)), "switch[0].port[0].max_macs", "set spoof_check = false of"),
@@ -204,17 +210,9 @@ fn what_is_the_adapters_is_not_its_ports() {
             "adapter[1].promiscuous",
             "is at odds with unknown_unicast of its port on sw0",
         ),
-        (
-            web("/vlan", json!({"id": 5, "proto": "802.1ad"})),
-            "adapter[0].vlan.proto",
-            "or give nic instead of switch",
-        ),
-        (web("/vlan", json!({"id": 5, "qos": 1})), "adapter[0].vlan.qos", "write 0, or give nic"),
     ]);
     state(&with(port("/max_macs", json!(5)), "/adapter/1/spoof_check", json!(false)));
-    let bare =
-        [("/switch", Value::Null), ("/nic", json!("nic0")), ("/vlan", json!({"id": 5, "qos": 1}))];
-    state(&plus_adapter(&bare));
+    state(&web("/vlan", json!({"id": 5, "qos": 1, "proto": "802.1ad"})));
 }
 
 #[test]

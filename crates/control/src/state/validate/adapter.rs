@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::super::VlanProto;
 use super::super::adapter::{Adapter, WantedPath};
 use super::{Check, is_reserved, one_of};
 
@@ -62,24 +61,12 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What a switch cannot do, of an adapter that may be on one: it would be obeyed on one path and not on another.
+    /// What an adapter and its port say together.
     fn on_a_switch(&mut self, adapter: &'a Adapter, at: &str) {
         let Some(switch) = adapter.switch.as_deref().and_then(|name| self.state.switch(name))
         else {
             return;
         };
-        let elsewhere = "or give nic instead of switch";
-        if let Some(vlan) = adapter.vlan {
-            let error = "is what a switch does not put into tags";
-            if vlan.proto == VlanProto::Dot1ad {
-                let allowed = format!("write \"802.1q\", {elsewhere}");
-                self.wrong(format!("{at}.vlan.proto"), "802.1ad", error, allowed);
-            }
-            if vlan.qos > 0 {
-                let allowed = format!("write 0, {elsewhere}");
-                self.wrong(format!("{at}.vlan.qos"), vlan.qos, error, allowed);
-            }
-        }
         let Some(port) = switch.port(&adapter.name) else {
             return;
         };

@@ -33,8 +33,26 @@ impl<'a> Check<'a> {
             let at = format!("{at}.static[{i}]");
             let value = entry.mac.to_string();
             self.on_switch(switch, &entry.port, format!("{at}.port"));
+            if let Some(adapter) = self.state.adapter(&entry.port) {
+                self.static_vlan(adapter, entry.vlan, format!("{at}.vlan"));
+            }
             let key = (switch.nic.as_str(), entry.vlan.unwrap_or(0), entry.mac);
             self.macs.claim(&mut self.problems, key, &format!("{at}.mac"), &value);
+        }
+    }
+
+    /// The VLAN of an address behind an adapter.
+    fn static_vlan(&mut self, adapter: &Adapter, vlan: Option<u16>, field: String) {
+        let native = adapter.vlan.map(|vlan| vlan.id);
+        let tagged = |vlan: u16| adapter.trunks.iter().any(|range| range.contains(vlan));
+        if vlan != native && !vlan.is_some_and(tagged) {
+            let value = vlan.map_or(Value::from("none"), Value::from);
+            let error = format!("is no VLAN of adapter {}", adapter.name);
+            let allowed = match native {
+                Some(native) => format!("write {native}, or one of its trunks"),
+                None => "leave it out, or write one of its trunks".to_owned(),
+            };
+            self.wrong(field, value, &error, allowed);
         }
     }
 

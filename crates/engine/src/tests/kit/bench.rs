@@ -46,6 +46,11 @@ impl Bench {
         Bench::with(vec![], config, 1, &[IdlePolicy { poll, ..IDLE }])
     }
 
+    /// A NIC without ports.
+    pub(crate) fn bare(lanes: usize) -> Bench {
+        Bench::with(vec![], NicConfig::default(), 1, &vec![IDLE; lanes])
+    }
+
     pub(crate) fn without_uplink(config: NicConfig) -> Bench {
         Bench::with(vec![], config, 1, &[IDLE])
     }
@@ -100,6 +105,11 @@ impl Bench {
             guest.attach(self.port(id));
             guest
         })
+    }
+
+    /// The labels of all that is counted.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        self.reader.read().into_iter().map(|block| block.label).collect()
     }
 
     /// A counter of the port or lane with this label.

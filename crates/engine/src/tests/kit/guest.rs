@@ -1,10 +1,11 @@
 //! A guest with one queue pair, both ends of whose rings are in this process.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use guestmem::{GuestMemory, Pages, SharedFile};
 use port::virtio_net::{Events, HEADER_LEN, ReceiveRing, TransmitRing};
+use port::{Area, Burst, Polled, Transmit};
 use rustix::event::{EventfdFlags, eventfd};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Used};
 
@@ -16,6 +17,8 @@ const BASE: u64 = 1 << 32;
 pub(crate) const RING: u16 = 256;
 /// Bytes between the beginnings of two buffers.
 const STRIDE: u32 = 4096;
+/// What a treacherous guest writes over its frames.
+pub(crate) const TREASON: u8 = 0x35;
 /// Longest frame that a port of these tests takes.
 pub(crate) const FRAME_MAX: u32 = 1522;
 /// How a guest receives.
@@ -110,6 +113,16 @@ impl Guest {
         let queue = self.device(&self.tx, Content::Readable { header });
         let events = Events { kick, error: Some(self.error.clone()), ..Events::default() };
         port.attach_transmit(pair, Box::new(TransmitRing::new(queue, events, FRAME_MAX)));
+    }
+
+    /// As [`attach_transmit`](Self::attach_transmit), by a guest that writes over its frames as soon
+    /// as they were judged.
+    pub(crate) fn attach_treacherous(&self, port: &Port, pair: usize) {
+        let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN });
+        let events = Events { kick: Some(self.kick.clone()), ..Events::default() };
+        let ring = TransmitRing::new(queue, events, FRAME_MAX);
+        let (memory, at) = (self.memory.clone(), BASE + 2 * DriverQueue::bytes(RING));
+        port.attach_transmit(pair, Box::new(Treacherous { ring, memory, at }));
     }
 
     pub(crate) fn attach_receive(&self, port: &Port, pair: usize) {
@@ -238,6 +251,73 @@ impl Guest {
     /// Waits until the NIC has dealt with every frame sent: those it delivered have arrived.
     pub(crate) fn settle(&mut self) {
         until("sent buffers to come back", || self.in_flight() == 0);
+    }
+}
+
+/// A transmit ring whose guest writes over all its buffers at the moment when their beginnings have
+/// been read.
+struct Treacherous {
+    ring: TransmitRing,
+    memory: Arc<GuestMemory>,
+    /// Where the guest's transmit buffers begin.
+    at: u64,
+}
+
+impl Treacherous {
+    fn rewrite(&self) {
+        let len = u32::from(RING) * STRIDE;
+        self.memory.slice(self.at, len).unwrap().write_bytes(&vec![TREASON; len as usize]);
+    }
+}
+
+impl Transmit for Treacherous {
+    fn swap(&mut self, area: &mut Area) {
+        self.ring.swap(area);
+    }
+
+    fn poll(&mut self) -> Polled {
+        self.ring.poll()
+    }
+
+    fn deepen(&mut self) {
+        self.ring.deepen();
+        self.rewrite();
+    }
+
+    fn burst(&self) -> Burst<'_> {
+        self.ring.burst()
+    }
+
+    fn complete(&mut self) -> bool {
+        self.ring.complete()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.ring.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+
+    fn kick(&self) -> Option<BorrowedFd<'_>> {
+        self.ring.kick()
+    }
+
+    fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
+        self.ring.set_call(call);
+    }
+
+    fn set_error(&mut self, error: Option<Arc<OwnedFd>>) {
+        self.ring.set_error(error);
+    }
+
+    fn raise_error(&self) {
+        self.ring.raise_error();
+    }
+
+    fn stop(&mut self) -> u16 {
+        self.ring.stop()
     }
 }
 

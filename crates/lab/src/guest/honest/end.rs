@@ -12,32 +12,32 @@ use wire::probe::{Mark, Probe};
 use crate::guest::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING};
 
 /// Frames that a receive ring has buffers for.
-pub(super) const FRAMES: u16 = RING;
+pub(in crate::guest) const FRAMES: u16 = RING;
 
 /// Lengths of the frames in turn, without FCS: the least, the most, and around cache lines.
 const LENGTHS: [usize; 7] = [60, 1514, 61, 124, 252, 1020, 508];
 
 /// The length of the frame of this number.
-pub(super) fn frame_len(sequence: u64) -> usize {
+pub(in crate::guest) fn frame_len(sequence: u64) -> usize {
     LENGTHS[(sequence % LENGTHS.len() as u64) as usize]
 }
 
 /// A frame in a receive buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Received<'a> {
+pub(in crate::guest) struct Received<'a> {
     /// A copy of its bytes.
-    pub(super) bytes: &'a [u8],
+    pub(in crate::guest) bytes: &'a [u8],
     buffer: u32,
 }
 
 impl Received<'_> {
-    pub(super) const BYTES_MAX: usize = (BUFFER - HEADER) as usize;
+    pub(in crate::guest) const BYTES_MAX: usize = (BUFFER - HEADER) as usize;
 }
 
 /// A guest.
 #[derive(Debug)]
-pub(super) struct End {
-    pub(super) mac: Mac,
+pub(in crate::guest) struct End {
+    pub(in crate::guest) mac: Mac,
     adapter: Adapter,
     probe: Probe,
     free: Vec<u32>,
@@ -45,7 +45,7 @@ pub(super) struct End {
 
 impl End {
     /// Attaches; frames go from `mac` to `peer`.
-    pub(super) fn attach(socket: &Path, mac: Mac, peer: Mac) -> Result<End> {
+    pub(in crate::guest) fn attach(socket: &Path, mac: Mac, peer: Mac) -> Result<End> {
         // Addresses of the range for benchmarks (RFC 2544), and the discard port.
         let probe = Probe {
             dst: peer,
@@ -63,7 +63,10 @@ impl End {
 
     /// Hands everything in the receive ring to `look`, with a copy of its bytes, and posts the
     /// buffers again, but for those that `look` says it has sent on.
-    pub(super) fn receive(&mut self, mut look: impl FnMut(&mut End, Received<'_>) -> bool) {
+    pub(in crate::guest) fn receive(
+        &mut self,
+        mut look: impl FnMut(&mut End, Received<'_>) -> bool,
+    ) {
         let mut frames = [(0, 0); BURST];
         let mut bytes = [0; Received::BYTES_MAX];
         loop {
@@ -93,7 +96,7 @@ impl End {
     }
 
     /// Sends the frame of this number; says whether there was room.
-    pub(super) fn send(&mut self, sequence: u64) -> bool {
+    pub(in crate::guest) fn send(&mut self, sequence: u64) -> bool {
         let Some(buffer) = self.free.pop() else { return false };
         let mut bytes = [0; LENGTHS[1]];
         let frame = &mut bytes[..frame_len(sequence)];
@@ -110,7 +113,7 @@ impl End {
     }
 
     /// Sends a received frame back to where it came from, in the same buffer.
-    pub(super) fn send_back(&mut self, frame: &Received<'_>) -> bool {
+    pub(in crate::guest) fn send_back(&mut self, frame: &Received<'_>) -> bool {
         let place = self.adapter.buffer(frame.buffer);
         place.write(0, [0; HEADER as usize]);
         place.write(HEADER, self.probe.dst.0);
@@ -119,7 +122,7 @@ impl End {
     }
 
     /// Shows what was posted, and takes sent buffers back.
-    pub(super) fn publish(&mut self) {
+    pub(in crate::guest) fn publish(&mut self) {
         let mut back = [0; BURST];
         loop {
             let sent = self.adapter.reap_transmit(&mut back);

@@ -1,0 +1,31 @@
+//! The time that lanes go by: one for all, since they share meters and budgets.
+
+use std::sync::OnceLock;
+
+use host::tsc;
+
+/// What cycle counts are turned into time with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: u64,
+    ns_per_cycle: f64,
+}
+
+impl Clock {
+    /// The process's; the first call takes as long as [`tsc::hz`] says.
+    pub(crate) fn get() -> Clock {
+        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        *CLOCK.get_or_init(|| Clock { start: tsc::now(), ns_per_cycle: 1e9 / tsc::hz() })
+    }
+
+    /// The time at a value of the counter, in ns; 0 for one before the start.
+    #[inline]
+    pub(crate) fn at(self, cycles: u64) -> u64 {
+        (cycles.saturating_sub(self.start) as f64 * self.ns_per_cycle) as u64
+    }
+}
+
+/// The time now, in ns.
+pub(crate) fn now_ns() -> u64 {
+    Clock::get().at(tsc::now())
+}

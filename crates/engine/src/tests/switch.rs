@@ -1,0 +1,427 @@
+//! The switch on the PF: queues past it, its filters, what crosses both stops, and mirrors.
+
+use nic::{Budget, Capacity, Monitor, PortId, Way};
+use vswitch::{Acl, Match, Mirror, Rule, RuleAction};
+use wire::Mac;
+
+use super::kit::*;
+use crate::Hits;
+
+const DNS: u16 = 53;
+
+/// A UDP frame over IPv4 that says its number.
+fn udp((dst, src): (Mac, Mac), (src_port, dst_port): (u16, u16), number: u32) -> Vec<u8> {
+    let mut bytes = [dst.0, src.0].concat();
+    bytes.extend([8, 0, 0x45, 0, 0, 64, 0, 7, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes.extend([src_port.to_be_bytes(), dst_port.to_be_bytes(), [0, 44], [0, 0]].concat());
+    bytes.extend(number.to_be_bytes());
+    bytes.resize(14 + 64, number as u8);
+    bytes
+}
+
+fn rule(action: RuleAction, dst_port: Option<u16>) -> Rule {
+    let dst_port = dst_port.map(|port| port..=port);
+    Rule { matches: Match { dst_port, ..Match::default() }, action }
+}
+
+/// Counts all, and denies DNS.
+fn no_dns() -> Acl {
+    let rules = vec![rule(RuleAction::Count, None), rule(RuleAction::Deny, Some(DNS))];
+    Acl { rules, default_allow: true }
+}
+
+/// Puts the list on these ports.
+fn filter(settings: &mut Settings, ports: &[vswitch::PortId]) {
+    settings.switch.acls = vec![no_dns()];
+    for port in ports {
+        settings.switch.ports[port.index()].as_mut().unwrap().acl = Some(0);
+    }
+}
+
+/// Waits until the lanes have told how often each rule was met.
+fn expect_hits(hits: &Hits, expected: [u64; 2]) {
+    until("the hits", || [0, 1].map(|rule| hits.get(rule)) == expected);
+}
+
+fn expect_nothing(guests: &mut [Guest]) {
+    guests.iter_mut().for_each(Guest::settle);
+    for (n, guest) in guests.iter_mut().enumerate() {
+        assert_eq!(guest.receive(), Vec::<Vec<u8>>::new(), "at guest {n}");
+    }
+}
+
+#[test]
+fn what_is_for_a_queue_goes_past_the_switch() {
+    for lanes in [1, 2] {
+        let adapters = [Path::Vf, Path::Vmq, Path::Synthetic].map(Adapter::plain);
+        let mut net = Net::new(3, lanes, 1);
+        net.hits = std::sync::Arc::new(Hits::new(2));
+        net.apply_with(&adapters, |settings| filter(settings, &[vswitch::PortId::UPLINK]));
+        let mut guests = net.guests();
+        for (from, src) in [(0, mac(0)), (3, OUTSIDE)] {
+            let there = frame(mac(1), src, 1, 60);
+            guests[from].send(&there);
+            assert_eq!(guests[1].wait_for(1), [there]);
+        }
+        net.bench.wait_for_sleep();
+        assert_eq!(net.hits.get(0), 0, "nothing entered the switch");
+        assert!(net.state.fdb.is_empty());
+
+        // What is for an adapter on the switch does enter it, and so does what is for all, once.
+        let there = frame(mac(2), OUTSIDE, 2, 60);
+        guests[3].send(&there);
+        assert_eq!(guests[2].wait_for(1), [there]);
+        let all = frame(Mac::BROADCAST, OUTSIDE, 3, 60);
+        guests[3].send(&all);
+        (0..3).for_each(|n| assert_eq!(guests[n].wait_for(1), [&all[..]]));
+        expect_hits(&net.hits, [2, 0]);
+        assert_eq!(net.state.fdb.get(OUTSIDE, 0), Some(vswitch::PortId::UPLINK));
+        expect_nothing(&mut guests);
+    }
+}
+
+/// A budget of a frame a second, of which 64 may come at once: for a while it is closed for good.
+fn tiny_budget() -> std::sync::Arc<std::sync::Mutex<Budget>> {
+    let capacity = Capacity { packets_per_second: Some(1), ..Capacity::default() };
+    std::sync::Arc::new(std::sync::Mutex::new(Budget::new(capacity, crate::clock::now_ns())))
+}
+
+#[test]
+fn frames_between_adapters_on_the_switch_do_not_enter_the_nic() {
+    let adapters = [Path::Synthetic, Path::Vmq].map(Adapter::plain);
+    let mut net = Net::new(2, 2, 1);
+    net.budget = Some(tiny_budget());
+    net.apply(&adapters);
+    let mut guests = net.guests();
+    for i in 0..500 {
+        let (from, to) = (i as usize % 2, 1 - i as usize % 2);
+        let there = frame(mac(to as u8), mac(from as u8), i, 60);
+        guests[from].send(&there);
+        assert_eq!(guests[to].wait_for(1), [there], "a budget that nothing is charged to");
+    }
+}
+
+#[test]
+fn a_budget_lets_pass_what_it_has() {
+    // From the uplink a frame is a hop, and from adapter to adapter it is two.
+    for (paths, from, to, most) in [
+        ([Path::Vf, Path::Synthetic], 2, 0, 64),
+        ([Path::Vf, Path::Synthetic], 2, 1, 64),
+        ([Path::Vf, Path::Vmq], 2, 1, 64),
+        ([Path::Vf, Path::Synthetic], 0, 1, 32),
+        ([Path::Vf, Path::Synthetic], 1, 0, 32),
+        ([Path::Vf, Path::Vf], 1, 0, 32),
+    ] {
+        let mut net = Net::new(2, 1, 1);
+        net.budget = Some(tiny_budget());
+        net.apply(&paths.map(Adapter::plain));
+        let mut guests = net.guests();
+        let src = if from == 2 { OUTSIDE } else { mac(from as u8) };
+        for i in 0..200 {
+            guests[from].post(&frame(mac(to as u8), src, i, 60));
+        }
+        guests[from].flush();
+        until("the first frames", || guests[from].in_flight() < 200);
+        net.bench.wait_for_rounds(50);
+        let passed = 200 - guests[from].in_flight();
+        // It is overdrawn by a burst at most.
+        assert!((most..=most + 64).contains(&passed), "{passed} from {from} to {to} of {paths:?}");
+        assert_eq!(guests[to].receive().len(), passed);
+        // A larger one, and the rest follows; nothing was lost.
+        net.budget = None;
+        net.apply(&paths.map(Adapter::plain));
+        guests[from].settle();
+        assert_eq!(guests[to].receive().len(), 200 - passed);
+    }
+}
+
+#[test]
+fn what_a_list_denies_is_dropped_and_counted() {
+    for lanes in [1, 2] {
+        let adapters = [Path::Synthetic, Path::Synthetic, Path::Vf, Path::Vmq];
+        let adapters = adapters.map(|path| Adapter::new(path, Tags::Access(9)));
+        let mut net = Net::new(4, lanes, 1);
+        net.hits = std::sync::Arc::new(Hits::new(2));
+        // On adapter 0's port, and on the uplink: what comes from the NIC.
+        net.apply_with(&adapters, |settings| {
+            filter(settings, &[switch_port(0), vswitch::PortId::UPLINK]);
+        });
+        let mut guests = net.guests();
+        let mut denied = 0;
+        for (from, to, filtered) in
+            [(0, 1, true), (0, 2, true), (0, 3, true), (1, 0, false), (2, 0, true), (2, 3, false)]
+        {
+            let way = (mac(to as u8), mac(from as u8));
+            let frames: Vec<Vec<u8>> =
+                (0..40).map(|i| udp(way, (4000, [DNS, 80][i % 2]), i as u32)).collect();
+            frames.iter().for_each(|frame| guests[from].post(frame));
+            guests[from].flush();
+            let passes = |frame: &&Vec<u8>| !filtered || frame[37] != DNS as u8;
+            let good: Vec<&[u8]> = frames.iter().filter(passes).map(|frame| &frame[..]).collect();
+            assert_eq!(guests[to].wait_for(good.len()), good, "{from} to {to}");
+            denied += if filtered { 1 } else { 0 };
+            expect_hits(&net.hits, [denied * 40, denied * 20]);
+            if (from, to) == (0, 3) {
+                net.bench.expect("n/a0", "tx_drop_switch_acl_deny", 60);
+            }
+        }
+        net.bench.expect("n/a2", "tx_drop_switch_acl_deny", 20);
+        net.bench.expect("n/a1", "tx_drop_switch_acl_deny", 0);
+        expect_nothing(&mut guests);
+    }
+}
+
+#[test]
+fn a_dhcp_guard_stops_servers_and_not_clients() {
+    let adapters = [Path::Synthetic, Path::Synthetic, Path::Vf].map(Adapter::plain);
+    let net = Net::new(3, 1, 1);
+    net.apply_with(&adapters, |settings| {
+        let guarded = &mut settings.switch.ports[..2]; // the uplink and adapter 0
+        guarded.iter_mut().flatten().for_each(|port| port.dhcp_guard = true);
+    });
+    let mut guests = net.guests();
+    for from in [0, 1, 2, 3] {
+        let src = if from == 3 { OUTSIDE } else { mac(from as u8) };
+        let request = udp((Mac::BROADCAST, src), (68, 67), 1);
+        guests[from].send(&request);
+        for to in (0..4).filter(|to| *to != from) {
+            assert_eq!(guests[to].wait_for(1), [&request[..]]);
+        }
+        let reply = udp((Mac::BROADCAST, src), (67, 68), 2);
+        guests[from].send(&reply);
+        // The NIC has no guards: who is on the same side hears it.
+        let hear: &[usize] = match from {
+            0 => &[],
+            1 => &[0, 2, 3],
+            2 => &[3],
+            _ => &[2],
+        };
+        hear.iter().for_each(|to| assert_eq!(guests[*to].wait_for(1), [&reply[..]]));
+        expect_nothing(&mut guests);
+    }
+    for (label, dropped) in [("n/a0", 1), ("n/a1", 0), ("n/a2", 1), ("n/uplink", 1)] {
+        net.bench.expect(label, "tx_drop_switch_dhcp_guard", dropped);
+    }
+}
+
+#[test]
+fn who_rewrites_a_frame_after_the_check_is_taken_at_the_first_word() {
+    const CHECKED: usize = wire::DeepHead::LEN;
+    for (from, to) in [
+        (Path::Synthetic, Path::Synthetic),
+        (Path::Synthetic, Path::Vmq),
+        (Path::Synthetic, Path::Vf),
+        (Path::Vf, Path::Synthetic),
+    ] {
+        for tags in [Tags::Access(0), Tags::Access(9)] {
+            let adapters = [from, to].map(|path| Adapter::new(path, tags.clone()));
+            let net = Net::new(2, 1, 1);
+            net.apply_with(&adapters, |settings| {
+                let ports = if from == Path::Vf { 0..1 } else { 0..2 };
+                filter(settings, &ports.map(vswitch::PortId).collect::<Vec<_>>());
+            });
+            let [mut good, mut bad] = [Guest::new(), Guest::new()];
+            good.attach(net.port(1));
+            bad.attach_treacherous(net.port(0), 0);
+            for i in 0..20 {
+                let mut there = udp((mac(1), mac(0)), (4000, 80), i);
+                there.resize(78 + 20 * i as usize, 0x99);
+                bad.send(&there);
+                let got = good.wait_for(1).remove(0);
+                // What was judged is as it was then, and nobody looked at the rest.
+                let judged = there.len().min(CHECKED);
+                assert_eq!(got[..judged], there[..judged]);
+                assert!(got[judged..].iter().all(|byte| *byte == TREASON));
+                assert_eq!(got.len(), there.len());
+                bad.settle();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_native_vlan_at_the_uplink_has_no_tag_in_the_nic() {
+    for guarded in [false, true] {
+        // VLAN 5 of the switch is the NIC's untagged one.
+        let adapters = [
+            Adapter::new(Path::Synthetic, Tags::Access(5)),
+            Adapter::new(Path::Synthetic, Tags::Trunk { native: 0, vids: vec![5, 6] }),
+            Adapter::plain(Path::Vf),
+            Adapter::new(Path::Vf, Tags::Access(6)),
+            Adapter::new(Path::Vf, Tags::Trunk { native: 0, vids: vec![6] }),
+        ];
+        let net = Net::new(5, 1, 1);
+        net.apply_with(&adapters, |settings| native_uplink(settings, guarded));
+        let mut guests = net.guests();
+        for len in [18, 19, 60, 200, 1518] {
+            for (from, tag) in [(0, None), (1, Some(5)), (2, None), (5, None)] {
+                let src = if from == 5 { OUTSIDE } else { mac(from as u8) };
+                let plain = frame(Mac::BROADCAST, src, 1, len);
+                let sent = tag.map_or(plain.clone(), |vid| tagged(&plain, 0x8100, vid));
+                guests[from].send(&sent);
+                let tag5 = tagged(&plain, 0x8100, 5);
+                for (to, seen) in [(0, &plain), (1, &tag5), (2, &plain), (5, &plain)] {
+                    if to != from {
+                        assert_eq!(guests[to].wait_for(1), [&seen[..]], "{from} to {to}");
+                    }
+                }
+            }
+        }
+        // VF 4 is in the NIC's untagged network too.
+        guests[4].settle();
+        assert_eq!(guests[4].receive().len(), 20);
+        expect_nothing(&mut guests);
+
+        // A second tag behind that of the native VLAN would show, and hop into its VLAN.
+        let hop = tagged(&frame(Mac::BROADCAST, mac(1), 2, 60), 0x8100, 6);
+        let hop = tagged(&hop, 0x8100, 5);
+        guests[1].send(&hop);
+        let inner = tagged(&frame(Mac::BROADCAST, mac(1), 2, 60), 0x8100, 6);
+        assert_eq!(guests[0].wait_for(1), [inner]);
+        expect_nothing(&mut guests);
+        net.bench.expect("n/a1", "tx_drop_vlan_forbidden", 1);
+    }
+}
+
+fn native_uplink(settings: &mut Settings, guarded: bool) {
+    let vid = |n| wire::Vid::new(n).unwrap();
+    let uplink = settings.switch.ports[0].as_mut().unwrap();
+    let native = vswitch::Native::Vlan(vid(5));
+    uplink.vlans = vswitch::Vlans::Trunk { allowed: vswitch::VidSet::all(), native };
+    for entry in &mut settings.switch.statics {
+        if entry.port == vswitch::PortId::UPLINK && entry.vlan.is_none() {
+            entry.vlan = Some(vid(5));
+        }
+    }
+    let filters = settings.nic.switch.as_mut().unwrap();
+    filters.retain(|filter| filter.vid != 0);
+    filters.iter_mut().filter(|filter| filter.vid == 5).for_each(|filter| filter.vid = 0);
+    if guarded {
+        settings.switch.ports.iter_mut().flatten().for_each(|port| port.dhcp_guard = true);
+    }
+}
+
+#[test]
+fn mirrors_of_both_stops_each_get_one_copy() {
+    for tags in [Tags::Access(0), Tags::Access(5)] {
+        for lanes in [1, 2] {
+            mirrors(&tags, lanes);
+        }
+    }
+}
+
+/// VF 0 is mirrored by the NIC, and adapter 1's port by the switch.
+fn mirrors(tags: &Tags, lanes: usize) {
+    let paths = [Path::Vf, Path::Synthetic, Path::Vf];
+    let adapters = paths.map(|path| Adapter::new(path, tags.clone()));
+    let mut net = Net::new(3, lanes, 1);
+    let (port, mut capture) = net.listener("capture");
+    net.captures.push(port);
+    let (port, mut tap) = net.listener("tap");
+    net.taps.push((switch_port(3), port));
+    net.apply_with(&adapters, |settings| {
+        let to = Monitor::Capture(0);
+        let vf = settings.nic.vfs[0].as_mut().unwrap();
+        vf.mirror = Some(nic::Mirror { way: Way::Both, to });
+        let none = vswitch::Vlans::Trunk {
+            allowed: vswitch::VidSet::new(),
+            native: vswitch::Native::Refused,
+        };
+        let port = vswitch::PortConfig { vlans: none, ..vswitch::PortConfig::access(None) };
+        settings.switch.ports.push(Some(port));
+        let both = vec![switch_port(1)];
+        let mirror = Mirror { to: switch_port(3), ingress: both.clone(), egress: both };
+        settings.switch.mirrors.push(mirror);
+    });
+    let mut guests = net.guests();
+    let at_pf = |frame: &[u8]| match tags {
+        Tags::Access(vid @ 1..) => tagged(frame, 0x8100, *vid),
+        _ => frame.to_vec(),
+    };
+    // From, to, whether it is seen at VF 0, and at the switch: as VF 0 sees it, and as it came in.
+    for (from, dst, at_vf, at_switch) in [
+        (0, mac(1), true, true),
+        (1, mac(0), true, true),
+        (0, mac(2), true, false),
+        (2, mac(1), false, true),
+        (0, Mac::BROADCAST, true, true),
+        (1, Mac::BROADCAST, true, true),
+        (2, Mac::BROADCAST, true, true),
+    ] {
+        let sent = frame(dst, mac(from as u8), 1, 60);
+        guests[from].send(&sent);
+        guests[from].settle();
+        let seen = |at: bool, frame: Vec<u8>| if at { vec![frame] } else { vec![] };
+        assert_eq!(capture.receive(), seen(at_vf, sent.clone()), "VF 0: {from} to {dst}");
+        let came_in = if from == 1 { sent } else { at_pf(&sent) };
+        assert_eq!(tap.receive(), seen(at_switch, came_in), "switch: {from} to {dst}");
+    }
+    guests.iter_mut().for_each(|guest| drop(guest.receive()));
+    // What spoofs is dropped at the first stop, and no copy is made.
+    guests[0].send(&frame(mac(1), mac(7), 1, 60));
+    guests[0].settle();
+    assert!(capture.receive().is_empty() && tap.receive().is_empty());
+    expect_nothing(&mut guests);
+}
+
+#[test]
+fn a_flood_that_finds_nobody_at_the_second_stop_is_no_drop() {
+    let mut adapters = [Path::Vf, Path::Synthetic, Path::Vf].map(Adapter::plain);
+    adapters[1].tags = Tags::Access(5);
+    let net = Net::of(&adapters, 1);
+    let mut guests = net.guests();
+    // Nobody is in VLAN 0 of the switch.
+    let all = frame(Mac::BROADCAST, mac(0), 1, 60);
+    guests[0].send(&all);
+    guests[2..].iter_mut().for_each(|guest| assert_eq!(guest.wait_for(1), [&all[..]]));
+    // And the uplink of the NIC is down.
+    net.apply_with(&adapters, |settings| settings.nic.uplink_up = false);
+    guests[1].send(&frame(Mac::BROADCAST, mac(1), 2, 60));
+    expect_nothing(&mut guests);
+    for label in ["n/a0", "n/a1"] {
+        for none in ["tx_drop_switch_no_match", "tx_drop_link_down", "tx_drop_no_match"] {
+            assert_eq!(net.bench.count(label, none), 0, "{none} of {label}");
+        }
+    }
+}
+
+#[test]
+fn unknown_addresses_are_no_storm() {
+    let adapters = [Path::Vf, Path::Synthetic].map(Adapter::plain);
+    let mut net = Net::new(2, 1, 1);
+    net.floods_unknown = true;
+    net.apply_with(&adapters, |settings| {
+        settings.nic.vfs[0].as_mut().unwrap().storm_limit = 1;
+    });
+    let mut guests = net.guests();
+    for i in 0..100 {
+        let out = frame(OUTSIDE, mac(0), i, 60);
+        guests[0].send(&out);
+        assert_eq!(guests[2].wait_for(1), [out]);
+    }
+    // Of groups one may pass at once.
+    for i in 0..10 {
+        guests[0].post(&frame(Mac::BROADCAST, mac(0), i, 60));
+    }
+    guests[0].flush();
+    guests[0].settle();
+    net.bench.expect("n/a0", "tx_drop_storm", 9);
+    assert_eq!(guests[2].receive().len(), 1);
+}
+
+#[test]
+fn an_injected_frame_reaches_both_sides() {
+    let adapters = [Path::Vf, Path::Synthetic, Path::Vmq].map(Adapter::plain);
+    let net = Net::of(&adapters, 2);
+    let mut guests = net.guests();
+    let nic = &net.bench.fabric.nics()[0];
+    for from in 0..3 {
+        let here = wire::rarp::announcement(mac(from as u8));
+        assert_eq!(nic.inject(net.port(from), &here), 3);
+        for to in (0..4).filter(|to| *to != from) {
+            assert_eq!(guests[to].wait_for(1), [here]);
+        }
+    }
+    expect_nothing(&mut guests);
+    assert_eq!(net.bench.fabric.nics()[0].scene().port(PortId::PF).map(|port| &port.label), None);
+}

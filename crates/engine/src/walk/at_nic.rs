@@ -1,0 +1,217 @@
+//! The walk's stop at the NIC.
+
+use nic::{Action, DropReason, PortId};
+use port::{Edit, Head};
+
+use super::{NicWay, SwitchWay, View, Walk};
+use crate::edit;
+use crate::forward::ALL;
+use crate::port::word;
+use crate::stop::NicStop;
+
+impl Walk<'_> {
+    /// Frames that go on from the switch's uplink into the NIC.
+    pub(super) fn enter_nic(
+        &self,
+        view: &View<'_>,
+        picks: &[u8],
+        edit: Edit,
+        way: &mut SwitchWay<'_>,
+    ) -> usize {
+        let Some((stop, hop)) = &mut way.nic else {
+            self.drop_at_nic(DropReason::Hairpin, picks.len());
+            return 0;
+        };
+        let Some(view) = hop.view(self.burst, view, picks, edit) else {
+            self.drop_at_nic(DropReason::VlanForbidden, picks.len());
+            return 0;
+        };
+        let view = match edit {
+            Edit::Pop => self.without_second_tags(view),
+            _ => view,
+        };
+        let NicStop { verdicts, flows, .. } = &mut **stop;
+        let summary = self.scene().table.classify(PortId::PF, view.heads, flows, verdicts);
+        let mut way = NicWay { switch: None, storm: None, receive: way.receive };
+        self.leave_nic(PortId::PF, &view, summary, stop, &mut way)
+    }
+
+    /// Leaves out frames that show another tag now that theirs is off: it would take them into a VLAN
+    /// that their sender may be no member of.
+    #[cold]
+    fn without_second_tags<'v>(&self, view: View<'v>) -> View<'v> {
+        let is_tagged = |head: &Head| wire::Head(*head).vid().is_some_and(|vid| vid != 0);
+        let tagged = view.heads.iter().enumerate().filter(|(_, head)| is_tagged(head));
+        let skip = tagged.fold(view.skip, |skip, (i, _)| skip | 1 << i);
+        self.drop_at_nic(DropReason::VlanForbidden, skip.count_ones() as usize);
+        View { skip, ..view }
+    }
+
+    /// Carries on what the NIC has judged; says how many frames were delivered.
+    pub(crate) fn leave_nic(
+        &self,
+        from: PortId,
+        view: &View<'_>,
+        summary: nic::Summary,
+        stop: &mut NicStop,
+        way: &mut NicWay<'_>,
+    ) -> usize {
+        let (delivered, stopped) = match summary.port() {
+            Some(to) if view.skip == 0 => {
+                let picks = &ALL[..view.heads.len()];
+                (self.send_to_function((from, to), view, picks, way), 0)
+            }
+            _ => self.scatter_nic(from, view, stop, way),
+        };
+        if self.scene().table.is_mirrored() {
+            let view = View { skip: view.skip | stopped, ..*view };
+            self.mirror_nic(from, &view, stop, way);
+        }
+        delivered
+    }
+
+    /// Frames for several receivers, or some to drop; says how many were delivered, and which of
+    /// them the storm limit stopped.
+    fn scatter_nic(
+        &self,
+        from: PortId,
+        view: &View<'_>,
+        stop: &mut NicStop,
+        way: &mut NicWay<'_>,
+    ) -> (usize, u64) {
+        let NicStop { verdicts, groups, .. } = stop;
+        let (mut delivered, mut stopped) = (0, 0);
+        groups.clear();
+        for (i, verdict) in verdicts.as_slice().iter().enumerate() {
+            if view.skip >> i & 1 == 1 {
+                continue; // counted by the poll
+            }
+            match verdict.action() {
+                Action::Port(port) => groups.add(port.0, i),
+                Action::Flood => {
+                    // The limit is one of groups: unknown addresses are what a wire is for.
+                    let is_group = view.heads[i][0] & 1 == 1;
+                    let storm = way.storm.as_mut().filter(|_| is_group);
+                    if storm.is_none_or(|storm| storm.admit(1, self.now_ns) > 0) {
+                        delivered += self.flood_nic(from, view, i, way);
+                    } else {
+                        stopped |= 1 << i;
+                        self.drop_at_nic(DropReason::Storm, 1);
+                    }
+                }
+                Action::Drop(DropReason::NoMatch | DropReason::LinkDown | DropReason::Hairpin)
+                    if view.flooded => {}
+                Action::Drop(reason) => self.drop_at_nic(reason, 1),
+            }
+        }
+        // Each receiver's ring has to be read in three steps of which each needs the one before;
+        // those of all receivers are on their way while the first is served.
+        for (to, len) in groups.sizes() {
+            self.prefetch(self.scene().port(PortId(to)), len);
+        }
+        while let Some((to, picks)) = groups.next() {
+            delivered += self.send_to_function((from, PortId(to)), view, picks, way);
+        }
+        (delivered, stopped)
+    }
+
+    /// Sends a frame to all functions that are to get it; says how many did.
+    #[cold]
+    pub(crate) fn flood_nic(
+        &self,
+        from: PortId,
+        view: &View<'_>,
+        frame: usize,
+        way: &mut NicWay<'_>,
+    ) -> usize {
+        let scene = self.scene();
+        let receivers = scene.table.receivers(from, &view.heads[frame]);
+        // A NIC may have no uplink, and a VF no guest: nobody there is no drop.
+        let is_there = |to: &PortId| scene.port(*to).is_some() || scene.switches(*to);
+        let receivers = receivers.filter(is_there);
+        let picks = &ALL[frame..=frame];
+        let view = View { flooded: true, ..*view };
+        receivers.map(|to| self.send_to_function((from, to), &view, picks, way)).sum()
+    }
+
+    /// Sends the picked frames to one function, with the tags that its VLAN rules ask for.
+    fn send_to_function(
+        &self,
+        (from, to): (PortId, PortId),
+        view: &View<'_>,
+        picks: &[u8],
+        way: &mut NicWay<'_>,
+    ) -> usize {
+        let table = &self.scene().table;
+        if let Some(edit) = table.edit(from, to) {
+            return self.send_as((from, to), view, picks, edit::of_nic(edit), way);
+        }
+        let edit = |pick: &u8| table.edit_of(from, to, &view.heads[usize::from(*pick)]);
+        let alike = picks.chunk_by(|a, b| edit(a) == edit(b));
+        let send = |picks: &[u8]| {
+            let edit = edit::of_nic(edit(&picks[0]));
+            self.send_as((from, to), view, picks, edit, way)
+        };
+        alike.map(send).sum()
+    }
+
+    fn send_as(
+        &self,
+        (from, to): (PortId, PortId),
+        view: &View<'_>,
+        picks: &[u8],
+        edit: Edit,
+        way: &mut NicWay<'_>,
+    ) -> usize {
+        let scene = self.scene();
+        if scene.switches(to)
+            && let Some(switch) = &scene.switch
+        {
+            let len = |pick: &u8| u64::from(self.burst.frames[usize::from(view.frame(*pick))].len);
+            self.charge((from, to), picks.len() as u64, || picks.iter().map(len).sum());
+            return self.enter_switch(switch, view, picks, edit, way);
+        }
+        let Some(port) = scene.port(to) else {
+            // A NIC may have no uplink, and a VF no guest's adapter.
+            self.drop_at_nic(DropReason::NoMatch, picks.len());
+            return 0;
+        };
+        let delivered = self.deliver(port, view, picks, edit, way.receive);
+        let (frames, bytes) = (u64::from(delivered.frames), delivered.bytes);
+        if to == PortId::UPLINK {
+            self.source.block().add(word::TX_UPLINK_FRAMES, frames);
+            self.source.block().add(word::TX_UPLINK_BYTES, bytes);
+        }
+        self.charge((from, to), frames, || bytes);
+        delivered.frames as usize
+    }
+
+    /// Charges the NIC's budget, if it has one, for what went from one function to another.
+    #[inline]
+    fn charge(&self, (from, to): (PortId, PortId), frames: u64, bytes: impl FnOnce() -> u64) {
+        if let Some(budget) = &self.scene().budget {
+            let mut budget = budget.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            budget.charge(from, to, frames, bytes());
+        }
+    }
+
+    /// Gives the monitors of mirrored functions their copies. Rare, so it does not group them.
+    #[cold]
+    fn mirror_nic(&self, from: PortId, view: &View<'_>, stop: &mut NicStop, way: &mut NicWay<'_>) {
+        for (i, verdict) in stop.verdicts.as_slice().iter().enumerate() {
+            if view.skip >> i & 1 == 1 {
+                continue;
+            }
+            self.scene().table.mirror(from, &view.heads[i], *verdict, |copy| {
+                let port = match copy.to {
+                    nic::Monitor::Port(to) => self.scene().port(to),
+                    nic::Monitor::Capture(number) => self.scene().monitor(number),
+                };
+                if let Some(port) = port {
+                    let edit = edit::of_nic(copy.edit);
+                    self.deliver(port, view, &ALL[i..=i], edit, way.receive);
+                }
+            });
+        }
+    }
+}

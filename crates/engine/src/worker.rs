@@ -1,0 +1,196 @@
+//! What a lane's thread does: round after round, a burst of each ring that may send.
+//!
+//! A ring that was silent for [`COLD_AFTER`] rounds is looked at every [`COLD_STRIDE`]th round only,
+//! so that silent guests cost the busy ones little.
+
+mod follow;
+mod sleep;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use host::tsc;
+use nic::{PortId, Schedule};
+use port::Polled;
+
+use self::follow::{Scheduled, Served};
+use crate::clock::Clock;
+use crate::counters::Block;
+use crate::forward::{Scratch, Sender, forward};
+use crate::lane::{IdlePolicy, slot};
+use crate::port::word;
+use crate::roster::{Ring, Roster};
+use crate::wake::Wake;
+
+const COLD_AFTER: u32 = 1024;
+const COLD_STRIDE: u64 = 8;
+
+/// A transmit ring's place in a lane.
+struct Poll {
+    ring: Ring,
+    /// Its NIC's place in [`Worker::nics`].
+    nic: usize,
+    /// Where its frames enter the NIC.
+    enters: PortId,
+    silent_rounds: u32,
+    sender: Sender,
+    /// Whether it had frames when the lane last wanted to sleep.
+    waits: bool,
+}
+
+impl Poll {
+    fn new(ring: Ring) -> Poll {
+        let (enters, sender) = (PortId::PF, Sender::new());
+        Poll { ring, nic: 0, enters, silent_rounds: 0, sender, waits: false }
+    }
+}
+
+/// What a lane's thread works on.
+pub(crate) struct Worker {
+    idle: IdlePolicy,
+    pub(crate) roster: Arc<Roster>,
+    /// The roster's version that `rings` is of.
+    roster_version: u64,
+    rings: Vec<Poll>,
+    block: Block,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) stop: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
+    scratch: Scratch,
+    round: u64,
+    /// The NICs of this lane's ports.
+    nics: Vec<Served>,
+    /// The ports of this lane, by their numbers in the schedule.
+    ports: Vec<Scheduled>,
+    schedule: Schedule,
+    /// When the first budget opens that kept a ring from being polled, in ns.
+    closed_ns: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        idle: IdlePolicy,
+        roster: Arc<Roster>,
+        block: Block,
+        wake: Arc<Wake>,
+        held: Arc<AtomicBool>,
+    ) -> Worker {
+        Worker {
+            idle,
+            roster,
+            roster_version: 0,
+            rings: Vec::new(),
+            block,
+            wake,
+            stop: Arc::new(AtomicBool::new(false)),
+            held,
+            scratch: Scratch::new(),
+            round: 0,
+            nics: Vec::new(),
+            ports: Vec::new(),
+            schedule: Schedule::new(),
+            closed_ns: u64::MAX,
+        }
+    }
+
+    pub(crate) fn run(mut self) {
+        let poll = tsc::duration_to_cycles(self.idle.poll);
+        let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
+        self.block.set(slot::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
+        self.block.set(slot::TSC_HZ, tsc::hz() as u64);
+        let clock = Clock::get();
+        let start = tsc::now();
+        let (mut last_frame, mut begin) = (start, start);
+        while !self.stop.load(Ordering::Relaxed) {
+            let held = self.held.load(Ordering::Relaxed);
+            let frames = if held { 0 } else { self.poll_all(clock.at(begin)) };
+            let end = tsc::now();
+            self.account(frames, end.wrapping_sub(begin));
+            begin = end;
+            if frames > 0 {
+                last_frame = end;
+                continue;
+            }
+            let silent = end.wrapping_sub(last_frame);
+            if silent > sleep_after && self.idle.sleep {
+                self.sleep(held);
+                begin = tsc::now();
+                last_frame = begin;
+            } else if silent > poll {
+                self.scratch.switch.flush();
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// One round: each port in turn is given what the schedule grants it. Says how many frames there
+    /// were.
+    fn poll_all(&mut self, now_ns: u64) -> u64 {
+        self.round += 1;
+        self.follow_roster(now_ns);
+        self.follow_scenes(now_ns);
+        let mut frames = 0;
+        for _ in 0..self.schedule.len() {
+            let Some(turn) = self.schedule.next(now_ns) else {
+                continue;
+            };
+            let polled = self.poll(turn.ring as usize, now_ns);
+            self.schedule.took(polled.bytes, polled.backlog);
+            frames += u64::from(polled.frames);
+        }
+        frames
+    }
+
+    /// Takes a burst of one ring and forwards it.
+    fn poll(&mut self, ring: usize, now_ns: u64) -> Polled {
+        let poll = &mut self.rings[ring];
+        let cold = poll.silent_rounds >= COLD_AFTER;
+        if cold && !(self.round + ring as u64).is_multiple_of(COLD_STRIDE) {
+            return Polled::default();
+        }
+        let Ring { port, pair, .. } = &poll.ring;
+        let Some(mut half) = port.transmit(*pair) else {
+            return Polled::default();
+        };
+        let Some(attached) = half.as_mut() else {
+            return Polled::default();
+        };
+        if let Err(open_ns) = self.nics[poll.nic].may_send(poll.enters, now_ns) {
+            self.closed_ns = self.closed_ns.min(open_ns);
+            return Polled::default();
+        }
+        poll.sender.now_ns = now_ns;
+        let transmit = attached.ring.as_mut();
+        let polled = forward(&poll.ring, transmit, &mut poll.sender, &mut self.scratch);
+        if let Some(fault) = polled.fault
+            && !attached.fault_seen
+        {
+            attached.fault_seen = true;
+            attached.ring.raise_error();
+            port.block(*pair).add(word::TX_FAULTS + fault as usize, 1);
+        }
+        if polled.frames == 0 {
+            poll.silent_rounds = poll.silent_rounds.saturating_add(1);
+            return polled;
+        }
+        poll.silent_rounds = 0;
+        self.block.add(slot::BURSTS, 1);
+        self.block.add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
+        self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, u64::from(polled.frames));
+        polled
+    }
+
+    fn account(&mut self, frames: u64, cycles: u64) {
+        self.block.add(slot::ROUNDS, 1);
+        if frames > 0 {
+            self.block.add(slot::BUSY_ROUNDS, 1);
+            self.block.add(slot::BUSY_CYCLES, cycles);
+            self.block.add(slot::FRAMES, frames);
+            self.block.count_log2(slot::ROUND_LOG2, slot::ROUND_BUCKETS, cycles);
+        } else {
+            self.block.add(slot::IDLE_CYCLES, cycles);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! How a lane falls asleep: nobody's kick is slept past, and no limit keeps it awake.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use host::tsc;
+
+use super::Worker;
+use crate::clock::Clock;
+use crate::lane::slot;
+
+/// The longest sleep while frames wait for their sender's limit, which others may change.
+const REST_MAX: Duration = Duration::from_millis(10);
+
+/// What there was when guests were asked for kicks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    /// No frame.
+    Silent,
+    /// Frames.
+    Waiting,
+    /// Somebody who cannot kick.
+    Unkickable,
+}
+
+impl Worker {
+    /// Asks every guest for a kick, looks once more, and sleeps if no frame may be sent now.
+    pub(super) fn sleep(&mut self, held: bool) {
+        self.scratch.switch.flush();
+        let longest = match self.arm() {
+            Armed::Silent => Some(None),
+            Armed::Waiting if !held => self.rest().map(Some),
+            Armed::Waiting | Armed::Unkickable => None,
+        };
+        if let Some(longest) = longest
+            && !self.stop.load(Ordering::Acquire)
+        {
+            self.block.add(slot::SLEEPS, 1);
+            self.wake.sleep(longest);
+        }
+        self.rings.iter().for_each(|poll| poll.ring.with(|attached| attached.ring.disarm()));
+    }
+
+    /// Asks every guest for a kick at its next frame, and says whether there are any.
+    fn arm(&mut self) -> Armed {
+        let mut armed = Armed::Silent;
+        for poll in &mut self.rings {
+            poll.silent_rounds = 0;
+            poll.waits = false;
+            poll.ring.with(|attached| {
+                poll.waits = attached.ring.arm();
+                // Who cannot kick must be polled; a broken ring has nothing more to say.
+                if attached.ring.kick().is_none() && !attached.fault_seen {
+                    armed = Armed::Unkickable;
+                } else if poll.waits && armed == Armed::Silent {
+                    armed = Armed::Waiting;
+                }
+            });
+        }
+        armed
+    }
+
+    /// Gives every sender that has leave a turn; says for how long nobody will have leave if none
+    /// of these has frames: those that wait are over their limit.
+    fn rest(&mut self) -> Option<Duration> {
+        let begin = tsc::now();
+        let now_ns = Clock::get().at(begin);
+        self.closed_ns = u64::MAX;
+        // As many turns as two passes take, so that one of them is whole.
+        for _ in 0..2 * self.rings.len() {
+            let Some(turn) = self.schedule.next(now_ns) else {
+                continue;
+            };
+            let polled = self.poll(turn.ring as usize, now_ns);
+            self.schedule.took(polled.bytes, polled.backlog);
+            if polled.frames > 0 {
+                self.account(u64::from(polled.frames), tsc::now().wrapping_sub(begin));
+                return None;
+            }
+        }
+        let ready_ns = self.schedule.wake_ns().unwrap_or(u64::MAX).min(self.closed_ns);
+        if !self.schedule.is_silent() || ready_ns == u64::MAX {
+            return None;
+        }
+        // Of rings whose frames must wait, more frames are no news.
+        let waiting = self.rings.iter().filter(|poll| poll.waits);
+        waiting.for_each(|poll| poll.ring.with(|attached| attached.ring.disarm()));
+        Some(Duration::from_nanos(ready_ns.saturating_sub(now_ns)).min(REST_MAX))
+    }
+}

@@ -1,0 +1,193 @@
+//! The configuration of a daemon whose guests' adapters are on a switch.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use control::api::{self, Client, InForce, Method};
+use control::state::PathInForce;
+use serde_json::{Value, json};
+use wire::Mac;
+
+use super::Bench;
+
+/// An adapter.
+#[derive(Clone, Debug)]
+pub struct AdapterPlan {
+    /// Its address.
+    pub mac: Mac,
+    /// Its VLAN, if it has one.
+    pub vlan: Option<u16>,
+    /// The path that it begins with.
+    pub path: PathInForce,
+}
+
+/// A NIC with a switch, and adapters on it.
+#[derive(Clone, Debug, Default)]
+pub struct SwitchedPlan {
+    /// CPU of the lane, if it is pinned; then the lane never sleeps.
+    pub cpu: Option<usize>,
+    /// Whether there is an uplink.
+    pub uplink: bool,
+    /// The adapters; number i is called `gI`.
+    pub adapters: Vec<AdapterPlan>,
+    /// Rules of each adapter's port, as the state says them.
+    pub acl: Vec<Value>,
+}
+
+/// What an adapter is called.
+fn adapter_name(adapter: usize) -> String {
+    format!("g{adapter}")
+}
+
+/// The socket of an adapter, below the run directory.
+fn adapter_socket(run_dir: &Path, adapter: usize) -> PathBuf {
+    run_dir.join(format!("g{adapter}.sock"))
+}
+
+impl SwitchedPlan {
+    /// The desired state for a daemon with this run directory.
+    fn state(&self, run_dir: &Path) -> Value {
+        let n = self.adapters.len();
+        let socket = |path: PathBuf| json!({ "socket": path.display().to_string() });
+        let mut nic = json!({ "name": "lab", "total_vfs": n, "num_vfs": n, "vmq_queues": n });
+        if self.uplink {
+            nic["uplink"] = socket(run_dir.join("uplink.sock"));
+            nic["uplink"]["kind"] = json!("vhost-user");
+        }
+        let mut switch = json!({ "name": "sw", "nic": "lab", "iov": true });
+        if !self.acl.is_empty() {
+            let port = |i| json!({ "adapter": adapter_name(i), "acl": self.acl });
+            switch["port"] = (0..n).map(port).collect();
+        }
+        let adapter = |(i, plan): (usize, &AdapterPlan)| {
+            let mut adapter = json!({
+                "name": adapter_name(i),
+                "switch": "sw",
+                "attachment": socket(adapter_socket(run_dir, i)),
+                "mac": plan.mac.to_string(),
+                "iov_weight": 100,
+                "path": plan.path,
+            });
+            if let Some(vlan) = plan.vlan {
+                adapter["vlan"] = json!({ "id": vlan });
+            }
+            adapter
+        };
+        let adapters: Vec<Value> = self.adapters.iter().enumerate().map(adapter).collect();
+        json!({ "nic": [nic], "switch": [switch], "adapter": adapters })
+    }
+
+    /// The configuration of such a daemon.
+    fn toml(&self, run_dir: &Path) -> Result<String> {
+        let mut all = self.state(run_dir);
+        all["nic"][0]["kind"] = json!("soft");
+        all["run_dir"] = json!(run_dir.display().to_string());
+        all["lanes"] = json!({ "sleep": self.cpu.is_none() });
+        if let Some(cpu) = self.cpu {
+            all["lanes"]["cpus"] = json!([cpu]);
+        }
+        Ok(toml::to_string(&all)?)
+    }
+}
+
+/// A daemon whose guests' adapters are on a switch, and its API.
+#[derive(Debug)]
+pub struct SwitchedBench {
+    /// The daemon.
+    pub bench: Bench,
+    client: Client,
+}
+
+impl SwitchedBench {
+    /// Starts a daemon; `program` is shunt itself.
+    ///
+    /// # Errors
+    /// It does not start, or an adapter has another path than planned.
+    pub fn start(program: &Path, plan: &SwitchedPlan) -> Result<SwitchedBench> {
+        let bench = Bench::with_config(program, |run_dir| plan.toml(run_dir))?;
+        let client = Client::new(&api::socket_path(bench.run_dir()));
+        let switched = SwitchedBench { bench, client };
+        let paths: Vec<PathInForce> = plan.adapters.iter().map(|adapter| adapter.path).collect();
+        switched.check_paths(&paths)?;
+        Ok(switched)
+    }
+
+    /// The socket of an adapter.
+    pub fn socket(&self, adapter: usize) -> PathBuf {
+        adapter_socket(self.bench.run_dir(), adapter)
+    }
+
+    /// Gives an adapter another path.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or refuses.
+    pub fn set_path(&self, adapter: usize, path: PathInForce) -> Result<()> {
+        let resource = format!("/v1/adapters/{}", adapter_name(adapter));
+        let patch = json!({ "path": path });
+        let done = self.client.send(Method::PATCH, &resource, Some(&patch), None);
+        done.with_context(|| format!("adapter {adapter} cannot change to path {path}"))?;
+        Ok(())
+    }
+
+    /// Checks that each adapter has this path.
+    ///
+    /// # Errors
+    /// One has another, or the daemon does not answer.
+    pub fn check_paths(&self, wanted: &[PathInForce]) -> Result<()> {
+        let reply = self.client.send(Method::GET, "/v1/actual", None, None)?;
+        let in_force: InForce =
+            serde_json::from_value(reply.body).context("not what is in force")?;
+        let adapters = &in_force.actual.adapters;
+        ensure!(adapters.len() == wanted.len(), "the daemon has {} adapters", adapters.len());
+        for (i, path) in wanted.iter().enumerate() {
+            let name = adapter_name(i);
+            match adapters.iter().find(|adapter| adapter.name == name) {
+                Some(adapter) if adapter.path == *path => {}
+                Some(adapter) => bail!(
+                    "adapter {name} is on path {} and not {path}: {}",
+                    adapter.path,
+                    adapter.reason.text()
+                ),
+                None => bail!("the daemon has no adapter {name}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::state::State;
+
+    use super::*;
+
+    fn plan() -> SwitchedPlan {
+        let adapter = |i, path| AdapterPlan { mac: Mac([2, 0, 0, 0, 0, i]), vlan: Some(7), path };
+        SwitchedPlan {
+            cpu: Some(3),
+            uplink: true,
+            adapters: vec![adapter(0, PathInForce::Vf), adapter(1, PathInForce::Synthetic)],
+            acl: vec![json!({ "action": "deny", "direction": "tx", "protocol": 6 }); 2],
+        }
+    }
+
+    #[test]
+    fn the_state_is_one_that_a_daemon_takes() {
+        let state = State::parse(&plan().state(Path::new("/run/lab"))).unwrap();
+        assert_eq!(state.adapters.len(), 2);
+        assert!(state.switches[0].ports.iter().all(|port| port.acl.len() == 2));
+        assert_eq!(state.adapters[1].vlan.map(|vlan| vlan.id), Some(7));
+        let bare = SwitchedPlan { acl: Vec::new(), uplink: false, ..plan() };
+        let state = State::parse(&bare.state(Path::new("/run/lab"))).unwrap();
+        assert!(state.switches[0].ports.is_empty() && state.nics[0].uplink.is_none());
+    }
+
+    #[test]
+    fn the_configuration_says_where_the_lane_runs() {
+        let text = plan().toml(Path::new("/run/lab")).unwrap();
+        assert!(text.contains("cpus = [3]") && text.contains("sleep = false"), "{text}");
+        assert_eq!(text.matches("[[adapter]]").count(), 2, "{text}");
+        let text = SwitchedPlan { cpu: None, ..plan() }.toml(Path::new("/run/lab")).unwrap();
+        assert!(!text.contains("cpus") && text.contains("sleep = true"), "{text}");
+    }
+}

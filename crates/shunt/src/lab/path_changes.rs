@@ -1,0 +1,90 @@
+//! `shunt lab path-changes`: paths that change while numbered frames flow.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use lab::experiment::path_changes::{self, PathChangesRun};
+
+use super::{program, seed_from_clock};
+use crate::{Mistake, say};
+
+/// Change adapters' paths at random while numbered frames flow, and account for every frame.
+///
+/// Two guests send to each other; their adapters move among the paths vf, vmq and synthetic, one
+/// request to the daemon for each change. Exit code 1 if a frame was lost, doubled, overtaken or
+/// damaged.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab path-changes --count 1000
+  shunt lab path-changes --count 10000 --seed 7 --json")]
+pub(super) struct PathChanges {
+    /// Changes, 1 to 1000000.
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    count: u64,
+    /// Where the random numbers begin; by default from the clock.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl PathChanges {
+    pub(super) fn run(self) -> Result<()> {
+        let count = self.count;
+        if !(1..=1_000_000).contains(&count) {
+            return Err(Mistake(format!("--count {count}: 1 to 1000000 are possible")).into());
+        }
+        let seed = self.seed.unwrap_or_else(seed_from_clock);
+        eprintln!("seed {seed}");
+        let run = PathChangesRun { count, seed };
+        let told = path_changes::run(&program()?, host::cpu::allowed(), run, |done| {
+            eprint!("\rchange {done} of {count} ");
+        })?;
+        eprintln!();
+        say(&if self.json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
+        if !told.passed() {
+            bail!("not passed with seed {seed}; the figures say what went wrong");
+        }
+        Ok(())
+    }
+}
+
+/// The result, for people.
+fn text(told: &path_changes::PathChanges) -> String {
+    let [least, median, most] = told.change_ms;
+    let mut text = format!(
+        "{} changes in {:.1} s beside {} frames ({:.2} Mpps)\n\
+         lost {}, doubled {}, overtaken {}, damaged {}\n\
+         longest gap {:.0} us; longest time without a CPU {:.0} us\n\
+         a change took {least:.2} ms at least, {median:.2} in the median, {most:.2} at most\n\n\
+         {:>24} {:>10}\n",
+        told.changes,
+        told.seconds,
+        told.frames,
+        told.mpps,
+        told.lost,
+        told.duplicated,
+        told.reordered,
+        told.corrupted,
+        told.gap_us_max,
+        told.absence_us_max,
+        "path",
+        "changes"
+    );
+    for (path, changes) in &told.changes_by_path {
+        text += &format!("{path:>24} {changes:>10}\n");
+    }
+    text += &format!(
+        "\n{:>10} {:>12} {:>12} {:>8} {:>14} {:>16}\n",
+        "direction", "sent", "received", "stalls", "longest gap us", "1 in 1000 gaps us"
+    );
+    for (name, way) in ["there", "back"].iter().zip(&told.directions) {
+        let (longest, rare) = (way.gap_us_max, way.gap_us_p999);
+        let (sent, received, stalls) = (way.sent, way.received, way.stalls);
+        text += &format!(
+            "{name:>10} {sent:>12} {received:>12} {stalls:>8} {longest:>14.0} {rare:>16.0}\n"
+        );
+    }
+    text
+}
