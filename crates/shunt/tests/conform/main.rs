@@ -170,8 +170,12 @@ fn every_test_notices_what_it_is_there_for() {
         let mut subject = Broken::new(Path::new(SHUNT), fault);
         let report = conform::run(&mut subject, |test| names.contains(&test.name), |_| {});
         assert_eq!(report.tests.len(), names.len(), "{fault:?}: a name of {names:?} is no test");
-        for test in report.tests.iter().filter(|test| test.result != TestResult::Fail) {
-            unnoticed.push(format!("{fault:?}: {} says {}", test.name, test.detail));
+        for test in &report.tests {
+            let line = format!("{fault:?}: {}: {}", test.name, test.detail);
+            println!("{line}"); // shown if something is wrong, and by --nocapture
+            if test.result != TestResult::Fail {
+                unnoticed.push(line);
+            }
         }
     }
     assert!(unnoticed.is_empty(), "{unnoticed:#?}");
