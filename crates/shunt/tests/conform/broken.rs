@@ -50,6 +50,8 @@ pub(crate) enum Fault {
     StripsTags,
     /// A word that is not on is off.
     TakesAnyWord,
+    /// The spoof check is always off.
+    NeverChecks,
     /// The spoof check stays as it is.
     IgnoresSpoofCheck,
     /// Promiscuous is accepted and not carried out.
@@ -120,6 +122,7 @@ impl Broken {
         let Some(fields) = settings.as_object_mut() else { return };
         match self.fault {
             Fault::IgnoresSpoofCheck => drop(fields.remove("spoof_check")),
+            Fault::NeverChecks => drop(fields.insert("spoof_check".to_owned(), json!(false))),
             Fault::IgnoresPromiscuous => drop(fields.remove("promiscuous")),
             Fault::IgnoresMacs => drop(fields.remove("macs")),
             Fault::SwapsRates => {

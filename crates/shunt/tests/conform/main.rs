@@ -131,6 +131,14 @@ fn faults() -> Vec<(Fault, &'static [&'static str])> {
         ),
         (Fault::TakesAnyWord, &["wrong-spoof-check-word-refused"]),
         (Fault::IgnoresSpoofCheck, &["mac-spoof-check-enforced"]),
+        (
+            Fault::NeverChecks,
+            &[
+                "mac-spoof-check-enforced",
+                "old-mac-gone-after-release",
+                "further-macs-need-no-trust",
+            ],
+        ),
         (Fault::IgnoresPromiscuous, &["promiscuous-needs-trust"]),
         (Fault::CountsNothing, &["vlan-spoof-check-enforced", "counters-while-a-guest-has-the-vf"]),
         (Fault::DropsMulticast, &["all-multicast-not-ignored"]),

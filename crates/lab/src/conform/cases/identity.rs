@@ -1,5 +1,7 @@
 //! What a VF is called, which address it has, and what the host knows of it.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 use control::state::{PathInForce, Reason};
 use serde_json::json;
@@ -139,7 +141,11 @@ fn own_mac(t: &mut Trial<'_>) -> Result<String> {
 }
 
 fn mac_before_up(t: &mut Trial<'_>) -> Result<String> {
-    t.begin(&Setup::vfs(2))?;
+    t.begin(&Setup::vfs(4))?;
+    let macs: Vec<Option<String>> =
+        (0..4).map(|index| Ok(t.vf(index)?.mac)).collect::<Result<_>>()?;
+    let different: BTreeSet<&String> = macs.iter().flatten().collect();
+    ensure!(different.len() == 4, "4 VFs without users have the addresses {macs:?}");
     let mut bare = added("a", Home::Vf(0), A, json!({}));
     if let Change::Add { settings, .. } = &mut bare {
         *settings = json!({});
