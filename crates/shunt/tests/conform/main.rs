@@ -86,95 +86,85 @@ fn the_list_has_every_test_and_runs_none() {
 }
 
 /// What is broken, and the tests that must notice.
-fn faults() -> Vec<(Fault, &'static [&'static str])> {
-    vec![
-        (Fault::IgnoresOwner, &["late-release-spares-new-owner", "late-release-after-restart"]),
-        (
-            Fault::SwallowsRefusals,
-            &[
-                "no-two-vfs-with-one-mac",
-                "min-above-max-refused",
-                "unsupported-options-refused",
-                "out-of-range-refused",
-            ],
-        ),
-        (
-            Fault::KeepsAdapters,
-            &["no-vf-leaks", "mac-unique-after-restart", "vf-returned-after-its-user-died"],
-        ),
-        (
-            Fault::KeepsSettings,
-            &[
-                "defaults-after-release",
-                "old-mac-gone-after-release",
-                "unclean-teardown-resets-the-vf",
-            ],
-        ),
-        (Fault::KeepsVlan, &["vlan-gone-after-release"]),
-        (Fault::LosesPosted, &["guests-return-after-the-manager"]),
-        (
-            Fault::DeafAfterRestart,
-            &["guests-return-before-the-manager", "no-false-shortage-after-restart"],
-        ),
-        (Fault::ForgetsVfs, &["all-vfs-or-a-reason"]),
-        (Fault::Renumbers, &["capacity-right-after-restart", "vf-numbers-last"]),
-        (Fault::StalePort, &["no-stale-ports-after-restart"]),
-        (Fault::GoesThroughZero, &["num-vfs-changes-through-zero"]),
-        (Fault::Deaf, &["total-vfs-needs-no-reboot", "link-state-enable-enforced"]),
-        (Fault::Detaches, &["settings-need-no-restart"]),
-        (Fault::SwapsRates, &["max-tx-rate-enforced"]),
-        (Fault::ClearsOtherRate, &["min-tx-rate-alone-keeps-max", "max-tx-rate-alone-keeps-min"]),
-        (Fault::ClearsTrunk, &["vlan-zero-keeps-the-trunk"]),
-        (
-            Fault::StripsTags,
-            &["access-vlan-per-vf", "trunk-per-vf", "vlan-qos-enforced", "vlan-proto-enforced"],
-        ),
-        (Fault::TakesAnyWord, &["wrong-spoof-check-word-refused"]),
-        (Fault::IgnoresSpoofCheck, &["mac-spoof-check-enforced"]),
-        (
-            Fault::NeverChecks,
-            &[
-                "mac-spoof-check-enforced",
-                "old-mac-gone-after-release",
-                "further-macs-need-no-trust",
-            ],
-        ),
-        (Fault::IgnoresPromiscuous, &["promiscuous-needs-trust"]),
-        (Fault::CountsNothing, &["vlan-spoof-check-enforced", "counters-while-a-guest-has-the-vf"]),
-        (Fault::DropsMulticast, &["all-multicast-not-ignored"]),
-        (Fault::IgnoresMacs, &["further-macs-need-no-trust"]),
-        (Fault::LinkAlwaysUp, &["link-state-disable-enforced"]),
-        (
-            Fault::KeepsApart,
-            &[
-                "vf-and-switch-port-on-one-pf-talk",
-                "vfs-of-two-kinds-of-guests-talk",
-                "switch-clients-reach-vf-peers",
-            ],
-        ),
-        (
-            Fault::DropsUnknown,
-            &[
-                "bridge-behind-the-pf-is-reached",
-                "added-macs-behind-pf-are-reached",
-                "promiscuous-vf-hears-unknown-macs",
-            ],
-        ),
-        (Fault::Renames, &["vfs-are-named-after-their-nic"]),
-        (Fault::NeedsPf, &["pf-need-not-be-up-first"]),
-        (Fault::OneMac, &["no-two-guests-read-one-mac", "mac-is-there-before-up"]),
-        (Fault::GivesNoReasons, &["properties-on-every-adapter"]),
-        (Fault::UsesDevice, &["no-hardware-needed"]),
-        (Fault::Reshuffles, &["nobody-loses-a-vf-without-cause"]),
-        (Fault::LosesFirst, &["no-frame-lost-on-a-path-change", "first-frame-of-a-flow-arrives"]),
-        (Fault::Doubles, &["broadcasts-arrive-once-on-each-path"]),
-    ]
-}
+const FAULTS: &[(Fault, &[&str])] = &[
+    (Fault::IgnoresOwner, &["late-release-spares-new-owner", "late-release-after-restart"]),
+    (
+        Fault::SwallowsRefusals,
+        &[
+            "no-two-vfs-with-one-mac",
+            "min-above-max-refused",
+            "unsupported-options-refused",
+            "out-of-range-refused",
+        ],
+    ),
+    (
+        Fault::KeepsAdapters,
+        &["no-vf-leaks", "mac-unique-after-restart", "vf-returned-after-its-user-died"],
+    ),
+    (
+        Fault::KeepsSettings,
+        &["defaults-after-release", "old-mac-gone-after-release", "unclean-teardown-resets-the-vf"],
+    ),
+    (Fault::KeepsVlan, &["vlan-gone-after-release"]),
+    (Fault::LosesPosted, &["guests-return-after-the-manager"]),
+    (
+        Fault::DeafAfterRestart,
+        &["guests-return-before-the-manager", "no-false-shortage-after-restart"],
+    ),
+    (Fault::ForgetsVfs, &["all-vfs-or-a-reason"]),
+    (Fault::Renumbers, &["capacity-right-after-restart", "vf-numbers-last"]),
+    (Fault::StalePort, &["no-stale-ports-after-restart"]),
+    (Fault::GoesThroughZero, &["num-vfs-changes-through-zero"]),
+    (Fault::Deaf, &["total-vfs-needs-no-reboot", "link-state-enable-enforced"]),
+    (Fault::Detaches, &["settings-need-no-restart"]),
+    (Fault::SwapsRates, &["max-tx-rate-enforced"]),
+    (Fault::ClearsOtherRate, &["min-tx-rate-alone-keeps-max", "max-tx-rate-alone-keeps-min"]),
+    (Fault::ClearsTrunk, &["vlan-zero-keeps-the-trunk"]),
+    (
+        Fault::StripsTags,
+        &["access-vlan-per-vf", "trunk-per-vf", "vlan-qos-enforced", "vlan-proto-enforced"],
+    ),
+    (Fault::TakesAnyWord, &["wrong-spoof-check-word-refused"]),
+    (Fault::IgnoresSpoofCheck, &["mac-spoof-check-enforced"]),
+    (
+        Fault::NeverChecks,
+        &["mac-spoof-check-enforced", "old-mac-gone-after-release", "further-macs-need-no-trust"],
+    ),
+    (Fault::IgnoresPromiscuous, &["promiscuous-needs-trust"]),
+    (Fault::CountsNothing, &["vlan-spoof-check-enforced", "counters-while-a-guest-has-the-vf"]),
+    (Fault::DropsMulticast, &["all-multicast-not-ignored"]),
+    (Fault::IgnoresMacs, &["further-macs-need-no-trust"]),
+    (Fault::LinkAlwaysUp, &["link-state-disable-enforced"]),
+    (
+        Fault::KeepsApart,
+        &[
+            "vf-and-switch-port-on-one-pf-talk",
+            "vfs-of-two-kinds-of-guests-talk",
+            "switch-clients-reach-vf-peers",
+        ],
+    ),
+    (
+        Fault::DropsUnknown,
+        &[
+            "bridge-behind-the-pf-is-reached",
+            "added-macs-behind-pf-are-reached",
+            "promiscuous-vf-hears-unknown-macs",
+        ],
+    ),
+    (Fault::Renames, &["vfs-are-named-after-their-nic"]),
+    (Fault::NeedsPf, &["pf-need-not-be-up-first"]),
+    (Fault::OneMac, &["no-two-guests-read-one-mac", "mac-is-there-before-up"]),
+    (Fault::GivesNoReasons, &["properties-on-every-adapter"]),
+    (Fault::UsesDevice, &["no-hardware-needed"]),
+    (Fault::Reshuffles, &["nobody-loses-a-vf-without-cause"]),
+    (Fault::LosesFirst, &["no-frame-lost-on-a-path-change", "first-frame-of-a-flow-arrives"]),
+    (Fault::Doubles, &["broadcasts-arrive-once-on-each-path"]),
+];
 
 #[test]
 fn every_test_notices_what_it_is_there_for() {
     let mut unnoticed = Vec::new();
-    for (fault, names) in faults() {
+    for &(fault, names) in FAULTS {
         let mut subject = Broken::new(Path::new(SHUNT), fault);
         let report = conform::run(&mut subject, |test| names.contains(&test.name), |_| {});
         assert_eq!(report.tests.len(), names.len(), "{fault:?}: a name of {names:?} is no test");
@@ -191,8 +181,7 @@ fn every_test_notices_what_it_is_there_for() {
 
 #[test]
 fn no_test_is_without_a_fault_that_it_must_notice() {
-    let noticed: BTreeSet<&str> =
-        faults().into_iter().flat_map(|(_, names)| names).copied().collect();
+    let noticed: BTreeSet<&str> = FAULTS.iter().flat_map(|(_, names)| *names).copied().collect();
     let without: Vec<&str> = conform::tests()
         .map(|test| test.name)
         .filter(|name| !noticed.contains(name) && !NOT_APPLICABLE.contains(name))
