@@ -111,8 +111,13 @@ impl Rig {
         let table = compiled.table.clone();
         let spec = SceneSpec { table, switch, plugs, queues, monitors, budget };
         self.soft.set_scene(Scene::new(spec));
-        if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory) {
-            for port in &switch.left {
+        if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory)
+            && !switch.left.is_empty()
+        {
+            // A burst under the old settings may learn until it has ended.
+            self.soft.settle();
+            let is_known = |port: &&vswitch::PortId| memory.state.fdb.len_of(**port) > 0;
+            for port in switch.left.iter().filter(is_known) {
                 memory.state.fdb.flush(vswitch::Flush { port: Some(*port), vid: None });
             }
         }

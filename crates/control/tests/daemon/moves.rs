@@ -1,0 +1,136 @@
+//! Paths that change by the API while guests exchange frames: none is lost, none comes twice, and
+//! none overtakes another.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hyper::Method;
+use serde_json::json;
+
+use crate::host::*;
+use crate::net::*;
+
+const MOVES: usize = 60;
+/// Frames of a stream under way: those of all streams fit into a receiver's ring.
+const WINDOW: u32 = 60;
+
+/// Numbered frames from one member to another.
+struct Stream {
+    from: &'static str,
+    to: &'static str,
+    dst: [u8; 6],
+    src: [u8; 6],
+    sent: u32,
+    arrived: u32,
+}
+
+impl Stream {
+    fn new(from: &'static str, to: &'static str) -> Stream {
+        let mac = |name| match name {
+            "a" => A,
+            "b" => B,
+            "c" => C,
+            _ => ELSEWHERE,
+        };
+        Stream { from, to, dst: mac(to), src: mac(from), sent: 0, arrived: 0 }
+    }
+}
+
+/// Everybody talks to `b`, which moves, and it to everybody.
+fn streams() -> Vec<Stream> {
+    let others = ["a", "c", "uplink"];
+    let there = others.map(|other| Stream::new(other, "b"));
+    let back = others.map(|other| Stream::new("b", other));
+    there.into_iter().chain(back).collect()
+}
+
+/// Sends what the windows allow, and takes what has arrived: each frame the next of its stream.
+fn exchange(net: &mut Net, streams: &mut [Stream], is_over: bool) {
+    for stream in streams.iter_mut().filter(|_| !is_over) {
+        while stream.sent - stream.arrived < WINDOW {
+            net.guest(stream.from).send(&frame(stream.dst, stream.src, stream.sent));
+            stream.sent += 1;
+        }
+    }
+    for to in MEMBERS {
+        for got in net.guest(to).receive() {
+            let is = |stream: &&mut Stream| {
+                stream.to == to && got[..12] == [stream.dst, stream.src].concat()
+            };
+            let stream = streams.iter_mut().find(is).expect("a frame that is for this member");
+            let (from, number) = (stream.from, number(&got));
+            assert_eq!(number, stream.arrived, "lost, repeated or overtaken: {from} to {to}");
+            assert_eq!(got, frame(stream.dst, stream.src, number));
+            stream.arrived += 1;
+        }
+    }
+}
+
+/// Patches an adapter again and again while all exchange frames; `patches` are taken in turn, and
+/// `check` sees what is in force after each.
+fn change_under_traffic(way: Way, patches: &[serde_json::Value], path_of: &[&str]) {
+    let mut net = Net::new(way, json!({}));
+    let mut streams = streams();
+    exchange(&mut net, &mut streams, false);
+    let (client, over) = (net.client(), AtomicBool::new(false));
+    let change = || {
+        let _over = Over(&over);
+        for i in 0..MOVES {
+            let patch = &patches[i % patches.len()];
+            client.send(Method::PATCH, "/v1/adapters/b", Some(patch), None).unwrap();
+            let body = client.send(Method::GET, "/v1/actual", None, None).unwrap().body;
+            let mut adapters = body["actual"]["adapters"].as_array().unwrap().iter();
+            let b = adapters.find(|one| one["name"] == "b").unwrap();
+            assert_eq!(b["path"], path_of[i % path_of.len()]);
+        }
+    };
+    std::thread::scope(|scope| {
+        let changer = scope.spawn(change);
+        until("all changes and some frames", || {
+            let is_over = over.load(Ordering::Acquire);
+            exchange(&mut net, &mut streams, is_over);
+            is_over
+        });
+        changer.join().unwrap();
+    });
+    until("the last frames to arrive", || {
+        exchange(&mut net, &mut streams, true);
+        streams.iter().all(|stream| stream.arrived == stream.sent)
+    });
+    MEMBERS.iter().for_each(|name| net.settle(name));
+    for stream in &streams {
+        assert!(stream.sent > 10 * WINDOW, "{} sent too little to tell", stream.from);
+        assert!(net.dropped(stream.from).is_empty(), "{:?}", net.dropped(stream.from));
+    }
+    net.assert_connected();
+}
+
+/// Says that all is done, be it that a check failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_guest_moves_from_path_to_path_and_loses_nothing() {
+    on_every_path(|way| {
+        let patches = ["vf", "vmq", "synthetic"].map(|path| json!({"path": path}));
+        change_under_traffic(way, &patches, &PATHS);
+    });
+}
+
+#[test]
+fn settings_that_stop_no_frame_lose_none() {
+    on_every_path(|way| {
+        let patches = [
+            json!({"macs": ["02:00:00:00:00:77"], "tx_weight": 20}),
+            json!({"spoof_check": false, "min_tx_mbps": 10}),
+            json!({"trust": true, "promiscuous": true, "link_state": "enable"}),
+            json!({"trunks": ["10", "20"], "macs": null, "tx_weight": null}),
+            json!({"spoof_check": true, "trust": null, "promiscuous": null, "trunks": null}),
+        ];
+        change_under_traffic(way, &patches, &[way.path]);
+    });
+}
