@@ -9,10 +9,10 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 
-from daemon import Daemon, DaemonError, binary
+from daemon import Daemon, DaemonError
 
+NOBODY = 65534
 TOKEN = "end-to-end-0123456789abcdef"
-JSON = "application/json"
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -69,13 +69,23 @@ class Managed(Daemon):
         lines += ["[lanes]", f"cpus = [{cpu}]"]
         super().__init__(run_dir, [], cpu=cpu, config="\n".join(lines) + "\n")
 
+        # A copy that others may run, too: the one of the checkout may be in a directory that is not for them.
+        self.program = shutil.copy(self.program, self.path("shunt"))
+        os.chmod(self.program, 0o755)
+
+    def give_to(self, user):
+        """The daemon to be started is another user's, which only root may say."""
+        self.popen = as_user(user)
+        for name in [".", *os.listdir(self.run_dir)]:
+            os.chown(self.path(name), user, user)
+
     def path(self, name):
         """A path in the run directory."""
         return os.path.join(self.run_dir, name)
 
     def command(self, *args, given="", **options):
         """Runs a command of shunt against this daemon; returns what `subprocess.run` does."""
-        argv = [binary(), *args, "--run-dir", self.run_dir]
+        argv = [self.program, *args, "--run-dir", self.run_dir]
         return subprocess.run(
             argv, input=given, capture_output=True, text=True, timeout=30, check=False, **options
         )
@@ -117,6 +127,11 @@ class Managed(Daemon):
         """Ends the daemon and removes its directory."""
         super().close()
         shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+def as_user(user):
+    """Options for a process of another user."""
+    return {"user": user, "group": user, "extra_groups": []}
 
 
 def free_port():

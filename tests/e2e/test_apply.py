@@ -2,9 +2,11 @@
 
 import json
 import os
+import time
 import unittest
 
 from bench import cpus
+from labguest import LabGuests
 from managed import Managed
 
 
@@ -116,3 +118,38 @@ class Commands(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             self.assertIn(f"adapter[1].{field}", done.stderr)
             self.assertEqual(self.everything(), applied)
+
+    def test_sockets_change_hands(self):
+        """Adapters exchange their sockets and are renamed, with guests on them; guests that come then have frames."""
+        for names, sockets in [
+            (("web", "db"), ("one", "two")),
+            (("web", "db"), ("two", "one")),  # exchanged
+            (("new", "db"), ("two", "one")),  # renamed
+            (("db", "new"), ("two", "one")),  # and that, too
+            (("db", "new"), ("three", "two")),
+        ]:
+            wanted = document(self.daemon.run_dir)
+            paths = [self.daemon.path(f"{socket}.sock") for socket in sockets]
+            for adapter, name, path in zip(wanted["adapter"], names, paths):
+                adapter.update(name=name, attachment={"socket": path})
+                adapter.pop("vlan", None)
+            self.daemon.apply(wanted)
+            guests = LabGuests(paths, [adapter["mac"] for adapter in wanted["adapter"]])
+            self.addCleanup(guests.kill)
+            guests.go()
+            connected = [one["connected"] for one in self.daemon.ask("/v1/actual").body["actual"]["adapters"]]
+            self.assertEqual(connected, [True, True])
+            self.wait_for_frames(names)
+        self.assertEqual(self.daemon.complaints(), [])
+        for way in guests.stop():
+            self.assertEqual((way["lost"], way["corrupted"]), (0, 0), way)
+
+    def wait_for_frames(self, names):
+        """Waits until adapters of these names have received some."""
+        deadline = time.monotonic() + 5
+        while True:
+            frames = {port["name"]: port["rx_frames"] for port in self.daemon.ask("/v1/stats").body["ports"]}
+            if all(frames.get(f"nic0/{name}") for name in names):
+                return
+            self.assertLess(time.monotonic(), deadline, f"{names}: {frames}")
+            time.sleep(0.005)

@@ -8,7 +8,6 @@ import time
 import unittest
 
 from bench import BURST, MACS, BenchCase, cpus
-from daemon import binary
 from documents import LAB, PAIR, RING, mac_text
 from labguest import LabGuests
 from managed import Managed
@@ -120,7 +119,7 @@ class Kill(BenchCase):
         daemon = self.daemon
         self.lab = self.lab_guests(old)
         generation = self.generation()
-        argv = [binary(), "apply", "-f", self.file(new), "--run-dir", daemon.run_dir]
+        argv = [daemon.program, "apply", "-f", self.file(new), "--run-dir", daemon.run_dir]
         # With a margin: an apply that is followed by a kill has the same course as another, in its own time.
         end = time.monotonic() + moment * self.apply_s
         apply = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
