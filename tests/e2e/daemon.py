@@ -54,17 +54,19 @@ class Daemon:
     name = "shunt"
     resume_limit_s = 1.0  # the promise: traffic goes on this soon after a restart
     keeps_frames = True  # the promise: a restart loses no frame that a guest has posted
+    popen = {}  # further options for the process
 
-    def __init__(self, run_dir, vfs, *, cpu):
+    def __init__(self, run_dir, vfs, *, cpu, config=None):
         self.run_dir = run_dir
         self.cpu = cpu
         self.vfs = list(vfs)
+        self.program = binary()
         self._config = os.path.join(run_dir, "shunt.toml")
         self._log = os.path.join(run_dir, "shunt.log")
         self._process = None
         self._log_start = 0
         with open(self._config, "w", encoding="utf-8") as file:
-            file.write(config_text(run_dir, self.vfs, cpu))
+            file.write(config or config_text(run_dir, self.vfs, cpu))
 
     def socket(self, index):
         """The path of a VF's socket."""
@@ -75,11 +77,12 @@ class Daemon:
         self._log_start = os.path.getsize(self._log) if os.path.exists(self._log) else 0
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                [binary(), "up", "--config", self._config],
+                [self.program, "up", "--config", self._config],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                **self.popen,
             )
 
     def log(self):
@@ -106,7 +109,7 @@ class Daemon:
     def stats(self):
         """What `shunt stats --json` says: {"ports": [...], "lanes": [...]}."""
         result = subprocess.run(
-            [binary(), "stats", "--json", "--run-dir", self.run_dir],
+            [self.program, "stats", "--json", "--run-dir", self.run_dir],
             capture_output=True,
             text=True,
             timeout=10,

@@ -100,7 +100,9 @@ impl Attachment {
 
     /// Ends the session, and takes the socket out of `epoll`.
     pub(super) fn close(mut self, epoll: BorrowedFd<'_>) {
-        self.end(epoll, "connection closed: the adapter was removed");
+        if self.stream.is_some() {
+            self.end(epoll, "connection closed: the adapter was removed, or has another socket");
+        }
         if let Way::Server(listener) = &self.way {
             let _ = epoll::delete(epoll, &**listener); // another hold may keep it open
         }

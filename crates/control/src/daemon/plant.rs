@@ -272,9 +272,9 @@ impl Plant {
         port: Arc<Port>,
         way: Way,
     ) -> Option<(Arc<SoftNic>, Arc<Port>)> {
+        self.let_go(&wish.spec);
         let rig = self.rigs.get_mut(&wish.nic)?;
         let soft = rig.soft.clone();
-        // A session on the same socket ends before the next can begin.
         let before = rig.served.remove(&wish.owner).map(|before| {
             self.sockets.remove(before.token);
             (soft.clone(), before.port)
@@ -288,6 +288,16 @@ impl Plant {
             Err(error) => tracing::error!("{}: its socket is not served: {error:#}", port.label),
         }
         before
+    }
+
+    /// Ends what is on a socket that is about to be served for somebody: a session there ends before the
+    /// next can begin. Whoever had it, by another name or in an exchange, has it no more, since no two
+    /// attachments of a state share one.
+    fn let_go(&mut self, spec: &Attachment) {
+        let served = self.rigs.values().flat_map(|rig| rig.served.values());
+        let same = served.filter(|served| served.spec.socket == spec.socket);
+        let tokens: Vec<u64> = same.map(|served| served.token).collect();
+        tokens.into_iter().for_each(|token| self.sockets.remove(token));
     }
 
     /// Gives an attachment that stays the addresses that it has now.

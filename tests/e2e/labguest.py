@@ -1,0 +1,54 @@
+"""Two guests of `shunt lab` in one process, which connect to the daemon and send each other numbered frames."""
+
+import json
+import subprocess
+
+from daemon import binary
+
+
+class LabGuestError(Exception):
+    """The guests did not do what they were told."""
+
+
+class LabGuests:
+    """They attach to two sockets; `go` makes them send until `stop`, which tells what became of the frames."""
+
+    def __init__(self, sockets, macs):
+        self._process = subprocess.Popen(
+            [binary(), "lab", "guest"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        task = {"numbered": {"guests": list(zip(sockets, macs))}}
+        self._say(json.dumps(task))
+
+    def _say(self, line):
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def _hear(self, event):
+        line = self._process.stdout.readline()
+        said = json.loads(line) if line else {}
+        if said.get("event") != event:
+            self.kill()
+            raise LabGuestError(f"no {event!r} but {line!r}: {self._process.stderr.read()}")
+        return said
+
+    def go(self):
+        """Waits until both are attached, and makes them send."""
+        self._hear("ready")
+        self._say("go")
+
+    def stop(self):
+        """Ends it, and returns what became of the frames of each direction."""
+        self._say("stop")
+        result = self._hear("numbered")["directions"]
+        self.kill()
+        return result
+
+    def kill(self):
+        """Kills the process, if it has not ended."""
+        self._process.kill()
+        self._process.wait(timeout=10)

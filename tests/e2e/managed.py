@@ -1,0 +1,141 @@
+"""A daemon that is managed: it starts empty, keeps its state, and is asked by commands and over HTTP."""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+
+from daemon import Daemon, DaemonError
+
+NOBODY = 65534
+TOKEN = "end-to-end-0123456789abcdef"
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a UNIX socket."""
+
+    def __init__(self, path, timeout=20):
+        super().__init__("shunt", timeout=timeout)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer of the API. `body`: from JSON, None without one."""
+
+    status: int
+    headers: dict
+    body: object
+
+
+def exchange(connection, method, path, body=None, headers=None):
+    """One request, and its `Reply`. Whatever `body` is is sent as it is."""
+    try:
+        try:
+            connection.request(method, path, body=body, headers=headers or {})
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has heard enough; the answer may be there all the same
+        response = connection.getresponse()
+        data = response.read()
+    finally:
+        connection.close()
+    parsed = json.loads(data) if data else None
+    return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, parsed)
+
+
+class Managed(Daemon):
+    """`shunt up` with a state directory, in a temporary directory that others may enter."""
+
+    def __init__(self, *, cpu, tcp=False):
+        run_dir = tempfile.mkdtemp(prefix="shunt-e2e-")
+        os.chmod(run_dir, 0o755)  # what keeps others out shall be the socket itself
+        self.state_dir = os.path.join(run_dir, "kept")
+        lines = [f"run_dir = {json.dumps(run_dir)}", f"state_dir = {json.dumps(self.state_dir)}"]
+        if tcp:
+            token_file = os.path.join(run_dir, "token")
+            with open(os.open(token_file, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+                file.write(TOKEN + "\n")
+            self.port = free_port()
+            lines += ["[api]", f'tcp = "127.0.0.1:{self.port}"', f"token_file = {json.dumps(token_file)}"]
+        lines += ["[lanes]", f"cpus = [{cpu}]"]
+        super().__init__(run_dir, [], cpu=cpu, config="\n".join(lines) + "\n")
+
+        # A copy that others may run, too: the one of the checkout may be in a directory that is not for them.
+        self.program = shutil.copy(self.program, self.path("shunt"))
+        os.chmod(self.program, 0o755)
+
+    def give_to(self, user):
+        """The daemon to be started is another user's, which only root may say."""
+        self.popen = as_user(user)
+        for name in [".", *os.listdir(self.run_dir)]:
+            os.chown(self.path(name), user, user)
+
+    def path(self, name):
+        """A path in the run directory."""
+        return os.path.join(self.run_dir, name)
+
+    def command(self, *args, given="", **options):
+        """Runs a command of shunt against this daemon; returns what `subprocess.run` does."""
+        argv = [self.program, *args, "--run-dir", self.run_dir]
+        return subprocess.run(
+            argv, input=given, capture_output=True, text=True, timeout=30, check=False, **options
+        )
+
+    def says(self, *args, given=""):
+        """What a command that must succeed prints."""
+        done = self.command(*args, given=given)
+        if done.returncode != 0 or done.stderr:
+            raise DaemonError(f"shunt {' '.join(args)}: exit code {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def export(self):
+        """The desired state, as a document."""
+        return json.loads(self.says("export", "--json"))
+
+    def apply(self, document):
+        """Brings a document into force by the command; returns what that printed."""
+        return self.says("apply", "-f", "-", given=json.dumps(document))
+
+    def ask(self, path, method="GET", **request):
+        """A `Reply` over the UNIX socket."""
+        return exchange(UnixConnection(self.path("api.sock")), method, path, **request)
+
+    def ask_tcp(self, path, method="GET", token=TOKEN, headers=None, **request):
+        """A `Reply` over TCP; with `token=None` none is shown."""
+        headers = dict(headers or {})
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        return exchange(connection, method, path, headers=headers, **request)
+
+    def complaints(self, expected=()):
+        """Lines of the log that warn, tell of an error or of a panic, but for those with an expected text."""
+        signs = (" WARN ", " ERROR ", "panicked", "WARN:", "ERROR:")
+        lines = [line for line in self.log().splitlines() if any(sign in line for sign in signs)]
+        return [line for line in lines if not any(text in line for text in expected)]
+
+    def close(self):
+        """Ends the daemon and removes its directory."""
+        super().close()
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+def as_user(user):
+    """Options for a process of another user."""
+    return {"user": user, "group": user, "extra_groups": []}
+
+
+def free_port():
+    """A TCP port of the loopback address that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

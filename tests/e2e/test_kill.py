@@ -1,0 +1,200 @@
+"""The daemon is killed while it applies, again and again: what is found is the old state or the new one."""
+
+import json
+import os
+import random
+import subprocess
+import time
+import unittest
+
+from bench import BURST, MACS, BenchCase, cpus
+from documents import LAB, PAIR, RING, mac_text
+from labguest import LabGuests
+from managed import Managed
+from testpmd import Guest, VirtioUser
+
+APPLIES = 50
+KILLS = 4  # of each apply
+SEED = int(os.environ.get("SHUNT_E2E_SEED", "20260811"))
+BEYOND = 1.15  # the last moments are after the end of the apply
+FRAME_BYTES = 60
+BURSTS = 4
+FRAMES_LIMIT_S = 2.0  # from the daemon's being ready to frames on every port of a guest
+# The configuration file has nothing, and the state has something.
+EXPECTED_WARNING = "the stored state is in force"
+
+
+def within(part, whole):
+    """Whether `whole` has all that `part` has; lists must be as long, and their named things may be in any order."""
+    if isinstance(part, dict):
+        return all(name in whole and within(value, whole[name]) for name, value in part.items())
+    if isinstance(part, list):
+        keys = ("name", "adapter", "index")
+        key = next((key for key in keys if part and isinstance(part[0], dict) and key in part[0]), None)
+        pairs = zip(sorted(part, key=lambda one: one[key]), sorted(whole, key=lambda one: one[key])) if key else zip(part, whole)  # fmt: skip
+        return len(part) == len(whole) and all(within(a, b) for a, b in pairs)
+    return part == whole
+
+
+@unittest.skipIf("SHUNT_E2E_STANDIN" in os.environ, "the stand-in keeps no state")
+class Kill(BenchCase):
+    """One daemon's state, through 200 deaths."""
+
+    limit_s = 420
+
+    def setUp(self):
+        self.daemon = Managed(cpu=cpus()[0])
+        self.addCleanup(self.daemon.close)
+        self.random = random.Random(SEED)
+        self.found = {"old": 0, "new": 0, "journal": 0, "told": 0}
+        self.lab = None
+        self.exports = {}
+        self.apply_s = 0.05
+
+    def test_apply_killed(self):
+        """200 kills at random moments of 50 applies; guests are there all the time, and their frames pass again."""
+        self.prepare()
+        before_all = self.guest.stats()
+        self.guest.inject(FRAME_BYTES, BURSTS)
+        self.wait_for_frames(self.guest, before_all, FRAMES_LIMIT_S)
+        here = 0
+        for number in range(1, APPLIES + 1):
+            there = (here + self.random.choice((1, -1))) % len(RING)
+            for kill in range(1, KILLS + 1):
+                moment = self.random.uniform(0, BEYOND)
+                try:
+                    self.reach(RING[here])
+                    self.kill_while(RING[here], RING[there], moment)
+                except Exception as error:
+                    name = f"apply {number} ({RING[here].name} -> {RING[there].name}), kill {kill}"
+                    log = self.daemon.log()[-3000:]
+                    text = f"seed {SEED}, {name} at {moment:.4f} of {self.apply_s:.4f} s; its log:\n{log}"
+                    raise AssertionError(text) from error
+            self.reach(RING[there])
+            here = there
+        self.check_guests(RING[here])
+        print(f"    {self.found}, an apply takes {self.apply_s * 1e3:.1f} ms, seed {SEED}")
+        # Otherwise the kills did not come while something happened.
+        self.assertGreater(min(self.found.values()), 0, "every kind of moment")
+        self.assert_drained(self.guest, before_all, FRAME_BYTES, BURSTS * BURST, at_least=True)
+
+    def prepare(self):
+        """Starts daemon and testpmd, and notes how each document is exported."""
+        daemon = self.daemon
+        daemon.start()
+        daemon.wait_ready()
+        for document in [*RING, RING[0]]:
+            self.apply(document)
+            exported = daemon.export()
+            self.assertTrue(within(document.state(daemon.run_dir), exported), document.name)
+            self.exports[document.name] = exported
+        ports = [VirtioUser(daemon.path(f"{name}.sock"), mac) for name, mac in zip(PAIR, MACS)]
+        self.guest = Guest(ports, cpu=cpus()[1], run_dir=daemon.run_dir)
+        self.addCleanup(self.guest.close)
+        self.guest.wait_ready()
+        self.addCleanup(lambda: self.lab and self.lab.kill())
+
+    def file(self, document):
+        """A file with a document."""
+        path = self.daemon.path("wanted.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(document.state(self.daemon.run_dir), file)
+        return path
+
+    def apply(self, document):
+        """Applies in peace, and notes how long that takes."""
+        file = self.file(document)
+        begin = time.monotonic()
+        self.daemon.says("apply", "-f", file)
+        self.apply_s += (time.monotonic() - begin - self.apply_s) / 4
+
+    def reach(self, document):
+        """Applies in peace if another document is in force."""
+        if self.daemon.export() != self.exports[document.name]:
+            self.apply(document)
+        self.check_state(document)
+
+    def kill_while(self, old, new, moment):
+        """Kills the daemon while it goes from one document to another, starts it, and looks at everything."""
+        daemon = self.daemon
+        self.lab = self.lab_guests(old)
+        generation = self.generation()
+        argv = [daemon.program, "apply", "-f", self.file(new), "--run-dir", daemon.run_dir]
+        # With a margin: an apply that is followed by a kill has the same course as another, in its own time.
+        end = time.monotonic() + moment * self.apply_s
+        apply = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while time.monotonic() < end:
+            pass
+        daemon.kill()
+        said, complaint = apply.communicate(timeout=20)
+        self.assertIn(apply.returncode, (0, 1), complaint)
+        self.found["journal"] += os.path.exists(os.path.join(daemon.state_dir, "journal.json"))
+        if self.lab:
+            self.lab.kill()
+
+        before = self.guest.stats()
+        daemon.start()
+        daemon.wait_ready()
+        exported = daemon.export()
+        told = apply.returncode == 0
+        self.found["told"] += told
+        if exported == self.exports[new.name]:
+            self.found["new"] += 1
+            self.assertEqual(self.generation(), generation + 1)
+            self.check_state(new)
+        else:
+            self.assertFalse(told, f"the command said {said!r}, and the state is not the new one")
+            self.assertEqual(exported, self.exports[old.name], "neither the old nor the new state")
+            self.found["old"] += 1
+            self.assertEqual(self.generation(), generation)
+            self.check_state(old)
+        self.assertEqual(daemon.complaints([EXPECTED_WARNING]), [])
+        self.wait_for_frames(self.guest, before, FRAMES_LIMIT_S)
+        self.check_guests(new if exported == self.exports[new.name] else old)
+
+    def generation(self):
+        """The number of the state in force."""
+        return int(self.daemon.ask("/v1/state").headers["etag"].strip('"'))
+
+    def check_state(self, document):
+        """What is in force is this document, in every part."""
+        self.assertEqual(document.disagreements(self.daemon.ask("/v1/actual").body), [])
+        journal = os.path.join(self.daemon.state_dir, "journal.json")
+        self.assertFalse(os.path.exists(journal), "a journal that nobody has finished")
+
+    def lab_guests(self, document):
+        """The lab's guests, sending, if the document has adapters for them."""
+        if not all(name in document.adapters for name in LAB):
+            return None
+        sockets = [self.daemon.path(f"{name}.sock") for name in LAB]
+        macs = [mac_text(document.adapters[name].mac) for name in LAB]
+        guests = LabGuests(sockets, macs)
+        try:
+            guests.go()
+        except BaseException:
+            guests.kill()
+            raise
+        return guests
+
+    def received(self):
+        """The frames that each of the lab's guests has received, by the daemon's counters."""
+        ports = self.daemon.ask("/v1/stats").body["ports"]
+        frames = {port["name"].rsplit("/", 1)[1]: port["rx_frames"] for port in ports}
+        return [frames.get(name, 0) for name in LAB]
+
+    def check_guests(self, document):
+        """Guests that connect anew get every frame that they send each other."""
+        before = self.received()
+        guests = self.lab_guests(document)
+        if not guests:
+            return
+        deadline = time.monotonic() + FRAMES_LIMIT_S
+        while any(now <= then for now, then in zip(self.received(), before)):
+            if time.monotonic() > deadline:
+                guests.kill()
+                self.fail(f"no frames between {LAB} within {FRAMES_LIMIT_S} s")
+            time.sleep(0.002)
+        for way in guests.stop():
+            self.assertGreater(way["received"], 0)
+            faults = {name: way[name] for name in ("lost", "duplicated", "reordered", "corrupted")}
+            self.assertEqual(faults, dict.fromkeys(faults, 0), way)
