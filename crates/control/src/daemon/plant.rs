@@ -27,6 +27,7 @@ use crate::state::{
     Actual, ActualAdapter, ActualNic, ActualVf, Allocation, Attachment, Facts, Nic, Plane, Problem,
     Reason, Refused, State, allocate,
 };
+use crate::stats::RuleStats;
 
 /// All NICs of the daemon.
 #[derive(Debug)]
@@ -96,6 +97,13 @@ impl Plant {
             ActualAdapter::of(given.clone(), connected)
         };
         Actual { nics, adapters: self.given.iter().map(adapter).collect() }
+    }
+
+    /// How often each rule of the switches was met.
+    pub(super) fn rules(&self) -> Vec<RuleStats> {
+        let nics = self.compiled.nics.iter();
+        let switches = nics.filter_map(|nic| self.rigs.get(&nic.name).zip(nic.switch.as_ref()));
+        switches.flat_map(|(rig, switch)| rig.rules(switch)).collect()
     }
 
     /// An adapter as it is served.
