@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::host::*;
 use crate::net::*;
@@ -65,30 +65,31 @@ fn exchange(net: &mut Net, streams: &mut [Stream], is_over: bool) {
     }
 }
 
-/// Patches an adapter again and again while all exchange frames; `patches` are taken in turn, and
-/// `check` sees what is in force after each.
-fn change_under_traffic(way: Way, patches: &[serde_json::Value], path_of: &[&str]) {
-    let mut net = Net::new(way, json!({}));
+/// A change: where it is made, the patch, and the path of `b` from then on.
+type Change = (&'static str, Value, &'static str);
+
+/// Makes changes in turn, again and again, while all exchange frames.
+fn change_under_traffic(way: Way, settings: Value, changes: &[Change]) {
+    let mut net = Net::new(way, settings);
     let mut streams = streams();
     exchange(&mut net, &mut streams, false);
     let (client, over) = (net.client(), AtomicBool::new(false));
     let change = || {
         let _over = Over(&over);
-        for i in 0..MOVES {
-            let patch = &patches[i % patches.len()];
-            client.send(Method::PATCH, "/v1/adapters/b", Some(patch), None).unwrap();
+        for (path, patch, then) in changes.iter().cycle().take(MOVES) {
+            client.send(Method::PATCH, path, Some(patch), None).unwrap();
             let body = client.send(Method::GET, "/v1/actual", None, None).unwrap().body;
             let mut adapters = body["actual"]["adapters"].as_array().unwrap().iter();
             let b = adapters.find(|one| one["name"] == "b").unwrap();
-            assert_eq!(b["path"], path_of[i % path_of.len()]);
+            assert_eq!(b["path"], *then);
         }
     };
     std::thread::scope(|scope| {
         let changer = scope.spawn(change);
         until("all changes and some frames", || {
-            let is_over = over.load(Ordering::Acquire);
-            exchange(&mut net, &mut streams, is_over);
-            is_over
+            exchange(&mut net, &mut streams, false);
+            let enough = streams.iter().all(|stream| stream.arrived > 10 * WINDOW);
+            over.load(Ordering::Acquire) && enough
         });
         changer.join().unwrap();
     });
@@ -98,9 +99,12 @@ fn change_under_traffic(way: Way, patches: &[serde_json::Value], path_of: &[&str
     });
     MEMBERS.iter().for_each(|name| net.settle(name));
     for stream in &streams {
-        assert!(stream.sent > 10 * WINDOW, "{} sent too little to tell", stream.from);
         assert!(net.dropped(stream.from).is_empty(), "{:?}", net.dropped(stream.from));
     }
+    // Nor does a counter begin anew.
+    let sent = streams.iter().filter(|stream| stream.from == "b").map(|stream| stream.sent);
+    let sent: u64 = sent.map(u64::from).sum();
+    until("all to be counted", || net.host.port("n/b").tx_frames == sent);
     net.assert_connected();
 }
 
@@ -113,24 +117,51 @@ impl Drop for Over<'_> {
     }
 }
 
+/// Moves `b` along all paths.
+fn along_all_paths() -> [Change; 3] {
+    PATHS.map(|path| ("/v1/adapters/b", json!({"path": path}), path))
+}
+
 #[test]
 fn a_guest_moves_from_path_to_path_and_loses_nothing() {
-    on_every_path(|way| {
-        let patches = ["vf", "vmq", "synthetic"].map(|path| json!({"path": path}));
-        change_under_traffic(way, &patches, &PATHS);
+    on_every_path(|way| change_under_traffic(way, json!({}), &along_all_paths()));
+}
+
+#[test]
+fn all_move_when_vfs_are_disabled_and_enabled() {
+    on(&["vf"], |way| {
+        let changes =
+            [(0, "vmq"), (4, "vf")].map(|(n, path)| ("/v1/nics/n", json!({"num_vfs": n}), path));
+        change_under_traffic(way, json!({}), &changes);
+    });
+}
+
+#[test]
+fn what_its_port_enforces_moves_a_guest_and_the_wires_all() {
+    on(&["vf"], |way| {
+        let rules = json!([{"action": "count"}, {"action": "deny", "ethertype": 0x86dd}]);
+        let port = |name, acl, path| (name, json!({"acl": acl}), path);
+        let changes = [
+            port("/v1/switches/sw0/ports/b", &rules, "vmq"),
+            port("/v1/switches/sw0/ports/uplink", &rules, "synthetic"),
+            port("/v1/switches/sw0/ports/b", &Value::Null, "synthetic"),
+            port("/v1/switches/sw0/ports/uplink", &Value::Null, "vf"),
+        ];
+        change_under_traffic(way, json!({}), &changes);
     });
 }
 
 #[test]
 fn settings_that_stop_no_frame_lose_none() {
     on_every_path(|way| {
-        let patches = [
+        let changes = [
             json!({"macs": ["02:00:00:00:00:77"], "tx_weight": 20}),
             json!({"spoof_check": false, "min_tx_mbps": 10}),
             json!({"trust": true, "promiscuous": true, "link_state": "enable"}),
             json!({"trunks": ["10", "20"], "macs": null, "tx_weight": null}),
             json!({"spoof_check": true, "trust": null, "promiscuous": null, "trunks": null}),
         ];
-        change_under_traffic(way, &patches, &[way.path]);
+        let changes = changes.map(|patch| ("/v1/adapters/b", patch, way.path));
+        change_under_traffic(way, json!({}), &changes);
     });
 }

@@ -104,12 +104,6 @@ impl Net {
     /// All guests are attached, and the paths in force. `settings` has, under their names, what is
     /// set of adapters, of the NIC (`nic`) and of the switch (`switch`).
     pub(crate) fn new(way: Way, settings: Value) -> Net {
-        let net = Net::start(way, settings);
-        ADAPTERS.iter().for_each(|name| net.assert_path(name, way.of(name)));
-        net
-    }
-
-    fn start(way: Way, settings: Value) -> Net {
         let mut host = Host::with(|dir| {
             let text = toml::to_string(&document(way, dir.to_str().unwrap(), &settings)).unwrap();
             Config::parse("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
@@ -121,6 +115,7 @@ impl Net {
             (name, guest)
         });
         let mut net = Net { host, way, guests: guests.into() };
+        ADAPTERS.iter().for_each(|name| net.assert_path(name, way.of(name)));
         net.make_known();
         net
     }
@@ -144,16 +139,6 @@ impl Net {
 
     pub(crate) fn guest(&mut self, name: &str) -> &mut Guest {
         self.guests.get_mut(name).unwrap()
-    }
-
-    /// A net whose adapters are all in the switch, whatever path is tried.
-    pub(crate) fn switched(way: Way, mut settings: Value) -> Net {
-        for name in ADAPTERS {
-            let own = &mut settings[name];
-            let path = json!({"path": "synthetic"});
-            if own.is_null() { *own = path } else { merge(own, &path) }
-        }
-        Net::start(way, settings)
     }
 
     /// The end of a guest.

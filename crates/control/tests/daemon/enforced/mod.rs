@@ -9,4 +9,6 @@ mod mirrors;
 mod ports;
 mod release;
 mod sources;
+mod vfs;
 mod vlans;
+mod wire;
