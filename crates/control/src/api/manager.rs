@@ -100,6 +100,10 @@ impl Manager {
 
     /// What is in force. Notes an event for each adapter whose path has changed since somebody last looked.
     pub fn actual(&mut self) -> Actual {
+        for decision in self.plane.decisions() {
+            let subject = format!("adapter {}", decision.adapter);
+            self.events.add(EventKind::Traffic, subject, decision.to_string());
+        }
         let now = self.plane.actual();
         if now != self.seen {
             self.note_changes(&now);

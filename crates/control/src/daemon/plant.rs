@@ -19,13 +19,15 @@ use port::capture::{Capture, CaptureLimits};
 
 use super::attachment::Way;
 use super::device::{GuestDevice, Identity};
+use super::following::Following;
 use super::log::FaultLog;
 use super::rig::{Captured, Rig, Served, capture_label, label};
 use super::sockets::Sockets;
 use crate::compile::{self, Attached, Compiled, Live, Target};
+use crate::follow::Decision;
 use crate::state::{
     Actual, ActualAdapter, ActualNic, ActualVf, Allocation, Attachment, Facts, Nic, Plane, Problem,
-    Reason, Refused, State, allocate,
+    Reason, Refused, State, WantedPath, allocate,
 };
 
 /// All NICs of the daemon.
@@ -37,6 +39,7 @@ pub(super) struct Plant {
     state: State,
     given: Vec<Allocation>,
     faults: FaultLog,
+    following: Following,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
@@ -70,6 +73,7 @@ impl Plant {
             state: State::default(),
             given: Vec::new(),
             faults: FaultLog::default(),
+            following: Following::default(),
             fabric,
         }
     }
@@ -79,6 +83,25 @@ impl Plant {
         self.sockets.look(now);
         self.faults.look(&self.fabric, now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
+        if self.following.is_due(now) {
+            self.follow(now);
+        }
+    }
+
+    /// Lets adapters with `path = "auto"` go where their traffic suits them.
+    fn follow(&mut self, now: Instant) {
+        let auto = self.state.adapters.iter().filter(|adapter| adapter.path == WantedPath::Auto);
+        let counted = auto.filter_map(|adapter| {
+            let served = self.served(&adapter.name)?;
+            Some((adapter.name.clone(), served.port.traffic()))
+        });
+        let counted = counted.collect();
+        if self.following.look(now, counted) {
+            let state = self.state.clone();
+            if let Err(refused) = self.change(&state) {
+                tracing::error!("paths stay as they are: {refused}");
+            }
+        }
     }
 
     /// Ends the lanes, and then lets the guests go.
@@ -132,7 +155,8 @@ impl Plant {
     }
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
-        let given = allocate(to, &Facts::of(&self.actual()));
+        let facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
+        let given = allocate(to, &facts);
         let compiled = compile::compile(to, &given, &Live::default(), Some(&self.compiled));
         let compiled = compiled.map_err(Refused)?;
         let wanted = wanted(to);
@@ -419,5 +443,9 @@ impl Plane for Shared {
 
     fn actual(&self) -> Actual {
         self.lock().actual()
+    }
+
+    fn decisions(&self) -> Vec<Decision> {
+        self.lock().following.take_news()
     }
 }

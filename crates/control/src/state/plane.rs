@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::follow::Decision;
+
 use super::{Allocation, PathInForce, Problems, Reason, State};
 
 /// What carries frames.
@@ -17,6 +19,11 @@ pub trait Plane: Send {
 
     /// What is in force now.
     fn actual(&self) -> Actual;
+
+    /// What was decided of adapters that follow their traffic, since somebody last asked.
+    fn decisions(&self) -> Vec<Decision> {
+        Vec::new()
+    }
 }
 
 /// Why a data plane cannot do what was asked; it has changed nothing.
