@@ -38,6 +38,8 @@ pub(super) struct Plant {
     compiled: Compiled,
     state: State,
     given: Vec<Allocation>,
+    /// The VFs that adapters had before this daemon started, until the first change.
+    held: BTreeMap<String, u16>,
     faults: FaultLog,
     following: Following,
     /// Dropped last: the lanes run while guests detach.
@@ -72,6 +74,7 @@ impl Plant {
             compiled: Compiled::default(),
             state: State::default(),
             given: Vec::new(),
+            held: BTreeMap::new(),
             faults: FaultLog::default(),
             following: Following::default(),
             fabric,
@@ -155,7 +158,8 @@ impl Plant {
     }
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
-        let facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
+        let mut facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
+        facts.vfs.extend(self.held.clone());
         let given = allocate(to, &facts);
         let compiled = compile::compile(to, &given, &Live::default(), Some(&self.compiled));
         let compiled = compiled.map_err(Refused)?;
@@ -168,6 +172,7 @@ impl Plant {
         self.put_in_force(wanted, compiled, staged);
         self.state = to.clone();
         self.given = given;
+        self.held.clear(); // what is in force says it from now on
         Ok(())
     }
 
@@ -435,6 +440,10 @@ impl Shared {
 }
 
 impl Plane for Shared {
+    fn recall(&mut self, held: BTreeMap<String, u16>) {
+        self.lock().held = held;
+    }
+
     fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
         let mut plant = self.lock();
         plant.change(to)?;
