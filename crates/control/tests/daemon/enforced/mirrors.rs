@@ -41,6 +41,30 @@ fn an_adapter_gets_copies_of_what_another_sends_and_receives() {
 }
 
 #[test]
+fn copies_are_as_the_adapter_sees_its_frames() {
+    on_every_path(|way| {
+        let mirror = json!({"direction": "both", "adapter": "c"});
+        let a = json!({"vlan": {"id": 100, "qos": 5}, "mirror": mirror});
+        let mut net = Net::new(way, json!({"a": a, "b": {"trunks": ["100"]}}));
+        let out = frame(ELSEWHERE, A, 1);
+        net.arrives("a", &out, &[("c", &out), ("uplink", &tagged(&out, 0x8100, 5, 100))]);
+        for dst in [A, BROADCAST] {
+            let home = frame(dst, ELSEWHERE, 2);
+            let all: &[_] = &[("a", &home[..]), ("b", &in_vlan(&home, 100)), ("c", &home)];
+            let got = net.send("uplink", &in_vlan(&home, 100));
+            let wanted = all.iter().filter(|(to, _)| dst == BROADCAST || *to != "b");
+            let wanted: Got = wanted.map(|(to, frame)| (*to, frame.to_vec())).collect();
+            assert_eq!(got, wanted, "{way:?}");
+        }
+        let back = frame(A, B, 3);
+        net.arrives("b", &in_vlan(&back, 100), &[("a", &back), ("c", &back)]);
+        // A frame that is dropped is none that was sent.
+        let reason = net.reason("tx_spoofed_mac", "tx_switch_mac_limit");
+        net.drops("a", &frame(B, STRANGER, 4), reason);
+    });
+}
+
+#[test]
 fn a_mirror_comes_and_goes_under_a_guest() {
     on_every_path(|way| {
         let mut net = Net::new(way, json!({}));
