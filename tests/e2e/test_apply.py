@@ -121,6 +121,7 @@ class Commands(unittest.TestCase):
 
     def test_sockets_change_hands(self):
         """Adapters exchange their sockets and are renamed, with guests on them; guests that come then have frames."""
+        guests = None
         for names, sockets in [
             (("web", "db"), ("one", "two")),
             (("web", "db"), ("two", "one")),  # exchanged
@@ -134,6 +135,8 @@ class Commands(unittest.TestCase):
                 adapter.update(name=name, attachment={"socket": path})
                 adapter.pop("vlan", None)
             self.daemon.apply(wanted)
+            if guests:
+                guests.kill()  # those whose adapters have kept their sockets are still there
             guests = LabGuests(paths, [adapter["mac"] for adapter in wanted["adapter"]])
             self.addCleanup(guests.kill)
             guests.go()

@@ -17,6 +17,7 @@
 
 mod attachment;
 mod device;
+mod following;
 mod log;
 mod offer;
 mod plant;

@@ -127,7 +127,9 @@ impl Subject for SoftNic {
     fn lacks(&self, what: Capability) -> Option<String> {
         let why = match what {
             Capability::UplinkLink => "its uplink is a socket, and counts as up",
-            Capability::FollowTraffic => "nothing decides on paths by traffic yet",
+            Capability::FollowTraffic => {
+                "bounded are the changes of an hour, which is longer than the suite takes"
+            }
             Capability::Switchdev => {
                 "it has no switchdev mode: with a switch on its PF every adapter has a port there"
             }
