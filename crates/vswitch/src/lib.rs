@@ -93,8 +93,9 @@ pub use port::{MAX_PORTS, PortId};
 pub use reason::DropReason;
 pub use table::Table;
 pub use verdict::{Action, BURST, Flood, Summary, Verdict, Verdicts};
-pub use vlan::{Native, Tagging, VidSet, VlanEdit, Vlans};
+pub use vlan::{Native, Tagging, VidSet, Vlans};
 pub use wire::DeepHead;
+pub use wire::VlanEdit;
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,10 @@
 //! The walk's stop at the switch.
 
 use nic::DropReason;
-use port::Edit;
+use port::VlanEdit;
 use vswitch::PortId as SwitchPort;
 
 use super::{NicWay, SwitchWay, View, Walk};
-use crate::edit;
 use crate::forward::ALL;
 use crate::port::word;
 use crate::scene::Switch;
@@ -18,7 +17,7 @@ impl Walk<'_> {
         switch: &Switch,
         view: &View<'_>,
         picks: &[u8],
-        edit: Edit,
+        edit: VlanEdit,
         way: &mut NicWay<'_>,
     ) -> usize {
         let Some((stop, hop)) = &mut way.switch else {
@@ -121,10 +120,8 @@ impl Walk<'_> {
         picks: &[u8],
         way: &mut SwitchWay<'_>,
     ) -> usize {
-        let edit = |pick: &u8| {
-            edit::of_switch(switch.table.edit(from, to, &view.heads[usize::from(*pick)]))
-        };
-        let mut send = |picks: &[u8], edit: Edit| match to {
+        let edit = |pick: &u8| switch.table.edit(from, to, &view.heads[usize::from(*pick)]);
+        let mut send = |picks: &[u8], edit: VlanEdit| match to {
             SwitchPort::UPLINK => self.enter_nic(view, picks, edit, way),
             _ => match switch.port(to) {
                 Some(port) => self.deliver(port, view, picks, edit, way.receive).frames as usize,
@@ -165,7 +162,7 @@ impl Walk<'_> {
                 let port = switch.table.mirror_port(mirror).and_then(|to| switch.port(to));
                 if let Some(port) = port {
                     let edit = switch.table.mirror_edit(mirror, from, &view.heads[i]);
-                    self.deliver(port, view, &ALL[i..=i], edit::of_switch(edit), way.receive);
+                    self.deliver(port, view, &ALL[i..=i], edit, way.receive);
                 }
             }
         }
