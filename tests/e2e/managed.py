@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 
-from daemon import Daemon, DaemonError
+from daemon import Daemon, DaemonError, binary
 
 NOBODY = 65534
 TOKEN = "end-to-end-0123456789abcdef"
@@ -56,6 +56,7 @@ class Managed(Daemon):
     """`shunt up` with a state directory, in a temporary directory that others may enter."""
 
     def __init__(self, *, cpu, tcp=False):
+        program = binary()  # before there is anything to remove
         run_dir = tempfile.mkdtemp(prefix="shunt-e2e-")
         os.chmod(run_dir, 0o755)  # what keeps others out shall be the socket itself
         self.state_dir = os.path.join(run_dir, "kept")
@@ -70,7 +71,7 @@ class Managed(Daemon):
         super().__init__(run_dir, [], cpu=cpu, config="\n".join(lines) + "\n")
 
         # A copy that others may run, too: the one of the checkout may be in a directory that is not for them.
-        self.program = shutil.copy(self.program, self.path("shunt"))
+        self.program = shutil.copy(program, self.path("shunt"))
         os.chmod(self.program, 0o755)
 
     def give_to(self, user):

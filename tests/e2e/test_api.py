@@ -62,10 +62,12 @@ class Served(unittest.TestCase):
         self.daemon.wait_ready()
 
     def assert_clear(self, reply, status, *words):
-        """A refusal of that status which says what is wrong and what to do: all these words, and no others' fields."""
+        """A refusal of that status which says what is wrong and what is allowed, with all these words."""
         self.assertEqual(reply.status, status, reply.body)
         self.assertEqual(reply.headers["content-type"], "application/json")
         self.assertEqual(set(reply.body), {"error", "field", "value", "allowed", "more"})
+        if status != 404:
+            self.assertTrue(reply.body["allowed"], reply.body)
         text = f"{reply.body['error']}; {reply.body['allowed']}"
         for word in words:
             self.assertIn(word, text)
@@ -199,7 +201,8 @@ class Fuzzed(Served):
         """Runs schemathesis, and returns how many requests it made; fails with its report."""
         report = subprocess.run(
             [
-                os.path.join(VENV, "bin", "schemathesis"), "run",
+                os.path.join(VENV, "bin", "schemathesis"),
+                "--config-file", os.path.join(HERE, "schemathesis.toml"), "run",
                 f"http://127.0.0.1:{self.daemon.port}/openapi.json",
                 "--header", f"Authorization: Bearer {TOKEN}",
                 "--seed", str(SEED),

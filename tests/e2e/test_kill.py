@@ -19,7 +19,7 @@ SEED = int(os.environ.get("SHUNT_E2E_SEED", "20260811"))
 BEYOND = 1.15  # the last moments are after the end of the apply
 FRAME_BYTES = 60
 BURSTS = 4
-FRAMES_LIMIT_S = 2.0  # from the daemon's being ready to frames on every port of a guest
+FRAMES_LIMIT_S = 5.0  # from the daemon's being ready to frames on every port of a guest
 # The configuration file has nothing, and the state has something.
 EXPECTED_WARNING = "the stored state is in force"
 

@@ -62,7 +62,7 @@ pub enum Fault {
         expected: u64,
     },
     /// The body is larger than allowed: 413.
-    #[error("the body is larger than {} bytes, the most allowed", super::MAX_BODY_BYTES)]
+    #[error("the body is too large; send at most {} bytes", super::MAX_BODY_BYTES)]
     TooLarge,
     /// The body is not JSON by its header: 415.
     #[error("the body must be JSON; send Content-Type: application/json")]
@@ -117,7 +117,16 @@ impl Fault {
                 let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
                 plain(format!("{self}: {source}{cause}"))
             }
-            other => plain(other.to_string()),
+            // These repeat what others say.
+            Fault::NotFound(_) | Fault::NotYours(_) | Fault::NoStats(_) | Fault::Broken(_) => {
+                plain(self.to_string())
+            }
+            // Sentences of our own, with what is allowed after the semicolon.
+            other => {
+                let text = other.to_string();
+                let (error, allowed) = text.split_once("; ").unwrap_or((&text, ""));
+                Trouble { allowed: allowed.to_owned(), ..plain(error.to_owned()) }
+            }
         }
     }
 }

@@ -117,7 +117,7 @@ fn round(program: &Path, cpus: &[usize], pinning: Pinning) -> Result<Round> {
         seconds: SECONDS,
     };
     let vf = scale::point(program, cpus, load)?.switch_cycles_per_frame;
-    let (vf_beside_switch, _, _) = switched(program, pinning, PathInForce::Vf, true)?;
+    let (vf_beside_switch, _, _) = switched(program, pinning, PathInForce::Vf, false)?;
     let (plain_switch, _, _) = switched(program, pinning, PathInForce::Synthetic, false)?;
     let (switch, mpps, limit_mpps) = switched(program, pinning, PathInForce::Synthetic, true)?;
     Ok(Round { bare, vf, vf_beside_switch, plain_switch, switch, mpps, limit_mpps })
@@ -130,8 +130,8 @@ fn switched(
     path: PathInForce,
     ruled: bool,
 ) -> Result<(f64, f64, f64)> {
-    // The path vf has no VLAN, as where there is no switch: tags would be another difference.
-    let vlan = (ruled && path == PathInForce::Synthetic).then_some(VLAN);
+    // On the path vf there are neither: an adapter with rules is kept in the switch.
+    let vlan = ruled.then_some(VLAN);
     let adapter = |i| AdapterPlan { mac: mac_text(i, 0), vlan, path };
     let acl = if ruled { rules() } else { Vec::new() };
     let adapters = (0..2).map(adapter).collect();

@@ -33,7 +33,7 @@ fn bodies_that_are_too_large_are_413() {
     let blanks = " ".repeat(MAX_BODY_BYTES + 1);
     let (status, body) = parsed(&site.raw(&request("PUT /v1/state", "", &blanks)));
     assert_eq!(status, 413);
-    assert!(body["error"].as_str().unwrap().contains("1048576 bytes"), "{body}");
+    assert!(body["allowed"].as_str().unwrap().contains("1048576 bytes"), "{body}");
     // The most that is allowed, and of an unknown length.
     let most = format!("{{}}{}", " ".repeat(MAX_BODY_BYTES - 2));
     assert_eq!(parsed(&site.raw(&request("PUT /v1/state", "", &most))).0, 200);
