@@ -21,25 +21,36 @@ struct Stream {
     src: [u8; 6],
     sent: u32,
     arrived: u32,
+    /// The VLAN that everybody is in, if it is one: a tag on the wire.
+    vlan: Option<u16>,
 }
 
 impl Stream {
-    fn new(from: &'static str, to: &'static str) -> Stream {
+    /// A frame of the stream as it is at one of its ends.
+    fn frame(&self, end: &str, number: u32) -> Vec<u8> {
+        let plain = frame(self.dst, self.src, number);
+        match self.vlan.filter(|_| end == "uplink") {
+            Some(vlan) => in_vlan(&plain, vlan),
+            None => plain,
+        }
+    }
+
+    fn new(from: &'static str, to: &'static str, vlan: Option<u16>) -> Stream {
         let mac = |name| match name {
             "a" => A,
             "b" => B,
             "c" => C,
             _ => ELSEWHERE,
         };
-        Stream { from, to, dst: mac(to), src: mac(from), sent: 0, arrived: 0 }
+        Stream { from, to, dst: mac(to), src: mac(from), sent: 0, arrived: 0, vlan }
     }
 }
 
 /// Everybody talks to `b`, which moves, and it to everybody.
-fn streams() -> Vec<Stream> {
+fn streams(vlan: Option<u16>) -> Vec<Stream> {
     let others = ["a", "c", "uplink"];
-    let there = others.map(|other| Stream::new(other, "b"));
-    let back = others.map(|other| Stream::new("b", other));
+    let there = others.map(|other| Stream::new(other, "b", vlan));
+    let back = others.map(|other| Stream::new("b", other, vlan));
     there.into_iter().chain(back).collect()
 }
 
@@ -47,7 +58,7 @@ fn streams() -> Vec<Stream> {
 fn exchange(net: &mut Net, streams: &mut [Stream], is_over: bool) {
     for stream in streams.iter_mut().filter(|_| !is_over) {
         while stream.sent - stream.arrived < WINDOW {
-            net.guest(stream.from).send(&frame(stream.dst, stream.src, stream.sent));
+            net.guest(stream.from).send(&stream.frame(stream.from, stream.sent));
             stream.sent += 1;
         }
     }
@@ -57,9 +68,9 @@ fn exchange(net: &mut Net, streams: &mut [Stream], is_over: bool) {
                 stream.to == to && got[..12] == [stream.dst, stream.src].concat()
             };
             let stream = streams.iter_mut().find(is).expect("a frame that is for this member");
-            let (from, number) = (stream.from, number(&got));
+            let (from, number) = (stream.from, number(&got[got.len() - 60..]));
             assert_eq!(number, stream.arrived, "lost, repeated or overtaken: {from} to {to}");
-            assert_eq!(got, frame(stream.dst, stream.src, number));
+            assert_eq!(got, stream.frame(to, number));
             stream.arrived += 1;
         }
     }
@@ -70,8 +81,9 @@ type Change = (&'static str, Value, &'static str);
 
 /// Makes changes in turn, again and again, while all exchange frames.
 fn change_under_traffic(way: Way, settings: Value, changes: &[Change]) {
+    let vlan = settings["b"]["vlan"]["id"].as_u64().map(|vlan| vlan as u16);
     let mut net = Net::new(way, settings);
-    let mut streams = streams();
+    let mut streams = streams(vlan);
     exchange(&mut net, &mut streams, false);
     let (client, over) = (net.client(), AtomicBool::new(false));
     let change = || {
@@ -97,7 +109,8 @@ fn change_under_traffic(way: Way, settings: Value, changes: &[Change]) {
         exchange(&mut net, &mut streams, true);
         streams.iter().all(|stream| stream.arrived == stream.sent)
     });
-    MEMBERS.iter().for_each(|name| net.settle(name));
+    MEMBERS.iter().for_each(|name| net.guest(name).settle());
+    exchange(&mut net, &mut streams, true); // nothing comes late
     for stream in &streams {
         assert!(net.dropped(stream.from).is_empty(), "{:?}", net.dropped(stream.from));
     }
@@ -125,6 +138,15 @@ fn along_all_paths() -> [Change; 3] {
 #[test]
 fn a_guest_moves_from_path_to_path_and_loses_nothing() {
     on_every_path(|way| change_under_traffic(way, json!({}), &along_all_paths()));
+}
+
+#[test]
+fn a_guest_moves_in_its_vlan() {
+    on_every_path(|way| {
+        let adapter = json!({"vlan": {"id": 100}});
+        let settings = json!({"a": adapter, "b": adapter, "c": adapter});
+        change_under_traffic(way, settings, &along_all_paths());
+    });
 }
 
 #[test]
