@@ -15,6 +15,7 @@ import time
 from daemon import Daemon, Vf
 from host import Load, own_first, put_first
 from ovs import Ovs
+from rules import switch_config
 from testpmd import Guest, VirtioUser
 
 NAMES = ["ovs", "shunt"]
@@ -30,9 +31,10 @@ class ContenderError(Exception):
 class Shunt(Daemon):
     """The daemon with the counters the comparison asks for."""
 
-    def __init__(self, run_dir, *, cpu):
+    def __init__(self, run_dir, *, cpu, rules):
         vfs = [Vf(mac, socket) for mac, socket in zip(MACS, SOCKETS)]
-        super().__init__(run_dir, vfs, cpu=cpu)
+        config = switch_config(run_dir, vfs, cpu) if rules else None
+        super().__init__(run_dir, vfs, cpu=cpu, config=config)
         self._cleared = (0, 0)
 
     def _lanes(self):
@@ -62,11 +64,14 @@ class Contender:
         self.guest = None
         self.run_dir = tempfile.mkdtemp(prefix=f"shunt-peers-{name}-")
         if name == "shunt":
-            self.switch = Shunt(self.run_dir, cpu=args.switch_cpu)
+            self.switch = Shunt(self.run_dir, cpu=args.switch_cpu, rules=args.rules)
         else:
             sockets = [os.path.join(self.run_dir, socket) for socket in SOCKETS]
             huge = not args.no_hugepages
-            self.switch = Ovs(self.run_dir, sockets, cpu=args.switch_cpu, main_cpu=args.guest_cpu, hugepages=huge)
+            self.switch = Ovs(
+                self.run_dir, sockets, cpu=args.switch_cpu, main_cpu=args.guest_cpu, hugepages=huge,
+                rules=args.rules,
+            )  # fmt: skip
 
     def start(self):
         """Starts switch and guest, waits until both are up, and stops them."""

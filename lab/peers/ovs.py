@@ -13,6 +13,8 @@ import subprocess
 import time
 from dataclasses import dataclass
 
+from rules import VLAN, ovs_flows
+
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 VSWITCHD = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 BRIDGE = "shunt-peer"
@@ -44,11 +46,12 @@ class Ovs:
 
     name = "ovs"
 
-    def __init__(self, run_dir, sockets, *, cpu, main_cpu, hugepages=False):
+    def __init__(self, run_dir, sockets, *, cpu, main_cpu, hugepages=False, rules=False):
         self.run_dir = run_dir
         self.sockets = list(sockets)
         self.cpu = cpu
         self.main_cpu = main_cpu
+        self.rules = rules
         self.eal = f"{EAL_HUGE if hugepages else EAL_NO_HUGE} --no-pci --no-telemetry --file-prefix=ovs"
         self._processes = []
         self._db = f"unix:{run_dir}/db.sock"
@@ -81,9 +84,16 @@ class Ovs:
                 "type=dpdkvhostuserclient", f"options:vhost-server-path={path}",
             )  # fmt: skip
         self._ofctl("del-flows", f"{self.run_dir}/{BRIDGE}.mgmt")
-        for i in range(len(self.sockets)):
-            flow = f"in_port={i + 1},actions=output:{(i ^ 1) + 1}"
+        for flow in self._flows():
             self._ofctl("add-flow", f"{self.run_dir}/{BRIDGE}.mgmt", flow)
+
+    def _flows(self):
+        """One flow each way; or, with rules, the list of them and what a learning switch does."""
+        if not self.rules:
+            return [f"in_port={i + 1},actions=output:{(i ^ 1) + 1}" for i in range(len(self.sockets))]
+        for i in range(len(self.sockets)):
+            self._vsctl("set", "Port", f"vf{i}", f"tag={VLAN}", "vlan_mode=access")
+        return ovs_flows()
 
     def settings(self):
         """The `other_config` of this run."""

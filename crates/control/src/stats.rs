@@ -15,6 +15,23 @@ pub struct Stats {
     pub ports: Vec<PortStats>,
     /// Lanes by number.
     pub lanes: Vec<LaneStats>,
+    /// Rules of switch ports, in their order; only the daemon itself knows of them, so its API has them and the counter
+    /// file has not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleStats>,
+}
+
+/// How often a rule of a switch port was met, whatever its action. It begins anew when rules of the switch change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RuleStats {
+    /// The switch.
+    pub switch: String,
+    /// The adapter whose port has the rule, or `uplink`.
+    pub port: String,
+    /// Its place in the port's `acl`, from 0.
+    pub rule: usize,
+    /// Frames that met it.
+    pub frames: u64,
 }
 
 /// Counters of a port; Rx and Tx are the guest's.
@@ -78,6 +95,7 @@ pub fn of(snapshots: Vec<Snapshot>) -> Stats {
     Stats {
         ports: ports.into_iter().map(port).collect(),
         lanes: lanes.into_iter().map(lane).collect(),
+        rules: Vec::new(),
     }
 }
 

@@ -43,6 +43,14 @@ impl SoftNic {
         self.scene.store(scene.into());
     }
 
+    /// Waits until no burst is on its way by a scene that is in force no more: a burst is carried
+    /// under the lock of its transmit ring.
+    pub fn settle(&self) {
+        for port in self.ports() {
+            (0..port.pairs()).for_each(|pair| drop(port.silence(pair)));
+        }
+    }
+
     /// All ports.
     pub fn ports(&self) -> Vec<Arc<Port>> {
         self.lock().iter().flatten().cloned().collect()

@@ -13,7 +13,8 @@
 //! works on, and under it takes receive rings' locks one at a time; whoever changes a port (the
 //! vhost-user session) takes a lock for the change only. So the order is always transmit before
 //! receive, never two of a kind, and a half that was taken out under its lock is no lane's any
-//! more: that is all the quiescence there is to wait for.
+//! more. Whoever has held each transmit half's lock for a moment has outlasted every burst that was
+//! under way: that is all the quiescence there is to wait for.
 
 mod clock;
 pub mod counters;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nic::{PortId, Summary};
-use port::{BURST, Burst, Edit, Head};
+use port::{BURST, Burst, Head, VlanEdit};
 use wire::DeepHead;
 
 use crate::groups::Groups;
@@ -127,10 +127,10 @@ impl Hop {
         burst: &Burst<'_>,
         before: &View<'_>,
         picks: &[u8],
-        edit: Edit,
+        edit: VlanEdit,
     ) -> Option<View<'_>> {
         let deep = !before.deep.is_empty();
-        if edit == Edit::Pop && !deep {
+        if edit == VlanEdit::Pop && !deep {
             return None;
         }
         for (place, pick) in picks.iter().enumerate() {
@@ -159,9 +159,9 @@ impl Hop {
 }
 
 /// A head after a change that takes no tag off.
-fn edited_head(edit: Edit, head: &Head) -> Head {
+fn edited_head(edit: VlanEdit, head: &Head) -> Head {
     let mut after = *head;
-    if let Edit::Push(tag) | Edit::Retag(tag) = edit {
+    if let VlanEdit::Push(tag) | VlanEdit::Retag(tag) = edit {
         after[12..].copy_from_slice(&tag);
     }
     after
@@ -169,17 +169,17 @@ fn edited_head(edit: Edit, head: &Head) -> Head {
 
 /// A deep head after a change; what a tag pushes out at its end is cut off, and what is not known
 /// when one is taken off is not there.
-fn edited(edit: Edit, head: &DeepHead) -> DeepHead {
+fn edited(edit: VlanEdit, head: &DeepHead) -> DeepHead {
     let mut after = *head;
     match edit {
-        Edit::None => {}
-        Edit::Retag(tag) => after.bytes[12..16].copy_from_slice(&tag),
-        Edit::Push(tag) => {
+        VlanEdit::None => {}
+        VlanEdit::Retag(tag) => after.bytes[12..16].copy_from_slice(&tag),
+        VlanEdit::Push(tag) => {
             after.bytes.copy_within(12..DeepHead::LEN - 4, 16);
             after.bytes[12..16].copy_from_slice(&tag);
             after.len = (head.len + 4).min(DeepHead::LEN as u8);
         }
-        Edit::Pop => {
+        VlanEdit::Pop => {
             after.bytes.copy_within(16.., 12);
             after.bytes[DeepHead::LEN - 4..].fill(0);
             after.len = head.len.saturating_sub(4);

@@ -4,6 +4,7 @@ mod bridge;
 mod changes;
 mod comings;
 mod counters;
+mod filters;
 mod forwarding;
 mod kit;
 mod lanes;

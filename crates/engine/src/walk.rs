@@ -10,7 +10,7 @@ mod at_nic;
 mod at_switch;
 
 use nic::{DropReason, StormLimit};
-use port::{Area, BURST, Burst, Delivered, Edit, Head};
+use port::{Area, BURST, Burst, Delivered, Head, VlanEdit};
 use wire::DeepHead;
 
 use crate::edit;
@@ -28,7 +28,7 @@ pub(crate) struct View<'a> {
     /// Their numbers in the burst; `None` for all of it.
     pub(crate) frames: Option<&'a [u8]>,
     /// What was done to the tags of all of them so far.
-    pub(crate) edit: Edit,
+    pub(crate) edit: VlanEdit,
     /// Bit i is set if frame i is none to be carried.
     pub(crate) skip: u64,
     /// Whether the stop before sent them to others too: then it is no drop if nobody is here.
@@ -39,7 +39,7 @@ impl<'a> View<'a> {
     /// A burst as it came.
     pub(crate) fn of(burst: &Burst<'a>) -> View<'a> {
         let Burst { heads, deep, malformed, .. } = *burst;
-        View { heads, deep, frames: None, edit: Edit::None, skip: malformed, flooded: false }
+        View { heads, deep, frames: None, edit: VlanEdit::None, skip: malformed, flooded: false }
     }
 
     /// The number of a frame in the burst.
@@ -111,7 +111,7 @@ impl<'a> Walk<'a> {
         port: &Port,
         view: &View<'_>,
         picks: &[u8],
-        then: Edit,
+        then: VlanEdit,
         area: &mut Area,
     ) -> Delivered {
         let Some(edit) = edit::both(view.edit, then) else {

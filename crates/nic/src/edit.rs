@@ -5,32 +5,9 @@
 //! whose native VLAN it is. A queue is what its settings make of it, access port or trunk. Frames of VLAN 0 keep what they have. A tag that is put on is the sender's: its qos, its
 //! protocol.
 
-use wire::Head;
+use wire::{Head, VlanEdit};
 
 use crate::{Function, PortId, Table};
-
-/// A change to the tag of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum VlanEdit {
-    /// The frame stays as it is.
-    None,
-    /// Its outermost tag is taken off.
-    Pop,
-    /// These four bytes of a tag are put on.
-    Push([u8; 4]),
-    /// These four bytes replace its outermost tag.
-    Retag([u8; 4]),
-}
-
-impl VlanEdit {
-    /// The four bytes of the tag that is put on or replaces another.
-    pub const fn tag_bytes(self) -> Option<[u8; 4]> {
-        match self {
-            Self::Push(tag) | Self::Retag(tag) => Some(tag),
-            Self::None | Self::Pop => None,
-        }
-    }
-}
 
 /// What a port does with tags.
 #[derive(Clone, Copy, Debug)]

@@ -81,7 +81,6 @@ pub use change::{Change, Owner, Setting, Wish};
 pub use config::{
     Filter, MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS, Mode, NicConfig,
 };
-pub use edit::VlanEdit;
 pub use flows::Flows;
 pub use function::{
     Function, LinkState, Mirror, Monitor, PortVlan, QOS_MAX, Share, VlanProtocol, WEIGHT_DEFAULT,
@@ -99,6 +98,7 @@ pub use state::{NicState, OWNER_BYTES_MAX};
 pub use table::Table;
 pub use verdict::{Action, BURST, Summary, Verdict, Verdicts};
 pub use vids::Vids;
+pub use wire::VlanEdit;
 
 #[cfg(test)]
 mod tests;

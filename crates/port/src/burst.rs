@@ -3,7 +3,7 @@
 use guestmem::{Buffer, GuestSlice};
 
 pub use virtq::BURST;
-pub use wire::DeepHead;
+pub use wire::{DeepHead, VlanEdit};
 
 /// The first 16 bytes of a frame: both addresses, and the tag or the type. Read once.
 pub type Head = [u8; 16];
@@ -78,19 +78,6 @@ pub struct Polled {
     pub fault: Option<virtq::Fault>,
 }
 
-/// A change to a frame's VLAN tag on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edit {
-    /// As it is.
-    None,
-    /// Without its outermost tag.
-    Pop,
-    /// With these four bytes of a tag put on.
-    Push([u8; 4]),
-    /// With these four bytes in place of its outermost tag.
-    Retag([u8; 4]),
-}
-
 const TAG: usize = 4;
 
 /// What the receiver gets in place of a frame's first bytes.
@@ -108,30 +95,28 @@ impl Front {
     pub(crate) fn len_of(&self, len: u32) -> u32 {
         len - self.replaces + self.len
     }
-}
 
-impl Edit {
     /// The edited front of a frame of `len` bytes that begins with `head`.
-    pub(crate) fn front(self, head: &Head, len: u32) -> Front {
+    pub(crate) fn new(edit: VlanEdit, head: &Head, len: u32) -> Front {
         let replaces = len.min(16);
         let mut bytes = [0; 20];
-        let kept = match self {
-            Edit::None => {
+        let kept = match edit {
+            VlanEdit::None => {
                 bytes[..16].copy_from_slice(head);
                 replaces as usize
             }
-            Edit::Push(tag) => {
+            VlanEdit::Push(tag) => {
                 bytes[..12].copy_from_slice(&head[..12]);
                 bytes[12..16].copy_from_slice(&tag);
                 bytes[16..].copy_from_slice(&head[12..]);
                 replaces as usize + TAG
             }
-            Edit::Retag(tag) => {
+            VlanEdit::Retag(tag) => {
                 bytes[..16].copy_from_slice(head);
                 bytes[12..16].copy_from_slice(&tag);
                 replaces as usize
             }
-            Edit::Pop => {
+            VlanEdit::Pop => {
                 bytes[..12].copy_from_slice(&head[..12]);
                 12
             }

@@ -30,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::burst::{Area, Burst, Edit};
+use crate::burst::{Area, Burst, Front, VlanEdit};
 use crate::deliver;
 use crate::{Delivered, Receive};
 use ring::{Producer, Record};
@@ -262,8 +262,14 @@ struct Half {
 
 impl Half {
     /// Copies one frame; its bytes, or `None` if there is no room.
-    fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: Edit, time_ns: u64) -> Option<u32> {
-        let front = edit.front(&burst.heads[frame], burst.frames[frame].len);
+    fn take(
+        &mut self,
+        burst: &Burst<'_>,
+        frame: usize,
+        edit: VlanEdit,
+        time_ns: u64,
+    ) -> Option<u32> {
+        let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
         let len = front.len_of(burst.frames[frame].len);
         let captured = len.min(self.snap_len);
         let room = self.producer.claim(Record::LEN + captured)?;
@@ -280,7 +286,7 @@ impl Receive for Half {
 
     fn prefetch(&self, _: usize) {}
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered {
+    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         if self.shared.closed.load(Ordering::Relaxed) {
             delivered.no_buffer = picks.len() as u32;

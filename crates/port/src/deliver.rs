@@ -3,7 +3,7 @@
 use guestmem::GuestSlice;
 use virtq::{BURST, DeviceQueue};
 
-use crate::burst::{Burst, DeepHead, Edit, Front};
+use crate::burst::{Burst, DeepHead, Front, VlanEdit};
 use crate::virtio_net::HEADER_LEN;
 
 /// Why a frame could not be delivered.
@@ -22,7 +22,7 @@ pub(crate) struct Rule {
     pub(crate) header: u32,
     /// Whether a frame may use several buffers.
     pub(crate) mergeable: bool,
-    pub(crate) edit: Edit,
+    pub(crate) edit: VlanEdit,
 }
 
 /// A zeroed header whose `num_buffers` is one.
@@ -121,7 +121,7 @@ pub(crate) fn in_pieces(
     rule: Rule,
 ) -> Result<u32, NoRoom> {
     let source = &burst.frames[frame];
-    let front = rule.edit.front(&burst.heads[frame], source.len);
+    let front = Front::new(rule.edit, &burst.heads[frame], source.len);
     let len = front.len_of(source.len);
     let used = claim(queue, rule.header + len, rule.mergeable)?;
     {

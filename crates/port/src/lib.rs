@@ -27,7 +27,7 @@ pub mod virtio_net;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use burst::{Area, BURST, Burst, DeepHead, Edit, Head, Polled};
+pub use burst::{Area, BURST, Burst, DeepHead, Head, Polled, VlanEdit};
 
 /// What became of the frames handed to [`Receive::deliver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub trait Receive: Send {
 
     /// Copies the frames of `burst` that `picks` names, in that order, with `edit` made to each.
     /// The guest does not see them before [`publish`](Self::publish).
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered;
+    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered;
 
     /// Shows what was delivered to the guest; says whether it had to be notified.
     fn publish(&mut self) -> bool;

@@ -12,7 +12,7 @@ use virtq::DeviceQueue;
 use crate::burst::{Area, BURST, Burst, DeepHead, Head, Polled, deepen};
 use crate::deliver;
 pub use crate::events::Events;
-use crate::{Delivered, Edit, Receive, Transmit};
+use crate::{Delivered, Receive, Transmit, VlanEdit};
 
 /// Bytes of the header with `num_buffers`: VERSION_1 or MRG_RXBUF.
 pub const HEADER_LEN: u32 = 12;
@@ -177,10 +177,10 @@ impl Receive for ReceiveRing {
         self.queue.prefetch(frames);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: Edit) -> Delivered {
+    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         let rule = deliver::Rule { header: self.header_len, mergeable: self.mergeable, edit };
-        let simple = edit == Edit::None && self.header_len == HEADER_LEN;
+        let simple = edit == VlanEdit::None && self.header_len == HEADER_LEN;
         let mut left = picks;
         while let [pick, rest @ ..] = left {
             self.queue.stage(left.len());

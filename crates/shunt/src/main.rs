@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 something failed, 2 the command line or the configuration is wrong.
 
+mod conform;
 mod lab;
 mod manage;
 mod pages;
@@ -43,6 +44,7 @@ enum Command {
     Events(manage::events::Events),
     Stats(stats::Stats),
     Lab(lab::Lab),
+    Conform(conform::Conform),
     Completions(pages::Completions),
     Man(pages::Man),
 }
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Events(events) => events.run(),
         Command::Stats(stats) => stats.run(),
         Command::Lab(lab) => lab.run(),
+        Command::Conform(conform) => conform.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
     };

@@ -366,10 +366,12 @@ impl DeviceQueue {
         self.ring.size()
     }
 
-    /// Whether more buffers were available at the last look than were taken.
+    /// Whether more buffers are available than were taken. Where the last look saw no more, it looks
+    /// again: a guest that keeps its ring full has posted others meanwhile.
     #[inline]
     pub fn has_backlog(&self) -> bool {
         self.seen_avail != self.next_avail
+            || self.ring.avail_idx().load(Ordering::Relaxed) != self.next_avail
     }
 }
 

@@ -39,9 +39,9 @@
 //!     ([`DropReason::NoMatch`]).
 //! 14. Storm control lets so many frames a second of each kind of flood pass
 //!     ([`DropReason::StormBroadcast`] and so on). Frames of rule 13 are not charged for.
-//! 15. Each mirror gets at most one copy, as the frame came in: of what its ingress ports sent,
-//!     even if it was dropped (but not under rule 1), and of what its egress ports receive. The
-//!     frame's sender, and who receives the frame anyway, get none.
+//! 15. Each mirror gets at most one copy: of what its ingress ports sent, even if it was dropped
+//!     (but not under rule 1), as they sent it; and of what its egress ports receive, as the first
+//!     of them does. The frame's sender, and who receives the frame anyway, get none.
 //!
 //! What rules 6 to 8 see: up to two tags and one LLC/SNAP header in any order, since receivers
 //! take IP out of them (CERT VU#855201); IPv4 with options, IPv6 with up to eight extension
@@ -93,8 +93,9 @@ pub use port::{MAX_PORTS, PortId};
 pub use reason::DropReason;
 pub use table::Table;
 pub use verdict::{Action, BURST, Flood, Summary, Verdict, Verdicts};
-pub use vlan::{Native, Tagging, VidSet, VlanEdit, Vlans};
+pub use vlan::{Native, Tagging, VidSet, Vlans};
 pub use wire::DeepHead;
+pub use wire::VlanEdit;
 
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,15 @@
 use wire::Head;
 
 use crate::forward::Source;
-use crate::{Action, Burst, PortId, SwitchConfig, Table, Verdict, Verdicts};
+use crate::{Action, Burst, PortId, SwitchConfig, Table, Verdict, Verdicts, VlanEdit};
 
 /// The mirrors of a switch, ready to be asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Mirrors {
     /// Who gets the copies, by mirror.
     to: Vec<PortId>,
+    /// The first of the ports whose received frames are copied, by mirror.
+    receiver: Vec<Option<PortId>>,
     /// By port: the mirrors of what it sends, and of what it receives.
     of_port: Vec<(u32, u32)>,
 }
@@ -21,7 +23,9 @@ impl Mirrors {
             mirror.ingress.iter().for_each(|port| of_port[port.index()].0 |= 1 << index);
             mirror.egress.iter().for_each(|port| of_port[port.index()].1 |= 1 << index);
         }
-        Self { to: config.mirrors.iter().map(|mirror| mirror.to).collect(), of_port }
+        let mirrors = config.mirrors.iter();
+        let receiver = mirrors.clone().map(|mirror| mirror.egress.first().copied()).collect();
+        Self { to: mirrors.map(|mirror| mirror.to).collect(), receiver, of_port }
     }
 
     fn of(&self, port: PortId) -> (u32, u32) {
@@ -30,9 +34,19 @@ impl Mirrors {
 }
 
 impl Table {
-    /// Who gets the copies of a mirror, by its number; they are not edited.
+    /// Who gets the copies of a mirror, by its number.
     pub fn mirror_port(&self, mirror: usize) -> Option<PortId> {
         self.mirrors.to.get(mirror).copied()
+    }
+
+    /// What to do to the tag of a frame for a mirror that gets a copy: nothing if its sender is mirrored, or else what is
+    /// done for the first of the ports whose received frames are.
+    pub fn mirror_edit(&self, mirror: usize, from: PortId, head: &[u8; 16]) -> VlanEdit {
+        let is_sent = self.mirrors.of(from).0.checked_shr(mirror as u32).unwrap_or(0) & 1 == 1;
+        match self.mirrors.receiver.get(mirror).copied().flatten() {
+            Some(port) if !is_sent => self.edit(from, port, head),
+            _ => VlanEdit::None,
+        }
     }
 
     /// Notes for each frame of a judged burst which mirrors get a copy.

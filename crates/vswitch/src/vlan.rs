@@ -127,19 +127,6 @@ impl Tagging {
     }
 }
 
-/// What the VLAN rules do to a frame on its way from one port to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum VlanEdit {
-    /// The frame stays as it is.
-    None,
-    /// Its outermost tag is taken off.
-    Pop,
-    /// These four bytes of a tag are put on.
-    Push([u8; 4]),
-    /// These four bytes replace its outermost tag.
-    Retag([u8; 4]),
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,7 @@ pub mod vlan;
 pub use deep::DeepHead;
 pub use head::Head;
 pub use mac::{Mac, MacParseError};
-pub use vlan::{Vid, VidError};
+pub use vlan::{Vid, VidError, VlanEdit};
 
 /// A buffer is shorter than the header it should hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

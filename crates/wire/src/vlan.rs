@@ -168,6 +168,19 @@ pub fn pop_head(head: &[u8; 16]) -> [u8; 12] {
     [a, b, c, d, e, f, g, h, i, j, k, l]
 }
 
+/// A change to a frame's tag on its way from one port to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VlanEdit {
+    /// The frame stays as it is.
+    None,
+    /// Its outermost tag is taken off.
+    Pop,
+    /// These four bytes of a tag are put on.
+    Push([u8; TAG_LEN]),
+    /// These four bytes replace its outermost tag.
+    Retag([u8; TAG_LEN]),
+}
+
 #[cfg(test)]
 mod tests {
     use etherparse::{Ethernet2HeaderSlice, SingleVlanHeader, VlanId, VlanPcp};

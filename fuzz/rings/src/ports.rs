@@ -1,7 +1,7 @@
 //! Two hostile guests, one sending to the other.
 
 use port::virtio_net::{Events, HEADER_LEN, HEADER_LEN_LEGACY, ReceiveRing, TransmitRing};
-use port::{Edit, Polled, Receive, Transmit};
+use port::{VlanEdit, Polled, Receive, Transmit};
 use virtq::{BURST, Content};
 
 use crate::Seen;
@@ -91,10 +91,10 @@ impl Link {
         let picks: Vec<u8> =
             (0..input.below(BURST as u32 + 1)).map(|_| input.below(count) as u8).collect();
         let edit = match input.below(6) {
-            0 => Edit::Push(input.u32().to_be_bytes()),
-            1 => Edit::Retag(input.u32().to_be_bytes()),
-            2 => Edit::Pop,
-            _ => Edit::None,
+            0 => VlanEdit::Push(input.u32().to_be_bytes()),
+            1 => VlanEdit::Retag(input.u32().to_be_bytes()),
+            2 => VlanEdit::Pop,
+            _ => VlanEdit::None,
         };
         let delivered = self.receive.deliver(&burst, &picks, edit);
         let sum = delivered.frames + delivered.no_buffer + delivered.too_small;

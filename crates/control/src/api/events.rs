@@ -21,6 +21,8 @@ pub enum EventKind {
     Step,
     /// An adapter has another path, or another reason for it.
     Path,
+    /// The traffic of an adapter that follows it suits another path.
+    Traffic,
     /// A guest was attached or left.
     Guest,
     /// The data plane or the disk refused an apply.

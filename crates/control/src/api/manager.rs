@@ -12,7 +12,7 @@ use super::fault::Fault;
 use crate::compile::{Live, compile};
 use crate::state::{Actual, Allocation, Facts, Plan, Plane, State, allocate, transition};
 use crate::stats::Stats;
-use crate::store::{Directory, Owner, Store};
+use crate::store::{Directory, Owner, Owners, Store};
 
 /// Where counters come from.
 pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
@@ -57,6 +57,7 @@ impl Manager {
         stats: StatsSource,
     ) -> Result<Manager> {
         let (store, unfinished) = Store::open(directory)?;
+        plane.recall(held(&store.record().owners));
         let mut events = Events::default();
         let stored = &store.record().state;
         let attempted = unfinished.map(|unfinished| unfinished.attempted);
@@ -100,6 +101,10 @@ impl Manager {
 
     /// What is in force. Notes an event for each adapter whose path has changed since somebody last looked.
     pub fn actual(&mut self) -> Actual {
+        for decision in self.plane.decisions() {
+            let subject = format!("adapter {}", decision.adapter);
+            self.events.add(EventKind::Traffic, subject, decision.to_string());
+        }
         let now = self.plane.actual();
         if now != self.seen {
             self.note_changes(&now);
@@ -248,6 +253,15 @@ fn holders(state: &State, actual: &Actual) -> BTreeMap<String, String> {
         }
     }
     holders
+}
+
+/// Which VF each adapter had, by the records of owners.
+fn held(owners: &Owners) -> BTreeMap<String, u16> {
+    let of_adapter = |(vf, owner): (&str, &Owner)| {
+        let index = vf.rsplit_once("/vf")?.1.parse().ok()?;
+        (!owner.holder.is_empty()).then(|| (owner.holder.clone(), index))
+    };
+    owners.all().filter_map(of_adapter).collect()
 }
 
 /// What a VF is called: `nic0/vf3`.

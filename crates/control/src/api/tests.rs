@@ -8,6 +8,7 @@ mod people;
 mod reading;
 mod tls;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -28,6 +29,10 @@ use crate::store::Directory;
 pub(super) struct Shared(pub(super) Arc<Mutex<Paper>>);
 
 impl Plane for Shared {
+    fn recall(&mut self, held: BTreeMap<String, u16>) {
+        self.0.lock().unwrap().recall(held);
+    }
+
     fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
         self.0.lock().unwrap().reconcile(from, to)
     }

@@ -93,7 +93,8 @@ pub struct Switch {
     pub taps: Vec<(vswitch::PortId, usize)>,
     /// Whose port each list of [`vswitch::SwitchConfig::acls`] is for, by index.
     pub acls: Vec<String>,
-    /// Ports of adapters that have left: what was learned there is to be forgotten once this is in force.
+    /// Ports of adapters that have left, and those at which less may be learned than before: what was learned there is to
+    /// be forgotten once this is in force, or a guest that is checked from now on would keep the addresses of others.
     pub left: Vec<vswitch::PortId>,
     /// The numbers of ports, for the next time.
     pub numbers: Numbers,

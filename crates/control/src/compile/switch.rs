@@ -57,6 +57,7 @@ pub(super) fn switch(
     build.statics();
     let table = vswitch::Table::build(&build.config)
         .map_err(|error| build.fields.problem(&build.config, error))?;
+    let left = forgotten(&build, before, old);
     let switch = Switch {
         name: wished.name.clone(),
         config: build.config,
@@ -64,10 +65,27 @@ pub(super) fn switch(
         ageing_s: wished.ageing_s,
         taps: build.taps,
         acls: build.fields.acls.into_iter().map(|(name, _)| name).collect(),
-        left: build.numbers.left(before),
+        left,
         numbers: build.numbers,
     };
     Ok(Made { switch, filters: build.filters, plugs: build.plugs })
+}
+
+/// Ports at which nothing stays learned: those that nobody has any more, those that may learn less than before, and those
+/// that come back and may learn nothing, be it since a moment ago.
+fn forgotten(build: &Build<'_, '_>, before: &Numbers, old: Option<&Switch>) -> Vec<PortId> {
+    let limits = |config: &SwitchConfig| -> Vec<Option<u32>> {
+        config.ports.iter().map(|port| port.as_ref().map(|port| port.learning.limit)).collect()
+    };
+    let earlier = old.map_or_else(Vec::new, |old| limits(&old.config));
+    let now = limits(&build.config).into_iter().enumerate();
+    let narrowed = now.filter(|(index, limit)| {
+        let earlier = earlier.get(*index).copied().flatten();
+        limit.is_some_and(|limit| earlier.map_or(limit == 0, |earlier| limit < earlier))
+    });
+    let mut all = build.numbers.left(before);
+    all.extend(narrowed.map(|(index, _)| PortId(index as u16)));
+    all
 }
 
 /// Whether an adapter sends through the switch now.

@@ -17,6 +17,7 @@
 
 mod attachment;
 mod device;
+mod following;
 mod log;
 mod offer;
 mod plant;
@@ -38,6 +39,7 @@ use rustix::event::{Timespec, epoll};
 
 use crate::api::{Manager, Server};
 use crate::config::Config;
+use crate::stats::Stats;
 use crate::store::Directory;
 use log::LOOK;
 use plant::{Plant, Shared};
@@ -220,7 +222,11 @@ fn serve_api(config: &Config, plant: &Shared) -> Result<Option<Server>> {
         }
     };
     let run_dir = config.run_dir.clone();
-    let stats = Box::new(move || crate::stats::read(&run_dir));
+    let counted = plant.clone();
+    let stats = Box::new(move || {
+        let rules = counted.lock().rules();
+        crate::stats::read(&run_dir).map(|stats| Stats { rules, ..stats })
+    });
     let mut manager = Manager::open(directory, Box::new(plant.clone()), stats)?;
     if manager.generation() == 0 {
         manager.apply(&config.state, None).map_err(|fault| anyhow::anyhow!("{fault}"))?;

@@ -19,14 +19,17 @@ use port::capture::{Capture, CaptureLimits};
 
 use super::attachment::Way;
 use super::device::{GuestDevice, Identity};
+use super::following::Following;
 use super::log::FaultLog;
 use super::rig::{Captured, Rig, Served, capture_label, label};
 use super::sockets::Sockets;
 use crate::compile::{self, Attached, Compiled, Live, Target};
+use crate::follow::Decision;
 use crate::state::{
     Actual, ActualAdapter, ActualNic, ActualVf, Allocation, Attachment, Facts, Nic, Plane, Problem,
-    Reason, Refused, State, allocate,
+    Reason, Refused, State, WantedPath, allocate,
 };
+use crate::stats::RuleStats;
 
 /// All NICs of the daemon.
 #[derive(Debug)]
@@ -36,7 +39,10 @@ pub(super) struct Plant {
     compiled: Compiled,
     state: State,
     given: Vec<Allocation>,
+    /// The VFs that adapters had before this daemon started, until the first change.
+    held: BTreeMap<String, u16>,
     faults: FaultLog,
+    following: Following,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
@@ -69,7 +75,9 @@ impl Plant {
             compiled: Compiled::default(),
             state: State::default(),
             given: Vec::new(),
+            held: BTreeMap::new(),
             faults: FaultLog::default(),
+            following: Following::default(),
             fabric,
         }
     }
@@ -79,6 +87,25 @@ impl Plant {
         self.sockets.look(now);
         self.faults.look(&self.fabric, now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
+        if self.following.is_due(now) {
+            self.follow(now);
+        }
+    }
+
+    /// Lets adapters with `path = "auto"` go where their traffic suits them.
+    fn follow(&mut self, now: Instant) {
+        let auto = self.state.adapters.iter().filter(|adapter| adapter.path == WantedPath::Auto);
+        let counted = auto.filter_map(|adapter| {
+            let served = self.served(&adapter.name)?;
+            Some((adapter.name.clone(), served.port.traffic()))
+        });
+        let counted = counted.collect();
+        if self.following.look(now, counted) {
+            let state = self.state.clone();
+            if let Err(refused) = self.change(&state) {
+                tracing::error!("paths stay as they are: {refused}");
+            }
+        }
     }
 
     /// Ends the lanes, and then lets the guests go.
@@ -96,6 +123,13 @@ impl Plant {
             ActualAdapter::of(given.clone(), connected)
         };
         Actual { nics, adapters: self.given.iter().map(adapter).collect() }
+    }
+
+    /// How often each rule of the switches was met.
+    pub(super) fn rules(&self) -> Vec<RuleStats> {
+        let nics = self.compiled.nics.iter();
+        let switches = nics.filter_map(|nic| self.rigs.get(&nic.name).zip(nic.switch.as_ref()));
+        switches.flat_map(|(rig, switch)| rig.rules(switch)).collect()
     }
 
     /// An adapter as it is served.
@@ -132,7 +166,9 @@ impl Plant {
     }
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
-        let given = allocate(to, &Facts::of(&self.actual()));
+        let mut facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
+        facts.vfs.extend(self.held.clone());
+        let given = allocate(to, &facts);
         let compiled = compile::compile(to, &given, &Live::default(), Some(&self.compiled));
         let compiled = compiled.map_err(Refused)?;
         let wanted = wanted(to);
@@ -144,6 +180,7 @@ impl Plant {
         self.put_in_force(wanted, compiled, staged);
         self.state = to.clone();
         self.given = given;
+        self.held.clear(); // what is in force says it from now on
         Ok(())
     }
 
@@ -411,6 +448,10 @@ impl Shared {
 }
 
 impl Plane for Shared {
+    fn recall(&mut self, held: BTreeMap<String, u16>) {
+        self.lock().held = held;
+    }
+
     fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
         let mut plant = self.lock();
         plant.change(to)?;
@@ -419,5 +460,9 @@ impl Plane for Shared {
 
     fn actual(&self) -> Actual {
         self.lock().actual()
+    }
+
+    fn decisions(&self) -> Vec<Decision> {
+        self.lock().following.take_news()
     }
 }

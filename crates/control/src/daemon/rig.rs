@@ -12,6 +12,7 @@ use port::capture::Capture;
 use super::device::Identity;
 use crate::compile::{self, Attached, Target};
 use crate::state::Attachment;
+use crate::stats::RuleStats;
 
 /// An attachment that is served.
 #[derive(Debug, Clone)]
@@ -54,10 +55,10 @@ pub(super) struct Rig {
     pub(super) captures: BTreeMap<String, Captured>,
     memory: Option<Memory>,
     budget: Option<(Capacity, Arc<Mutex<Budget>>)>,
-    /// The lists whose rules `hits` counts.
-    acls: Vec<vswitch::Acl>,
+    /// The lists whose rules `hits` counts, and whose port each is for.
+    acls: (Vec<vswitch::Acl>, Vec<String>),
     /// How often the rules of the switch's ACLs were met.
-    pub(super) hits: Arc<Hits>,
+    hits: Arc<Hits>,
 }
 
 /// Addresses that a switch can learn.
@@ -72,7 +73,7 @@ impl Rig {
             captures: BTreeMap::new(),
             memory: None,
             budget: None,
-            acls: Vec::new(),
+            acls: Default::default(),
             hits: Arc::default(),
         }
     }
@@ -111,8 +112,13 @@ impl Rig {
         let table = compiled.table.clone();
         let spec = SceneSpec { table, switch, plugs, queues, monitors, budget };
         self.soft.set_scene(Scene::new(spec));
-        if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory) {
-            for port in &switch.left {
+        if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory)
+            && !switch.left.is_empty()
+        {
+            // A burst under the old settings may learn until it has ended.
+            self.soft.settle();
+            let is_known = |port: &&vswitch::PortId| memory.state.fdb.len_of(**port) > 0;
+            for port in switch.left.iter().filter(is_known) {
                 memory.state.fdb.flush(vswitch::Flush { port: Some(*port), vid: None });
             }
         }
@@ -127,8 +133,9 @@ impl Rig {
         });
         memory.ageing = ageing;
         let state = memory.state.clone();
-        if self.acls != switch.config.acls {
-            self.acls = switch.config.acls.clone();
+        let acls = (switch.config.acls.clone(), switch.acls.clone());
+        if self.acls != acls {
+            self.acls = acls;
             self.hits = Arc::new(Hits::new(switch.table.counters_len()));
         }
         let tap = |(id, monitor): &(vswitch::PortId, usize)| {
@@ -136,6 +143,18 @@ impl Rig {
         };
         let monitors = switch.taps.iter().filter_map(tap).collect();
         SwitchSpec { table: switch.table.clone(), state, hits: self.hits.clone(), monitors }
+    }
+
+    /// How often each rule of the switch in force was met.
+    pub(super) fn rules(&self, switch: &compile::Switch) -> Vec<RuleStats> {
+        let of_list = |(acl, (list, port)): (usize, (&vswitch::Acl, &String))| {
+            let rules = (0..list.rules.len()).filter_map(|rule| {
+                let frames = self.hits.get(switch.table.counter(acl, rule)?);
+                Some(RuleStats { switch: switch.name.clone(), port: port.clone(), rule, frames })
+            });
+            rules.collect::<Vec<_>>()
+        };
+        switch.config.acls.iter().zip(&switch.acls).enumerate().flat_map(of_list).collect()
     }
 
     /// The card's budget; the same one as long as the capacity is.

@@ -1,12 +1,20 @@
 //! The data plane, as control sees it: something that can be brought from one state to another, and asked.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::follow::Decision;
 
 use super::{Allocation, PathInForce, Problems, Reason, State};
 
 /// What carries frames.
 pub trait Plane: Send {
+    /// Says which VF each adapter had when a daemon last ran, so that it has the same one again, whatever came and went
+    /// since it got it. Called before the first [`reconcile`](Self::reconcile); a plane may have a memory of its own.
+    fn recall(&mut self, _held: BTreeMap<String, u16>) {}
+
     /// Brings what is in force from `from` to `to`. Calling it again with the same `to` changes nothing.
     ///
     /// After a crash `from` may name what is only partly there, so an implementation takes what it finds.
@@ -17,6 +25,11 @@ pub trait Plane: Send {
 
     /// What is in force now.
     fn actual(&self) -> Actual;
+
+    /// What was decided of adapters that follow their traffic, since somebody last asked.
+    fn decisions(&self) -> Vec<Decision> {
+        Vec::new()
+    }
 }
 
 /// Why a data plane cannot do what was asked; it has changed nothing.

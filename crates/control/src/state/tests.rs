@@ -5,6 +5,8 @@ mod form;
 mod meaning;
 mod plans;
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::{Actual, ActualAdapter, ActualNic, Facts, Plane, Reason, Refused, State, allocate};
@@ -59,17 +61,25 @@ pub(crate) struct Paper {
     pub(crate) actual: Actual,
     /// What it refuses next.
     pub(crate) refuses: Option<Refused>,
+    /// What it was told of who had which VF.
+    pub(crate) held: BTreeMap<String, u16>,
     /// States it was brought to.
     pub(crate) reached: Vec<State>,
 }
 
 impl Plane for Paper {
+    fn recall(&mut self, held: BTreeMap<String, u16>) {
+        self.held = held;
+    }
+
     fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
         if let Some(refused) = self.refuses.take() {
             return Err(refused);
         }
         self.reached.push(to.clone());
-        let given = allocate(to, &Facts::of(&self.actual));
+        let mut facts = Facts::of(&self.actual);
+        facts.vfs.append(&mut self.held);
+        let given = allocate(to, &facts);
         let nic = |nic: &super::Nic| ActualNic {
             name: nic.name.clone(),
             support: Reason::Supported,

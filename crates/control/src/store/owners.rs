@@ -67,6 +67,11 @@ impl Owners {
         *self != before
     }
 
+    /// Every VF that has an owner, with that owner.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Owner)> {
+        self.held.iter().map(|(vf, owner)| (vf.as_str(), owner))
+    }
+
     /// Who has a VF.
     pub fn of(&self, vf: &str) -> Option<&Owner> {
         self.held.get(vf)

@@ -41,8 +41,13 @@ impl Host {
     }
 
     pub(crate) fn stopped(nics: &str) -> Host {
+        Host::with(|dir| config(dir, nics))
+    }
+
+    /// A daemon that is not started, configured for its directory.
+    pub(crate) fn with(config: impl FnOnce(&Path) -> Config) -> Host {
         let dir = tempfile::tempdir().unwrap();
-        let config = config(dir.path(), nics);
+        let config = config(dir.path());
         Host { config, log: Log::default(), running: None, dir }
     }
 

@@ -1,10 +1,13 @@
 //! A daemon in this process, and guests that attach to it over its sockets as a VMM does.
 
 mod blocking;
+mod enforced;
 mod guest;
 mod host;
 mod lifecycle;
 mod log;
+mod moves;
+mod net;
 mod offers;
 mod rings;
 mod sessions;

@@ -1,54 +1,12 @@
-//! The switch on the PF: queues past it, its filters, what crosses both stops, and mirrors.
+//! The switch on the PF: queues past it, budgets, what crosses both stops, and mirrors.
 
 use nic::{Budget, Capacity, Monitor, PortId, Way};
-use vswitch::{Acl, Match, Mirror, Rule, RuleAction};
+use vswitch::Mirror;
 use wire::Mac;
 
+use super::filters::{expect_hits, expect_nothing, filter};
 use super::kit::*;
 use crate::Hits;
-
-const DNS: u16 = 53;
-
-/// A UDP frame over IPv4 that says its number.
-fn udp((dst, src): (Mac, Mac), (src_port, dst_port): (u16, u16), number: u32) -> Vec<u8> {
-    let mut bytes = [dst.0, src.0].concat();
-    bytes.extend([8, 0, 0x45, 0, 0, 64, 0, 7, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    bytes.extend([src_port.to_be_bytes(), dst_port.to_be_bytes(), [0, 44], [0, 0]].concat());
-    bytes.extend(number.to_be_bytes());
-    bytes.resize(14 + 64, number as u8);
-    bytes
-}
-
-fn rule(action: RuleAction, dst_port: Option<u16>) -> Rule {
-    let dst_port = dst_port.map(|port| port..=port);
-    Rule { matches: Match { dst_port, ..Match::default() }, action }
-}
-
-/// Counts all, and denies DNS.
-fn no_dns() -> Acl {
-    let rules = vec![rule(RuleAction::Count, None), rule(RuleAction::Deny, Some(DNS))];
-    Acl { rules, default_allow: true }
-}
-
-/// Puts the list on these ports.
-fn filter(settings: &mut Settings, ports: &[vswitch::PortId]) {
-    settings.switch.acls = vec![no_dns()];
-    for port in ports {
-        settings.switch.ports[port.index()].as_mut().unwrap().acl = Some(0);
-    }
-}
-
-/// Waits until the lanes have told how often each rule was met.
-fn expect_hits(hits: &Hits, expected: [u64; 2]) {
-    until("the hits", || [0, 1].map(|rule| hits.get(rule)) == expected);
-}
-
-fn expect_nothing(guests: &mut [Guest]) {
-    guests.iter_mut().for_each(Guest::settle);
-    for (n, guest) in guests.iter_mut().enumerate() {
-        assert_eq!(guest.receive(), Vec::<Vec<u8>>::new(), "at guest {n}");
-    }
-}
 
 #[test]
 fn what_is_for_a_queue_goes_past_the_switch() {
@@ -136,110 +94,6 @@ fn a_budget_lets_pass_what_it_has() {
 }
 
 #[test]
-fn what_a_list_denies_is_dropped_and_counted() {
-    for lanes in [1, 2] {
-        let adapters = [Path::Synthetic, Path::Synthetic, Path::Vf, Path::Vmq];
-        let adapters = adapters.map(|path| Adapter::new(path, Tags::Access(9)));
-        let mut net = Net::new(4, lanes, 1);
-        net.hits = std::sync::Arc::new(Hits::new(2));
-        // On adapter 0's port, and on the uplink: what comes from the NIC.
-        net.apply_with(&adapters, |settings| {
-            filter(settings, &[switch_port(0), vswitch::PortId::UPLINK]);
-        });
-        let mut guests = net.guests();
-        let mut denied = 0;
-        for (from, to, filtered) in
-            [(0, 1, true), (0, 2, true), (0, 3, true), (1, 0, false), (2, 0, true), (2, 3, false)]
-        {
-            let way = (mac(to as u8), mac(from as u8));
-            let frames: Vec<Vec<u8>> =
-                (0..40).map(|i| udp(way, (4000, [DNS, 80][i % 2]), i as u32)).collect();
-            frames.iter().for_each(|frame| guests[from].post(frame));
-            guests[from].flush();
-            let passes = |frame: &&Vec<u8>| !filtered || frame[37] != DNS as u8;
-            let good: Vec<&[u8]> = frames.iter().filter(passes).map(|frame| &frame[..]).collect();
-            assert_eq!(guests[to].wait_for(good.len()), good, "{from} to {to}");
-            denied += if filtered { 1 } else { 0 };
-            expect_hits(&net.hits, [denied * 40, denied * 20]);
-            if (from, to) == (0, 3) {
-                net.bench.expect("n/a0", "tx_drop_switch_acl_deny", 60);
-            }
-        }
-        net.bench.expect("n/a2", "tx_drop_switch_acl_deny", 20);
-        net.bench.expect("n/a1", "tx_drop_switch_acl_deny", 0);
-        expect_nothing(&mut guests);
-    }
-}
-
-#[test]
-fn a_dhcp_guard_stops_servers_and_not_clients() {
-    let adapters = [Path::Synthetic, Path::Synthetic, Path::Vf].map(Adapter::plain);
-    let net = Net::new(3, 1, 1);
-    net.apply_with(&adapters, |settings| {
-        let guarded = &mut settings.switch.ports[..2]; // the uplink and adapter 0
-        guarded.iter_mut().flatten().for_each(|port| port.dhcp_guard = true);
-    });
-    let mut guests = net.guests();
-    for from in [0, 1, 2, 3] {
-        let src = if from == 3 { OUTSIDE } else { mac(from as u8) };
-        let request = udp((Mac::BROADCAST, src), (68, 67), 1);
-        guests[from].send(&request);
-        for to in (0..4).filter(|to| *to != from) {
-            assert_eq!(guests[to].wait_for(1), [&request[..]]);
-        }
-        let reply = udp((Mac::BROADCAST, src), (67, 68), 2);
-        guests[from].send(&reply);
-        // The NIC has no guards: who is on the same side hears it.
-        let hear: &[usize] = match from {
-            0 => &[],
-            1 => &[0, 2, 3],
-            2 => &[3],
-            _ => &[2],
-        };
-        hear.iter().for_each(|to| assert_eq!(guests[*to].wait_for(1), [&reply[..]]));
-        expect_nothing(&mut guests);
-    }
-    for (label, dropped) in [("n/a0", 1), ("n/a1", 0), ("n/a2", 1), ("n/uplink", 1)] {
-        net.bench.expect(label, "tx_drop_switch_dhcp_guard", dropped);
-    }
-}
-
-#[test]
-fn who_rewrites_a_frame_after_the_check_is_taken_at_the_first_word() {
-    const CHECKED: usize = wire::DeepHead::LEN;
-    for (from, to) in [
-        (Path::Synthetic, Path::Synthetic),
-        (Path::Synthetic, Path::Vmq),
-        (Path::Synthetic, Path::Vf),
-        (Path::Vf, Path::Synthetic),
-    ] {
-        for tags in [Tags::Access(0), Tags::Access(9)] {
-            let adapters = [from, to].map(|path| Adapter::new(path, tags.clone()));
-            let net = Net::new(2, 1, 1);
-            net.apply_with(&adapters, |settings| {
-                let ports = if from == Path::Vf { 0..1 } else { 0..2 };
-                filter(settings, &ports.map(vswitch::PortId).collect::<Vec<_>>());
-            });
-            let [mut good, mut bad] = [Guest::new(), Guest::new()];
-            good.attach(net.port(1));
-            bad.attach_treacherous(net.port(0), 0);
-            for i in 0..20 {
-                let mut there = udp((mac(1), mac(0)), (4000, 80), i);
-                there.resize(78 + 20 * i as usize, 0x99);
-                bad.send(&there);
-                let got = good.wait_for(1).remove(0);
-                // What was judged is as it was then, and nobody looked at the rest.
-                let judged = there.len().min(CHECKED);
-                assert_eq!(got[..judged], there[..judged]);
-                assert!(got[judged..].iter().all(|byte| *byte == TREASON));
-                assert_eq!(got.len(), there.len());
-                bad.settle();
-            }
-        }
-    }
-}
-
-#[test]
 fn a_native_vlan_at_the_uplink_has_no_tag_in_the_nic() {
     for guarded in [false, true] {
         // VLAN 5 of the switch is the NIC's untagged one.
@@ -268,7 +122,7 @@ fn a_native_vlan_at_the_uplink_has_no_tag_in_the_nic() {
             }
         }
         // VF 4 is in the NIC's untagged network too.
-        guests[4].settle();
+        guests.iter_mut().for_each(Guest::settle);
         assert_eq!(guests[4].receive().len(), 20);
         expect_nothing(&mut guests);
 
@@ -334,11 +188,7 @@ fn mirrors(tags: &Tags, lanes: usize) {
         settings.switch.mirrors.push(mirror);
     });
     let mut guests = net.guests();
-    let at_pf = |frame: &[u8]| match tags {
-        Tags::Access(vid @ 1..) => tagged(frame, 0x8100, *vid),
-        _ => frame.to_vec(),
-    };
-    // From, to, whether it is seen at VF 0, and at the switch: as VF 0 sees it, and as it came in.
+    // From, to, whether it is seen at VF 0, and at the switch: without the tag that is on the PF.
     for (from, dst, at_vf, at_switch) in [
         (0, mac(1), true, true),
         (1, mac(0), true, true),
@@ -353,13 +203,14 @@ fn mirrors(tags: &Tags, lanes: usize) {
         guests[from].settle();
         let seen = |at: bool, frame: Vec<u8>| if at { vec![frame] } else { vec![] };
         assert_eq!(capture.receive(), seen(at_vf, sent.clone()), "VF 0: {from} to {dst}");
-        let came_in = if from == 1 { sent } else { at_pf(&sent) };
-        assert_eq!(tap.receive(), seen(at_switch, came_in), "switch: {from} to {dst}");
+        assert_eq!(tap.receive(), seen(at_switch, sent), "switch: {from} to {dst}");
     }
     guests.iter_mut().for_each(|guest| drop(guest.receive()));
-    // What spoofs is dropped at the first stop, and no copy is made.
+    // What spoofs is dropped at the first stop, and no copy is made; what is forbidden in the switch is neither.
     guests[0].send(&frame(mac(1), mac(7), 1, 60));
     guests[0].settle();
+    guests[1].send(&tagged(&frame(mac(0), mac(1), 1, 60), 0x8100, 9));
+    guests[1].settle();
     assert!(capture.receive().is_empty() && tap.receive().is_empty());
     expect_nothing(&mut guests);
 }
@@ -399,7 +250,14 @@ fn unknown_addresses_are_no_storm() {
         guests[0].send(&out);
         assert_eq!(guests[2].wait_for(1), [out]);
     }
-    // Of groups one may pass at once.
+    // Of groups one may pass at once, and what is stopped is not mirrored.
+    let (port, mut capture) = net.listener("capture");
+    net.captures.push(port);
+    net.apply_with(&adapters, |settings| {
+        let vf = settings.nic.vfs[0].as_mut().unwrap();
+        vf.storm_limit = 1;
+        vf.mirror = Some(nic::Mirror { way: Way::Egress, to: Monitor::Capture(0) });
+    });
     for i in 0..10 {
         guests[0].post(&frame(Mac::BROADCAST, mac(0), i, 60));
     }
@@ -407,6 +265,7 @@ fn unknown_addresses_are_no_storm() {
     guests[0].settle();
     net.bench.expect("n/a0", "tx_drop_storm", 9);
     assert_eq!(guests[2].receive().len(), 1);
+    assert_eq!(capture.receive().len(), 1);
 }
 
 #[test]

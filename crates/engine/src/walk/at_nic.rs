@@ -1,10 +1,9 @@
 //! The walk's stop at the NIC.
 
 use nic::{Action, DropReason, PortId};
-use port::{Edit, Head};
+use port::{Head, VlanEdit};
 
 use super::{NicWay, SwitchWay, View, Walk};
-use crate::edit;
 use crate::forward::ALL;
 use crate::port::word;
 use crate::stop::NicStop;
@@ -15,7 +14,7 @@ impl Walk<'_> {
         &self,
         view: &View<'_>,
         picks: &[u8],
-        edit: Edit,
+        edit: VlanEdit,
         way: &mut SwitchWay<'_>,
     ) -> usize {
         let Some((stop, hop)) = &mut way.nic else {
@@ -27,7 +26,7 @@ impl Walk<'_> {
             return 0;
         };
         let view = match edit {
-            Edit::Pop => self.without_second_tags(view),
+            VlanEdit::Pop => self.without_second_tags(view),
             _ => view,
         };
         let NicStop { verdicts, flows, .. } = &mut **stop;
@@ -144,12 +143,12 @@ impl Walk<'_> {
     ) -> usize {
         let table = &self.scene().table;
         if let Some(edit) = table.edit(from, to) {
-            return self.send_as((from, to), view, picks, edit::of_nic(edit), way);
+            return self.send_as((from, to), view, picks, edit, way);
         }
         let edit = |pick: &u8| table.edit_of(from, to, &view.heads[usize::from(*pick)]);
         let alike = picks.chunk_by(|a, b| edit(a) == edit(b));
         let send = |picks: &[u8]| {
-            let edit = edit::of_nic(edit(&picks[0]));
+            let edit = edit(&picks[0]);
             self.send_as((from, to), view, picks, edit, way)
         };
         alike.map(send).sum()
@@ -160,7 +159,7 @@ impl Walk<'_> {
         (from, to): (PortId, PortId),
         view: &View<'_>,
         picks: &[u8],
-        edit: Edit,
+        edit: VlanEdit,
         way: &mut NicWay<'_>,
     ) -> usize {
         let scene = self.scene();
@@ -208,7 +207,7 @@ impl Walk<'_> {
                     nic::Monitor::Capture(number) => self.scene().monitor(number),
                 };
                 if let Some(port) = port {
-                    let edit = edit::of_nic(copy.edit);
+                    let edit = copy.edit;
                     self.deliver(port, view, &ALL[i..=i], edit, way.receive);
                 }
             });

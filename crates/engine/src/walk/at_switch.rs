@@ -1,11 +1,10 @@
 //! The walk's stop at the switch.
 
 use nic::DropReason;
-use port::Edit;
+use port::VlanEdit;
 use vswitch::PortId as SwitchPort;
 
 use super::{NicWay, SwitchWay, View, Walk};
-use crate::edit;
 use crate::forward::ALL;
 use crate::port::word;
 use crate::scene::Switch;
@@ -18,7 +17,7 @@ impl Walk<'_> {
         switch: &Switch,
         view: &View<'_>,
         picks: &[u8],
-        edit: Edit,
+        edit: VlanEdit,
         way: &mut NicWay<'_>,
     ) -> usize {
         let Some((stop, hop)) = &mut way.switch else {
@@ -51,7 +50,7 @@ impl Walk<'_> {
             }
             _ => self.scatter_switch(switch, from, view, stop, way),
         };
-        self.mirror_switch(switch, view, stop, way);
+        self.mirror_switch(switch, from, view, stop, way);
         delivered
     }
 
@@ -121,10 +120,8 @@ impl Walk<'_> {
         picks: &[u8],
         way: &mut SwitchWay<'_>,
     ) -> usize {
-        let edit = |pick: &u8| {
-            edit::of_switch(switch.table.edit(from, to, &view.heads[usize::from(*pick)]))
-        };
-        let mut send = |picks: &[u8], edit: Edit| match to {
+        let edit = |pick: &u8| switch.table.edit(from, to, &view.heads[usize::from(*pick)]);
+        let mut send = |picks: &[u8], edit: VlanEdit| match to {
             SwitchPort::UPLINK => self.enter_nic(view, picks, edit, way),
             _ => match switch.port(to) {
                 Some(port) => self.deliver(port, view, picks, edit, way.receive).frames as usize,
@@ -145,22 +142,27 @@ impl Walk<'_> {
         }
     }
 
-    /// Gives the switch's mirrors their copies: as the frames came in.
+    /// Gives the switch's mirrors their copies: as the mirrored port sees the frames. What is dropped
+    /// was not sent, as at the NIC's stop.
     fn mirror_switch(
         &self,
         switch: &Switch,
+        from: SwitchPort,
         view: &View<'_>,
         stop: &SwitchStop,
         way: &mut SwitchWay<'_>,
     ) {
-        for (i, mirrors) in stop.verdicts.mirrors().iter().enumerate() {
-            let mut left = if view.skip >> i & 1 == 1 { 0 } else { *mirrors };
+        let verdicts = stop.verdicts.as_slice().iter();
+        for (i, (mirrors, verdict)) in stop.verdicts.mirrors().iter().zip(verdicts).enumerate() {
+            let is_carried = view.skip >> i & 1 == 0 && !verdict.is_drop();
+            let mut left = if is_carried { *mirrors } else { 0 };
             while left != 0 {
                 let mirror = left.trailing_zeros() as usize;
                 left &= left - 1;
                 let port = switch.table.mirror_port(mirror).and_then(|to| switch.port(to));
                 if let Some(port) = port {
-                    self.deliver(port, view, &ALL[i..=i], Edit::None, way.receive);
+                    let edit = switch.table.mirror_edit(mirror, from, &view.heads[i]);
+                    self.deliver(port, view, &ALL[i..=i], edit, way.receive);
                 }
             }
         }

@@ -81,6 +81,10 @@ impl SwitchedPlan {
     fn toml(&self, run_dir: &Path) -> Result<String> {
         let mut all = self.state(run_dir);
         all["nic"][0]["kind"] = json!("soft");
+        // In a file all VFs of a NIC are enabled.
+        if let Some(nic) = all["nic"][0].as_object_mut() {
+            nic.remove("num_vfs");
+        }
         all["run_dir"] = json!(run_dir.display().to_string());
         all["lanes"] = json!({ "sleep": self.cpu.is_none() });
         if let Some(cpu) = self.cpu {
@@ -167,7 +171,7 @@ mod tests {
             cpu: Some(3),
             uplink: true,
             adapters: vec![adapter(0, PathInForce::Vf), adapter(1, PathInForce::Synthetic)],
-            acl: vec![json!({ "action": "deny", "direction": "tx", "protocol": 6 }); 2],
+            acl: vec![json!({ "action": "deny", "protocol": 6 }); 2],
         }
     }
 

@@ -207,8 +207,6 @@ fn receivers_and_edits() {
     assert_eq!(table.edit(vf(3), vf(4)), Some(VlanEdit::None));
     assert_eq!(table.edit(vf(0), UPLINK), Some(VlanEdit::None));
     assert_eq!(table.edit(UPLINK, PF), Some(VlanEdit::None));
-    assert_eq!(VlanEdit::Push([0x81, 0, 0, 7]).tag_bytes(), Some([0x81, 0, 0, 7]));
-    assert_eq!(VlanEdit::Pop.tag_bytes(), None);
     let tagged = head(mac(3), mac(500), Some((CTAG, 0xe007)));
     assert_eq!(table.vid(UPLINK, &tagged), 7);
     assert_eq!(table.vid(vf(0), &tagged), 0);

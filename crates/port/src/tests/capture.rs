@@ -15,7 +15,7 @@ use super::contents::{edited, takes_tagged};
 use super::guests::{Layout, Sender, frame, tagged_frame};
 use crate::capture::{Capture, CaptureError, CaptureLimits};
 use crate::virtio_net::HEADER_LEN;
-use crate::{BURST, Delivered, Edit, Receive, Transmit};
+use crate::{BURST, Delivered, Receive, Transmit, VlanEdit};
 
 const NAME: &str = "web/eth0";
 const FRAME_MAX: u32 = 9018;
@@ -85,7 +85,7 @@ impl Bench {
     }
 
     /// Sends frames and delivers them, without publishing.
-    fn deliver(&mut self, frames: &[Vec<u8>], layout: &Layout, edit: Edit) -> Delivered {
+    fn deliver(&mut self, frames: &[Vec<u8>], layout: &Layout, edit: VlanEdit) -> Delivered {
         for frame in frames {
             self.from.send(frame, layout);
         }
@@ -122,8 +122,12 @@ impl Bench {
     }
 }
 
-const EDITS: [Edit; 4] =
-    [Edit::None, Edit::Pop, Edit::Push([0x81, 0, 0x20, 7]), Edit::Retag([0x88, 0xa8, 0x0f, 0xfe])];
+const EDITS: [VlanEdit; 4] = [
+    VlanEdit::None,
+    VlanEdit::Pop,
+    VlanEdit::Push([0x81, 0, 0x20, 7]),
+    VlanEdit::Retag([0x88, 0xa8, 0x0f, 0xfe]),
+];
 
 #[test]
 fn a_file_has_every_byte_of_every_frame() {
@@ -159,7 +163,7 @@ fn a_frame_is_cut_to_the_snap_length() {
     for snap_len in [16, 17, 60, 128, 200] {
         let mut bench = Bench::new(CaptureLimits { snap_len, ..LIMITS });
         let frames: Vec<_> = (14..64).map(|n| frame(n, n * 5)).collect();
-        let push = Edit::Push([0x81, 0, 0, 9]);
+        let push = VlanEdit::Push([0x81, 0, 0, 9]);
         let delivered = bench.deliver(&frames, &Layout::chain(&[30]), push);
         let arrive: Vec<_> = frames.iter().map(|frame| edited(frame, push)).collect();
         assert_eq!(delivered.bytes, arrive.iter().map(|frame| frame.len() as u64).sum::<u64>());
@@ -194,13 +198,13 @@ fn frames_that_a_full_buffer_has_no_room_for_are_counted() {
     let mut bench = Bench::new(limits);
     let frames: Vec<_> = (0..BURST).map(|n| frame(n, 1500)).collect();
     // The writer sees nothing before it is published, so the ring must fill.
-    let delivered = bench.deliver(&frames, &Layout::chain(&[]), Edit::None);
+    let delivered = bench.deliver(&frames, &Layout::chain(&[]), VlanEdit::None);
     let fit = (64 << 10) / (1500 + 24);
     assert_eq!((delivered.frames, delivered.no_buffer), (fit, BURST as u32 - fit));
     assert_eq!(delivered.bytes, u64::from(fit) * 1500);
     bench.half.publish();
     bench.wait(fit.into());
-    bench.deliver(&frames[..2], &Layout::chain(&[]), Edit::None);
+    bench.deliver(&frames[..2], &Layout::chain(&[]), VlanEdit::None);
     bench.half.publish();
     let mut expected: Vec<_> = frames[..fit as usize].iter().cloned().map(whole).collect();
     expected.push(Captured { missed: (BURST as u32 - fit).into(), ..whole(frames[0].clone()) });
@@ -214,13 +218,13 @@ fn whoever_ends_a_capture_its_frames_are_in_the_file() {
     let expected: Vec<_> = frames.iter().cloned().map(whole).collect();
     for handle_first in [false, true] {
         let mut bench = Bench::new(LIMITS);
-        bench.deliver(&frames, &Layout::chain(&[]), Edit::None);
+        bench.deliver(&frames, &Layout::chain(&[]), VlanEdit::None);
         bench.half.publish();
         if handle_first {
             bench.capture.finish();
             assert_eq!(bench.capture.counts().written, BURST as u64);
             assert_eq!(bench.read().0, expected);
-            let late = bench.deliver(&frames[..3], &Layout::chain(&[]), Edit::None);
+            let late = bench.deliver(&frames[..3], &Layout::chain(&[]), VlanEdit::None);
             assert_eq!(late, Delivered { no_buffer: 3, ..Delivered::default() });
             bench.half.publish();
         }
@@ -288,7 +292,7 @@ fn limits_are_refused_by_name() {
 fn a_capture_whose_file_is_full_is_over() {
     let mut bench = Bench::new(CaptureLimits { file_bytes_max: 8192, ..LIMITS });
     let frames: Vec<_> = (0..20).map(|n| frame(n, 1000)).collect();
-    bench.deliver(&frames, &Layout::chain(&[]), Edit::None);
+    bench.deliver(&frames, &Layout::chain(&[]), VlanEdit::None);
     bench.half.publish();
     bench.capture.finish();
     let counts = bench.capture.counts();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::guests::{Layout, Received, Receiver, Sender, carry, carry_with, frame, tagged_frame};
 use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
-use crate::{BURST, Delivered, Edit, Receive, Transmit};
+use crate::{BURST, Delivered, Receive, Transmit, VlanEdit};
 
 const FRAME_MAX: u32 = 9018;
 
@@ -17,12 +17,12 @@ fn sizes() -> Vec<usize> {
 }
 
 /// What an edit makes of a frame: the plain way.
-pub(super) fn edited(frame: &[u8], edit: Edit) -> Vec<u8> {
+pub(super) fn edited(frame: &[u8], edit: VlanEdit) -> Vec<u8> {
     match edit {
-        Edit::None => frame.to_vec(),
-        Edit::Pop => [&frame[..12], &frame[16..]].concat(),
-        Edit::Push(tag) => [&frame[..12], &tag[..], &frame[12..]].concat(),
-        Edit::Retag(tag) => [&frame[..12], &tag[..], &frame[16..]].concat(),
+        VlanEdit::None => frame.to_vec(),
+        VlanEdit::Pop => [&frame[..12], &frame[16..]].concat(),
+        VlanEdit::Push(tag) => [&frame[..12], &tag[..], &frame[12..]].concat(),
+        VlanEdit::Retag(tag) => [&frame[..12], &tag[..], &frame[16..]].concat(),
     }
 }
 
@@ -68,7 +68,7 @@ fn every_size_and_layout_arrives() {
                     to.post(header_len + frame.len() as u32 + 1, &to_layout);
                 }
                 let picks: Vec<u8> = (0..frames.len() as u8).collect();
-                let delivered = carry(&mut from, &mut to, &picks, Edit::None);
+                let delivered = carry(&mut from, &mut to, &picks, VlanEdit::None);
                 let bytes = sizes.iter().sum::<usize>() as u64;
                 let whole = Delivered { frames: sizes.len() as u32, bytes, ..Delivered::default() };
                 assert_eq!(delivered, whole, "{from_layout:?} to {to_layout:?}");
@@ -95,16 +95,16 @@ pub(super) fn layout() -> impl Strategy<Value = Layout> {
 }
 
 /// Only tagged frames lose their tag, or get another.
-pub(super) fn takes_tagged(edit: Edit) -> bool {
-    matches!(edit, Edit::Pop | Edit::Retag(_))
+pub(super) fn takes_tagged(edit: VlanEdit) -> bool {
+    matches!(edit, VlanEdit::Pop | VlanEdit::Retag(_))
 }
 
-pub(super) fn edit() -> impl Strategy<Value = Edit> {
+pub(super) fn edit() -> impl Strategy<Value = VlanEdit> {
     prop_oneof![
-        Just(Edit::None),
-        Just(Edit::Pop),
-        any::<[u8; 4]>().prop_map(Edit::Push),
-        any::<[u8; 4]>().prop_map(Edit::Retag),
+        Just(VlanEdit::None),
+        Just(VlanEdit::Pop),
+        any::<[u8; 4]>().prop_map(VlanEdit::Push),
+        any::<[u8; 4]>().prop_map(VlanEdit::Retag),
     ]
 }
 
@@ -200,7 +200,7 @@ proptest! {
         frames.iter().for_each(|frame| { from.send(frame, &Layout::chain(&[])); });
         let picks: Vec<u8> = picks.iter().map(|pick| pick.index(count) as u8).collect();
         picks.iter().for_each(|_| to.post(200, &Layout::chain(&[])));
-        let delivered = carry_with(&mut from, &mut to, &picks, Edit::None, deep);
+        let delivered = carry_with(&mut from, &mut to, &picks, VlanEdit::None, deep);
         prop_assert_eq!(delivered.frames as usize, picks.len());
         let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
         let expected: Vec<_> = picks.iter().map(|pick| frames[usize::from(*pick)].clone()).collect();
@@ -224,7 +224,7 @@ fn bursts_go_on_while_buffers_are_left_over() {
         let frame = frame(round, 500);
         from.send(&frame, &Layout::chain(&[]));
         from.ring.poll();
-        let delivered = to.ring.deliver(&from.ring.burst(), &[0], Edit::None);
+        let delivered = to.ring.deliver(&from.ring.burst(), &[0], VlanEdit::None);
         assert_eq!((delivered.frames, delivered.no_buffer), (1, 0), "round {round}");
         to.ring.publish();
         from.ring.complete();

@@ -4,7 +4,7 @@ use virtq::Fault;
 
 use super::guests::{Layout, Receiver, Sender, carry, frame, tagged_frame};
 use crate::virtio_net::HEADER_LEN;
-use crate::{BURST, Delivered, Edit, Polled, Receive, Transmit};
+use crate::{BURST, Delivered, Polled, Receive, Transmit, VlanEdit};
 
 fn one_piece() -> Layout {
     Layout::chain(&[])
@@ -96,7 +96,7 @@ fn frames_without_buffers_are_counted() {
             from.send(&frame(i, 100), &one_piece());
         });
         (0..4).for_each(|_| to.post(HEADER_LEN + 100, &one_piece()));
-        let delivered = carry(&mut from, &mut to, &all(10), Edit::None);
+        let delivered = carry(&mut from, &mut to, &all(10), VlanEdit::None);
         let expected = Delivered { frames: 4, bytes: 400, no_buffer: 6, ..Delivered::default() };
         assert_eq!(delivered, expected);
         let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
@@ -104,7 +104,7 @@ fn frames_without_buffers_are_counted() {
         // The guest posts again, and traffic goes on.
         from.send(&frame(10, 100), &one_piece());
         to.post(HEADER_LEN + 100, &one_piece());
-        assert_eq!(carry(&mut from, &mut to, &[0], Edit::None).frames, 1);
+        assert_eq!(carry(&mut from, &mut to, &[0], VlanEdit::None).frames, 1);
     }
 }
 
@@ -117,11 +117,11 @@ fn half_a_frame_is_never_delivered() {
     from.send(&frame(1, 500), &one_piece());
     to.post(400, &one_piece());
     to.post(400, &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(2), Edit::None);
+    let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::None);
     assert_eq!((delivered.frames, delivered.no_buffer), (0, 2), "in order, so both are dropped");
     assert!(to.frames().is_empty());
     from.send(&frame(2, 500), &one_piece());
-    assert_eq!(carry(&mut from, &mut to, &[0], Edit::None).frames, 1);
+    assert_eq!(carry(&mut from, &mut to, &[0], VlanEdit::None).frames, 1);
     let received = to.frames();
     assert_eq!((&received[0].frame, &received[0].lens[..]), (&frame(2, 500), &[400, 112][..]));
 }
@@ -135,14 +135,14 @@ fn a_frame_that_the_next_buffer_is_too_small_for_is_counted() {
     }
     to.post(HEADER_LEN + 100, &one_piece());
     to.post(HEADER_LEN + 98, &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(3), Edit::None);
+    let delivered = carry(&mut from, &mut to, &all(3), VlanEdit::None);
     let expected = Delivered { frames: 1, bytes: 100, too_small: 2, ..Delivered::default() };
     assert_eq!(delivered, expected);
     assert_eq!(to.frames()[0].frame, frame(100, 100));
     // A tag that is pushed needs its room too.
     from.send(&frame(0, 95), &one_piece());
     from.send(&frame(1, 94), &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(2), Edit::Push([0x81, 0, 0, 1]));
+    let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::Push([0x81, 0, 0, 1]));
     assert_eq!((delivered.frames, delivered.too_small), (1, 1));
 }
 
@@ -155,7 +155,7 @@ fn buffers_in_crumbs_lose_large_frames_only() {
     for len in [300, 1000, 200] {
         from.send(&frame(len, len), &one_piece());
     }
-    let delivered = carry(&mut from, &mut to, &all(3), Edit::None);
+    let delivered = carry(&mut from, &mut to, &all(3), VlanEdit::None);
     assert_eq!((delivered.frames, delivered.too_small), (2, 1), "{delivered:?}");
     let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
     assert_eq!(seen, [frame(300, 300), frame(200, 200)]);
@@ -164,7 +164,7 @@ fn buffers_in_crumbs_lose_large_frames_only() {
     (0..200).for_each(|_| to.post(20, &one_piece()));
     from.send(&frame(0, 20 * BURST + 1), &one_piece());
     from.send(&frame(1, 20 * BURST - 12), &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(2), Edit::None);
+    let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::None);
     assert_eq!((delivered.frames, delivered.too_small), (1, 1), "{delivered:?}");
     assert_eq!(to.frames()[0].lens.len(), BURST);
 }
@@ -182,7 +182,7 @@ fn a_fault_is_reported_by_either_half() {
     to.post(200, &one_piece());
     to.driver.post(virtq::Segment { addr: 1, len: 200, writable: true }).unwrap();
     to.driver.publish();
-    let delivered = to.ring.deliver(&from.ring.burst(), &[0, 0, 0], Edit::None);
+    let delivered = to.ring.deliver(&from.ring.burst(), &[0, 0, 0], VlanEdit::None);
     let expected = Delivered {
         frames: 1,
         bytes: 60,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::contents::{edit, edited, layout, size, takes_tagged};
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
-use crate::{Area, BURST, DeepHead, Edit, Receive, Transmit};
+use crate::{Area, BURST, DeepHead, Receive, Transmit, VlanEdit};
 
 const FRAME_MAX: u32 = 9018;
 const DEEP: usize = DeepHead::LEN;
@@ -13,7 +13,7 @@ const DEEP: usize = DeepHead::LEN;
 const FORGED: u8 = 0x66;
 
 /// What must arrive of a frame that its sender overwrote after the snapshot.
-fn judged(honest: &[u8], edit: Edit) -> Vec<u8> {
+fn judged(honest: &[u8], edit: VlanEdit) -> Vec<u8> {
     let mut bytes = honest.to_vec();
     bytes.iter_mut().skip(DEEP).for_each(|byte| *byte = FORGED);
     edited(&bytes, edit)
@@ -28,7 +28,7 @@ fn post(to: &mut Receiver, mut need: u32, piece: u32, layout: &Layout) {
 }
 
 /// Every length from one pair of guests to another, forged between snapshot and copy.
-fn every_length(from_layout: &Layout, header: u32, piece: u32, to_layout: &Layout, edit: Edit) {
+fn every_length(from_layout: &Layout, header: u32, piece: u32, to_layout: &Layout, edit: VlanEdit) {
     let mut from = Sender::new(header, FRAME_MAX);
     let mut to = Receiver::new(header, piece < u32::MAX);
     for len in 14..300 {
@@ -61,10 +61,10 @@ fn a_guest_cannot_change_what_was_judged() {
     let layouts =
         [Layout::chain(&[]), Layout::chain(&[12, 128]), Layout::chain(&[29, 1, 7, 50]), indirect];
     let edits = [
-        Edit::None,
-        Edit::Pop,
-        Edit::Push([0x81, 0x00, 0x20, 0x07]),
-        Edit::Retag([0x88, 0xa8, 0x0f, 0xfe]),
+        VlanEdit::None,
+        VlanEdit::Pop,
+        VlanEdit::Push([0x81, 0x00, 0x20, 0x07]),
+        VlanEdit::Retag([0x88, 0xa8, 0x0f, 0xfe]),
     ];
     let whole = u32::MAX;
     for edit in edits {
@@ -160,7 +160,7 @@ fn frames_without_room_are_counted_as_ever() {
     to.post(HEADER_LEN + 130, &Layout::chain(&[]));
     from.ring.poll();
     from.ring.deepen();
-    let delivered = to.ring.deliver(&from.ring.burst(), &[0, 1, 2, 3, 4], Edit::None);
+    let delivered = to.ring.deliver(&from.ring.burst(), &[0, 1, 2, 3, 4], VlanEdit::None);
     to.ring.publish();
     assert_eq!((delivered.frames, delivered.bytes), (3, 290), "the small buffer stays");
     assert_eq!((delivered.too_small, delivered.no_buffer), (1, 1));

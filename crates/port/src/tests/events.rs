@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::guests::{Layout, Receiver, Sender, carry, frame};
 use crate::virtio_net::{Events, HEADER_LEN};
-use crate::{Edit, Receive, Transmit};
+use crate::{Receive, Transmit, VlanEdit};
 
 fn one_piece() -> Layout {
     Layout::chain(&[])
@@ -39,7 +39,7 @@ fn a_guest_is_interrupted_only_when_it_asked() {
         from.send(&frame(0, 60), &one_piece());
         to.post(200, &one_piece());
         from.ring.poll();
-        to.ring.deliver(&from.ring.burst(), &[0], Edit::None);
+        to.ring.deliver(&from.ring.burst(), &[0], VlanEdit::None);
         assert_eq!((to.ring.publish(), calls(&call)), (ask, u64::from(ask)));
         assert_eq!((from.ring.complete(), calls(&call)), (ask, u64::from(ask)));
         assert!(!from.ring.complete() && !to.ring.publish(), "nothing new");
@@ -71,7 +71,7 @@ fn event_descriptors_can_be_replaced_while_the_ring_runs() {
     to.driver.arm();
     from.send(&frame(0, 60), &one_piece());
     to.post(200, &one_piece());
-    carry(&mut from, &mut to, &[0], Edit::None);
+    carry(&mut from, &mut to, &[0], VlanEdit::None);
     assert_eq!((calls(&call), calls(&error)), (2, 0));
     from.ring.raise_error();
     assert_eq!(calls(&error), 1);

@@ -7,7 +7,7 @@ use guestmem::{GuestMemory, Pages, SharedFile};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Used};
 
 use crate::virtio_net::{Events, HEADER_LEN, ReceiveRing, TransmitRing};
-use crate::{Delivered, Edit, Receive, Transmit};
+use crate::{Delivered, Receive, Transmit, VlanEdit};
 
 const BASE: u64 = 0x4000_0000;
 const MEMORY: u64 = 4 << 20;
@@ -220,7 +220,12 @@ impl Receiver {
 }
 
 /// Takes a burst and delivers the picked frames of it.
-pub(super) fn carry(from: &mut Sender, to: &mut Receiver, picks: &[u8], edit: Edit) -> Delivered {
+pub(super) fn carry(
+    from: &mut Sender,
+    to: &mut Receiver,
+    picks: &[u8],
+    edit: VlanEdit,
+) -> Delivered {
     carry_with(from, to, picks, edit, false)
 }
 
@@ -229,7 +234,7 @@ pub(super) fn carry_with(
     from: &mut Sender,
     to: &mut Receiver,
     picks: &[u8],
-    edit: Edit,
+    edit: VlanEdit,
     deep: bool,
 ) -> Delivered {
     from.ring.poll();

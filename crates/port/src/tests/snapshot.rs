@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::guests::{Layout, Receiver, Sender, frame};
 use crate::virtio_net::HEADER_LEN;
-use crate::{Edit, Receive, Transmit};
+use crate::{Receive, Transmit, VlanEdit};
 
 /// Delivers a frame whose sender overwrites all of it after the poll.
-fn forged(len: usize, from_cuts: &[u32], to_cuts: &[u32], edit: Edit) -> (Vec<u8>, Vec<u8>) {
+fn forged(len: usize, from_cuts: &[u32], to_cuts: &[u32], edit: VlanEdit) -> (Vec<u8>, Vec<u8>) {
     let mut from = Sender::new(HEADER_LEN, 9018);
     let mut to = Receiver::new(HEADER_LEN, false);
     let honest = frame(7, len);
@@ -30,7 +30,7 @@ proptest! {
         to_cuts in prop::collection::vec(1..30u32, 0..5),
         tag in prop::option::of(any::<[u8; 4]>()),
     ) {
-        let edit = tag.map_or(Edit::None, Edit::Push);
+        let edit = tag.map_or(VlanEdit::None, VlanEdit::Push);
         let (honest, seen) = forged(len, &from_cuts, &to_cuts, edit);
         let tag = tag.map_or(0, |_| 4);
         let head = len.min(16);
@@ -45,7 +45,7 @@ proptest! {
 #[test]
 fn the_quick_way_and_the_others_agree() {
     for (from_cuts, to_cuts) in [(&[][..], &[][..]), (&[12], &[]), (&[], &[12]), (&[18], &[20])] {
-        let (honest, seen) = forged(100, from_cuts, to_cuts, Edit::None);
+        let (honest, seen) = forged(100, from_cuts, to_cuts, VlanEdit::None);
         assert_eq!(seen[..16], honest[..16]);
         assert_eq!(seen[16..], [0x66; 84]);
     }

@@ -493,6 +493,26 @@ fn mirrors() {
 }
 
 #[test]
+fn a_copy_has_the_tag_that_its_port_sees() {
+    let both =
+        |to, port| Mirror { to: PortId(to), ingress: ports(&[port]), egress: ports(&[port]) };
+    let config = SwitchConfig {
+        mirrors: vec![both(3, 0), both(4, 1)],
+        ..switch([PortConfig::uplink(), access(7), access(7), access(0), access(0)])
+    };
+    let table = Bench::new(&config).table;
+    let plain: [u8; 16] = frame(mac(2), mac(1), None)[..16].try_into().unwrap();
+    let tagged: [u8; 16] = frame(mac(1), mac(9), Some((0x8100, 7)))[..16].try_into().unwrap();
+    let push = VlanEdit::Push([0x81, 0, 0, 7]);
+    assert_eq!(table.mirror_edit(1, PortId(1), &plain), VlanEdit::None, "as it sent it");
+    assert_eq!(table.mirror_edit(0, PortId(1), &plain), push, "as the uplink gets it");
+    assert_eq!(table.mirror_edit(1, PortId(2), &plain), VlanEdit::None);
+    assert_eq!(table.mirror_edit(1, PortId(0), &tagged), VlanEdit::Pop);
+    assert_eq!(table.mirror_edit(0, PortId(0), &tagged), VlanEdit::None);
+    assert_eq!(table.mirror_edit(9, PortId(0), &tagged), VlanEdit::None, "there is none");
+}
+
+#[test]
 fn stale_addresses_do_not_lead_out_of_their_vlan() {
     let ports = |vlan| [PortConfig::uplink(), access(7), access(vlan)];
     let mut bench = Bench::of(ports(7));

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Site, eventually};
 use crate::state::State;
-use crate::state::tests::{document, state};
+use crate::state::tests::{Paper, document, state};
 use crate::store::{Directory, Store};
 
 #[test]
@@ -17,6 +17,30 @@ fn a_restart_brings_the_state_back_with_its_owners() {
         assert_eq!((site.get("/v1/state"), site.get("/v1/actual")), before);
     }
     assert_eq!(site.plane.0.lock().unwrap().reached, [state(&document())]);
+}
+
+/// The first of three was given the first VF, and went: nobody moves up over a restart.
+#[test]
+fn adapters_have_the_same_vfs_after_a_restart() {
+    let mut site = Site::new();
+    let adapter = |number: u8| {
+        json!({
+            "name": format!("a{number}"),
+            "nic": "nic0",
+            "mac": format!("02:00:00:00:00:{number:02x}"),
+            "iov_weight": 50,
+            "attachment": {"socket": format!("/tmp/a{number}.sock")},
+        })
+    };
+    let nic = json!({"name": "nic0", "total_vfs": 4, "num_vfs": 4});
+    let adapters = [adapter(1), adapter(2), adapter(3)];
+    site.apply(json!({"nic": [nic], "adapter": adapters}));
+    site.does("DELETE", "/v1/adapters/a1", super::null());
+    let before = site.get("/v1/actual");
+    assert_eq!(before["actual"]["adapters"][1]["vf"], 2, "{before:#}");
+    *site.plane.0.lock().unwrap() = Paper::default(); // a daemon that knows nothing
+    site.start(None);
+    assert_eq!(site.get("/v1/actual"), before);
 }
 
 #[test]

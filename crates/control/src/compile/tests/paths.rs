@@ -55,7 +55,7 @@ fn a_change_of_path_changes_the_place_and_nothing_else() {
     let during = compiled_after(&moved, &live, Some(&before));
     let switch = during.nics[0].switch.as_ref().unwrap();
     assert_eq!((number(&during, "s"), number(&during, "t")), (s, t), "kept for the way back");
-    assert!(switch.left.is_empty());
+    assert!(!switch.left.contains(&t.unwrap()) && !switch.left.contains(&s.unwrap()));
     let mut world = World::new(&during.nics[0]);
     assert!(matches!(world.place("s"), Some(Place::Function(_))));
     for (from, src) in [("v", 1), ("w", 2), ("q", 3), ("s", 4), ("t", 5)] {
@@ -72,6 +72,24 @@ fn a_change_of_path_changes_the_place_and_nothing_else() {
     let switch = gone.nics[0].switch.as_ref().unwrap();
     assert!(switch.left.contains(&t.unwrap()) && switch.left.contains(&s.unwrap()));
     assert!(![s, t].contains(&number(&gone, "new")));
+}
+
+#[test]
+fn who_may_learn_less_than_before_forgets() {
+    let left = |after: &Compiled| after.nics[0].switch.as_ref().unwrap().left.clone();
+    let port = |after: &Compiled| after.nics[0].switch.as_ref().unwrap().numbers.get("s").unwrap();
+    let (live, open) = (Live::default(), but(3, "spoof_check", json!(false)));
+    let first = compiled(&open);
+    assert!(left(&compiled_after(&open, &live, Some(&first))).is_empty());
+    let checked = compiled_after(&document(), &live, Some(&first));
+    assert_eq!(left(&checked), [port(&first)]);
+    assert!(left(&compiled_after(&document(), &live, Some(&checked))).is_empty());
+    // Who was on a VF meanwhile may have been checked there.
+    let mut moved = with(open.clone(), "/adapter/3/path", json!("vf"));
+    moved = with(moved, "/adapter/3/iov_weight", json!(10));
+    let away = compiled_after(&moved, &live, Some(&first));
+    assert!(left(&compiled_after(&open, &live, Some(&away))).is_empty());
+    assert_eq!(left(&compiled_after(&document(), &live, Some(&away))), [port(&first)]);
 }
 
 #[test]

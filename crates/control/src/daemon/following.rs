@@ -1,0 +1,117 @@
+//! Adapters with `path = "auto"`: what they carried, and what follows from it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use engine::Traffic as Counted;
+
+use crate::follow::{Amount, Decision, Follower, Traffic};
+use crate::state::PathInForce;
+
+/// How often traffic is looked at.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Decisions that nobody has asked for yet; more are forgotten, the oldest first.
+const NEWS_MAX: usize = 256;
+
+/// The traffic of adapters that follow it.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    follower: Follower,
+    /// When the last interval ended, and what was counted by then.
+    last: Option<(Instant, BTreeMap<String, Counted>)>,
+    news: Vec<Decision>,
+}
+
+impl Following {
+    /// Whether it is time to look.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.last.as_ref().is_none_or(|(then, _)| now.duration_since(*then) >= INTERVAL)
+    }
+
+    /// Takes note of all that was counted of adapters so far; says whether a path is to change.
+    pub(super) fn look(&mut self, now: Instant, counted: BTreeMap<String, Counted>) -> bool {
+        self.follower.retain(|adapter| counted.contains_key(adapter));
+        let mut changes = false;
+        if let Some((then, before)) = &self.last {
+            let interval_ms = now.duration_since(*then).as_millis() as u64;
+            for (adapter, now) in &counted {
+                let Some(before) = before.get(adapter) else { continue };
+                let traffic = between(interval_ms, before, now);
+                if let Some(decision) = self.follower.observe(adapter, &traffic) {
+                    tracing::info!("adapter {adapter}: {decision}");
+                    changes |= !decision.held;
+                    self.news.push(decision);
+                }
+            }
+        }
+        let old = self.news.len().saturating_sub(NEWS_MAX);
+        self.news.drain(..old);
+        self.last = Some((now, counted));
+        changes
+    }
+
+    /// The path that suits each adapter.
+    pub(super) fn suited(&self) -> BTreeMap<String, PathInForce> {
+        self.follower.suited()
+    }
+
+    /// The decisions since somebody last asked.
+    pub(super) fn take_news(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.news)
+    }
+}
+
+/// What was counted in an interval. A port that was made anew begins at zero.
+fn between(interval_ms: u64, before: &Counted, now: &Counted) -> Traffic {
+    let amount = |frames: fn(&Counted) -> u64, bytes: fn(&Counted) -> u64| Amount {
+        frames: frames(now).saturating_sub(frames(before)),
+        bytes: bytes(now).saturating_sub(bytes(before)),
+    };
+    Traffic {
+        interval_ms,
+        sent: amount(|of| of.tx_frames, |of| of.tx_bytes),
+        received: amount(|of| of.rx_frames, |of| of.rx_bytes),
+        sent_to_wire: amount(|of| of.tx_uplink_frames, |of| of.tx_uplink_bytes),
+        received_from_wire: amount(|of| of.rx_uplink_frames, |of| of.rx_uplink_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an adapter has sent after so many seconds at 100 000 frames of 1000 bytes each.
+    fn sent(seconds: u64, to_wire: bool) -> BTreeMap<String, Counted> {
+        let (frames, bytes) = (seconds * 100_000, seconds * 100_000_000);
+        let wire = if to_wire { (frames, bytes) } else { (0, 0) };
+        let counted = Counted {
+            tx_frames: frames,
+            tx_bytes: bytes,
+            tx_uplink_frames: wire.0,
+            tx_uplink_bytes: wire.1,
+            ..Counted::default()
+        };
+        BTreeMap::from([("web".to_owned(), counted)])
+    }
+
+    #[test]
+    fn who_talks_within_the_server_goes_to_the_switch_and_the_reason_is_kept() {
+        let (mut following, start) = (Following::default(), Instant::now());
+        let at = |second| start + Duration::from_secs(second);
+        assert!(following.is_due(start));
+        let changed: Vec<u64> =
+            (0..20).filter(|&s| following.look(at(s), sent(s, false))).collect();
+        assert_eq!(changed.len(), 1, "one change, and it stays: {changed:?}");
+        assert_eq!(following.suited()["web"], PathInForce::Synthetic);
+        let news = following.take_news();
+        assert_eq!((news.len(), news[0].to), (1, PathInForce::Synthetic));
+        assert!(following.take_news().is_empty());
+        // One that talks with the wire stays where it is.
+        let mut following = Following::default();
+        assert!((0..20).all(|s| !following.look(at(s), sent(s, true))));
+        assert!(!following.is_due(at(19)) && following.is_due(at(20)));
+        // And one that is not followed any more is forgotten.
+        following.look(at(21), BTreeMap::new());
+        assert!(following.suited().is_empty());
+    }
+}

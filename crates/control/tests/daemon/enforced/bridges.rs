@@ -1,0 +1,80 @@
+//! Where a NIC's frames from one function to another go. In the switch they go where they are for.
+
+use serde_json::json;
+
+use crate::host::frame;
+use crate::net::*;
+
+fn bridged(way: Way, bridging: &str) -> Net {
+    Net::new(way, json!({"nic": {"bridging": bridging}}))
+}
+
+#[test]
+fn a_veb_delivers_itself() {
+    on_every_path(|way| {
+        let mut net = bridged(way, "veb");
+        for (from, mac) in [("a", A), ("b", B), ("c", C)] {
+            for (to, dst) in
+                [("a", A), ("b", B), ("c", C)].into_iter().filter(|(to, _)| *to != from)
+            {
+                net.passes(from, &frame(dst, mac, 1), &[to]);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_vepa_sends_everything_out_and_takes_it_back() {
+    on_every_path(|way| {
+        let mut net = bridged(way, "vepa");
+        // The switch is one function of the NIC's, and what stays in it does not pass the NIC.
+        let is_near = |other: &str| !way.is_vf() && (other == "b" || way.other() != "vf");
+        for (to, dst) in [("b", B), ("c", C)] {
+            let there = frame(dst, A, 1);
+            if is_near(to) {
+                net.passes("a", &there, &[to]);
+            } else {
+                net.passes("a", &there, &["uplink"]);
+                net.passes("uplink", &there, &[to]);
+            }
+        }
+        // What comes back does not reach who sent it, nor anybody twice.
+        let all = frame(BROADCAST, A, 2);
+        let mut got = net.send("a", &all);
+        got.extend(net.send("uplink", &all));
+        got.sort();
+        assert_eq!(got, ["b", "c", "uplink"].map(|name| (name, all.clone())), "{way:?}");
+    });
+}
+
+#[test]
+fn an_isolated_bridge_keeps_functions_apart() {
+    on_every_path(|way| {
+        let mut net = bridged(way, "isolated");
+        let is_near = |other: &str| !way.is_vf() && (other == "b" || way.other() != "vf");
+        for (to, dst) in [("b", B), ("c", C)] {
+            match is_near(to) {
+                true => net.passes("a", &frame(dst, A, 1), &[to]),
+                false => net.drops("a", &frame(dst, A, 1), "tx_isolated"),
+            }
+        }
+        net.passes("a", &frame(ELSEWHERE, A, 2), &["uplink"]);
+        net.passes("uplink", &frame(A, ELSEWHERE, 3), &["a"]);
+        let near: Vec<_> = ["b", "c"].into_iter().filter(|other| is_near(other)).collect();
+        net.passes("a", &frame(BROADCAST, A, 4), &[&near[..], &["uplink"]].concat());
+    });
+}
+
+#[test]
+fn the_bridge_changes_under_guests() {
+    on_every_path(|way| {
+        let mut net = bridged(way, "veb");
+        net.passes("a", &frame(C, A, 1), &["c"]);
+        let near = !way.is_vf() && way.other() != "vf";
+        for (bridging, to) in [("vepa", vec!["uplink"]), ("isolated", vec![]), ("veb", vec!["c"])] {
+            net.patch("/v1/nics/n", json!({"bridging": bridging}));
+            net.passes("a", &frame(C, A, 2), if near { &["c"] } else { &to });
+        }
+        net.assert_connected();
+    });
+}

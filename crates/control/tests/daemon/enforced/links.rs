@@ -1,0 +1,68 @@
+//! Links: what a guest is told of its link, and what passes without one.
+
+use serde_json::{Value, json};
+
+use crate::host::frame;
+use crate::net::*;
+
+/// Bit 0 of the status, in the configuration of a network device (virtio 1.2, section 5.1.4).
+const STATUS_AT: u32 = 6;
+
+fn is_told_of_a_link(net: &mut Net, name: &str) -> bool {
+    net.guest(name).frontend().config(STATUS_AT, 2).unwrap()[0] & 1 == 1
+}
+
+fn with(link: &str) -> Value {
+    json!({"a": {"link_state": link}})
+}
+
+#[test]
+fn without_a_link_nothing_passes() {
+    on_every_path(|way| {
+        let mut net = Net::new(way, with("disable"));
+        let reason = net.reason("tx_link_down", "tx_switch_no_port");
+        for to in [B, C, ELSEWHERE, BROADCAST] {
+            net.drops("a", &frame(to, A, 1), reason);
+        }
+        for (from, mac) in [("b", B), ("c", C), ("uplink", ELSEWHERE)] {
+            let got = net.send(from, &frame(A, mac, 2));
+            assert!(got.iter().all(|(to, _)| *to == "uplink"), "{way:?}: {from}: {got:?}");
+        }
+        net.passes("b", &frame(BROADCAST, B, 3), &["c", "uplink"]);
+        net.passes("uplink", &frame(BROADCAST, ELSEWHERE, 4), &["b", "c"]);
+        net.passes("b", &frame(C, B, 5), &["c"]);
+        assert!(!is_told_of_a_link(&mut net, "a"));
+        assert!(is_told_of_a_link(&mut net, "b"));
+    });
+}
+
+#[test]
+fn with_a_link_all_passes() {
+    on_every_path(|way| {
+        for link in ["auto", "enable"] {
+            let mut net = Net::new(way, with(link));
+            net.passes("a", &frame(B, A, 1), &["b"]);
+            net.passes("b", &frame(A, B, 2), &["a"]);
+            net.passes("a", &frame(ELSEWHERE, A, 3), &["uplink"]);
+            assert!(is_told_of_a_link(&mut net, "a"));
+        }
+    });
+}
+
+#[test]
+fn a_link_goes_down_and_up_under_a_guest() {
+    on_every_path(|way| {
+        let mut net = Net::new(way, json!({}));
+        let reason = net.reason("tx_link_down", "tx_switch_no_port");
+        for _ in 0..2 {
+            net.set("a", json!({"link_state": "disable"}));
+            net.drops("a", &frame(B, A, 1), reason);
+            assert!(!is_told_of_a_link(&mut net, "a"));
+            net.set("a", json!({"link_state": null}));
+            net.passes("a", &frame(B, A, 2), &["b"]);
+            net.passes("c", &frame(A, C, 3), &["a"]);
+            assert!(is_told_of_a_link(&mut net, "a"));
+        }
+        net.assert_connected();
+    });
+}

@@ -1,0 +1,169 @@
+//! Who reaches whom within one NIC: VFs, the switch on its PF, and what is behind that.
+
+use anyhow::{Result, ensure};
+use control::state::PathInForce;
+use serde_json::json;
+use wire::Mac;
+
+use crate::conform::Test;
+use crate::conform::frame::{Frame, mac};
+use crate::conform::subject::{Capability, Home, Setup, WIRE};
+use crate::conform::trial::{A, B, Trial, W};
+
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "vf-and-switch-port-on-one-pf-talk",
+        thread: "k8snetworkplumbingwg/sriov-network-operator#832",
+        promise: "A guest on a VF and one on the switch of the same PF reach each other, both ways.",
+        needs: &[Capability::Switch],
+        test: Some(vf_and_switch_port),
+    },
+    Test {
+        name: "vfs-of-two-kinds-of-guests-talk",
+        thread: "kubevirt/kubevirt#13674",
+        promise: "Two guests on VFs of one PF reach each other, whether the manager chose the VF or the operator.",
+        needs: &[],
+        test: Some(two_kinds),
+    },
+    Test {
+        name: "bridge-behind-the-pf-is-reached",
+        thread: "canonical/hotsos#365",
+        promise: "A VF reaches stations behind a guest that bridges on the switch, learned from their frames.",
+        needs: &[Capability::Switch],
+        test: Some(bridge_learned),
+    },
+    Test {
+        name: "added-macs-behind-pf-are-reached",
+        thread: "yujincheng08/mlx4_br#1",
+        promise: "Addresses that the operator adds to an adapter of the switch are reached without any flooding.",
+        needs: &[Capability::Switch, Capability::FurtherMacs],
+        test: Some(bridge_added),
+    },
+    Test {
+        name: "promiscuous-vf-hears-unknown-macs",
+        thread: "DPDK/grout PR#653",
+        promise: "A trusted promiscuous VF that bridges gets what other VFs send to stations behind it.",
+        needs: &[],
+        test: Some(bridge_on_vf),
+    },
+    Test {
+        name: "switch-clients-reach-vf-peers",
+        thread: "SoftEtherVPN/SoftEtherVPN#464",
+        promise: "With IOV on, everybody on a switch reaches everybody, on whichever path, and the wire.",
+        needs: &[Capability::Switch, Capability::Queues],
+        test: Some(switch_clients),
+    },
+];
+
+pub(super) const C: Mac = mac(0xc);
+
+/// `a` on a VF, `b` on the switch, `c` on a receive queue.
+pub(super) fn three_paths(t: &mut Trial<'_>) -> Result<()> {
+    t.begin(&Setup::with_switch(4))?;
+    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 100}))?;
+    t.guest_on("b", Home::Switch, B, json!({"path": "synthetic"}))?;
+    t.guest_on("c", Home::Switch, C, json!({"path": "vmq"}))?;
+    t.is_on("a", PathInForce::Vf)?;
+    t.is_on("b", PathInForce::Synthetic)?;
+    t.is_on("c", PathInForce::Vmq)?;
+    // From now on the switch knows where W is.
+    everybody_hears(t, (WIRE, W), &["a", "b", "c"])
+}
+
+/// A broadcast must arrive once at each of these and nowhere else.
+pub(super) fn everybody_hears(t: &mut Trial<'_>, from: (&str, Mac), others: &[&str]) -> Result<()> {
+    let frame = t.frame(from.1, Mac::BROADCAST);
+    let wanted: Vec<(&str, &Frame)> = others.iter().map(|other| (*other, &frame)).collect();
+    t.expect(from.0, &frame, &wanted)
+}
+
+/// A frame must arrive at a station once; who else gets it does not matter.
+fn arrives_once(t: &mut Trial<'_>, from: &str, frame: &Frame, at: &str) -> Result<()> {
+    let arrived = t.send(from, std::slice::from_ref(frame))?;
+    let count = arrived.get(at).map_or(0, Vec::len);
+    ensure!(count == 1, "a frame from {from} arrived {count} times at {at}");
+    Ok(())
+}
+
+fn vf_and_switch_port(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::with_switch(2))?;
+    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 100}))?;
+    t.guest_on("b", Home::Switch, B, json!({"path": "synthetic"}))?;
+    t.is_on("a", PathInForce::Vf)?;
+    t.is_on("b", PathInForce::Synthetic)?;
+    t.talk(("a", A), ("b", B))?;
+    everybody_hears(t, ("a", A), &["b", WIRE])?;
+    everybody_hears(t, ("b", B), &["a", WIRE])?;
+    for name in ["a", "b"] {
+        t.set_adapter(name, json!({"vlan": {"id": 12}}))?;
+    }
+    t.talk(("a", A), ("b", B))?;
+    Ok("both ways, with and without a VLAN, and broadcasts".to_owned())
+}
+
+fn two_kinds(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::vfs(4))?;
+    t.guest_on("a", Home::Pool, A, json!({}))?;
+    t.guest_on("b", Home::Vf(3), B, json!({}))?;
+    t.set_vf(3, json!({"trust": true}))?;
+    t.talk(("a", A), ("b", B))?;
+    everybody_hears(t, ("a", A), &["b", WIRE])?;
+    everybody_hears(t, ("b", B), &["a", WIRE])?;
+    Ok("both ways, and broadcasts".to_owned())
+}
+
+fn bridge_learned(t: &mut Trial<'_>) -> Result<String> {
+    let behind = mac(0x44);
+    t.begin(&Setup::with_switch(2))?;
+    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 100}))?;
+    let bridge = json!({"path": "synthetic", "spoof_check": false});
+    t.guest_on("b", Home::Switch, B, bridge)?;
+    t.guest_on("c", Home::Switch, C, json!({"path": "synthetic"}))?;
+    t.reaches(("b", behind), ("a", A))?; // who is behind b speaks first
+    let frame = t.frame(A, behind);
+    arrives_once(t, "a", &frame, "b")?;
+    let frame = t.frame(W, behind);
+    arrives_once(t, WIRE, &frame, "b")?;
+    t.reaches(("c", C), ("b", behind))?;
+    Ok("a station behind b was reached from a VF, the switch and the wire".to_owned())
+}
+
+fn bridge_added(t: &mut Trial<'_>) -> Result<String> {
+    let behind = mac(0x44);
+    t.begin(&Setup::with_switch(2))?;
+    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 100}))?;
+    let bridge = json!({"path": "synthetic", "macs": [behind.to_string()]});
+    t.guest_on("b", Home::Switch, B, bridge)?;
+    t.guest_on("c", Home::Switch, C, json!({"path": "synthetic"}))?;
+    t.talk(("a", A), ("b", behind))?;
+    t.talk(("c", C), ("b", behind))?;
+    t.reaches((WIRE, W), ("b", behind))?;
+    Ok("reached at once and nowhere else, without a frame from it before".to_owned())
+}
+
+fn bridge_on_vf(t: &mut Trial<'_>) -> Result<String> {
+    let behind = mac(0x44);
+    t.pair()?;
+    t.set_vf(1, json!({"trust": true, "promiscuous": true, "spoof_check": false}))?;
+    let frame = t.frame(A, behind);
+    arrives_once(t, "a", &frame, "b")?;
+    let frame = t.frame(W, behind);
+    arrives_once(t, WIRE, &frame, "b")?;
+    t.reaches(("b", behind), ("a", A))?;
+    t.reaches(("b", behind), (WIRE, W))?;
+    Ok("from another VF and from the wire".to_owned())
+}
+
+fn switch_clients(t: &mut Trial<'_>) -> Result<String> {
+    three_paths(t)?;
+    let all = [("a", A), ("b", B), ("c", C), (WIRE, W)];
+    for (i, one) in all.iter().enumerate() {
+        for other in &all[i + 1..] {
+            t.talk(*one, *other)?;
+        }
+        let others: Vec<&str> =
+            all.iter().map(|(name, _)| *name).filter(|name| *name != one.0).collect();
+        everybody_hears(t, *one, &others)?;
+    }
+    Ok("VF, queue, switch port and wire: 12 ways and 4 broadcasts".to_owned())
+}

@@ -1,0 +1,279 @@
+//! Numbers: of VFs, of rates, of anything out of range; and settings that a card's driver does not have.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use control::state::{Profile, Reason};
+use serde_json::{Value, json};
+
+use crate::conform::Test;
+use crate::conform::frame::mac;
+use crate::conform::subject::{Capability, Change, Home, Setup};
+use crate::conform::trial::{A, B, Trial, added};
+
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "num-vfs-changes-through-zero",
+        thread: "openshift/sriov-network-operator#131",
+        promise: "num_vfs from one number to another is refused with what is allowed, and through 0 it works at once.",
+        needs: &[],
+        test: Some(through_zero),
+    },
+    Test {
+        name: "total-vfs-needs-no-reboot",
+        thread: "openshift/sriov-network-operator#48",
+        promise: "Another number of total VFs takes a new NIC, and no reboot or restart.",
+        needs: &[Capability::Create],
+        test: Some(total_vfs),
+    },
+    Test {
+        name: "all-vfs-or-a-reason",
+        thread: "k8snetworkplumbingwg/sriov-network-operator#672",
+        promise: "Every VF that the NIC has can be enabled, or a stable code says what the machine lacks.",
+        needs: &[],
+        test: Some(all_vfs),
+    },
+    Test {
+        name: "settings-need-no-restart",
+        thread: "k8snetworkplumbingwg/sriov-network-operator#322, #225; openshift/sriov-network-operator#29",
+        promise: "Settings change under a running guest: nothing is drained, restarted or attached anew.",
+        needs: &[],
+        test: Some(no_restart),
+    },
+    Test {
+        name: "max-tx-rate-enforced",
+        thread: "k8snetworkplumbingwg/sriov-cni PR#107",
+        promise: "A maximum transmit rate holds frames back.",
+        needs: &[],
+        test: Some(max_enforced),
+    },
+    Test {
+        name: "min-tx-rate-alone-keeps-max",
+        thread: "k8snetworkplumbingwg/sriov-cni PR#107",
+        promise: "A minimum that is set alone leaves the maximum in force.",
+        needs: &[Capability::MinRate],
+        test: Some(min_keeps_max),
+    },
+    Test {
+        name: "max-tx-rate-alone-keeps-min",
+        thread: "k8snetworkplumbingwg/sriov-cni PR#107",
+        promise: "A maximum that is set alone leaves the minimum in force.",
+        needs: &[Capability::MinRate],
+        test: Some(max_keeps_min),
+    },
+    Test {
+        name: "min-above-max-refused",
+        thread: "k8snetworkplumbingwg/sriov-cni (min_tx_rate <= max_tx_rate unchecked)",
+        promise: "A minimum above the maximum is refused, whichever of the two is set.",
+        needs: &[Capability::MinRate],
+        test: Some(min_above_max),
+    },
+    Test {
+        name: "unsupported-options-refused",
+        thread: "k8snetworkplumbingwg/sriov-cni PR#107",
+        promise: "What a card's driver cannot do is refused with its errno, and not ignored.",
+        needs: &[Capability::Profiles],
+        test: Some(unsupported),
+    },
+    Test {
+        name: "out-of-range-refused",
+        thread: "k8snetworkplumbingwg/sriov-cni (settings not validated)",
+        promise: "A number out of range is refused naming field, value and what is allowed, and changes nothing.",
+        needs: &[],
+        test: Some(out_of_range),
+    },
+];
+
+/// The least time that 250 frames of 1514 bytes take at 10 Mbit/s: all but a burst of 128 KiB, with a quarter to spare.
+const LEAST_AT_10_MBIT: Duration = Duration::from_millis(150);
+
+/// Whether what `a` sends to `b` is held to 10 Mbit/s. A machine that stands still for a moment makes one try slow, and not
+/// five.
+pub(super) fn is_held_to_10_mbit(t: &mut Trial<'_>) -> Result<bool> {
+    for _ in 0..5 {
+        if t.time_of_250_long()? < LEAST_AT_10_MBIT {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn through_zero(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::vfs(4))?;
+    let said = t.refuses(&Change::NumVfs(2), &["num_vfs"])?;
+    ensure!(!said.allowed.is_empty(), "it is not said what is allowed: {}", said.text());
+    t.refuses(&Change::NumVfs(5), &["num_vfs"])?;
+    t.guest_on("a", Home::Vf(0), A, json!({}))?;
+    t.must(&Change::NumVfs(0))?;
+    let reason = t.adapter("a")?.reason;
+    ensure!(reason == Reason::VfDisabled, "an adapter whose VF is off says {reason}");
+    let frame = t.frame(A, B);
+    t.is_dropped("a", &frame)?;
+    t.must(&Change::NumVfs(2))?;
+    t.guest_on("b", Home::Vf(1), B, json!({}))?;
+    t.talk(("a", A), ("b", B))?;
+    Ok(format!("4 to 2 was refused ({}), 4 to 0 to 2 was done", said.error))
+}
+
+fn total_vfs(t: &mut Trial<'_>) -> Result<String> {
+    for count in [2, 64] {
+        t.begin(&Setup::vfs(count))?;
+        t.guest_on("a", Home::Vf(0), A, json!({}))?;
+        t.guest_on("b", Home::Vf(count - 1), B, json!({}))?;
+        t.talk(("a", A), ("b", B))?;
+    }
+    Ok("NICs of 2 and of 64 VFs carried frames at once".to_owned())
+}
+
+fn all_vfs(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::vfs(255))?;
+    let nic = t.subject.nic();
+    let nics = t.subject.in_force()?.actual.nics;
+    let nic = nics.into_iter().find(|one| one.name == nic);
+    let nic = nic.ok_or_else(|| anyhow::anyhow!("the NIC is not in force"))?;
+    if nic.support != Reason::Supported {
+        return Ok(format!("there are none, and the reason has a code: {}", nic.support));
+    }
+    let (enabled, total) = (nic.vfs.len(), usize::from(nic.total_vfs));
+    ensure!(enabled == total, "{enabled} of {total} VFs are enabled, without a reason");
+    let last = nic.total_vfs - 1;
+    t.guest_on("a", Home::Vf(0), A, json!({}))?;
+    t.guest_on("b", Home::Vf(last), B, json!({}))?;
+    t.talk(("a", A), ("b", B))?;
+    Ok(format!("{enabled} VFs, and frames between the first and the last"))
+}
+
+fn no_restart(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    let changes = [
+        json!({"vlan": {"id": 5}}),
+        json!({"vlan": null}),
+        json!({"trust": true}),
+        json!({"spoof_check": false}),
+        json!({"max_tx_mbps": 100}),
+        json!({"link_state": "disable"}),
+        json!({"link_state": "enable"}),
+    ];
+    for settings in &changes {
+        t.set_vf(0, settings.clone())?;
+        let attached = t.subject.is_attached("a") && t.subject.is_attached("b");
+        ensure!(attached, "{settings} broke a guest's attachment off");
+    }
+    t.talk(("a", A), ("b", B))?;
+    Ok(format!("{} changes under two guests, who stayed attached", changes.len()))
+}
+
+fn max_enforced(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.set_vf(0, json!({"max_tx_mbps": 10}))?;
+    ensure!(is_held_to_10_mbit(t)?, "250 frames of 1514 B took less than {LEAST_AT_10_MBIT:?}");
+    t.set_vf(0, json!({"max_tx_mbps": null}))?;
+    ensure!(!is_held_to_10_mbit(t)?, "the limit was taken away, and holds");
+    Ok("frames were held to 10 Mbit/s, and not once the limit was gone".to_owned())
+}
+
+/// What the operator has set of VF 0's rates, as (min, max).
+fn rates(t: &mut Trial<'_>) -> Result<(u64, u64)> {
+    let vf = t.vf_settings(0)?;
+    let number = |field: &str| vf[field].as_u64().unwrap_or(0);
+    Ok((number("min_tx_mbps"), number("max_tx_mbps")))
+}
+
+fn min_keeps_max(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.set_vf(0, json!({"max_tx_mbps": 10}))?;
+    t.set_vf(0, json!({"min_tx_mbps": 5}))?;
+    let rates = rates(t)?;
+    ensure!(rates == (5, 10), "min and max are {rates:?} and not (5, 10)");
+    ensure!(is_held_to_10_mbit(t)?, "the maximum is shown and not enforced");
+    Ok("a minimum of 5 left the maximum of 10 Mbit/s, as frames showed".to_owned())
+}
+
+fn max_keeps_min(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.set_vf(0, json!({"min_tx_mbps": 5}))?;
+    t.set_vf(0, json!({"max_tx_mbps": 10}))?;
+    let both = rates(t)?;
+    ensure!(both == (5, 10), "min and max are {both:?} and not (5, 10)");
+    ensure!(is_held_to_10_mbit(t)?, "the maximum is shown and not enforced");
+    t.set_vf(0, json!({"max_tx_mbps": null}))?;
+    let both = rates(t)?;
+    ensure!(both == (5, 0), "min and max are {both:?} and not (5, 0)");
+    Ok("a maximum of 10 left the minimum of 5 Mbit/s, and so did none".to_owned())
+}
+
+fn min_above_max(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.set_vf(0, json!({"max_tx_mbps": 10}))?;
+    let over = Change::Vf { index: 0, settings: json!({"min_tx_mbps": 11}) };
+    let said = t.refuses(&over, &["min_tx_mbps"])?;
+    t.set_vf(0, json!({"min_tx_mbps": 10}))?;
+    let under = Change::Vf { index: 0, settings: json!({"max_tx_mbps": 9}) };
+    t.refuses(&under, &["min_tx_mbps", "max_tx_mbps"])?;
+    let rates = rates(t)?;
+    ensure!(rates == (10, 10), "after two refusals min and max are {rates:?}");
+    Ok(said.text())
+}
+
+/// A card, a setting that its driver refuses, and the errno.
+fn refusals() -> [(Profile, Value, &'static str); 8] {
+    let service = || json!({"vlan": {"id": 7, "proto": "802.1ad"}});
+    [
+        (Profile::Intel82576, json!({"link_state": "disable"}), "EOPNOTSUPP"),
+        (Profile::Intel82576, json!({"min_tx_mbps": 10}), "EINVAL"),
+        (Profile::X520, json!({"link_state": "enable"}), "EOPNOTSUPP"),
+        (Profile::X520, json!({"max_tx_mbps": 10}), "EINVAL"),
+        (Profile::Xl710, json!({"min_tx_mbps": 100}), "EINVAL"),
+        (Profile::Xl710, service(), "EPROTONOSUPPORT"),
+        (Profile::ConnectX6, service(), "EPROTONOSUPPORT"),
+        (Profile::ConnectX6, json!({"trunks": ["20-29"]}), "EOPNOTSUPP"),
+    ]
+}
+
+fn unsupported(t: &mut Trial<'_>) -> Result<String> {
+    let refusals = refusals();
+    for (profile, settings, errno) in refusals.clone() {
+        t.begin(&Setup { profile, ..Setup::vfs(4) })?;
+        t.guest_on("a", Home::Vf(0), A, json!({}))?;
+        let change = Change::Vf { index: 0, settings: settings.clone() };
+        let said = t.refuses(&change, &[errno])?;
+        ensure!(!said.field.is_empty(), "{profile:?} names no field: {}", said.text());
+        let left = t.vf_settings(0)?;
+        ensure!(left.is_null(), "{profile:?} refused {settings}, and has {left}");
+        // An adapter's own settings are held to the same.
+        let change = added("c", Home::Vf(1), mac(0xc), settings);
+        t.refuses(&change, &[errno])?;
+    }
+    Ok(format!("{} settings of 4 cards were refused with their errno", refusals.len()))
+}
+
+fn out_of_range(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    let before = t.subject.document()?;
+    let wrong = [
+        ("vlan", json!({"vlan": {"id": 4095}})),
+        ("vlan", json!({"vlan": {"id": 0}})),
+        ("qos", json!({"vlan": {"id": 1, "qos": 8}})),
+        ("proto", json!({"vlan": {"id": 1, "proto": "802.1x"}})),
+        ("max_tx_mbps", json!({"max_tx_mbps": -1})),
+        ("max_tx_mbps", json!({"max_tx_mbps": 4_294_967_296_u64})),
+        ("min_tx_mbps", json!({"min_tx_mbps": 1.5})),
+        ("link_state", json!({"link_state": "up"})),
+        ("trust", json!({"trust": "on"})),
+        ("mac", json!({"mac": "01:00:5e:00:00:01"})),
+        ("mac", json!({"mac": "02:00:00"})),
+    ];
+    for (field, settings) in &wrong {
+        let change = Change::Vf { index: 0, settings: settings.clone() };
+        let said = t.refuses(&change, &[field])?;
+        let whole =
+            said.field.contains(field) && !said.value.is_empty() && !said.allowed.is_empty();
+        ensure!(whole, "{settings}: field, value or what is allowed is missing: {}", said.text());
+    }
+    t.refuses(&Change::NumVfs(300), &["num_vfs"])?;
+    t.refuses(&Change::Vf { index: 200, settings: json!({"trust": true}) }, &["VF", "index"])?;
+    let after = t.subject.document()?;
+    ensure!(after == before, "a refused change was made in part");
+    t.talk(("a", A), ("b", B))?;
+    Ok(format!("{} values were refused, and nothing changed", wrong.len() + 2))
+}

@@ -1,0 +1,24 @@
+//! The complaints, by what they are about.
+
+mod bridging;
+mod identity;
+mod limits;
+mod modes;
+mod ownership;
+mod paths;
+mod restart;
+mod vlans;
+
+use super::Test;
+
+/// Every test, in the order of the catalogue.
+pub(super) const ALL: &[&[Test]] = &[
+    ownership::TESTS,
+    restart::TESTS,
+    limits::TESTS,
+    vlans::TESTS,
+    modes::TESTS,
+    bridging::TESTS,
+    identity::TESTS,
+    paths::TESTS,
+];

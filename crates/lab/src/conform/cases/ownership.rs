@@ -1,0 +1,278 @@
+//! Whose a VF is, and what is left of whom it was: releases that come late, are forgotten, or find the guest dead.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::conform::Test;
+use crate::conform::frame::{Frame, mac};
+use crate::conform::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
+use crate::conform::trial::{A, B, Trial, W, added, removed};
+
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "late-release-spares-new-owner",
+        thread: "k8snetworkplumbingwg/sriov-cni#219",
+        promise: "A release by a VF's old owner is refused once the VF has a new one, whose settings stay in force.",
+        needs: &[],
+        test: Some(late_release),
+    },
+    Test {
+        name: "late-release-after-restart",
+        thread: "k8snetworkplumbingwg/sriov-cni#219",
+        promise: "The same after the manager was killed: proofs of ownership outlive it, and none is given twice.",
+        needs: &[Capability::Restart],
+        test: Some(late_release_after_restart),
+    },
+    Test {
+        name: "no-two-vfs-with-one-mac",
+        thread: "k8snetworkplumbingwg/sriov-network-device-plugin#685",
+        promise: "An address that another VF has in the same VLAN is refused, and its frames reach one guest.",
+        needs: &[],
+        test: Some(one_mac),
+    },
+    Test {
+        name: "no-vf-leaks",
+        thread: "k8snetworkplumbingwg/sriov-network-device-plugin#685",
+        promise: "VFs return to the pool as adapters come and go, however often, and none has two users.",
+        needs: &[],
+        test: Some(no_leak),
+    },
+    Test {
+        name: "mac-unique-after-restart",
+        thread: "k8snetworkplumbingwg/sriov-cni#125",
+        promise: "A guest that comes back with its address on another VF leaves none of it on the old one.",
+        needs: &[Capability::Restart],
+        test: Some(mac_after_restart),
+    },
+    Test {
+        name: "defaults-after-release",
+        thread: "k8snetworkplumbingwg/sriov-cni#214",
+        promise: "A VF that is released has every setting back at its default, as frames show.",
+        needs: &[],
+        test: Some(defaults),
+    },
+    Test {
+        name: "old-mac-gone-after-release",
+        thread: "k8snetworkplumbingwg/sriov-cni PR#221, PR#417",
+        promise: "An address that a guest gave itself is of no use to who gets its VF next.",
+        needs: &[],
+        test: Some(old_mac),
+    },
+    Test {
+        name: "vf-returned-after-its-user-died",
+        thread: "k8snetworkplumbingwg/sriov-cni#349",
+        promise: "A guest that was killed keeps nobody from releasing its VF, and the next one gets it.",
+        needs: &[],
+        test: Some(user_died),
+    },
+    Test {
+        name: "unclean-teardown-resets-the-vf",
+        thread: "k8snetworkplumbingwg/sriov-cni (DEL with an empty Netns)",
+        promise: "A release after guest and manager were killed resets the VF as any other.",
+        needs: &[Capability::Restart],
+        test: Some(unclean_teardown),
+    },
+    Test {
+        name: "vlan-gone-after-release",
+        thread: "k8snetworkplumbingwg/sriov-network-device-plugin#97",
+        promise: "The VLAN of a VF's last user is not the next one's.",
+        needs: &[],
+        test: Some(vlan_gone),
+    },
+];
+
+/// `a` was on VF 0 with VLAN 10 and is so again, as another; its first self's token.
+fn a_second_self(t: &mut Trial<'_>) -> Result<u64> {
+    t.pair()?;
+    let old = t.token(0)?;
+    t.remove("a")?;
+    t.guest_on("a", Home::Vf(0), A, json!({"vlan": {"id": 10}}))?;
+    Ok(old)
+}
+
+/// The new owner has VF 0 with its VLAN, and uses it.
+fn new_owner_is_unharmed(t: &mut Trial<'_>) -> Result<()> {
+    let frame = t.frame(A, W);
+    t.expect("a", &frame, &[(WIRE, &frame.tagged(10))])?;
+    let vf = t.vf(0)?;
+    ensure!(vf.adapter.as_deref() == Some("a"), "VF 0 is {:?}'s", vf.adapter);
+    ensure!(vf.vlan == Some(10), "VF 0 has VLAN {:?} and not 10", vf.vlan);
+    Ok(())
+}
+
+fn late_release(t: &mut Trial<'_>) -> Result<String> {
+    let old = a_second_self(t)?;
+    t.refuses(&removed("a", Some(old)), &["owner", "token"])?;
+    t.refuses(&Change::ReleaseVf { index: 0, owner: Some(old) }, &["owner", "there is no"])?;
+    new_owner_is_unharmed(t)?;
+    let new = t.token(0)?;
+    ensure!(new != old, "the new owner has the old one's token {old}");
+    t.must(&removed("a", Some(new)))?;
+    Ok(format!("token {old} was refused, {new} accepted"))
+}
+
+fn late_release_after_restart(t: &mut Trial<'_>) -> Result<String> {
+    let old = a_second_self(t)?;
+    let new = t.token(0)?;
+    t.restart(End::Killed, &["a", "b", WIRE])?;
+    let kept = t.token(0)?;
+    ensure!(kept == new, "the owner's token was {new} and is {kept} after the restart");
+    t.refuses(&removed("a", Some(old)), &["owner", "token"])?;
+    new_owner_is_unharmed(t)?;
+    t.remove("a")?;
+    t.guest_on("a", Home::Vf(0), A, json!({}))?;
+    let next = t.token(0)?;
+    ensure!(next != old && next != new, "token {next} was given twice");
+    Ok(format!("token {old} was refused after kill -9"))
+}
+
+fn one_mac(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    let said = t.refuses(&added("c", Home::Vf(2), B, json!({})), &["address", "mac"])?;
+    ensure!(!said.field.is_empty(), "the refusal names no field: {}", said.text());
+    let settings = json!({"mac": B.to_string()});
+    t.refuses(&Change::Vf { index: 2, settings: settings.clone() }, &["address", "mac"])?;
+    t.refuses(&Change::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
+    let settings = json!({"macs": [B.to_string()]});
+    t.refuses(&Change::Adapter { name: "a".into(), settings }, &["address", "mac"])?;
+    t.talk(("a", A), ("b", B))?;
+    t.reaches((WIRE, W), ("b", B))?;
+    // In another VLAN it is another address.
+    t.guest_on("c", Home::Vf(2), B, json!({"vlan": {"id": 30}}))?;
+    t.reaches((WIRE, W), ("b", B))?;
+    let frame = t.frame(W, B);
+    t.expect(WIRE, &frame.tagged(30), &[("c", &frame)])?;
+    Ok(format!("refused naming {}", said.field))
+}
+
+fn no_leak(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::vfs(2))?;
+    for round in 0..10 {
+        for (name, address) in [("a", A), ("b", B)] {
+            t.guest_on(name, Home::Pool, address, json!({}))?;
+            let vf = t.adapter(name)?.vf;
+            ensure!(vf.is_some(), "adapter {name} got no VF in round {round} though one is free");
+        }
+        t.talk(("a", A), ("b", B))?;
+        let owners = t.subject.in_force()?.owners.len();
+        ensure!(owners == 2, "2 adapters own {owners} VFs in round {round}");
+        t.subject.leave("a", Leave::Killed)?;
+        t.must(&removed("a", None))?;
+        t.remove("b")?;
+        let owners = t.subject.in_force()?.owners.len();
+        ensure!(owners == 0, "{owners} VFs have owners and there is no adapter, round {round}");
+    }
+    Ok("20 adapters had 2 VFs one after another".to_owned())
+}
+
+fn mac_after_restart(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.subject.leave("a", Leave::Killed)?;
+    t.must(&removed("a", None))?;
+    t.guest_on("again", Home::Vf(2), A, json!({}))?;
+    for turn in ["before", "after"] {
+        let holders: Vec<u16> = (0..4)
+            .filter_map(|index| t.vf(index).ok())
+            .filter(|vf| vf.mac.as_deref() == Some(&*A.to_string()))
+            .map(|vf| vf.index)
+            .collect();
+        ensure!(holders == [2], "{turn} the restart VFs {holders:?} have the address, not VF 2");
+        t.talk(("again", A), ("b", B))?;
+        if turn == "before" {
+            t.restart(End::Killed, &["again", "b", WIRE])?;
+        }
+    }
+    Ok("one VF had the address, before and after kill -9".to_owned())
+}
+
+/// Every setting of a VF at another value than its default.
+fn all_settings() -> Value {
+    json!({
+        "vlan": {"id": 40},
+        "spoof_check": false,
+        "trust": true,
+        "link_state": "disable",
+        "max_tx_mbps": 10,
+    })
+}
+
+fn defaults(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.set_vf(0, all_settings())?;
+    let frame = t.frame(A, B);
+    t.is_dropped("a", &frame)?; // the link is down: the settings are in force
+    let vf = t.vf(0)?;
+    ensure!(vf.vlan == Some(40), "VF 0 has VLAN {:?} and was given 40", vf.vlan);
+    t.must(&Change::ReleaseVf { index: 0, owner: None })?;
+    let left = t.vf_settings(0)?;
+    ensure!(left.is_null(), "settings are left after the release: {left}");
+    t.talk(("a", A), ("b", B))?; // link, VLAN
+    let spoofed = t.frame(mac(0x66), B);
+    t.is_dropped("a", &spoofed)?;
+    let vf = t.vf(0)?;
+    ensure!(vf.vlan.is_none(), "VF 0 still has VLAN {:?}", vf.vlan);
+    ensure!(!super::limits::is_held_to_10_mbit(t)?, "the old limit of 10 Mbit/s holds");
+    Ok("VLAN, spoof check, link state and rate were as new".to_owned())
+}
+
+fn old_mac(t: &mut Trial<'_>) -> Result<String> {
+    let own = mac(0x77);
+    t.pair()?;
+    t.set_vf(0, json!({"spoof_check": false, "trust": true}))?;
+    t.reaches(("a", own), ("b", B))?; // its guest has given itself an address
+    t.must(&Change::ReleaseVf { index: 0, owner: None })?;
+    t.remove("a")?;
+    t.guest_on("c", Home::Vf(0), mac(0xc), json!({}))?;
+    let frame = t.frame(own, B);
+    t.is_dropped("c", &frame)?;
+    let frame: Frame = t.frame(W, own);
+    t.is_dropped(WIRE, &frame)?;
+    let view = t.subject.view("c")?;
+    ensure!(view.mac == mac(0xc), "the new guest reads the address {}", view.mac);
+    t.talk(("c", mac(0xc)), ("b", B))?;
+    Ok("the next guest neither sent from it nor received for it".to_owned())
+}
+
+fn user_died(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.subject.leave("a", Leave::Killed)?;
+    t.must(&removed("a", None))?;
+    let vf = t.vf(0)?;
+    ensure!(vf.adapter.is_none(), "VF 0 is still {:?}'s", vf.adapter);
+    t.guest_on("c", Home::Vf(0), mac(0xc), json!({}))?;
+    t.talk(("c", mac(0xc)), ("b", B))?;
+    // Dead guests that nobody removed come back to what was theirs.
+    t.subject.leave("c", Leave::Killed)?;
+    t.subject.attach("c")?;
+    t.talk(("c", mac(0xc)), ("b", B))?;
+    Ok("VF 0 went from a killed guest to the next".to_owned())
+}
+
+fn unclean_teardown(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.set_vf(0, json!({"vlan": {"id": 50}, "spoof_check": false}))?;
+    t.subject.leave("a", Leave::Killed)?;
+    t.restart(End::Killed, &["b", WIRE])?;
+    t.must(&removed("a", None))?;
+    t.must(&Change::ReleaseVf { index: 0, owner: None })?;
+    t.guest_on("c", Home::Vf(0), mac(0xc), json!({}))?;
+    t.talk(("c", mac(0xc)), ("b", B))?;
+    let spoofed = t.frame(mac(0x66), B);
+    t.is_dropped("c", &spoofed)?;
+    Ok("VLAN and spoof check were as new after kill -9 of both".to_owned())
+}
+
+fn vlan_gone(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::vfs(2))?;
+    t.guest_on("a", Home::Vf(0), A, json!({"vlan": {"id": 30}}))?;
+    let frame = t.frame(A, W);
+    t.expect("a", &frame, &[(WIRE, &frame.tagged(30))])?;
+    t.remove("a")?;
+    t.guest_on("b", Home::Vf(0), B, json!({}))?;
+    t.talk(("b", B), (WIRE, W))?;
+    let frame = t.frame(W, B);
+    t.is_dropped(WIRE, &frame.tagged(30))?;
+    let vf = t.vf(0)?;
+    ensure!(vf.vlan.is_none(), "VF 0 still has VLAN {:?}", vf.vlan);
+    Ok("frames were tagged 30 for the first guest, untagged for the next".to_owned())
+}

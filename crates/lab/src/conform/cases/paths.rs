@@ -1,0 +1,159 @@
+//! Adapters that go from path to path, and guests that go from host to host.
+
+use anyhow::{Result, ensure};
+use control::state::PathInForce;
+use serde_json::json;
+
+use super::bridging::{C, everybody_hears, three_paths};
+use crate::conform::Test;
+use crate::conform::frame::Frame;
+use crate::conform::subject::{Capability, Change, Home, Setup, WIRE};
+use crate::conform::trial::{A, B, Trial, W};
+
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "nobody-loses-a-vf-without-cause",
+        thread: "LIS/lis-next#556",
+        promise: "Changes that do not concern an adapter, or change nothing, leave it on its VF.",
+        needs: &[Capability::Switch],
+        test: Some(no_cause),
+    },
+    Test {
+        name: "path-flapping-is-bounded",
+        thread: "MicrosoftDocs/azure-docs#100444",
+        promise: "An adapter that follows its traffic changes its path a bounded number of times an hour.",
+        needs: &[Capability::FollowTraffic],
+        test: None,
+    },
+    Test {
+        name: "no-frame-lost-on-a-path-change",
+        thread: "MicrosoftDocs/azure-docs#90280",
+        promise: "Around a change of path every frame arrives once and in its order, both ways.",
+        needs: &[Capability::Switch, Capability::Queues],
+        test: Some(path_changes),
+    },
+    Test {
+        name: "first-frame-of-a-flow-arrives",
+        thread: "aregm/nff-go#688",
+        promise: "The first frame to an adapter on a new path arrives, though nobody on it has sent one.",
+        needs: &[Capability::Switch, Capability::Queues],
+        test: Some(first_frame),
+    },
+    Test {
+        name: "broadcasts-arrive-once-on-each-path",
+        thread: "MicrosoftDocs/azure-docs#106457, #50056",
+        promise: "Broadcasts, as ARP's, reach an adapter exactly once, whichever path it is on.",
+        needs: &[Capability::Switch, Capability::Queues],
+        test: Some(broadcasts),
+    },
+    Test {
+        name: "vf-back-after-migration",
+        thread: "kubevirt/kubevirt#17222, PR#4741, PR#6581",
+        promise: "A guest that was migrated has a VF again if one is free, and is told if not.",
+        needs: &[Capability::Migration],
+        test: None,
+    },
+    Test {
+        name: "vf-state-migrates",
+        thread: "strongtz/i915-sriov-dkms#405",
+        promise: "What a VF holds moves with its guest, or the migration is refused before it begins.",
+        needs: &[Capability::Migration],
+        test: None,
+    },
+];
+
+/// The three paths as a patch, and as they are in force.
+const PATHS: [(&str, PathInForce); 3] =
+    [("synthetic", PathInForce::Synthetic), ("vmq", PathInForce::Vmq), ("vf", PathInForce::Vf)];
+
+fn no_cause(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::with_switch(2))?;
+    t.guest_on("a", Home::Switch, A, json!({"iov_weight": 50}))?;
+    t.guest_on("b", Home::Switch, B, json!({"iov_weight": 50}))?;
+    let (vf_a, vf_b) = (t.adapter("a")?.vf, t.adapter("b")?.vf);
+    let (token_a, token_b) = (t.token(0)?, t.token(1)?);
+    for round in 0..10 {
+        t.must(&Change::Again)?;
+        t.set_adapter("b", json!({"max_tx_mbps": 1000 + round}))?;
+        // As weighty as those who have VFs, and with a name before theirs.
+        t.guest_on("0", Home::Switch, C, json!({"iov_weight": 50}))?;
+        t.is_on("a", PathInForce::Vf)?;
+        t.is_on("b", PathInForce::Vf)?;
+        t.remove("0")?;
+    }
+    let vfs = (t.adapter("a")?.vf, t.adapter("b")?.vf);
+    ensure!(vfs == (vf_a, vf_b), "the VFs were {vf_a:?} and {vf_b:?} and are {vfs:?}");
+    let tokens = (t.token(0)?, t.token(1)?);
+    ensure!(tokens == (token_a, token_b), "a VF changed hands in between");
+    t.talk(("a", A), ("b", B))?;
+    Ok("30 changes moved nobody".to_owned())
+}
+
+fn path_changes(t: &mut Trial<'_>) -> Result<String> {
+    three_paths(t)?;
+    let mut count = 0;
+    for _ in 0..8 {
+        for (path, in_force) in PATHS {
+            let mut sent = Vec::new();
+            for half in 0..2 {
+                for (from, src, dst) in [("b", B, A), ("c", C, A), ("a", A, B)] {
+                    let frames: Vec<Frame> = (0..10).map(|_| t.frame(src, dst)).collect();
+                    let bytes: Vec<Vec<u8>> = frames.iter().map(|one| one.bytes.clone()).collect();
+                    t.subject.send(from, &bytes)?;
+                    sent.push((from, frames));
+                }
+                if half == 0 {
+                    t.set_adapter("a", json!({"path": path}))?;
+                }
+            }
+            t.is_on("a", in_force)?;
+            check_flows(t, &sent)?;
+            count += 1;
+        }
+    }
+    Ok(format!("{count} changes, with 60 frames around each"))
+}
+
+/// Every flow must have arrived whole, once and in its order.
+fn check_flows(t: &mut Trial<'_>, sent: &[(&str, Vec<Frame>)]) -> Result<()> {
+    let arrived = t.arrived()?;
+    for (from, to, source) in [("b", "a", B), ("c", "a", C), ("a", "b", A)] {
+        let flow = sent.iter().filter(|(sender, _)| *sender == from);
+        let meant: Vec<u64> =
+            flow.flat_map(|(_, frames)| frames.iter().map(Frame::sequence)).collect();
+        let came = arrived.get(to).into_iter().flatten();
+        let of_flow = came.filter(|frame| frame.bytes.get(6..12) == Some(&source.0));
+        let came: Vec<u64> = of_flow.map(Frame::sequence).collect();
+        ensure!(came == meant, "of frames {meant:?} from {from}, {came:?} arrived at {to}");
+    }
+    let all: usize = arrived.values().map(Vec::len).sum();
+    let meant: usize = sent.iter().map(|(_, frames)| frames.len()).sum();
+    ensure!(all == meant, "{meant} frames were sent and {all} arrived in all");
+    Ok(())
+}
+
+fn first_frame(t: &mut Trial<'_>) -> Result<String> {
+    three_paths(t)?;
+    for (path, in_force) in PATHS {
+        t.set_adapter("a", json!({"path": path}))?;
+        t.is_on("a", in_force)?;
+        // The one that moved has said nothing since.
+        t.reaches(("b", B), ("a", A))?;
+        t.reaches(("c", C), ("a", A))?;
+        t.reaches((WIRE, W), ("a", A))?;
+    }
+    Ok("from the switch, a queue's owner and the wire, on each path".to_owned())
+}
+
+fn broadcasts(t: &mut Trial<'_>) -> Result<String> {
+    three_paths(t)?;
+    for (path, in_force) in PATHS {
+        t.set_adapter("a", json!({"path": path}))?;
+        t.is_on("a", in_force)?;
+        everybody_hears(t, ("a", A), &["b", "c", WIRE])?;
+        everybody_hears(t, ("b", B), &["a", "c", WIRE])?;
+        everybody_hears(t, ("c", C), &["a", "b", WIRE])?;
+        everybody_hears(t, (WIRE, W), &["a", "b", "c"])?;
+    }
+    Ok("4 senders on each of 3 paths: everybody heard each once".to_owned())
+}

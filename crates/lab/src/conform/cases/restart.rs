@@ -1,0 +1,192 @@
+//! What a restart of the manager, asked for or not, must not change; and who may be there first.
+
+use anyhow::{Result, bail, ensure};
+use control::api::InForce;
+use control::state::PathInForce;
+use serde_json::json;
+
+use crate::conform::Test;
+use crate::conform::frame::{Frame, mac};
+use crate::conform::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
+use crate::conform::trial::{A, B, Trial, W, added};
+
+pub(super) const TESTS: &[Test] = &[
+    Test {
+        name: "guests-return-after-the-manager",
+        thread: "k8snetworkplumbingwg/sriov-cni#178",
+        promise: "Guests that come back after a restart find their VFs as they were, and lose no frame that they posted.",
+        needs: &[Capability::Restart],
+        test: Some(guests_after),
+    },
+    Test {
+        name: "guests-return-before-the-manager",
+        thread: "kubernetes/kubernetes#125579",
+        promise: "Guests that are up before the manager are served once it comes, in whatever order.",
+        needs: &[Capability::Restart, Capability::GuestFirst],
+        test: Some(guests_before),
+    },
+    Test {
+        name: "iommu-group-changes-do-not-matter",
+        thread: "k8snetworkplumbingwg/sriov-network-device-plugin#451",
+        promise: "A VF is found after a reboot though its IOMMU group has another number.",
+        needs: &[Capability::IommuGroups],
+        test: None,
+    },
+    Test {
+        name: "capacity-right-after-restart",
+        thread: "k8snetworkplumbingwg/sriov-network-device-plugin#565",
+        promise: "The first answer after a restart has the VFs, users and owners of the last one before it.",
+        needs: &[Capability::Restart],
+        test: Some(capacity),
+    },
+    Test {
+        name: "no-false-shortage-after-restart",
+        thread: "k8snetworkplumbingwg/sriov-network-operator#1028",
+        promise: "A VF that was free before a restart is given out after it, and one that was taken is not.",
+        needs: &[Capability::Restart],
+        test: Some(no_shortage),
+    },
+    Test {
+        name: "no-stale-ports-after-restart",
+        thread: "ovn-kubernetes/ovn-kubernetes#1933",
+        promise: "After a restart there are ports for the adapters that there are, and for no others.",
+        needs: &[Capability::Restart, Capability::Switch],
+        test: Some(no_stale_ports),
+    },
+    Test {
+        name: "switchdev-back-to-legacy",
+        thread: "k8snetworkplumbingwg/sriov-network-operator#40",
+        promise: "A NIC goes from switchdev mode back to legacy mode.",
+        needs: &[Capability::Switchdev],
+        test: None,
+    },
+    Test {
+        name: "switchdev-with-vfs-present",
+        thread: "k8snetworkplumbingwg/sriov-network-operator#1015",
+        promise: "Switchdev mode works whether VFs exist already or not, or is refused.",
+        needs: &[Capability::Switchdev],
+        test: None,
+    },
+    Test {
+        name: "representor-names-last",
+        thread: "k8snetworkplumbingwg/sriov-network-operator PR#29, PR#1048",
+        promise: "A representor has the name of its VF, before and after a reboot.",
+        needs: &[Capability::Switchdev],
+        test: None,
+    },
+];
+
+fn guests_after(t: &mut Trial<'_>) -> Result<String> {
+    t.pair()?;
+    t.set_vf(0, json!({"vlan": {"id": 9}}))?;
+    t.set_adapter("b", json!({"vlan": {"id": 9}}))?;
+    let mut count = 0;
+    for how in [End::Asked, End::Killed] {
+        t.talk(("a", A), ("b", B))?;
+        t.subject.end_manager(how)?;
+        let frames: Vec<Frame> = (0..20).map(|_| t.frame(A, B)).collect();
+        let bytes: Vec<Vec<u8>> = frames.iter().map(|frame| frame.bytes.clone()).collect();
+        t.subject.send("a", &bytes)?;
+        t.subject.start_manager()?;
+        // The sender first: its frames must wait for the receiver.
+        ["a", "b", WIRE].iter().try_for_each(|station| t.subject.attach(station))?;
+        let arrived = t.arrived()?;
+        let number = |frames: &Vec<Frame>| frames.iter().map(Frame::sequence).collect::<Vec<_>>();
+        let (meant, came) = (number(&frames), arrived.get("b").map(number).unwrap_or_default());
+        let places: Vec<&String> = arrived.keys().collect();
+        let whole = meant == came && places == ["b"];
+        ensure!(whole, "of {meant:?}, posted meanwhile, {came:?} arrived; at {places:?} ({how:?})");
+        t.talk(("a", A), ("b", B))?;
+        count += frames.len();
+    }
+    Ok(format!("{count} frames posted while there was no manager arrived"))
+}
+
+fn guests_before(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::vfs(4))?;
+    for (name, index, address) in [("a", 0, A), ("b", 1, B)] {
+        let mut change = added(name, Home::Vf(index), address, json!({}));
+        if let Change::Add { guest_first, .. } = &mut change {
+            *guest_first = true;
+        }
+        t.must(&change)?;
+        t.subject.attach(name)?;
+    }
+    t.talk(("a", A), ("b", B))?;
+    for (first, second) in [("a", "b"), ("b", "a")] {
+        t.restart(End::Killed, &[first, second, WIRE])?;
+        t.talk(("a", A), ("b", B))?;
+        t.talk(("a", A), (WIRE, W))?;
+    }
+    Ok("the manager found its guests waiting, twice".to_owned())
+}
+
+/// What must be the same after a restart: all but who is attached, for guests come back one by one.
+fn without_guests(mut in_force: InForce) -> InForce {
+    in_force.actual.adapters.iter_mut().for_each(|adapter| adapter.connected = false);
+    in_force
+}
+
+/// The VFs and adapters in force, one a line.
+fn lines(in_force: &InForce) -> Vec<String> {
+    let vfs = in_force.actual.nics.iter().flat_map(|nic| &nic.vfs).map(|vf| format!("{vf:?}"));
+    vfs.chain(in_force.actual.adapters.iter().map(|adapter| format!("{adapter:?}"))).collect()
+}
+
+fn capacity(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::vfs(4))?;
+    t.guest_on("a", Home::Pool, A, json!({}))?;
+    t.guest_on("b", Home::Vf(3), B, json!({"vlan": {"id": 8}}))?;
+    t.set_vf(2, json!({"mac": mac(0xc).to_string()}))?;
+    let before = without_guests(t.subject.in_force()?);
+    for how in [End::Asked, End::Killed] {
+        t.restart(how, &[])?;
+        let after = without_guests(t.subject.in_force()?);
+        let (was, is) = (&before.owners, &after.owners);
+        ensure!(was == is, "the owners were {was:?} and are {is:?} ({how:?})");
+        let (was, is) = (lines(&before), lines(&after));
+        ensure!(was.len() == is.len(), "{} VFs and adapters became {}", was.len(), is.len());
+        if let Some((was, is)) = was.iter().zip(&is).find(|(was, is)| was != is) {
+            bail!("{was} became {is} ({how:?})");
+        }
+        ensure!(before.generation <= after.generation, "the generation went back");
+    }
+    Ok("4 VFs, 3 owners and 2 users were the same after each restart".to_owned())
+}
+
+fn no_shortage(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::vfs(2))?;
+    t.guest_on("a", Home::Pool, A, json!({}))?;
+    let held = t.adapter("a")?.vf;
+    t.subject.leave("a", Leave::Killed)?;
+    t.restart(End::Killed, &[])?;
+    t.guest_on("b", Home::Pool, B, json!({}))?;
+    t.is_on("b", PathInForce::Vf)?;
+    let (a, b) = (t.adapter("a")?.vf, t.adapter("b")?.vf);
+    ensure!(a == held, "the guest that was away had VF {held:?} and has {a:?}");
+    ensure!(a != b, "both adapters have VF {a:?}");
+    t.guest_on("c", Home::Pool, mac(0xc), json!({"iov_weight": 10}))?;
+    let reason = t.adapter("c")?.reason;
+    ensure!(reason == control::state::Reason::NoFreeVf, "with no VF left the reason is {reason}");
+    ["a", WIRE].iter().try_for_each(|station| t.subject.attach(station))?;
+    t.talk(("a", A), ("b", B))?;
+    Ok("the free VF was given, the taken one was not".to_owned())
+}
+
+fn no_stale_ports(t: &mut Trial<'_>) -> Result<String> {
+    t.begin(&Setup::with_switch(2))?;
+    for (number, name) in [(0xa, "a"), (0xb, "b"), (0xc, "gone")] {
+        t.guest_on(name, Home::Switch, mac(number), json!({}))?;
+    }
+    t.remove("gone")?;
+    t.restart(End::Killed, &["a", "b", WIRE])?;
+    let mut names: Vec<String> = t.subject.counters()?.into_iter().map(|(name, _)| name).collect();
+    names.sort();
+    ensure!(names == ["a", "b", WIRE], "after the restart there are the ports {names:?}");
+    let frame = t.frame(A, mac(0xc));
+    let arrived = t.send("a", &[frame])?;
+    let places: Vec<&String> = arrived.keys().collect();
+    ensure!(!arrived.contains_key("gone"), "a removed adapter got a frame, of {places:?}");
+    t.talk(("a", A), ("b", B))?;
+    Ok("ports a, b and the wire's, as before".to_owned())
+}

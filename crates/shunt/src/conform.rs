@@ -1,0 +1,95 @@
+//! `shunt conform`: the conformance suite.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::{Context, Result, bail};
+use lab::conform::soft::SoftNic;
+use lab::conform::{self, TestReport, TestResult};
+
+use crate::{Mistake, say};
+
+/// Hold a NIC against what users of SR-IOV complain about.
+///
+/// Each test is one complaint, with the thread it comes from; docs/conformance.md lists them. They run
+/// on the soft NIC: each starts a daemon of its own in a temporary directory, plays the guests and the
+/// wire, and sends real frames. No root, no hardware, less than a minute. The exit code is 1 if a test
+/// fails; "n/a" says why the NIC cannot have the trouble, or cannot be tested for it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  shunt conform                           all tests, as a table
+  shunt conform --json                    the same for a program
+  shunt conform vlan num-vfs              tests with one of these words in their names
+  shunt conform --list                    names, threads and what must hold")]
+pub(crate) struct Conform {
+    /// Only tests with one of these words in their names.
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Run nothing; print each test's name, thread and what must hold.
+    #[arg(long)]
+    list: bool,
+}
+
+impl Conform {
+    pub(crate) fn run(self) -> Result<()> {
+        let wanted = |test: &conform::Test| {
+            self.words.is_empty() || self.words.iter().any(|word| test.name.contains(word.as_str()))
+        };
+        let count = conform::tests().filter(|test| wanted(test)).count();
+        if count == 0 {
+            let words = self.words.join(" ");
+            let text = format!("no test has {words:?} in its name; see shunt conform --list");
+            return Err(Mistake(text).into());
+        }
+        if self.list {
+            return self.list_tests(wanted);
+        }
+        let program = std::env::current_exe().context("cannot tell where this program is")?;
+        let mut done = 0;
+        let progress = io::stderr().is_terminal();
+        let report = conform::run(&mut SoftNic::new(&program), wanted, |test| {
+            done += 1;
+            if progress {
+                show(test, done, count);
+            }
+        });
+        let text = match self.json {
+            true => serde_json::to_string_pretty(&report)? + "\n",
+            false => report.table(),
+        };
+        say(&text)?;
+        match report.count(TestResult::Fail) {
+            0 => Ok(()),
+            failed => bail!("{failed} of {count} tests failed"),
+        }
+    }
+
+    fn list_tests(&self, wanted: impl Fn(&conform::Test) -> bool) -> Result<()> {
+        let tests: Vec<_> = conform::tests().filter(|test| wanted(test)).collect();
+        if self.json {
+            let one = |test: &&conform::Test| {
+                let (name, thread, promise) = (test.name, test.thread, test.promise);
+                serde_json::json!({"name": name, "thread": thread, "promise": promise})
+            };
+            let list = serde_json::json!({"tests": tests.iter().map(one).collect::<Vec<_>>()});
+            return Ok(say(&format!("{list:#}\n"))?);
+        }
+        let one = |test: &&conform::Test| {
+            format!("{}\n    {}\n    {}\n", test.name, test.thread, test.promise)
+        };
+        Ok(say(&tests.iter().map(one).collect::<String>())?)
+    }
+}
+
+/// One line that the next one overwrites.
+fn show(test: &TestReport, done: usize, count: usize) {
+    let name = &test.name;
+    let mut out = io::stderr().lock();
+    let end = if done == count { "\r\x1b[K" } else { "" };
+    // It is only for who watches.
+    let _ = write!(out, "\r\x1b[K{done}/{count} {name}: {}{end}", test.result.word());
+    let _ = out.flush();
+}

@@ -1,0 +1,359 @@
+//! A subject between the suite and the soft NIC that breaks one thing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use control::api::InForce;
+use control::state::Reason;
+use control::stats::PortStats;
+use lab::conform::soft::SoftNic;
+use lab::conform::subject::{
+    Capability, Change, End, GuestView, Home, Leave, Refusal, Setup, Subject, WIRE,
+};
+use serde_json::{Value, json};
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A release shows no proof of ownership.
+    IgnoresOwner,
+    /// What is refused looks done.
+    SwallowsRefusals,
+    /// An adapter's removal looks done.
+    KeepsAdapters,
+    /// The release of a VF's settings looks done.
+    KeepsSettings,
+    /// The next user of a VF gets the last one's VLAN.
+    KeepsVlan,
+    /// What guests post while there is no manager is lost.
+    LosesPosted,
+    /// After a restart nothing arrives.
+    DeafAfterRestart,
+    /// VFs are missing from what is in force.
+    ForgetsVfs,
+    /// There is a port of nobody's.
+    StalePort,
+    /// num_vfs goes by way of 0 unasked.
+    GoesThroughZero,
+    /// Nothing arrives.
+    Deaf,
+    /// Every setting breaks guests' attachments off.
+    Detaches,
+    /// The minimum and the maximum rate are taken for each other.
+    SwapsRates,
+    /// Of two rates the one that is not given is cleared.
+    ClearsOtherRate,
+    /// No VLAN means no trunk either.
+    ClearsTrunk,
+    /// Tags are missing on the wire.
+    StripsTags,
+    /// A word that is not on is off.
+    TakesAnyWord,
+    /// The spoof check is always off.
+    NeverChecks,
+    /// The spoof check stays as it is.
+    IgnoresSpoofCheck,
+    /// Promiscuous is accepted and not carried out.
+    IgnoresPromiscuous,
+    /// All counters are 0.
+    CountsNothing,
+    /// Groups are not heard.
+    DropsMulticast,
+    /// Further addresses are not set.
+    IgnoresMacs,
+    /// Guests see a link always.
+    LinkAlwaysUp,
+    /// `a` and `b` do not reach each other.
+    KeepsApart,
+    /// What is for a station behind a bridge is dropped.
+    DropsUnknown,
+    /// After a restart adapters say to be on other VFs.
+    Renumbers,
+    /// VFs have other names than their NIC.
+    Renames,
+    /// VFs cannot be set before they are enabled.
+    NeedsPf,
+    /// All guests read one address.
+    OneMac,
+    /// Every reason is that all is well.
+    GivesNoReasons,
+    /// A device of the machine is in use.
+    UsesDevice,
+    /// Applying the same state takes VFs away for a moment.
+    Reshuffles,
+    /// The first frame after a change of an adapter is lost.
+    LosesFirst,
+    /// Frames for a group arrive twice.
+    Doubles,
+}
+
+/// The soft NIC, broken.
+pub(crate) struct Broken {
+    inner: SoftNic,
+    fault: Fault,
+    restarted: bool,
+    /// The VLAN of each VF's last user.
+    vlans: BTreeMap<u16, Value>,
+    /// Whether an adapter was changed, and nothing sent since.
+    changed: bool,
+    /// Whether there is a manager.
+    managed: bool,
+}
+
+impl Broken {
+    pub(crate) fn new(program: &Path, fault: Fault) -> Broken {
+        Broken {
+            inner: SoftNic::new(program),
+            fault,
+            restarted: false,
+            vlans: BTreeMap::new(),
+            changed: false,
+            managed: true,
+        }
+    }
+
+    fn is(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    /// The settings as the broken manager takes them.
+    fn spoil(&self, settings: &mut Value) {
+        let Some(fields) = settings.as_object_mut() else { return };
+        match self.fault {
+            Fault::IgnoresSpoofCheck => drop(fields.remove("spoof_check")),
+            Fault::NeverChecks => drop(fields.insert("spoof_check".to_owned(), json!(false))),
+            Fault::IgnoresPromiscuous => drop(fields.remove("promiscuous")),
+            Fault::IgnoresMacs => drop(fields.remove("macs")),
+            Fault::SwapsRates => {
+                let (min, max) = (fields.remove("min_tx_mbps"), fields.remove("max_tx_mbps"));
+                fields.extend(min.map(|min| ("max_tx_mbps".to_owned(), min)));
+                fields.extend(max.map(|max| ("min_tx_mbps".to_owned(), max)));
+            }
+            Fault::ClearsOtherRate => {
+                for (given, other) in
+                    [("min_tx_mbps", "max_tx_mbps"), ("max_tx_mbps", "min_tx_mbps")]
+                {
+                    if fields.contains_key(given) && !fields.contains_key(other) {
+                        fields.insert(other.to_owned(), Value::Null);
+                        break;
+                    }
+                }
+            }
+            Fault::ClearsTrunk if fields.get("vlan") == Some(&Value::Null) => {
+                fields.insert("trunks".to_owned(), Value::Null);
+            }
+            Fault::TakesAnyWord => {
+                for word in ["spoof_check", "trust"] {
+                    if let Some(value) = fields.get_mut(word) {
+                        *value = json!(*value == json!(true));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The change as the broken manager takes it; nothing if it only says that it is done.
+    fn spoiled(&mut self, change: &Change) -> Result<Option<Change>> {
+        let mut change = change.clone();
+        match &mut change {
+            Change::Vf { settings, .. } | Change::Adapter { settings, .. } => self.spoil(settings),
+            Change::Remove { .. } if self.is(Fault::KeepsAdapters) => return Ok(None),
+            Change::ReleaseVf { .. } if self.is(Fault::KeepsSettings) => return Ok(None),
+            Change::Remove { owner, .. } | Change::ReleaseVf { owner, .. } => {
+                *owner = owner.filter(|_| !self.is(Fault::IgnoresOwner));
+            }
+            Change::Add { home, settings, .. } => {
+                self.spoil(settings);
+                if let (Home::Vf(index), true) = (*home, self.is(Fault::KeepsVlan)) {
+                    if let Some(vlan) = self.vlans.get(&index) {
+                        settings["vlan"] = vlan.clone();
+                    }
+                    self.vlans.insert(index, settings["vlan"].clone());
+                }
+            }
+            Change::NumVfs(_) if self.is(Fault::GoesThroughZero) => {
+                let _ = self.inner.change(&Change::NumVfs(0))?;
+            }
+            Change::Again if self.is(Fault::Reshuffles) => {
+                for (path, name) in [("synthetic", "b"), ("synthetic", "a"), ("vf", "b")] {
+                    let (name, settings) = (name.to_owned(), json!({"path": path}));
+                    let _ = self.inner.change(&Change::Adapter { name, settings })?;
+                }
+                let (name, settings) = ("a".to_owned(), json!({"path": "vf"}));
+                change = Change::Adapter { name, settings };
+            }
+            _ => {}
+        }
+        Ok(Some(change))
+    }
+
+    /// Whether a frame is lost at a station.
+    fn loses(&self, station: &str, frame: &[u8]) -> bool {
+        let (to, from) = (&frame[..6], &frame[6..12]);
+        let is_group = to[0] & 1 != 0;
+        match self.fault {
+            Fault::Deaf => true,
+            Fault::DeafAfterRestart => self.restarted,
+            Fault::DropsMulticast => is_group && to != [0xff; 6],
+            Fault::DropsUnknown => to[5] == 0x44,
+            Fault::KeepsApart => {
+                matches!((station, from[5]), ("a", 0xb) | ("b", 0xa))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A frame without its tag.
+fn untagged(frame: &[u8]) -> Vec<u8> {
+    let mut bytes = frame.to_vec();
+    if matches!(bytes[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
+        bytes.drain(12..16);
+    }
+    bytes
+}
+
+impl Subject for Broken {
+    fn name(&self) -> String {
+        format!("soft NIC with {:?}", self.fault)
+    }
+
+    fn lacks(&self, what: Capability) -> Option<String> {
+        self.inner.lacks(what)
+    }
+
+    fn begin(&mut self, setup: &Setup) -> Result<()> {
+        (self.restarted, self.changed, self.managed) = (false, false, true);
+        self.vlans.clear();
+        self.inner.begin(setup)
+    }
+
+    fn change(&mut self, change: &Change) -> Result<Result<(), Refusal>> {
+        if self.is(Fault::NeedsPf) && matches!(change, Change::Vf { .. }) {
+            let nics = self.inner.in_force()?.actual.nics;
+            if nics.iter().all(|nic| nic.vfs.is_empty()) {
+                let (field, value, allowed) = Default::default();
+                let error = "the PF is down".to_owned();
+                return Ok(Err(Refusal { field, value, error, allowed }));
+            }
+        }
+        let Some(spoiled) = self.spoiled(change)? else { return Ok(Ok(())) };
+        let said = self.inner.change(&spoiled)?;
+        self.changed = matches!(change, Change::Adapter { .. });
+        if self.is(Fault::Detaches) && matches!(change, Change::Vf { .. }) {
+            self.inner.leave("a", Leave::Killed)?;
+        }
+        if self.is(Fault::SwallowsRefusals) { Ok(Ok(())) } else { Ok(said) }
+    }
+
+    fn document(&mut self) -> Result<Value> {
+        self.inner.document()
+    }
+
+    fn in_force(&mut self) -> Result<InForce> {
+        let mut in_force = self.inner.in_force()?;
+        let nics = &mut in_force.actual.nics;
+        let adapters = &mut in_force.actual.adapters;
+        match self.fault {
+            Fault::ForgetsVfs => nics.iter_mut().for_each(|nic| drop(nic.vfs.pop())),
+            Fault::Renumbers if self.restarted => {
+                adapters.iter_mut().for_each(|one| one.vf = one.vf.map(|vf| vf + 1));
+            }
+            Fault::Renames => {
+                let owners = std::mem::take(&mut in_force.owners);
+                let named = |(name, owner): (String, _)| (name.replace("nic0", "enp1s0"), owner);
+                in_force.owners = owners.into_iter().map(named).collect();
+            }
+            Fault::GivesNoReasons => adapters.iter_mut().for_each(|one| {
+                (one.reason, one.vf_reason) = (Reason::Supported, Reason::Supported);
+            }),
+            _ => {}
+        }
+        Ok(in_force)
+    }
+
+    fn nic(&self) -> String {
+        self.inner.nic()
+    }
+
+    fn counters(&mut self) -> Result<Vec<(String, PortStats)>> {
+        let mut counters = self.inner.counters()?;
+        if self.is(Fault::CountsNothing) {
+            for (_, port) in &mut counters {
+                (port.rx_frames, port.tx_frames) = (0, 0);
+                port.drops.clear();
+            }
+        }
+        if self.is(Fault::StalePort) {
+            let stale = counters.first().map(|(_, port)| ("gone".to_owned(), port.clone()));
+            counters.extend(stale);
+        }
+        Ok(counters)
+    }
+
+    fn end_manager(&mut self, how: End) -> Result<()> {
+        self.managed = false;
+        self.inner.end_manager(how)
+    }
+
+    fn start_manager(&mut self) -> Result<()> {
+        (self.restarted, self.managed) = (true, true);
+        self.inner.start_manager()
+    }
+
+    fn attach(&mut self, station: &str) -> Result<()> {
+        self.inner.attach(station)
+    }
+
+    fn leave(&mut self, station: &str, how: Leave) -> Result<()> {
+        self.inner.leave(station, how)
+    }
+
+    fn is_attached(&mut self, station: &str) -> bool {
+        self.inner.is_attached(station)
+    }
+
+    fn view(&mut self, station: &str) -> Result<GuestView> {
+        let mut view = self.inner.view(station)?;
+        if self.is(Fault::OneMac) {
+            view.mac.0[5] = 0x99;
+        }
+        view.link_up |= self.is(Fault::LinkAlwaysUp);
+        Ok(view)
+    }
+
+    fn send(&mut self, station: &str, frames: &[Vec<u8>]) -> Result<()> {
+        let first_lost = self.is(Fault::LosesFirst) && std::mem::take(&mut self.changed);
+        if self.is(Fault::LosesPosted) && !self.managed {
+            return Ok(());
+        }
+        self.inner.send(station, &frames[usize::from(first_lost)..])
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.inner.settle()
+    }
+
+    fn take(&mut self) -> Result<Vec<(String, Vec<Vec<u8>>)>> {
+        let mut taken = self.inner.take()?;
+        for (station, frames) in &mut taken {
+            frames.retain(|frame| !self.loses(station, frame));
+            if self.is(Fault::StripsTags) && station == WIRE {
+                frames.iter_mut().for_each(|frame| *frame = untagged(frame));
+            }
+            if self.is(Fault::Doubles) {
+                let twice = |frame: Vec<u8>| vec![frame.clone(); 1 + usize::from(frame[0] & 1)];
+                *frames = std::mem::take(frames).into_iter().flat_map(twice).collect();
+            }
+        }
+        Ok(taken)
+    }
+
+    fn devices(&mut self) -> Result<Vec<String>> {
+        let mut devices = self.inner.devices()?;
+        devices.extend(self.is(Fault::UsesDevice).then(|| "/dev/vfio/7".to_owned()));
+        Ok(devices)
+    }
+}
