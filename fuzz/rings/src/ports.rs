@@ -1,7 +1,7 @@
 //! Two hostile guests, one sending to the other.
 
 use port::virtio_net::{Events, HEADER_LEN, HEADER_LEN_LEGACY, ReceiveRing, TransmitRing};
-use port::{VlanEdit, Polled, Receive, Transmit};
+use port::{Polled, Receive, Transmit, VlanEdit};
 use virtq::{BURST, Content};
 
 use crate::Seen;
