@@ -9,27 +9,29 @@
 //!
 //! So whoever moves from one path to another is on the new one before the old one goes.
 
+mod actual;
+mod shared;
+mod wanted;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use engine::{Fabric, Port, SoftNic};
 use port::capture::{Capture, CaptureLimits};
 
 use super::attachment::Way;
-use super::device::{GuestDevice, Identity};
+use super::device::GuestDevice;
 use super::following::Following;
 use super::log::FaultLog;
 use super::rig::{Captured, Rig, Served, capture_label, label};
 use super::sockets::Sockets;
 use crate::compile::{self, Attached, Compiled, Live, Target};
-use crate::follow::Decision;
-use crate::state::{
-    Actual, ActualAdapter, ActualNic, ActualVf, Allocation, Attachment, Facts, Nic, Plane, Problem,
-    Reason, Refused, State, WantedPath, allocate,
-};
-use crate::stats::RuleStats;
+use crate::state::{Allocation, Attachment, Facts, Problem, Refused, State, WantedPath, allocate};
+use wanted::{Wanted, wanted};
+
+pub(super) use shared::Shared;
 
 /// All NICs of the daemon.
 #[derive(Debug)]
@@ -45,16 +47,6 @@ pub(super) struct Plant {
     following: Following,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
-}
-
-/// An attachment that is to be served.
-struct Wanted {
-    /// Where the document has it.
-    field: String,
-    nic: String,
-    owner: Attached,
-    spec: Attachment,
-    identity: Identity,
 }
 
 /// What was added for a change that is not yet made.
@@ -112,57 +104,6 @@ impl Plant {
     pub(super) fn stop(&mut self) {
         self.fabric.stop_lanes();
         self.sockets.clear();
-    }
-
-    /// What is in force.
-    fn actual(&self) -> Actual {
-        let nics = self.state.nics.iter().map(|nic| self.actual_nic(nic)).collect();
-        let adapter = |given: &Allocation| {
-            let served = self.served(&given.adapter);
-            let connected = served.is_some_and(|served| self.sockets.is_attached(served.token));
-            ActualAdapter::of(given.clone(), connected)
-        };
-        Actual { nics, adapters: self.given.iter().map(adapter).collect() }
-    }
-
-    /// How often each rule of the switches was met.
-    pub(super) fn rules(&self) -> Vec<RuleStats> {
-        let nics = self.compiled.nics.iter();
-        let switches = nics.filter_map(|nic| self.rigs.get(&nic.name).zip(nic.switch.as_ref()));
-        switches.flat_map(|(rig, switch)| rig.rules(switch)).collect()
-    }
-
-    /// An adapter as it is served.
-    fn served(&self, adapter: &str) -> Option<&Served> {
-        self.rigs.values().find_map(|rig| rig.adapter(adapter))
-    }
-
-    fn actual_nic(&self, nic: &Nic) -> ActualNic {
-        let config = self.compiled.nic(&nic.name).map(|compiled| &compiled.config);
-        let vf = |index: u16| {
-            let holder = self.given.iter().find(|given| {
-                let on_it = self.state.adapter(&given.adapter);
-                let on_it = on_it.and_then(|adapter| self.state.nic_of(adapter));
-                given.vf == Some(index) && on_it.is_some_and(|on_it| on_it.name == nic.name)
-            });
-            let function = config.and_then(|config| config.vfs.get(usize::from(index)));
-            let function = function.and_then(Option::as_ref);
-            ActualVf {
-                index,
-                adapter: holder.map(|given| given.adapter.clone()),
-                mac: function.map(|function| function.mac.to_string()),
-                vlan: function.and_then(|function| function.vlan).map(|vlan| vlan.vid.get()),
-                link_up: function
-                    .zip(config)
-                    .is_some_and(|(function, config)| function.is_up(config.uplink_up)),
-            }
-        };
-        ActualNic {
-            name: nic.name.clone(),
-            support: Reason::Supported,
-            total_vfs: nic.total_vfs,
-            vfs: (0..nic.num_vfs).map(vf).collect(),
-        }
     }
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
@@ -395,74 +336,10 @@ impl Served {
     }
 }
 
-/// Every attachment of a state.
-fn wanted(state: &State) -> Vec<Wanted> {
-    let mut wanted = Vec::new();
-    for (i, nic) in state.nics.iter().enumerate() {
-        let mut want = |owner, field: &str, spec: &Attachment, identity| {
-            let (field, nic) = (format!("nic[{i}].{field}"), nic.name.clone());
-            wanted.push(Wanted { field, nic, owner, spec: spec.clone(), identity });
-        };
-        if let Some(uplink) = &nic.uplink {
-            want(Attached::Uplink, "uplink", uplink, Identity::default());
-        }
-        if let Some(pf) = &nic.pf {
-            let identity = Identity::of(pf.mac, &pf.macs, pf.spoof_check);
-            want(Attached::Pf, "pf.attachment", &pf.attachment, identity);
-        }
-    }
-    for (i, adapter) in state.adapters.iter().enumerate() {
-        let Some(nic) = state.nic_of(adapter) else { continue };
-        wanted.push(Wanted {
-            field: format!("adapter[{i}].attachment"),
-            nic: nic.name.clone(),
-            owner: Attached::Adapter(adapter.name.clone()),
-            spec: adapter.attachment.clone(),
-            identity: Identity::of(adapter.mac, &adapter.macs, adapter.spoof_check),
-        });
-    }
-    wanted
-}
-
 /// The files that get copies, and of whose frames.
 fn files(compiled: &compile::Nic) -> impl Iterator<Item = (&str, &str)> {
     compiled.monitors.iter().filter_map(|monitor| match &monitor.target {
         Target::File(path) => Some((path.as_str(), monitor.label.as_str())),
         Target::Adapter(_) => None,
     })
-}
-
-/// The plant, as the API's thread and the one that serves guests share it.
-#[derive(Debug, Clone)]
-pub(super) struct Shared(Arc<Mutex<Plant>>);
-
-impl Shared {
-    pub(super) fn new(plant: Plant) -> Shared {
-        Shared(Arc::new(Mutex::new(plant)))
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Plant> {
-        // A panic under the lock is a bug; what it left is no worse than without the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Plane for Shared {
-    fn recall(&mut self, held: BTreeMap<String, u16>) {
-        self.lock().held = held;
-    }
-
-    fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
-        let mut plant = self.lock();
-        plant.change(to)?;
-        Ok(plant.actual())
-    }
-
-    fn actual(&self) -> Actual {
-        self.lock().actual()
-    }
-
-    fn decisions(&self) -> Vec<Decision> {
-        self.lock().following.take_news()
-    }
 }

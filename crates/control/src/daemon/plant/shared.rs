@@ -1,0 +1,43 @@
+//! The plant in two hands: the API's thread changes it, and another serves its guests.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Plant;
+use crate::follow::Decision;
+use crate::state::{Actual, Plane, Refused, State};
+
+/// The plant, as the API's thread and the one that serves guests share it.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Shared(Arc<Mutex<Plant>>);
+
+impl Shared {
+    pub(in super::super) fn new(plant: Plant) -> Shared {
+        Shared(Arc::new(Mutex::new(plant)))
+    }
+
+    pub(in super::super) fn lock(&self) -> MutexGuard<'_, Plant> {
+        // A panic under the lock is a bug; what it left is no worse than without the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Plane for Shared {
+    fn recall(&mut self, held: BTreeMap<String, u16>) {
+        self.lock().held = held;
+    }
+
+    fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
+        let mut plant = self.lock();
+        plant.change(to)?;
+        Ok(plant.actual())
+    }
+
+    fn actual(&self) -> Actual {
+        self.lock().actual()
+    }
+
+    fn decisions(&self) -> Vec<Decision> {
+        self.lock().following.take_news()
+    }
+}
