@@ -26,8 +26,8 @@ use super::sockets::Sockets;
 use crate::compile::{self, Attached, Compiled, Live, Target};
 use crate::follow::Decision;
 use crate::state::{
-    Actual, ActualAdapter, ActualNic, ActualVf, Allocation, Attachment, Facts, Nic, Plane, Problem,
-    Reason, Refused, State, WantedPath, allocate,
+    Actual, ActualAdapter, ActualNic, ActualVf, Adapter, Allocation, Attachment, Facts, Nic, Plane,
+    Problem, Reason, Refused, State, WantedPath, allocate,
 };
 use crate::stats::RuleStats;
 
@@ -419,10 +419,16 @@ fn wanted(state: &State) -> Vec<Wanted> {
             nic: nic.name.clone(),
             owner: Attached::Adapter(adapter.name.clone()),
             spec: adapter.attachment.clone(),
-            identity: Identity::of(adapter.mac, &adapter.macs, adapter.spoof_check),
+            identity: Identity::of(adapter.mac, &adapter.macs, is_checked(nic, adapter)),
         });
     }
     wanted
+}
+
+/// Whether sources are checked of an adapter, or of the VF that it names, whose settings hold there.
+fn is_checked(nic: &Nic, adapter: &Adapter) -> bool {
+    let own = nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf);
+    adapter.spoof_check || own.is_some_and(|vf| vf.spoof_check)
 }
 
 /// The files that get copies, and of whose frames.
