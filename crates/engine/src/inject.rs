@@ -39,13 +39,14 @@ pub(crate) fn inject(scene: &Scene, from: &Port, frame: &[u8]) -> usize {
             };
             walk.flood_nic(id, &view, 0, &mut way)
         }
-        (Place::Switch(id), Some(switch)) => {
+        // A port whose link is down is none of the switch's, and in no VLAN there.
+        (Place::Switch(id), Some(switch)) if switch.table.has(id) => {
             let mut way = SwitchWay {
                 nic: Some((&mut scratch.nic, &mut scratch.hop)),
                 receive: &mut scratch.receive,
             };
             walk.flood_switch(switch, id, &view, (0, vswitch::Flood::Group), &mut way)
         }
-        (Place::Switch(_), None) => 0,
+        (Place::Switch(_), _) => 0,
     }
 }

@@ -101,6 +101,12 @@ pub enum CaptureError {
         /// The path.
         path: PathBuf,
     },
+    /// The file holds something else than a capture.
+    #[error("{}: not a capture; name a new file, or remove this one", path.display())]
+    NotACapture {
+        /// The path.
+        path: PathBuf,
+    },
     /// Another capture writes to the file.
     #[error("{}: another capture writes to this file; name a different one", path.display())]
     Busy {
@@ -192,10 +198,10 @@ pub struct Capture {
 
 impl Capture {
     /// Starts a capture to the file at `path`, which only its owner may read and which is emptied
-    /// if it is there already. `interface` is what readers of the file call the interface.
+    /// if it is there already and holds a capture. `interface` is what readers of the file call the interface.
     ///
     /// # Errors
-    /// The limits are refused, the path is not a regular file or cannot be written to, or there is
+    /// The limits are refused, the path is not a regular file, holds something else or cannot be written to, or there is
     /// neither memory nor a thread. An existing file is left as it was unless it is this one's.
     pub fn create(
         path: &Path,

@@ -184,11 +184,12 @@ impl<'a> Build<'_, 'a> {
             self.put(id, port);
             self.mirror(&owner, id, monitors);
         }
+        let vids = owner.settings.vids();
         for (mac, field) in &owner.macs {
-            for vid in owner.settings.vids() {
-                self.know(*mac, vid, if up { id } else { PortId::UPLINK }, field);
+            for vid in &vids {
+                self.know(*mac, *vid, if up { id } else { PortId::UPLINK }, field);
                 if up && queue.is_none() {
-                    self.filter(*mac, vid, field);
+                    self.filter(*mac, *vid, field);
                 }
             }
         }
@@ -241,9 +242,10 @@ impl<'a> Build<'_, 'a> {
     /// The NIC's VFs are behind port 0.
     fn vfs(&mut self, vfs: &[&Owner<'_>]) {
         for owner in vfs {
+            let vids = owner.settings.vids();
             for (mac, field) in &owner.macs {
-                for vid in owner.settings.vids() {
-                    self.know(*mac, self.inward(vid), PortId::UPLINK, field);
+                for vid in &vids {
+                    self.know(*mac, self.inward(*vid), PortId::UPLINK, field);
                 }
             }
         }
@@ -289,14 +291,19 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
+    /// What is beyond what a table takes is not kept, for one too many is refused: a small document may name a thousand
+    /// million, by long lists of addresses and of VLANs.
     fn keep(&mut self, mac: Mac, vid: u16, port: PortId, field: &str) {
+        if self.config.statics.len() > vswitch::MAX_STATICS {
+            return;
+        }
         self.config.statics.push(StaticEntry { mac, vlan: Vid::new(vid).ok(), port });
         self.fields.statics.push(field.to_owned());
     }
 
     /// Tells the NIC of an address behind the PF, if frames of its VLAN get through port 0.
     fn filter(&mut self, mac: Mac, vid: u16, field: &str) {
-        if let Some(vid) = self.outward(vid) {
+        if let Some(vid) = self.outward(vid).filter(|_| self.filters.len() <= nic::MAX_ADDRESSES) {
             self.filters.push((Filter { mac, vid }, field.to_owned()));
         }
     }

@@ -3,9 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use engine::{Port, SoftNic};
 use guestmem::{GuestMemory, Mapping, Region};
+use nic::StormLimit;
 use port::virtio_net::{Events, ReceiveRing, TransmitRing};
 use vhost_user::{Device, MemoryRegion, Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features};
@@ -16,6 +18,10 @@ use crate::state::{Attachment, MacText};
 
 /// Bytes of a frame beyond its MTU: two addresses, a type, and two tags.
 const FRAME_OVERHEAD: u32 = 14 + 8;
+
+/// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
+/// that its function's limits do not count. QEMU asks for five in a second, after a migration.
+const ANNOUNCEMENTS_PER_S: u32 = 100;
 
 /// One guest's device.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub(super) struct GuestDevice {
     memory: Arc<GuestMemory>,
     /// Set by whoever was held up by a descriptor of the front-end's.
     stalled: Arc<AtomicBool>,
+    made: Instant,
+    announcements: StormLimit,
 }
 
 /// The addresses of a device.
@@ -65,6 +73,8 @@ impl GuestDevice {
             mtu_set: attachment.mtu,
             memory: Arc::default(),
             stalled: Arc::default(),
+            made: Instant::now(),
+            announcements: StormLimit::new(ANNOUNCEMENTS_PER_S, 0),
         }
     }
 
@@ -240,6 +250,9 @@ impl Device for GuestDevice {
         if !may {
             let (label, mac) = (self.label(), Mac(mac));
             return tracing::debug!("{label}: not announced: {mac} is none of its addresses");
+        }
+        if self.announcements.admit(1, self.made.elapsed().as_nanos() as u64) == 0 {
+            return tracing::debug!("{}: not announced: too many", self.label());
         }
         let frame = wire::rarp::announcement(Mac(mac));
         let sent = self.nic.inject(&self.port, &frame);

@@ -39,9 +39,12 @@ impl Captured {
     }
 }
 
-/// What a switch remembers, whatever its settings become.
+/// What a switch remembers, whatever its settings become. Another switch on the NIC begins with none
+/// of it: its ports are other adapters'.
 #[derive(Debug)]
 struct Memory {
+    /// The switch's name.
+    switch: String,
     state: Arc<vswitch::State>,
     ageing: Duration,
     next_tick: Instant,
@@ -107,6 +110,8 @@ impl Rig {
         }
         let monitors = compiled.monitors.iter().map(|monitor| self.target(&monitor.target));
         let monitors = monitors.collect();
+        let name = compiled.switch.as_ref().map(|switch| &switch.name);
+        self.memory = self.memory.take().filter(|memory| name == Some(&memory.switch));
         let switch = compiled.switch.as_ref().map(|switch| self.switch(compiled, switch));
         let budget = self.budget(compiled.capacity);
         let table = compiled.table.clone();
@@ -129,9 +134,13 @@ impl Rig {
         let memory = self.memory.get_or_insert_with(|| {
             let fdb = vswitch::Fdb::new(LEARNED_MAX, seed()).expect("an allowed number");
             let state = Arc::new(vswitch::State::new(fdb));
-            Memory { state, ageing, next_tick: Instant::now() + ageing / 4 }
+            let next_tick = Instant::now() + ageing / 4;
+            Memory { switch: switch.name.clone(), state, ageing, next_tick }
         });
-        memory.ageing = ageing;
+        if memory.ageing != ageing {
+            memory.ageing = ageing;
+            memory.next_tick = memory.next_tick.min(Instant::now() + ageing / 4);
+        }
         let state = memory.state.clone();
         let acls = (switch.config.acls.clone(), switch.acls.clone());
         if self.acls != acls {

@@ -3,6 +3,7 @@
 //! Every rule is checked for every entry, so that one run shows every independent mistake.
 
 mod adapter;
+mod service;
 mod switch;
 
 use std::collections::HashMap;
@@ -99,6 +100,7 @@ impl<'a> Check<'a> {
             indices.claim(&mut self.problems, vf.index, &format!("{at}.index"), &vf.index);
             self.vf(nic, vf, &at);
         }
+        self.service_vlans(nic, at);
     }
 
     fn pf(&mut self, nic: &'a Nic, pf: &'a Pf, at: &str) {

@@ -197,3 +197,19 @@ fn several_pairs_each_carry_their_flows() {
     a.wait_for(1);
     assert!(PROTOCOL.contains(ProtocolFeatures::MQ));
 }
+
+#[test]
+fn announcements_are_no_storm() {
+    let host = Host::start(TWO);
+    let [mut uplink, mut a] = host.guests(["uplink", "vf0"]);
+    let begin = std::time::Instant::now();
+    let mut got = 0;
+    for _ in 0..200 {
+        a.frontend().send_rarp(mac(0)).unwrap();
+        got += uplink.receive().len();
+    }
+    a.frontend().config(0, 6).unwrap(); // an answer, so all were dealt with
+    got += uplink.receive().len();
+    let most = 11.0 + 100.0 * begin.elapsed().as_secs_f64();
+    assert!((1.0..most).contains(&(got as f64)), "{got} of 200 passed, and {most} may");
+}

@@ -2,14 +2,19 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
 
 use super::CaptureError;
 
-/// Opens and empties the file, or makes it.
+/// How a pcapng file begins (section 4.1: the type of a section header, the same in either order of
+/// bytes).
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+/// Opens and empties the file, or makes it. What is there must be a capture, or nothing: whoever may
+/// name files here is not to empty any other of the host's.
 pub(super) fn open(path: &Path) -> Result<File, CaptureError> {
     let failed = |source| CaptureError::Open { path: path.to_owned(), source };
     let not_a_file = || CaptureError::NotAFile { path: path.to_owned() };
@@ -22,6 +27,7 @@ pub(super) fn open(path: &Path) -> Result<File, CaptureError> {
     // Whoever puts something else there meanwhile gets neither a link followed nor a wait.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new()
+        .read(true)
         .write(true)
         .create(true)
         .truncate(false)
@@ -38,6 +44,12 @@ pub(super) fn open(path: &Path) -> Result<File, CaptureError> {
             return Err(CaptureError::Busy { path: path.to_owned() });
         }
         Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    let mut begins = [0; SECTION_HEADER.len()];
+    match file.read_at(&mut begins, 0).map_err(failed)? {
+        0 => (),
+        _ if begins == SECTION_HEADER => (),
+        _ => return Err(CaptureError::NotACapture { path: path.to_owned() }),
     }
     file.set_len(0).map_err(failed)?;
     Ok(file)

@@ -246,11 +246,18 @@ fn only_a_regular_file_is_written_to() {
         assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
     }
     assert_eq!(fs::read_to_string(at("precious")).unwrap(), "of others");
+    // Nor is anything emptied that is no capture, as short as it may be.
+    for other in ["of others", "no"] {
+        fs::write(at("precious"), other).unwrap();
+        let error = create(&at("precious")).err().expect("refused");
+        assert!(matches!(error, CaptureError::NotACapture { .. }), "{error:?}");
+        assert_eq!(fs::read_to_string(at("precious")).unwrap(), other);
+    }
     let error = create(&at("no/such/directory")).err().expect("refused");
     assert!(matches!(error, CaptureError::Open { .. }), "{error:?}");
 
-    // One that is there is overwritten, unless another capture is at it.
-    fs::write(at("old"), vec![7; 100_000]).unwrap();
+    // A capture that is there is overwritten, unless another one is at it.
+    fs::write(at("old"), [&[0x0a, 0x0d, 0x0d, 0x0a][..], &[7; 100_000]].concat()).unwrap();
     let first = create(&at("old")).unwrap();
     let error = create(&at("old")).err().expect("refused");
     assert!(matches!(error, CaptureError::Busy { .. }), "{error:?}");

@@ -32,10 +32,11 @@ impl Plant {
     fn actual_nic(&self, nic: &Nic) -> ActualNic {
         let config = self.compiled.nic(&nic.name).map(|compiled| &compiled.config);
         let vf = |index: u16| {
-            let holder = self.given.iter().find(|given| {
+            // Few have this number, so that names are looked for seldom.
+            let holder = self.given.iter().filter(|given| given.vf == Some(index)).find(|given| {
                 let on_it = self.state.adapter(&given.adapter);
                 let on_it = on_it.and_then(|adapter| self.state.nic_of(adapter));
-                given.vf == Some(index) && on_it.is_some_and(|on_it| on_it.name == nic.name)
+                on_it.is_some_and(|on_it| on_it.name == nic.name)
             });
             let function = config.and_then(|config| config.vfs.get(usize::from(index)));
             let function = function.and_then(Option::as_ref);

@@ -2,7 +2,7 @@
 
 use super::super::device::Identity;
 use crate::compile::Attached;
-use crate::state::{Attachment, State};
+use crate::state::{Adapter, Attachment, Nic, State};
 
 /// An attachment that is to be served.
 pub(super) struct Wanted {
@@ -37,8 +37,14 @@ pub(super) fn wanted(state: &State) -> Vec<Wanted> {
             nic: nic.name.clone(),
             owner: Attached::Adapter(adapter.name.clone()),
             spec: adapter.attachment.clone(),
-            identity: Identity::of(adapter.mac, &adapter.macs, adapter.spoof_check),
+            identity: Identity::of(adapter.mac, &adapter.macs, is_checked(nic, adapter)),
         });
     }
     wanted
+}
+
+/// Whether sources are checked of an adapter, or of the VF that it names, whose settings hold there.
+fn is_checked(nic: &Nic, adapter: &Adapter) -> bool {
+    let own = nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf);
+    adapter.spoof_check || own.is_some_and(|vf| vf.spoof_check)
 }

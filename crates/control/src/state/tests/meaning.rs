@@ -346,3 +346,26 @@ fn what_is_fixed_at_creation_does_not_change() {
     assert_eq!(transition(&from, &State::default()), Ok(()));
     assert_eq!(transition(&State::default(), &from), Ok(()));
 }
+
+#[test]
+fn tags_that_are_payload_are_read_by_nobody() {
+    let service = |id: u16| {
+        let vlan = json!({"id": id, "proto": "802.1ad"});
+        with(document(), "/adapter/0/vlan", vlan)
+    };
+    let port = json!({"adapter": "uplink", "trunks": ["5-9"], "native_vlan": 5});
+    let native = |document| with(document, "/switch/0/port/-", port.clone());
+    let trunk = |document: Value, at: &str| {
+        let vlan = with(document, &format!("{at}/vlan"), json!({"id": 5}));
+        with(vlan, &format!("{at}/trunks"), json!(["5-9"]))
+    };
+    let field = "adapter[0].vlan.proto";
+    refused(&[
+        (native(service(5)), field, "in VLAN 5, which port uplink of sw0 has without a tag"),
+        (trunk(service(5), "/adapter/1"), field, "in VLAN 5, which adapter[1] has without a tag"),
+        (trunk(service(5), "/nic/0/vf/0"), field, "write \"802.1q\", or choose another VLAN"),
+    ]);
+    state(&native(service(6)));
+    state(&trunk(service(6), "/adapter/1"));
+    state(&with(service(5), "/adapter/1/vlan", json!({"id": 5})));
+}

@@ -80,6 +80,29 @@ fn what_was_learnt_of_a_guest_is_forgotten_when_it_is_checked() {
 }
 
 #[test]
+fn another_switch_knows_nothing_of_what_the_one_before_has_learnt() {
+    on(&["synthetic"], |way| {
+        let unchecked = json!({"spoof_check": false});
+        let mut net = Net::new(way, json!({"a": unchecked, "b": unchecked}));
+        net.passes("a", &frame(B, STRANGER, 1), &["b"]);
+        // The port that was a's is b's now.
+        let mut state = net.get("/v1/state");
+        let port = json!({"adapter": "b", "unknown_unicast": false});
+        state["switch"][0]["name"] = json!("sw1");
+        state["switch"][0]["port"] = json!([port]);
+        let adapters = state["adapter"].as_array_mut().unwrap();
+        adapters.retain(|adapter| adapter["name"] != "a");
+        for adapter in adapters {
+            adapter["switch"] = json!("sw1");
+            adapter["path"] = json!("synthetic");
+        }
+        net.request(hyper::Method::PUT, "/v1/state", Some(&state)).unwrap();
+        net.drop_guest("a");
+        net.passes("c", &frame(STRANGER, C, 2), &["uplink"]);
+    });
+}
+
+#[test]
 fn a_vlan_comes_changes_and_goes() {
     on_every_path(|way| {
         let mut net = Net::new(way, json!({"b": {"vlan": {"id": 200}}}));

@@ -37,6 +37,25 @@ fn without_a_link_nothing_passes() {
 }
 
 #[test]
+fn without_a_link_nobody_is_announced() {
+    on_every_path(|way| {
+        // In the switch, who has no link has no VLAN either, and that must not be the untagged one.
+        let settings = json!({"link_state": "disable", "vlan": {"id": 100}});
+        let mut net = Net::new(way, json!({"a": settings}));
+        net.guest("a").frontend().send_rarp(A).unwrap();
+        assert!(!is_told_of_a_link(&mut net, "a"), "an answer, so the announcement was dealt with");
+        net.passes("b", &frame(BROADCAST, B, 1), &["c", "uplink"]);
+        // With a link it is announced, there and nowhere else.
+        net.set("a", json!({"link_state": "auto"}));
+        net.guest("a").frontend().send_rarp(A).unwrap();
+        assert!(is_told_of_a_link(&mut net, "a"));
+        let announced = in_vlan(&wire::rarp::announcement(wire::Mac(A)), 100);
+        assert_eq!(net.guest("uplink").wait_for(1), [announced]);
+        net.passes("b", &frame(BROADCAST, B, 2), &["c", "uplink"]);
+    });
+}
+
+#[test]
 fn with_a_link_all_passes() {
     on_every_path(|way| {
         for link in ["auto", "enable"] {

@@ -38,6 +38,22 @@ fn settings_of_a_vf_hold_while_the_adapter_is_there() {
 }
 
 #[test]
+fn a_vf_that_is_checked_announces_no_stranger() {
+    on(&["vf"], |way| {
+        let mut net = Net::new(way, json!({"a": {"vf": 3, "spoof_check": false}}));
+        let announced = wire::rarp::announcement(wire::Mac(STRANGER));
+        net.guest("a").frontend().send_rarp(STRANGER).unwrap();
+        assert_eq!(net.guest("uplink").wait_for(1), [announced]);
+        net.settle("b");
+        net.patch("/v1/nics/n/vfs/3", json!({"spoof_check": true}));
+        net.drops("a", &frame(B, STRANGER, 1), "tx_spoofed_mac");
+        net.guest("a").frontend().send_rarp(STRANGER).unwrap();
+        net.guest("a").frontend().config(0, 6).unwrap(); // an answer, so that was dealt with
+        net.passes("b", &frame(BROADCAST, B, 2), &["a", "c", "uplink"]);
+    });
+}
+
+#[test]
 fn a_vf_of_nobody_takes_no_part() {
     on(&["vf"], |way| {
         let mut net = Net::new(way, json!({}));
