@@ -105,7 +105,9 @@ impl Worker {
                     scheduled.share = Some(share);
                     self.schedule.set(sender, share, now_ns);
                 }
+                // Each ring has a part, so that more of them give no more.
                 let limit = scene.storm_limit(&scheduled.port);
+                let limit = limit.div_ceil(scheduled.port.pairs() as u32);
                 let enters = scene.enters(&scheduled.port);
                 for poll in &mut self.rings[scheduled.first..][..scheduled.rings] {
                     poll.sender.limit_storms(limit, now_ns);
