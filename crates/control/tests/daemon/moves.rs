@@ -187,3 +187,38 @@ fn settings_that_stop_no_frame_lose_none() {
         change_under_traffic(way, json!({}), &changes);
     });
 }
+
+/// The traffic of an adapter with `path = "auto"` stays within the server, and so does the adapter
+/// in the end; the events say why.
+#[test]
+fn an_adapter_goes_where_its_traffic_suits_it_and_the_events_say_why() {
+    on(&["vf"], |way| {
+        let mut net = Net::new(way, json!({}));
+        net.set("a", json!({"path": "auto"}));
+        net.assert_path("a", "vf");
+        let (mut sent, mut arrived) = (0, 0);
+        until("the adapter to move", || {
+            for _ in 0..2000 {
+                while sent - arrived < WINDOW {
+                    let mut long = frame(B, A, sent);
+                    long.resize(700, 0);
+                    net.guest("a").send(&long);
+                    sent += 1;
+                }
+                for got in net.guest("b").receive() {
+                    assert_eq!(number(&got), arrived, "lost, repeated or overtaken");
+                    arrived += 1;
+                }
+            }
+            net.actual("a")["path"] == "synthetic"
+        });
+        assert_eq!(net.actual("a")["reason"], "FollowsTraffic");
+        let events = net.get("/v1/events");
+        let events = events["events"].as_array().expect("a list of events");
+        let why = events.iter().find(|event| event["kind"] == "traffic").expect("the decision");
+        assert_eq!(why["subject"], "adapter a");
+        let text = why["text"].as_str().unwrap_or_default();
+        assert!(text.starts_with("vf -> synthetic: 0 % of its frames"), "{text}");
+        net.assert_connected();
+    });
+}
