@@ -10,16 +10,13 @@
 
 use std::hint::select_unpredictable as select;
 
-use wire::{Head, Mac};
+use wire::Head;
 
 use crate::map::key;
 use crate::source::Source;
 use crate::table::{Table, VIDS};
 use crate::{BURST, DropReason, Flows, Mode, PortId, Summary, Verdict, Verdicts};
 
-/// The bytes of the high word that tell frames of a flow apart: not 14 and 15, which are payload
-/// of an untagged frame. A tagged one has its TCI there.
-const HIGH_UNTAGGED: u64 = Mac::KEY_MASK;
 const SPOOFED_MAC: Verdict = Verdict::drop(DropReason::SpoofedMac);
 const SOURCE_MULTICAST: Verdict = Verdict::drop(DropReason::SourceMulticast);
 const HAIRPIN: Verdict = Verdict::drop(DropReason::Hairpin);
@@ -55,7 +52,7 @@ impl Table {
             Err(reason) => return out.fill(heads.len(), Verdict::drop(reason)),
         };
         if let [first, rest @ ..] = heads
-            && alike(*first, rest)
+            && Head(*first).is_like_all(rest)
         {
             let verdict = self.judge(source, Head(*first));
             return out.fill(heads.len(), verdict);
@@ -271,16 +268,4 @@ impl Table {
         }
         if vid == source.vid { source.miss } else { self.miss(source.port(), &head.0) }
     }
-}
-
-/// Whether all heads are of one flow, so that one verdict is right for all.
-#[inline(always)]
-fn alike(first: [u8; 16], rest: &[[u8; 16]]) -> bool {
-    let first = Head(first);
-    let (low, high) = (first.low_word(), first.high_word());
-    let mask = if first.is_tagged() { u64::MAX } else { HIGH_UNTAGGED };
-    rest.iter().all(|head| {
-        let head = Head(*head);
-        (head.low_word() ^ low) | ((head.high_word() ^ high) & mask) == 0
-    })
 }

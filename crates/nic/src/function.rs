@@ -81,6 +81,15 @@ pub enum LinkState {
 }
 
 impl LinkState {
+    /// Whether a link of this state is up, given the uplink's.
+    pub const fn is_up(self, uplink_up: bool) -> bool {
+        match self {
+            Self::Auto => uplink_up,
+            Self::Enable => true,
+            Self::Disable => false,
+        }
+    }
+
     /// The name, as `ip link` writes it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -225,10 +234,6 @@ impl Function {
 
     /// Whether its link is up, given the uplink's.
     pub fn is_up(&self, uplink_up: bool) -> bool {
-        match self.link {
-            LinkState::Auto => uplink_up,
-            LinkState::Enable => true,
-            LinkState::Disable => false,
-        }
+        self.link.is_up(uplink_up)
     }
 }

@@ -52,17 +52,8 @@ impl Verdict {
             Action::Flood
         } else {
             // Only `drop` sets the bit, and each of its numbers is one of these.
-            Action::Drop(match self.0 & 0xff {
-                0 => DropReason::SpoofedMac,
-                1 => DropReason::SourceMulticast,
-                2 => DropReason::VlanForbidden,
-                3 => DropReason::Hairpin,
-                4 => DropReason::NoMatch,
-                5 => DropReason::NoFunction,
-                6 => DropReason::LinkDown,
-                7 => DropReason::Isolated,
-                _ => DropReason::Storm,
-            })
+            let index = (self.0 & 0xff) as usize;
+            Action::Drop(DropReason::ALL[index % DropReason::ALL.len()])
         }
     }
 

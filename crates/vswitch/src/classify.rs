@@ -8,17 +8,13 @@
 
 use std::hint::select_unpredictable as select;
 
-use wire::{Head, Mac};
+use wire::Head;
 
 use crate::bins::{FOUND, key, port_of};
 use crate::forward::Source;
 use crate::{
     BURST, DeepHead, DropReason, Flows, LEARN_MAX, PortId, State, Summary, Table, Verdict, Verdicts,
 };
-
-/// The bytes of the high word that tell frames of a flow apart: not 14 and 15, which are payload
-/// of an untagged frame. A tagged one has its TCI there.
-const HIGH_UNTAGGED: u64 = Mac::KEY_MASK;
 
 /// Up to [`BURST`] frames that came from one port; those beyond are not looked at.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +55,7 @@ impl Table {
             refused = self.screen(source, burst, flows, counters, out);
         }
         let summary = match heads {
-            [first, rest @ ..] if refused == 0 && alike(*first, rest) => {
+            [first, rest @ ..] if refused == 0 && Head(*first).is_like_all(rest) => {
                 self.judge_alike(state, source, burst, Head(*first), out)
             }
             _ => {
@@ -233,17 +229,5 @@ fn bits(mut set: u64) -> impl Iterator<Item = usize> {
         let index = set.trailing_zeros() as usize;
         set &= set.wrapping_sub(1);
         (index < BURST).then_some(index)
-    })
-}
-
-/// Whether all heads are of one flow, so that one verdict is right for all.
-#[inline(always)]
-fn alike(first: [u8; 16], rest: &[[u8; 16]]) -> bool {
-    let first = Head(first);
-    let (low, high) = (first.low_word(), first.high_word());
-    let mask = if first.is_tagged() { u64::MAX } else { HIGH_UNTAGGED };
-    rest.iter().all(|head| {
-        let head = Head(*head);
-        (head.low_word() ^ low) | ((head.high_word() ^ high) & mask) == 0
     })
 }

@@ -98,6 +98,19 @@ impl Head {
         ((self.high_word() >> 48) as u16).swap_bytes()
     }
 
+    /// Whether these frames are of the same flow as this one, so that one verdict is right for all:
+    /// same addresses, same type, and of tagged ones the same TCI.
+    #[inline(always)]
+    pub fn is_like_all(&self, rest: &[[u8; Self::LEN]]) -> bool {
+        let (low, high) = (self.low_word(), self.high_word());
+        // Bytes 14 and 15 are payload of an untagged frame.
+        let mask = if self.is_tagged() { u64::MAX } else { Mac::KEY_MASK };
+        rest.iter().all(|head| {
+            let head = Self(*head);
+            (head.low_word() ^ low) | ((head.high_word() ^ high) & mask) == 0
+        })
+    }
+
     /// Whether the frame carries a tag, 802.1Q or 802.1ad.
     #[inline]
     pub const fn is_tagged(&self) -> bool {
