@@ -217,16 +217,6 @@ impl Scene {
         self.number
     }
 
-    /// The NIC's classifier.
-    pub fn table(&self) -> &nic::Table {
-        &self.table
-    }
-
-    /// What the switch remembers, if there is one.
-    pub fn switch_state(&self) -> Option<&Arc<vswitch::State>> {
-        self.switch.as_ref().map(|switch| &switch.state)
-    }
-
     #[inline]
     fn plug(&self, port: &Port) -> Option<&Plug> {
         let plug = self.plugs.get(port.number)?.as_ref()?;

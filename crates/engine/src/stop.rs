@@ -112,10 +112,9 @@ pub(crate) struct Hop {
 
 impl Hop {
     pub(crate) fn new() -> Hop {
-        let none = DeepHead { bytes: [0; DeepHead::LEN], len: 0 };
         Hop {
             heads: Box::new([[0; 16]; BURST]),
-            deep: Box::new([none; BURST]),
+            deep: Box::new([DeepHead::EMPTY; BURST]),
             frames: Box::new([0; BURST]),
         }
     }

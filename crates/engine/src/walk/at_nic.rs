@@ -147,11 +147,7 @@ impl Walk<'_> {
         }
         let edit = |pick: &u8| table.edit_of(from, to, &view.heads[usize::from(*pick)]);
         let alike = picks.chunk_by(|a, b| edit(a) == edit(b));
-        let send = |picks: &[u8]| {
-            let edit = edit(&picks[0]);
-            self.send_as((from, to), view, picks, edit, way)
-        };
-        alike.map(send).sum()
+        alike.map(|picks| self.send_as((from, to), view, picks, edit(&picks[0]), way)).sum()
     }
 
     fn send_as(
@@ -207,8 +203,7 @@ impl Walk<'_> {
                     nic::Monitor::Capture(number) => self.scene().monitor(number),
                 };
                 if let Some(port) = port {
-                    let edit = copy.edit;
-                    self.deliver(port, view, &ALL[i..=i], edit, way.receive);
+                    self.deliver(port, view, &ALL[i..=i], copy.edit, way.receive);
                 }
             });
         }
