@@ -43,7 +43,7 @@ pub(super) struct Settings<'a> {
     pub(super) spoof_check: bool,
     trust: bool,
     pub(super) promiscuous: bool,
-    link_state: LinkState,
+    pub(super) link: nic::LinkState,
     pub(super) share: Share,
     pub(super) storm_limit_pps: u32,
     pub(super) mirror: Option<&'a Mirror>,
@@ -70,7 +70,7 @@ macro_rules! settings {
             spoof_check: $from.spoof_check,
             trust: $trust,
             promiscuous: $from.promiscuous,
-            link_state: $from.link_state,
+            link: link($from.link_state),
             share: Share {
                 weight: $from.tx_weight,
                 min_mbit: $from.min_tx_mbps,
@@ -103,7 +103,7 @@ impl<'a> Settings<'a> {
             spoof_check: true,
             trust: false,
             promiscuous: false,
-            link_state: LinkState::Auto,
+            link: nic::LinkState::Auto,
             share: Share::default(),
             storm_limit_pps: 0,
             mirror: None,
@@ -138,14 +138,6 @@ impl<'a> Settings<'a> {
         let native = self.native().map_or(0, Vid::get);
         self.trunk().map(Vid::get).chain([native]).collect()
     }
-
-    pub(super) fn link_up(&self, uplink_up: bool) -> bool {
-        match self.link_state {
-            LinkState::Auto => uplink_up,
-            LinkState::Enable => true,
-            LinkState::Disable => false,
-        }
-    }
 }
 
 impl Owner<'_> {
@@ -176,11 +168,7 @@ impl Owner<'_> {
             Some(PortVlan { vid, qos: vlan.qos, protocol })
         });
         function.trunk = self.settings.trunk().collect::<Vids>();
-        function.link = match self.settings.link_state {
-            LinkState::Auto => nic::LinkState::Auto,
-            LinkState::Enable => nic::LinkState::Enable,
-            LinkState::Disable => nic::LinkState::Disable,
-        };
+        function.link = self.settings.link;
         function
     }
 }
@@ -224,11 +212,11 @@ impl<'a> Scope<'a> {
         Owner { settings, at, macs, label: adapter.name.clone() }
     }
 
-    /// The adapter as it is on that VF: with the VF's settings, if it has any, and with the static addresses that the
-    /// switch has for it.
-    pub(super) fn adapter_on(&self, member: Member<'a>, index: u16) -> Owner<'a> {
+    /// The adapter as it is on that VF, or on any that has no settings: with the VF's settings, if it has any, and with the
+    /// static addresses that the switch has for it.
+    pub(super) fn adapter_on(&self, member: Member<'a>, index: Option<u16>) -> Owner<'a> {
         let mut owner = self.adapter(member);
-        if let Some((at, vf)) = self.entry(index) {
+        if let Some((at, vf)) = index.and_then(|index| self.entry(index)) {
             owner.settings = Settings::of_vf(vf);
             owner.at = format!("{}.vf[{at}]", self.at);
         }
@@ -301,6 +289,14 @@ impl<'a> Scope<'a> {
         let mut derived = derived.into_iter();
         let first = derived.next().unwrap_or_default();
         std::iter::once(first).chain(derived).find(|mac| !used(*mac)).unwrap_or(first)
+    }
+}
+
+fn link(state: LinkState) -> nic::LinkState {
+    match state {
+        LinkState::Auto => nic::LinkState::Auto,
+        LinkState::Enable => nic::LinkState::Enable,
+        LinkState::Disable => nic::LinkState::Disable,
     }
 }
 

@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use crate::state::{Allocation, Problems, State};
 
+pub use engine::Place;
 pub use numbers::Numbers;
 
 /// What is known of the machine beyond the document.
@@ -109,15 +110,6 @@ pub enum Attached {
     Pf,
     /// An adapter's, by name.
     Adapter(String),
-}
-
-/// Where an attachment is plugged in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// In the NIC: the uplink, the PF or a VF.
-    Function(nic::PortId),
-    /// In the switch.
-    Switch(vswitch::PortId),
 }
 
 /// An attachment and its place.

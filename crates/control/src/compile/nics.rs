@@ -92,7 +92,7 @@ impl<'a> Build<'_, 'a> {
             let mut members = self.scope.members.iter();
             let holder = members.find(|member| member.given.vf == Some(index)).copied();
             let owner = match holder {
-                Some(member) => self.scope.adapter_on(member, index),
+                Some(member) => self.scope.adapter_on(member, Some(index)),
                 None => self.scope.vacant(index),
             };
             let function = self.function(&owner);
@@ -159,7 +159,7 @@ pub(super) fn plug(of: Attached, place: Place, settings: &Settings<'_>, uplink_u
         queue: None,
         share: settings.share,
         storm_limit_pps: settings.storm_limit_pps,
-        link_up: settings.link_up(uplink_up),
+        link_up: settings.link.is_up(uplink_up),
     }
 }
 

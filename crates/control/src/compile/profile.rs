@@ -56,13 +56,10 @@ fn owners<'a>(scope: &Scope<'a>) -> Vec<(PortId, Owner<'a>, &'static str)> {
     }
     let may = |member: &&Member<'_>| may_ever_have_vf(scope.state, member.adapter).is_ok();
     for member in scope.members.iter().filter(may) {
-        let index = member.given.vf.or(member.adapter.vf).unwrap_or(0);
-        let owner = match member.given.vf.or(member.adapter.vf) {
-            Some(index) => scope.adapter_on(*member, index),
-            None => scope.adapter_on(*member, u16::MAX),
-        };
+        let vf = member.given.vf.or(member.adapter.vf);
         let remedy = ", or iov_weight = 0 so that it never gets a VF";
-        all.push((PortId::vf(index as u8), owner, remedy));
+        let port = PortId::vf(vf.unwrap_or(0) as u8);
+        all.push((port, scope.adapter_on(*member, vf), remedy));
     }
     all
 }

@@ -172,7 +172,7 @@ impl<'a> Build<'_, 'a> {
     fn adapter(&mut self, member: Member<'a>, monitors: &mut Monitors) {
         let owner = self.scope.adapter(member);
         let name = &member.adapter.name;
-        let up = owner.settings.link_up(self.scope.uplink_up);
+        let up = owner.settings.link.is_up(self.scope.uplink_up);
         let id = self.numbers.get(name).expect("each adapter in the switch has a number");
         self.fields.ports.push((id, owner.at.clone()));
         let queue = member.given.queue.map(|queue| nic::PortId::queue(queue as u8));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::{Fabric, Hits, Place, Plug, Port, Scene, SceneSpec, SoftNic, SwitchSpec};
+use engine::{Fabric, Hits, Plug, Port, Scene, SceneSpec, SoftNic, SwitchSpec};
 use nic::{Budget, Capacity};
 use port::capture::Capture;
 
@@ -102,11 +102,7 @@ impl Rig {
             let Some(served) = self.served.get(&plug.of) else { continue };
             let port = served.port.clone();
             queues.extend(plug.queue.map(|queue| (queue, port.clone())));
-            let place = match plug.place {
-                compile::Place::Function(id) => Place::Function(id),
-                compile::Place::Switch(id) => Place::Switch(id),
-            };
-            plugs.push(Plug { port, place, share: plug.share });
+            plugs.push(Plug { port, place: plug.place, share: plug.share });
         }
         let monitors = compiled.monitors.iter().map(|monitor| self.target(&monitor.target));
         let monitors = monitors.collect();
@@ -142,9 +138,9 @@ impl Rig {
             memory.next_tick = memory.next_tick.min(Instant::now() + ageing / 4);
         }
         let state = memory.state.clone();
-        let acls = (switch.config.acls.clone(), switch.acls.clone());
-        if self.acls != acls {
-            self.acls = acls;
+        let (lists, ports) = (&switch.config.acls, &switch.acls);
+        if (&self.acls.0, &self.acls.1) != (lists, ports) {
+            self.acls = (lists.clone(), ports.clone());
             self.hits = Arc::new(Hits::new(switch.table.counters_len()));
         }
         let tap = |(id, monitor): &(vswitch::PortId, usize)| {
