@@ -127,7 +127,7 @@ pub fn run(
     let daemon_alive = daemon_alive.is_ok();
     let after = if daemon_alive {
         wait_until_gone(&bench)?;
-        Size::of(bench.pid())?
+        size_at_rest(&bench, before.fds)?
     } else {
         Size::default()
     };
@@ -242,6 +242,19 @@ fn wait_until_gone(bench: &Bench) -> Result<()> {
             return Ok(());
         }
         ensure!(begin.elapsed() < PATIENCE, "the daemon keeps rings of a process that has gone");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The daemon's size once its files are no more than `fds`, or after all patience as it is: a session
+/// that had no ring is let go only when the daemon finds that its front-end has hung up.
+fn size_at_rest(bench: &Bench, fds: usize) -> Result<Size> {
+    let begin = Instant::now();
+    loop {
+        let size = Size::of(bench.pid())?;
+        if size.fds <= fds || begin.elapsed() >= PATIENCE {
+            return Ok(size);
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
