@@ -81,13 +81,13 @@ class Namespace:
     def up(self, interface, *addresses, mtu=None, mac=None):
         """Brings an interface up, with these addresses (`10.0.0.1/24`, `fd00::1/64`)."""
         if mtu:
-            self.ip("link", "set", interface, "mtu", str(mtu))
+            self.ip("link", "set", "dev", interface, "mtu", str(mtu))
         if mac:
-            self.ip("link", "set", interface, "address", mac)
+            self.ip("link", "set", "dev", interface, "address", mac)
         for address in addresses:
             quick = ["nodad"] if ":" in address else []
             self.ip("address", "add", address, "dev", interface, *quick)
-        self.ip("link", "set", interface, "up")
+        self.ip("link", "set", "dev", interface, "up")
 
     def link(self, interface):
         """What `ip -details -statistics link` says of an interface, or None when there is none."""
@@ -106,10 +106,10 @@ class Namespace:
 
     def bridge(self, name, *ports):
         """A bridge of the kernel that forwards at once, and its ports."""
-        self.ip("link", "add", name, "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
+        self.ip("link", "add", "name", name, "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
         for port in ports:
-            self.ip("link", "set", port, "master", name, "up")
-        self.ip("link", "set", name, "up")
+            self.ip("link", "set", "dev", port, "master", name, "up")
+        self.ip("link", "set", "dev", name, "up")
 
 
 class Network:
