@@ -65,7 +65,7 @@ class Iperf:
         """Starts the server, and waits until it listens."""
         process = self.server.start(
             *self._pinned(1, "--server", "--one-off", "--port", str(self.PORT)),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=False,
         )  # fmt: skip
         deadline = time.monotonic() + 5
         while not _listens(process.pid, self.PORT):
