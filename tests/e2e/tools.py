@@ -75,10 +75,10 @@ class Iperf:
             time.sleep(0.01)
         return process
 
-    def run(self, seconds=1.0, streams=1, udp=False, rate="200M", args=()):
-        """One run; a `Flow`."""
-        # iperf3 takes whole seconds only; a run by bytes would have no bound.
-        argv = ["--client", self.address, "--port", str(self.PORT), "--json", "--time", str(max(1, round(seconds)))]
+    def run(self, seconds=1, streams=1, udp=False, rate="200M", amount=None, args=()):
+        """One run of whole seconds, or of an `amount` of bytes such as `300K`; a `Flow`."""
+        argv = ["--client", self.address, "--port", str(self.PORT), "--json"]
+        argv += ["--bytes", amount] if amount else ["--time", str(seconds)]
         argv += ["--parallel", str(streams), "--connect-timeout", "3000", "--interval", "0"]
         argv += ["--udp", "--bandwidth", rate] if udp else []
         server = self._listen()
