@@ -44,9 +44,9 @@ class Namespace:
         self.path = os.path.join(RUN, name)
         call(["ip", "netns", "add", name])
         # No duplicate address detection, no router solicitations: an address works at once, and silence is silence.
-        for key in ("accept_dad", "dad_transmits", "router_solicitations"):
-            for which in ("all", "default"):
-                self.sysctl(f"net/ipv6/conf/{which}/{key}", 0)
+        self.sysctls({f"net/ipv6/conf/{which}/{key}": 0
+                      for which in ("all", "default")
+                      for key in ("accept_dad", "dad_transmits", "router_solicitations")})  # fmt: skip
         self.ip("link", "set", "lo", "up")
 
     def within(self, argv):
@@ -69,9 +69,9 @@ class Namespace:
         """`ip` here."""
         return call(["ip", "-n", self.name, *args], check=check)
 
-    def sysctl(self, key, value):
-        """Sets net/..."""
-        self.run("sh", "-c", f"echo {value} >/proc/sys/{key}")
+    def sysctls(self, values):
+        """Sets `net/...` to its value, for each."""
+        self.run("sh", "-ec", "\n".join(f"echo {value} >/proc/sys/{key}" for key, value in values.items()))
 
     def ethtool(self, interface, **features):
         """Features on or off, `_` for `-`: `ethtool("e0", tx=False)`."""
@@ -103,6 +103,10 @@ class Namespace:
                 raise NetworkError(f"{self.name}: no {interface}{' that is up' * up} after {timeout} s")
             time.sleep(0.02)
         return link
+
+    def silent(self):
+        """From now on its kernel sends nothing of its own accord by interfaces that come: no ARP, no IPv6."""
+        self.sysctls({"net/ipv6/conf/default/disable_ipv6": 1, "net/ipv6/conf/all/disable_ipv6": 1})
 
     def bridge(self, name, *ports):
         """A bridge of the kernel that forwards at once, and its ports."""

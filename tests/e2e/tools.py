@@ -142,11 +142,12 @@ class Captured:
 class Capture:
     """tcpdump on an interface, within a `with`; afterwards `frames()`. At most `count` frames are kept."""
 
-    def __init__(self, space, interface, count=4000, expression=""):
+    def __init__(self, space, interface, count=4000, expression="", inbound=False):
         self.space, self.interface = space, interface
         self.file = os.path.join(space.network.run_dir, f"{space.name}-{interface}-{time.monotonic_ns()}.pcap")
         self._argv = ["tcpdump", "-i", interface, "-n", "-s", "0", "-c", str(count), "-B", "16384", "-Z", "root"]
-        self._argv += ["--immediate-mode", "-w", self.file, *([expression] if expression else [])]
+        self._argv += ["--immediate-mode", *(["-Q", "in"] if inbound else []), "-w", self.file]
+        self._argv += [expression] if expression else []
         self._process = None
 
     def __enter__(self):
