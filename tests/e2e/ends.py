@@ -7,13 +7,14 @@ An end has `attachment`, its part of the document; `prepare` makes what must be 
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 
-from netns import NetworkError, end
+from bench import cpus
+from netns import end
 from pcapfile import read, write
 from testpmd import Process, command_line
-from bench import cpus
 from tools import Capture
 
 # Sent before all others, when nothing may be attached at the other end yet. Nobody else's frames are of this type.
@@ -204,10 +205,5 @@ def _main(interface, file):
             time.sleep(GAP_S)
 
 
-KINDS = [PcapEnd, TapEnd, PacketEnd, XdpEnd, StreamEnd, VhostEnd]
-__all__ = ["KINDS", "End", "NetworkError", *(kind.__name__ for kind in KINDS)]
-
 if __name__ == "__main__":
-    import sys
-
     _main(*sys.argv[1:])

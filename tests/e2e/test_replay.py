@@ -4,13 +4,14 @@ Two ends send to each other what two hosts have said; each has the address of on
 other must receive, no frame more or less.
 """
 
+import contextlib
 import os
 import shutil
 import tempfile
 import time
 import unittest
 
-from ends import FIRST, PacketEnd, PcapEnd, StreamEnd, TapEnd, VhostEnd, XdpEnd
+from ends import PacketEnd, PcapEnd, StreamEnd, TapEnd, VhostEnd, XdpEnd
 from hosts import UPLINK, WIRE_PORTS, Host
 from netns import Network
 from pcapfile import read
@@ -41,33 +42,33 @@ def first_difference(sent, received):
 class Replay(unittest.TestCase):
     """Pairs of ends."""
 
-    limit_s = 40
+    limit_s = 90
 
     @classmethod
     def setUpClass(cls):
         cls.directory = tempfile.mkdtemp(prefix="shunt-e2e-")
         cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
-        ordinary, everything = make(cls.directory)
-        cls.ordinary = cls.by_sender(read(ordinary))
-        cls.everything = cls.by_sender(read(everything))
+        frames = read(make(cls.directory)[1])
+        cls.everything = [[frame for frame in frames if sender_of(frame) == which] for which in (0, 1)]
 
-    @staticmethod
-    def by_sender(frames):
-        """What the one has sent, and what the other."""
-        return [[frame for frame in frames if sender_of(frame) == which] for which in (0, 1)]
-
-    def setUp(self):
-        self.network = Network()
-        self.addCleanup(self.network.close)
+    @contextlib.contextmanager
+    def case(self, **named):
+        """One replay, with a network of its own."""
+        with self.subTest(**named):
+            self.network = Network()
+            try:
+                yield
+            finally:
+                self.network.close()
 
     def adapter(self, number, made, path):
         """The adapter of an end."""
         return {"name": f"end{number}", "switch": "sw0", "mac": MACS[number], "attachment": made.attachment,
                 "trunks": [{"first": VLAN, "last": VLAN}], **PATHS[path]}  # fmt: skip
 
-    def one_host(self, kinds, paths, frames=None):
+    def one_host(self, kinds, paths):
         """Both ends on a host."""
-        frames = frames or self.everything
+        frames = self.everything
         host = Host(self.network, 0)
         ends = [kind(self.network, host.space, f"end{n}", frames[n]) for n, kind in enumerate(kinds)]
         for made in ends:
@@ -81,13 +82,13 @@ class Replay(unittest.TestCase):
         self.assertEqual(in_force, {f"end{n}": path for n, path in enumerate(paths)})
         self.exchange([host], ends, frames)
 
-    def two_hosts(self, uplinks, path="vf", frames=None, prepare=None):
-        """An end on each of two hosts, whose uplinks reach each other."""
-        frames = frames or self.everything
+    def two_hosts(self, uplinks, path="vf", before=None, after=None):
+        """An end on each of two hosts, whose uplinks reach each other when `before` and `after` their start was seen to."""
+        frames = self.everything
         hosts = [Host(self.network, number, uplink=uplink) for number, uplink in enumerate(uplinks)]
         ends = [PcapEnd(self.network, host.space, f"end{n}", frames[n]) for n, host in enumerate(hosts)]
-        if prepare:
-            prepare(hosts)
+        if before:
+            before(hosts)
         for number, (host, made) in enumerate(zip(hosts, ends)):
             made.prepare()
             document = host.document()
@@ -95,6 +96,8 @@ class Replay(unittest.TestCase):
             host.daemon.start()
             host.daemon.wait_ready()
             host.daemon.apply(document)
+        if after:
+            after(hosts)
         self.exchange(hosts, ends, frames)
 
     def exchange(self, hosts, ends, frames):
@@ -122,16 +125,14 @@ class Replay(unittest.TestCase):
     def test_paths(self):
         """Each path to each, with the daemon's own player."""
         for paths in (("vf", "vf"), ("synthetic", "synthetic"), ("vf", "synthetic"), ("vf", "vmq"), ("vmq", "synthetic")):
-            with self.subTest(paths=paths):
-                self.setUp()
+            with self.case(paths=paths):
                 self.one_host((PcapEnd, PcapEnd), paths)
 
     def test_attachments(self):
         """Each kind of attachment, to the daemon's own player."""
         for kind in (TapEnd, PacketEnd, XdpEnd, StreamEnd, VhostEnd):
             for path in ("vf", "synthetic"):
-                with self.subTest(kind=kind.kind, path=path):
-                    self.setUp()
+                with self.case(kind=kind.kind, path=path):
                     self.one_host((kind, PcapEnd), (path, path))
 
     def cable(self, hosts):
@@ -139,29 +140,26 @@ class Replay(unittest.TestCase):
         self.network.veth(*((host.space, UPLINK) for host in hosts), mtu=9000, offload=False)
 
     def test_uplinks(self):
-        """Each kind of uplink between two hosts."""
+        """Interfaces as uplinks of two hosts, at the ends of a cable."""
         for kind in ("packet", "xdp"):
             for path in ("vf", "synthetic"):
-                with self.subTest(kind=kind, path=path):
-                    self.setUp()
-                    self.two_hosts([f"{kind}:{UPLINK}"] * 2, path, prepare=self.cable)
-        with self.subTest(kind="stream"):
-            self.setUp()
+                with self.case(kind=kind, path=path):
+                    self.two_hosts([f"{kind}:{UPLINK}"] * 2, path, before=self.cable)
+
+    def test_stream_uplinks(self):
+        """A socket between two hosts."""
+        with self.case():
             socket = self.network.path("wire.sock")
-            uplinks = [{"kind": "stream", "socket": socket, "mode": mode, "mtu": 9000} for mode in ("server", "client")]
-            self.two_hosts(uplinks)
+            self.two_hosts([{"kind": "stream", "socket": socket, "mode": mode, "mtu": 9000} for mode in ("server", "client")])
 
     def test_tap_uplinks(self):
         """Taps as uplinks, with the kernel's bridge between them."""
-        def bridged(hosts):
-            self.middle = self.network.namespace("middle")
-            self.middle.silent()
-            for host, port in zip(hosts, WIRE_PORTS):
-                host.uplink = {"kind": "tap", "interface": port, "netns": self.middle.path, "mtu": 9000}
-            self.middle.bridge("br0")
-        self.two_hosts([None, None], prepare=bridged)
+        with self.case():
+            middle = self.network.namespace("middle")
+            middle.silent()
+            taps = [{"kind": "tap", "interface": port, "netns": middle.path, "mtu": 9000} for port in WIRE_PORTS]
+            self.two_hosts(taps, after=lambda _hosts: middle.bridge("br0", *WIRE_PORTS))
 
 
 if "SHUNT_E2E_STANDIN" in os.environ:
     del Replay
-__all__ = ["FIRST", "Replay"]
