@@ -8,6 +8,7 @@ import os
 import unittest
 
 from hosts import TwoHosts
+from segments import arrived
 from tagging import tag
 from tools import Capture, Iperf, faults, ping, wait_ping
 
@@ -106,6 +107,16 @@ class UplinkBase(HostsCase):
         for ipv6 in (False, True):
             self.captured(self.vf[0], self.vf[1], ipv6=ipv6, udp=True, rate="60M", amount="4M")
             self.flow(self.synthetic[1], self.synthetic[0], ipv6=ipv6, udp=True, rate="60M", amount="4M")
+
+    def test_segments(self):
+        """Datagrams that the sender's kernel leaves to be cut: all of them, whole, wherever they are cut."""
+        for receiver in (self.vf[1], self.bare[1], self.synthetic[0], self.bare[0]):
+            for address in (receiver.v4, receiver.v6):
+                with Capture(self.bed.wire, "h1", count=500) as capture:
+                    found = arrived(self.vf[0].space, receiver.space, address, self.mtu - 100, 64)
+                self.assertEqual(found, 64, address)
+                if receiver in (self.vf[1], self.bare[1]) and not self.offload:
+                    self.assert_whole(capture.frames("udp"), at_least=63)
 
     def test_vlan(self):
         """A VLAN's guests reach each other, and nobody else; on the wire their frames are tagged."""
