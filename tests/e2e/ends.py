@@ -12,7 +12,6 @@ import threading
 import time
 
 from bench import cpus
-from netns import end
 from pcapfile import read, write
 from testpmd import Process, command_line
 from tools import Capture
@@ -48,6 +47,10 @@ class End:
     def all_received(self):
         """Every frame that came."""
         raise NotImplementedError
+
+    def count(self):
+        """How many frames came so far."""
+        return len(self.received())
 
     def received(self):
         """Every frame that came, but for those that no capture holds: IPv6's own when an interface comes up."""
@@ -177,15 +180,22 @@ class VhostEnd(End):
         argv = command_line([virtio, f"net_pcap0,{files}"], cpu=cpus()[1], prefix=self.name,
                             args=["--max-pkt-len=9100", "--mbuf-size=10240"])  # fmt: skip
         self._process = Process(argv, self.network.run_dir)
-        self.network.ending.callback(self._process.close)
+        self.network.ending.callback(self._close)
         self._process.wait_ready(20)
+
+    def _close(self):
+        if self._process:
+            self._process.close()
+            self._process = None
 
     def play(self):
         self._process.command("start")
 
+    def count(self):
+        return self._process.stats()[1].tx_frames - 1  # the first one of the other end is among them
+
     def all_received(self):
-        self._process.command("stop")
-        end(self._process.process)  # the file is written to its end when testpmd ends
+        self._close()  # the file is written to its end then
         return read(self.path("out.pcap"))
 
 

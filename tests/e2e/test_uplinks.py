@@ -68,7 +68,7 @@ class UplinkBase(HostsCase):
         cls.synthetic = cls.bed.guests("syn", path="synthetic")
         cls.bare = cls.bed.guests("bare", path="synthetic", offload=False)
         cls.access = cls.bed.guests("access", iov_weight=50, vlan=VLAN, subnet=VLAN)
-        cls.trunk = cls.bed.guests("trunk", path="synthetic", trunks=[{"first": VLAN, "last": VLAN}], subnet=VLAN)
+        cls.trunk = cls.bed.guests("trunk", path="synthetic", trunks=[str(VLAN)], subnet=VLAN)
         cls.bed.start()
         for guest in cls.trunk:
             tag(guest.space, "e0", VLAN)
