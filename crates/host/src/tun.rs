@@ -189,6 +189,10 @@ fn explain(interfaces: &Interfaces, name: &str, queues: u16, step: Step) -> TunE
                 TunError::NotATap { name, driver }
             }
             Ok(_) if errno == Errno::INVAL && queues > 1 => TunError::OneQueue { name, queues },
+            // Taps say what they are; whatever else there is does not.
+            Err(_) if interfaces.state(&name).is_ok() => {
+                TunError::NotATap { name, driver: "of another kind".to_owned() }
+            }
             _ => TunError::Failed { name, source: errno.into() },
         },
     }
