@@ -21,10 +21,12 @@
 mod burst;
 pub mod capture;
 mod deliver;
+mod device;
 mod events;
 mod judge;
 mod opened;
 mod plain;
+pub mod tap;
 pub mod virtio_net;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
