@@ -1,0 +1,152 @@
+//! Rings over plain memory: what the kernel's end does is done by hand, or by the other handle.
+
+use super::*;
+
+/// Counters and entries as the kernel lays them out: a cache line for each counter.
+fn layout(size: u32) -> Layout {
+    Layout { producer: 0, consumer: 64, flags: Some(128), entries: 192, size }
+}
+
+/// A ring in anonymous memory.
+fn ring<T: Entry>(size: u32) -> Shared<T> {
+    let layout = layout(size);
+    let len = layout.len::<T>();
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping at an address of the kernel's choice, of the length that is given.
+    unsafe {
+        let base = rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags);
+        Shared::over(base.unwrap(), len, layout)
+    }
+}
+
+/// A second handle's view of a ring: the other end.
+fn other_end<T: Entry>(shared: &Shared<T>) -> Shared<T> {
+    // A mapping of its own that nobody reads: each handle unmaps what it owns.
+    let mut other = ring(shared.size());
+    other.producer = shared.producer;
+    other.consumer = shared.consumer;
+    other.flags = shared.flags;
+    other.entries = shared.entries;
+    other
+}
+
+#[test]
+fn entries_are_seen_when_they_are_shown() {
+    let shared = ring::<u64>(4);
+    let mut consumer = Consumer::over(other_end(&shared));
+    let mut producer = Producer::over(shared);
+    assert!(producer.put(7) && producer.put(8));
+    assert_eq!((consumer.peek(4), producer.pending()), (0, 0));
+    producer.submit();
+    assert_eq!((consumer.peek(4), producer.pending()), (2, 2));
+    assert_eq!((consumer.take(), consumer.take(), consumer.take()), (Some(7), Some(8), None));
+    assert_eq!(producer.pending(), 2);
+    consumer.release();
+    assert_eq!(producer.pending(), 0);
+}
+
+#[test]
+fn a_full_ring_takes_nothing_until_its_consumer_gives_back() {
+    let shared = ring::<Descriptor>(4);
+    let mut consumer = Consumer::over(other_end(&shared));
+    let mut producer = Producer::over(shared);
+    let frame = |addr| Descriptor { addr, len: 60, options: 0 };
+    assert_eq!(producer.reserve(9), 4);
+    assert!((0..4).all(|addr| producer.put(frame(addr))));
+    assert!(!producer.put(frame(4)));
+    producer.submit();
+    assert_eq!((consumer.take(), consumer.take()), (Some(frame(0)), Some(frame(1))));
+    assert_eq!(producer.reserve(4), 0);
+    consumer.release();
+    assert_eq!(producer.reserve(4), 2);
+}
+
+#[test]
+fn counters_wrap() {
+    let shared = ring::<u64>(8);
+    let near = u32::MAX - 3;
+    shared.producer().store(near, Ordering::Relaxed);
+    shared.consumer().store(near, Ordering::Relaxed);
+    let mut consumer = Consumer::over(other_end(&shared));
+    let mut producer = Producer::over(shared);
+    for value in 0..100 {
+        assert!(producer.put(value));
+        producer.submit();
+        assert_eq!(consumer.take(), Some(value));
+        consumer.release();
+    }
+    assert_eq!(producer.reserve(100), 8);
+}
+
+#[test]
+fn counters_that_cannot_be_true_are_bounded() {
+    let shared = ring::<u64>(4);
+    shared.producer().store(1000, Ordering::Relaxed);
+    let mut consumer = Consumer::over(other_end(&shared));
+    assert_eq!(consumer.peek(100), 4);
+    let taken = std::iter::from_fn(|| consumer.take()).take(1000).count();
+    assert_eq!(taken, 1000, "as often as the kernel claims, each from inside the ring");
+
+    let shared = ring::<u64>(4);
+    shared.consumer().store(77, Ordering::Relaxed);
+    let mut producer = Producer::over(shared);
+    assert_eq!(producer.reserve(4), 0, "consumed what was never produced");
+    assert_eq!(producer.pending(), 4);
+}
+
+#[test]
+fn the_kernel_asks_for_a_wake_up() {
+    let shared = ring::<u64>(4);
+    let flags = shared.flags.unwrap();
+    let producer = Producer::over(shared);
+    assert!(!producer.needs_wakeup());
+    // SAFETY: the flags of the ring that `producer` owns.
+    unsafe { (*flags).store(NEED_WAKEUP, Ordering::Relaxed) };
+    assert!(producer.needs_wakeup());
+}
+
+#[test]
+fn layouts_that_overlap_are_refused() {
+    let good = layout(4);
+    assert!(good.is_sound::<Descriptor>());
+    for bad in [
+        Layout { size: 3, ..good },
+        Layout { producer: 2, ..good },
+        Layout { consumer: 192, ..good },
+        Layout { flags: Some(1000), ..good },
+        Layout { entries: 196, ..good },
+    ] {
+        assert!(!bad.is_sound::<Descriptor>(), "{bad:?}");
+    }
+}
+
+#[test]
+fn two_threads_pass_entries_in_order() {
+    const ENTRIES: u64 = 20_000;
+    let shared = ring::<u64>(64);
+    let mut consumer = Consumer::over(other_end(&shared));
+    let mut producer = Producer::over(shared);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut next = 0;
+            while next < ENTRIES {
+                let n = producer.reserve(16);
+                for _ in 0..n {
+                    producer.put(next);
+                    next += 1;
+                }
+                producer.submit();
+                std::thread::yield_now();
+            }
+        });
+        let mut want = 0;
+        while want < ENTRIES {
+            while let Some(got) = consumer.take() {
+                assert_eq!(got, want);
+                want += 1;
+            }
+            consumer.release();
+            std::thread::yield_now();
+        }
+    });
+}
