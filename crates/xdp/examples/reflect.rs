@@ -17,7 +17,14 @@ use xdp::{
 const RING: u32 = 2048;
 const BURST: u32 = 64;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("reflect: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let name = args.next().ok_or("usage: reflect INTERFACE [ADDRESS[/VLAN] ...]")?;
     let filter: Vec<Address> = args.map(|arg| address(&arg)).collect::<Result<_, _>>()?;
@@ -28,27 +35,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let redirect = Redirect::attach(&interface, &RedirectSpec { filter, longest: false })?;
     println!("program: {:?}", redirect.driver());
     let bound = (0..interface.rx_queues).map(|queue| open(&interface, &redirect, queue));
-    let mut sockets = bound.collect::<Result<Vec<Socket>, _>>()?;
+    let mut sockets = bound.collect::<Result<Vec<_>, _>>()?;
     let mut report = Instant::now();
     loop {
-        for socket in &mut sockets {
-            reflect(socket)?;
+        for (socket, inside) in &mut sockets {
+            reflect(socket, inside)?;
         }
         if report.elapsed() > Duration::from_secs(1) {
             report = Instant::now();
-            for (queue, socket) in sockets.iter().enumerate() {
+            for (queue, (socket, _)) in sockets.iter().enumerate() {
                 println!("queue {queue}: {:?}", socket.handle.statistics()?);
             }
         }
     }
 }
 
-/// A socket on `queue`, with a memory of its own: half of it for frames to come.
+/// A socket on `queue`, with a memory of its own: half of it for frames to come. Also whether its
+/// next descriptor is inside a frame: it is not.
 fn open(
     interface: &Interface,
     redirect: &Redirect,
     queue: u32,
-) -> Result<Socket, Box<dyn std::error::Error>> {
+) -> Result<(Socket, bool), Box<dyn std::error::Error>> {
     let chunks = Chunks { size: 4096, headroom: 0, unaligned: false };
     let size = u64::from(2 * RING) * u64::from(chunks.size);
     let file = SharedFile::create("frames", size, Pages::Ordinary)?;
@@ -63,11 +71,11 @@ fn open(
     socket.fill.submit();
     redirect.insert(queue, &socket.handle)?;
     println!("queue {queue}: zero-copy {}", socket.handle.is_zero_copy());
-    Ok(socket)
+    Ok((socket, false))
 }
 
 /// One turn: what was sent makes room for what comes, and what came is sent.
-fn reflect(socket: &mut Socket) -> Result<(), Box<dyn std::error::Error>> {
+fn reflect(socket: &mut Socket, inside: &mut bool) -> Result<(), Box<dyn std::error::Error>> {
     let umem = socket.handle.umem();
     while let Some(sent) = socket.completion.take() {
         socket.fill.put(umem.chunk_of(sent));
@@ -78,7 +86,9 @@ fn reflect(socket: &mut Socket) -> Result<(), Box<dyn std::error::Error>> {
     let room = socket.tx.reserve(BURST);
     for _ in 0..socket.rx.peek(room) {
         let Some(piece) = socket.rx.take() else { break };
-        turn_around(umem, &piece)?;
+        if !std::mem::replace(inside, piece.continues()) {
+            turn_around(umem, &piece)?;
+        }
         socket.tx.put(piece);
     }
     socket.rx.release();

@@ -53,7 +53,7 @@ pub struct SocketSpec {
     pub ring: u32,
     /// Who copies.
     pub zero_copy: ZeroCopy,
-    /// Whether frames longer than a chunk come and go in several descriptors (Linux 6.6).
+    /// Whether frames longer than a chunk must come and go, in several descriptors (Linux 6.6).
     pub fragments: bool,
     /// Busy polling, if wanted.
     pub busy_poll: Option<BusyPoll>,
@@ -80,6 +80,7 @@ pub struct Handle {
     fd: OwnedFd,
     umem: Umem,
     zero_copy: bool,
+    fragments: bool,
 }
 
 /// What became of a system call that makes the kernel go on.
@@ -144,10 +145,10 @@ impl Socket {
         if let Some(busy_poll) = spec.busy_poll {
             prefer_busy_poll(&fd, interface, busy_poll)?;
         }
-        attach_to_queue(&fd, interface, spec)?;
+        let fragments = attach_to_queue(&fd, interface, spec)?;
         let options = sockopt::xdp_options(&fd).map_err(kernel("XDP_OPTIONS"))?;
         let zero_copy = options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
-        let handle = Arc::new(Handle { fd, umem, zero_copy });
+        let handle = Arc::new(Handle { fd, umem, zero_copy, fragments });
         Ok(Socket { fill, rx, tx, completion, handle })
     }
 }
@@ -161,6 +162,11 @@ impl Handle {
     /// Whether the device reads and writes the memory itself; else the kernel copies.
     pub fn is_zero_copy(&self) -> bool {
         self.zero_copy
+    }
+
+    /// Whether frames longer than a chunk come and go in several descriptors.
+    pub fn has_fragments(&self) -> bool {
+        self.fragments
     }
 
     /// Makes the kernel send what is in the transmit ring. In copy mode it is sent by this call.
@@ -236,27 +242,27 @@ fn register(fd: &OwnedFd, interface: &Interface, umem: &Umem, ring: u32) -> Resu
         .map_err(|errno| XdpError::of("making rings", name, "CAP_NET_RAW", errno))
 }
 
-fn attach_to_queue(fd: &OwnedFd, interface: &Interface, spec: &SocketSpec) -> Result<(), XdpError> {
-    let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-    match spec.zero_copy {
-        ZeroCopy::Auto => {} // the kernel tries, and falls back
-        ZeroCopy::Never => flags |= SocketAddrXdpFlags::XDP_COPY,
-        ZeroCopy::Require => flags |= SocketAddrXdpFlags::XDP_ZEROCOPY,
-    }
-    if spec.fragments {
-        flags |= SocketAddrXdpFlags::XDP_USE_SG;
-    }
-    let address = SocketAddrXdp::new(flags, interface.index, spec.queue);
-    let mut result = bind(fd, &address);
-    for _ in 0..BUSY_TRIES {
-        if result != Err(Errno::BUSY) {
-            break;
+/// Binds the socket in the best way that the driver and the kernel have; says whether frames may
+/// come in several descriptors.
+fn attach_to_queue(
+    fd: &OwnedFd,
+    interface: &Interface,
+    spec: &SocketSpec,
+) -> Result<bool, XdpError> {
+    let mut refusal = Errno::INVAL;
+    for &flags in ways(spec) {
+        let all = flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        match bind_once_free(fd, &SocketAddrXdp::new(all, interface.index, spec.queue)) {
+            Ok(()) => return Ok(flags.contains(SocketAddrXdpFlags::XDP_USE_SG)),
+            Err(errno @ (Errno::OPNOTSUPP | Errno::INVAL)) => refusal = errno,
+            Err(errno) => {
+                refusal = errno;
+                break;
+            }
         }
-        std::thread::sleep(BUSY_PAUSE);
-        result = bind(fd, &address);
     }
     let (name, queue) = (interface.name.clone(), spec.queue);
-    result.map_err(|errno| match errno {
+    Err(match refusal {
         Errno::BUSY => XdpError::QueueBusy { interface: name, queue },
         Errno::OPNOTSUPP | Errno::INVAL if spec.zero_copy == ZeroCopy::Require => {
             XdpError::NoZeroCopy { interface: name, queue }
@@ -269,6 +275,35 @@ fn attach_to_queue(fd: &OwnedFd, interface: &Interface, spec: &SocketSpec) -> Re
         Errno::INVAL => no_queue(interface, queue),
         errno => XdpError::of("binding an AF_XDP socket", &name, "CAP_NET_RAW", errno),
     })
+}
+
+/// The ways to bind, best first. In copy mode fragments cost nothing, so they are taken where the
+/// kernel has them: then an MTU may grow while the socket is in use. A driver may have zero-copy
+/// without them.
+fn ways(spec: &SocketSpec) -> &'static [SocketAddrXdpFlags] {
+    const COPY: SocketAddrXdpFlags = SocketAddrXdpFlags::XDP_COPY;
+    const COPY_SG: SocketAddrXdpFlags = COPY.union(SocketAddrXdpFlags::XDP_USE_SG);
+    const ZERO: SocketAddrXdpFlags = SocketAddrXdpFlags::XDP_ZEROCOPY;
+    const ZERO_SG: SocketAddrXdpFlags = ZERO.union(SocketAddrXdpFlags::XDP_USE_SG);
+    match (spec.zero_copy, spec.fragments) {
+        (ZeroCopy::Auto, true) => &[ZERO_SG, COPY_SG],
+        (ZeroCopy::Auto, false) => &[ZERO, COPY_SG, COPY],
+        (ZeroCopy::Never, true) => &[COPY_SG],
+        (ZeroCopy::Never, false) => &[COPY_SG, COPY],
+        (ZeroCopy::Require, true) => &[ZERO_SG],
+        (ZeroCopy::Require, false) => &[ZERO],
+    }
+}
+
+/// Binds, and waits a little for a queue that is not free yet.
+fn bind_once_free(fd: &OwnedFd, address: &SocketAddrXdp) -> Result<(), Errno> {
+    for _ in 0..BUSY_TRIES {
+        match bind(fd, address) {
+            Err(Errno::BUSY) => std::thread::sleep(BUSY_PAUSE),
+            done => return done,
+        }
+    }
+    Err(Errno::BUSY)
 }
 
 fn no_queue(interface: &Interface, queue: u32) -> XdpError {
