@@ -3,6 +3,7 @@
 use guestmem::{Buffer, GuestSlice};
 
 pub use virtq::BURST;
+pub use wire::virtio_net::Header as Offload;
 pub use wire::{DeepHead, VlanEdit};
 
 /// The first 16 bytes of a frame: both addresses, and the tag or the type. Read once.
@@ -20,8 +21,20 @@ pub struct Burst<'a> {
     pub frames: &'a [Buffer<'a>],
     /// Further slices of frames that are not in one piece.
     pub arena: &'a [GuestSlice<'a>],
-    /// Bit i is set if frame i is too short or too long to be a frame: it must be dropped.
+    /// What is left to do on each frame, by whoever sends it on a wire: a checksum to be made, or
+    /// segments. Empty if nothing is on any of them. Checked against the frames' lengths.
+    pub offloads: &'a [Offload],
+    /// Bit i is set if frame i is too short or too long to be a frame, or what is left to do on it
+    /// makes no sense: it must be dropped.
     pub malformed: u64,
+}
+
+impl Burst<'_> {
+    /// What is left to do on a frame.
+    #[inline]
+    pub fn offload(&self, frame: usize) -> Offload {
+        self.offloads.get(frame).copied().unwrap_or(Offload::PLAIN)
+    }
 }
 
 /// Room for a burst that is being worked on. A lane has one for each direction and lends it to the
@@ -72,6 +85,8 @@ pub struct Polled {
     pub runts: u32,
     /// Frames longer than the port's MTU allows.
     pub oversize: u32,
+    /// Frames on which something is left to do that makes no sense, or was not agreed on.
+    pub bad_offload: u32,
     /// Whether more waited than were taken.
     pub backlog: bool,
     /// Why nothing will be taken after these, if so.

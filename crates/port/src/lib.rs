@@ -22,12 +22,14 @@ mod burst;
 pub mod capture;
 mod deliver;
 mod events;
+mod opened;
 pub mod virtio_net;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use burst::{Area, BURST, Burst, DeepHead, Head, Polled, VlanEdit};
+pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Polled, VlanEdit};
+pub use opened::{Condition, Opened, Pair, Tend};
 
 /// What became of the frames handed to [`Receive::deliver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -105,7 +105,7 @@ impl Transmit for TransmitRing {
         let (frames, arena) = self.queue.buffers();
         let heads = &self.heads[..frames.len()];
         let deep = if self.is_deep { &self.deep[..frames.len()] } else { &[] };
-        Burst { heads, deep, frames, arena, malformed: self.malformed }
+        Burst { heads, deep, frames, arena, offloads: &[], malformed: self.malformed }
     }
 
     fn complete(&mut self) -> bool {

@@ -24,7 +24,7 @@ impl Link {
     fn new(input: &mut Input<'_>) -> Link {
         let header = input.pick(&[HEADER_LEN, HEADER_LEN, HEADER_LEN_LEGACY]);
         let mergeable = header == HEADER_LEN && input.flag();
-        let from = Guest::new(input, Content::Readable { header });
+        let from = Guest::new(input, Content::Readable { header, keep: false });
         let to = Guest::new(input, Content::Writable);
         Link {
             transmit: TransmitRing::new(from.device(), Events::default(), FRAME_BYTES_MAX),

@@ -198,7 +198,7 @@ impl Device for GuestDevice {
             let ring = ReceiveRing::new(queue(Content::Writable)?, events, header, mergeable);
             self.port.attach_receive(pair, Box::new(ring));
         } else {
-            self.start_transmit(pair, queue(Content::Readable { header })?, events);
+            self.start_transmit(pair, queue(Content::Readable { header, keep: false })?, events);
         }
         // The owner before us may have died between showing a buffer and saying so.
         doorbell.notify();

@@ -96,7 +96,8 @@ impl Sender {
 
     pub(super) fn with(header: u32, frame_bytes_max: u32, events: Events) -> Sender {
         let heap = Heap::new();
-        let (driver, device) = heap.ring(Features::all(), Content::Readable { header });
+        let (driver, device) =
+            heap.ring(Features::all(), Content::Readable { header, keep: false });
         let ring = TransmitRing::new(device, events, frame_bytes_max);
         Sender { heap, driver, ring, header }
     }

@@ -110,7 +110,7 @@ impl Guest {
         kick: Option<Arc<OwnedFd>>,
     ) {
         let header = HEADER_LEN;
-        let queue = self.device(&self.tx, Content::Readable { header });
+        let queue = self.device(&self.tx, Content::Readable { header, keep: false });
         let events = Events { kick, error: Some(self.error.clone()), ..Events::default() };
         port.attach_transmit(pair, Box::new(TransmitRing::new(queue, events, FRAME_MAX)));
     }
@@ -118,7 +118,7 @@ impl Guest {
     /// As [`attach_transmit`](Self::attach_transmit), by a guest that writes over its frames as soon
     /// as they were judged.
     pub(crate) fn attach_treacherous(&self, port: &Port, pair: usize) {
-        let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN });
+        let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: false });
         let events = Events { kick: Some(self.kick.clone()), ..Events::default() };
         let ring = TransmitRing::new(queue, events, FRAME_MAX);
         let (memory, at) = (self.memory.clone(), BASE + 2 * DriverQueue::bytes(RING));
