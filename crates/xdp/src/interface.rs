@@ -1,7 +1,8 @@
 //! What must be known of an interface before it is used.
 //!
-//! All of it is of the calling thread's network namespace.
+//! [`Interfaces`] are those of one network namespace: that of the thread that opened them.
 
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -60,70 +61,92 @@ struct Channels {
     combined_count: u32,
 }
 
+/// The interfaces of a network namespace.
+#[derive(Debug)]
+pub struct Interfaces {
+    netlink: OwnedFd,
+    ioctl: OwnedFd,
+}
+
 impl Interface {
-    /// Looks at the interface `name`.
+    /// Looks at the interface `name` of the calling thread's network namespace.
     pub fn find(name: &str) -> Result<Interface, XdpError> {
+        let here = Interfaces::here();
+        let error = |errno| XdpError::of("opening a socket", name, "CAP_NET_ADMIN", errno);
+        here.map_err(error)?.find(name)
+    }
+}
+
+impl Interfaces {
+    /// Those of the calling thread's network namespace, whoever asks for them later.
+    pub fn here() -> Result<Interfaces, Errno> {
+        let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
+        let ioctl = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok(Interfaces { netlink: netlink::open()?, ioctl })
+    }
+
+    /// Looks at the interface `name`.
+    pub fn find(&self, name: &str) -> Result<Interface, XdpError> {
         if name.is_empty() || name.len() >= NAME_MAX || name.contains(['/', '\0']) {
             return Err(XdpError::NoInterface(name.to_owned()));
         }
-        let link = netlink::link(name)
+        let link = netlink::link(self.netlink.as_fd(), name)
             .map_err(|errno| XdpError::of("RTM_GETLINK", name, "CAP_NET_ADMIN", errno))?;
-        let flags = ethtool(name, Value { cmd: ETHTOOL_GFLAGS, data: 0 });
+        let flags = self.ethtool(name, Value { cmd: ETHTOOL_GFLAGS, data: 0 });
         Ok(Interface {
             name: name.to_owned(),
             index: link.index,
             up: link.up,
             mtu: link.mtu,
             mac: link.mac,
-            rx_queues: rx_queues(name, link.index, link.rx_queues_max),
+            rx_queues: self.rx_queues(name, link.index, link.rx_queues_max),
             strips_vlan: flags.is_ok_and(|flags| flags.data & ETH_FLAG_RXVLAN != 0),
             attached: link.attached,
         })
     }
-}
 
-/// Receive queues in use: what the driver says, else what sysfs shows. Drivers that say nothing
-/// have as many as they were made with.
-fn rx_queues(name: &str, index: u32, made_with: u32) -> u32 {
-    let channels = ethtool(name, Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() });
-    if let Ok(Channels { rx_count, combined_count, .. }) = channels
-        && rx_count + combined_count > 0
-    {
-        return rx_count + combined_count;
+    /// Receive queues in use: what the driver says, else what sysfs shows. Drivers that say nothing
+    /// have as many as they were made with.
+    fn rx_queues(&self, name: &str, index: u32, made_with: u32) -> u32 {
+        let channels =
+            self.ethtool(name, Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() });
+        if let Ok(Channels { rx_count, combined_count, .. }) = channels
+            && rx_count + combined_count > 0
+        {
+            return rx_count + combined_count;
+        }
+        // What is mounted there may show another network namespace.
+        let directory = Path::new("/sys/class/net").join(name);
+        let same = std::fs::read_to_string(directory.join("ifindex"))
+            .is_ok_and(|text| text.trim() == index.to_string());
+        let shown = if same { std::fs::read_dir(directory.join("queues")).ok() } else { None };
+        let count = shown.map_or(0, |entries| {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32
+        });
+        if count > 0 { count } else { made_with.max(1) }
     }
-    // What is mounted there may show another network namespace.
-    let directory = Path::new("/sys/class/net").join(name);
-    let same = std::fs::read_to_string(directory.join("ifindex"))
-        .is_ok_and(|text| text.trim() == index.to_string());
-    let shown = if same { std::fs::read_dir(directory.join("queues")).ok() } else { None };
-    let count = shown.map_or(0, |entries| {
-        let names = entries.flatten().map(|entry| entry.file_name());
-        names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32
-    });
-    if count > 0 { count } else { made_with.max(1) }
-}
 
-/// Asks the driver; `request` begins with the command, and is what the answer is written to.
-fn ethtool<T>(name: &str, mut request: T) -> Result<T, Errno> {
-    let family = AddressFamily::INET;
-    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: an all-zero ifreq is valid.
-    let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes().take(NAME_MAX - 1)) {
-        *to = from as libc::c_char;
-    }
-    ifreq.ifr_ifru.ifru_data = (&raw mut request).cast();
-    // SAFETY: the request is the structure of its command, which the kernel reads and writes; both
-    // it and the ifreq outlive the call.
-    let result = unsafe {
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
-        libc::ioctl(fd, libc::SIOCETHTOOL as _, &raw mut ifreq)
-    };
-    if result == 0 {
-        Ok(request)
-    } else {
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-        Err(Errno::from_raw_os_error(errno))
+    /// Asks the driver; `request` begins with the command, and is what the answer is written to.
+    fn ethtool<T>(&self, name: &str, mut request: T) -> Result<T, Errno> {
+        // SAFETY: an all-zero ifreq is valid.
+        let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes().take(NAME_MAX - 1)) {
+            *to = from as libc::c_char;
+        }
+        ifreq.ifr_ifru.ifru_data = (&raw mut request).cast();
+        // SAFETY: the request is the structure of its command, which the kernel reads and writes; both
+        // it and the ifreq outlive the call.
+        let result = unsafe {
+            let fd = self.ioctl.as_raw_fd();
+            libc::ioctl(fd, libc::SIOCETHTOOL as _, &raw mut ifreq)
+        };
+        if result == 0 {
+            Ok(request)
+        } else {
+            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            Err(Errno::from_raw_os_error(errno))
+        }
     }
 }
 

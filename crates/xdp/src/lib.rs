@@ -4,8 +4,9 @@
 //! - An [`Interface`] is looked at first: its number, its queues, what is attached to it.
 //! - A [`Umem`] is the memory frames are in, cut into chunks. It may be ours, or a guest's.
 //! - A [`Socket`] belongs to one hardware queue and has four rings over one memory: fill and rx to
-//!   receive, tx and completion to send. There is nothing between the rings and the caller: each
-//!   ring can be moved to the thread that works it.
+//!   receive, tx and completion to send. The rings may be worked one by one; or the socket is
+//!   [split](Socket::split) in an [`Inbound`] and an [`Outbound`] end, which work in bursts and may
+//!   belong to two threads.
 //! - A [`Redirect`] is the program that hands the interface's frames to the sockets, by receive
 //!   queue; what no socket takes, the host keeps. It is written in [`asm`], so nothing needs
 //!   compiling, and is attached by a BPF link: it is gone when the process is.
@@ -57,8 +58,10 @@
 pub mod asm;
 mod bpf;
 mod error;
+mod inbound;
 mod interface;
 mod netlink;
+mod outbound;
 mod program;
 mod redirect;
 mod ring;
@@ -66,8 +69,10 @@ mod socket;
 mod umem;
 
 pub use error::XdpError;
-pub use interface::Interface;
+pub use inbound::{Inbound, PIECES_MAX, STAGED_MAX};
+pub use interface::{Interface, Interfaces};
 pub use netlink::Attached;
+pub use outbound::{Flushed, NoRoom, Outbound};
 pub use program::Address;
 pub use redirect::{Driver, FILTER_MAX, Redirect, RedirectSpec};
 pub use ring::{Consumer, Descriptor, Entry, Producer, RING_MAX};

@@ -2,7 +2,7 @@
 //!
 //! Follows rtnetlink(7): a `RTM_GETLINK` message by name, and its answer's attributes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -51,14 +51,17 @@ const IFLA_XDP_HW_PROG_ID: u16 = 7;
 /// Flags in an attribute's type.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// Asks for the interface `name` of this network namespace; `ENODEV` if there is none.
-pub(crate) fn link(name: &str) -> Result<Link, Errno> {
+/// A socket for requests, of the calling thread's network namespace for ever.
+pub(crate) fn open() -> Result<OwnedFd, Errno> {
     // No protocol is 0, which is NETLINK_ROUTE.
-    let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
-    let socket: OwnedFd = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    send(&socket, &request(name), SendFlags::empty())?;
+    socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
+}
+
+/// Asks for the interface `name`; `ENODEV` if there is none.
+pub(crate) fn link(socket: BorrowedFd<'_>, name: &str) -> Result<Link, Errno> {
+    send(socket, &request(name), SendFlags::empty())?;
     let mut answer = vec![0; 32 * 1024];
-    let (_, len) = recv(&socket, answer.as_mut_slice(), RecvFlags::empty())?;
+    let (_, len) = recv(socket, answer.as_mut_slice(), RecvFlags::empty())?;
     parse(&answer[..len.min(answer.len())])
 }
 
@@ -152,6 +155,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -218,8 +223,9 @@ mod tests {
 
     #[test]
     fn the_loopback_interface_is_known() {
-        let link = link("lo").unwrap();
-        assert_eq!((link.index, link.mac), (1, [0; 6]));
-        assert_eq!(super::link("no-such-if").unwrap_err(), Errno::NODEV);
+        let socket = open().unwrap();
+        let lo = link(socket.as_fd(), "lo").unwrap();
+        assert_eq!((lo.index, lo.mac), (1, [0; 6]));
+        assert_eq!(link(socket.as_fd(), "no-such-if").unwrap_err(), Errno::NODEV);
     }
 }

@@ -60,7 +60,7 @@ pub const RING_MAX: u32 = 32 * 1024;
 
 /// A ring's shared memory.
 #[derive(Debug)]
-struct Shared<T> {
+pub(crate) struct Shared<T> {
     base: *mut libc::c_void,
     len: usize,
     producer: *const AtomicU32,
@@ -85,7 +85,7 @@ impl<T> Drop for Shared<T> {
 
 /// Where the parts of a ring are, bytes from the start of its memory.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
+pub(crate) struct Layout {
     producer: usize,
     consumer: usize,
     flags: Option<usize>,
@@ -200,7 +200,7 @@ impl<T: Entry> Producer<T> {
         Shared::map(socket, place, Layout::of(offset, size)).map(Producer::over)
     }
 
-    fn over(shared: Shared<T>) -> Producer<T> {
+    pub(crate) fn over(shared: Shared<T>) -> Producer<T> {
         let next = shared.producer().load(Ordering::Relaxed);
         Producer { shared, next, limit: next }
     }
@@ -276,7 +276,7 @@ impl<T: Entry> Consumer<T> {
         Shared::map(socket, place, Layout::of(offset, size)).map(Consumer::over)
     }
 
-    fn over(shared: Shared<T>) -> Consumer<T> {
+    pub(crate) fn over(shared: Shared<T>) -> Consumer<T> {
         let next = shared.consumer().load(Ordering::Relaxed);
         Consumer { shared, next, limit: next }
     }
@@ -319,5 +319,7 @@ impl<T: Entry> Consumer<T> {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod kit;
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,9 @@ use rustix::net::{
 };
 
 use crate::error::XdpError;
+use crate::inbound::Inbound;
 use crate::interface::Interface;
+use crate::outbound::Outbound;
 use crate::ring::{Consumer, Descriptor, Producer, RING_MAX};
 use crate::umem::Umem;
 
@@ -153,6 +155,24 @@ impl Socket {
     }
 }
 
+impl Socket {
+    /// The two ends, for who sends and who receives in bursts. As many chunks as a ring has entries
+    /// are given to the kernel to receive into, but half of them at most; the rest is to send from,
+    /// as many again at most.
+    pub fn split(mut self) -> (Inbound, Outbound) {
+        let umem = self.handle.umem().clone();
+        let receiving = self.fill.size().min(umem.count() / 2);
+        let sending = (umem.count() - receiving).min(self.tx.size());
+        for chunk in 0..receiving {
+            self.fill.put(umem.address(chunk));
+        }
+        self.fill.submit();
+        let free = (receiving..receiving + sending).map(|chunk| umem.address(chunk)).collect();
+        let inbound = Inbound::new(self.rx, self.fill, self.handle.clone());
+        (inbound, Outbound::new(self.tx, self.completion, self.handle, free))
+    }
+}
+
 impl Handle {
     /// The memory.
     pub fn umem(&self) -> &Umem {
@@ -204,12 +224,13 @@ impl AsFd for Handle {
     }
 }
 
-/// What the kernel says that is no failure: it will go on if it is asked again.
+/// Tells a device that is no more from a frame that could not be sent now, or at all, of which the
+/// kernel has its own words.
 fn woken(result: Result<(), Errno>) -> Result<Woken, Errno> {
     match result {
         Ok(()) => Ok(Woken::Done),
-        Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => Ok(Woken::Again),
-        Err(errno) => Err(errno),
+        Err(errno @ (Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => Err(errno),
+        Err(_) => Ok(Woken::Again),
     }
 }
 
@@ -337,4 +358,24 @@ fn set(fd: &OwnedFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
     }
     let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
     Err(Errno::from_raw_os_error(errno))
+}
+
+#[cfg(test)]
+pub(crate) mod kit {
+    //! A handle without a socket behind it, for tests.
+
+    use guestmem::{Mapping, Pages, SharedFile};
+
+    use super::*;
+    use crate::umem::Chunks;
+
+    /// With a memory of so many chunks of 2048 bytes.
+    pub(crate) fn handle(chunks: u64) -> Arc<Handle> {
+        let file = SharedFile::create("frames", chunks * 2048, Pages::Ordinary).unwrap();
+        let memory = Arc::new(Mapping::new(file.fd(), chunks * 2048, 0).unwrap());
+        let cut = Chunks { size: 2048, headroom: 0, unaligned: false };
+        let umem = Umem::new(memory, cut).unwrap();
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        Arc::new(Handle { fd, umem, zero_copy: false, fragments: true })
+    }
 }

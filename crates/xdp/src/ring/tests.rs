@@ -1,34 +1,7 @@
 //! Rings over plain memory: what the kernel's end does is done by hand, or by the other handle.
 
+use super::kit::{layout, other_end, ring};
 use super::*;
-
-/// Counters and entries as the kernel lays them out: a cache line for each counter.
-fn layout(size: u32) -> Layout {
-    Layout { producer: 0, consumer: 64, flags: Some(128), entries: 192, size }
-}
-
-/// A ring in anonymous memory.
-fn ring<T: Entry>(size: u32) -> Shared<T> {
-    let layout = layout(size);
-    let len = layout.len::<T>();
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new mapping at an address of the kernel's choice, of the length that is given.
-    unsafe {
-        let base = rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags);
-        Shared::over(base.unwrap(), len, layout)
-    }
-}
-
-/// A second handle's view of a ring: the other end.
-fn other_end<T: Entry>(shared: &Shared<T>) -> Shared<T> {
-    // A mapping of its own that nobody reads: each handle unmaps what it owns.
-    let mut other = ring(shared.size());
-    other.producer = shared.producer;
-    other.consumer = shared.consumer;
-    other.flags = shared.flags;
-    other.entries = shared.entries;
-    other
-}
 
 #[test]
 fn entries_are_seen_when_they_are_shown() {
