@@ -26,6 +26,7 @@ mod judge;
 mod opened;
 mod plain;
 pub mod virtio_net;
+pub mod xdp;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
