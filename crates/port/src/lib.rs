@@ -28,6 +28,7 @@ mod opened;
 mod plain;
 pub mod tap;
 pub mod virtio_net;
+pub mod xdp;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
