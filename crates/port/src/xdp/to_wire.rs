@@ -1,6 +1,5 @@
 //! Frames to the wire: the receive half.
 
-use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +10,7 @@ use xdp::{Flushed, NoRoom, Outbound};
 use super::Device;
 use crate::burst::{Area, Burst, Front, VlanEdit};
 use crate::deliver::Writer;
-use crate::plain::{Scratch, Unfit};
+use crate::plain::Scratch;
 use crate::{Delivered, Receive};
 
 /// The sending end of a socket, as a receive half.
@@ -79,27 +78,11 @@ impl ToWire {
         edit: VlanEdit,
         longest: u32,
     ) -> Delivered {
-        let mut delivered = Delivered::default();
         let outbound = &mut self.outbound;
-        let done = self.scratch.resolve(burst, frame, edit, |segment| {
-            let len = (segment.head.len() + segment.payload.len()) as u32;
-            let more = send(outbound, len, longest, &Content::Segment(segment));
-            delivered.add(more);
-            if more.frames > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        match done {
-            // What was behind the one that was refused meets the same.
-            Ok((all, taken)) if taken < all => {
-                let behind = (all - taken - 1) as u32;
-                match delivered.too_small {
-                    0 => delivered.no_buffer += behind,
-                    _ => delivered.too_small += behind,
-                }
-            }
-            Ok(_) => {}
-            Err(Unfit) => delivered.too_small += 1,
-        }
-        delivered
+        self.scratch.deliver(burst, frame, edit, |segment| {
+            let len = segment.frame_len() as u32;
+            send(outbound, len, longest, &Content::Segment(segment))
+        })
     }
 }
 
