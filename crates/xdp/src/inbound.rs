@@ -141,6 +141,9 @@ impl Inbound {
     /// Gives the kernel the chunks of all that was lent, for frames to come.
     #[inline]
     pub fn give_back(&mut self) {
+        if self.chunks.is_empty() {
+            return; // an idle ring's line is left to the kernel
+        }
         for chunk in self.chunks.drain(..) {
             // There is room: no more chunks are in use than the ring has entries.
             self.fill.put(chunk);
