@@ -3,13 +3,13 @@
 use vhost_user::{BackendConfig, ProtocolFeatures};
 use wire::virtio_net::feature;
 
-use crate::state::Attachment;
+use crate::state::VhostUser;
 
 /// Memory slots a guest may use.
 const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
 
 /// The vhost-user offer for an attachment; `has_mac` if its function has an address.
-pub(super) fn offer(attachment: &Attachment, has_mac: bool) -> BackendConfig {
+pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
     let mut bits = vec![
         feature::VIRTIO_F_VERSION_1,
         feature::VIRTIO_F_ANY_LAYOUT,
