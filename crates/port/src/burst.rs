@@ -2,6 +2,8 @@
 
 use guestmem::{Buffer, GuestSlice};
 
+use crate::plain::Scratch;
+
 pub use virtq::BURST;
 pub use wire::virtio_net::Header as Offload;
 pub use wire::{DeepHead, VlanEdit};
@@ -45,12 +47,20 @@ pub struct Area {
     pub(crate) heads: Box<[Head; BURST]>,
     /// As long as a burst, or empty if nobody needed it yet.
     pub(crate) deep: Vec<DeepHead>,
+    pub(crate) offloads: Box<[Offload; BURST]>,
+    pub(crate) scratch: Scratch,
 }
 
 impl Default for Area {
     fn default() -> Area {
         let heads = Box::new([[0; 16]; BURST]);
-        Area { stage: virtq::Stage::default(), heads, deep: vec![DeepHead::EMPTY; BURST] }
+        Area {
+            stage: virtq::Stage::default(),
+            heads,
+            deep: vec![DeepHead::EMPTY; BURST],
+            offloads: Box::new([Offload::PLAIN; BURST]),
+            scratch: Scratch::default(),
+        }
     }
 }
 
@@ -93,6 +103,14 @@ pub struct Polled {
     pub fault: Option<virtq::Fault>,
 }
 
+impl Polled {
+    /// Frames that must be dropped as they came.
+    #[inline]
+    pub fn malformed(&self) -> u32 {
+        self.runts + self.oversize + self.bad_offload
+    }
+}
+
 const TAG: usize = 4;
 
 /// What the receiver gets in place of a frame's first bytes.
@@ -109,6 +127,12 @@ impl Front {
     /// Bytes of the edited frame, which had `len`.
     pub(crate) fn len_of(&self, len: u32) -> u32 {
         len - self.replaces + self.len
+    }
+
+    /// What is left to do on the edited frame; `None` if that cannot be said.
+    pub(crate) fn offload(&self, before: Offload) -> Option<Offload> {
+        let by = self.len as i32 - self.replaces as i32;
+        if by == 0 { Some(before) } else { before.moved_by(by) }
     }
 
     /// The edited front of a frame of `len` bytes that begins with `head`.

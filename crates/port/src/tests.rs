@@ -7,4 +7,5 @@ mod counts;
 mod deep;
 mod events;
 mod guests;
+mod offload;
 mod snapshot;
