@@ -103,7 +103,7 @@ pub enum XdpError {
 #[derive(Debug)]
 struct Device {
     condition: Arc<Condition>,
-    /// Longest frame that is sent, bytes; follows the interface's MTU.
+    /// Longest frame either way, bytes; follows the interface's MTU.
     frame_bytes_max: AtomicU32,
     redirect: Mutex<Redirect>,
 }

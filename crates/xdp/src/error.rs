@@ -95,7 +95,7 @@ pub enum XdpError {
     /// The memory could not be pinned.
     #[error(
         "the kernel cannot pin {size} bytes for {interface}; free some memory, or raise the limit \
-         (ulimit -l, LimitMEMLOCK=)"
+         (ulimit -l, LimitMEMLOCK=), or grant CAP_IPC_LOCK"
     )]
     NoMemory {
         /// The interface.

@@ -10,11 +10,8 @@ use xdp::{Inbound, Woken};
 
 use super::Device;
 use crate::burst::{Area, BURST, Burst, DeepHead, Head, Polled, deepen};
-use crate::judge::{FRAME_MAX, FRAME_MIN_TAGGED, Rules};
+use crate::judge::{FRAME_MIN_TAGGED, Rules};
 use crate::{Offload, Transmit};
-
-/// What comes from a wire is whole, and as long as the interface lets it be.
-const RULES: Rules = Rules { frame_bytes_max: FRAME_MAX, leaves: Accepts::empty() };
 
 /// The receiving end of a socket, as a transmit half.
 #[derive(Debug)]
@@ -75,11 +72,14 @@ impl FromWire {
         woken.map_err(|errno| self.device.condition.lose(errno)).ok()
     }
 
+    /// Judges the frames one by one. What is longer than the interface sends is not of a wire: a
+    /// virtual interface handed it over with its segments and its checksum left to be made.
     #[cold]
-    fn judge(&mut self, polled: &mut Polled) {
+    fn judge(&mut self, polled: &mut Polled, frame_bytes_max: u32) {
+        let rules = Rules { frame_bytes_max, leaves: Accepts::empty() };
         let (frames, _) = self.inbound.buffers();
         for (i, (frame, head)) in frames.iter().zip(self.heads.iter()).enumerate() {
-            let judged = RULES.judge((head, frame.len), Offload::PLAIN, polled);
+            let judged = rules.judge((head, frame.len), Offload::PLAIN, polled);
             self.malformed |= u64::from(judged.is_none()) << i;
         }
     }
@@ -107,8 +107,10 @@ impl Transmit for FromWire {
         }
         let (frames, arena) = self.inbound.buffers();
         let mut odd = false;
+        let mut longest = 0;
         for (frame, head) in frames.iter().zip(self.heads.iter_mut()) {
             polled.bytes += u64::from(frame.len);
+            longest = longest.max(frame.len);
             if frame.first.len() >= FRAME_MIN_TAGGED {
                 *head = frame.first.read_head();
             } else {
@@ -117,8 +119,9 @@ impl Transmit for FromWire {
                 odd = true;
             }
         }
-        if odd {
-            self.judge(&mut polled);
+        let frame_bytes_max = self.device.frame_bytes_max.load(Ordering::Relaxed);
+        if odd || longest > frame_bytes_max {
+            self.judge(&mut polled, frame_bytes_max);
         }
         polled.backlog = self.inbound.has_backlog();
         polled

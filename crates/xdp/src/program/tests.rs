@@ -56,22 +56,45 @@ impl World {
 
 /// Runs `code` on a frame. Panics at whatever the kernel's verifier would refuse.
 fn run(world: &World, code: &[Instruction], frame: &[u8], queue: u32) -> Answer {
-    let mut regs = [0u64; 11];
-    (regs[1], regs[10]) = (CONTEXT, STACK_END);
-    let mut stack = [0u8; STACK_LEN];
-    let mut value = 0u32;
-    let mut redirected = None;
+    let mut machine = Machine { frame, queue, ..Machine::new(world) };
     let mut at = 0;
     for _ in 0..1000 {
-        let [op, both, ..] = code[at];
+        match machine.step(code[at]) {
+            Some(jump) => at = (at as i64 + 1 + jump) as usize,
+            None => return machine.redirected.map_or(Answer::Pass, Answer::Redirect),
+        }
+    }
+    panic!("the program does not end");
+}
+
+struct Machine<'a> {
+    world: &'a World,
+    frame: &'a [u8],
+    queue: u32,
+    regs: [u64; 11],
+    stack: [u8; STACK_LEN],
+    /// What the last look-up found.
+    value: u32,
+    redirected: Option<u32>,
+}
+
+impl<'a> Machine<'a> {
+    fn new(world: &'a World) -> Machine<'a> {
+        let mut regs = [0; 11];
+        (regs[1], regs[10]) = (CONTEXT, STACK_END);
+        let (frame, stack) = (&[][..], [0; STACK_LEN]);
+        Machine { world, frame, queue: 0, regs, stack, value: 0, redirected: None }
+    }
+
+    /// Does one instruction; says how many to skip, or that the program is over.
+    fn step(&mut self, instruction: Instruction) -> Option<i64> {
+        let [op, both, low, high, ..] = instruction;
         let (to, from) = (usize::from(both & 15), usize::from(both >> 4));
-        let offset = i16::from_le_bytes([code[at][2], code[at][3]]);
-        let number = i32::from_le_bytes(code[at][4..].try_into().unwrap());
-        let immediate = number as i64 as u64;
-        let address = |base: u64| base.wrapping_add_signed(i64::from(offset));
-        let jump = |taken| if taken { i64::from(offset) } else { 0 };
+        let offset = i64::from(i16::from_le_bytes([low, high]));
+        let number = i32::from_le_bytes(instruction[4..].try_into().unwrap());
+        let (immediate, regs) = (number as i64 as u64, &mut self.regs);
+        let jump_if = |taken| if taken { offset } else { 0 };
         let width = [4, 2, 1, 8][usize::from(op >> 3 & 3)];
-        let mut step = 0;
         match op {
             0xbf => regs[to] = regs[from],
             0xb7 => regs[to] = immediate,
@@ -79,70 +102,76 @@ fn run(world: &World, code: &[Instruction], frame: &[u8], queue: u32) -> Answer 
             0x1f => regs[to] = regs[to].wrapping_sub(regs[from]),
             0x57 => regs[to] &= immediate,
             0xdc => regs[to] = u64::from((regs[to] as u16).to_be()),
-            0x18 => (regs[to], step) = (immediate, 1),
+            0x18 => {
+                regs[to] = immediate;
+                return Some(1); // over the upper half
+            }
             0x61 | 0x69 | 0x71 => {
-                let place = address(regs[from]);
-                regs[to] = match place {
-                    CONTEXT..FRAME => context((place - CONTEXT) as i16, frame, queue),
-                    FRAME..STACK_END => bytes(&frame[(place - FRAME) as usize..][..width]),
-                    VALUE => u64::from(value),
-                    _ => panic!("load from {place:#x}"),
-                };
+                let place = regs[from].wrapping_add_signed(offset);
+                self.regs[to] = self.load(place, width);
             }
             0x63 | 0x6b | 0x62 | 0x6a => {
-                let source = if op & 1 == 1 { regs[from] } else { immediate };
-                let place = STACK_LEN - (STACK_END - address(regs[to])) as usize;
-                assert!(place.is_multiple_of(width), "the stack is written aligned");
-                stack[place..place + width].copy_from_slice(&source.to_le_bytes()[..width]);
+                let value = if op & 1 == 1 { regs[from] } else { immediate };
+                let place = regs[to].wrapping_add_signed(offset);
+                self.store(place, &value.to_le_bytes()[..width]);
             }
-            0x05 => step = i64::from(offset),
-            0x15 => step = jump(regs[to] == immediate),
-            0x45 => step = jump(regs[to] & immediate != 0),
-            0x2d => step = jump(regs[to] > regs[from]),
-            0x85 => {
-                let key = || {
-                    let from = STACK_LEN - (STACK_END - regs[2]) as usize;
-                    &stack[from..]
-                };
-                regs[0] = match number {
-                    MAP_LOOKUP_ELEM if regs[1] == world.filter.as_raw_fd() as u64 => {
-                        u64::from(world.entries.contains(&key()[..KEY_LEN])) * VALUE
-                    }
-                    MAP_LOOKUP_ELEM => {
-                        assert_eq!(regs[1], world.longest.as_raw_fd() as u64);
-                        let queue = u32::from_le_bytes(key()[..4].try_into().unwrap());
-                        value = world.limits.get(&queue).copied().unwrap_or(0);
-                        VALUE
-                    }
-                    XDP_GET_BUFF_LEN => frame.len() as u64,
-                    REDIRECT_MAP => {
-                        assert_eq!(regs[1], world.sockets.as_raw_fd() as u64);
-                        assert_eq!(regs[3], XDP_PASS as u64);
-                        redirected = Some(regs[2] as u32);
-                        4
-                    }
-                    other => panic!("helper {other}"),
-                };
-            }
-            0x95 => return redirected.map_or(Answer::Pass, Answer::Redirect),
+            0x05 => return Some(offset),
+            0x15 => return Some(jump_if(regs[to] == immediate)),
+            0x45 => return Some(jump_if(regs[to] & immediate != 0)),
+            0x2d => return Some(jump_if(regs[to] > regs[from])),
+            0x85 => self.regs[0] = self.call(number),
+            0x95 => return None,
             other => panic!("instruction {other:#x}"),
         }
-        at = (at as i64 + 1 + step) as usize;
+        Some(0)
     }
-    panic!("the program does not end");
-}
 
-fn context(field: i16, frame: &[u8], queue: u32) -> u64 {
-    match field {
-        DATA => FRAME,
-        DATA_END => FRAME + frame.len() as u64,
-        RX_QUEUE_INDEX => u64::from(queue),
-        other => panic!("context field {other}"),
+    fn load(&self, place: u64, width: usize) -> u64 {
+        match place {
+            CONTEXT..FRAME => match (place - CONTEXT) as i16 {
+                DATA => FRAME,
+                DATA_END => FRAME + self.frame.len() as u64,
+                RX_QUEUE_INDEX => u64::from(self.queue),
+                other => panic!("context field {other}"),
+            },
+            FRAME..STACK_END => {
+                let bytes = &self.frame[(place - FRAME) as usize..][..width];
+                bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+            }
+            VALUE => u64::from(self.value),
+            _ => panic!("load from {place:#x}"),
+        }
     }
-}
 
-fn bytes(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    fn store(&mut self, place: u64, bytes: &[u8]) {
+        let place = STACK_LEN - (STACK_END - place) as usize;
+        assert!(place.is_multiple_of(bytes.len()), "the stack is written aligned");
+        self.stack[place..place + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn call(&mut self, helper: i32) -> u64 {
+        let (world, map) = (self.world, self.regs[1]);
+        let key = || &self.stack[STACK_LEN - (STACK_END - self.regs[2]) as usize..];
+        match helper {
+            MAP_LOOKUP_ELEM if map == world.filter.as_raw_fd() as u64 => {
+                u64::from(world.entries.contains(&key()[..KEY_LEN])) * VALUE
+            }
+            MAP_LOOKUP_ELEM => {
+                assert_eq!(map, world.longest.as_raw_fd() as u64);
+                let queue = u32::from_le_bytes(key()[..4].try_into().unwrap());
+                self.value = world.limits.get(&queue).copied().unwrap_or(0);
+                VALUE
+            }
+            XDP_GET_BUFF_LEN => self.frame.len() as u64,
+            REDIRECT_MAP => {
+                assert_eq!(map, world.sockets.as_raw_fd() as u64);
+                assert_eq!(self.regs[3], XDP_PASS as u64);
+                self.redirected = Some(self.regs[2] as u32);
+                4
+            }
+            other => panic!("helper {other}"),
+        }
+    }
 }
 
 const MAC: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
