@@ -97,17 +97,27 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
     let takes = if has_uso { Accepts::all() } else { Accepts::all() - Accepts::USO };
     let leaves = if spec.offload { takes } else { Accepts::empty() };
     let rules = Rules { frame_bytes_max: u32::from(*mtu) + FRAME_OVERHEAD, leaves };
-    let mut pairs = Vec::new();
-    for queue in queues {
-        let queue = Arc::new(queue);
-        let intake = Intake::new("tap", POOL_BYTES, rules)
-            .map_err(|source| TapError::Memory { name: name.clone(), source })?;
-        let transmit = Inlet::new(FromTap { queue: queue.clone() }, intake, condition.clone());
-        let receive = Outlet::new(ToTap { queue, takes }, condition.clone());
-        pairs.push(Pair { transmit: Box::new(transmit), receive: Box::new(receive) });
-    }
+    let pairs = queues
+        .into_iter()
+        .map(|queue| pair(queue, takes, rules, &condition))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| TapError::Memory { name: name.clone(), source })?;
     let link = Link::new(interfaces, name, condition.clone())?;
     Ok(Opened { pairs, condition, tend: Some(Box::new(link)), notes })
+}
+
+/// The halves of a queue.
+pub(crate) fn pair(
+    queue: OwnedFd,
+    takes: Accepts,
+    rules: Rules,
+    condition: &Arc<Condition>,
+) -> Result<Pair, MapError> {
+    let queue = Arc::new(queue);
+    let intake = Intake::new("tap", POOL_BYTES, rules)?;
+    let transmit = Inlet::new(FromTap { queue: queue.clone() }, intake, condition.clone());
+    let receive = Outlet::new(ToTap { queue, takes }, condition.clone());
+    Ok(Pair { transmit: Box::new(transmit), receive: Box::new(receive) })
 }
 
 /// What an interface that is used as it is has otherwise than asked for.

@@ -6,11 +6,11 @@ use super::guests::{Layout, Receiver, Sender, carry};
 use crate::virtio_net::HEADER_LEN;
 use crate::{Accepts, Offload, Receive, Transmit, VlanEdit};
 
-const MSS: usize = 1000;
-const HEADERS: usize = 14 + 20 + 20;
+pub(super) const MSS: usize = 1000;
+pub(super) const HEADERS: usize = 14 + 20 + 20;
 
 /// A TCP segment, as a guest leaves it: with the pseudo-header's sum for a checksum.
-fn tcp(payload: usize) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn tcp(payload: usize) -> (Vec<u8>, Vec<u8>) {
     let payload: Vec<u8> = (0..payload).map(|i| (i * 7 + i / 251) as u8).collect();
     let mut frame = Vec::new();
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
@@ -26,7 +26,7 @@ fn tcp(payload: usize) -> (Vec<u8>, Vec<u8>) {
     (frame, payload)
 }
 
-fn left(gso_type: u8, gso_size: u16) -> Offload {
+pub(super) fn left(gso_type: u8, gso_size: u16) -> Offload {
     let needs_csum = wire::virtio_net::FLAG_NEEDS_CSUM;
     Offload {
         flags: needs_csum,
@@ -39,10 +39,10 @@ fn left(gso_type: u8, gso_size: u16) -> Offload {
     }
 }
 
-const GSO: u8 = wire::virtio_net::GSO_TCPV4;
+pub(super) const GSO: u8 = wire::virtio_net::GSO_TCPV4;
 
 /// What all frames carry, in order; every checksum of each is right.
-fn payload_of(frames: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn payload_of(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut all = Vec::new();
     for frame in frames {
         let packet = PacketHeaders::from_ethernet_slice(frame).unwrap();

@@ -86,7 +86,8 @@ fn the_checksum_is_where_its_protocol_has_it() {
     assert!(!inner(54, 16) && !inner(61, 6) && !inner(53, 7) && !inner(14, 46));
     // Protocol, and where the field may be, from the start of what IP carries.
     for (protocol, places) in [
-        (58, &[(0, 2)][..]),
+        (1, &[(0, 2)][..]),
+        (58, &[(0, 2)]),
         (33, &[(0, 6)]),
         (136, &[(0, 6)]),
         (132, &[]),
