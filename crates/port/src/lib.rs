@@ -26,6 +26,7 @@ mod events;
 mod judge;
 mod opened;
 mod plain;
+pub mod stream;
 pub mod tap;
 pub mod virtio_net;
 
