@@ -12,7 +12,6 @@ mod intake;
 mod link;
 mod outgoing;
 
-use std::ops::ControlFlow;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use wire::segment::Segment;
 use wire::virtio_net::Accepts;
 
 use crate::burst::{Area, BURST, Burst, Polled, VlanEdit};
-use crate::plain::{Scratch, Unfit};
+use crate::plain::Scratch;
 use crate::{Condition, Delivered, Offload, Receive, Transmit};
 
 pub(crate) use intake::Intake;
@@ -193,34 +192,18 @@ impl<S: Sink> Outlet<S> {
     /// Sends the frames that one comes to when nothing may be left to do on it.
     #[cold]
     fn send_plain(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
-        let mut delivered = Delivered::default();
         let mut scratch = std::mem::take(&mut self.scratch);
-        let done = scratch.resolve(burst, frame, edit, |segment| {
-            let Segment { head, payload, .. } = segment;
+        let delivered = scratch.deliver(burst, frame, edit, |Segment { head, payload, .. }| {
             let len = (head.len() + payload.len()) as u32;
             let prefix = self.sink.prefix(Offload::PLAIN, len);
             let front = &prefix[PREFIX_MAX - S::PREFIX..];
             let (taken, refusal) = self.sink.send(&[Outgoing::plain(front, head, payload)]);
-            delivered.frames += taken as u32;
-            delivered.bytes += u64::from(len) * taken as u64;
-            match self.account(refusal, &mut delivered) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            let bytes = u64::from(len) * taken as u64;
+            let mut sent = Delivered { frames: taken as u32, bytes, ..Delivered::default() };
+            self.account(refusal, &mut sent);
+            sent
         });
         self.scratch = scratch;
-        match done {
-            // What was behind the one that was refused meets the same.
-            Ok((all, taken)) if taken < all => {
-                let behind = (all - taken - 1) as u32;
-                match delivered.too_small {
-                    0 => delivered.no_buffer += behind,
-                    _ => delivered.too_small += behind,
-                }
-            }
-            Ok(_) => {}
-            Err(Unfit) => delivered.too_small += 1,
-        }
         delivered
     }
 }

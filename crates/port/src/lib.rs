@@ -29,6 +29,7 @@ mod plain;
 pub mod stream;
 pub mod tap;
 pub mod virtio_net;
+pub mod xdp;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -4,58 +4,72 @@
 //! to be done is done here: the frame is copied into memory of the lane's, where no guest can change
 //! it under the sums, and then cut and summed by [`wire::segment`].
 
-use std::ops::ControlFlow;
-
 use wire::checksum;
 use wire::segment::{Segment, Segments};
 use wire::virtio_net::GSO_NONE;
 
-use crate::Offload;
 use crate::burst::{Burst, DeepHead, Front, VlanEdit};
+use crate::{Delivered, Offload};
 
 /// The lane's memory for it; empty until it is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch(Vec<u8>);
 
-/// Nothing can be made of the frame: what it says is left to do does not fit what it is.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unfit;
-
 impl Scratch {
-    /// Calls `each` with the plain frames that a frame comes to, `edit` made, until one breaks; says
-    /// how many there are in all, and how many `each` took.
-    pub(crate) fn resolve(
+    /// Hands the plain frames that a frame comes to, `edit` made, to `send` one by one, until one is
+    /// refused: what is behind that meets the same, and is counted so. Says what became of all.
+    #[cold]
+    pub(crate) fn deliver(
         &mut self,
         burst: &Burst<'_>,
         frame: usize,
         edit: VlanEdit,
-        mut each: impl FnMut(&Segment<'_>) -> ControlFlow<()>,
-    ) -> Result<(usize, usize), Unfit> {
+        mut send: impl FnMut(&Segment<'_>) -> Delivered,
+    ) -> Delivered {
+        let mut delivered = Delivered::default();
+        let done = self.cut(burst, frame, edit, |segment| {
+            let more = send(segment);
+            delivered.add(more);
+            more.frames > 0
+        });
+        match done {
+            None => delivered.too_small += 1, // what is said to be left does not fit the frame
+            Some(behind) if delivered.too_small > 0 => delivered.too_small += behind as u32,
+            Some(behind) => delivered.no_buffer += behind as u32,
+        }
+        delivered
+    }
+
+    /// Calls `each` with the plain frames until it says no; how many are behind that one, or `None`
+    /// if nothing can be made of the frame.
+    fn cut(
+        &mut self,
+        burst: &Burst<'_>,
+        frame: usize,
+        edit: VlanEdit,
+        mut each: impl FnMut(&Segment<'_>) -> bool,
+    ) -> Option<usize> {
         let offload = self.take(burst, frame, edit)?;
         if offload.gso_type == GSO_NONE {
-            checksum::complete(&mut self.0, &offload).map_err(|_| Unfit)?;
-            let whole = Segment { head: &self.0, payload: &[] };
-            return Ok((1, usize::from(each(&whole).is_continue())));
+            checksum::complete(&mut self.0, &offload).ok()?;
+            each(&Segment { head: &self.0, payload: &[] });
+            return Some(0);
         }
-        let mut segments = Segments::new(&self.0, &offload).map_err(|_| Unfit)?;
-        let all = segments.len();
-        let mut taken = 0;
+        let mut segments = Segments::new(&self.0, &offload).ok()?;
         while let Some(segment) = segments.next() {
-            if each(&segment).is_break() {
+            if !each(&segment) {
                 break;
             }
-            taken += 1;
         }
-        Ok((all, taken))
+        Some(segments.len())
     }
 
     /// Copies the edited frame here; what is left to do on it then.
-    fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Result<Offload, Unfit> {
-        let source = &burst.frames[frame];
-        let front = Front::new(edit, &burst.heads[frame], source.len);
+    fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Option<Offload> {
+        let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
         self.0.clear();
         append(burst, frame, &front, &mut self.0);
-        front.offload(burst.offload(frame)).ok_or(Unfit)
+        front.offload(burst.offload(frame))
     }
 }
 

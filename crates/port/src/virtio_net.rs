@@ -5,11 +5,11 @@
 //! the kind gets zeros. Else it is read once and judged, and goes on with the frame. Rings whose
 //! guest did not negotiate `VIRTIO_F_VERSION_1` nor mergeable buffers have the legacy header.
 
-use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use virtq::DeviceQueue;
+use wire::segment::Segment;
 use wire::virtio_net::Accepts;
 
 use crate::burst::{Area, BURST, Burst, DeepHead, Head, Offload, Polled, deepen};
@@ -17,7 +17,7 @@ use crate::deliver;
 pub use crate::deliver::Layout;
 pub use crate::events::Events;
 use crate::judge::{FRAME_MIN_TAGGED, Rules};
-use crate::plain::{Scratch, Unfit};
+use crate::plain::Scratch;
 use crate::{Delivered, Receive, Transmit, VlanEdit};
 
 /// Bytes of the header with `num_buffers`: VERSION_1 or MRG_RXBUF.
@@ -196,32 +196,6 @@ impl ReceiveRing {
     pub fn new(queue: DeviceQueue, events: Events, layout: Layout, takes: Accepts) -> ReceiveRing {
         ReceiveRing { queue, events, layout, takes, scratch: Scratch::default() }
     }
-
-    /// Delivers the frames that one comes to when nothing may be left to do on it.
-    #[cold]
-    fn deliver_plain(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
-        let mut delivered = Delivered::default();
-        let (queue, layout) = (&mut self.queue, self.layout);
-        let done = self.scratch.resolve(burst, frame, edit, |segment| {
-            let more = deliver::plain(queue, segment, layout);
-            delivered.add(more);
-            if more.frames > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        match done {
-            // The segment for which there was no room is counted; those behind it are not yet.
-            Ok((all, taken)) if taken < all => {
-                let behind = (all - taken - 1) as u32;
-                if delivered.too_small > 0 {
-                    delivered.too_small += behind;
-                } else {
-                    delivered.no_buffer += behind;
-                }
-            }
-            Ok(_) => {}
-            Err(Unfit) => delivered.too_small += 1,
-        }
-        delivered
-    }
 }
 
 impl Receive for ReceiveRing {
@@ -255,7 +229,11 @@ impl Receive for ReceiveRing {
             let frame = usize::from(*pick);
             let more = match burst.offload(frame).fits(self.takes) {
                 true => deliver::in_pieces(&mut self.queue, burst, frame, self.layout, edit),
-                false => self.deliver_plain(burst, frame, edit),
+                false => {
+                    let (queue, layout) = (&mut self.queue, self.layout);
+                    let each = |segment: &Segment<'_>| deliver::plain(queue, segment, layout);
+                    self.scratch.deliver(burst, frame, edit, each)
+                }
             };
             delivered.add(more);
             if more.no_buffer > 0 {

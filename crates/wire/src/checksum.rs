@@ -82,10 +82,9 @@ fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
 /// Adds the carries back in until 16 bits are left.
 #[inline]
 const fn fold(sum: u64) -> u16 {
-    // Each step halves the width and leaves at most one carry, which the next takes in.
+    // At most 0x1_ffff_fffe, then 0x1_fffe, so that the last step leaves no carry.
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 

@@ -14,7 +14,7 @@ use virtq::{Addresses, Content, DeviceQueue, Features};
 use wire::Mac;
 use wire::virtio_net::{self as net, Accepts, feature};
 
-use crate::state::{Attachment, MacText};
+use crate::state::{MacText, VhostUser};
 
 /// Bytes of a frame beyond its MTU: two addresses, a type, and two tags.
 const FRAME_OVERHEAD: u32 = 14 + 8;
@@ -61,7 +61,7 @@ impl GuestDevice {
     pub(super) fn new(
         nic: Arc<SoftNic>,
         port: Arc<Port>,
-        attachment: &Attachment,
+        attachment: &VhostUser,
         identity: Identity,
     ) -> GuestDevice {
         GuestDevice {

@@ -1,6 +1,5 @@
 //! Frames for the peer.
 
-use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use wire::segment::Segment;
 
 use super::line::{Line, Out};
 use crate::burst::{Area, Burst, Front, VlanEdit};
-use crate::plain::{Scratch, Unfit, append};
+use crate::plain::{Scratch, append};
 use crate::{Delivered, Receive};
 
 /// The receive half.
@@ -31,33 +30,14 @@ fn push(out: &mut Out, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Deliv
     counted(out.push(len, |bytes| append(burst, frame, &front, bytes)), len)
 }
 
-/// Takes the frames that one comes to on which something is.
-#[cold]
-fn push_plain(
-    out: &mut Out,
-    scratch: &mut Scratch,
-    burst: &Burst<'_>,
-    frame: usize,
-    edit: VlanEdit,
-) -> Delivered {
-    let mut delivered = Delivered::default();
-    let done = scratch.resolve(burst, frame, edit, |segment| {
-        let Segment { head, payload, .. } = segment;
-        let len = (head.len() + payload.len()) as u32;
-        let taken = out.push(len, |bytes| {
-            bytes.extend_from_slice(head);
-            bytes.extend_from_slice(payload);
-        });
-        delivered.add(counted(taken, len));
-        if taken { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    match done {
-        // The first for which there was no room is counted.
-        Ok((all, taken)) if taken < all => delivered.no_buffer += (all - taken - 1) as u32,
-        Ok(_) => {}
-        Err(Unfit) => delivered.too_small += 1,
-    }
-    delivered
+/// Takes a frame of our own making.
+fn push_plain(out: &mut Out, segment: &Segment<'_>) -> Delivered {
+    let len = (segment.head.len() + segment.payload.len()) as u32;
+    let write = |bytes: &mut Vec<u8>| {
+        bytes.extend_from_slice(segment.head);
+        bytes.extend_from_slice(segment.payload);
+    };
+    counted(out.push(len, write), len)
 }
 
 fn counted(taken: bool, len: u32) -> Delivered {
@@ -85,7 +65,10 @@ impl Receive for ToStream {
             let frame = usize::from(*pick);
             delivered.add(match burst.offload(frame).is_plain() {
                 true => push(&mut out, burst, frame, edit),
-                false => push_plain(&mut out, &mut self.scratch, burst, frame, edit),
+                false => {
+                    let each = |segment: &Segment<'_>| push_plain(&mut out, segment);
+                    self.scratch.deliver(burst, frame, edit, each)
+                }
             });
         }
         delivered

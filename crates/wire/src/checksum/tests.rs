@@ -37,6 +37,25 @@ fn the_largest_words_do_not_overflow() {
     assert_eq!(Sum::new().bytes(&ones).finish(), 0);
     assert_eq!(Sum::new().bytes(&ones).word(1).finish(), !1);
     assert_eq!(Sum(u64::MAX).finish(), 0);
+    for sum in [u64::MAX - 1, 0xffff_ffff_ffff_0000, 0x1_ffff_fffe, 0x1_fffe, 0x1_ffff, 1] {
+        // What is congruent modulo 0xffff, 0 being 0xffff.
+        assert_eq!(u64::from(Sum(sum).folded()) % 0xffff, sum % 0xffff);
+        assert_ne!(Sum(sum).folded(), 0);
+    }
+}
+
+#[test]
+fn a_sum_of_zero_is_ones_in_udp_only() {
+    for (offset, expected) in [(6, 0xffff), (16, 0)] {
+        // All ones but for the field, which is zeros: their sum is ones, its complement 0.
+        let mut data = [0xff; 20];
+        data[usize::from(offset)..][..2].fill(0);
+        let header =
+            Header { flags: FLAG_NEEDS_CSUM, csum_offset: offset.into(), ..Header::default() };
+        complete(&mut data, &header).unwrap();
+        let field = data[usize::from(offset)..].first_chunk().copied().unwrap();
+        assert_eq!(u16::from_be_bytes(field), expected);
+    }
 }
 
 #[test]

@@ -58,6 +58,18 @@ fn a_length_of_0_goes_to_the_end() {
 }
 
 #[test]
+fn a_packet_holds_its_extension_headers() {
+    let mut frame = frame(0, IpVersion::V6, &[0; 8]);
+    frame[20] = 60;
+    frame[54..62].copy_from_slice(&[17, 0, 0, 0, 0, 0, 0, 0]);
+    frame[19] = 8;
+    assert_eq!(Layers::of(&frame, frame.len()).unwrap().end, 62);
+    frame[19] = 7;
+    let cut = Truncated { header: "IP length", need: 62, have: 61 };
+    assert_eq!(Layers::of(&frame, frame.len()), Err(cut.into()));
+}
+
+#[test]
 fn fragments_and_signed_packets_are_not_whole() {
     for (at, byte) in [(20, 0x20), (20, 0x01), (21, 0x01)] {
         let mut frame = frame(0, IpVersion::V4, b"abc");

@@ -126,6 +126,7 @@ fn a_header_moves_with_what_the_frame_carries() {
     assert_eq!(header.moved_by(i32::MAX), None);
     // Of a header that asks for nothing only the hint moves, and 0 is no hint.
     assert_eq!(Header::default().moved_by(i32::MIN), Some(Header::default()));
+    assert_eq!(Header::default().moved_by(4), Some(Header::default()));
     let hint = Header { hdr_len: 2.into(), ..Header::default() };
     assert_eq!(hint.moved_by(-4), Some(Header::default()));
     assert_eq!(hint.moved_by(i32::MAX), Some(Header { hdr_len: u16::MAX.into(), ..hint }));

@@ -6,6 +6,9 @@ use proptest::prelude::*;
 use super::super::{GSO_TCPV6, GSO_UDP};
 use super::*;
 
+/// For experiments (RFC 3692).
+const PROTOCOL_TEST: u8 = 253;
+
 fn tcp_frame(payload_len: usize) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 64);
     let mut frame = Vec::new();
@@ -13,11 +16,22 @@ fn tcp_frame(payload_len: usize) -> Vec<u8> {
     frame
 }
 
-/// A frame of another protocol over IPv6.
+/// A frame of any protocol over IPv6.
 fn v6_frame(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64);
     let mut frame = Vec::new();
-    builder.write(&mut frame, IpNumber(protocol), payload).unwrap();
+    builder.write(&mut frame, IpNumber(PROTOCOL_TEST), payload).unwrap();
+    // Afterwards, as etherparse writes no extension headers from bytes.
+    frame[20] = protocol;
+    frame
+}
+
+/// As [`v6_frame`], over IPv4.
+fn v4_frame(protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 64);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, IpNumber(PROTOCOL_TEST), payload).unwrap();
+    frame[23] = protocol;
     frame
 }
 
@@ -72,7 +86,8 @@ fn the_checksum_is_where_its_protocol_has_it() {
     assert!(!inner(54, 16) && !inner(61, 6) && !inner(53, 7) && !inner(14, 46));
     // Protocol, and where the field may be, from the start of what IP carries.
     for (protocol, places) in [
-        (58, &[(0, 2)][..]),
+        (1, &[(0, 2)][..]),
+        (58, &[(0, 2)]),
         (33, &[(0, 6)]),
         (136, &[(0, 6)]),
         (132, &[]),
@@ -83,6 +98,8 @@ fn the_checksum_is_where_its_protocol_has_it() {
             assert_eq!(allowed.is_ok(), places.contains(&place), "{protocol} {place:?}");
         }
     }
+    let in_the_address = judge(csum(53, 2), &v6_frame(47, &[0; 40]));
+    assert!(matches!(in_the_address, Err(HeaderError::Place { .. })));
     // In the frame, but in its padding.
     let mut padded = tcp_frame(0);
     padded[17] = 40 - 3;
@@ -147,25 +164,31 @@ fn the_size_of_segments_has_limits() {
     assert!(judge(tso(65_495), &long).is_ok());
 }
 
+/// Where checksums are asked for: anywhere, and where some are.
+fn places() -> impl Strategy<Value = (u16, u16)> {
+    let likely = prop::sample::select(vec![34u16, 54, 62, 70]);
+    let offsets = prop::sample::select(vec![0u16, 2, 6, 16]);
+    prop_oneof![(0u16..120, 0u16..40), (likely, offsets)]
+}
+
+/// Those with a rule of their own, and extension headers.
+fn protocols() -> impl Strategy<Value = u8> {
+    prop::sample::select(vec![1u8, 6, 17, 33, 58, 132, 136, 0, 43, 44, 51, 60])
+}
+
 proptest! {
     /// Whatever a guest writes in front of whatever frame: what is handed on never lets anybody
     /// write to what switches and guards decide by.
     #[test]
     fn nothing_in_front_of_the_transport_header_can_be_written(
-        bytes: [u8; 12], flags in 0u8..4, place in (0u16..120, 0u16..40), protocol: u8,
+        bytes: [u8; 12], flags in 0u8..4, place in places(),
+        protocol in prop_oneof![any::<u8>(), protocols()],
         v6: bool, payload in prop::collection::vec(any::<u8>(), 0..80),
     ) {
         let mut header = Header::from_bytes(bytes);
         header.flags = flags;
         (header.csum_start, header.csum_offset) = (place.0.into(), place.1.into());
-        let frame = if v6 {
-            v6_frame(protocol, &payload)
-        } else {
-            let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 64);
-            let mut frame = Vec::new();
-            builder.write(&mut frame, IpNumber(protocol), &payload).unwrap();
-            frame
-        };
+        let frame = if v6 { v6_frame(protocol, &payload) } else { v4_frame(protocol, &payload) };
         let Ok(judged) = judge(header, &frame) else { return Ok(()) };
         let mut after = frame.clone();
         crate::checksum::complete(&mut after, &judged).unwrap();
