@@ -25,6 +25,7 @@ mod device;
 mod events;
 mod judge;
 mod opened;
+pub mod packet;
 mod plain;
 pub mod stream;
 pub mod tap;
