@@ -1,14 +1,15 @@
 //! What carries frames between the kernels of two guests.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use host::CpuTime;
 
 use super::{GuestProcess, arena};
+use crate::bench::link::Links;
 use crate::guest::Task;
 use crate::guest::relay::RelaySpec;
-use crate::bench::link::Links;
 use crate::report::{PathKind, Pattern};
 
 /// Both ends, which are attached, and how.
@@ -53,9 +54,12 @@ impl Carrier {
             Pattern::EastWest => relays.push(relay("guest1", far)?),
             // The wire: the host's port is the bridge's, and the other end is outside.
             Pattern::NorthSouth => {
+                // That of the measurement before goes some time after the namespace that held its end.
+                static WIRES: AtomicUsize = AtomicUsize::new(0);
+                let wire = format!("wire{}", WIRES.fetch_add(1, Ordering::Relaxed));
                 let mut links = Links::open()?;
-                links.add_pair("wire", "eth0", far)?;
-                links.join("wire", bridge)?;
+                links.add_pair(&wire, "eth0", far)?;
+                links.join(&wire, bridge)?;
             }
         }
         Ok(Carrier::Bridge(relays))

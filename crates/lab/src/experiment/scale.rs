@@ -176,7 +176,10 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
     let guest = |vf: usize| {
         let pairs = addresses(vf).zip(addresses(vf ^ 1));
         let flows = pairs.map(|(from, to)| (from.to_string(), to.to_string())).collect();
-        Guest { place: Place::Socket(bench.vf_socket(vf)), role: Role::Generate { flows, in_flight, touch } }
+        Guest {
+            place: Place::Socket(bench.vf_socket(vf)),
+            role: Role::Generate { flows, in_flight, touch },
+        }
     };
     let spec = GuestSpec {
         cpu: placement.guests[0].0,

@@ -89,7 +89,8 @@ pub(super) fn paths() -> (Vec<PathKind>, Vec<String>) {
     match arena::bridge() {
         Ok(_) => (PathKind::ALL.to_vec(), Vec::new()),
         Err(why) => {
-            let note = format!("The path virtio, tap and bridge of the kernel, is left out: {why:#}.");
+            let note =
+                format!("The path virtio, tap and bridge of the kernel, is left out: {why:#}.");
             (vec![PathKind::Vf, PathKind::Vhost], vec![note])
         }
     }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::sample::{self, spread};
 use super::scale::{self, Load};
 use crate::bench::{AdapterPlan, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan};
-use crate::guest::{Guest, GuestSpec, Place, Role, IN_FLIGHT};
+use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::bare::{self, Pinning};
 use crate::measure::distance;
 

@@ -134,7 +134,8 @@ struct Ends {
 }
 
 fn ends(workload: Workload, times: Times, loopback: bool) -> Ends {
-    let (guest, far) = if loopback { (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST) } else { (GUEST, FAR) };
+    let (guest, far) =
+        if loopback { (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST) } else { (GUEST, FAR) };
     let (guest, far) = match workload {
         Workload::TcpStream | Workload::UdpTransmit => (Part::Send(far), Part::Receive(times)),
         Workload::UdpReceive => (Part::Receive(times), Part::Send(guest)),
@@ -154,7 +155,8 @@ fn measure(settings: &Settings, traffic: &Traffic, path: Option<PathKind>) -> Re
         buffer: traffic.buffer_kib.map(|kib| kib << 10),
     };
     let seconds = settings.seconds;
-    let (warmup_s, cooldown_s) = ((seconds / 4.0).clamp(0.2, 5.0), (seconds / 10.0).clamp(0.1, 5.0));
+    let (warmup_s, cooldown_s) =
+        ((seconds / 4.0).clamp(0.2, 5.0), (seconds / 10.0).clamp(0.1, 5.0));
     let ends = ends(traffic.workload, Times { warmup_s, seconds, cooldown_s }, path.is_none());
     let start = |cpu, room, part: &Part| {
         let spec = SocketSpec { cpu, room, part: part.clone(), load };
@@ -162,18 +164,22 @@ fn measure(settings: &Settings, traffic: &Traffic, path: Option<PathKind>) -> Re
     };
     let own = |ip, number| Room::Own { ip, mac: mac_text(number, 0).to_string() };
     let (guest_cpu, far_cpu) = cpus_of_ends(&placement);
-    let mut guest = start(guest_cpu, own(GUEST, 0), &ends.guest)?;
+    let guest_room = if path.is_some() { own(GUEST, 0) } else { Room::Alone };
+    let mut guest = start(guest_cpu, guest_room, &ends.guest)?;
     let far_room = if path.is_some() { own(FAR, 1) } else { Room::Of(guest.pid()) };
     let mut far = start(far_cpu, far_room, &ends.far)?;
     let mut carrier = match path {
         None => Carrier::Loopback,
-        Some(path) => Carrier::start(&settings.program, &Between {
-            path,
-            pattern: settings.pattern,
-            cpu: placement.switch,
-            guest: guest.pid(),
-            far: far.pid(),
-        })?,
+        Some(path) => Carrier::start(
+            &settings.program,
+            &Between {
+                path,
+                pattern: settings.pattern,
+                cpu: placement.switch,
+                guest: guest.pid(),
+                far: far.pid(),
+            },
+        )?,
     };
     guest.go()?;
     far.go()?;
@@ -246,7 +252,9 @@ fn observe(
     let after = Used::read(carrier, guest, far)?;
     let (received, asked) = match measuring(guest, far, guest_measures).hear()? {
         Event::Received(received) => (received, None),
-        Event::Asked(asked) => (Received { seconds: asked.seconds, ..Received::default() }, Some(asked)),
+        Event::Asked(asked) => {
+            (Received { seconds: asked.seconds, ..Received::default() }, Some(asked))
+        }
         other => bail!("the measuring end said {other:?} and no result"),
     };
     carrier.check_alive()?;
@@ -282,7 +290,7 @@ fn conclude(
         streams,
         send_bytes,
         buffer_kib,
-        granted_kib: (!requests).then(|| (middle.received.buffer >> 10) as u32),
+        granted_kib: (!requests).then_some((middle.received.buffer >> 10) as u32),
         seconds: settings.seconds,
         rounds: seen.len() as u32,
         gbps: (!requests).then(|| spread(seen.iter().map(Seen::gbps).collect())),
@@ -368,4 +376,60 @@ pub fn notes(settings: &Settings) -> Vec<String> {
         None => notes.push("One CPU: both ends and what carries their frames took turns on it.".into()),
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(bytes: u64, ends: f64, carrier: f64) -> Seen {
+        let cpu =
+            Layers { guest_system_cores: ends, carrier_user_cores: carrier, ..Layers::default() };
+        let received = Received { seconds: 1.0, bytes, ..Received::default() };
+        Seen { received, asked: None, cpu }
+    }
+
+    fn concluded(seen: &[Seen], limit: u64) -> Transfer {
+        let settings = Settings {
+            program: PathBuf::new(),
+            cpus: vec![0, 1],
+            paths: vec![PathKind::Virtio],
+            pattern: Pattern::NorthSouth,
+            rounds: seen.len(),
+            seconds: 1.0,
+        };
+        let traffic = super::super::ntttcp::traffics()[0];
+        let which = (Experiment::Ntttcp, PathKind::Virtio);
+        conclude(&settings, which, &traffic, (seen, &[self::seen(limit, 1.0, 0.0)]))
+    }
+
+    #[test]
+    fn the_median_round_counts_and_who_had_no_time_left_is_the_limit() {
+        let rounds = [seen(3 << 27, 0.4, 0.7), seen(1 << 27, 0.1, 0.2), seen(2 << 27, 0.3, 0.95)];
+        let told = concluded(&rounds, 1 << 32);
+        assert_eq!(told.gbps, Some([1.073741824, 2.147483648, 3.221225472]));
+        assert_eq!(told.cpu.carrier_user_cores, 0.95);
+        assert_eq!((told.bottleneck, told.pinned.switch), (Bottleneck::Switch, vec![0]));
+        assert_eq!(concluded(&[seen(1 << 30, 0.98, 0.6)], 1 << 32).bottleneck, Bottleneck::Guest);
+        let bound = concluded(&[seen(1 << 30, 0.98, 0.6)], (1 << 30) + (1 << 25));
+        assert!(bound.is_lower_bound());
+    }
+
+    #[test]
+    fn what_was_not_received_is_lost_and_what_came_late_is_not_negative() {
+        let of = |datagrams, sent| {
+            let received = Received { datagrams, sent, ..Received::default() };
+            Seen { received, ..Seen::default() }.lost_share()
+        };
+        assert_eq!([of(75, 100), of(101, 100), of(0, 0)], [0.25, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn who_measures_is_who_hears() {
+        let times = Times { warmup_s: 0.0, seconds: 1.0, cooldown_s: 0.0 };
+        let measures = Workload::ALL.map(|workload| ends(workload, times, false).guest_measures);
+        assert_eq!(measures, [false, false, true, true]);
+        let Part::Send(to) = ends(Workload::UdpReceive, times, false).far else { panic!("sends") };
+        assert_eq!(to, GUEST);
+    }
 }

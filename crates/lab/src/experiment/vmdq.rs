@@ -14,7 +14,7 @@ use wire::Mac;
 
 use super::sample::{self, spread};
 use crate::bench::{AdapterPlan, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan};
-use crate::guest::{Guest, GuestSpec, Place, Role, IN_FLIGHT};
+use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
 
@@ -156,7 +156,8 @@ fn measure(program: &Path, cpus: &[usize], frame_bytes: u32, path: PathInForce) 
     let flows = (0..GUESTS).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
     let role = Role::Generate { flows, in_flight: IN_FLIGHT, touch: false };
     let generator = Guest { place: Place::Socket(bench.bench.uplink_socket()), role };
-    let sinks = (0..GUESTS).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });
+    let sinks =
+        (0..GUESTS).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });
     let spec = GuestSpec {
         cpu: placement.guests[0].0,
         warmup_s: WARMUP_S,

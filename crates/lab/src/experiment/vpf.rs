@@ -19,12 +19,8 @@ const BUFFER_KIB: u32 = 1024;
 
 /// What is measured.
 pub fn traffics() -> Vec<Traffic> {
-    let one = |workload, send_bytes, buffer_kib| Traffic {
-        workload,
-        streams: 1,
-        send_bytes,
-        buffer_kib,
-    };
+    let one =
+        |workload, send_bytes, buffer_kib| Traffic { workload, streams: 1, send_bytes, buffer_kib };
     vec![
         one(Workload::UdpTransmit, BULK, Some(BUFFER_KIB)),
         one(Workload::UdpReceive, BULK, Some(BUFFER_KIB)),

@@ -58,6 +58,8 @@ pub enum Room {
         /// Its Ethernet address, as `02:00:00:00:00:01`.
         mac: String,
     },
+    /// One of its own, with `lo` only.
+    Alone,
     /// The one made by another process.
     Of(u32),
 }
@@ -147,6 +149,11 @@ fn enter(room: &Room) -> Result<Option<(Ipv4Addr, Mac)>> {
             Interfaces::of(None)?.set_up("lo", true)?;
             let mac = mac.parse().ok().with_context(|| format!("{mac} is no Ethernet address"))?;
             Ok(Some((*ip, mac)))
+        }
+        Room::Alone => {
+            arena::enter_new().context("this guest gets no network namespace")?;
+            Interfaces::of(None)?.set_up("lo", true)?;
+            Ok(None)
         }
         Room::Of(pid) => arena::enter_that_of(*pid).map(|()| None),
     }

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use host::tsc;
@@ -23,8 +24,8 @@ use crate::bench::link::Links;
 const HEADER: usize = tun::HEADER_LEN as usize;
 /// Bytes of the longest frame with its header that a guest takes in.
 const BUFFER: usize = 2048;
-/// Turns without any frame after which those in flight count as lost.
-const SILENCE: u32 = 20_000;
+/// After so long without any frame those in flight count as lost.
+const SILENCE: Duration = Duration::from_millis(100);
 
 /// A tap that is a port of a bridge.
 #[derive(Debug)]
@@ -63,7 +64,8 @@ pub(super) struct TapGenerator {
     frames: VecDeque<Vec<u8>>,
     in_flight: u64,
     unseen: u64,
-    silent_turns: u32,
+    heard_at: u64,
+    silence: u64,
     sequence: u64,
     sending: bool,
     /// Frames that the tap has taken.
@@ -74,10 +76,7 @@ pub(super) struct TapGenerator {
 
 impl TapGenerator {
     /// Attaches, and prepares a frame for each flow.
-    pub(super) fn attach(
-        place: &TapPlace,
-        traffic: &Traffic<'_>,
-    ) -> Result<TapGenerator> {
+    pub(super) fn attach(place: &TapPlace, traffic: &Traffic<'_>) -> Result<TapGenerator> {
         let Traffic { flows, frame_bytes, in_flight, .. } = *traffic;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
         ensure!((1..=IN_FLIGHT).contains(&in_flight), "1 to {IN_FLIGHT} frames can be in flight");
@@ -90,7 +89,8 @@ impl TapGenerator {
             frames: flows.iter().map(one).collect::<Result<_>>()?,
             in_flight: in_flight.into(),
             unseen: 0,
-            silent_turns: 0,
+            heard_at: tsc::now(),
+            silence: tsc::duration_to_cycles(SILENCE),
             sequence: 0,
             sending: true,
             sent: 0,
@@ -106,9 +106,11 @@ impl TapGenerator {
         }
         self.received += received;
         self.unseen = self.unseen.saturating_sub(received);
-        self.silent_turns = if received > 0 { 0 } else { self.silent_turns + 1 };
-        if self.silent_turns > SILENCE {
-            (self.silent_turns, self.unseen) = (0, 0);
+        let now = tsc::now();
+        if received > 0 {
+            self.heard_at = now;
+        } else if now.wrapping_sub(self.heard_at) > self.silence {
+            (self.heard_at, self.unseen) = (now, 0);
         }
         received + if self.sending { self.send() } else { 0 }
     }

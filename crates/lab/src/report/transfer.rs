@@ -37,7 +37,10 @@ pub struct Layers {
 impl Layers {
     /// Both ends.
     pub fn ends_cores(&self) -> f64 {
-        self.guest_user_cores + self.guest_system_cores + self.far_user_cores + self.far_system_cores
+        self.guest_user_cores
+            + self.guest_system_cores
+            + self.far_user_cores
+            + self.far_system_cores
     }
 
     /// What carries the frames.
@@ -126,18 +129,17 @@ impl Transfer {
 
     /// What is compared over paths: the traffic and its sizes, as words.
     pub fn what(&self) -> String {
-        let streams = |n: u32| if n == 1 { "1 stream".to_owned() } else { format!("{n} streams") };
         let bytes = match self.send_bytes {
             kib if kib >= 1024 && kib % 1024 == 0 => format!("{} KiB", kib / 1024),
             bytes => format!("{bytes} B"),
         };
-        let buffer = match (self.experiment, self.buffer_kib) {
-            (_, Some(kib)) => format!(", {kib} KiB buffers"),
+        let buffers = match (self.experiment, self.buffer_kib) {
             (Experiment::Ntttcp, None) => ", default buffers".to_owned(),
-            (_, None) => String::new(),
+            (Experiment::Ntttcp, Some(kib)) => format!(", {kib} KiB buffers"),
+            (Experiment::Netperf | Experiment::Vpf, _) => String::new(),
         };
         match self.workload {
-            Workload::TcpStream => format!("{}, {bytes}{buffer}", streams(self.streams)),
+            Workload::TcpStream => format!("{} x {bytes}{buffers}", self.streams),
             Workload::UdpTransmit => format!("transmit, {bytes}"),
             Workload::UdpReceive => format!("receive, {bytes}"),
             Workload::UdpRequest => format!("request, {bytes}"),

@@ -46,10 +46,15 @@ pub fn all(transfers: &[Transfer]) -> String {
     let mut text = String::new();
     for experiment in Experiment::ALL {
         let ordered = ordered(transfers, experiment);
-        let (requests, bulk): (Vec<&Transfer>, Vec<&Transfer>) =
-            ordered.into_iter().partition(|transfer| transfer.workload == Workload::UdpRequest);
-        text += &table(experiment.as_str(), &BULK, &bulk);
-        text += &table(&format!("{experiment}: round trips"), &REQUESTS, &requests);
+        let of = |wanted: &[Workload]| -> Vec<&Transfer> {
+            let found = ordered.iter().filter(|transfer| wanted.contains(&transfer.workload));
+            found.copied().collect()
+        };
+        let datagrams = of(&[Workload::UdpTransmit, Workload::UdpReceive]);
+        text += &table(experiment.as_str(), &STREAMS, &of(&[Workload::TcpStream]));
+        text += &table(experiment.as_str(), &DATAGRAMS, &datagrams);
+        let title = format!("{experiment}: round trips");
+        text += &table(&title, &REQUESTS, &of(&[Workload::UdpRequest]));
     }
     if text.is_empty() {
         return text;
@@ -61,7 +66,18 @@ pub fn all(transfers: &[Transfer]) -> String {
 /// A column: its heading and its text for a transfer.
 type Column = (&'static str, fn(&Transfer) -> String);
 
-const BULK: [Column; 9] = [
+const STREAMS: [Column; 8] = [
+    ("traffic", Transfer::what),
+    ("path", |t| t.path.to_string()),
+    ("Gbps", rate),
+    ("loopback", |t| three(t.limit)),
+    ("ends", |t| three(t.cpu.ends_cores())),
+    ("carrier", |t| three(t.cpu.carrier_cores())),
+    ("paper", |t| t.published().map_or(String::new(), three)),
+    ("limit", |t| t.bottleneck.to_string()),
+];
+
+const DATAGRAMS: [Column; 9] = [
     ("traffic", Transfer::what),
     ("path", |t| t.path.to_string()),
     ("Gbps", rate),
@@ -85,10 +101,7 @@ const REQUESTS: [Column; 9] = [
     ("paper p99", |t| t.published().map_or(String::new(), |us| whole(Some(us)))),
 ];
 
-pub(super) fn trip(
-    transfer: &Transfer,
-    of: fn(&super::transfer::RoundTrip) -> f64,
-) -> String {
+pub(super) fn trip(transfer: &Transfer, of: fn(&super::transfer::RoundTrip) -> f64) -> String {
     transfer.round_trip.as_ref().map_or(NONE.to_owned(), |trip| three(of(trip)))
 }
 

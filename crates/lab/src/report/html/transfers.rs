@@ -28,14 +28,18 @@ fn section(all: &[Transfer], experiment: Experiment) -> String {
     let transfers = ordered(all, experiment);
     let Some(first) = transfers.first() else { return String::new() };
     let about = match experiment {
-        Experiment::Ntttcp => "vmware-2014: TCP in bulk, 64 KiB writes, socket buffers as given and large.",
+        Experiment::Ntttcp => {
+            "vmware-2014: TCP in bulk, 64 KiB writes, socket buffers as given and large."
+        }
         Experiment::Netperf => "nfv-2017: four TCP streams, by the size of each write.",
         Experiment::Vpf => "virtual-pf-2023: UDP in bulk both ways, and requests one at a time.",
     };
     let (requests, bulk): (Vec<&Transfer>, Vec<&Transfer>) =
         transfers.iter().partition(|transfer| transfer.workload == Workload::UdpRequest);
-    let charts: Vec<String> =
-        [throughput(&bulk), round_trips(&requests), cpu(&transfers)].into_iter().flatten().collect();
+    let charts: Vec<String> = [throughput(&bulk), round_trips(&requests), cpu(&transfers)]
+        .into_iter()
+        .flatten()
+        .collect();
     let charts: String =
         charts.iter().map(|chart| format!("<figure>\n{chart}</figure>\n")).collect();
     format!(
@@ -151,9 +155,9 @@ fn table(columns: &[Column], transfers: &[&Transfer]) -> String {
         return String::new();
     }
     let class = |words: bool| if words { " class=\"words\"" } else { "" };
-    let heads = columns.iter().map(|(name, words, _)| {
-        format!("<th scope=\"col\"{}>{name}</th>", class(*words))
-    });
+    let heads = columns
+        .iter()
+        .map(|(name, words, _)| format!("<th scope=\"col\"{}>{name}</th>", class(*words)));
     let head: String = heads.collect();
     let (mut rows, mut above) = (String::new(), String::new());
     for transfer in transfers {
