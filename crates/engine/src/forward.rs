@@ -95,9 +95,10 @@ pub(crate) fn forward(
     block.add(word::TX_FRAMES, u64::from(polled.frames));
     block.add(word::TX_BYTES, polled.bytes);
     block.add(word::TX_NOTIFIES, u64::from(notified));
-    if polled.runts + polled.oversize > 0 {
+    if polled.malformed() > 0 {
         block.add(word::TX_RUNT, u64::from(polled.runts));
         block.add(word::TX_OVERSIZE, u64::from(polled.oversize));
+        block.add(word::TX_OFFLOAD, u64::from(polled.bad_offload));
     }
     polled
 }
@@ -105,7 +106,7 @@ pub(crate) fn forward(
 /// Drops a burst of a port that has no place.
 #[cold]
 fn unplugged(source: Source<'_>, polled: Polled) {
-    let frames = polled.frames - polled.runts - polled.oversize; // those are counted as such
+    let frames = polled.frames - polled.malformed(); // those are counted as such
     source.block().add(word::TX_UNPLUGGED, u64::from(frames));
 }
 

@@ -23,7 +23,8 @@ pub(crate) fn inject(scene: &Scene, from: &Port, frame: &[u8]) -> usize {
     slice.read_bytes(&mut head);
     let frames = [Buffer::single(slice, 0)];
     let heads = [head];
-    let burst = Burst { heads: &heads, deep: &[], frames: &frames, arena: &[], malformed: 0 };
+    let (frames, offloads) = (&frames[..], &[][..]);
+    let burst = Burst { heads: &heads, deep: &[], frames, arena: &[], offloads, malformed: 0 };
     let source = Source { scene, port: from, pair: 0 };
     // What is counted of the sender has one writer at a time: whoever holds this.
     let _silence = from.silence(0);

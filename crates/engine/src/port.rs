@@ -22,8 +22,9 @@ pub(crate) mod word {
     pub(crate) const TX_NOTIFIES: usize = 2;
     pub(crate) const TX_RUNT: usize = 3;
     pub(crate) const TX_OVERSIZE: usize = 4;
+    pub(crate) const TX_OFFLOAD: usize = 5;
     /// One word a reason of the NIC's classifier.
-    pub(crate) const TX_DROPS: usize = 5;
+    pub(crate) const TX_DROPS: usize = 6;
     /// One word a reason of the switch.
     pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
     /// Copies that went to the uplink, and their bytes.
@@ -57,6 +58,7 @@ pub(crate) fn schema() -> Vec<String> {
     name(word::TX_NOTIFIES, "tx_notifies");
     name(word::TX_RUNT, "tx_drop_runt");
     name(word::TX_OVERSIZE, "tx_drop_oversize");
+    name(word::TX_OFFLOAD, "tx_drop_offload");
     for (i, reason) in DropReason::ALL.iter().enumerate() {
         name(word::TX_DROPS + i, &format!("tx_drop_{}", reason.name()));
     }

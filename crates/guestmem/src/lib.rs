@@ -18,20 +18,24 @@
 //! [`REGIONS_MAX`] regions per memory, [`guard::MAPPINGS_MAX`] mappings per process, slices below
 //! 4 GiB.
 //!
-//! This crate holds `unsafe` code: mapping files, the signal handler, and the copies themselves.
+//! This crate holds `unsafe` code: mapping files, the signal handler, the copies themselves, and the
+//! system calls that copy from or into guest memory ([`io`]).
 #![allow(unsafe_code)] // This is the room for it: see the crate's rules above.
 
 mod buffer;
 mod copy;
 pub mod guard;
+pub mod io;
 mod mapping;
 mod memory;
+mod pool;
 mod slice;
 
 pub use buffer::Buffer;
 pub use copy::prefetch_read as prefetch;
 pub use mapping::{MapError, Mapping, Pages, ReadOnlyWords, SharedFile};
 pub use memory::{GuestMemory, LastHit, MemoryError, REGIONS_MAX, Region, Translator};
+pub use pool::{Pool, STAGED_MAX};
 pub use slice::GuestSlice;
 
 #[cfg(test)]

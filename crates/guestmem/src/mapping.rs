@@ -163,6 +163,12 @@ impl Mapping {
         Some(unsafe { GuestSlice::new(self.start.add(offset as usize), len) })
     }
 
+    /// Address of the first byte in this process: what the kernel wants to know of memory that it is
+    /// to share.
+    pub fn address(&self) -> u64 {
+        self.start as u64
+    }
+
     /// First byte, for tables of regions.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start

@@ -127,6 +127,12 @@ impl<'a> GuestSlice<'a> {
         unsafe { copy::bytes(self.start, source.start, n as usize) }
     }
 
+    /// The first byte's address, for system calls.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.start
+    }
+
     /// Asks the cache for the line at `offset`, to read it soon. Any offset is harmless.
     #[inline]
     pub fn prefetch_read(&self, offset: u32) {

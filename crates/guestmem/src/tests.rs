@@ -178,3 +178,63 @@ proptest! {
         prop_assert_eq!(&seen[..n], &bytes[at as usize..][..n]);
     }
 }
+
+#[test]
+fn a_pool_lends_what_is_inside_and_no_more_than_a_burst() {
+    let mut pool = Pool::create("test", 8192).unwrap();
+    pool.slice(100, 4).unwrap().write(0, *b"abcd");
+    assert!(pool.lend(100, 4) && pool.lend(8191, 1));
+    assert!(!pool.lend(8191, 2) && !pool.lend(u64::MAX, 1));
+    let [first, second] = pool.buffers() else { panic!("two were lent") };
+    assert_eq!((first.first.read::<4>(0), first.id), (*b"abcd", 0));
+    assert_eq!((second.len, second.id), (1, 1));
+    (2..STAGED_MAX).for_each(|_| assert!(pool.lend(0, 1)));
+    assert!(!pool.lend(0, 1));
+    pool.clear();
+    assert!(pool.buffers().is_empty());
+}
+
+#[test]
+fn the_kernel_copies_from_pieces_into_slices() {
+    let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let pool = Pool::create("test", 4096).unwrap();
+    pool.slice(10, 5).unwrap().write_bytes(b"guest");
+    let pieces = [
+        io::Piece::bytes(b"ours "),
+        io::Piece::slice(pool.slice(10, 5).unwrap()),
+        io::Piece::EMPTY,
+    ];
+    assert_eq!(io::write(here.as_fd(), &pieces), Ok(10));
+    assert_eq!(io::read(there.as_fd(), pool.slice(4000, 96).unwrap()), Ok(10));
+    assert_eq!(pool.slice(4000, 10).unwrap().read::<10>(0), *b"ours guest");
+    there.set_nonblocking(true).unwrap();
+    let empty = io::read(there.as_fd(), pool.slice(0, 1).unwrap());
+    assert_eq!(empty, Err(rustix::io::Errno::AGAIN));
+}
+
+#[test]
+fn datagrams_go_and_come_many_at_once() {
+    let [here, there] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    let pool = Pool::create("test", 4096).unwrap();
+    let port = there.local_addr().unwrap().port().to_be_bytes();
+    let mut to = [0; 16]; // struct sockaddr_in
+    to[..2].copy_from_slice(&(rustix::net::AddressFamily::INET.as_raw()).to_ne_bytes());
+    to[2..4].copy_from_slice(&port);
+    to[4..8].copy_from_slice(&[127, 0, 0, 1]);
+    let pieces = [io::Piece::bytes(b"one"), io::Piece::bytes(b" and two")];
+    let messages = [&pieces[..1], &pieces[..]].map(|pieces| io::Message { pieces, to: &to });
+    assert_eq!(io::send_many(here.as_fd(), &messages), Ok(2));
+    let mut receiver = io::Receiver::default();
+    let rooms = || (0..4).map(|i| pool.slice(i * 8, 8).unwrap());
+    let mut came = Vec::new();
+    while came.len() < 2 {
+        // On loopback they are there when the call that sent them returns.
+        let n = receiver.receive(there.as_fd(), rooms()).unwrap();
+        came.extend((0..n).map(|i| (receiver.len(i), receiver.is_truncated(i))));
+        let from = receiver.from(0);
+        assert_eq!(from[2..4], here.local_addr().unwrap().port().to_be_bytes());
+        assert!(receiver.control(0).is_empty());
+    }
+    assert_eq!(came, [(3, false), (8, true)]);
+    assert_eq!(receiver.receive(there.as_fd(), rooms()), Err(rustix::io::Errno::AGAIN));
+}

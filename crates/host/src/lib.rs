@@ -1,4 +1,4 @@
-//! This machine: its CPUs, its clock, what it is, and what a process spends on it.
+//! This machine: its CPUs, its clock, its interfaces, what it is, and what a process spends on it.
 //!
 //! Model: plain reads of `/proc` and `/sys` and a few system calls, each answered at once; nothing here keeps
 //! state, apart from three values that a process fixes on first use: the CPUs it may use ([`cpu::allowed`]), the
@@ -10,11 +10,17 @@
 pub mod brief;
 pub mod cpu;
 pub mod facts;
+pub mod interface;
 pub mod latency;
+pub mod netns;
 mod nudge;
+pub mod packet;
 mod proc_stat;
 pub mod process;
+mod sys;
 pub mod tsc;
+pub mod tun;
+pub mod unshare;
 
 pub use cpu::{PinError, pin_this_thread};
 pub use facts::MachineFacts;

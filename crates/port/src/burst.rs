@@ -2,7 +2,10 @@
 
 use guestmem::{Buffer, GuestSlice};
 
+use crate::plain::Scratch;
+
 pub use virtq::BURST;
+pub use wire::virtio_net::Header as Offload;
 pub use wire::{DeepHead, VlanEdit};
 
 /// The first 16 bytes of a frame: both addresses, and the tag or the type. Read once.
@@ -20,8 +23,20 @@ pub struct Burst<'a> {
     pub frames: &'a [Buffer<'a>],
     /// Further slices of frames that are not in one piece.
     pub arena: &'a [GuestSlice<'a>],
-    /// Bit i is set if frame i is too short or too long to be a frame: it must be dropped.
+    /// What is left to do on each frame, by whoever sends it on a wire: a checksum to be made, or
+    /// segments. Empty if nothing is on any of them. Checked against the frames' lengths.
+    pub offloads: &'a [Offload],
+    /// Bit i is set if frame i is too short or too long to be a frame, or what is left to do on it
+    /// makes no sense: it must be dropped.
     pub malformed: u64,
+}
+
+impl Burst<'_> {
+    /// What is left to do on a frame.
+    #[inline]
+    pub fn offload(&self, frame: usize) -> Offload {
+        self.offloads.get(frame).copied().unwrap_or(Offload::PLAIN)
+    }
 }
 
 /// Room for a burst that is being worked on. A lane has one for each direction and lends it to the
@@ -32,12 +47,20 @@ pub struct Area {
     pub(crate) heads: Box<[Head; BURST]>,
     /// As long as a burst, or empty if nobody needed it yet.
     pub(crate) deep: Vec<DeepHead>,
+    pub(crate) offloads: Box<[Offload; BURST]>,
+    pub(crate) scratch: Scratch,
 }
 
 impl Default for Area {
     fn default() -> Area {
         let heads = Box::new([[0; 16]; BURST]);
-        Area { stage: virtq::Stage::default(), heads, deep: vec![DeepHead::EMPTY; BURST] }
+        Area {
+            stage: virtq::Stage::default(),
+            heads,
+            deep: vec![DeepHead::EMPTY; BURST],
+            offloads: Box::new([Offload::PLAIN; BURST]),
+            scratch: Scratch::default(),
+        }
     }
 }
 
@@ -72,10 +95,20 @@ pub struct Polled {
     pub runts: u32,
     /// Frames longer than the port's MTU allows.
     pub oversize: u32,
+    /// Frames on which something is left to do that makes no sense, or was not agreed on.
+    pub bad_offload: u32,
     /// Whether more waited than were taken.
     pub backlog: bool,
     /// Why nothing will be taken after these, if so.
     pub fault: Option<virtq::Fault>,
+}
+
+impl Polled {
+    /// Frames that must be dropped as they came.
+    #[inline]
+    pub fn malformed(&self) -> u32 {
+        self.runts + self.oversize + self.bad_offload
+    }
 }
 
 const TAG: usize = 4;
@@ -94,6 +127,12 @@ impl Front {
     /// Bytes of the edited frame, which had `len`.
     pub(crate) fn len_of(&self, len: u32) -> u32 {
         len - self.replaces + self.len
+    }
+
+    /// What is left to do on the edited frame; `None` if that cannot be said.
+    pub(crate) fn offload(&self, before: Offload) -> Option<Offload> {
+        let by = self.len as i32 - self.replaces as i32;
+        if by == 0 { Some(before) } else { before.moved_by(by) }
     }
 
     /// The edited front of a frame of `len` bytes that begins with `head`.

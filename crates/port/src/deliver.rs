@@ -2,36 +2,33 @@
 
 use guestmem::GuestSlice;
 use virtq::{BURST, DeviceQueue};
+use wire::segment::Segment;
+use wire::virtio_net::Accepts;
 
-use crate::burst::{Burst, DeepHead, Front, VlanEdit};
+use crate::Delivered;
+use crate::burst::{Burst, DeepHead, Front, Offload, VlanEdit};
 use crate::virtio_net::HEADER_LEN;
+
+/// How frames are laid out for a receiver.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Bytes of the device's header.
+    pub header: u32,
+    /// Whether a frame may use several buffers (`VIRTIO_NET_F_MRG_RXBUF`).
+    pub mergeable: bool,
+}
 
 /// Why a frame could not be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoRoom {
+enum NoRoom {
     /// The guest has posted too few buffers.
     Empty,
     /// The next buffer is too small for the frame, and only one may be used.
     TooSmall,
 }
 
-/// How frames are laid out for a receiver.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
-    /// Bytes of the device's header.
-    pub(crate) header: u32,
-    /// Whether a frame may use several buffers.
-    pub(crate) mergeable: bool,
-    pub(crate) edit: VlanEdit,
-}
-
-/// A zeroed header whose `num_buffers` is one.
-const ONE_BUFFER: [u8; HEADER_LEN as usize] = header(1);
-
-const fn header(buffers: u16) -> [u8; HEADER_LEN as usize] {
-    let [low, high] = buffers.to_le_bytes();
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, low, high]
-}
+/// A header that leaves nothing to be done, for one buffer.
+const ONE_BUFFER: [u8; HEADER_LEN as usize] = Offload::PLAIN.to_bytes();
 
 /// Delivers the frames at the front of `picks` that are what nearly every frame is: one slice, as
 /// it is, into one slice. Says how many, and their bytes.
@@ -69,12 +66,14 @@ pub(crate) fn in_one_piece(
     (done, bytes)
 }
 
-/// As [`in_one_piece`], for a burst with longer snapshots: what is in them is not read again.
+/// As [`in_one_piece`], for a burst with longer snapshots, or on whose frames something is left to
+/// do that the receiver `takes`: what is in a snapshot is not read again.
 #[inline]
 pub(crate) fn in_one_deep_piece(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
     picks: &[u8],
+    takes: Accepts,
 ) -> (usize, u64) {
     const DEEP: u32 = DeepHead::LEN as u32;
     let mut lens = [0; BURST];
@@ -83,26 +82,29 @@ pub(crate) fn in_one_deep_piece(
     let (buffers, _) = queue.buffers();
     for ((pick, buffer), used) in picks.iter().zip(buffers).zip(&mut lens) {
         let frame = usize::from(*pick);
-        let (Some(source), Some(deep)) = (burst.frames.get(frame), burst.deep.get(frame)) else {
+        let (Some(source), Some(head)) = (burst.frames.get(frame), burst.heads.get(frame)) else {
             break;
         };
+        let snapshot = burst.deep.get(frame).map_or(&head[..], DeepHead::bytes);
         let len = source.len;
-        let taken = u32::from(deep.len);
+        let taken = len.min(snapshot.len() as u32);
+        let offload = burst.offload(frame);
         // A frame that the snapshot holds whole may lie in any pieces.
-        let fits = (source.first.len() == len || len <= DEEP)
-            & (taken == len.min(DEEP))
+        let fits = (source.first.len() == len || len == taken)
+            & offload.fits(takes)
             & (u64::from(buffer.first.len()) >= u64::from(HEADER_LEN) + u64::from(len));
         if !fits {
             break;
         }
         let target = buffer.first;
-        target.write(0, ONE_BUFFER);
-        if taken == DEEP {
-            target.write(HEADER_LEN, deep.bytes);
-            target.skip(HEADER_LEN + DEEP).copy_from(source.first.skip(DEEP), len - DEEP);
-        } else {
-            target.skip(HEADER_LEN).write_bytes(deep.bytes());
+        target.write(0, with_buffers(offload, 1));
+        match burst.deep.get(frame) {
+            Some(deep) if taken == DEEP => target.write(HEADER_LEN, deep.bytes),
+            _ => {
+                target.skip(HEADER_LEN).write_bytes(&snapshot[..taken as usize]);
+            }
         }
+        target.skip(HEADER_LEN + taken).copy_from(source.first.skip(taken), len - taken);
         *used = HEADER_LEN + len;
         bytes += u64::from(len);
         done += 1;
@@ -118,26 +120,67 @@ pub(crate) fn in_pieces(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
     frame: usize,
-    rule: Rule,
-) -> Result<u32, NoRoom> {
+    layout: Layout,
+    edit: VlanEdit,
+) -> Delivered {
     let source = &burst.frames[frame];
-    let front = Front::new(rule.edit, &burst.heads[frame], source.len);
+    let front = Front::new(edit, &burst.heads[frame], source.len);
+    let Some(offload) = front.offload(burst.offload(frame)) else {
+        return Delivered { too_small: 1, ..Delivered::default() };
+    };
     let len = front.len_of(source.len);
-    let used = claim(queue, rule.header + len, rule.mergeable)?;
+    place(queue, layout, (offload, len), &Source::Burst { burst, frame, front })
+}
+
+/// A frame of our own making.
+pub(crate) fn plain(queue: &mut DeviceQueue, frame: &Segment<'_>, layout: Layout) -> Delivered {
+    let len = (frame.head.len() + frame.payload.len()) as u32;
+    place(queue, layout, (Offload::PLAIN, len), &Source::Segment(frame))
+}
+
+/// What is put into buffers.
+enum Source<'a> {
+    Burst { burst: &'a Burst<'a>, frame: usize, front: Front },
+    Segment(&'a Segment<'a>),
+}
+
+/// Puts the header and a frame of `len` bytes into the next buffers.
+fn place(
+    queue: &mut DeviceQueue,
+    layout: Layout,
+    (offload, len): (Offload, u32),
+    source: &Source<'_>,
+) -> Delivered {
+    let used = match claim(queue, layout.header + len, layout.mergeable) {
+        Ok(used) => used,
+        Err(NoRoom::TooSmall) => return Delivered { too_small: 1, ..Delivered::default() },
+        Err(NoRoom::Empty) => return Delivered { no_buffer: 1, ..Delivered::default() },
+    };
     {
         let (buffers, arena) = queue.buffers();
         let mut writer =
             Writer::new(buffers[..used].iter().flat_map(|buffer| buffer.slices(arena)));
-        writer.write(&header(used as u16)[..rule.header as usize]);
-        writer.frame(burst, frame, front);
+        writer.write(&with_buffers(offload, used as u16)[..layout.header as usize]);
+        match source {
+            Source::Burst { burst, frame, front } => writer.frame(burst, *frame, *front),
+            Source::Segment(Segment { head, payload, .. }) => {
+                writer.write(head);
+                writer.write(payload);
+            }
+        }
     }
-    let mut left = rule.header + len;
+    let mut left = layout.header + len;
     for _ in 0..used {
         let room = queue.buffers().0[0].len;
         queue.use_next(room.min(left));
         left -= room.min(left);
     }
-    Ok(len)
+    Delivered { frames: 1, bytes: u64::from(len), ..Delivered::default() }
+}
+
+/// The header of a frame that takes so many buffers.
+fn with_buffers(offload: Offload, buffers: u16) -> [u8; HEADER_LEN as usize] {
+    Offload { num_buffers: buffers.into(), ..offload }.to_bytes()
 }
 
 /// How many staged buffers `need` bytes take; stages more where it can.

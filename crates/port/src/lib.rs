@@ -21,13 +21,24 @@
 mod burst;
 pub mod capture;
 mod deliver;
+mod device;
 mod events;
+mod judge;
+mod opened;
+pub mod packet;
+mod plain;
+pub mod stream;
+pub mod tap;
 pub mod virtio_net;
+pub mod xdp;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use burst::{Area, BURST, Burst, DeepHead, Head, Polled, VlanEdit};
+pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Polled, VlanEdit};
+pub use wire::virtio_net::Accepts;
+
+pub use opened::{Condition, Opened, Pair, Tend};
 
 /// What became of the frames handed to [`Receive::deliver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,10 +49,21 @@ pub struct Delivered {
     pub bytes: u64,
     /// Frames dropped because the guest had posted no buffer.
     pub no_buffer: u32,
-    /// Frames dropped because the buffer the guest had posted is too small.
+    /// Frames dropped because the buffer the guest had posted is too small, or because what is left
+    /// to do on them cannot be done.
     pub too_small: u32,
     /// Why nothing will be delivered after these, if so.
     pub fault: Option<virtq::Fault>,
+}
+
+impl Delivered {
+    /// Counts what another delivery did, which was no fault.
+    pub(crate) fn add(&mut self, more: Delivered) {
+        self.frames += more.frames;
+        self.bytes += more.bytes;
+        self.no_buffer += more.no_buffer;
+        self.too_small += more.too_small;
+    }
 }
 
 /// Frames that come from the guest.

@@ -1,5 +1,5 @@
-//! Tests of virtio-net ports, with a guest at either end: what is sent arrives, byte for byte, in
-//! whatever pieces either guest chose; and what cannot be delivered is counted.
+//! Tests of ports, with a guest of virtio-net at one end or both: what is sent arrives, byte for
+//! byte, in whatever pieces either guest chose; and what cannot be delivered is counted.
 
 mod capture;
 mod contents;
@@ -7,4 +7,7 @@ mod counts;
 mod deep;
 mod events;
 mod guests;
+mod offload;
 mod snapshot;
+mod stream;
+mod tap;

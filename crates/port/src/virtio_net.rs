@@ -1,17 +1,23 @@
 //! Virtio-net rings as a port's halves: virtio 1.2, section 5.1.
 //!
-//! The device's header (section 5.1.6) is not carried over yet: no offload is offered, so what a
-//! guest writes there has no meaning, is never read, and the receiver gets zeros. Rings whose
+//! The device's header (section 5.1.6) says what a guest left to be done on a frame: a checksum, or
+//! segments. Where it agreed on none of that it is never read, and a receiver that takes nothing of
+//! the kind gets zeros. Else it is read once and judged, and goes on with the frame. Rings whose
 //! guest did not negotiate `VIRTIO_F_VERSION_1` nor mergeable buffers have the legacy header.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use virtq::DeviceQueue;
+use wire::segment::Segment;
+use wire::virtio_net::Accepts;
 
-use crate::burst::{Area, BURST, Burst, DeepHead, Head, Polled, deepen};
+use crate::burst::{Area, BURST, Burst, DeepHead, Head, Offload, Polled, deepen};
 use crate::deliver;
+pub use crate::deliver::Layout;
 pub use crate::events::Events;
+use crate::judge::{FRAME_MIN_TAGGED, Rules};
+use crate::plain::Scratch;
 use crate::{Delivered, Receive, Transmit, VlanEdit};
 
 /// Bytes of the header with `num_buffers`: VERSION_1 or MRG_RXBUF.
@@ -19,31 +25,61 @@ pub const HEADER_LEN: u32 = 12;
 /// Bytes of the legacy header.
 pub const HEADER_LEN_LEGACY: u32 = 10;
 
-/// Shortest frame: two addresses and a type. Shorter ones are runts.
-const FRAME_MIN: u32 = 14;
-/// A tagged frame has a type behind its tag.
-const FRAME_MIN_TAGGED: u32 = 18;
-
 /// A guest's transmit ring.
 #[derive(Debug)]
 pub struct TransmitRing {
     queue: DeviceQueue,
     events: Events,
-    frame_bytes_max: u32,
+    rules: Rules,
     malformed: u64,
     heads: Box<[Head; BURST]>,
     /// Lent by the lane; a ring's own would be 8 KiB that are rarely used.
     deep: Vec<DeepHead>,
     is_deep: bool,
+    offloads: Box<[Offload; BURST]>,
+    /// Whether something is left to be done on a frame of this burst.
+    has_offloads: bool,
 }
 
 impl TransmitRing {
-    /// `queue` is readable, and cuts the header off. Frames of more than `frame_bytes_max` bytes
-    /// are malformed.
-    pub fn new(queue: DeviceQueue, events: Events, frame_bytes_max: u32) -> TransmitRing {
-        let heads = Box::new([[0; 16]; BURST]);
-        let (deep, is_deep) = (Vec::new(), false);
-        TransmitRing { queue, events, frame_bytes_max, malformed: 0, heads, deep, is_deep }
+    /// `queue` is readable, cuts the header off, and keeps it if the guest may leave something to be
+    /// done. Frames, or their segments, of more than `frame_bytes_max` bytes are malformed.
+    pub fn new(
+        queue: DeviceQueue,
+        events: Events,
+        frame_bytes_max: u32,
+        leaves: Accepts,
+    ) -> TransmitRing {
+        TransmitRing {
+            queue,
+            events,
+            rules: Rules { frame_bytes_max, leaves },
+            malformed: 0,
+            heads: Box::new([[0; 16]; BURST]),
+            deep: Vec::new(),
+            is_deep: false,
+            offloads: Box::new([Offload::PLAIN; BURST]),
+            has_offloads: false,
+        }
+    }
+
+    /// Judges the frames of the burst one by one, and takes up what is left to do on them: by longer
+    /// snapshots, which are also what is delivered, so that the two always fit.
+    fn judge(&mut self, polled: &mut Polled, has_offloads: bool) {
+        self.has_offloads = has_offloads;
+        if has_offloads {
+            self.deepen();
+        }
+        let (frames, _) = self.queue.buffers();
+        let headers = self.queue.headers();
+        for (i, (frame, head)) in frames.iter().zip(self.heads.iter()).enumerate() {
+            let header = headers.get(i).filter(|_| has_offloads);
+            let offload = header.map_or(Offload::PLAIN, |header| Offload::from_bytes(*header));
+            let head = if has_offloads { self.deep[i].bytes() } else { head };
+            let judged = self.rules.judge((head, frame.len), offload, polled);
+            self.malformed |= u64::from(judged.is_none()) << i;
+            self.offloads[i] = judged.unwrap_or(Offload::PLAIN);
+        }
     }
 }
 
@@ -52,6 +88,7 @@ impl Transmit for TransmitRing {
         self.queue.swap_stage(&mut area.stage);
         std::mem::swap(&mut self.heads, &mut area.heads);
         std::mem::swap(&mut self.deep, &mut area.deep);
+        std::mem::swap(&mut self.offloads, &mut area.offloads);
         self.is_deep = false;
     }
 
@@ -59,6 +96,7 @@ impl Transmit for TransmitRing {
         let n = self.queue.stage(BURST);
         self.malformed = 0;
         self.is_deep = false;
+        self.has_offloads = false;
         let fault = self.queue.fault();
         let mut polled = Polled { frames: n as u32, fault, ..Polled::default() };
         if n == 0 {
@@ -78,20 +116,19 @@ impl Transmit for TransmitRing {
                 odd |= 1 << i;
             }
         }
-        if odd != 0 || longest > self.frame_bytes_max {
-            for (i, (frame, head)) in frames.iter().zip(self.heads.iter()).enumerate() {
-                let runt = frame.len < FRAME_MIN || frame.len < FRAME_MIN_TAGGED && is_tagged(head);
-                let oversize = frame.len > self.frame_bytes_max;
-                polled.runts += u32::from(runt);
-                polled.oversize += u32::from(oversize);
-                self.malformed |= u64::from(runt || oversize) << i;
-            }
+        let headers = self.queue.headers();
+        let asks = headers.iter().fold(0, |asks, header| asks | header[0] | header[1]) != 0;
+        if odd != 0 || longest > self.rules.frame_bytes_max || asks {
+            self.judge(&mut polled, asks);
         }
         polled.backlog = self.queue.has_backlog();
         polled
     }
 
     fn deepen(&mut self) {
+        if self.is_deep {
+            return; // the first snapshot is the one that counts
+        }
         // Changes nothing but for a ring that works without a lane's room.
         self.deep.resize(BURST, DeepHead::EMPTY);
         let (frames, arena) = self.queue.buffers();
@@ -105,7 +142,8 @@ impl Transmit for TransmitRing {
         let (frames, arena) = self.queue.buffers();
         let heads = &self.heads[..frames.len()];
         let deep = if self.is_deep { &self.deep[..frames.len()] } else { &[] };
-        Burst { heads, deep, frames, arena, malformed: self.malformed }
+        let offloads = if self.has_offloads { &self.offloads[..frames.len()] } else { &[] };
+        Burst { heads, deep, frames, arena, offloads, malformed: self.malformed }
     }
 
     fn complete(&mut self) -> bool {
@@ -142,35 +180,28 @@ impl Transmit for TransmitRing {
     }
 }
 
-fn is_tagged(head: &Head) -> bool {
-    wire::vlan::is_tpid(u16::from_be_bytes([head[12], head[13]]))
-}
-
 /// A guest's receive ring.
 #[derive(Debug)]
 pub struct ReceiveRing {
     queue: DeviceQueue,
     events: Events,
-    header_len: u32,
-    mergeable: bool,
+    layout: Layout,
+    /// What may be left to be done on a frame.
+    takes: Accepts,
+    scratch: Scratch,
 }
 
 impl ReceiveRing {
-    /// `queue` is writable. With `mergeable`, a frame may use several buffers
-    /// (`VIRTIO_NET_F_MRG_RXBUF`).
-    pub fn new(
-        queue: DeviceQueue,
-        events: Events,
-        header_len: u32,
-        mergeable: bool,
-    ) -> ReceiveRing {
-        ReceiveRing { queue, events, header_len, mergeable }
+    /// `queue` is writable.
+    pub fn new(queue: DeviceQueue, events: Events, layout: Layout, takes: Accepts) -> ReceiveRing {
+        ReceiveRing { queue, events, layout, takes, scratch: Scratch::default() }
     }
 }
 
 impl Receive for ReceiveRing {
     fn swap(&mut self, area: &mut Area) {
         self.queue.swap_stage(&mut area.stage);
+        std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
     fn prefetch(&self, frames: usize) {
@@ -179,16 +210,14 @@ impl Receive for ReceiveRing {
 
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
-        let rule = deliver::Rule { header: self.header_len, mergeable: self.mergeable, edit };
-        let simple = edit == VlanEdit::None && self.header_len == HEADER_LEN;
+        let simple = edit == VlanEdit::None && self.layout.header == HEADER_LEN;
         let mut left = picks;
         while let [pick, rest @ ..] = left {
             self.queue.stage(left.len());
             if simple {
-                let (frames, bytes) = if burst.deep.is_empty() {
-                    deliver::in_one_piece(&mut self.queue, burst, left)
-                } else {
-                    deliver::in_one_deep_piece(&mut self.queue, burst, left)
+                let (frames, bytes) = match (burst.deep.is_empty(), burst.offloads.is_empty()) {
+                    (true, true) => deliver::in_one_piece(&mut self.queue, burst, left),
+                    _ => deliver::in_one_deep_piece(&mut self.queue, burst, left, self.takes),
                 };
                 delivered.frames += frames as u32;
                 delivered.bytes += bytes;
@@ -197,16 +226,19 @@ impl Receive for ReceiveRing {
                     continue;
                 }
             }
-            match deliver::in_pieces(&mut self.queue, burst, usize::from(*pick), rule) {
-                Ok(bytes) => {
-                    delivered.frames += 1;
-                    delivered.bytes += u64::from(bytes);
+            let frame = usize::from(*pick);
+            let more = match burst.offload(frame).fits(self.takes) {
+                true => deliver::in_pieces(&mut self.queue, burst, frame, self.layout, edit),
+                false => {
+                    let (queue, layout) = (&mut self.queue, self.layout);
+                    let each = |segment: &Segment<'_>| deliver::plain(queue, segment, layout);
+                    self.scratch.deliver(burst, frame, edit, each)
                 }
-                Err(deliver::NoRoom::TooSmall) => delivered.too_small += 1,
-                Err(deliver::NoRoom::Empty) => {
-                    delivered.no_buffer += left.len() as u32;
-                    break;
-                }
+            };
+            delivered.add(more);
+            if more.no_buffer > 0 {
+                delivered.no_buffer += rest.len() as u32;
+                break;
             }
             left = rest;
         }

@@ -5,6 +5,7 @@
 
 use guestmem::{Buffer, GuestSlice, Translator};
 
+use crate::device::Header;
 use crate::ring::{Descriptor, Ring};
 
 /// Most descriptors in a chain. Linux uses at most 19, DPDK's back-end takes 256.
@@ -71,19 +72,28 @@ impl Fault {
 }
 
 /// Walks the chain at `head`, whose first descriptor was read already; appends its slices after the
-/// first to `arena`, which has room for [`CHAIN_MAX`] more.
+/// first to `arena`, which has room for [`CHAIN_MAX`] more, and reads the header that is cut off.
 #[cold]
 pub(crate) fn walk(
     ring: &Ring,
     translator: &mut Translator,
     arena: &mut Vec<GuestSlice<'static>>,
     (head, first): (u16, Descriptor),
-    walk: Walk,
+    (walk, header): (Walk, Option<&mut Header>),
 ) -> Result<Buffer<'static>, Fault> {
     let start = arena.len();
     let mut chain = Chain { arena, start, bytes: 0, walk };
     chain.follow(ring, translator, first)?;
     let bytes = chain.bytes;
+    if let Some(header) = header {
+        *header = [0; _];
+        let room = walk.prefix().min(header.len() as u32) as usize;
+        let mut room = &mut header[..room];
+        for slice in &arena[start..] {
+            let n = slice.read_bytes(room) as usize;
+            room = &mut room[n..];
+        }
+    }
     Ok(take_prefix(arena, start, bytes, walk.prefix(), head))
 }
 

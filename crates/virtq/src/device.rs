@@ -24,6 +24,8 @@ pub enum Content {
     Readable {
         /// Bytes.
         header: u32,
+        /// Whether the header is kept, for [`DeviceQueue::headers`]; else it is not even read.
+        keep: bool,
     },
     /// The device writes to them.
     Writable,
@@ -32,11 +34,16 @@ pub enum Content {
 /// Room for what is staged. A queue has its own; a lane that serves many lends them its one, which
 /// stays in its nearest cache where theirs would not: see [`DeviceQueue::swap_stage`].
 #[derive(Debug)]
-pub struct Stage(Box<[Buffer<'static>; BURST]>);
+pub struct Stage(Box<[Buffer<'static>; BURST]>, Box<[Header; BURST]>);
+
+/// The first bytes of a readable buffer, as far as the ring's header goes; the rest is zeros.
+pub type Header = [u8; HEADER_MAX as usize];
+/// The longest header that can be kept, bytes: that of virtio-net.
+const HEADER_MAX: u32 = 12;
 
 impl Default for Stage {
     fn default() -> Stage {
-        Stage(Box::new([Buffer::EMPTY; BURST]))
+        Stage(Box::new([Buffer::EMPTY; BURST]), Box::new([[0; _]; BURST]))
     }
 }
 
@@ -46,6 +53,8 @@ pub struct DeviceQueue {
     ring: Ring,
     walk: Walk,
     event_idx: bool,
+    /// Whether headers are kept.
+    keep: bool,
     /// The next available entry to stage.
     next_avail: u16,
     /// The available index as last read: what is before it need not be asked for again.
@@ -76,14 +85,15 @@ impl DeviceQueue {
     ) -> Result<DeviceQueue, SetupError> {
         let ring = Ring::new(&memory, addresses, size)?;
         let next = ring.used_idx().load(Ordering::Acquire);
-        let (writable, prefix) = match content {
-            Content::Readable { header } => (false, header),
-            Content::Writable => (true, 0),
+        let (writable, prefix, keep) = match content {
+            Content::Readable { header, keep } => (false, header, keep),
+            Content::Writable => (true, 0, false),
         };
         let mut queue = DeviceQueue {
             ring,
             walk: Walk { writable, prefix, indirect: features.contains(Features::INDIRECT) },
             event_idx: features.contains(Features::EVENT_IDX),
+            keep,
             next_avail: next,
             seen_avail: next,
             next_used: next,
@@ -161,7 +171,11 @@ impl DeviceQueue {
             if self.fault.is_some() || self.arena.len() > ARENA - CHAIN_MAX {
                 break;
             }
-            match self.take_simple(heads) {
+            let simple = match self.keep {
+                false => self.take_simple::<false>(heads),
+                true => self.take_simple::<true>(heads),
+            };
+            match simple {
                 0 => {
                     self.take_chain(*next);
                     heads = rest;
@@ -174,11 +188,12 @@ impl DeviceQueue {
 
     /// Stages the chains at the front of `heads` that nearly all are: one descriptor, in the region
     /// that was hit last. Says how many. Everything it needs is in locals, and so in registers.
-    fn take_simple(&mut self, heads: &[u16]) -> usize {
+    fn take_simple<const KEEP: bool>(&mut self, heads: &[u16]) -> usize {
         let (ring, walk, window) = (self.ring, self.walk, self.translator.last_hit());
         let (wanted, prefix, mask) = (walk.wanted_flags(), walk.prefix, ring.mask());
         let mut taken = 0;
-        for (&head, place) in heads.iter().zip(&mut self.stage.0[self.end..]) {
+        let headers = &mut self.stage.1[self.end..];
+        for (i, (&head, place)) in heads.iter().zip(&mut self.stage.0[self.end..]).enumerate() {
             let piece = ring.descriptor(head);
             let simple = (piece.flags == wanted)
                 & (head <= mask)
@@ -186,6 +201,9 @@ impl DeviceQueue {
                 & (piece.len <= CHAIN_BYTES_MAX);
             let slice = window.slice(piece.addr, piece.len).filter(|_| simple);
             let Some(slice) = slice else { break };
+            if KEEP {
+                headers[i] = header_of(&slice, prefix);
+            }
             // SAFETY: the translator keeps the memory, and `buffers` lends what is staged only
             // while the queue is borrowed.
             let slice = unsafe { slice.skip(prefix).forget_lifetime() };
@@ -214,7 +232,10 @@ impl DeviceQueue {
             Err(Fault::BadIndex)
         } else {
             let first = (head, self.ring.descriptor(head));
-            chain::walk(&self.ring, &mut self.translator, &mut self.arena, first, self.walk)
+            let header = &mut self.stage.1[self.end & (BURST - 1)];
+            let header = self.keep.then_some(header);
+            let walk = (self.walk, header);
+            chain::walk(&self.ring, &mut self.translator, &mut self.arena, first, walk)
         };
         match buffer {
             Ok(buffer) => {
@@ -229,6 +250,9 @@ impl DeviceQueue {
     /// Moves what is staged to the front, so that a whole burst fits behind it.
     fn make_room(&mut self) {
         self.stage.0.copy_within(self.position..self.end, 0);
+        if self.keep {
+            self.stage.1.copy_within(self.position..self.end, 0);
+        }
         self.end -= self.position;
         self.position = 0;
         if !self.arena.is_empty() {
@@ -272,6 +296,12 @@ impl DeviceQueue {
                 transmute::<&[GuestSlice<'static>], &[GuestSlice<'_>]>(self.arena.as_slice()),
             )
         }
+    }
+
+    /// The headers that were cut off the staged buffers, in order, if they are kept.
+    #[inline]
+    pub fn headers(&self) -> &[Header] {
+        if self.keep { &self.stage.1[self.position..self.end] } else { &[] }
     }
 
     /// Uses the next staged buffer, into which `len` bytes were written. The guest does not see it
@@ -373,6 +403,17 @@ impl DeviceQueue {
         self.seen_avail != self.next_avail
             || self.ring.avail_idx().load(Ordering::Relaxed) != self.next_avail
     }
+}
+
+/// Reads the header of `prefix` bytes at the front of a slice, once.
+#[inline(always)]
+fn header_of(slice: &GuestSlice<'_>, prefix: u32) -> Header {
+    if prefix == HEADER_MAX && slice.len() >= HEADER_MAX {
+        return slice.read(0);
+    }
+    let mut header = [0; _];
+    slice.first(prefix).read_bytes(&mut header);
+    header
 }
 
 // The pieces that single descriptors are made of must stay small: they are read for every frame.

@@ -32,7 +32,7 @@ mod event;
 mod ring;
 
 pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Fault};
-pub use device::{BURST, Content, DeviceQueue, Stage};
+pub use device::{BURST, Content, DeviceQueue, Header, Stage};
 pub use driver::{DriverQueue, Segment, Used, guest_memory};
 pub use ring::{Addresses, Features, RING_SIZE_MAX, SetupError};
 

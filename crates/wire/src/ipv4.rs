@@ -1,12 +1,12 @@
 //! IPv4 headers (RFC 791).
 //!
-//! Model: [`Packet`] reads and checks once that header and total length fit into the bytes given;
-//! [`Header`] is the representation. Limits: options are skipped, and never written; fragments are
-//! not put together. Cannot panic.
+//! Model: [`Front`] reads what a header says where the payload may not be at hand; [`Packet`] checks
+//! once that header and total length fit into the bytes given; [`Header`] is the representation.
+//! Limits: options are skipped, and never written; fragments are not put together. Cannot panic.
 
 use std::net::Ipv4Addr;
 
-use crate::checksum::Sum;
+use crate::checksum::{self, Sum};
 use crate::{Truncated, prefix, prefix_mut};
 
 /// Bytes of a header without options.
@@ -47,6 +47,47 @@ pub enum Ipv4Error {
     },
 }
 
+/// What a header says of where things lie, checked against the header alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// Bytes of the header with its options, 20 to 60; they are all there.
+    pub header_len: usize,
+    /// Bytes of the packet. 0 stands for more than the field can say: senders do that where
+    /// segmentation is left to someone else.
+    pub total_len: usize,
+    /// Protocol number of the payload.
+    pub protocol: u8,
+    /// Whether it is a piece of a packet only.
+    pub is_fragment: bool,
+}
+
+impl Front {
+    /// Reads the front of a packet, of which `bytes` may be the first only.
+    ///
+    /// # Errors
+    /// Another version, too few bytes, lengths that contradict each other.
+    #[inline]
+    pub fn new(bytes: &[u8]) -> Result<Self, Ipv4Error> {
+        let fixed: &[u8; HEADER_LEN] = prefix(bytes, "IPv4")?;
+        let version = fixed[field::VERSION_IHL] >> 4;
+        if version != 4 {
+            return Err(Ipv4Error::Version(version));
+        }
+        let header_len = usize::from(fixed[field::VERSION_IHL] & 0xf) * 4;
+        let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        if header_len < HEADER_LEN || (total_len != 0 && total_len < header_len) {
+            return Err(Ipv4Error::Lengths { header_len, total_len });
+        }
+        if bytes.len() < header_len {
+            let (need, have) = (header_len, bytes.len());
+            return Err(Truncated { header: "IPv4 options", need, have }.into());
+        }
+        // Below "don't fragment": that more follow, and where this one belongs.
+        let is_fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
+        Ok(Self { header_len, total_len, protocol: fixed[field::PROTOCOL], is_fragment })
+    }
+}
+
 /// A packet whose lengths agree with its bytes, for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
@@ -61,14 +102,9 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// Another version, too few bytes, lengths that contradict each other.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Ipv4Error> {
+        let Front { header_len, total_len, .. } = Front::new(bytes)?;
         let fixed: &[u8; HEADER_LEN] = prefix(bytes, "IPv4")?;
-        let version = fixed[field::VERSION_IHL] >> 4;
-        if version != 4 {
-            return Err(Ipv4Error::Version(version));
-        }
-        let header_len = usize::from(fixed[field::VERSION_IHL] & 0xf) * 4;
-        let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-        if header_len < HEADER_LEN || total_len < header_len {
+        if total_len < header_len {
             return Err(Ipv4Error::Lengths { header_len, total_len });
         }
         let cut = Truncated { header: "IPv4 packet", need: total_len, have: bytes.len() };
@@ -161,18 +197,35 @@ impl Header {
         header[field::PROTOCOL] = self.protocol;
         header[field::SRC].copy_from_slice(&self.src.octets());
         header[field::DST].copy_from_slice(&self.dst.octets());
-        let checksum = Sum::new().bytes(&header[..]).finish();
-        header[field::CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+        sign(header);
         Ok(())
     }
 
     /// The sum over the pseudo-header that UDP and TCP checksums begin with (RFC 768).
     pub fn pseudo_sum(&self) -> Sum {
-        Sum::new()
-            .bytes(&self.src.octets())
-            .bytes(&self.dst.octets())
-            .word(u16::from(self.protocol))
-            .word(self.payload_len)
+        let (src, dst) = (self.src.octets(), self.dst.octets());
+        checksum::pseudo_v4(src, dst, self.protocol).word(self.payload_len)
+    }
+}
+
+/// Writes the checksum of a header, whose field may hold anything.
+fn sign(header: &mut [u8]) {
+    if let Some(field) = header.get_mut(field::CHECKSUM) {
+        field.fill(0);
+    }
+    let checksum = Sum::new().bytes(header).finish();
+    if let Some(field) = header.get_mut(field::CHECKSUM) {
+        field.copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+/// Makes `header`, with its options, that of a packet of `total_len` bytes and of another
+/// identification. Of fewer bytes than a header nothing is changed.
+pub(crate) fn patch(header: &mut [u8], total_len: u16, id: u16) {
+    if let Some(fixed) = header.first_chunk_mut::<HEADER_LEN>() {
+        fixed[field::TOTAL_LEN].copy_from_slice(&total_len.to_be_bytes());
+        fixed[field::ID].copy_from_slice(&id.to_be_bytes());
+        sign(header);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Headers as bytes: Ethernet, 802.1Q, IPv4, UDP and virtio-net.
+//! Headers as bytes: Ethernet, 802.1Q, IPv4, IPv6, TCP, UDP and virtio-net; and what a virtio-net
+//! header leaves to do on its frame: checksums and segmentation.
 //!
 //! Model: every protocol file has one shape. A `field` module says where things lie; a view over
 //! `&[u8]` checks its length once, in its constructor, and then reads fields; a plain struct (the
@@ -15,15 +16,20 @@ mod deep;
 pub mod ethernet;
 mod head;
 pub mod ipv4;
+pub mod ipv6;
+mod layers;
 mod mac;
 pub mod probe;
 pub mod rarp;
+pub mod segment;
+pub mod tcp;
 pub mod udp;
 pub mod virtio_net;
 pub mod vlan;
 
 pub use deep::DeepHead;
 pub use head::Head;
+pub use layers::{IpVersion, Layers, LayersError};
 pub use mac::{Mac, MacParseError};
 pub use vlan::{Vid, VidError, VlanEdit};
 

@@ -1,12 +1,15 @@
-//! UDP headers over IPv4 (RFC 768).
+//! UDP headers (RFC 768).
 //!
 //! Model: [`Datagram`] reads, [`Header`] is the representation; the checksum needs the IPv4 header
-//! for its pseudo-header. Limits: no jumbograms, no IPv6. Cannot panic.
+//! for its pseudo-header. Limits: no jumbograms; over IPv6 only what [`crate::segment`] needs. Cannot
+//! panic.
 
 use crate::{Truncated, ipv4, prefix, prefix_mut};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;
+/// Where the checksum lies in the header.
+pub const CHECKSUM_OFFSET: u16 = 6;
 
 mod field {
     use std::ops::Range;
@@ -103,6 +106,15 @@ impl Header {
 /// How a computed checksum is stored: 0 stands for "none", so a computed 0 is sent as all ones.
 pub const fn stored(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
+}
+
+/// Makes `header` that of a datagram of `len` bytes, its checksum 0. Of fewer bytes than a header
+/// nothing is changed.
+pub(crate) fn patch(header: &mut [u8], len: u16) {
+    if let Some(fixed) = header.first_chunk_mut::<HEADER_LEN>() {
+        fixed[field::LEN].copy_from_slice(&len.to_be_bytes());
+        fixed[field::CHECKSUM].fill(0);
+    }
 }
 
 #[cfg(test)]

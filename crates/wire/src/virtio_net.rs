@@ -1,13 +1,21 @@
 //! The virtio network device as bytes (virtio 1.2, section 5.1): frame header and configuration.
 //!
 //! Model: [`Header`] and [`Config`] are plain old data of little-endian fields, read and written
-//! whole by value. [`Header::check`] says whether a header that a guest wrote can be handed on with
-//! a frame of a given length.
+//! whole by value. [`Accepts`] is what a receiver takes of what headers can leave to do, and
+//! [`Header::judge`] makes of a header that a guest wrote one that can be handed on with its frame.
 //!
 //! Limits: no RSS, no hash report. Before VERSION_1 the fields are in the guest's byte order; only
 //! little-endian guests are served. Cannot panic.
 
+mod accepts;
 pub mod feature;
+mod header;
+mod judge;
+
+pub use accepts::Accepts;
+pub use header::{Header, HeaderError};
+pub use judge::SEGMENTS_MAX;
+pub(crate) use judge::{Gso, Judged};
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -55,129 +63,6 @@ pub const DUPLEX_UNKNOWN: u8 = 0xff;
 pub const fn header_len(features: u64) -> usize {
     let long = feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
     if features & long != 0 { HEADER_LEN } else { HEADER_LEN_LEGACY }
-}
-
-/// What stands in front of each frame in a ring (5.1.6).
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    Immutable,
-    KnownLayout,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct Header {
-    /// `FLAG_*`.
-    pub flags: u8,
-    /// `GSO_*`.
-    pub gso_type: u8,
-    /// Bytes of the headers in front of the payload to segment; a hint.
-    pub hdr_len: U16,
-    /// Payload bytes of a segment.
-    pub gso_size: U16,
-    /// Where the checksum begins, in bytes of the frame.
-    pub csum_start: U16,
-    /// Where to store it, in bytes from `csum_start`.
-    pub csum_offset: U16,
-    /// Receive: how many buffers the frame takes. Transmit: 0. Absent from the legacy header.
-    pub num_buffers: U16,
-}
-
-/// Why a header does not fit its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderError {
-    /// The checksum would lie outside the frame.
-    #[error(
-        "virtio-net header: checksum at {start} + {offset} is outside a frame of {frame_len} bytes"
-    )]
-    Checksum {
-        /// `csum_start`, in bytes.
-        start: u16,
-        /// `csum_offset`, in bytes.
-        offset: u16,
-        /// Length of the frame.
-        frame_len: usize,
-    },
-    /// The segmentation type is none of virtio 1.2.
-    #[error("virtio-net header: segmentation type {0:#04x} is unknown")]
-    GsoType(u8),
-    /// Segments of no bytes.
-    #[error("virtio-net header: segment size is 0, with segmentation type {0:#04x}")]
-    GsoSize(u8),
-    /// Segmentation without a checksum to make (5.1.6.2).
-    #[error("virtio-net header: segmentation type {0:#04x} without NEEDS_CSUM")]
-    GsoWithoutChecksum(u8),
-}
-
-impl Header {
-    /// A header that asks for nothing and fills one buffer.
-    pub const PLAIN: Self = Self {
-        flags: 0,
-        gso_type: GSO_NONE,
-        hdr_len: U16::ZERO,
-        gso_size: U16::ZERO,
-        csum_start: U16::ZERO,
-        csum_offset: U16::ZERO,
-        num_buffers: U16::from_bytes([1, 0]),
-    };
-
-    /// Reads the long header.
-    #[inline]
-    pub const fn from_bytes(bytes: [u8; HEADER_LEN]) -> Self {
-        zerocopy::transmute!(bytes)
-    }
-
-    /// Writes the long header; a legacy one is the first [`HEADER_LEN_LEGACY`] bytes of it.
-    #[inline]
-    pub const fn to_bytes(self) -> [u8; HEADER_LEN] {
-        zerocopy::transmute!(self)
-    }
-
-    /// Reads the legacy header; `num_buffers` is 0.
-    #[inline]
-    pub const fn from_legacy_bytes(bytes: [u8; HEADER_LEN_LEGACY]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j] = bytes;
-        Self::from_bytes([a, b, c, d, e, f, g, h, i, j, 0, 0])
-    }
-
-    /// Whether the header, whatever it says, leaves the frame as it is: nothing to sum or segment.
-    #[inline]
-    pub const fn is_plain(&self) -> bool {
-        self.flags & FLAG_NEEDS_CSUM == 0 && self.gso_type == GSO_NONE
-    }
-
-    /// Whether a receiver may be given this transmit header with a frame of `frame_len` bytes.
-    ///
-    /// # Errors
-    /// A checksum outside the frame; segmentation of an unknown type, of no size, or without a
-    /// checksum.
-    pub fn check(&self, frame_len: usize) -> Result<(), HeaderError> {
-        if self.flags & FLAG_NEEDS_CSUM != 0 {
-            let (start, offset) = (self.csum_start.get(), self.csum_offset.get());
-            if usize::from(start) + usize::from(offset) + 2 > frame_len {
-                return Err(HeaderError::Checksum { start, offset, frame_len });
-            }
-        }
-        match self.gso_type {
-            GSO_NONE => return Ok(()),
-            GSO_UDP | GSO_UDP_L4 => (),
-            kind if matches!(kind & !GSO_ECN, GSO_TCPV4 | GSO_TCPV6) => (),
-            unknown => return Err(HeaderError::GsoType(unknown)),
-        }
-        if self.gso_size.get() == 0 {
-            return Err(HeaderError::GsoSize(self.gso_type));
-        }
-        if self.flags & FLAG_NEEDS_CSUM == 0 {
-            return Err(HeaderError::GsoWithoutChecksum(self.gso_type));
-        }
-        Ok(())
-    }
 }
 
 /// The device's configuration space (5.1.4), as far as the VIRTIO_NET_F_RSS fields.

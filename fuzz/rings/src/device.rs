@@ -85,8 +85,8 @@ pub fn device_ring(data: &[u8]) -> Seen {
     let mut input = Input::new(data);
     let content = match input.below(4) {
         0 | 1 => Content::Writable,
-        2 => Content::Readable { header: 12 },
-        _ => Content::Readable { header: 0 },
+        2 => Content::Readable { header: 12, keep: true },
+        _ => Content::Readable { header: 0, keep: true },
     };
     let mut guest = Guest::new(&mut input, content);
     let mut device = Checked::new(&guest);

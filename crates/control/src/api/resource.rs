@@ -1,4 +1,4 @@
-//! Parts of the document that have a path of their own: NICs, VFs, switches, their ports, and adapters.
+//! Parts of the document that have a path of their own: NICs, VFs, switches, their ports and tunnels, and adapters.
 //!
 //! A change of a part is a change of the whole document, which is then checked as one; so a part can be set to nothing
 //! that the whole may not say.
@@ -40,7 +40,7 @@ const NIC: Level = level("nic", "name", "nic");
 const SWITCH: Level = level("switch", "name", "switch");
 
 /// Every kind.
-pub(super) static RESOURCES: [Resource; 5] = [
+pub(super) static RESOURCES: [Resource; 6] = [
     Resource {
         name: "NIC",
         plural: "NICs",
@@ -72,6 +72,14 @@ pub(super) static RESOURCES: [Resource; 5] = [
         collection: "/v1/switches/{switch}/ports",
         item: "/v1/switches/{switch}/ports/{adapter}",
         levels: &[SWITCH, level("port", "adapter", "adapter")],
+    },
+    Resource {
+        name: "tunnel",
+        plural: "tunnels of a switch",
+        schema: "Vxlan",
+        collection: "/v1/switches/{switch}/tunnels",
+        item: "/v1/switches/{switch}/tunnels/{tunnel}",
+        levels: &[SWITCH, level("vxlan", "name", "tunnel")],
     },
     Resource {
         name: "adapter",
@@ -139,8 +147,10 @@ impl Resource {
                 self.place(items, None, value)
             }
         };
-        if at.is_none() && self.schema == "Adapter" {
-            remove_port(&mut document, keys);
+        match (at, self.schema, keys) {
+            (None, "Adapter", [adapter]) => remove_port(&mut document, None, adapter),
+            (None, "Vxlan", [switch, tunnel]) => remove_port(&mut document, Some(switch), tunnel),
+            _ => {}
         }
         let place = at.map_or(String::new(), |at| self.place_name(&document, keys, at));
         State::parse(&document).map_err(|problems| Fault::Wrong(relative(problems, &place)))
@@ -246,10 +256,12 @@ impl Resource {
 
 /// The settings of an adapter's port go with the adapter. What else names it (a mirror, a static entry) is another's, and
 /// keeps it.
-fn remove_port(document: &mut Value, keys: &[String]) {
+fn remove_port(document: &mut Value, of: Option<&String>, name: &str) {
     let switches = document["switch"].as_array_mut().into_iter().flatten();
+    let switches =
+        switches.filter(|switch| of.is_none_or(|of| switch["name"].as_str() == Some(of)));
     for ports in switches.filter_map(|switch| switch["port"].as_array_mut()) {
-        ports.retain(|port| keys.first().is_none_or(|name| port["adapter"] != name.as_str()));
+        ports.retain(|port| port["adapter"] != name);
     }
 }
 
@@ -262,7 +274,7 @@ fn position(list: &Value, level: &Level, key: Option<&String>) -> Option<usize> 
     list.as_array()?.iter().position(is_it)
 }
 
-/// RFC 7396, section 2.
+/// RFC 7396, section 2, but for [`forget_other_kind`].
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -278,8 +290,20 @@ fn merge(target: &mut Value, patch: Value) {
         if value.is_null() {
             fields.remove(&name);
         } else {
-            merge(fields.entry(name).or_insert(Value::Null), value);
+            let field = fields.entry(name).or_insert(Value::Null);
+            forget_other_kind(field, &value);
+            merge(field, value);
         }
+    }
+}
+
+/// What gets another kind has none of the old one's fields.
+fn forget_other_kind(field: &mut Value, patch: &Value) {
+    let kind = |value: &Value| value.get("kind").and_then(Value::as_str).map(str::to_owned);
+    if let (Some(old), Some(new)) = (kind(field), kind(patch))
+        && old != new
+    {
+        *field = Value::Null;
     }
 }
 

@@ -4,6 +4,7 @@ mod changes;
 mod document;
 mod life;
 mod limits;
+mod parts;
 mod people;
 mod reading;
 mod tls;

@@ -13,6 +13,9 @@
 //! what a VF sends to an unknown address spares the switch, unless an adapter is promiscuous or there is an unchecked one in
 //! the switch, behind which it could be.
 //!
+//! Tunnels: each is a port of the switch in one VLAN, without known addresses: what is behind it is learned. So what a VF
+//! sends to an unknown address goes to the switch as well.
+//!
 //! Links: an adapter whose link is down (`link_state`, or `auto` and the uplink's is) has no port in the switch. Its
 //! addresses stand at port 0 meanwhile, so nobody else can take them, and frames for them are not flooded to guests.
 //!
@@ -110,6 +113,8 @@ pub enum Attached {
     Pf,
     /// An adapter's, by name.
     Adapter(String),
+    /// Of a tunnel of the NIC's switch, by name.
+    Tunnel(String),
 }
 
 /// An attachment and its place.

@@ -64,14 +64,8 @@ struct Build<'s, 'a> {
 impl<'a> Build<'_, 'a> {
     fn uplink_and_pf(&mut self) {
         if self.scope.nic.uplink.is_some() {
-            self.plugs.push(Plug {
-                of: Attached::Uplink,
-                place: Place::Function(PortId::UPLINK),
-                queue: None,
-                share: nic::Share::default(),
-                storm_limit_pps: 0,
-                link_up: self.scope.uplink_up,
-            });
+            let place = Place::Function(PortId::UPLINK);
+            self.plugs.push(free_plug(Attached::Uplink, place, self.scope.uplink_up));
         }
         if let Some(owner) = self.scope.pf() {
             self.config.pf = Some(self.function(&owner));
@@ -135,7 +129,9 @@ impl<'a> Build<'_, 'a> {
         let behind = self.scope.members.iter().filter(switched).map(|member| member.adapter);
         let promiscuous = self.config.functions().any(|(_, function)| function.promiscuous);
         let mut behind = behind.filter(|adapter| adapter.switch.is_some());
-        promiscuous || behind.any(|adapter| adapter.promiscuous || !adapter.spoof_check)
+        let tunnels =
+            self.scope.switch.as_ref().is_some_and(|(switch, _)| !switch.tunnels.is_empty());
+        tunnels || promiscuous || behind.any(|adapter| adapter.promiscuous || !adapter.spoof_check)
     }
 
     fn function(&mut self, owner: &Owner<'a>) -> nic::Function {
@@ -150,6 +146,11 @@ impl<'a> Build<'_, 'a> {
         });
         nic::Function { mirror, ..owner.function() }
     }
+}
+
+/// What is neither a function's nor an adapter's: nothing is set of what it sends.
+pub(super) fn free_plug(of: Attached, place: Place, link_up: bool) -> Plug {
+    Plug { of, place, queue: None, share: nic::Share::default(), storm_limit_pps: 0, link_up }
 }
 
 pub(super) fn plug(of: Attached, place: Place, settings: &Settings<'_>, uplink_up: bool) -> Plug {

@@ -12,9 +12,9 @@ use wire::{Mac, Vid};
 
 use super::fields::Fields;
 use super::function::{Member, Owner, Scope};
-use super::nics::{Monitors, plug};
+use super::nics::{Monitors, free_plug, plug};
 use super::{Attached, Numbers, Place, Plug, Switch, acl};
-use crate::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK};
+use crate::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK, Vxlan};
 
 /// The most addresses that are learned at a port of which nothing else is said.
 const MAX_MACS_USUAL: u32 = 256;
@@ -53,6 +53,7 @@ pub(super) fn switch(
     for member in scope.members.iter().filter(|member| is_switched(member, wished)) {
         build.adapter(*member, monitors);
     }
+    wished.tunnels.iter().enumerate().for_each(|(i, tunnel)| build.tunnel(tunnel, i));
     build.vfs(vfs);
     build.statics();
     let table = vswitch::Table::build(&build.config)
@@ -99,6 +100,11 @@ fn tap_name(adapter: &str) -> String {
     format!("mirror {adapter}")
 }
 
+/// What the port of a tunnel is called; likewise.
+fn tunnel_name(tunnel: &str) -> String {
+    format!("vxlan {tunnel}")
+}
+
 fn numbers(
     scope: &Scope<'_>,
     switch: &state::Switch,
@@ -111,10 +117,13 @@ fn numbers(
     let here = members.iter().filter(|member| is_switched(member, switch));
     let mirrored = here.clone().filter(|member| member.adapter.mirror.is_some());
     let taps: Vec<String> = mirrored.map(|member| tap_name(&member.adapter.name)).collect();
+    let tunnels: Vec<String> =
+        switch.tunnels.iter().map(|tunnel| tunnel_name(&tunnel.name)).collect();
     let names = here.map(|member| member.adapter.name.as_str());
-    let need: Vec<&str> = names.chain(taps.iter().map(String::as_str)).collect();
+    let need = names.chain(taps.iter().chain(&tunnels).map(String::as_str));
+    let need: Vec<&str> = need.collect();
     before.next(&need, &stay).map_err(|ports| {
-        let error = format!("has {ports} adapters and mirrors of adapters on it");
+        let error = format!("has {ports} adapters, tunnels and mirrors of adapters on it");
         let most = vswitch::MAX_PORTS - 1;
         let allowed = format!("put some on another switch or on VFs; {most} is the most");
         Problem::new(at, (), error, allowed)
@@ -195,6 +204,21 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
+    /// A tunnel: an access port of its VLAN, at which as many addresses are learned as the other hosts have.
+    fn tunnel(&mut self, tunnel: &Vxlan, index: usize) {
+        let id = self.numbers.get(&tunnel_name(&tunnel.name)).expect("each tunnel has a number");
+        self.fields.ports.push((id, format!("{}.vxlan[{index}]", self.at)));
+        let wished = self.wished.port(&tunnel.name);
+        let mut port = PortConfig::access(tunnel.vlan.and_then(|vlan| Vid::new(vlan).ok()));
+        let limit = wished.and_then(|wished| wished.max_macs).map_or(u32::MAX, u32::from);
+        port.learning = Learning { limit, beyond: Beyond::Forward };
+        if let Some(wished) = wished {
+            self.policy(&mut port, wished);
+        }
+        self.put(id, port);
+        self.plugs.push(free_plug(Attached::Tunnel(tunnel.name.clone()), Place::Switch(id), true));
+    }
+
     fn port(&mut self, owner: &Owner<'_>, wished: Option<&SwitchPort>) -> PortConfig {
         let settings = &owner.settings;
         let mut port = PortConfig::access(settings.native());
@@ -260,7 +284,11 @@ impl<'a> Build<'_, 'a> {
             if member.is_some_and(|member| member.given.path == PathInForce::Vf) {
                 continue;
             }
-            let id = self.numbers.get(&entry.port).filter(|id| self.has(*id));
+            let id = self
+                .numbers
+                .get(&entry.port)
+                .or_else(|| self.numbers.get(&tunnel_name(&entry.port)));
+            let id = id.filter(|id| self.has(*id));
             if entry.port == UPLINK {
                 self.keep(mac, vid, PortId::UPLINK, &field);
             } else if let Some(id) = id {

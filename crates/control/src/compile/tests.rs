@@ -141,7 +141,7 @@ impl<'a> World<'a> {
         let is_it = |plug: &&Plug| match &plug.of {
             Attached::Uplink => name == "wire",
             Attached::Pf => name == "pf",
-            Attached::Adapter(is) => is == name,
+            Attached::Adapter(is) | Attached::Tunnel(is) => is == name,
         };
         self.nic.plugs.iter().find(is_it).map(|plug| plug.place)
     }
@@ -160,7 +160,7 @@ impl<'a> World<'a> {
         let name = match &plug.of {
             Attached::Uplink => "wire",
             Attached::Pf => "pf",
-            Attached::Adapter(name) => name,
+            Attached::Adapter(name) | Attached::Tunnel(name) => name,
         };
         let tag = Head::of_frame(frame).unwrap().tag();
         let name = tag.map_or(name.to_owned(), |tag| {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use wire::Vid;
 
-use super::model::{self, Function, NicKind, Rules, SocketMode, UplinkKind, Vf};
+use super::model::{self, Function, NicKind, Rules, Vf};
 use crate::state::{self, MacText, VlanRange};
 
 /// The NICs, without what is an adapter's.
@@ -27,12 +27,7 @@ pub(super) fn nics(nics: &[model::Nic]) -> Vec<state::Nic> {
             nic::Mode::Vepa => state::Bridging::Vepa,
             nic::Mode::Isolated => state::Bridging::Isolated,
         },
-        uplink: nic.uplink.as_ref().map(|uplink| state::Attachment {
-            kind: match uplink.kind {
-                UplinkKind::VhostUser => state::AttachmentKind::VhostUser,
-            },
-            ..attachment(&uplink.attachment)
-        }),
+        uplink: nic.uplink.clone(),
         pf: nic.pf.as_ref().map(pf),
         vfs: Vec::new(),
     };
@@ -56,10 +51,10 @@ pub(super) fn adapter_name(nic: &str, index: u16) -> String {
 }
 
 fn adapter(nic: &str, vf: &Vf) -> state::Adapter {
-    let Function { mac, macs, vlan, rules, attachment: socket } = &vf.function;
+    let Function { mac, macs, vlan, rules, attachment } = &vf.function;
     state::Adapter {
         name: adapter_name(nic, vf.index),
-        attachment: attachment(socket),
+        attachment: attachment.clone(),
         nic: Some(nic.to_owned()),
         switch: None,
         vf: Some(vf.index),
@@ -85,9 +80,9 @@ fn adapter(nic: &str, vf: &Vf) -> state::Adapter {
 
 /// As an adapter's; there, a PF is always trusted.
 fn pf(function: &Function) -> state::Pf {
-    let Function { mac, macs, vlan, rules, attachment: socket } = function;
+    let Function { mac, macs, vlan, rules, attachment } = function;
     state::Pf {
-        attachment: attachment(socket),
+        attachment: attachment.clone(),
         mac: MacText(*mac),
         macs: macs.iter().copied().map(MacText).collect(),
         vlan: vlan.map(|vlan| access_vlan(vlan, rules)),
@@ -130,22 +125,4 @@ fn ranges(trunk: &[Vid]) -> Vec<VlanRange> {
         }
     }
     ranges
-}
-
-fn attachment(of: &model::Attachment) -> state::Attachment {
-    state::Attachment {
-        kind: state::AttachmentKind::VhostUser,
-        // The file is UTF-8, and a run directory that is not was refused.
-        socket: of.socket.to_string_lossy().into_owned(),
-        mode: match of.mode {
-            SocketMode::Server => state::SocketMode::Server,
-            SocketMode::Client => state::SocketMode::Client,
-        },
-        queue_pairs: of.queue_pairs,
-        mtu: of.mtu,
-        mergeable: of.mergeable,
-        indirect: of.indirect,
-        event_index: of.event_index,
-        in_order: of.in_order,
-    }
 }

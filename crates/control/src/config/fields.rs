@@ -52,6 +52,8 @@ pub(super) enum Kind {
     Tables(&'static Section),
     /// Any number of tables with this header, whose fields are those of the state document and are checked there.
     Document(&'static str),
+    /// An attachment as in the state document; the words are an example of its short form.
+    Attachment(&'static str),
 }
 
 /// What holds if nothing is written.
@@ -82,6 +84,9 @@ impl fmt::Display for Kind {
             Kind::Table(section) => write!(f, "one table with the header {}", section.header),
             Kind::Tables(section) => write!(f, "tables, each with the header {}", section.header),
             Kind::Document(header) => write!(f, "tables, each with the header {header}"),
+            Kind::Attachment(example) => {
+                write!(f, "a kind and its place in quotes, such as \"{example}\", or a table")
+            }
         }
     }
 }
@@ -99,7 +104,7 @@ impl fmt::Display for Default {
 }
 
 use Default::{Bool as DefaultBool, Computed, Int as DefaultInt, Required, Word};
-use Kind::{Bool, Choice, Document, Int, Special, Table, Tables};
+use Kind::{Attachment, Bool, Choice, Document, Int, Special, Table, Tables};
 
 const fn field(name: &'static str, kind: Kind, default: Default) -> Field {
     Field { name, kind, default }
@@ -148,20 +153,16 @@ mod rows {
         field("total_vfs", Int(0, 255, ""), Computed("the number of `[[nic.vf]]` tables")),
         field("budget_permille", Int(0, 1_000_000, ""), DefaultInt(0)),
         field("vmq_queues", Int(0, 255, ""), DefaultInt(64)),
-        field("uplink", Table(&UPLINK), Computed("none")),
+        field("uplink", Attachment("xdp:eth1"), Computed("none")),
         field("pf", Table(&PF), Computed("none")),
         field("vf", Tables(&VF), Computed("none")),
     ]] };
 
-    pub(in super::super) static UPLINK: Section = Section { header: "[nic.uplink]", groups: &[&[
-        field("kind", Choice(&["vhost-user"]), Required),
-    ], ATTACHMENT] };
-
-    pub(in super::super) static PF: Section = Section { header: "[nic.pf]", groups: &[FUNCTION, ATTACHMENT] };
+    pub(in super::super) static PF: Section = Section { header: "[nic.pf]", groups: &[FUNCTION, SOCKET] };
 
     pub(in super::super) static VF: Section = Section { header: "[[nic.vf]]", groups: &[&[
         field("index", Int(0, 254, ""), Computed("the table's position, from 0")),
-    ], FUNCTION, ATTACHMENT] };
+    ], FUNCTION, SOCKET] };
 
     const FUNCTION: &[Field] = &[
         field("mac", Special("a unicast MAC address in quotes, six hex pairs such as \"02:00:00:00:00:01\""),
@@ -182,8 +183,9 @@ mod rows {
         field("storm_limit", Int(0, 10_000_000, "frames a second"), DefaultInt(0)),
     ];
 
-    const ATTACHMENT: &[Field] = &[
-        field("socket", Special("a path in quotes, such as \"vf0.sock\""), Required),
+    const SOCKET: &[Field] = &[
+        field("attachment", Attachment("tap:web0"), Computed("the fields that follow")),
+        field("socket", Special("a path in quotes, such as \"vf0.sock\""), Computed("required without `attachment`")),
         field("mode", Choice(&["server", "client"]), Word("server")),
         field("queue_pairs", Int(1, 16, ""), DefaultInt(1)),
         field("mtu", Int(68, 65535, "bytes"), DefaultInt(1500)),
@@ -191,9 +193,10 @@ mod rows {
         field("indirect", Bool, DefaultBool(true)),
         field("event_index", Bool, DefaultBool(true)),
         field("in_order", Bool, DefaultBool(false)),
+        field("offload", Bool, DefaultBool(true)),
     ];
 }
-pub(super) use rows::{API, LANES, NIC, PF, ROOT, UPLINK, VF};
+pub(super) use rows::{API, LANES, NIC, PF, ROOT, VF};
 
 /// One entry of `cpus`; 1024 is what Linux's usual CPU set holds.
 pub(super) static CPU: Field = field("cpus", Int(0, 1023, ""), Required);
@@ -201,5 +204,9 @@ pub(super) static CPU: Field = field("cpus", Int(0, 1023, ""), Required);
 /// One entry of `trunk`.
 pub(super) static TRUNK_VLAN: Field = field("trunk", Int(1, 4094, ""), Required);
 
+/// The socket of an attachment that is a table of its own.
+pub(super) static SOCKET: Field =
+    field("socket", Special("a path in quotes, such as \"vf0.sock\""), Required);
+
 /// Every section, in the order of the documentation.
-pub(super) static SECTIONS: [&Section; 7] = [&ROOT, &API, &LANES, &NIC, &UPLINK, &PF, &VF];
+pub(super) static SECTIONS: [&Section; 6] = [&ROOT, &API, &LANES, &NIC, &PF, &VF];

@@ -5,8 +5,8 @@
 //! allowed, and `docs/configuration.md` its rows. Walking by hand instead of deriving is what lets a run report
 //! every independent mistake, each as one line with file, line, column, field, value and remedy.
 //!
-//! Tables of the state document (`[[switch]]`, `[[adapter]]`) become JSON and are checked by its own rules, together with
-//! what the file's NICs become there; what is wrong is told with its place in the file all the same.
+//! Tables of the state document (`[[switch]]`, `[[adapter]]`, and attachments) become JSON and are checked by its own rules,
+//! together with what the file's NICs become there; what is wrong is told with its place in the file all the same.
 //!
 //! Nothing is half applied: the answer is either a whole [`Config`] that has passed every check the file alone
 //! allows, or [`ConfigErrors`]. Whether a CPU exists or a directory can be written is for those who use it.
@@ -37,9 +37,7 @@ use toml::de::DeTable;
 
 pub use api::{Api, ApiTcp, ApiTls};
 pub use error::{ConfigError, ConfigErrors, Position};
-pub use model::{
-    Attachment, Config, Function, Lanes, Nic, NicKind, SocketMode, Uplink, UplinkKind, Vf,
-};
+pub use model::{Config, Function, Lanes, Nic, NicKind, Vf};
 
 use error::Report;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use wire::{Mac, Vid};
 
 use super::api::Api;
-use crate::state::{Profile, State};
+use crate::state::{Attachment, Profile, State};
 
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub struct Nic {
     /// How many receive queues it has for adapters without a VF, 0 to 255.
     pub vmq_queues: u16,
     /// Its way to the wire.
-    pub uplink: Option<Uplink>,
+    pub uplink: Option<Attachment>,
     /// The PF, where a guest sees it as a function.
     pub pf: Option<Function>,
     /// The VFs in the order of the file; indices differ and are below `total_vfs`.
@@ -76,22 +76,6 @@ pub struct Nic {
 pub enum NicKind {
     /// The daemon itself.
     Soft,
-}
-
-/// The way to the wire.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Uplink {
-    /// What it is.
-    pub kind: UplinkKind,
-    /// How the far end attaches.
-    pub attachment: Attachment,
-}
-
-/// What an uplink is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UplinkKind {
-    /// A vhost-user socket, with a front-end in the place of the wire.
-    VhostUser,
 }
 
 /// One VF.
@@ -155,34 +139,4 @@ impl Default for Rules {
             storm_limit: 0,
         }
     }
-}
-
-/// A vhost-user socket and what is offered on it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attachment {
-    /// Absolute, at most [`MAX_SOCKET_PATH_BYTES`](super::MAX_SOCKET_PATH_BYTES) long, none twice in a file.
-    pub socket: PathBuf,
-    /// Who listens on it.
-    pub mode: SocketMode,
-    /// Pairs of a receive and a transmit queue, 1 to 16.
-    pub queue_pairs: u16,
-    /// The MTU offered with `VIRTIO_NET_F_MTU`, 68 to 65535, in bytes.
-    pub mtu: u16,
-    /// Whether mergeable receive buffers are offered, `VIRTIO_NET_F_MRG_RXBUF`.
-    pub mergeable: bool,
-    /// Whether indirect descriptors are offered, `VIRTIO_F_INDIRECT_DESC`.
-    pub indirect: bool,
-    /// Whether the event index is offered, `VIRTIO_F_EVENT_IDX`.
-    pub event_index: bool,
-    /// Whether in-order use of buffers is offered, `VIRTIO_F_IN_ORDER`.
-    pub in_order: bool,
-}
-
-/// Who listens on a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SocketMode {
-    /// The daemon listens, the guest's VMM connects.
-    Server,
-    /// The guest's VMM listens, the daemon connects and retries.
-    Client,
 }

@@ -14,6 +14,7 @@ use super::{MAX_LANES, MAX_NICS, default_run_dir};
 use crate::daemon::{COUNTERS, LOCK};
 
 mod api;
+mod attachment;
 mod document;
 mod function;
 mod nic;

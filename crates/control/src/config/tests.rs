@@ -1,10 +1,10 @@
 //! Good files, the documents that ship with the project, and (in `mistakes`) what a wrong file is told.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::*;
-use crate::state::Profile;
+use crate::state::{Attachment, Profile, SocketMode, VhostUser};
 
 mod api;
 mod desired;
@@ -18,11 +18,18 @@ fn parse(text: &str) -> Config {
     Config::parse("shunt.toml", text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
+fn vhost_user(attachment: &Attachment) -> &VhostUser {
+    match attachment {
+        Attachment::VhostUser(socket) => socket,
+        other => panic!("{other}"),
+    }
+}
+
 #[test]
 fn the_least_file_gets_every_default() {
     let text = format!("{HEAD}[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"vf0.sock\"\n");
-    let attachment = Attachment {
-        socket: PathBuf::from("/run/shunt/vf0.sock"),
+    let attachment = Attachment::VhostUser(VhostUser {
+        socket: "/run/shunt/vf0.sock".into(),
         mode: SocketMode::Server,
         queue_pairs: 1,
         mtu: 1500,
@@ -30,7 +37,8 @@ fn the_least_file_gets_every_default() {
         indirect: true,
         event_index: true,
         in_order: false,
-    };
+        offload: true,
+    });
     let mac = "02:00:00:00:00:01".parse().unwrap();
     let function =
         Function { mac, macs: vec![], vlan: None, rules: model::Rules::default(), attachment };
@@ -105,11 +113,9 @@ fn limits_themselves_are_allowed() {
     );
     assert_eq!(config.lanes.count(), 2);
     let vf = &config.nics[0].vfs[0];
-    assert_eq!(
-        (vf.index, vf.function.attachment.queue_pairs, vf.function.attachment.mtu),
-        (254, 16, 65535)
-    );
-    assert_eq!(vf.function.attachment.socket.as_os_str().len(), MAX_SOCKET_PATH_BYTES);
+    let at = vhost_user(&vf.function.attachment);
+    assert_eq!((vf.index, at.queue_pairs, at.mtu), (254, 16, 65535));
+    assert_eq!(at.socket.len(), MAX_SOCKET_PATH_BYTES);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use vhost_user::{Backend, Connector, Listener, Receiver, SocketError};
 use super::device::{GuestDevice, Identity};
 use super::log::{Quiet, Repeated};
 use super::offer::offer;
-use crate::state::{self, SocketMode};
+use crate::state::{SocketMode, VhostUser};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
 const MESSAGES_A_TURN: usize = 32;
@@ -36,7 +36,7 @@ pub(super) enum Way {
 
 impl Way {
     /// Opens the socket: in server mode it listens from now on.
-    pub(super) fn open(spec: &state::Attachment) -> Result<Way> {
+    pub(super) fn open(spec: &VhostUser) -> Result<Way> {
         let socket = Path::new(&spec.socket);
         Ok(match spec.mode {
             SocketMode::Server => Way::Server(Arc::new(Listener::bind(socket)?)),
@@ -65,11 +65,7 @@ pub(super) struct Attachment {
 
 impl Attachment {
     /// A socket that nobody is connected to.
-    pub(super) fn new(
-        spec: &state::Attachment,
-        way: Way,
-        device: GuestDevice,
-    ) -> Result<Attachment> {
+    pub(super) fn new(spec: &VhostUser, way: Way, device: GuestDevice) -> Result<Attachment> {
         let backend = Backend::new(offer(spec, device.has_mac()))?;
         Ok(Attachment {
             way,

@@ -8,13 +8,13 @@ use std::time::Instant;
 use engine::{Port, SoftNic};
 use guestmem::{GuestMemory, Mapping, Region};
 use nic::StormLimit;
-use port::virtio_net::{Events, ReceiveRing, TransmitRing};
+use port::virtio_net::{Events, Layout, ReceiveRing, TransmitRing};
 use vhost_user::{Device, MemoryRegion, Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features};
 use wire::Mac;
-use wire::virtio_net::{self as net, feature};
+use wire::virtio_net::{self as net, Accepts, feature};
 
-use crate::state::{Attachment, MacText};
+use crate::state::{MacText, VhostUser};
 
 /// Bytes of a frame beyond its MTU: two addresses, a type, and two tags.
 const FRAME_OVERHEAD: u32 = 14 + 8;
@@ -61,7 +61,7 @@ impl GuestDevice {
     pub(super) fn new(
         nic: Arc<SoftNic>,
         port: Arc<Port>,
-        attachment: &Attachment,
+        attachment: &VhostUser,
         identity: Identity,
     ) -> GuestDevice {
         GuestDevice {
@@ -112,8 +112,9 @@ impl GuestDevice {
         Ok(())
     }
 
-    fn start_transmit(&self, pair: usize, queue: DeviceQueue, events: Events) {
-        let ring = TransmitRing::new(queue, events, u32::from(self.mtu_set) + FRAME_OVERHEAD);
+    fn start_transmit(&self, pair: usize, queue: DeviceQueue, events: Events, leaves: Accepts) {
+        let longest = u32::from(self.mtu_set) + FRAME_OVERHEAD;
+        let ring = TransmitRing::new(queue, events, longest, leaves);
         self.port.attach_transmit(pair, Box::new(ring));
     }
 }
@@ -195,10 +196,14 @@ impl Device for GuestDevice {
         // Even rings are the guest's Rx, odd ones its Tx (virtio 1.2, section 5.1.2).
         if index.is_multiple_of(2) {
             let mergeable = has(feature::VIRTIO_NET_F_MRG_RXBUF);
-            let ring = ReceiveRing::new(queue(Content::Writable)?, events, header, mergeable);
+            let layout = Layout { header, mergeable };
+            let takes = Accepts::of_receive(ring.features);
+            let ring = ReceiveRing::new(queue(Content::Writable)?, events, layout, takes);
             self.port.attach_receive(pair, Box::new(ring));
         } else {
-            self.start_transmit(pair, queue(Content::Readable { header })?, events);
+            let leaves = Accepts::of_transmit(ring.features);
+            let content = Content::Readable { header, keep: !leaves.is_empty() };
+            self.start_transmit(pair, queue(content)?, events, leaves);
         }
         // The owner before us may have died between showing a buffer and saying so.
         doorbell.notify();

@@ -28,7 +28,7 @@ use super::log::FaultLog;
 use super::rig::{Captured, Rig, Served, capture_label, label};
 use super::sockets::Sockets;
 use crate::compile::{self, Attached, Compiled, Live, Target};
-use crate::state::{Allocation, Attachment, Facts, Problem, Refused, State, WantedPath, allocate};
+use crate::state::{Allocation, Facts, Problem, Refused, State, VhostUser, WantedPath, allocate};
 use wanted::{Wanted, wanted};
 
 pub(super) use shared::Shared;
@@ -112,7 +112,7 @@ impl Plant {
         let given = allocate(to, &facts);
         let compiled = compile::compile(to, &given, &Live::default(), Some(&self.compiled));
         let compiled = compiled.map_err(Refused)?;
-        let wanted = wanted(to);
+        let wanted = wanted(to).map_err(|problem| Refused(problem.into()))?;
         let mut staged = Staged::default();
         if let Err(problem) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
@@ -161,7 +161,7 @@ impl Plant {
     }
 
     /// Opens a socket, or takes another hold on it if it is open.
-    fn way(&self, spec: &Attachment) -> anyhow::Result<Way> {
+    fn way(&self, spec: &VhostUser) -> anyhow::Result<Way> {
         let served = self.rigs.values().flat_map(|rig| rig.served.values());
         let mut same = served
             .filter(|served| (&served.spec.socket, served.spec.mode) == (&spec.socket, spec.mode));
@@ -271,7 +271,7 @@ impl Plant {
     /// Ends what is on a socket that is about to be served for somebody: a session there ends before the
     /// next can begin. Whoever had it, by another name or in an exchange, has it no more, since no two
     /// attachments of a state share one.
-    fn let_go(&mut self, spec: &Attachment) {
+    fn let_go(&mut self, spec: &VhostUser) {
         let served = self.rigs.values().flat_map(|rig| rig.served.values());
         let same = served.filter(|served| served.spec.socket == spec.socket);
         let tokens: Vec<u64> = same.map(|served| served.token).collect();

@@ -11,7 +11,7 @@ use port::capture::Capture;
 
 use super::device::Identity;
 use crate::compile::{self, Attached, Target};
-use crate::state::Attachment;
+use crate::state::VhostUser;
 use crate::stats::RuleStats;
 
 /// An attachment that is served.
@@ -19,7 +19,7 @@ use crate::stats::RuleStats;
 pub(super) struct Served {
     pub(super) port: Arc<Port>,
     pub(super) token: u64,
-    pub(super) spec: Attachment,
+    pub(super) spec: VhostUser,
     pub(super) identity: Identity,
 }
 
@@ -204,6 +204,7 @@ pub(super) fn label(nic: &str, of: &Attached) -> String {
             let short = name.strip_prefix(nic).and_then(|rest| rest.strip_prefix('-'));
             format!("{nic}/{}", short.filter(|rest| rest.starts_with("vf")).unwrap_or(name))
         }
+        Attached::Tunnel(name) => format!("{nic}/vxlan:{name}"),
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::attachment::{Attachment, Way};
 use super::device::{GuestDevice, Identity};
-use crate::state;
+use crate::state::VhostUser;
 
 /// The sockets that are served.
 #[derive(Debug)]
@@ -28,12 +28,7 @@ impl Sockets {
     ///
     /// # Errors
     /// The offer is none that the protocol can make, or the system is out of memory.
-    pub(super) fn add(
-        &mut self,
-        spec: &state::Attachment,
-        way: Way,
-        device: GuestDevice,
-    ) -> Result<u64> {
+    pub(super) fn add(&mut self, spec: &VhostUser, way: Way, device: GuestDevice) -> Result<u64> {
         let mut attachment = Attachment::new(spec, way, device)?;
         let token = self.next;
         attachment.watch(self.epoll.as_fd(), token)?;

@@ -1,76 +1,223 @@
-//! Attachments, as the document says them.
+//! Attachments, as the document says them: a table with its `kind` and the fields of that kind, or the short form, a text
+//! `kind:place`. Both are read; what is kept and shown is the table with every default written out.
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+mod kinds;
+#[cfg(test)]
+mod tests;
 
-use super::function::yes;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+use utoipa::openapi::schema::{Discriminator, ObjectBuilder, OneOfBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
 use super::text;
 
+pub use kinds::{Packet, Pcap, SocketMode, Stream, Tap, VhostUser, Xdp, ZeroCopy};
+
 /// How a guest reaches its adapter, or the wire its uplink.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Attachment {
-    /// What it is.
-    #[serde(default)]
-    #[schema(default = "vhost-user")]
-    pub kind: AttachmentKind,
-    /// The vhost-user socket; no other attachment has it.
-    #[schema(schema_with = text::path)]
-    pub socket: String,
-    /// Who listens on it.
-    #[serde(default)]
-    #[schema(default = "server")]
-    pub mode: SocketMode,
-    /// Pairs of a receive and a transmit queue.
-    #[serde(default = "queue_pairs")]
-    #[schema(minimum = 1, maximum = 16, default = 1)]
-    pub queue_pairs: u16,
-    /// The MTU offered with `VIRTIO_NET_F_MTU`, in bytes.
-    #[serde(default = "mtu")]
-    #[schema(minimum = 68, maximum = 65535, default = 1500)]
-    pub mtu: u16,
-    /// Whether mergeable receive buffers are offered.
-    #[serde(default = "yes")]
-    #[schema(default = true)]
-    pub mergeable: bool,
-    /// Whether indirect descriptors are offered.
-    #[serde(default = "yes")]
-    #[schema(default = true)]
-    pub indirect: bool,
-    /// Whether the event index is offered.
-    #[serde(default = "yes")]
-    #[schema(default = true)]
-    pub event_index: bool,
-    /// Whether in-order use of buffers is offered.
-    #[serde(default)]
-    #[schema(default = false)]
-    pub in_order: bool,
-}
-
-fn queue_pairs() -> u16 {
-    1
-}
-
-fn mtu() -> u16 {
-    1500
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self", tag = "kind", rename_all = "kebab-case")]
+pub enum Attachment {
+    /// A vhost-user socket.
+    VhostUser(VhostUser),
+    /// A tap.
+    Tap(Tap),
+    /// An interface, by a packet socket.
+    Packet(Packet),
+    /// An interface, by AF_XDP sockets.
+    Xdp(Xdp),
+    /// A socket with frames behind their length.
+    Stream(Stream),
+    /// A capture that is played.
+    Pcap(Pcap),
 }
 
 /// What an attachment is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AttachmentKind {
-    /// A vhost-user socket.
+    /// A vhost-user socket; where no kind is written.
     #[default]
     VhostUser,
+    /// A tap.
+    Tap,
+    /// An interface, by a packet socket.
+    Packet,
+    /// An interface, by AF_XDP sockets.
+    Xdp,
+    /// A socket with frames behind their length.
+    Stream,
+    /// A capture that is played.
+    Pcap,
 }
 
-/// Who listens on a socket.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum SocketMode {
-    /// The daemon listens, the guest's VMM connects.
-    #[default]
-    Server,
-    /// The guest's VMM listens, the daemon connects and retries.
-    Client,
+impl AttachmentKind {
+    /// All of them.
+    pub const ALL: [AttachmentKind; 6] = [
+        AttachmentKind::VhostUser,
+        AttachmentKind::Tap,
+        AttachmentKind::Packet,
+        AttachmentKind::Xdp,
+        AttachmentKind::Stream,
+        AttachmentKind::Pcap,
+    ];
+
+    /// Its word in the document.
+    pub fn word(self) -> &'static str {
+        match self {
+            AttachmentKind::VhostUser => "vhost-user",
+            AttachmentKind::Tap => "tap",
+            AttachmentKind::Packet => "packet",
+            AttachmentKind::Xdp => "xdp",
+            AttachmentKind::Stream => "stream",
+            AttachmentKind::Pcap => "pcap",
+        }
+    }
+
+    /// The kind of that word.
+    pub fn of(word: &str) -> Option<AttachmentKind> {
+        AttachmentKind::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    /// The field that the short form gives.
+    pub fn place_field(self) -> &'static str {
+        match self {
+            AttachmentKind::VhostUser | AttachmentKind::Stream => "socket",
+            AttachmentKind::Tap | AttachmentKind::Packet | AttachmentKind::Xdp => "interface",
+            AttachmentKind::Pcap => "file",
+        }
+    }
+}
+
+impl Attachment {
+    /// The short form as a table; `None` if it does not begin with a kind.
+    pub fn table_of(short: &str) -> Option<Value> {
+        let (kind, place) = short.split_once(':')?;
+        let field = AttachmentKind::of(kind)?.place_field();
+        Some(json!({"kind": kind, field: place}))
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> AttachmentKind {
+        match self {
+            Attachment::VhostUser(_) => AttachmentKind::VhostUser,
+            Attachment::Tap(_) => AttachmentKind::Tap,
+            Attachment::Packet(_) => AttachmentKind::Packet,
+            Attachment::Xdp(_) => AttachmentKind::Xdp,
+            Attachment::Stream(_) => AttachmentKind::Stream,
+            Attachment::Pcap(_) => AttachmentKind::Pcap,
+        }
+    }
+
+    /// Its socket, interface or file: the value of the kind's [place field](AttachmentKind::place_field).
+    pub fn place(&self) -> &str {
+        match self {
+            Attachment::VhostUser(VhostUser { socket, .. })
+            | Attachment::Stream(Stream { socket, .. }) => socket,
+            Attachment::Tap(Tap { interface, .. })
+            | Attachment::Packet(Packet { interface, .. })
+            | Attachment::Xdp(Xdp { interface, .. }) => interface,
+            Attachment::Pcap(Pcap { file, .. }) => file,
+        }
+    }
+
+    /// The path of its socket, if it has one.
+    pub fn socket(&self) -> Option<&str> {
+        (self.kind().place_field() == "socket").then(|| self.place())
+    }
+
+    /// Its interface and the path of the namespace that it is in, if it has one; none for the daemon's own.
+    pub fn interface(&self) -> Option<(&str, Option<String>)> {
+        let netns = match self {
+            Attachment::Tap(tap) => &tap.netns,
+            Attachment::Packet(packet) => &packet.netns,
+            Attachment::Xdp(xdp) => &xdp.netns,
+            Attachment::VhostUser(_) | Attachment::Stream(_) | Attachment::Pcap(_) => return None,
+        };
+        Some((self.place(), netns.as_deref().map(netns_path)))
+    }
+}
+
+/// The path of a network namespace that is written as one, or as a name that `ip netns` gave.
+fn netns_path(written: &str) -> String {
+    if written.starts_with('/') { written.to_owned() } else { format!("/run/netns/{written}") }
+}
+
+impl fmt::Display for AttachmentKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl fmt::Display for Attachment {
+    /// The short form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind(), self.place())
+    }
+}
+
+impl Serialize for Attachment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Attachment::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Attachment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(deserializer)?;
+        if let Some(table) = value.as_str().and_then(Attachment::table_of) {
+            value = table;
+        }
+        if let Some(fields) = value.as_object_mut() {
+            fields.entry("kind").or_insert_with(|| AttachmentKind::default().word().into());
+        }
+        Attachment::deserialize(value).map_err(serde::de::Error::custom)
+    }
+}
+
+impl PartialSchema for Attachment {
+    fn schema() -> RefOr<Schema> {
+        let description = "How a guest reaches its adapter, or the wire its uplink: a table with the fields of its \
+            kind, or the short form, the kind and its place with a colon between them.";
+        let tables = AttachmentKind::ALL.into_iter().map(|kind| match kind {
+            AttachmentKind::VhostUser => table_schema::<VhostUser>(kind),
+            AttachmentKind::Tap => table_schema::<Tap>(kind),
+            AttachmentKind::Packet => table_schema::<Packet>(kind),
+            AttachmentKind::Xdp => table_schema::<Xdp>(kind),
+            AttachmentKind::Stream => table_schema::<Stream>(kind),
+            AttachmentKind::Pcap => table_schema::<Pcap>(kind),
+        });
+        let either = OneOfBuilder::new().item(text::attachment());
+        let either = tables.fold(either, OneOfBuilder::item);
+        either.description(Some(description)).discriminator(Some(Discriminator::new("kind"))).into()
+    }
+}
+
+/// The fields of a kind, and its word.
+fn table_schema<T: ToSchema>(kind: AttachmentKind) -> RefOr<Schema> {
+    let RefOr::T(Schema::Object(mut table)) = T::schema() else {
+        unreachable!("a kind's fields are those of a struct");
+    };
+    let word = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("What it is."))
+        .enum_values(Some([kind.word()]));
+    if kind == AttachmentKind::default() {
+        let word = word.default(Some(kind.word().into()));
+        table.properties.insert("kind".to_owned(), word.into());
+    } else {
+        table.properties.insert("kind".to_owned(), word.into());
+        table.required.insert(0, "kind".to_owned());
+    }
+    RefOr::T(Schema::Object(table))
+}
+
+impl ToSchema for Attachment {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        VhostUser::schemas(schemas);
+        Xdp::schemas(schemas);
+        Stream::schemas(schemas);
+    }
 }

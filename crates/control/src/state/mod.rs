@@ -31,14 +31,16 @@ use utoipa::ToSchema;
 pub use adapter::{Adapter, WantedPath};
 pub(crate) use allocate::may_ever_have_vf;
 pub use allocate::{Allocation, Facts, allocate};
-pub use attachment::{Attachment, AttachmentKind, SocketMode};
+pub use attachment::{
+    Attachment, AttachmentKind, Packet, Pcap, SocketMode, Stream, Tap, VhostUser, Xdp, ZeroCopy,
+};
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind, Profile};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{Actual, ActualAdapter, ActualNic, ActualVf, Plane, Refused};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
-pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK};
+pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
 pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
 pub use transition::transition;
 

@@ -2,18 +2,18 @@
 //!
 //! serde stops at the first mistake and does not say where it is. This walks the JSON value along the schema instead
 //! and reports every mistake with its path, its value and what is allowed; afterwards serde cannot fail. It
-//! understands what the schemas of this crate use: `$ref`, `oneOf` with null, `type`, `enum`, `format`, `minimum`,
-//! `maximum`, `maxItems`, `required` and closed objects.
+//! understands what the schemas of this crate use: `$ref`, `oneOf` with null, or of an attachment's kinds, `type`, `enum`,
+//! `format`, `minimum`, `maximum`, `maxItems`, `required` and closed objects.
 //!
 //! Limits: the depth is that of the schema, which has no cycles.
 
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::problem::{Problem, Problems};
-use super::{State, text};
+use super::{Attachment, AttachmentKind, State, text};
 use crate::config::suggest::nearest;
 
 /// The schemas of a document and of everything in it, by name: what OpenAPI calls `components.schemas`.
@@ -37,7 +37,7 @@ pub(crate) fn add_schemas<T: ToSchema>(all: &mut Map<String, Value>) {
 }
 
 /// Checks `value` against the schema of that name; `path` is what the problems call it.
-pub(super) fn check(name: &str, value: &Value, path: &str) -> Result<(), Problems> {
+pub(crate) fn check(name: &str, value: &Value, path: &str) -> Result<(), Problems> {
     let mut problems = Problems::default();
     walk(&schemas()[name], value, path, &mut problems);
     problems.or(())
@@ -49,6 +49,9 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
         return walk(&schemas()[name], value, path, problems);
     }
     if let Some(either) = schema["oneOf"].as_array() {
+        if schema["discriminator"].is_object() {
+            return attachment(either, value, path, problems);
+        }
         let rest = either.iter().find(|one| one["type"] != "null");
         return match rest {
             Some(rest) if !value.is_null() => walk(rest, value, path, problems),
@@ -69,6 +72,36 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
         _ => {
             problems.push(Problem::new(path, value.clone(), error(schema, value), allowed(schema)))
         }
+    }
+}
+
+/// An object whose fields are those of its kind, or a text that stands for one. `either` has the schema of the text, and of
+/// each kind's object.
+fn attachment(either: &[Value], value: &Value, path: &str, problems: &mut Problems) {
+    let expanded = value.as_str().and_then(Attachment::table_of);
+    let value = expanded.as_ref().unwrap_or(value);
+    let mut wrong = |field: &str, value: &Value, error: &str, schema: &Value| {
+        problems.push(Problem::new(field, value.clone(), error, allowed(schema)));
+    };
+    let Some(fields) = value.as_object() else {
+        let error = if value.is_string() { "is not allowed" } else { error(&either[0], value) };
+        return wrong(path, value, error, &either[0]);
+    };
+    let kind = fields.get("kind").and_then(Value::as_str);
+    let kind = kind.unwrap_or(AttachmentKind::default().word());
+    let of_kind = either.iter().find(|one| one["properties"]["kind"]["enum"][0] == kind);
+    match (of_kind, fields.get("kind")) {
+        (Some(schema), None | Some(Value::String(_))) => {
+            let none = Map::new();
+            let known = schema["properties"].as_object().unwrap_or(&none);
+            let error = format!("is no field of kind {kind}");
+            members(schema, (fields, known, &error), path, problems);
+        }
+        (_, Some(value)) => {
+            let words: Vec<&str> = AttachmentKind::ALL.iter().map(|kind| kind.word()).collect();
+            wrong(&join(path, "kind"), value, "is no kind", &json!({"enum": words}));
+        }
+        (None, None) => unreachable!("the usual kind has a schema"),
     }
 }
 
@@ -102,10 +135,20 @@ fn range(schema: &Value) -> (u64, u64) {
 fn object(schema: &Value, fields: &Map<String, Value>, path: &str, problems: &mut Problems) {
     let none = Map::new();
     let known = schema["properties"].as_object().unwrap_or(&none);
+    members(schema, (fields, known, "is no field"), path, problems);
+}
+
+/// `fields` are held against those that are `known`; of others `error` is said.
+fn members(
+    schema: &Value,
+    (fields, known, error): (&Map<String, Value>, &Map<String, Value>, &str),
+    path: &str,
+    problems: &mut Problems,
+) {
     for (name, value) in fields {
         match known.get(name) {
             Some(schema) => walk(schema, value, &join(path, name), problems),
-            None => problems.push(unknown(&join(path, name), name, known)),
+            None => problems.push(unknown(&join(path, name), (name, error), known)),
         }
     }
     let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -115,7 +158,7 @@ fn object(schema: &Value, fields: &Map<String, Value>, path: &str, problems: &mu
     }
 }
 
-fn unknown(path: &str, name: &str, known: &Map<String, Value>) -> Problem {
+fn unknown(path: &str, (name, error): (&str, &str), known: &Map<String, Value>) -> Problem {
     let names = || known.keys().map(String::as_str);
     let allowed = match nearest(name, names()) {
         Some(meant) => format!("did you mean {meant}?"),
@@ -123,7 +166,7 @@ fn unknown(path: &str, name: &str, known: &Map<String, Value>) -> Problem {
     };
     // A name of any length and content, like a value.
     let path = if path.len() > 200 { "the document" } else { path };
-    Problem::new(path.escape_debug().to_string(), Value::Null, "is no field", allowed)
+    Problem::new(path.escape_debug().to_string(), Value::Null, error, allowed)
 }
 
 fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Problems) {
@@ -152,11 +195,12 @@ fn error(schema: &Value, value: &Value) -> &'static str {
 }
 
 /// What may be written, as a sentence.
-fn allowed(schema: &Value) -> String {
+pub(crate) fn allowed(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str() {
         return allowed(&schemas()[name.rsplit('/').next().unwrap_or(name)]);
     }
     if let Some(either) = schema["oneOf"].as_array() {
+        // Of an attachment the first is the text, whose words are those of the table as well.
         return either.iter().find(|one| one["type"] != "null").map_or(String::new(), allowed);
     }
     if let Some(words) = schema["enum"].as_array() {

@@ -1,5 +1,7 @@
 //! Switches, as the document says them.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -35,6 +37,10 @@ pub struct Switch {
     #[serde(default, rename = "static")]
     #[schema(max_items = 1024)]
     pub statics: Vec<StaticEntry>,
+    /// Tunnels to switches on other hosts, each a port of this one.
+    #[serde(default, rename = "vxlan")]
+    #[schema(max_items = 64)]
+    pub tunnels: Vec<Vxlan>,
 }
 
 fn ageing_s() -> u32 {
@@ -42,18 +48,23 @@ fn ageing_s() -> u32 {
 }
 
 impl Switch {
-    /// The settings of the port of that adapter, or of [`UPLINK`], if it has any.
+    /// The settings of the port of that adapter or tunnel, or of [`UPLINK`], if it has any.
     pub fn port(&self, adapter: &str) -> Option<&SwitchPort> {
         self.ports.iter().find(|port| port.adapter == adapter)
     }
+
+    /// The tunnel of that name.
+    pub fn tunnel(&self, name: &str) -> Option<&Vxlan> {
+        self.tunnels.iter().find(|tunnel| tunnel.name == name)
+    }
 }
 
-/// Settings of the port that an adapter, or the uplink, has on a switch: what only a switch enforces. All else is the
+/// Settings of the port that an adapter, a tunnel or the uplink has on a switch: what only a switch enforces. All else is the
 /// adapter's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchPort {
-    /// An adapter of the switch, or `uplink`.
+    /// An adapter or a tunnel of the switch, or `uplink`.
     #[schema(schema_with = text::label)]
     pub adapter: String,
     /// Of `uplink` only: the VLANs that may be tagged; none for all.
@@ -65,7 +76,7 @@ pub struct SwitchPort {
     #[schema(minimum = 1, maximum = 4094)]
     pub native_vlan: Option<u16>,
     /// The most addresses that are learnt at the port; what comes from others passes, and what goes to them is flooded.
-    /// Left out: 256 for an adapter, no limit for the uplink. Not with an adapter's `spoof_check`, when none are learnt.
+    /// Left out: 256 for an adapter, no limit for a tunnel and the uplink. Not with an adapter's `spoof_check`, when none are learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 8192)]
     pub max_macs: Option<u16>,
@@ -160,7 +171,51 @@ pub struct StaticEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub vlan: Option<u16>,
-    /// An adapter of the switch, or `uplink`.
+    /// An adapter or a tunnel of the switch, or `uplink`.
     #[schema(schema_with = text::label)]
     pub port: String,
+}
+
+/// A tunnel to switches on other hosts: VXLAN (RFC 7348), with peers that are known beforehand. A VNI is one VLAN of the
+/// switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Vxlan {
+    /// What its port is called; no adapter and no other tunnel has it.
+    #[schema(schema_with = text::label)]
+    pub name: String,
+    /// The network's number, the same on every host.
+    #[schema(minimum = 1, maximum = 16_777_215)]
+    pub vni: u32,
+    /// The VLAN of the switch that the network is; left out: that of frames without a tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4094)]
+    pub vlan: Option<u16>,
+    /// The other hosts, all by IPv4 or all by IPv6.
+    #[schema(schema_with = peers)]
+    pub peers: Vec<IpAddr>,
+    /// This host's address towards them; left out: whichever the routes give.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = text::ip_address)]
+    pub local: Option<IpAddr>,
+    /// The UDP port, here and there.
+    #[serde(default = "vxlan_port")]
+    #[schema(minimum = 1, maximum = 65535, default = 4789)]
+    pub port: u16,
+    /// The MTU of the network between the hosts, in bytes; left out: that of the interface towards the first peer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 576, maximum = 65535)]
+    pub mtu: Option<u16>,
+}
+
+fn vxlan_port() -> u16 {
+    4789
+}
+
+fn peers() -> utoipa::openapi::schema::Array {
+    let peers = utoipa::openapi::schema::ArrayBuilder::new().items(text::ip_address());
+    peers
+        .max_items(Some(64))
+        .description(Some("The other hosts, all by IPv4 or all by IPv6."))
+        .build()
 }

@@ -29,7 +29,7 @@ pub(super) struct Format {
 }
 
 /// Every kind of text.
-pub(super) static FORMATS: [Format; 7] = [
+pub(super) static FORMATS: [Format; 12] = [
     Format {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -46,9 +46,7 @@ pub(super) static FORMATS: [Format; 7] = [
         name: "path",
         pattern: "^/[^\\x00]{1,106}$",
         allowed: "an absolute path of at most 107 bytes, such as \"/run/shunt/web.sock\"",
-        takes: |text| {
-            text.starts_with('/') && (2..=107).contains(&text.len()) && !text.contains('\0')
-        },
+        takes: |text| is_path(text, 107),
     },
     Format {
         name: "mac",
@@ -74,7 +72,55 @@ pub(super) static FORMATS: [Format; 7] = [
         allowed: "an IP address or prefix without host bits, such as \"10.0.0.0/8\" or \"fd00::1\"",
         takes: |text| text.parse::<IpPrefix>().is_ok(),
     },
+    Format {
+        name: "ip-address",
+        pattern: "^[0-9A-Fa-f.:]{2,45}$",
+        allowed: "an IP address such as \"10.0.0.1\" or \"fd00::1\"",
+        takes: |text| text.parse::<IpAddr>().is_ok(),
+    },
+    Format {
+        name: "file",
+        pattern: "^/[^\\x00]{1,4094}$",
+        allowed: "an absolute path, such as \"/var/tmp/web.pcapng\"",
+        takes: |text| is_path(text, 4095),
+    },
+    Format {
+        name: "interface",
+        pattern: "^[^/:\\s]{1,15}$",
+        allowed: "the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as \"eth1\"",
+        takes: is_interface,
+    },
+    Format {
+        name: "netns",
+        pattern: "^(/[^\\x00]{1,4094}|[^/\\s\\x00]{1,255})$",
+        allowed: "the absolute path of a network namespace, or the name of one in /run/netns, such as \"blue\"",
+        takes: |text| is_path(text, 4095) || is_netns_name(text),
+    },
+    Format {
+        name: "attachment",
+        pattern: "^(vhost-user|tap|packet|xdp|stream|pcap):.+$",
+        allowed: "a kind and its place, such as \"tap:web0\", \"xdp:eth1\" or \"vhost-user:/run/shunt/web.sock\", or a \
+                  table with its fields",
+        takes: |text| super::Attachment::table_of(text).is_some(),
+    },
 ];
+
+/// An absolute path of at most so many bytes.
+fn is_path(text: &str, most: usize) -> bool {
+    text.starts_with('/') && (2..=most).contains(&text.len()) && !text.contains('\0')
+}
+
+/// What Linux takes for the name of an interface, `dev_valid_name` there.
+fn is_interface(text: &str) -> bool {
+    let bad = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace() || c.is_control();
+    (1..=15).contains(&text.len()) && ![".", ".."].contains(&text) && !text.chars().any(bad)
+}
+
+/// What `ip netns add` takes.
+fn is_netns_name(text: &str) -> bool {
+    let bad = |c: char| c == '/' || c.is_whitespace() || c.is_control();
+    (1..=255).contains(&text.len()) && ![".", ".."].contains(&text) && !text.chars().any(bad)
+}
 
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
@@ -280,4 +326,29 @@ pub(super) fn label() -> RefOr<Schema> {
 /// The schema of the path of a socket or file.
 pub(super) fn path() -> RefOr<Schema> {
     text_schema("path")
+}
+
+/// The schema of the path of a file of any length.
+pub(super) fn file() -> RefOr<Schema> {
+    text_schema("file")
+}
+
+/// The schema of the name of an interface.
+pub(super) fn interface() -> RefOr<Schema> {
+    text_schema("interface")
+}
+
+/// The schema of a network namespace.
+pub(super) fn netns() -> RefOr<Schema> {
+    text_schema("netns")
+}
+
+/// The schema of an IP address.
+pub(super) fn ip_address() -> RefOr<Schema> {
+    text_schema("ip-address")
+}
+
+/// The schema of the short form of an attachment.
+pub(super) fn attachment() -> RefOr<Schema> {
+    text_schema("attachment")
 }

@@ -3,11 +3,13 @@
 //! Every rule is checked for every entry, so that one run shows every independent mistake.
 
 mod adapter;
+mod attachment;
 mod service;
 mod switch;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -42,6 +44,14 @@ struct Check<'a> {
     switch_names: Once<&'a str>,
     adapter_names: Once<&'a str>,
     sockets: Once<&'a str>,
+    /// Interfaces, with the path of their network namespace.
+    interfaces: Once<(Option<String>, &'a str)>,
+    /// Files that are written: of mirrors, and sinks.
+    files: Once<&'a str>,
+    /// Captures that are played, known before the walk.
+    played: HashSet<&'a str>,
+    /// Networks of tunnels, with their UDP port and this host's address.
+    networks: Once<(u32, u16, Option<IpAddr>)>,
     /// NICs that a switch hangs on.
     switched: Once<&'a str>,
     /// VFs of a NIC that adapters name.
@@ -66,6 +76,10 @@ impl<'a> Check<'a> {
             switch_names: Once::new("is the name of"),
             adapter_names: Once::new("is the name of"),
             sockets: Once::new("is the socket of"),
+            interfaces: Once::new("is the interface of"),
+            files: Once::new("is written by"),
+            played: attachment::played(state),
+            networks: Once::new("is the network of"),
             switched: Once::new("has the switch"),
             named_vfs: Once::new("is named by"),
             macs: Once::new("is in this VLAN the address of"),
@@ -83,8 +97,7 @@ impl<'a> Check<'a> {
             self.wrong(format!("{at}.num_vfs"), nic.num_vfs, "is too many", allowed);
         }
         if let Some(uplink) = &nic.uplink {
-            let field = format!("{at}.uplink.socket");
-            self.sockets.claim(&mut self.problems, &uplink.socket, &field, &uplink.socket);
+            self.attachment(uplink, &format!("{at}.uplink"));
         }
         if nic.budget_permille > 0 && nic.profile == Profile::Ideal {
             let error = "is a part of what the profile's card carries, and ideal has no limits";
@@ -110,9 +123,7 @@ impl<'a> Check<'a> {
             let allowed = "leave pf or the switch out".to_owned();
             self.wrong(at.to_owned(), pf.mac.to_string(), &error, allowed);
         }
-        let field = format!("{at}.attachment.socket");
-        let socket = &pf.attachment.socket;
-        self.sockets.claim(&mut self.problems, socket, &field, socket);
+        self.guests_attachment(&pf.attachment, &format!("{at}.attachment"));
         self.rates(pf.min_tx_mbps, pf.max_tx_mbps, at);
         self.vlans(&pf.trunks, pf.vlan, at);
         self.macs(nic, (pf.mac, &pf.macs), pf.vlan, at);
@@ -229,7 +240,7 @@ impl<'a> Check<'a> {
                     self.wrong(field, name.as_str(), "would be a mirror of itself", allowed);
                 }
             }
-            (None, Some(_)) => {}
+            (None, Some(file)) => self.file(file, format!("{at}.file")),
             _ => {
                 let allowed = "give adapter or file, one of the two".to_owned();
                 self.wrong(at.to_owned(), Value::Null, "needs one target", allowed);

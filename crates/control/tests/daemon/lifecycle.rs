@@ -154,7 +154,8 @@ fn what_keeps_a_daemon_from_starting_is_said_with_the_remedy() {
     says(&bad, &["cannot create run_dir /proc/no", "choose another one"]);
 
     let mut bad = host.config.clone();
-    bad.state.adapters[1].attachment.socket = host.path().join("no/vf1").display().to_string();
+    let short = format!("vhost-user:{}", host.path().join("no/vf1").display());
+    bad.state.adapters[1].attachment = serde_json::from_value(short.into()).unwrap();
     says(&bad, &["no/vf1", "create it first"]);
 
     let mut bad = host.config.clone();

@@ -17,7 +17,7 @@ use super::adapter::{Adapter, HEADER, RING};
 pub const IN_FLIGHT: u32 = RING as u32 / 2;
 
 /// Where a test frame has its sequence number; the UDP checksum is not mended, nobody checks it.
-const SEQUENCE_AT: u32 = 44;
+pub(super) const SEQUENCE_AT: u32 = 44;
 
 /// What a generator sends.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +166,7 @@ pub fn self_test(frame_bytes: u32, rounds: u32) -> Result<f64> {
     let file = SharedFile::create("self-test", 8 << 20, Pages::Ordinary)?;
     let memory: Arc<GuestMemory> = virtq::guest_memory(&file, base)?;
     let mut tx = DriverQueue::new(memory.clone(), base, RING, Features::empty())?;
-    let content = Content::Readable { header: HEADER };
+    let content = Content::Readable { header: HEADER, keep: false };
     let mut sink = DeviceQueue::new(memory, &tx.addresses(), RING, Features::empty(), content)?;
     for buffer in 0..u64::from(IN_FLIGHT) {
         let addr = base + DriverQueue::bytes(RING) + buffer * 2048;

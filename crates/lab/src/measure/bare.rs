@@ -114,7 +114,7 @@ impl Guest {
             let memory = self.memory.clone();
             DeviceQueue::new(memory, &queue.addresses(), RING, Features::empty(), content)
         };
-        let tx = end(&self.tx, Content::Readable { header: 0 })?;
+        let tx = end(&self.tx, Content::Readable { header: 0, keep: false })?;
         Ok(End { tx, rx: end(&self.rx, Content::Writable)? })
     }
 

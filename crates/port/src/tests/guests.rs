@@ -6,8 +6,8 @@ use std::sync::Arc;
 use guestmem::{GuestMemory, Pages, SharedFile};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Used};
 
-use crate::virtio_net::{Events, HEADER_LEN, ReceiveRing, TransmitRing};
-use crate::{Delivered, Receive, Transmit, VlanEdit};
+use crate::virtio_net::{self, Events, HEADER_LEN, ReceiveRing, TransmitRing};
+use crate::{Accepts, Delivered, Offload, Receive, Transmit, VlanEdit};
 
 const BASE: u64 = 0x4000_0000;
 const MEMORY: u64 = 4 << 20;
@@ -95,16 +95,35 @@ impl Sender {
     }
 
     pub(super) fn with(header: u32, frame_bytes_max: u32, events: Events) -> Sender {
+        Sender::negotiated(header, frame_bytes_max, events, Accepts::empty())
+    }
+
+    /// A guest that may leave something to be done on its frames.
+    pub(super) fn leaving(leaves: Accepts, frame_bytes_max: u32) -> Sender {
+        Sender::negotiated(HEADER_LEN, frame_bytes_max, Events::default(), leaves)
+    }
+
+    fn negotiated(header: u32, frame_bytes_max: u32, events: Events, leaves: Accepts) -> Sender {
         let heap = Heap::new();
-        let (driver, device) = heap.ring(Features::all(), Content::Readable { header });
-        let ring = TransmitRing::new(device, events, frame_bytes_max);
+        let content = Content::Readable { header, keep: !leaves.is_empty() };
+        let (driver, device) = heap.ring(Features::all(), content);
+        let ring = TransmitRing::new(device, events, frame_bytes_max, leaves);
         Sender { heap, driver, ring, header }
     }
 
     /// Makes a frame available, behind a header of bytes that nobody must read; says where its
     /// first byte is.
     pub(super) fn send(&mut self, frame: &[u8], layout: &Layout) -> u64 {
-        let mut bytes = vec![0xee; self.header as usize];
+        let header = vec![0xee; self.header as usize];
+        self.send_bytes(header, frame, layout)
+    }
+
+    /// The same, behind a header that says what is left to do.
+    pub(super) fn send_with(&mut self, left: Offload, frame: &[u8], layout: &Layout) -> u64 {
+        self.send_bytes(left.to_bytes().to_vec(), frame, layout)
+    }
+
+    fn send_bytes(&mut self, mut bytes: Vec<u8>, frame: &[u8], layout: &Layout) -> u64 {
         bytes.extend_from_slice(frame);
         let addr = self.heap.take(bytes.len() as u32);
         self.write(addr, &bytes);
@@ -163,9 +182,19 @@ impl Receiver {
     }
 
     pub(super) fn with(header: u32, mergeable: bool, events: Events) -> Receiver {
+        Receiver::negotiated(header, mergeable, events, Accepts::empty())
+    }
+
+    /// A guest that takes frames on which something is left to do, and merges buffers.
+    pub(super) fn taking(takes: Accepts) -> Receiver {
+        Receiver::negotiated(HEADER_LEN, true, Events::default(), takes)
+    }
+
+    fn negotiated(header: u32, mergeable: bool, events: Events, takes: Accepts) -> Receiver {
         let heap = Heap::new();
         let (driver, device) = heap.ring(Features::all(), Content::Writable);
-        let ring = ReceiveRing::new(device, events, header, mergeable);
+        let layout = virtio_net::Layout { header, mergeable };
+        let ring = ReceiveRing::new(device, events, layout, takes);
         Receiver { heap, driver, ring, header, posted: HashMap::new() }
     }
 

@@ -15,6 +15,7 @@ use super::{Change, Target, part};
 Examples:
   shunt adapter list                      which path each has, and why not another
   shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock
+  shunt adapter set web --attachment tap:web0 --attachment-set netns=blue
   shunt adapter set web --iov-weight 100  give it a VF, if one is free
   shunt adapter set web --path synthetic  take it off its VF while traffic flows
   shunt adapter delete web")]
@@ -96,6 +97,12 @@ struct Settings {
     /// Its address.
     #[arg(long)]
     mac: Option<String>,
+    /// How its guest reaches it: vhost-user:PATH, tap:NAME, stream:PATH, xdp:NAME, packet:NAME or pcap:FILE.
+    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "socket")]
+    attachment: Option<String>,
+    /// Another field of the attachment, such as netns=blue; may be given several times.
+    #[arg(long, value_name = "FIELD=VALUE")]
+    attachment_set: Vec<String>,
     /// The vhost-user socket of its guest, an absolute path.
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
@@ -105,7 +112,7 @@ struct Settings {
     /// Pairs of a receive and a transmit queue.
     #[arg(long, value_name = "N")]
     queue_pairs: Option<u64>,
-    /// The MTU offered to the guest, in bytes.
+    /// The MTU of the guest, in bytes.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u64>,
     #[command(flatten)]
@@ -132,6 +139,7 @@ impl Settings {
         });
         let patch = Patch::default()
             .set("mac", self.mac.as_deref())
+            .attachment("attachment", self.attachment.as_deref(), &self.attachment_set)
             .set("attachment.socket", self.socket.as_deref())
             .set("attachment.mode", self.mode.as_deref())
             .set("attachment.queue_pairs", self.queue_pairs)

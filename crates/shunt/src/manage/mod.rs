@@ -10,6 +10,7 @@ pub(crate) mod nic;
 mod patch;
 pub(crate) mod switch;
 mod table;
+mod tunnel;
 pub(crate) mod vf;
 
 use std::path::PathBuf;

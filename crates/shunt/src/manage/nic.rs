@@ -6,7 +6,7 @@ use control::api::Method;
 use serde_json::{Value, json};
 
 use super::patch::Patch;
-use super::table::{cell, entries, find, table};
+use super::table::{attachment, cell, entries, find, table};
 use super::{Change, Target, part};
 
 /// Show and change NICs.
@@ -15,6 +15,7 @@ use super::{Change, Target, part};
 Examples:
   shunt nic list
   shunt nic create nic0 --total-vfs 8 --num-vfs 4 --uplink-socket /run/shunt/wire.sock
+  shunt nic set nic0 --uplink xdp:eth1 --uplink-set zero_copy=require
   shunt nic set nic0 --num-vfs 0          VFs off; from 0 to any number, as in Linux
   shunt nic delete nic0 --dry-run")]
 pub(crate) struct Nics {
@@ -58,7 +59,7 @@ Examples:
         #[arg(long, value_name = "N")]
         vmq_queues: Option<u64>,
         #[command(flatten)]
-        settings: Settings,
+        settings: Box<Settings>,
         #[command(flatten)]
         how: Change,
     },
@@ -71,7 +72,7 @@ Examples:
         /// The NIC.
         nic: String,
         #[command(flatten)]
-        settings: Settings,
+        settings: Box<Settings>,
         #[command(flatten)]
         how: Change,
     },
@@ -95,12 +96,21 @@ struct Settings {
     /// Where frames between functions go: veb, vepa or isolated.
     #[arg(long)]
     bridging: Option<String>,
+    /// The way to the wire: xdp:NAME, packet:NAME, tap:NAME, vhost-user:PATH, stream:PATH or pcap:FILE; none for none.
+    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "uplink_socket")]
+    uplink: Option<String>,
+    /// Another field of the uplink, such as zero_copy=require; may be given several times.
+    #[arg(long, value_name = "FIELD=VALUE")]
+    uplink_set: Vec<String>,
     /// The vhost-user socket of the wire.
     #[arg(long, value_name = "PATH")]
     uplink_socket: Option<String>,
     /// Who listens on it: server (the daemon) or client.
     #[arg(long, value_name = "MODE")]
     uplink_mode: Option<String>,
+    /// How a guest that has the PF reaches it, as --uplink; not with a switch on the NIC.
+    #[arg(long, value_name = "KIND:PLACE", conflicts_with = "pf_socket")]
+    pf_attachment: Option<String>,
     /// The vhost-user socket of a guest that has the PF; not with a switch on the NIC.
     #[arg(long, value_name = "PATH")]
     pf_socket: Option<String>,
@@ -114,7 +124,14 @@ struct Settings {
 
 impl Settings {
     fn patch(&self, patch: Patch) -> Patch {
+        let (uplink, none) = match self.uplink.as_deref() {
+            Some("none") => (None, Some(Value::Null)),
+            uplink => (uplink, None),
+        };
         patch
+            .set("uplink", none)
+            .attachment("uplink", uplink, &self.uplink_set)
+            .attachment("pf.attachment", self.pf_attachment.as_deref(), &[])
             .set("num_vfs", self.num_vfs)
             .set("bridging", self.bridging.as_deref())
             .set("uplink.socket", self.uplink_socket.as_deref())
@@ -171,7 +188,7 @@ fn list(target: &Target) -> Result<()> {
         let row = |nic: &Value| {
             let vfs = format!("{}/{}", nic["num_vfs"], nic["total_vfs"]);
             let field = |name: &str| cell(&nic[name]);
-            let uplink = cell(&nic["uplink"]["socket"]);
+            let uplink = attachment(&nic["uplink"]);
             let (kind, profile) = (field("kind"), field("profile"));
             [field("name"), kind, profile, vfs, field("switch"), field("support"), uplink]
         };

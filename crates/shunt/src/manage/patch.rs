@@ -1,5 +1,6 @@
 //! From flags to a merge patch (RFC 7396).
 
+use control::state::Attachment;
 use serde_json::{Map, Value, json};
 
 use super::OnOff;
@@ -28,6 +29,29 @@ impl Patch {
         }
         fields.insert(name.to_owned(), value);
         self
+    }
+
+    /// Sets what an attachment is, if its flag was given: `kind:place`, and further fields as `NAME=VALUE`. What is no
+    /// such thing goes to the daemon as it is, which says what is wrong with it.
+    pub(super) fn attachment(self, field: &str, short: Option<&str>, options: &[String]) -> Patch {
+        let table = short.and_then(Attachment::table_of);
+        let mut patch = match (table, short) {
+            (Some(Value::Object(table)), _) => {
+                table.into_iter().fold(self, |patch, (name, value)| {
+                    patch.set(&format!("{field}.{name}"), Some(value))
+                })
+            }
+            (_, short) => self.set(field, short),
+        };
+        for option in options {
+            let (name, text) = option.split_once('=').unwrap_or((option, "true"));
+            let value = serde_json::from_str(text)
+                .ok()
+                .filter(|value: &Value| value.is_number() || value.is_boolean() || value.is_null());
+            patch =
+                patch.set(&format!("{field}.{name}"), Some(value.unwrap_or_else(|| text.into())));
+        }
+        patch
     }
 
     /// Whether no flag was given.
@@ -198,6 +222,26 @@ mod tests {
         assert_eq!(patch(flags(Some(0), None)), json!({"vlan": null}));
         assert_eq!(patch(flags(Some(7), Some(3))), json!({"vlan": {"id": 7, "qos": 3}}));
         assert_eq!(patch(flags(None, Some(3))), json!({"vlan": {"qos": 3}}));
+    }
+
+    #[test]
+    fn an_attachment_is_its_kind_and_place_and_options() {
+        let options = [
+            "zero_copy=require".to_owned(),
+            "filter=true".to_owned(),
+            "busy_poll_us=20".to_owned(),
+        ];
+        let patch = |short: Option<&str>, options: &[String]| {
+            Patch::default().attachment("uplink", short, options).finish()
+        };
+        assert_eq!(
+            patch(Some("xdp:eth1"), &options),
+            json!({"uplink": {"kind": "xdp", "interface": "eth1", "zero_copy": "require",
+                "filter": true, "busy_poll_us": 20}})
+        );
+        assert_eq!(patch(None, &["netns=blue".to_owned()]), json!({"uplink": {"netns": "blue"}}));
+        assert_eq!(patch(Some("eth1"), &[]), json!({"uplink": "eth1"}), "the daemon refuses it");
+        assert!(Patch::default().attachment("uplink", None, &[]).is_empty());
     }
 
     #[test]

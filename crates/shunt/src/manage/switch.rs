@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::patch::{Patch, list as listed, switched};
 use super::table::{cell, entries, table};
+use super::tunnel::{Tunnel, tunnels};
 use super::{Change, OnOff, Target, part};
 use crate::Mistake;
 
@@ -105,13 +106,28 @@ Examples:
   shunt switch acl sw0 web --add 'deny protocol=17 to_port=67-68'
   shunt switch acl sw0 web --clear --add 'allow from_ip=10.0.0.0/8' --add deny")]
     Acl(Acl),
+    /// The tunnels of a switch: VXLAN, to switches on other hosts.
+    #[command(after_help = "\
+Examples:
+  shunt switch tunnels sw0")]
+    Tunnels {
+        /// The switch.
+        switch: String,
+    },
+    /// Create, change or remove a tunnel; settings that are not given stay.
+    #[command(after_help = "\
+Examples:
+  shunt switch tunnel sw0 far --vni 7 --peers 10.0.0.2,10.0.0.3
+  shunt switch tunnel sw0 far --vlan 5
+  shunt switch tunnel sw0 far --delete")]
+    Tunnel(Box<Tunnel>),
 }
 
 #[derive(Debug, Args)]
 struct Port {
     /// The switch.
     switch: String,
-    /// The adapter at the port, or uplink.
+    /// The adapter or tunnel at the port, or uplink.
     adapter: String,
     /// Of uplink only: VLANs that may be tagged, such as 5,100-199; none for all.
     #[arg(long, value_name = "VLANS")]
@@ -145,7 +161,7 @@ struct Port {
 struct Acl {
     /// The switch.
     switch: String,
-    /// The adapter at the port, or uplink.
+    /// The adapter or tunnel at the port, or uplink.
     adapter: String,
     /// Add a rule for what the port sends behind the others: allow, deny or count, and conditions
     /// such as from_ip=10.0.0.0/8 protocol=6 to_port=443.
@@ -211,6 +227,8 @@ impl Switches {
                 target.change(Method::PATCH, &path, Some(&body), how, &done)
             }
             Command::Acl(acl) => acl.run(target),
+            Command::Tunnels { switch } => tunnels(target, switch),
+            Command::Tunnel(tunnel) => tunnel.run(target),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tables for the terminal, at most 80 columns wide.
 
 use comfy_table::{ContentArrangement, LineStyle, Table, presets};
+use control::state::Attachment;
 use serde_json::Value;
 
 /// The widest that a table gets, in columns.
@@ -47,6 +48,12 @@ pub(super) fn rates(part: &Value) -> String {
     }
 }
 
+/// An attachment in its short form; a dash for none.
+pub(super) fn attachment(value: &Value) -> String {
+    let read = serde_json::from_value::<Attachment>(value.clone());
+    read.map_or_else(|_| cell(&Value::Null), |attachment| cell(&attachment.to_string().into()))
+}
+
 /// The entry of a list whose field has that value.
 pub(super) fn find<'a>(list: &'a Value, field: &str, value: &Value) -> &'a Value {
     let found = list.as_array().into_iter().flatten().find(|one| one[field] == *value);
@@ -77,6 +84,9 @@ mod tests {
         let cells = json!([null, true, false, "a\u{1b}b", 7, [], ["1", "2-3"]]);
         let cells: Vec<String> = entries(&cells).map(cell).collect();
         assert_eq!(cells, ["-", "on", "off", "a\\u{1b}b", "7", "-", "1,2-3"]);
+        let socket = json!({"kind": "vhost-user", "socket": "/run/a"});
+        let short = [&socket, &json!("tap:web0"), &json!(null)].map(attachment);
+        assert_eq!(short, ["vhost-user:/run/a", "tap:web0", "-"]);
         let of = |min, max| rates(&json!({"min_tx_mbps": min, "max_tx_mbps": max}));
         assert_eq!([of(0, 0), of(5, 0), of(0, 9), of(5, 9)], ["-", "5-", "0-9", "5-9"]);
     }

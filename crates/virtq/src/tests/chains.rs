@@ -20,7 +20,7 @@ const BAD: u16 = 10;
 /// Offers three good chains, then what `forge` writes, then two good ones: only the first three
 /// must be staged, and the ring must stop with `fault`, in both directions.
 fn stops(fault: Fault, features: Features, forge: impl Fn(&mut Forge)) {
-    for content in [READABLE, Content::Readable { header: 12 }, Content::Writable] {
+    for content in [READABLE, Content::Readable { header: 12, keep: false }, Content::Writable] {
         let mut guest = Forge::new(memory(MEMORY), 512, content);
         (0..3).for_each(|index| guest.offer_good(index));
         forge(&mut guest);

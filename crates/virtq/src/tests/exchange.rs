@@ -54,7 +54,8 @@ fn op() -> impl Strategy<Value = Op> {
 fn content() -> impl Strategy<Value = Content> {
     prop_oneof![
         Just(Content::Writable),
-        prop_oneof![Just(0), Just(10), Just(12)].prop_map(|header| Content::Readable { header }),
+        prop_oneof![Just(0), Just(10), Just(12)]
+            .prop_map(|header| Content::Readable { header, keep: true }),
     ]
 }
 
@@ -78,7 +79,8 @@ proptest! {
 fn small_rings_get_past_the_end_of_the_index() {
     for order in 0..8 {
         for features in [Features::empty(), Features::all()] {
-            let mut world = World::new(1 << order, features, Content::Readable { header: 12 });
+            let mut world =
+                World::new(1 << order, features, Content::Readable { header: 12, keep: false });
             world.advance(65_530);
             for _ in 0..100 {
                 for op in [

@@ -187,7 +187,7 @@ proptest! {
         for (i, word) in words.iter().enumerate() {
             all.write(8 * i as u32, word.to_le_bytes());
         }
-        let content = if writable { Content::Writable } else { Content::Readable { header: 12 } };
+        let content = if writable { Content::Writable } else { Content::Readable { header: 12, keep: false } };
         let guest = Forge::new(memory.clone(), 32, content);
         guest.ring.used_idx().store(0, Ordering::Release);
         guest.ring.avail_idx().store(idx, Ordering::Release);

@@ -11,7 +11,7 @@ use crate::{Addresses, Content, DeviceQueue, Features, guest_memory};
 /// Where a test's memory begins: guest and front-end addresses alike.
 pub(super) const BASE: u64 = 0x1_0000_0000;
 
-pub(super) const READABLE: Content = Content::Readable { header: 0 };
+pub(super) const READABLE: Content = Content::Readable { header: 0, keep: false };
 
 pub(super) fn memory(bytes: u64) -> Arc<GuestMemory> {
     let file = SharedFile::create("test", bytes, Pages::Ordinary).unwrap();

@@ -46,7 +46,7 @@ fn the_largest_ring_can_be_full_and_its_index_wraps() {
     let data = BASE + ring_bytes;
     let none = Features::empty();
     let mut driver = DriverQueue::new(memory.clone(), BASE, RING_SIZE_MAX, none).unwrap();
-    let readable = Content::Readable { header: 0 };
+    let readable = Content::Readable { header: 0, keep: false };
     let at = driver.addresses();
     let mut device = DeviceQueue::new(memory.clone(), &at, RING_SIZE_MAX, none, readable).unwrap();
     let mut number = 0u64;
@@ -128,7 +128,7 @@ fn a_header_is_cut_off_wherever_the_pieces_end() {
     ] {
         let mut driver = DriverQueue::new(memory.clone(), BASE, 64, Features::empty()).unwrap();
         let at = driver.addresses();
-        let header = Content::Readable { header: 12 };
+        let header = Content::Readable { header: 12, keep: true };
         let mut device =
             DeviceQueue::new(memory.clone(), &at, 64, Features::empty(), header).unwrap();
         let mut addr = data;
@@ -149,5 +149,9 @@ fn a_header_is_cut_off_wherever_the_pieces_end() {
         assert_eq!(super::kit::bytes_of(&buffers[0], arena), expected, "{cuts:?}");
         let first = buffers[0].first.len();
         assert!(first > 0 || expected.is_empty(), "{cuts:?}: an empty piece comes first");
+        let mut header = [0; 12];
+        let there = &bytes[..12.min(total as usize)];
+        header[..there.len()].copy_from_slice(there);
+        assert_eq!(device.headers(), [header], "{cuts:?}");
     }
 }

@@ -63,6 +63,76 @@ fn features_are_in_order_and_named() {
 }
 
 #[test]
+fn what_is_accepted_follows_features() {
+    let all = u64::MAX;
+    assert_eq!(Accepts::of_transmit(all), Accepts::all());
+    assert_eq!(Accepts::of_receive(all), Accepts::all());
+    assert_eq!(Accepts::of_transmit(0) | Accepts::of_receive(0), Accepts::empty());
+    // Each side has bits of its own.
+    let host = mask(&[VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_USO]);
+    assert_eq!(Accepts::of_transmit(host), Accepts::CSUM | Accepts::TSO4 | Accepts::USO);
+    assert_eq!(Accepts::of_receive(host), Accepts::empty());
+    let guest = mask(&[VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_ECN]);
+    assert_eq!(Accepts::of_receive(guest), Accepts::CSUM | Accepts::TSO6 | Accepts::ECN);
+    assert_eq!(Accepts::of_transmit(guest), Accepts::empty());
+    // Nothing without the checksum, no ECN without TCP, no UDP with half of it.
+    assert_eq!(Accepts::of_transmit(all & !1), Accepts::empty());
+    assert_eq!(Accepts::of_receive(all & !2), Accepts::empty());
+    let ecn = mask(&[VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_ECN]);
+    assert_eq!(Accepts::of_transmit(ecn), Accepts::CSUM);
+    for half in [VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6] {
+        let without = Accepts::of_receive(all & !mask(&[half]));
+        assert_eq!(without, Accepts::all().difference(Accepts::USO));
+    }
+}
+
+#[test]
+fn a_header_fits_who_takes_all_it_asks_for() {
+    let plain = Header { flags: FLAG_DATA_VALID, num_buffers: 3.into(), ..Header::default() };
+    assert!(plain.is_plain() && plain.fits(Accepts::empty()));
+    for (flags, gso_type, asked) in [
+        (FLAG_NEEDS_CSUM, GSO_NONE, Accepts::CSUM),
+        (FLAG_NEEDS_CSUM, GSO_TCPV4, Accepts::CSUM | Accepts::TSO4),
+        (FLAG_NEEDS_CSUM, GSO_TCPV6 | GSO_ECN, Accepts::CSUM | Accepts::TSO6 | Accepts::ECN),
+        (FLAG_NEEDS_CSUM, GSO_UDP_L4, Accepts::CSUM | Accepts::USO),
+        (0, GSO_TCPV6, Accepts::TSO6),
+    ] {
+        let header = Header { flags, gso_type, ..Header::default() };
+        assert_eq!(header.asks(), Ok(asked));
+        assert!(header.fits(asked) && header.fits(Accepts::all()) && !header.is_plain());
+        for missing in asked {
+            assert!(!header.fits(Accepts::all().difference(missing)), "{missing:?}");
+        }
+    }
+    let fragments = Header { gso_type: GSO_UDP, ..Header::default() };
+    assert!(!fragments.fits(Accepts::all()) && !fragments.is_plain());
+}
+
+#[test]
+fn a_header_moves_with_what_the_frame_carries() {
+    let header = Header {
+        flags: FLAG_NEEDS_CSUM,
+        csum_start: 34.into(),
+        csum_offset: 16.into(),
+        hdr_len: 54.into(),
+        ..Header::default()
+    };
+    let pushed = header.moved_by(4).unwrap();
+    assert_eq!(pushed, Header { csum_start: 38.into(), hdr_len: 58.into(), ..header });
+    assert_eq!(pushed.moved_by(-4), Some(header));
+    assert_eq!(header.moved_by(-35), None);
+    assert_eq!(header.moved_by(65536 - 34), None);
+    assert_eq!(header.moved_by(i32::MIN), None);
+    assert_eq!(header.moved_by(i32::MAX), None);
+    // Of a header that asks for nothing only the hint moves, and 0 is no hint.
+    assert_eq!(Header::default().moved_by(i32::MIN), Some(Header::default()));
+    assert_eq!(Header::default().moved_by(4), Some(Header::default()));
+    let hint = Header { hdr_len: 2.into(), ..Header::default() };
+    assert_eq!(hint.moved_by(-4), Some(Header::default()));
+    assert_eq!(hint.moved_by(i32::MAX), Some(Header { hdr_len: u16::MAX.into(), ..hint }));
+}
+
+#[test]
 fn checks_name_what_is_wrong() {
     let tso = Header {
         flags: FLAG_NEEDS_CSUM,
@@ -72,15 +142,33 @@ fn checks_name_what_is_wrong() {
         csum_offset: 16.into(),
         ..Header::default()
     };
-    assert_eq!(tso.check(72), Ok(()));
-    assert_eq!(tso.check(71), Err(HeaderError::Checksum { start: 54, offset: 16, frame_len: 71 }));
-    assert_eq!(Header { gso_type: GSO_TCPV4 | GSO_ECN, ..tso }.check(72), Ok(()));
-    for gso_type in [2, 6, GSO_ECN, GSO_UDP | GSO_ECN] {
-        assert_eq!(Header { gso_type, ..tso }.check(72), Err(HeaderError::GsoType(gso_type)));
+    assert_eq!(tso.check(72, Accepts::all()), Ok(()));
+    assert_eq!(
+        tso.check(71, Accepts::all()),
+        Err(HeaderError::Checksum { start: 54, offset: 16, frame_len: 71 })
+    );
+    assert_eq!(Header { gso_type: GSO_TCPV4 | GSO_ECN, ..tso }.check(72, Accepts::all()), Ok(()));
+    for gso_type in [2, 6, GSO_ECN, GSO_UDP, GSO_UDP | GSO_ECN, GSO_UDP_L4 | GSO_ECN] {
+        assert_eq!(
+            Header { gso_type, ..tso }.check(72, Accepts::all()),
+            Err(HeaderError::GsoType(gso_type))
+        );
     }
-    assert_eq!(Header { gso_size: 0.into(), ..tso }.check(72), Err(HeaderError::GsoSize(4)));
-    assert_eq!(Header { flags: 0, ..tso }.check(72), Err(HeaderError::GsoWithoutChecksum(4)));
-    assert_eq!(Header::default().check(0), Ok(()));
+    assert_eq!(
+        Header { gso_size: 0.into(), ..tso }.check(72, Accepts::all()),
+        Err(HeaderError::GsoSize(4))
+    );
+    assert_eq!(
+        Header { flags: 0, ..tso }.check(72, Accepts::all()),
+        Err(HeaderError::GsoWithoutChecksum(4))
+    );
+    let csum_only =
+        HeaderError::NotAccepted { asked: Accepts::CSUM | Accepts::TSO6, accepts: Accepts::CSUM };
+    assert_eq!(tso.check(72, Accepts::CSUM), Err(csum_only));
+    let coalesced = Header { flags: FLAG_RSC_INFO, ..Header::default() };
+    assert_eq!(coalesced.check(72, Accepts::all()), Err(HeaderError::RscInfo));
+    assert_eq!(Header { flags: 0xf8, ..coalesced }.check(0, Accepts::empty()), Ok(()));
+    assert_eq!(Header::default().check(0, Accepts::empty()), Ok(()));
 }
 
 proptest! {
@@ -88,7 +176,7 @@ proptest! {
     fn what_passes_the_check_stays_inside_the_frame(bytes: [u8; 12], frame_len in 0usize..70_000) {
         let header = Header::from_bytes(bytes);
         prop_assert_eq!(header.to_bytes(), bytes);
-        if header.check(frame_len).is_ok() && header.flags & FLAG_NEEDS_CSUM != 0 {
+        if header.check(frame_len, Accepts::all()).is_ok() && header.flags & FLAG_NEEDS_CSUM != 0 {
             let at = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]))
                 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
             prop_assert!(at + 2 <= frame_len);

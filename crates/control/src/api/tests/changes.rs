@@ -120,7 +120,7 @@ fn a_wrong_value_is_told_as_the_client_wrote_it() {
             "/v1/adapters/x",
             json!({"switch": "sw0"}),
             "attachment",
-            "write an object with its fields",
+            "write a kind and its place",
         ),
         (
             "PUT",

@@ -123,7 +123,7 @@ fn limits_are_told_with_the_place() {
         })
         .collect();
     let crowded = with(document(), "/adapter", json!(adapters));
-    refused(&crowded, "switch[0]", &["has 512 adapters and mirrors", "511 is the most"]);
+    refused(&crowded, "switch[0]", &["has 512 adapters, tunnels and mirrors", "511 is the most"]);
     compiled(&with(document(), "/adapter", json!(adapters[1..])));
     let wide = with(but(3, "trunks", json!(["1-4094"])), "/adapter/4/trunks", json!(["1-4094"]));
     let told = tried(&wide, &Live::default(), None).unwrap_err().to_string();

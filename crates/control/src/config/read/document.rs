@@ -3,6 +3,8 @@
 //! Those tables become JSON and go through the state's own rules together with what the NICs become there. What these
 //! say of a field is told at the field's place in the file; a VF's adapter is called by its `[[nic.vf]]`.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
@@ -14,7 +16,7 @@ use super::super::place::{Place, locate};
 use super::super::table::Table;
 use super::super::value::{Item, text_of};
 use super::Reader;
-use crate::state::{Problem, State};
+use crate::state::{AttachmentKind, Problem, State};
 
 impl Reader {
     /// The state, or `None` where something was wrong; it is in the report. Without the NICs (`None`) there is no
@@ -58,19 +60,29 @@ impl Reader {
     /// The state's rules keep adapters' sockets apart; only this knows what else the daemon has in its directory, and
     /// that one path can be written in several ways.
     fn adapter_socket(&mut self, root: &Table<'_>, (table, item): (&DeTable<'_>, &Item<'_>)) {
-        let attachment = match table.get("attachment").map(|value| value.get_ref()) {
-            Some(DeValue::Table(attachment)) => attachment,
-            _ => return,
-        };
-        let Some(socket) = attachment.get("socket") else {
+        let Some(attachment) = table.get("attachment") else {
             return;
         };
-        let Some(text) = text_of(socket.get_ref()) else {
+        let (text, span) = match attachment.get_ref() {
+            DeValue::Table(fields) => match fields.get("socket") {
+                Some(socket) => (text_of(socket.get_ref()), socket.span()),
+                None => return,
+            },
+            DeValue::String(short) => {
+                let kind = short.split_once(':').and_then(|(kind, place)| {
+                    let kind = AttachmentKind::of(kind)?;
+                    (kind.place_field() == "socket").then_some(place)
+                });
+                (kind, attachment.span())
+            }
+            _ => return,
+        };
+        let Some(text) = text else {
             return;
         };
         let (path, field) = (text.into(), format!("{}.attachment.socket", item.path));
-        let words = root.report.quote(socket.span());
-        let at = socket.span().start;
+        let words = root.report.quote(span.clone());
+        let at = span.start;
         if self.own_files.contains(&path) {
             let message = format!("{words} is a file of the daemon's own, so choose another name");
             root.report.error(at, field, message);
@@ -110,11 +122,8 @@ impl Names<'_> {
 
     /// Tells a problem of the document in the file's words, at the place that it is about.
     fn tell(&self, report: &Report<'_>, problem: &Problem) {
-        let field = as_field(&self.in_file(&problem.field));
-        let value = if problem.value.is_empty() { "" } else { " " };
-        let error = self.in_file(&problem.error);
-        let message = format!("{}{value}{error}; {}", problem.value, problem.allowed);
-        let message = message.replace("write an object", "write a table");
+        let field = self.as_field(&self.in_file(&problem.field));
+        let message = told(problem, &self.in_file(&problem.error));
         match locate(self.tree, &field) {
             Some(Place { name_at: Some(at), .. }) if problem.value.is_empty() => {
                 report.error(at, field, message);
@@ -122,6 +131,27 @@ impl Names<'_> {
             Some(Place { at, .. }) => report.error(at, field, message),
             None => report.error_of_file(&field, message),
         }
+    }
+
+    /// The fields of `[[nic]]` and below it have names of their own in the file.
+    fn as_field(&self, path: &str) -> String {
+        if !path.starts_with("nic[") {
+            return path.to_owned();
+        }
+        let path = path.strip_suffix("].vf").map_or(path.to_owned(), |vf| format!("{vf}].index"));
+        let (function, attachment) = path.split_once(".attachment").unwrap_or((&path, ""));
+        let is_written = locate(self.tree, &format!("{function}.attachment"))
+            .is_some_and(|place| place.name_at.is_some());
+        let path = match is_written {
+            true => path,
+            false => format!("{function}{attachment}"),
+        };
+        let names = [
+            (".trunks", ".trunk"),
+            (".tx_weight", ".weight"),
+            (".storm_limit_pps", ".storm_limit"),
+        ];
+        names.iter().fold(path, |path, (theirs, ours)| path.replace(theirs, ours))
     }
 
     /// The text with every `adapter[N]` as the file has it.
@@ -147,19 +177,11 @@ impl Names<'_> {
     }
 }
 
-/// The fields of `[[nic]]` and below it have names of their own in the file.
-fn as_field(path: &str) -> String {
-    if !path.starts_with("nic[") {
-        return path.to_owned();
-    }
-    let path = path.strip_suffix("].vf").map_or(path.to_owned(), |vf| format!("{vf}].index"));
-    let names = [
-        (".attachment", ""),
-        (".trunks", ".trunk"),
-        (".tx_weight", ".weight"),
-        (".storm_limit_pps", ".storm_limit"),
-    ];
-    names.iter().fold(path, |path, (theirs, ours)| path.replace(theirs, ours))
+/// A problem of the document, of which `error` is said, in a file's words.
+pub(super) fn told(problem: &Problem, error: &str) -> String {
+    let value = if problem.value.is_empty() { "" } else { " " };
+    let message = format!("{}{value}{error}; {}", problem.value, problem.allowed);
+    message.replace("write an object", "write a table")
 }
 
 /// Tables as JSON.
@@ -170,28 +192,36 @@ fn values(report: &Report<'_>, tables: &[(&DeTable<'_>, Item<'_>)]) -> Vec<Value
 fn object(report: &Report<'_>, table: &DeTable<'_>, path: &str) -> Value {
     let fields = table.iter().map(|(key, value)| {
         let name = key.get_ref().to_string();
-        let value = json(report, value, &format!("{path}.{name}"));
+        let value = json(report, (value.get_ref(), value.span()), &format!("{path}.{name}"));
         (name, value)
     });
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
 /// A value as JSON. What JSON lacks is no value of any field, and told here.
-fn json(report: &Report<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Value {
-    match value.get_ref() {
+/// A value that stands at `span`, as JSON.
+pub(super) fn json(
+    report: &Report<'_>,
+    (value, span): (&DeValue<'_>, Range<usize>),
+    path: &str,
+) -> Value {
+    match value {
         DeValue::String(text) => Value::from(text.as_ref()),
         DeValue::Integer(integer) => number(integer),
         DeValue::Float(float) => float.as_str().parse::<f64>().map_or(Value::Null, Value::from),
         DeValue::Boolean(value) => Value::from(*value),
         DeValue::Datetime(_) => {
-            let words = report.quote(value.span());
+            let words = report.quote(span.clone());
             let message = format!("{words} is a date or a time; write a text in quotes");
-            report.error(value.span().start, path.to_owned(), message);
+            report.error(span.start, path.to_owned(), message);
             Value::Null
         }
         DeValue::Array(items) => {
             let items = items.iter().enumerate();
-            items.map(|(i, item)| json(report, item, &format!("{path}[{i}]"))).collect()
+            let json = |(i, item): (usize, &Spanned<DeValue<'_>>)| {
+                json(report, (item.get_ref(), item.span()), &format!("{path}[{i}]"))
+            };
+            items.map(json).collect()
         }
         DeValue::Table(table) => object(report, table, path),
     }

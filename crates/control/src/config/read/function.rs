@@ -1,26 +1,17 @@
-//! What PF, VFs and uplink are made of: addresses and an attachment.
-
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+//! What PF and VFs are made of: addresses, rules and an attachment.
 
 use wire::{Mac, Vid};
 
+use super::super::MAX_FURTHER_MACS;
 use super::super::fields::Field;
-use super::super::model::{Attachment, Function, SocketMode, Uplink, UplinkKind};
+use super::super::model::Function;
 use super::super::table::Table;
 use super::super::value::{Given, Item, text_of};
-use super::super::{MAX_FURTHER_MACS, MAX_SOCKET_PATH_BYTES};
 use super::Reader;
 use super::nic::NicScope;
 use super::rules::rules;
 
 impl Reader {
-    pub(super) fn uplink(&mut self, table: &Table<'_>) -> Option<Uplink> {
-        let kind = table.choice("kind").map(|_| UplinkKind::VhostUser);
-        let attachment = self.attachment(table);
-        Some(Uplink { kind: kind?, attachment: attachment? })
-    }
-
     pub(super) fn function(&mut self, table: &Table<'_>, scope: &mut NicScope) -> Option<Function> {
         let vlan = match table.given_int("vlan") {
             Given::Value((number, _)) => {
@@ -60,60 +51,6 @@ impl Reader {
         let rules = rules(table, vlan.is_some());
         let attachment = self.attachment(table)?;
         Some(Function { mac: mac?, macs, vlan, rules: rules?, attachment })
-    }
-
-    fn attachment(&mut self, table: &Table<'_>) -> Option<Attachment> {
-        let socket = self.socket(table);
-        let mode = table.choice("mode").map(|word| match word {
-            "client" => SocketMode::Client,
-            _ => SocketMode::Server,
-        });
-        let (queue_pairs, mtu) = (table.int("queue_pairs"), table.int("mtu"));
-        let [mergeable, indirect, event_index, in_order] =
-            ["mergeable", "indirect", "event_index", "in_order"].map(|name| table.bool(name));
-        Some(Attachment {
-            socket: socket?,
-            mode: mode?,
-            queue_pairs,
-            mtu,
-            mergeable,
-            indirect,
-            event_index,
-            in_order,
-        })
-    }
-
-    /// The path of a socket, which no other field of the file has.
-    pub(super) fn socket(&mut self, table: &Table<'_>) -> Option<PathBuf> {
-        let (text, item) = table.text("socket").value()?;
-        let field = table.field("socket");
-        let last = text.rsplit('/').next().unwrap_or_default();
-        if ["", ".", ".."].contains(&last) || text.contains('\0') {
-            table.refuse_as(field, &item, "is not the path of a socket");
-            return None;
-        }
-        let path = self.run_dir.join(text);
-        let bytes = path.as_os_str().as_bytes().len();
-        if bytes > MAX_SOCKET_PATH_BYTES {
-            let (with, or) = match Path::new(text).is_absolute() {
-                true => ("", ""),
-                false => (" with run_dir before it", " or run_dir"),
-            };
-            let problem = format!(
-                "is {bytes} bytes long{with}; a socket's path has at most {MAX_SOCKET_PATH_BYTES}, so shorten it{or}"
-            );
-            table.refuse(&item, &problem);
-            return None;
-        }
-        if self.own_files.contains(&path) {
-            table.refuse_as(field, &item, "is a file of the daemon's own, so choose another name");
-            return None;
-        }
-        let words = table.report.quote(item.span.clone());
-        let at = (item.path, item.span.start);
-        let remedy = "give each attachment a socket of its own";
-        self.sockets.claim(table.report, path.clone(), at, (&words, remedy));
-        Some(path)
     }
 }
 

@@ -31,7 +31,7 @@ impl Reader {
         let profile = table.choice("profile").map(profile);
         let (budget_permille, vmq_queues) = (table.int("budget_permille"), table.int("vmq_queues"));
         let mut scope = NicScope { addresses: Unique::new(), indices: Unique::new() };
-        let uplink = table.table("uplink").map(|uplink| self.uplink(&uplink));
+        let uplink = self.uplink(table);
         let pf = table.table("pf").map(|pf| self.function(&pf, &mut scope));
         let tables = table.tables("vf");
         let total_vfs = total_vfs(table, tables.len());
@@ -52,7 +52,7 @@ impl Reader {
             total_vfs: total_vfs?.0,
             budget_permille,
             vmq_queues,
-            uplink: all_or_nothing(uplink)?,
+            uplink: uplink?,
             pf: all_or_nothing(pf)?,
             vfs: vfs.into_iter().collect::<Option<_>>()?,
         })

@@ -156,7 +156,7 @@ fn form() {
     ");
     insta::assert_snapshot!(adapter("path = 2024-01-01"), @"shunt.toml:18:8: adapter[0].path: 2024-01-01 is a date or a time; write a text in quotes");
     insta::assert_snapshot!(told(&with_adapter("attachment = { socket = \"web.sock\" }")), @r#"shunt.toml:17:25: adapter[0].attachment.socket: "web.sock" is not allowed; write an absolute path of at most 107 bytes, such as "/run/shunt/web.sock""#);
-    insta::assert_snapshot!(told(&with_adapter("")), @"shunt.toml:13:1: adapter[0].attachment: is missing; write a table with its fields");
+    insta::assert_snapshot!(told(&with_adapter("")), @r#"shunt.toml:13:1: adapter[0].attachment: is missing; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(told("[switch]\nname = \"sw0\""), @"shunt.toml:1:1: switch: [switch] is a table; write tables, each with the header [[switch]]");
     insta::assert_snapshot!(told("adapter = [1]"), @"shunt.toml:1:12: adapter[0]: 1 is a whole number; write tables, each with the header [[adapter]]");
     insta::assert_snapshot!(told("[[switch]]\nname = \"sw0\"\nnic = \"nic0\"\n[[switch.port]]\nadapter = \"uplink\"\n[[switch.port.acl]]\naction = \"drop\"\n"), @r#"shunt.toml:7:10: switch[0].port[0].acl[0].action: "drop" is not allowed; write "allow" or "deny" or "count""#);

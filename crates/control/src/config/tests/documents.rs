@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::super::fields::{Default, Field, Kind, SECTIONS};
 use super::*;
+use crate::state::shape;
 
 const EXAMPLE: &str = include_str!("../../../../../docs/shunt.example.toml");
 const PAGE: &str = include_str!("../../../../../docs/configuration.md");
@@ -23,16 +25,16 @@ fn the_example_means_what_its_comments_say() {
     let [nic, _] = config.nics.as_slice() else { panic!("{} NICs", config.nics.len()) };
     assert_eq!((nic.name.as_str(), nic.kind, nic.total_vfs), ("nic0", NicKind::Soft, 8));
     let uplink = nic.uplink.as_ref().unwrap();
-    assert_eq!(uplink.kind, UplinkKind::VhostUser);
-    assert_eq!(uplink.attachment.socket, Path::new("/run/shunt/uplink.sock"));
+    assert_eq!(uplink.to_string(), "vhost-user:/run/shunt/uplink.sock");
     assert_eq!(nic.pf.as_ref().unwrap().mac.to_string(), "02:00:00:00:00:f0");
-    assert_eq!(nic.vfs.iter().map(|vf| vf.index).collect::<Vec<_>>(), [0, 1, 5]);
+    assert_eq!(nic.vfs.iter().map(|vf| vf.index).collect::<Vec<_>>(), [0, 1, 5, 3]);
     assert_eq!(nic.vfs[0].function.macs.len(), 2);
-    assert_eq!(nic.vfs[0].function.attachment.queue_pairs, 2);
+    assert_eq!(vhost_user(&nic.vfs[0].function.attachment).queue_pairs, 2);
     let last = &nic.vfs[2].function;
     assert_eq!((last.vlan.map(|vlan| vlan.get()), last.rules.spoof_check), (Some(200), false));
-    assert_eq!(last.attachment.mode, SocketMode::Client);
-    assert_eq!(last.attachment.socket, Path::new("/var/run/vm5/net.sock"));
+    assert_eq!(vhost_user(&last.attachment).mode, SocketMode::Client);
+    assert_eq!(last.attachment.socket(), Some("/var/run/vm5/net.sock"));
+    assert_eq!(nic.vfs[3].function.attachment.to_string(), "tap:web0");
 }
 
 #[test]
@@ -41,7 +43,7 @@ fn the_example_shows_every_field() {
         for (key, value) in table.iter() {
             found.insert(key.get_ref().to_string());
             // Their fields are the state document's.
-            if ["switch", "adapter"].contains(&key.get_ref().as_ref()) {
+            if ["switch", "adapter", "uplink"].contains(&key.get_ref().as_ref()) {
                 continue;
             }
             match value.get_ref() {
@@ -64,6 +66,39 @@ fn the_example_shows_every_field() {
     assert_eq!(shown, known.collect::<BTreeSet<_>>());
 }
 
+/// Fields of attachments are the document's: a table for each kind.
+#[test]
+fn the_page_has_the_row_of_every_field_of_every_attachment() {
+    let (_, chapter) = PAGE.split_once("\n## Attachments\n").unwrap();
+    let chapter = chapter.split("\n## ").next().unwrap();
+    let mut kinds = chapter.split("\n### ").skip(1);
+    let schema = &shape::schemas()["Attachment"];
+    for of_kind in schema["oneOf"].as_array().unwrap().iter().skip(1) {
+        let kind = of_kind["properties"]["kind"]["enum"][0].as_str().unwrap();
+        let (heading, body) = kinds.next().unwrap().split_once('\n').unwrap();
+        assert_eq!(heading, format!("`{kind}`"));
+        let mut expected = BTreeSet::new();
+        let required = of_kind["required"].as_array().unwrap();
+        for (name, field) in of_kind["properties"].as_object().unwrap() {
+            let default = match &field["default"] {
+                _ if name == "kind" => continue,
+                _ if required.contains(&name.as_str().into()) => "*required*".to_owned(),
+                Value::Null => "*none*".to_owned(),
+                value => format!("`{value}`"),
+            };
+            let allowed = shape::allowed(field);
+            let allowed = allowed.strip_prefix("write ").unwrap();
+            expected.insert(format!("| `{name}` | {allowed} | {default} |"));
+        }
+        let rows = body.lines().filter(|line| line.starts_with("| `"));
+        let start =
+            |row: &str| row.rsplit_once(" | ").map(|(start, _)| format!("{start} |")).unwrap();
+        let found: BTreeSet<String> = rows.map(start).collect();
+        assert_eq!(found, expected, "{kind}");
+    }
+    assert_eq!(kinds.next(), None);
+}
+
 /// The beginning of a field's row, up to the meaning, which only the page has.
 fn row(field: &Field) -> String {
     let allowed = field.kind.to_string().replace('|', "\\|");
@@ -79,16 +114,15 @@ fn row(field: &Field) -> String {
             allowed.split(" or ").map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
         }
         Kind::Bool => "`true` or `false`".to_owned(),
-        Kind::Int(..) | Kind::Special(_) | Kind::Table(_) | Kind::Tables(_) | Kind::Document(_) => {
-            allowed
-        }
+        _ => allowed,
     };
     format!("| `{}` | {allowed} | {default} | ", field.name)
 }
 
 #[test]
 fn the_page_has_the_row_of_every_field_and_no_other() {
-    let mut sections = PAGE.split("\n## ").skip(1);
+    let mut sections =
+        PAGE.split("\n## ").skip(1).filter(|section| !section.starts_with("Attachments\n"));
     for section in SECTIONS {
         let page = sections.next().unwrap_or_else(|| panic!("no chapter for {:?}", section.header));
         let (heading, body) = page.split_once('\n').unwrap();

@@ -79,10 +79,10 @@ fn switches_and_words() {
 
 #[test]
 fn unknown_fields() {
-    insta::assert_snapshot!(vf("spoofcheck = true"), @"shunt.toml:8:1: nic[0].vf[0].spoofcheck: unknown field in [[nic.vf]]; did you mean spoof_check? Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order");
-    insta::assert_snapshot!(vf("vlan_id = 1"), @"shunt.toml:8:1: nic[0].vf[0].vlan_id: unknown field in [[nic.vf]]; did you mean vlan? Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order");
-    insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: nic[0].vf[0].bandwidth: unknown field in [[nic.vf]]; allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order");
-    insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: nic[0].vf[0].sleep: unknown field in [[nic.vf]]; it belongs in [lanes]. Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order");
+    insta::assert_snapshot!(vf("spoofcheck = true"), @"shunt.toml:8:1: nic[0].vf[0].spoofcheck: unknown field in [[nic.vf]]; did you mean spoof_check? Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, offload");
+    insta::assert_snapshot!(vf("vlan_id = 1"), @"shunt.toml:8:1: nic[0].vf[0].vlan_id: unknown field in [[nic.vf]]; did you mean vlan? Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, offload");
+    insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: nic[0].vf[0].bandwidth: unknown field in [[nic.vf]]; allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, offload");
+    insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: nic[0].vf[0].sleep: unknown field in [[nic.vf]]; it belongs in [lanes]. Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, offload");
     insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter");
     insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field in [lanes]; did you mean cpus? Allowed are cpus, poll_us, yield_us, sleep, cpu_latency_us");
     insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field in [[nic]]; did you mean vf? Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
@@ -95,7 +95,7 @@ fn tables_of_the_wrong_shape() {
     insta::assert_snapshot!(nic("[nic.vf]\nmac = \"02:00:00:00:00:01\"\nsocket = \"a\""), @"shunt.toml:5:1: nic[0].vf: [nic.vf] is a table; write tables, each with the header [[nic.vf]]");
     insta::assert_snapshot!(nic("[[lanes]]\nsleep = true"), @"shunt.toml:5:1: lanes: [[lanes]] is a list; write one table with the header [lanes]");
     insta::assert_snapshot!(nic("[[nic.pf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:5:1: nic[0].pf: [[nic.pf]] is a list; write one table with the header [nic.pf]");
-    insta::assert_snapshot!(nic("uplink = \"eth0\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth0" is a text; write one table with the header [nic.uplink]"#);
+    insta::assert_snapshot!(nic("uplink = \"eth0\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth0" is not allowed; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(nic("vf = [1]"), @"shunt.toml:5:7: nic[0].vf[0]: 1 is a whole number; write tables, each with the header [[nic.vf]]");
     insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: nic[0].lanes: unknown field in [[nic]]; it belongs at the top of the file. Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
 }
@@ -114,16 +114,39 @@ fn nics() {
     "#);
     insta::assert_snapshot!(nic("[[nic]]\nname = \"nic0\"\nkind = \"soft\""), @r#"shunt.toml:6:8: nic[1].name: "nic0" is taken by nic[0].name (line 3) already; give each NIC a name of its own"#);
     insta::assert_snapshot!(nic("total_vfs = 256"), @"shunt.toml:5:13: nic[0].total_vfs: 256 is out of range; write a whole number, 0 to 255");
-    insta::assert_snapshot!(nic("[nic.uplink]\nsocket = \"u.sock\""), @r#"shunt.toml:5:1: nic[0].uplink.kind: is missing; write "vhost-user""#);
-    insta::assert_snapshot!(nic("[nic.uplink]\nkind = \"af-xdp\""), @r#"
-    shunt.toml:5:1: nic[0].uplink.socket: is missing; write a path in quotes, such as "vf0.sock"
-    shunt.toml:6:8: nic[0].uplink.kind: "af-xdp" is not known; write "vhost-user"
+}
+
+#[test]
+fn attachments() {
+    let uplink = |text: &str| nic(&format!("uplink = {text}"));
+    let table = |text: &str| nic(&format!("[nic.uplink]\n{text}"));
+    insta::assert_snapshot!(table("kind = \"af-xdp\""), @r#"shunt.toml:6:8: nic[0].uplink.kind: "af-xdp" is no kind; write "vhost-user" or "tap" or "packet" or "xdp" or "stream" or "pcap""#);
+    insta::assert_snapshot!(table("kind = \"vhost-user\""), @r#"shunt.toml:5:1: nic[0].uplink.socket: is missing; write an absolute path of at most 107 bytes, such as "/run/shunt/web.sock""#);
+    insta::assert_snapshot!(table("kind = \"xdp\"\nsocket = \"a\""), @r#"
+    shunt.toml:5:1: nic[0].uplink.interface: is missing; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1"
+    shunt.toml:7:1: nic[0].uplink.socket: is no field of kind xdp; write one of busy_poll_us, filter, interface, kind, netns, queue_pairs, zero_copy
     "#);
+    insta::assert_snapshot!(table("kind = \"xdp\"\ninterface = \"an/other\"\nqueue_pairs = 17"), @r#"
+    shunt.toml:7:13: nic[0].uplink.interface: "an/other" is not allowed; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1"
+    shunt.toml:8:15: nic[0].uplink.queue_pairs: 17 is not allowed; write a whole number, 1 to 16
+    "#);
+    insta::assert_snapshot!(table("socket = \"vm/..\""), @r#"shunt.toml:6:10: nic[0].uplink.socket: "vm/.." is not the path of a socket; write a path in quotes, such as "vf0.sock""#);
+    insta::assert_snapshot!(uplink("\"eth1\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth1" is not allowed; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
+    insta::assert_snapshot!(uplink("\"xdp:\""), @r#"shunt.toml:5:10: nic[0].uplink.interface: "" is not allowed; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1""#);
+    insta::assert_snapshot!(uplink("\"stream:lock\""), @r#"shunt.toml:5:10: nic[0].uplink.socket: "stream:lock" is a file of the daemon's own, so choose another name; write a path in quotes, such as "vf0.sock""#);
+    insta::assert_snapshot!(uplink("7"), @r#"shunt.toml:5:10: nic[0].uplink: 7 is a whole number; write a kind and its place in quotes, such as "xdp:eth1", or a table"#);
+    let both = "attachment = \"tap:web0\"";
+    insta::assert_snapshot!(vf(both), @r#"shunt.toml:7:10: nic[0].vf[0].socket: "vf0.sock" is beside `attachment`, which has all of that; leave it out"#);
+    let again = "[[nic.vf]]\nmac = \"02:00:00:00:00:02\"\nattachment = \"tap:web0\"\n\
+                 [[nic.vf]]\nmac = \"02:00:00:00:00:03\"\nattachment = { kind = \"xdp\", interface = \"web0\" }";
+    insta::assert_snapshot!(nic(again), @r#"shunt.toml:10:42: nic[0].vf[1].attachment.interface: "web0" is the interface of nic[0].vf[0].attachment already; choose another"#);
+    let again = "uplink = \"stream:vf0.sock\"\n[[nic.vf]]\nmac = \"02:00:00:00:00:02\"\nsocket = \"vf0.sock\"";
+    insta::assert_snapshot!(nic(again), @r#"shunt.toml:8:10: nic[0].vf[0].socket: "vf0.sock" is taken by nic[0].uplink.socket (line 5) already; give each attachment a socket of its own"#);
 }
 
 #[test]
 fn sockets() {
-    insta::assert_snapshot!(nic("[[nic.vf]]\nmac = \"02:00:00:00:00:01\""), @r#"shunt.toml:5:1: nic[0].vf[0].socket: is missing; write a path in quotes, such as "vf0.sock""#);
+    insta::assert_snapshot!(nic("[[nic.vf]]\nmac = \"02:00:00:00:00:01\""), @r#"shunt.toml:5:1: nic[0].vf[0].socket: is missing; write a path in quotes, such as "vf0.sock", or another attachment"#);
     insta::assert_snapshot!(socket("\"\""), @r#"shunt.toml:7:10: nic[0].vf[0].socket: "" is not the path of a socket; write a path in quotes, such as "vf0.sock""#);
     insta::assert_snapshot!(socket("\"vm/..\""), @r#"shunt.toml:7:10: nic[0].vf[0].socket: "vm/.." is not the path of a socket; write a path in quotes, such as "vf0.sock""#);
     insta::assert_snapshot!(socket("\"a\\u0000b\""), @r#"shunt.toml:7:10: nic[0].vf[0].socket: "a\u0000b" is not the path of a socket; write a path in quotes, such as "vf0.sock""#);
@@ -217,8 +240,7 @@ fn independent_mistakes_are_told_together_in_the_order_of_the_file() {
     shunt.toml:9:7: nic[0].vf[0].mac: "x" is not a MAC address; write six hex pairs such as 02:00:00:00:00:01
     shunt.toml:13:8: nic[0].vf[1].vlan: 9999 is out of range; write a whole number, 1 to 4094
     shunt.toml:14:10: nic[0].vf[1].socket: "a" is taken by nic[0].vf[0].socket (line 10) already; give each attachment a socket of its own
-    shunt.toml:15:1: nic[0].uplink.kind: is missing; write "vhost-user"
-    shunt.toml:15:1: nic[0].uplink.socket: is missing; write a path in quotes, such as "vf0.sock"
+    shunt.toml:15:1: nic[0].uplink.socket: is missing; write an absolute path of at most 107 bytes, such as "/run/shunt/web.sock"
     "#);
 }
 

@@ -114,7 +114,7 @@ fn each_mistake_elsewhere_does_so_too() {
         (
             "/adapter/0/attachment",
             json!(null),
-            "adapter[0].attachment: is missing; write an object",
+            "adapter[0].attachment: is missing; write a kind and its place",
         ),
         ("/adapter/0/attachment/socket", json!("web.sock"), "write an absolute path"),
         ("/adapter/0/attachment/socket", json!(format!("/{}", "x".repeat(107))), "107 bytes"),
@@ -170,6 +170,9 @@ fn least(schema: &Value) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         return least(&shape::schemas()[name.rsplit('/').next().unwrap()]);
     }
+    if let Some(kinds) = schema["oneOf"].as_array() {
+        return least(&kinds[1]);
+    }
     if schema["type"] == "object" {
         let names = schema["required"].as_array().into_iter().flatten();
         let field = |name: &Value| {
@@ -183,8 +186,9 @@ fn least(schema: &Value) -> Value {
     match schema["format"].as_str() {
         _ if words.is_some() => words.unwrap()[0].clone(),
         Some("mac") => json!("02:00:00:00:00:01"),
-        Some("path") => json!("/run/x"),
-        Some("name" | "label") => json!("x"),
+        Some("path" | "file") => json!("/run/x"),
+        Some("name" | "label" | "interface") => json!("x"),
+        _ if schema["type"] == "array" => json!([]),
         _ => schema["minimum"].as_f64().map_or(Value::Null, |number| json!(number as u64)),
     }
 }
@@ -196,7 +200,10 @@ fn the_defaults_of_the_schema_are_those_of_the_code() {
         serde_json::to_value(serde_json::from_value::<T>(value).unwrap()).unwrap()
     }
     let mut seen = 0;
-    for (name, schema) in shape::schemas() {
+    let kinds = shape::schemas()["Attachment"]["oneOf"].as_array().unwrap().iter();
+    let kinds: Vec<_> = kinds.skip(1).map(|schema| ("Attachment".to_owned(), schema)).collect();
+    let objects = shape::schemas().iter().map(|(name, schema)| (name.clone(), schema));
+    for (name, schema) in objects.chain(kinds) {
         if schema["type"] != "object" {
             continue;
         }
@@ -213,6 +220,7 @@ fn the_defaults_of_the_schema_are_those_of_the_code() {
             "Switch" => read::<super::super::Switch>(given.clone()),
             "SwitchPort" => read::<super::super::SwitchPort>(given.clone()),
             "AclRule" => read::<super::super::AclRule>(given.clone()),
+            "Vxlan" => read::<super::super::Vxlan>(given.clone()),
             "StaticEntry" => read::<super::super::StaticEntry>(given.clone()),
             other => panic!("{other} is not held against its schema"),
         };

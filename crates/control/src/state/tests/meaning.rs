@@ -369,3 +369,66 @@ fn tags_that_are_payload_are_read_by_nobody() {
     state(&trunk(service(6), "/adapter/1"));
     state(&with(service(5), "/adapter/1/vlan", json!({"id": 5})));
 }
+
+#[test]
+fn tunnels_have_networks_and_other_hosts_of_their_own() {
+    let tunnel = json!({"name": "far", "vni": 7, "peers": ["10.0.0.2", "10.0.0.3"], "vlan": 5});
+    let tunneled = with(document(), "/switch/0/vxlan", json!([tunnel]));
+    let written = state(&tunneled).to_document();
+    assert_eq!(written["switch"][0]["vxlan"][0]["port"], 4789);
+    let entry = json!({"mac": "02:00:00:00:00:0b", "port": "far", "vlan": 5});
+    let known = with(tunneled.clone(), "/switch/0/static/-", entry);
+    assert!(State::parse(&known).is_ok());
+    let port = json!({"adapter": "far", "isolated": true});
+    assert!(State::parse(&with(tunneled.clone(), "/switch/0/port/-", port)).is_ok());
+    let cases = [
+        ("/switch/0/vxlan/0/vni", json!(0), "vxlan[0].vni: 0 is not allowed"),
+        ("/switch/0/vxlan/0/vni", json!(1 << 24), "write a whole number, 1 to 16777215"),
+        ("/switch/0/vxlan/0/name", json!("web"), r#"vxlan[0].name: "web" is an adapter's name"#),
+        (
+            "/switch/0/vxlan/0/name",
+            json!("uplink"),
+            r#"vxlan[0].name: "uplink" is what every switch"#,
+        ),
+        ("/switch/0/vxlan/0/peers", json!([]), "vxlan[0].peers: has no entry; name at least"),
+        (
+            "/switch/0/vxlan/0/peers",
+            json!(vec!["10.0.0.2"; 65]),
+            "has 65 entries; write at most 64",
+        ),
+        ("/switch/0/vxlan/0/peers/1", json!("host"), r#"peers[1]: "host" is not allowed"#),
+        (
+            "/switch/0/vxlan/0/peers/1",
+            json!("fd00::1"),
+            r#"peers[1]: "fd00::1" is of the other family"#,
+        ),
+        ("/switch/0/vxlan/0/peers/1", json!("10.0.0.2"), r#"peers[1]: "10.0.0.2" is named twice"#),
+        ("/switch/0/vxlan/0/peers/1", json!("239.0.0.1"), r#"peers[1]: "239.0.0.1" is no other"#),
+        ("/switch/0/vxlan/0/local", json!("fd00::1"), r#"local: "fd00::1" is of the other family"#),
+        ("/switch/0/vxlan/0/local", json!("10.0.0.3"), r#"peers[1]: "10.0.0.3" is no other"#),
+        ("/switch/0/vxlan/0/mtu", json!(575), "mtu: 575 is not allowed"),
+    ];
+    for (pointer, value, expected) in cases {
+        let mut document = tunneled.clone();
+        match document.pointer_mut(pointer) {
+            Some(place) => *place = value,
+            None => document = with(document, pointer, value),
+        }
+        let told = State::parse(&document).unwrap_err().to_string();
+        assert!(told.contains(expected), "{pointer}: {told}");
+    }
+    let second = |name: &str, vni: u32| json!({"name": name, "vni": vni, "peers": ["10.0.0.2"]});
+    let refused = |tunnel: Value, expected: &str| {
+        let document = with(tunneled.clone(), "/switch/0/vxlan/-", tunnel);
+        let told = State::parse(&document).unwrap_err().to_string();
+        assert!(told.contains(expected), "{told}");
+    };
+    refused(second("far", 8), r#""far" is the name of another tunnel of the switch"#);
+    refused(second("near", 7), "vxlan[1].vni: 7 is the network of switch[0].vxlan[0] already");
+    let port = json!({"adapter": "far", "trunks": ["7"]});
+    let told = State::parse(&with(tunneled.clone(), "/switch/0/port/-", port)).unwrap_err();
+    assert!(told.to_string().contains("are the tunnel's; set vlan of tunnel far"), "{told}");
+    let entry = json!({"mac": "02:00:00:00:00:0b", "port": "far"});
+    let told = State::parse(&with(tunneled, "/switch/0/static/-", entry)).unwrap_err().to_string();
+    assert!(told.contains(r#"static[1].vlan: "none" is not the VLAN of far; write 5"#), "{told}");
+}

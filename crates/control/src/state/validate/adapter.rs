@@ -13,9 +13,7 @@ impl<'a> Check<'a> {
             let error = "is what every switch calls its port to the wire";
             self.wrong(field, adapter.name.as_str(), error, "choose another".into());
         }
-        let socket = &adapter.attachment.socket;
-        let field = format!("{at}.attachment.socket");
-        self.sockets.claim(&mut self.problems, socket, &field, socket);
+        self.guests_attachment(&adapter.attachment, &format!("{at}.attachment"));
         self.rates(adapter.min_tx_mbps, adapter.max_tx_mbps, at);
         self.vlans(&adapter.trunks, adapter.vlan, at);
         self.trusted(adapter.trust, adapter.promiscuous, at);

@@ -4,8 +4,8 @@ use serde_json::Value;
 use wire::vlan;
 
 use super::super::adapter::Adapter;
-use super::super::switch::{AclRule, Switch, SwitchPort, UPLINK};
-use super::{Check, Once, one_of};
+use super::super::switch::{AclRule, Switch, SwitchPort, UPLINK, Vxlan};
+use super::{Check, Once, is_reserved, one_of};
 
 /// IP protocols whose headers begin with two ports: TCP, UDP and SCTP.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
@@ -27,14 +27,27 @@ impl<'a> Check<'a> {
             let field = format!("{at}.adapter");
             ports.claim(&mut self.problems, &port.adapter, &field, &port.adapter);
             self.on_switch(switch, &port.adapter, field);
-            self.port(port, &at);
+            self.port(switch, port, &at);
+        }
+        for (i, tunnel) in switch.tunnels.iter().enumerate() {
+            self.tunnel(switch, tunnel, &format!("{at}.vxlan[{i}]"));
         }
         for (i, entry) in switch.statics.iter().enumerate() {
             let at = format!("{at}.static[{i}]");
             let value = entry.mac.to_string();
             self.on_switch(switch, &entry.port, format!("{at}.port"));
+            let field = format!("{at}.vlan");
             if let Some(adapter) = self.state.adapter(&entry.port) {
-                self.static_vlan(adapter, entry.vlan, format!("{at}.vlan"));
+                self.static_vlan(adapter, entry.vlan, field);
+            } else if let Some(tunnel) =
+                switch.tunnel(&entry.port).filter(|one| one.vlan != entry.vlan)
+            {
+                let value = entry.vlan.map_or(Value::from("none"), Value::from);
+                let allowed = match tunnel.vlan {
+                    Some(vlan) => format!("write {vlan}"),
+                    None => "leave it out".to_owned(),
+                };
+                self.wrong(field, value, &format!("is not the VLAN of {}", tunnel.name), allowed);
             }
             let key = (switch.nic.as_str(), entry.vlan.unwrap_or(0), entry.mac);
             self.macs.claim(&mut self.problems, key, &format!("{at}.mac"), &value);
@@ -56,11 +69,51 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A name that must be an adapter of the switch, or the uplink's.
+    /// A tunnel: its name and its network are its own.
+    fn tunnel(&mut self, switch: &'a Switch, tunnel: &'a Vxlan, at: &str) {
+        let field = format!("{at}.name");
+        let name = tunnel.name.as_str();
+        if is_reserved(name) {
+            let error = "is what every switch calls its port to the wire";
+            self.wrong(field.clone(), name, error, "choose another".into());
+        }
+        if self.state.adapter(name).is_some() {
+            self.wrong(field, name, "is an adapter's name", "choose another".into());
+        } else if switch.tunnels.iter().filter(|one| one.name == tunnel.name).count() > 1 {
+            let error = "is the name of another tunnel of the switch";
+            self.wrong(field, name, error, "choose another".into());
+        }
+        let key = (tunnel.vni, tunnel.port, tunnel.local);
+        self.networks.claim(&mut self.problems, key, &format!("{at}.vni"), &tunnel.vni);
+        let field = format!("{at}.peers");
+        let Some(first) = tunnel.peers.first() else {
+            let allowed = "name at least one other host".to_owned();
+            return self.wrong(field, Value::Null, "has no entry", allowed);
+        };
+        let family = if first.is_ipv4() { "IPv4" } else { "IPv6" };
+        let allowed = format!("write {family} addresses only, as peers[0] is one");
+        for (i, peer) in tunnel.peers.iter().enumerate() {
+            let field = format!("{field}[{i}]");
+            if peer.is_ipv4() != first.is_ipv4() {
+                self.wrong(field, peer.to_string(), "is of the other family", allowed.clone());
+            } else if peer.is_unspecified() || peer.is_multicast() || Some(*peer) == tunnel.local {
+                let error = "is no other host's address";
+                self.wrong(field, peer.to_string(), error, "write a unicast address".into());
+            } else if tunnel.peers[..i].contains(peer) {
+                self.wrong(field, peer.to_string(), "is named twice", "name each once".into());
+            }
+        }
+        let local = tunnel.local.filter(|local| local.is_ipv4() != first.is_ipv4());
+        if let Some(local) = local {
+            self.wrong(format!("{at}.local"), local.to_string(), "is of the other family", allowed);
+        }
+    }
+
+    /// A name that must be an adapter or a tunnel of the switch, or the uplink's.
     fn on_switch(&mut self, switch: &Switch, name: &str, field: String) {
         let adapter = self.state.adapter(name);
         let here = adapter.is_some_and(|one| one.switch.as_deref() == Some(&switch.name));
-        if !here && name != UPLINK {
+        if !here && name != UPLINK && switch.tunnel(name).is_none() {
             let all = self.state.adapters.iter();
             let here = all.filter(|one| one.switch.as_deref() == Some(&switch.name));
             let names: Vec<&str> = here.take(10).map(|one| one.name.as_str()).collect();
@@ -74,12 +127,13 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn port(&mut self, port: &SwitchPort, at: &str) {
+    fn port(&mut self, switch: &Switch, port: &SwitchPort, at: &str) {
         self.vlans(&port.trunks, None, at);
-        match self.state.adapter(&port.adapter) {
+        match (self.state.adapter(&port.adapter), switch.tunnel(&port.adapter)) {
             _ if port.adapter == UPLINK => {}
-            Some(adapter) => self.adapters_port(adapter, port, at),
-            None => return, // which is told already
+            (_, Some(_)) => self.untagged(port, ("tunnel", "vlan"), at),
+            (Some(adapter), None) => self.adapters_port(adapter, port, at),
+            (None, None) => return, // which is told already
         }
         if let Some(native) = port.native_vlan.filter(|_| port.adapter == UPLINK)
             && !port.trunks.iter().any(|range| range.contains(native))
@@ -95,19 +149,27 @@ impl<'a> Check<'a> {
     /// What is set at the port of an adapter and is the adapter's, or is never reached.
     fn adapters_port(&mut self, adapter: &Adapter, port: &SwitchPort, at: &str) {
         let name = &adapter.name;
-        if !port.trunks.is_empty() {
-            let trunks: Vec<String> = port.trunks.iter().map(ToString::to_string).collect();
-            let (error, allowed) = ("are the adapter's", format!("set trunks of adapter {name}"));
-            self.wrong(format!("{at}.trunks"), trunks, error, allowed);
-        }
-        if let Some(native) = port.native_vlan {
-            let (error, allowed) = ("is the adapter's", format!("set vlan of adapter {name}"));
-            self.wrong(format!("{at}.native_vlan"), native, error, allowed);
-        }
+        self.untagged(port, ("adapter", "trunks"), at);
         if let Some(most) = port.max_macs.filter(|_| adapter.spoof_check) {
             let error = "is never reached: the adapter's spoof_check lets nothing be learnt";
             let allowed = format!("leave it out, or set spoof_check = false of adapter {name}");
             self.wrong(format!("{at}.max_macs"), most, error, allowed);
+        }
+    }
+
+    /// VLANs that are set at a port and are those of the adapter or tunnel that has it, where `trunks` stand in that field.
+    fn untagged(&mut self, port: &SwitchPort, (what, trunks): (&str, &str), at: &str) {
+        let name = &port.adapter;
+        if !port.trunks.is_empty() {
+            let written: Vec<String> = port.trunks.iter().map(ToString::to_string).collect();
+            let (error, allowed) =
+                (format!("are the {what}'s"), format!("set {trunks} of {what} {name}"));
+            self.wrong(format!("{at}.trunks"), written, &error, allowed);
+        }
+        if let Some(native) = port.native_vlan {
+            let (error, allowed) =
+                (format!("is the {what}'s"), format!("set vlan of {what} {name}"));
+            self.wrong(format!("{at}.native_vlan"), native, &error, allowed);
         }
     }
 

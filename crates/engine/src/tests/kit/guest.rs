@@ -4,8 +4,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use guestmem::{GuestMemory, Pages, SharedFile};
-use port::virtio_net::{Events, HEADER_LEN, ReceiveRing, TransmitRing};
-use port::{Area, Burst, Polled, Transmit};
+use port::virtio_net::{Events, HEADER_LEN, Layout, ReceiveRing, TransmitRing};
+use port::{Accepts, Area, Burst, Polled, Transmit};
 use rustix::event::{EventfdFlags, eventfd};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Used};
 
@@ -110,17 +110,18 @@ impl Guest {
         kick: Option<Arc<OwnedFd>>,
     ) {
         let header = HEADER_LEN;
-        let queue = self.device(&self.tx, Content::Readable { header });
+        let queue = self.device(&self.tx, Content::Readable { header, keep: false });
         let events = Events { kick, error: Some(self.error.clone()), ..Events::default() };
-        port.attach_transmit(pair, Box::new(TransmitRing::new(queue, events, FRAME_MAX)));
+        let ring = TransmitRing::new(queue, events, FRAME_MAX, Accepts::empty());
+        port.attach_transmit(pair, Box::new(ring));
     }
 
     /// As [`attach_transmit`](Self::attach_transmit), by a guest that writes over its frames as soon
     /// as they were judged.
     pub(crate) fn attach_treacherous(&self, port: &Port, pair: usize) {
-        let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN });
+        let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: false });
         let events = Events { kick: Some(self.kick.clone()), ..Events::default() };
-        let ring = TransmitRing::new(queue, events, FRAME_MAX);
+        let ring = TransmitRing::new(queue, events, FRAME_MAX, Accepts::empty());
         let (memory, at) = (self.memory.clone(), BASE + 2 * DriverQueue::bytes(RING));
         port.attach_transmit(pair, Box::new(Treacherous { ring, memory, at }));
     }
@@ -128,7 +129,8 @@ impl Guest {
     pub(crate) fn attach_receive(&self, port: &Port, pair: usize) {
         let queue = self.device(&self.rx, Content::Writable);
         let events = Events { error: Some(self.error.clone()), ..Events::default() };
-        let ring = ReceiveRing::new(queue, events, HEADER_LEN, self.shape.mergeable);
+        let layout = Layout { header: HEADER_LEN, mergeable: self.shape.mergeable };
+        let ring = ReceiveRing::new(queue, events, layout, Accepts::empty());
         port.attach_receive(pair, Box::new(ring));
     }
 

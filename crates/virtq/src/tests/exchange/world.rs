@@ -53,7 +53,7 @@ impl World {
         let device = DeviceQueue::new(memory.clone(), &at, size, features, content).unwrap();
         let quiet = Wish::disarmed(features.contains(Features::EVENT_IDX), 0);
         let header = match content {
-            Content::Readable { header } => header,
+            Content::Readable { header, .. } => header,
             Content::Writable => 0,
         };
         World {

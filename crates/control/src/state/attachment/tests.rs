@@ -1,0 +1,183 @@
+//! Both forms of attachments, and what is told about wrong ones.
+
+use serde_json::{Value, json};
+
+use super::super::State;
+use super::super::tests::{document, state, with};
+use super::*;
+
+/// The attachment of the first adapter, as the document with that in it writes it.
+fn written(value: Value) -> Value {
+    let document = state(&with(document(), "/adapter/0/attachment", value)).to_document();
+    document["adapter"][0]["attachment"].clone()
+}
+
+/// What is told of that attachment, in one line.
+fn told(value: Value) -> String {
+    let document = with(document(), "/adapter/0/attachment", value);
+    let told = State::parse(&document).unwrap_err().to_string();
+    let told = told.strip_prefix("adapter[0].attachment").unwrap_or(&told);
+    told.to_owned()
+}
+
+#[test]
+fn both_forms_are_kept_as_the_whole_table() {
+    let tap = json!({
+        "kind": "tap", "interface": "web0", "queue_pairs": 1, "mtu": 1500, "offload": true,
+    });
+    assert_eq!(written(json!("tap:web0")), tap);
+    assert_eq!(written(json!({"kind": "tap", "interface": "web0"})), tap);
+    assert_eq!(written(tap.clone()), tap);
+    let xdp = json!({
+        "kind": "xdp", "interface": "eth1", "filter": false, "zero_copy": "auto", "busy_poll_us": 0,
+    });
+    assert_eq!(written(json!("xdp:eth1")), xdp);
+    let packet = json!({"kind": "packet", "interface": "eth1", "netns": "blue"});
+    assert_eq!(written(packet.clone()), packet);
+    assert_eq!(written(json!("stream:/run/vm:7.sock"))["socket"], "/run/vm:7.sock");
+    assert_eq!(written(json!("pcap:/tmp/a.pcap"))["repeat"], 1);
+    let socket = written(json!("vhost-user:/run/web.sock"));
+    assert_eq!(socket, written(json!({"socket": "/run/web.sock"})), "the usual kind");
+    assert_eq!((&socket["kind"], &socket["offload"]), (&json!("vhost-user"), &json!(true)));
+}
+
+#[test]
+fn each_kind_has_a_short_form_that_names_its_place() {
+    for kind in AttachmentKind::ALL {
+        let place = if kind.place_field() == "interface" { "eth1" } else { "/run/x" };
+        let short = format!("{kind}:{place}");
+        let read: Attachment = serde_json::from_value(json!(short)).unwrap();
+        assert_eq!((read.kind(), read.place()), (kind, place));
+        assert_eq!(read.to_string(), short);
+        assert_eq!(AttachmentKind::of(kind.word()), Some(kind));
+        let again: Attachment = serde_json::from_value(json!(read)).unwrap();
+        assert_eq!(again, read);
+    }
+    assert_eq!(Attachment::table_of("/run/x"), None);
+    assert_eq!(Attachment::table_of("bridge:br0"), None);
+}
+
+#[test]
+fn namespaces_are_paths_or_names() {
+    let of = |netns: &str| {
+        let packet = json!({"kind": "packet", "interface": "eth1", "netns": netns});
+        let read: Attachment = serde_json::from_value(packet).unwrap();
+        read.interface().unwrap().1
+    };
+    assert_eq!(of("blue").as_deref(), Some("/run/netns/blue"));
+    assert_eq!(of("/proc/7/ns/net").as_deref(), Some("/proc/7/ns/net"));
+}
+
+#[test]
+fn each_mistake_names_the_field_and_the_kind() {
+    let cases = [
+        (
+            json!("eth1"),
+            r#": "eth1" is not allowed; write a kind and its place, such as "tap:web0""#,
+        ),
+        (json!("bridge:br0"), r#": "bridge:br0" is not allowed"#),
+        (
+            json!("tap:sixteen-bytes-it"),
+            r#".interface: "sixteen-bytes-it" is not allowed; write the name of"#,
+        ),
+        (json!("xdp:a/b"), r#".interface: "a/b" is not allowed"#),
+        (json!("xdp:"), r#".interface: "" is not allowed"#),
+        (json!("xdp:a b"), r#".interface: "a b" is not allowed"#),
+        (json!("tap:.."), r#".interface: ".." is not allowed"#),
+        (json!("stream:web.sock"), r#".socket: "web.sock" is not allowed; write an absolute path"#),
+        (json!(7), ": 7 is of the wrong kind; write a kind and its place"),
+        (json!([]), ": the list is of the wrong kind"),
+        (
+            json!({"kind": "bridge"}),
+            r#".kind: "bridge" is no kind; write "vhost-user" or "tap" or"#,
+        ),
+        (json!({"kind": 7, "socket": "/x"}), ".kind: 7 is no kind"),
+        (json!({"kind": "tap"}), ".interface: is missing; write the name of an interface"),
+        (json!({}), ".socket: is missing; write an absolute path"),
+        (
+            json!({"kind": "tap", "interface": "a", "socket": "/x"}),
+            ".socket: is no field of kind tap; write one of interface, kind, mtu,",
+        ),
+        (
+            json!({"kind": "packet", "interface": "a", "queue_pairs": 2}),
+            ".queue_pairs: is no field of kind packet",
+        ),
+        (json!({"socket": "/x", "netns": "a"}), ".netns: is no field of kind vhost-user"),
+        (
+            json!({"kind": "tap", "interface": "a", "netns": "a/b"}),
+            r#".netns: "a/b" is not allowed"#,
+        ),
+        (json!({"kind": "xdp", "interface": "a", "zero_copy": true}), ".zero_copy: true is of the"),
+        (json!({"kind": "xdp", "interface": "a", "filter": true}), ".filter: true keeps frames"),
+        (
+            json!({"kind": "pcap", "file": "/a", "rate_mbps": 1, "rate_pps": 1}),
+            ".rate_pps: 1 is given beside rate_mbps; leave one",
+        ),
+        (
+            json!({"kind": "pcap", "file": "/a", "sink": "/a"}),
+            r#".sink: "/a" is a capture that is"#,
+        ),
+    ];
+    for (value, expected) in cases {
+        let told = told(value.clone());
+        assert!(told.starts_with(expected), "{value}\ntold: {told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+#[test]
+fn nobody_shares_a_socket_an_interface_or_a_file() {
+    let both = |one: Value, other: Value| {
+        let document = with(document(), "/adapter/0/attachment", one);
+        State::parse(&with(document, "/adapter/1/attachment", other))
+    };
+    let refused = |one: Value, other: Value, expected: &str| {
+        let told = both(one, other).unwrap_err().to_string();
+        assert_eq!(told, format!("{expected}; choose another"));
+    };
+    refused(
+        json!("stream:/run/a"),
+        json!("vhost-user:/run/a"),
+        r#"adapter[1].attachment.socket: "/run/a" is the socket of adapter[0].attachment already"#,
+    );
+    refused(
+        json!("tap:a"),
+        json!("xdp:a"),
+        r#"adapter[1].attachment.interface: "a" is the interface of adapter[0].attachment already"#,
+    );
+    let blue = |kind: &str, netns: &str| json!({"kind": kind, "interface": "a", "netns": netns});
+    refused(
+        blue("tap", "blue"),
+        blue("packet", "/run/netns/blue"),
+        r#"adapter[1].attachment.interface: "a" is the interface of adapter[0].attachment already"#,
+    );
+    assert!(both(json!("tap:a"), blue("tap", "blue")).is_ok(), "in another namespace");
+    let pcap = |file: &str| json!({"kind": "pcap", "file": file, "sink": "/tmp/sink"});
+    refused(
+        pcap("/tmp/a"),
+        pcap("/tmp/b"),
+        r#"adapter[1].attachment.sink: "/tmp/sink" is written by adapter[0].attachment already"#,
+    );
+    assert!(both(json!("pcap:/tmp/a"), json!("pcap:/tmp/a")).is_ok(), "both only read it");
+}
+
+#[test]
+fn a_file_of_a_mirror_is_its_own() {
+    let mirrored = |document: Value, adapter: usize, file: &str| {
+        with(
+            document,
+            &format!("/adapter/{adapter}/mirror"),
+            json!({"file": file, "direction": "both"}),
+        )
+    };
+    let one = mirrored(document(), 0, "/tmp/a");
+    assert!(State::parse(&one).is_ok());
+    assert!(State::parse(&mirrored(one.clone(), 1, "/tmp/b")).is_ok());
+    let told = State::parse(&mirrored(one.clone(), 1, "/tmp/a")).unwrap_err().to_string();
+    let expected = r#"adapter[1].mirror.file: "/tmp/a" is written by adapter[0].mirror already"#;
+    assert!(told.starts_with(expected), "{told}");
+    let played = with(one, "/nic/0/uplink", json!("pcap:/tmp/a"));
+    let told = State::parse(&played).unwrap_err().to_string();
+    let expected = r#"adapter[0].mirror.file: "/tmp/a" is a capture that is played"#;
+    assert!(told.starts_with(expected), "{told}");
+}

@@ -1,0 +1,63 @@
+//! Rules for attachments: who has what, and which settings go together.
+
+use std::collections::HashSet;
+
+use super::super::{Attachment, Pcap, State, Xdp};
+use super::Check;
+
+impl<'a> Check<'a> {
+    /// The attachment of a guest.
+    pub(super) fn guests_attachment(&mut self, attachment: &'a Attachment, at: &str) {
+        if let Attachment::Xdp(Xdp { filter: true, .. }) = attachment {
+            let error =
+                "keeps frames for the host, and all that comes from a guest is its adapter's";
+            let allowed = "write false; it is for uplinks".to_owned();
+            self.wrong(format!("{at}.filter"), true, error, allowed);
+        }
+        self.attachment(attachment, at);
+    }
+
+    /// An attachment at `at`: what it takes nobody else has.
+    pub(super) fn attachment(&mut self, attachment: &'a Attachment, at: &str) {
+        let place = format!("{at}.{}", attachment.kind().place_field());
+        if let Some(socket) = attachment.socket() {
+            self.sockets.claim(&mut self.problems, socket, &place, &socket);
+        }
+        if let Some((interface, netns)) = attachment.interface() {
+            self.interfaces.claim(&mut self.problems, (netns, interface), &place, &interface);
+        }
+        let Attachment::Pcap(Pcap { sink, rate_mbps, rate_pps, .. }) = attachment else { return };
+        if let Some(sink) = sink {
+            self.file(sink, format!("{at}.sink"));
+        }
+        if *rate_mbps > 0 && *rate_pps > 0 {
+            let allowed = "leave one of the two out".to_owned();
+            self.wrong(format!("{at}.rate_pps"), *rate_pps, "is given beside rate_mbps", allowed);
+        }
+    }
+
+    /// A file that is written.
+    pub(super) fn file(&mut self, path: &'a str, field: String) {
+        if self.played.contains(path) {
+            let allowed = "write another path".to_owned();
+            return self.wrong(
+                field,
+                path,
+                "is a capture that is played, and would be lost",
+                allowed,
+            );
+        }
+        self.files.claim(&mut self.problems, path, &field, &path);
+    }
+}
+
+/// The captures that a state plays.
+pub(super) fn played(state: &State) -> HashSet<&str> {
+    let nics = state.nics.iter();
+    let of_nics =
+        nics.flat_map(|nic| nic.uplink.iter().chain(nic.pf.iter().map(|pf| &pf.attachment)));
+    let of_adapters = state.adapters.iter().map(|adapter| &adapter.attachment);
+    let played = |attachment: &'_ Attachment| matches!(attachment, Attachment::Pcap(_));
+    let all = of_nics.chain(of_adapters).filter(|attachment| played(attachment));
+    all.map(Attachment::place).collect()
+}

@@ -1,0 +1,231 @@
+//! Reading and writing of files and sockets straight from and into shared memory.
+//!
+//! The kernel copies, so a guest that changes the bytes meanwhile, or takes the memory away,
+//! meets the kernel's own checks: an access to what is gone ends the call with EFAULT.
+
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::io::Errno;
+
+use crate::slice::GuestSlice;
+
+/// Most pieces of one message, and messages of one call: what the kernel takes is 1024 of either.
+const PIECES_MAX: usize = 1024;
+/// Messages of one call.
+pub const MESSAGES_MAX: usize = 64;
+/// Bytes kept of a message's control data.
+const CONTROL_LEN: usize = 64;
+
+/// Bytes to write: ours, or those of a guest.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Piece<'a>(libc::iovec, PhantomData<&'a ()>);
+
+impl<'a> Piece<'a> {
+    /// No bytes.
+    pub const EMPTY: Piece<'static> =
+        Piece(libc::iovec { iov_base: std::ptr::dangling_mut(), iov_len: 0 }, PhantomData);
+
+    /// Bytes of ours.
+    #[inline]
+    pub fn bytes(bytes: &'a [u8]) -> Piece<'a> {
+        let base = bytes.as_ptr().cast_mut().cast(); // only read: pieces are for writing
+        Piece(libc::iovec { iov_base: base, iov_len: bytes.len() }, PhantomData)
+    }
+
+    /// Bytes of a guest.
+    #[inline]
+    pub fn slice(slice: GuestSlice<'a>) -> Piece<'a> {
+        let base = slice.as_ptr().cast();
+        Piece(libc::iovec { iov_base: base, iov_len: slice.len() as usize }, PhantomData)
+    }
+
+    /// How many.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.iov_len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.iov_len == 0
+    }
+}
+
+/// Writes all pieces by one call; says how many bytes were taken.
+///
+/// # Errors
+/// The kernel's word; INVAL for more than 1024 pieces.
+#[inline]
+pub fn write(fd: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
+    if pieces.len() > PIECES_MAX {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: a piece is an iovec (repr(transparent)) of bytes that are mapped for its lifetime,
+    // which the borrow keeps; the kernel only reads them.
+    let n = unsafe {
+        libc::writev(fd.as_raw_fd(), pieces.as_ptr().cast(), pieces.len() as libc::c_int)
+    };
+    done(n)
+}
+
+/// Reads into a slice by one call; says how many bytes came.
+///
+/// # Errors
+/// The kernel's word.
+#[inline]
+pub fn read(fd: BorrowedFd<'_>, room: GuestSlice<'_>) -> Result<usize, Errno> {
+    // SAFETY: the slice is mapped and writable for its lifetime, and shared memory by nature.
+    let n = unsafe { libc::read(fd.as_raw_fd(), room.as_ptr().cast(), room.len() as usize) };
+    done(n)
+}
+
+fn done(n: isize) -> Result<usize, Errno> {
+    usize::try_from(n).map_err(|_| last())
+}
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// A datagram to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Its bytes.
+    pub pieces: &'a [Piece<'a>],
+    /// Where to, as the kernel's `sockaddr`; empty on a connected or bound socket.
+    pub to: &'a [u8],
+}
+
+/// Sends up to [`MESSAGES_MAX`] datagrams by one call, without waiting; says how many were taken.
+///
+/// # Errors
+/// The kernel's word on the first; that of a later one comes with the next call.
+pub fn send_many(fd: BorrowedFd<'_>, messages: &[Message<'_>]) -> Result<usize, Errno> {
+    // SAFETY: all zeros is a valid mmsghdr: null pointers, and lengths of 0.
+    let mut headers: [libc::mmsghdr; MESSAGES_MAX] = unsafe { std::mem::zeroed() };
+    for (header, message) in headers.iter_mut().zip(messages) {
+        let Message { pieces, to } = message;
+        header.msg_hdr.msg_iov = pieces.as_ptr().cast_mut().cast();
+        header.msg_hdr.msg_iovlen = pieces.len() as _;
+        if !to.is_empty() {
+            header.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_namelen = to.len() as libc::socklen_t;
+        }
+    }
+    let count = messages.len().min(MESSAGES_MAX) as libc::c_uint;
+    // SAFETY: `count` headers were filled, with pieces and names that live for the call and are
+    // only read.
+    let n = unsafe {
+        libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT as _)
+    };
+    done(n as isize)
+}
+
+/// The room for datagrams that are received together.
+pub struct Receiver {
+    headers: Box<[libc::mmsghdr; MESSAGES_MAX]>,
+    pieces: Box<[libc::iovec; MESSAGES_MAX]>,
+    names: Box<[Name; MESSAGES_MAX]>,
+    controls: Box<[Control; MESSAGES_MAX]>,
+    received: usize,
+}
+
+type Name = [u8; size_of::<libc::sockaddr_in6>()];
+
+/// Control messages, which the kernel aligns as words.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_LEN]);
+
+// SAFETY: its pointers are set and used within one call, and point to its own boxes and to the
+// slices of that call.
+unsafe impl Send for Receiver {}
+
+impl std::fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiver").field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
+impl Default for Receiver {
+    fn default() -> Receiver {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Receiver {
+            // SAFETY: all zeros is a valid mmsghdr: null pointers, and lengths of 0.
+            headers: Box::new(unsafe { std::mem::zeroed() }),
+            pieces: Box::new([none; MESSAGES_MAX]),
+            names: Box::new([[0; _]; MESSAGES_MAX]),
+            controls: Box::new([Control([0; CONTROL_LEN]); MESSAGES_MAX]),
+            received: 0,
+        }
+    }
+}
+
+impl Receiver {
+    /// Receives a datagram into each of `rooms`, up to [`MESSAGES_MAX`], without waiting; says how
+    /// many came.
+    ///
+    /// # Errors
+    /// The kernel's word, AGAIN if there are none.
+    pub fn receive<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        rooms: impl Iterator<Item = GuestSlice<'a>>,
+    ) -> Result<usize, Errno> {
+        self.received = 0;
+        let mut count = 0;
+        for (i, room) in rooms.take(MESSAGES_MAX).enumerate() {
+            self.pieces[i] =
+                libc::iovec { iov_base: room.as_ptr().cast(), iov_len: room.len() as usize };
+            let header = &mut self.headers[i].msg_hdr;
+            header.msg_iov = &raw mut self.pieces[i];
+            header.msg_iovlen = 1;
+            header.msg_name = self.names[i].as_mut_ptr().cast();
+            header.msg_namelen = size_of::<Name>() as libc::socklen_t;
+            header.msg_control = self.controls[i].0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL_LEN as _;
+            header.msg_flags = 0;
+            count += 1;
+        }
+        let (headers, wait) = (self.headers.as_mut_ptr(), libc::MSG_DONTWAIT as _);
+        // SAFETY: `count` headers point to rooms that are mapped for the call, and to names and
+        // controls of ours with their true lengths.
+        let n =
+            unsafe { libc::recvmmsg(fd.as_raw_fd(), headers, count, wait, std::ptr::null_mut()) };
+        self.received = done(n as isize)?;
+        Ok(self.received)
+    }
+
+    /// Bytes of the i-th datagram; more than its room if it was cut and the socket tells so.
+    ///
+    /// # Panics
+    /// If fewer were received; so do the others.
+    #[inline]
+    pub fn len(&self, i: usize) -> u32 {
+        assert!(i < self.received);
+        self.headers[i].msg_len
+    }
+
+    /// Whether the i-th datagram was cut.
+    pub fn is_truncated(&self, i: usize) -> bool {
+        assert!(i < self.received);
+        self.headers[i].msg_hdr.msg_flags & libc::MSG_TRUNC != 0
+    }
+
+    /// Where the i-th datagram came from, as the kernel's `sockaddr`.
+    pub fn from(&self, i: usize) -> &[u8] {
+        assert!(i < self.received);
+        let len = self.headers[i].msg_hdr.msg_namelen as usize;
+        &self.names[i][..len.min(size_of::<Name>())]
+    }
+
+    /// Its control messages, as the kernel's `cmsghdr`s.
+    pub fn control(&self, i: usize) -> &[u8] {
+        assert!(i < self.received);
+        let len = self.headers[i].msg_hdr.msg_controllen;
+        &self.controls[i].0[..len.min(CONTROL_LEN)]
+    }
+}

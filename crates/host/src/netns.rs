@@ -1,0 +1,110 @@
+//! Network namespaces: work that is done within another one.
+//!
+//! Model: a socket belongs for ever to the namespace of the thread that opened it. So a thread of its own enters the
+//! namespace, opens what is wanted, and hands it back; nobody else of this process is moved.
+//!
+//! Namespaces are named as iproute2 does: a name is a file in `/run/netns`, and what has a slash in it is a path, such
+//! as `/proc/1234/ns/net`.
+//!
+//! Limits: entering a namespace needs CAP_SYS_ADMIN.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+const NAMED: &str = "/run/netns";
+
+/// Why nothing could be done within a namespace; each text names the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// There is no such file, or it cannot be read.
+    #[error(
+        "network namespace {}: cannot be opened; name one that `ip netns list` shows, or a path such as \
+         /proc/PID/ns/net",
+        path.display()
+    )]
+    Open {
+        /// The namespace's file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file is no network namespace, or this process may not enter one.
+    #[error(
+        "network namespace {}: cannot be entered; it must be a network namespace, and the daemon needs CAP_SYS_ADMIN",
+        path.display()
+    )]
+    Enter {
+        /// The namespace's file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no thread to be had.
+    #[error("no thread to enter a network namespace; raise the limit of tasks")]
+    Thread(#[source] io::Error),
+}
+
+/// Where the namespace that an operator names is.
+pub fn path_of(netns: &str) -> PathBuf {
+    if netns.contains('/') { PathBuf::from(netns) } else { Path::new(NAMED).join(netns) }
+}
+
+/// Does `work` within the namespace, or here if none is named, and waits for what comes of it. What it opens stays in
+/// that namespace.
+///
+/// # Errors
+/// [`NetnsError`], when there is no such namespace, or it cannot be entered; nothing was done then.
+///
+/// # Panics
+/// If `work` does.
+pub fn within<T: Send>(
+    netns: Option<&str>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, NetnsError> {
+    let Some(netns) = netns else {
+        return Ok(work());
+    };
+    let path = path_of(netns);
+    let file =
+        File::open(&path).map_err(|source| NetnsError::Open { path: path.clone(), source })?;
+    std::thread::scope(|scope| {
+        let enter_and_work = || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(|errno| NetnsError::Enter { path: path.clone(), source: errno.into() })?;
+            Ok(work())
+        };
+        let thread = std::thread::Builder::new()
+            .name("netns".into())
+            .spawn_scoped(scope, enter_and_work)
+            .map_err(NetnsError::Thread)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_iproute2() {
+        assert_eq!(path_of("blue"), Path::new("/run/netns/blue"));
+        assert_eq!(path_of("/proc/1/ns/net"), Path::new("/proc/1/ns/net"));
+    }
+
+    #[test]
+    fn without_a_namespace_it_is_done_here() {
+        let here = std::thread::current().id();
+        assert_eq!(within(None, || std::thread::current().id()).unwrap(), here);
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_refused_and_nothing_is_done() {
+        let text = |netns| within(Some(netns), || panic!("not done")).unwrap_err().to_string();
+        assert!(text("/nowhere/at/all").contains("/nowhere/at/all: cannot be opened"));
+        assert!(text("/proc/self/status").contains("/proc/self/status: cannot be entered"));
+    }
+}

@@ -1,0 +1,158 @@
+//! Packet sockets: the frames of an interface that is somebody else's, as they pass (packet(7)).
+//!
+//! Model: a socket bound to one interface gets what it receives, whomever that is for, and sends what it is given. In
+//! front of each frame stands a virtio-net header of 10 bytes (PACKET_VNET_HDR). What this host itself sends there is
+//! not seen (PACKET_IGNORE_OUTGOING), and that includes our own. The kernel takes VLAN tags off before anybody sees a
+//! frame; they come as control data ([`tag_of`]).
+//!
+//! Limits: the host's own network stack gets the frames as well; it is not kept from answering.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::interface::{InterfaceError, Interfaces};
+use crate::netns;
+use crate::sys;
+
+/// Bytes of the header in front of each frame: `struct virtio_net_hdr`.
+pub const HEADER_LEN: u32 = 10;
+/// Bytes that may wait in either direction: what a fast interface brings while a lane is elsewhere.
+const BUFFER_BYTES: usize = 8 << 20;
+
+// linux/if_packet.h
+const SOL_PACKET: i32 = 263;
+const PACKET_AUXDATA: i32 = 8;
+const PACKET_VNET_HDR: i32 = 15;
+const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
+const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
+
+/// Why a packet socket could not be opened; each text names the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// The namespace, or the interface in it.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// Frames are the administrator's.
+    #[error(
+        "interface {name:?}: no permission to take its frames; the daemon needs CAP_NET_RAW there"
+    )]
+    Permission {
+        /// The interface.
+        name: String,
+    },
+    /// Something that the kernel must be able to do.
+    #[error("interface {name:?}: cannot {what}; Linux 4.20 or later is needed")]
+    Failed {
+        /// The interface.
+        name: String,
+        /// What was to be done.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Opens a packet socket for the interface, in the namespace named or in this thread's. With `bypass`, frames that are
+/// sent go past the interface's queueing discipline, which is faster, and loses them where the interface is slow.
+///
+/// # Errors
+/// [`PacketError`].
+pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, PacketError> {
+    let state = Interfaces::of(netns)?.state(name)?;
+    // Without a protocol it gets nothing before it is bound, from no interface.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let open = || socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
+    let opened = netns::within(netns, open).map_err(InterfaceError::from)?;
+    let failed = |what, errno: Errno| match errno {
+        Errno::PERM => PacketError::Permission { name: name.to_owned() },
+        _ => PacketError::Failed { name: name.to_owned(), what, source: errno.into() },
+    };
+    let socket = opened.map_err(|errno| failed("open a packet socket", errno))?;
+    let fd = socket.as_fd();
+    for (what, option, value) in [
+        ("have checksums and segments left to be done", PACKET_VNET_HDR, 1),
+        ("overlook what this host sends", PACKET_IGNORE_OUTGOING, 1),
+        ("be told VLAN tags", PACKET_AUXDATA, 1),
+        ("pass by its queueing discipline", PACKET_QDISC_BYPASS, i32::from(bypass)),
+    ] {
+        sys::set_packet_option(fd, option, value).map_err(|errno| failed(what, errno))?;
+    }
+    // More than the machine's limit needs CAP_NET_ADMIN, and is not worth failing for.
+    let _ = sockopt::set_socket_recv_buffer_size_force(fd, BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(fd, BUFFER_BYTES));
+    let _ = sockopt::set_socket_send_buffer_size_force(fd, BUFFER_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(fd, BUFFER_BYTES));
+    sys::join_promiscuous(fd, state.index).map_err(|errno| failed("take all its frames", errno))?;
+    sys::bind_packet(fd, state.index).map_err(|errno| failed("be bound to it", errno))?;
+    Ok(socket)
+}
+
+/// The VLAN tag that the kernel took off a frame, as it stood in it, from the control data that came with the frame.
+#[inline]
+pub fn tag_of(control: &[u8]) -> Option<[u8; 4]> {
+    // struct cmsghdr: a length of the machine's word, a level and a type; then struct tpacket_auxdata.
+    const WORD: usize = size_of::<usize>();
+    let u32_at = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk()?));
+    let u16_at = |at: usize| Some(u16::from_ne_bytes(*control.get(at..)?.first_chunk()?));
+    let (level, kind) = (u32_at(WORD)?, u32_at(WORD + 4)?);
+    if level != SOL_PACKET as u32 || kind != PACKET_AUXDATA as u32 {
+        return None;
+    }
+    let data = WORD + 8;
+    let status = u32_at(data)?;
+    if status & TP_STATUS_VLAN_VALID == 0 {
+        return None;
+    }
+    let (tci, tpid) = (u16_at(data + 16)?, u16_at(data + 18)?);
+    let tpid =
+        if status & TP_STATUS_VLAN_TPID_VALID != 0 { tpid } else { libc::ETH_P_8021Q as u16 };
+    let ([a, b], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
+    Some([a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Control data as the kernel writes it.
+    fn control(level: i32, status: u32, tci: u16, tpid: u16) -> Vec<u8> {
+        let mut bytes = 36usize.to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(PACKET_AUXDATA.to_ne_bytes());
+        for word in [status, 60, 60] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for half in [0u16, 14, tci, tpid] {
+            bytes.extend(half.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_tag_is_found_where_there_is_one() {
+        let both = TP_STATUS_VLAN_VALID | TP_STATUS_VLAN_TPID_VALID;
+        let found = |bytes: &[u8]| tag_of(bytes);
+        assert_eq!(
+            found(&control(SOL_PACKET, both, 0x2064, 0x88a8)),
+            Some([0x88, 0xa8, 0x20, 0x64])
+        );
+        let old = control(SOL_PACKET, TP_STATUS_VLAN_VALID, 0, 0);
+        assert_eq!(found(&old), Some([0x81, 0, 0, 0]), "priority tags are tags");
+        assert_eq!(found(&control(SOL_PACKET, 1, 0x2064, 0x8100)), None);
+        assert_eq!(found(&control(1, both, 0x2064, 0x8100)), None, "of another level");
+        for len in 0..old.len() {
+            assert_eq!(found(&old[..len]), None, "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named() {
+        let error = open(None, "nosuchthing0", false).unwrap_err();
+        assert!(error.to_string().starts_with("interface \"nosuchthing0\": no such"), "{error}");
+    }
+}

@@ -1,0 +1,191 @@
+//! The requests to network devices that rustix does not have: ioctls and socket options, one function each.
+//!
+//! Model: each function takes what it needs by value or by a reference of the right type, so that no caller can hand
+//! the kernel memory of a wrong shape. Layouts and numbers: `linux/if.h`, `if_tun.h`, `if_packet.h`, `ethtool.h`.
+
+// Every function here is one system call with memory that the kernel reads or writes.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libc::c_int;
+use rustix::io::Errno;
+
+/// Bytes of an interface's name, with the zero behind it.
+pub(crate) const NAME_SIZE: usize = libc::IFNAMSIZ;
+
+const SOL_PACKET: c_int = 263;
+const PACKET_ADD_MEMBERSHIP: c_int = 1;
+const PACKET_MR_PROMISC: u16 = 1;
+const ETHTOOL_GDRVINFO: u32 = 3;
+
+/// What SIOC... requests exchange, `struct ifreq`: a name, and a union that is the largest of its kinds.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub(crate) struct Request {
+    name: [u8; NAME_SIZE],
+    value: [u8; 24],
+}
+
+const _: () = assert!(size_of::<Request>() >= size_of::<libc::ifreq>());
+
+impl Request {
+    /// `None` if no interface can have the name.
+    pub(crate) fn new(interface: &str) -> Option<Request> {
+        let bytes = interface.as_bytes();
+        let odd =
+            |byte: &u8| *byte == b'/' || *byte == b'%' || *byte == 0 || byte.is_ascii_whitespace();
+        if bytes.is_empty() || bytes.len() >= NAME_SIZE || bytes.iter().any(odd) {
+            return None;
+        }
+        let mut name = [0; NAME_SIZE];
+        name[..bytes.len()].copy_from_slice(bytes);
+        Some(Request { name, value: [0; 24] })
+    }
+
+    /// The union's first bytes.
+    pub(crate) fn get<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.value[..N]);
+        bytes
+    }
+
+    /// With these as the union's first bytes.
+    pub(crate) fn with<const N: usize>(mut self, bytes: [u8; N]) -> Request {
+        self.value[..N].copy_from_slice(&bytes);
+        self
+    }
+}
+
+/// Requests that read or write no more than the [`Request`] itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Index,
+    Flags,
+    SetFlags,
+    Mtu,
+    SetMtu,
+    Mac,
+    SetMac,
+    SetQueueLen,
+    /// Of a file of `/dev/net/tun`: makes it a queue of an interface.
+    SetTun,
+}
+
+/// Asks about, or changes, the interface that the request names.
+pub(crate) fn interface(fd: BorrowedFd<'_>, op: Op, request: &mut Request) -> Result<(), Errno> {
+    let number = match op {
+        Op::Index => libc::SIOCGIFINDEX,
+        Op::Flags => libc::SIOCGIFFLAGS,
+        Op::SetFlags => libc::SIOCSIFFLAGS,
+        Op::Mtu => libc::SIOCGIFMTU,
+        Op::SetMtu => libc::SIOCSIFMTU,
+        Op::Mac => libc::SIOCGIFHWADDR,
+        Op::SetMac => libc::SIOCSIFHWADDR,
+        Op::SetQueueLen => libc::SIOCSIFTXQLEN,
+        Op::SetTun => libc::TUNSETIFF,
+    };
+    // SAFETY: each of these exchanges one struct ifreq, no larger than `request`, and follows no pointer in it.
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut *request) })
+}
+
+/// The name of the interface's driver, up to 32 bytes, and what it is attached to.
+pub(crate) fn driver(fd: BorrowedFd<'_>, request: Request) -> Result<[[u8; 32]; 2], Errno> {
+    /// `struct ethtool_drvinfo`.
+    #[repr(C)]
+    struct Info {
+        cmd: u32,
+        driver: [u8; 32],
+        version: [u8; 32],
+        firmware: [u8; 32],
+        bus: [u8; 32],
+        rest: [u8; 64],
+    }
+    const _: () = assert!(size_of::<Info>() == 196);
+    let empty = [0; 32];
+    let (driver, version, firmware, bus) = (empty, empty, empty, empty);
+    let mut info = Info { cmd: ETHTOOL_GDRVINFO, driver, version, firmware, bus, rest: [0; 64] };
+    let mut request = request.with((&raw mut info).expose_provenance().to_ne_bytes());
+    // SAFETY: the request points to an ethtool_drvinfo, which is as long as the command says and outlives the call.
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })?;
+    Ok([info.driver, info.bus])
+}
+
+/// Sets the bytes of the header in front of each frame of a tap.
+pub(crate) fn set_tun_header(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), Errno> {
+    // SAFETY: the kernel reads one int.
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) })
+}
+
+/// Sets what the reader of a tap takes, `TUN_F_*`.
+pub(crate) fn set_tun_offload(fd: BorrowedFd<'_>, flags: u32) -> Result<(), Errno> {
+    // SAFETY: the flags are the argument itself; the kernel touches no memory.
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) })
+}
+
+/// Sets an option of a packet socket that is one int.
+pub(crate) fn set_packet_option(
+    fd: BorrowedFd<'_>,
+    option: c_int,
+    value: c_int,
+) -> Result<(), Errno> {
+    set(fd, option, &value)
+}
+
+/// Sees all frames of the interface, whomever they are for, until the socket is closed.
+pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
+    /// `struct packet_mreq`.
+    #[repr(C)]
+    struct Membership {
+        index: c_int,
+        kind: u16,
+        address_len: u16,
+        address: [u8; 8],
+    }
+    let index = index.cast_signed();
+    let wanted = Membership { index, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
+    set(fd, PACKET_ADD_MEMBERSHIP, &wanted)
+}
+
+fn set<T>(fd: BorrowedFd<'_>, option: c_int, value: &T) -> Result<(), Errno> {
+    let (at, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the kernel reads `len` bytes of `value`, which has that many; no packet option that is set here has
+    // pointers in it.
+    done(unsafe { libc::setsockopt(fd.as_raw_fd(), SOL_PACKET, option, at, len) })
+}
+
+/// Binds a packet socket to an interface: from then on it gets the frames of all protocols.
+pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: index.cast_signed(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `address`, which has that many.
+    done(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })
+}
+
+fn done(result: c_int) -> Result<(), Errno> {
+    match result {
+        0.. => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_interface_can_have_are_refused() {
+        assert!(Request::new("eth0.15").is_some());
+        for bad in ["", "a/b", "tap%d", "a b", "sixteen-bytes-is", "a\0"] {
+            assert!(Request::new(bad).is_none(), "{bad:?}");
+        }
+    }
+}

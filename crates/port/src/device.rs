@@ -1,0 +1,275 @@
+//! The halves of a port whose far end is a file of the kernel's: an interface, a socket.
+//!
+//! # Model
+//! What differs between kinds is where frames come from ([`Source`]) and where they go ([`Sink`]);
+//! the rest is here. An [`Inlet`] receives into memory of its own ([`Intake`]), and lends frames
+//! from there as a ring lends those of its guest. An [`Outlet`] copies nothing: the kernel takes each
+//! frame from where the sender has it, in pieces ([`Outgoing`]).
+//!
+//! A failure of the device is told to its [`Condition`]; from then on both halves are silent.
+
+mod intake;
+mod link;
+mod outgoing;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use wire::segment::Segment;
+use wire::virtio_net::Accepts;
+
+use crate::burst::{Area, BURST, Burst, Polled, VlanEdit};
+use crate::plain::Scratch;
+use crate::{Condition, Delivered, Offload, Receive, Transmit};
+
+pub(crate) use intake::Intake;
+pub(crate) use link::Link;
+pub(crate) use outgoing::{Batch, Outgoing, PREFIX_MAX};
+
+/// Bytes of a frame on top of its packet: two addresses, two tags, a type.
+pub(crate) const FRAME_OVERHEAD: u32 = 22;
+
+/// Where frames come from.
+pub(crate) trait Source: Send {
+    /// Takes up to a burst of frames; says whether more may wait.
+    ///
+    /// # Errors
+    /// The device failed for good. The frames that were taken before it did count.
+    fn take(&mut self, intake: &mut Intake) -> Result<bool, Errno>;
+
+    /// Asks for the kick; says whether a frame is there already.
+    fn arm(&mut self) -> bool;
+
+    /// Becomes readable when a frame comes.
+    fn kick(&self) -> BorrowedFd<'_>;
+}
+
+/// Where frames go.
+pub(crate) trait Sink: Send {
+    /// Bytes that stand in front of each frame, up to [`PREFIX_MAX`].
+    const PREFIX: usize;
+
+    /// What may be left to do on a frame.
+    fn takes(&self) -> Accepts;
+
+    /// What stands in front of a frame of `len` bytes; the last [`PREFIX`](Self::PREFIX) bytes count.
+    fn prefix(&self, offload: Offload, len: u32) -> [u8; PREFIX_MAX];
+
+    /// Sends frames in their order; says how many were taken, and why not the next.
+    fn send(&mut self, frames: &[Outgoing<'_>]) -> (usize, Option<Refusal>);
+}
+
+/// Why a frame was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There is no room now.
+    NoRoom,
+    /// This frame cannot be sent, others may.
+    Frame,
+    /// The device failed for good.
+    Lost(Errno),
+}
+
+/// A transmit half.
+#[derive(Debug)]
+pub(crate) struct Inlet<S> {
+    source: S,
+    intake: Intake,
+    condition: Arc<Condition>,
+}
+
+impl<S: Source> Inlet<S> {
+    pub(crate) fn new(source: S, intake: Intake, condition: Arc<Condition>) -> Self {
+        Inlet { source, intake, condition }
+    }
+}
+
+impl<S: Source> Transmit for Inlet<S> {
+    fn swap(&mut self, area: &mut Area) {
+        self.intake.swap(area);
+    }
+
+    fn poll(&mut self) -> Polled {
+        self.intake.clear();
+        if self.condition.is_lost() {
+            return Polled::default();
+        }
+        let backlog = match self.source.take(&mut self.intake) {
+            Ok(backlog) => backlog,
+            Err(errno) => {
+                self.condition.lose(errno);
+                false
+            }
+        };
+        Polled { backlog, ..self.intake.judge() }
+    }
+
+    fn deepen(&mut self) {
+        self.intake.deepen();
+    }
+
+    fn burst(&self) -> Burst<'_> {
+        self.intake.burst()
+    }
+
+    fn complete(&mut self) -> bool {
+        self.intake.clear();
+        false
+    }
+
+    fn arm(&mut self) -> bool {
+        !self.condition.is_lost() && self.source.arm()
+    }
+
+    fn disarm(&mut self) {}
+
+    fn kick(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.source.kick())
+    }
+
+    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
+
+    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
+
+    fn raise_error(&self) {}
+
+    fn stop(&mut self) -> u16 {
+        0
+    }
+}
+
+/// A receive half.
+#[derive(Debug)]
+pub(crate) struct Outlet<S> {
+    sink: S,
+    scratch: Scratch,
+    condition: Arc<Condition>,
+}
+
+impl<S: Sink> Outlet<S> {
+    pub(crate) fn new(sink: S, condition: Arc<Condition>) -> Self {
+        Outlet { sink, scratch: Scratch::default(), condition }
+    }
+
+    /// Whether a frame can go as it is.
+    #[inline]
+    fn goes_directly(&self, burst: &Burst<'_>, frame: usize) -> bool {
+        let offload = burst.offload(frame);
+        let fits = offload.is_plain()
+            || offload.fits(self.sink.takes())
+                && offload.moved_by(4).is_some()
+                && offload.moved_by(-4).is_some();
+        fits && usize::from(burst.frames[frame].rest_len) <= outgoing::SLICES_MAX
+    }
+
+    /// Sends frames that go directly, a batch at most; says of how many it said what became of them.
+    fn send(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> (usize, Delivered) {
+        let batch = Batch::new::<S>(&self.sink, burst, picks, edit);
+        let mut delivered = Delivered::default();
+        let frames = batch.frames(burst);
+        let (taken, refusal) = self.sink.send(frames.as_slice());
+        delivered.frames = taken as u32;
+        delivered.bytes = frames.as_slice()[..taken].iter().map(|frame| u64::from(frame.len)).sum();
+        let refused = self.account(refusal, &mut delivered);
+        (taken + usize::from(refused), delivered)
+    }
+
+    /// Counts the frame that was not taken, if one was not.
+    fn account(&self, refusal: Option<Refusal>, delivered: &mut Delivered) -> bool {
+        match refusal {
+            None => return false,
+            Some(Refusal::Frame) => delivered.too_small += 1,
+            Some(Refusal::NoRoom) => delivered.no_buffer += 1,
+            Some(Refusal::Lost(errno)) => {
+                self.condition.lose(errno);
+                delivered.no_buffer += 1;
+            }
+        }
+        true
+    }
+
+    /// Sends the frames that one comes to when nothing may be left to do on it.
+    #[cold]
+    fn send_plain(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Delivered {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let delivered = scratch.deliver(burst, frame, edit, |Segment { head, payload, .. }| {
+            let len = (head.len() + payload.len()) as u32;
+            let prefix = self.sink.prefix(Offload::PLAIN, len);
+            let front = &prefix[PREFIX_MAX - S::PREFIX..];
+            let (taken, refusal) = self.sink.send(&[Outgoing::plain(front, head, payload)]);
+            let bytes = u64::from(len) * taken as u64;
+            let mut sent = Delivered { frames: taken as u32, bytes, ..Delivered::default() };
+            self.account(refusal, &mut sent);
+            sent
+        });
+        self.scratch = scratch;
+        delivered
+    }
+}
+
+impl<S: Sink> Receive for Outlet<S> {
+    fn swap(&mut self, area: &mut Area) {
+        std::mem::swap(&mut self.scratch, &mut area.scratch);
+    }
+
+    fn prefetch(&self, _: usize) {}
+
+    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+        let mut delivered = Delivered::default();
+        if self.condition.is_lost() {
+            delivered.no_buffer = picks.len() as u32;
+            return delivered;
+        }
+        let mut left = picks;
+        while let [pick, rest @ ..] = left {
+            let direct = left
+                .iter()
+                .take(outgoing::BATCH)
+                .take_while(|pick| self.goes_directly(burst, usize::from(**pick)))
+                .count();
+            let more = match direct {
+                0 => {
+                    left = rest;
+                    self.send_plain(burst, usize::from(*pick), edit)
+                }
+                _ => {
+                    let (done, more) = self.send(burst, &left[..direct], edit);
+                    left = &left[done..];
+                    more
+                }
+            };
+            delivered.add(more);
+            if more.no_buffer > 0 {
+                delivered.no_buffer += left.len() as u32;
+                break;
+            }
+        }
+        delivered
+    }
+
+    fn publish(&mut self) -> bool {
+        false
+    }
+
+    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
+
+    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
+
+    fn raise_error(&self) {}
+
+    fn stop(&mut self) -> u16 {
+        0
+    }
+}
+
+/// Whether a file can be read from now.
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    // Who cannot tell is looked at once more.
+    poll(&mut fds, Some(&now)).map_or(true, |ready| ready > 0)
+}
+
+const _: () = assert!(BURST <= guestmem::STAGED_MAX);

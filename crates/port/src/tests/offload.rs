@@ -1,0 +1,180 @@
+//! What a guest left to be done on its frames is handed on to who takes it, and done for all others.
+
+use etherparse::{IpNumber, PacketBuilder, PacketHeaders, SlicedPacket, TransportHeader};
+
+use super::guests::{Layout, Receiver, Sender, carry};
+use crate::virtio_net::HEADER_LEN;
+use crate::{Accepts, Offload, Receive, Transmit, VlanEdit};
+
+pub(super) const MSS: usize = 1000;
+pub(super) const HEADERS: usize = 14 + 20 + 20;
+
+/// A TCP segment, as a guest leaves it: with the pseudo-header's sum for a checksum.
+pub(super) fn tcp(payload: usize) -> (Vec<u8>, Vec<u8>) {
+    let payload: Vec<u8> = (0..payload).map(|i| (i * 7 + i / 251) as u8).collect();
+    let mut frame = Vec::new();
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .tcp(4000, 80, 100_000, 8192)
+        .psh();
+    builder.write(&mut frame, &payload).unwrap();
+    let len = (20 + payload.len()) as u32;
+    let words = [0x0a00, 1, 0x0a00, 2, 6, len & 0xffff, len >> 16];
+    let sum: u32 = words.iter().sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    frame[50..52].copy_from_slice(&(sum as u16).to_be_bytes());
+    (frame, payload)
+}
+
+pub(super) fn left(gso_type: u8, gso_size: u16) -> Offload {
+    let needs_csum = wire::virtio_net::FLAG_NEEDS_CSUM;
+    Offload {
+        flags: needs_csum,
+        gso_type,
+        gso_size: gso_size.into(),
+        hdr_len: (HEADERS as u16).into(),
+        csum_start: 34.into(),
+        csum_offset: 16.into(),
+        num_buffers: 0.into(),
+    }
+}
+
+pub(super) const GSO: u8 = wire::virtio_net::GSO_TCPV4;
+
+/// What all frames carry, in order; every checksum of each is right.
+pub(super) fn payload_of(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for frame in frames {
+        let packet = PacketHeaders::from_ethernet_slice(frame).unwrap();
+        let ip = packet.net.unwrap().ipv4_ref().unwrap().0.clone();
+        assert_eq!((ip.header_checksum, ip.protocol), (ip.calc_header_checksum(), IpNumber::TCP));
+        let Some(TransportHeader::Tcp(tcp)) = packet.transport else { panic!("no TCP") };
+        let payload = packet.payload.slice();
+        assert_eq!(tcp.checksum, tcp.calc_checksum_ipv4(&ip, payload).unwrap());
+        assert_eq!(tcp.sequence_number, 100_000 + all.len() as u32);
+        all.extend_from_slice(payload);
+    }
+    all
+}
+
+fn frames(to: &mut Receiver) -> Vec<Vec<u8>> {
+    to.frames().into_iter().map(|received| received.frame).collect()
+}
+
+#[test]
+fn it_is_handed_on_to_who_takes_it() {
+    let tag = [0x81, 0x00, 0x00, 0x05];
+    for (edit, by) in [(VlanEdit::None, 0), (VlanEdit::Push(tag), 4)] {
+        for layout in [Layout::chain(&[]), Layout::chain(&[12, 54, 1000])] {
+            let mut from = Sender::leaving(Accepts::all(), 1514);
+            let mut to = Receiver::taking(Accepts::all());
+            let (frame, _) = tcp(30_000);
+            from.send_with(left(GSO, MSS as u16), &frame, &layout);
+            (0..20).for_each(|_| to.post(2048, &Layout::chain(&[])));
+            let delivered = carry(&mut from, &mut to, &[0], edit);
+            assert_eq!((delivered.frames, delivered.bytes), (1, frame.len() as u64 + by));
+            let [received] = &to.frames()[..] else { panic!("one frame") };
+            let header = Offload::from_bytes(received.header[..].try_into().unwrap());
+            assert_eq!((header.gso_type, header.gso_size.get()), (GSO, MSS as u16));
+            assert_eq!(u64::from(header.csum_start.get()), 34 + by);
+            assert_eq!(u64::from(header.hdr_len.get()), HEADERS as u64 + by);
+            assert_eq!(usize::from(header.num_buffers.get()), received.lens.len());
+            assert_eq!(received.frame[received.frame.len() - 30_000..], frame[HEADERS..]);
+        }
+    }
+}
+
+#[test]
+fn it_is_done_for_who_does_not() {
+    for (gso, size, payload, count) in
+        [(GSO, MSS as u16, 30_500, 31), (GSO, 536, 536, 1), (0, 0, 700, 1), (0, 0, 0, 1)]
+    {
+        for layout in [Layout::chain(&[]), Layout::chain(&[12, 20, 30, 100])] {
+            let mut from = Sender::leaving(Accepts::all(), 1514);
+            let mut to = Receiver::taking(Accepts::empty());
+            let (frame, payload) = tcp(payload);
+            from.send_with(left(gso, size), &frame, &layout);
+            (0..40).for_each(|_| to.post(1600, &Layout::chain(&[])));
+            let delivered = carry(&mut from, &mut to, &[0], VlanEdit::None);
+            assert_eq!((delivered.frames, delivered.no_buffer), (count, 0));
+            let frames = frames(&mut to);
+            assert_eq!(frames.iter().map(Vec::len).sum::<usize>() as u64, delivered.bytes);
+            assert_eq!(payload_of(&frames), payload);
+        }
+    }
+}
+
+#[test]
+fn segments_get_their_tag() {
+    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut to = Receiver::taking(Accepts::CSUM);
+    from.send_with(left(GSO, MSS as u16), &tcp(3000).0, &Layout::chain(&[]));
+    (0..3).for_each(|_| to.post(1600, &Layout::chain(&[])));
+    carry(&mut from, &mut to, &[0], VlanEdit::Push([0x81, 0x00, 0x00, 0x05]));
+    let frames = frames(&mut to);
+    assert_eq!(frames.len(), 3);
+    for frame in frames {
+        let packet = SlicedPacket::from_ethernet(&frame).unwrap();
+        assert_eq!(packet.vlan_ids()[0].value(), 5);
+    }
+}
+
+#[test]
+fn segments_without_a_buffer_are_counted_each() {
+    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut to = Receiver::taking(Accepts::empty());
+    for _ in 0..2 {
+        from.send_with(left(GSO, MSS as u16), &tcp(5000).0, &Layout::chain(&[]));
+    }
+    (0..3).for_each(|_| to.post(1600, &Layout::chain(&[])));
+    let delivered = carry(&mut from, &mut to, &[0, 1], VlanEdit::None);
+    // Of the second frame nobody has asked how many there would be.
+    assert_eq!((delivered.frames, delivered.no_buffer), (3, 3));
+}
+
+#[test]
+fn what_makes_no_sense_is_dropped_and_counted() {
+    let (frame, _) = tcp(3000);
+    for (what, header, leaves) in [
+        ("not agreed on", left(GSO, 1000), Accepts::CSUM),
+        ("no size", left(GSO, 0), Accepts::all()),
+        ("another protocol", left(wire::virtio_net::GSO_TCPV6, 1000), Accepts::all()),
+        ("outside", Offload { csum_start: 4000.into(), ..left(GSO, 1000) }, Accepts::all()),
+        ("addresses", Offload { csum_start: 0.into(), ..left(GSO, 1000) }, Accepts::all()),
+        ("crumbs", left(GSO, 1), Accepts::all()),
+    ] {
+        let mut from = Sender::leaving(leaves, 9000);
+        from.send_with(header, &frame, &Layout::chain(&[]));
+        let polled = from.ring.poll();
+        assert_eq!((polled.bad_offload, polled.malformed()), (1, 1), "{what}");
+        assert_eq!(from.ring.burst().malformed, 1, "{what}");
+        from.ring.complete();
+    }
+}
+
+#[test]
+fn segments_longer_than_the_mtu_are_oversize() {
+    let mut from = Sender::leaving(Accepts::all(), 1514);
+    from.send_with(left(GSO, 1461), &tcp(3000).0, &Layout::chain(&[]));
+    from.send_with(left(GSO, 1460), &tcp(3000).0, &Layout::chain(&[]));
+    let polled = from.ring.poll();
+    assert_eq!((polled.oversize, from.ring.burst().malformed), (1, 1));
+    from.ring.complete();
+}
+
+#[test]
+fn what_was_judged_is_what_is_delivered() {
+    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let mut to = Receiver::taking(Accepts::all());
+    let (frame, _) = tcp(3000);
+    let at = from.send_with(left(GSO, MSS as u16), &frame, &Layout::chain(&[]));
+    (0..4).for_each(|_| to.post(2048, &Layout::chain(&[])));
+    from.ring.poll();
+    from.write(at, &[0xff; HEADERS]);
+    from.write(at - u64::from(HEADER_LEN), &[0xff; HEADER_LEN as usize]);
+    to.ring.deliver(&from.ring.burst(), &[0], VlanEdit::None);
+    to.ring.publish();
+    let [received] = &to.frames()[..] else { panic!("one frame") };
+    assert_eq!(received.frame, frame);
+    assert_eq!(received.header[..10], left(GSO, MSS as u16).to_bytes()[..10]);
+}

@@ -1,0 +1,263 @@
+//! Taps, without an interface: a Unix socket that keeps datagrams apart stands for the tap's file,
+//! and this test for the kernel behind it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
+use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
+use crate::device::FRAME_OVERHEAD;
+use crate::judge::Rules;
+use crate::{Accepts, Area, BURST, Condition, Delivered, Offload, Pair, VlanEdit, tap};
+
+const HEADER: usize = 12;
+
+/// A tap, and the file's other end.
+struct Tap {
+    pair: Pair,
+    kernel: OwnedFd,
+    condition: Arc<Condition>,
+}
+
+impl Tap {
+    fn new(takes: Accepts) -> Tap {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (queue, kernel) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let condition = Arc::new(Condition::default());
+        let rules = Rules { frame_bytes_max: 1500 + FRAME_OVERHEAD, leaves: Accepts::all() };
+        let pair = tap::pair(queue, takes, rules, &condition).unwrap();
+        Tap { pair, kernel, condition }
+    }
+
+    /// The kernel sends a frame.
+    fn send(&self, offload: Offload, frame: &[u8]) {
+        let bytes = [&offload.to_bytes()[..], frame].concat();
+        assert_eq!(rustix::io::write(&self.kernel, &bytes), Ok(bytes.len()));
+    }
+
+    /// What the kernel got.
+    fn received(&self) -> Vec<(Offload, Vec<u8>)> {
+        let mut all = Vec::new();
+        let mut room = vec![0; 70_000];
+        loop {
+            match rustix::io::read(&self.kernel, &mut room) {
+                Ok(n) => {
+                    let header = room[..HEADER].try_into().unwrap();
+                    all.push((Offload::from_bytes(header), room[HEADER..n].to_vec()));
+                }
+                Err(errno) => {
+                    assert_eq!(errno, Errno::AGAIN);
+                    return all;
+                }
+            }
+        }
+    }
+
+    /// Delivers the picked frames of a guest's burst.
+    fn deliver(&mut self, from: &mut Sender, picks: &[u8], edit: VlanEdit) -> Delivered {
+        use crate::Transmit;
+        from.ring.poll();
+        let delivered = self.pair.receive.deliver(&from.ring.burst(), picks, edit);
+        self.pair.receive.publish();
+        from.ring.complete();
+        delivered
+    }
+}
+
+fn frames(received: Vec<(Offload, Vec<u8>)>) -> Vec<Vec<u8>> {
+    received.into_iter().map(|(_, frame)| frame).collect()
+}
+
+#[test]
+fn what_a_guest_sends_arrives_in_whatever_pieces_it_is() {
+    let layouts: [&[u32]; 5] = [&[], &[12], &[12, 14], &[20, 30, 40], &[1, 2, 3, 4, 5, 6, 7, 8, 9]];
+    let mut tap = Tap::new(Accepts::all());
+    for (i, layout) in layouts.into_iter().enumerate() {
+        let mut from = Sender::new(HEADER as u32, 1514);
+        let sent: Vec<_> = [14, 15, 16, 60, 128, 129, 1514].map(|len| frame(i, len)).to_vec();
+        for frame in &sent {
+            from.send(frame, &Layout::chain(layout));
+        }
+        let delivered = tap.deliver(&mut from, &[0, 1, 2, 3, 4, 5, 6], VlanEdit::None);
+        let bytes: usize = sent.iter().map(Vec::len).sum();
+        assert_eq!((delivered.frames, delivered.bytes), (7, bytes as u64), "{layout:?}");
+        let received = tap.received();
+        assert!(received.iter().all(|(offload, _)| offload.is_plain()));
+        assert_eq!(frames(received), sent, "{layout:?}");
+    }
+}
+
+#[test]
+fn more_than_a_batch_arrives_in_order_and_only_what_is_picked() {
+    let mut tap = Tap::new(Accepts::all());
+    let mut from = Sender::new(HEADER as u32, 1514);
+    for i in 0..BURST {
+        from.send(&frame(i, 60 + i), &Layout::chain(&[]));
+    }
+    let picks: Vec<u8> = (0..BURST as u8).filter(|i| i % 3 != 1).collect();
+    let delivered = tap.deliver(&mut from, &picks, VlanEdit::None);
+    assert_eq!(delivered.frames as usize, picks.len());
+    let wanted: Vec<_> = picks.iter().map(|i| frame((*i).into(), 60 + usize::from(*i))).collect();
+    assert_eq!(frames(tap.received()), wanted);
+}
+
+#[test]
+fn tags_are_put_in_and_taken_out() {
+    let tag = [0x81, 0x00, 0x20, 0x07];
+    let mut tap = Tap::new(Accepts::all());
+    for (edit, sent, wanted) in [
+        (VlanEdit::Push(tag), frame(1, 100), {
+            let plain = frame(1, 100);
+            [&plain[..12], &tag, &plain[12..]].concat()
+        }),
+        (VlanEdit::Pop, tagged_frame(2, 100), {
+            let tagged = tagged_frame(2, 100);
+            [&tagged[..12], &tagged[16..]].concat()
+        }),
+        (VlanEdit::Retag(tag), tagged_frame(3, 100), {
+            let tagged = tagged_frame(3, 100);
+            [&tagged[..12], &tag, &tagged[16..]].concat()
+        }),
+    ] {
+        let mut from = Sender::new(HEADER as u32, 1514);
+        from.send(&sent, &Layout::chain(&[]));
+        let delivered = tap.deliver(&mut from, &[0], edit);
+        assert_eq!(delivered.bytes, wanted.len() as u64);
+        assert_eq!(frames(tap.received()), [wanted], "{edit:?}");
+    }
+}
+
+#[test]
+fn what_is_left_to_do_is_handed_to_the_kernel_and_moves_with_the_tag() {
+    for (edit, by) in [(VlanEdit::None, 0), (VlanEdit::Push([0x81, 0, 0, 5]), 4)] {
+        let mut tap = Tap::new(Accepts::all());
+        let mut from = Sender::leaving(Accepts::all(), 1514);
+        let (sent, _) = tcp(30_000);
+        from.send_with(left(GSO, MSS as u16), &sent, &Layout::chain(&[]));
+        let delivered = tap.deliver(&mut from, &[0], edit);
+        assert_eq!((delivered.frames, delivered.bytes), (1, sent.len() as u64 + by));
+        let [(offload, received)] = &tap.received()[..] else { panic!("one frame") };
+        assert_eq!((offload.gso_type, offload.gso_size.get()), (GSO, MSS as u16));
+        assert_eq!(u64::from(offload.csum_start.get()), 34 + by);
+        assert_eq!(u64::from(offload.hdr_len.get()), HEADERS as u64 + by);
+        assert_eq!(received[received.len() - 30_000..], sent[HEADERS..]);
+    }
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_done_here() {
+    let mut tap = Tap::new(Accepts::empty());
+    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let (sent, payload) = tcp(30_500);
+    from.send(&frame(1, 60), &Layout::chain(&[]));
+    from.send_with(left(GSO, MSS as u16), &sent, &Layout::chain(&[]));
+    from.send(&frame(2, 60), &Layout::chain(&[]));
+    let delivered = tap.deliver(&mut from, &[0, 1, 2], VlanEdit::None);
+    assert_eq!((delivered.frames, delivered.no_buffer, delivered.too_small), (33, 0, 0));
+    let mut received = frames(tap.received());
+    assert_eq!((received.pop().unwrap(), received.remove(0)), (frame(2, 60), frame(1, 60)));
+    assert_eq!(payload_of(&received), payload);
+}
+
+#[test]
+fn what_the_kernel_sends_arrives_with_what_is_left_to_do() {
+    let mut tap = Tap::new(Accepts::all());
+    let mut to = Receiver::taking(Accepts::all());
+    (0..40).for_each(|_| to.post(2048, &Layout::chain(&[])));
+    let (large, _) = tcp(30_000);
+    let sent = [frame(1, 14), large.clone(), frame(2, 1514), frame(3, 15)];
+    tap.send(Offload::PLAIN, &sent[0]);
+    tap.send(left(GSO, MSS as u16), &sent[1]);
+    tap.send(Offload::PLAIN, &sent[2]);
+    tap.send(Offload::PLAIN, &sent[3]);
+    let polled = tap.pair.transmit.poll();
+    assert_eq!((polled.frames, polled.malformed(), polled.backlog), (4, 0, false));
+    assert_eq!(polled.bytes, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
+    let delivered = {
+        use crate::Receive;
+        let picks = [0, 1, 2, 3];
+        let delivered = to.ring.deliver(&tap.pair.transmit.burst(), &picks, VlanEdit::None);
+        to.ring.publish();
+        delivered
+    };
+    tap.pair.transmit.complete();
+    assert_eq!(delivered.frames, 4);
+    let received = to.frames();
+    let asks: Vec<_> = received.iter().map(|frame| frame.header[1]).collect();
+    assert_eq!(asks, [0, GSO, 0, 0]);
+    let received: Vec<_> = received.into_iter().map(|frame| frame.frame).collect();
+    assert_eq!(received, sent);
+}
+
+#[test]
+fn frames_that_are_none_are_told() {
+    let mut tap = Tap::new(Accepts::all());
+    tap.send(Offload::PLAIN, &frame(1, 13));
+    tap.send(Offload::PLAIN, &tagged_frame(2, 17));
+    tap.send(Offload::PLAIN, &frame(3, 1523));
+    tap.send(left(GSO, 1500), &tcp(30_000).0);
+    tap.send(left(0xfe, 1000), &tcp(30_000).0);
+    tap.send(Offload::PLAIN, &frame(4, 66_000));
+    tap.send(Offload::PLAIN, &frame(5, 60));
+    let polled = tap.pair.transmit.poll();
+    assert_eq!((polled.frames, polled.runts, polled.oversize, polled.bad_offload), (7, 2, 3, 1));
+    assert_eq!(tap.pair.transmit.burst().malformed, 0b011_1111);
+}
+
+#[test]
+fn a_burst_has_a_limit_and_says_whether_there_is_more() {
+    let mut tap = Tap::new(Accepts::all());
+    let mut area = Area::default();
+    let sent: Vec<_> = (0..BURST + 3).map(|i| frame(i, 60)).collect();
+    sent.iter().for_each(|frame| tap.send(Offload::PLAIN, frame));
+    assert!(tap.pair.transmit.arm(), "frames are there already");
+    let mut seen = Vec::new();
+    for wanted in [BURST, 3] {
+        tap.pair.transmit.swap(&mut area);
+        let polled = tap.pair.transmit.poll();
+        assert_eq!((polled.frames as usize, polled.backlog), (wanted, wanted == BURST));
+        seen.extend_from_slice(tap.pair.transmit.burst().heads);
+        tap.pair.transmit.complete();
+        tap.pair.transmit.swap(&mut area);
+    }
+    assert!(seen.iter().zip(&sent).all(|(head, frame)| head[..] == frame[..16]));
+    assert!(!tap.pair.transmit.arm());
+    assert!(tap.pair.transmit.kick().is_some());
+}
+
+#[test]
+fn a_full_queue_has_no_buffers_and_a_lost_one_is_silent() {
+    let mut tap = Tap::new(Accepts::all());
+    let mut from = Sender::new(HEADER as u32, 1514);
+    let mut taken = 0;
+    loop {
+        for i in 0..BURST {
+            from.send(&frame(i, 1514), &Layout::chain(&[]));
+        }
+        let picks: Vec<u8> = (0..BURST as u8).collect();
+        let delivered = tap.deliver(&mut from, &picks, VlanEdit::None);
+        assert_eq!((delivered.frames + delivered.no_buffer) as usize, BURST);
+        taken += delivered.frames as usize;
+        if delivered.no_buffer > 0 {
+            break;
+        }
+        from.reap();
+        from.rewind();
+    }
+    assert_eq!(tap.received().len(), taken);
+    assert_eq!(tap.condition.failure(), None, "it is full, not lost");
+    tap.condition.lose(Errno::BADFD);
+    tap.send(Offload::PLAIN, &frame(1, 60));
+    assert_eq!(tap.pair.transmit.poll().frames, 0);
+    assert!(!tap.pair.transmit.arm());
+    from.reap();
+    from.rewind();
+    from.send(&frame(1, 60), &Layout::chain(&[]));
+    let delivered = tap.deliver(&mut from, &[0], VlanEdit::None);
+    assert_eq!((delivered.frames, delivered.no_buffer), (0, 1));
+    assert_eq!(tap.received(), []);
+}

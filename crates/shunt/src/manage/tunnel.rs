@@ -1,0 +1,82 @@
+//! `shunt switch tunnel` and `tunnels`.
+
+use anyhow::Result;
+use clap::Args;
+use control::api::Method;
+use serde_json::Value;
+
+use super::patch::{Patch, list};
+use super::table::{cell, entries, table};
+use super::{Change, Target, part};
+
+#[derive(Debug, Args)]
+pub(super) struct Tunnel {
+    /// The switch.
+    switch: String,
+    /// What the tunnel's port is called.
+    tunnel: String,
+    /// The network's number, the same on every host, 1 to 16777215.
+    #[arg(long, value_name = "N")]
+    vni: Option<u64>,
+    /// The VLAN of the switch that it is; 0 for that of frames without a tag.
+    #[arg(long, value_name = "ID")]
+    vlan: Option<u64>,
+    /// The other hosts, with commas: all by IPv4, or all by IPv6.
+    #[arg(long, value_name = "ADDRESSES")]
+    peers: Option<String>,
+    /// This host's address towards them; any for whichever the routes give.
+    #[arg(long, value_name = "ADDRESS")]
+    local: Option<String>,
+    /// The UDP port, here and there.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u64>,
+    /// The MTU of the network between the hosts, in bytes; 0 for that of the interface towards them.
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u64>,
+    /// Remove it.
+    #[arg(long, conflicts_with_all = ["vni", "vlan", "peers", "local", "port", "mtu"])]
+    delete: bool,
+    #[command(flatten)]
+    how: Change,
+}
+
+impl Tunnel {
+    pub(super) fn run(&self, target: &Target) -> Result<()> {
+        let Tunnel { switch, tunnel, how, .. } = self;
+        let path = format!("/v1/switches/{}/tunnels/{}", part(switch), part(tunnel));
+        if self.delete {
+            let done = format!("deleted tunnel {tunnel} of {switch}");
+            return target.change(Method::DELETE, &path, None, how, &done);
+        }
+        let body = super::some(self.patch())?;
+        let done = format!("changed tunnel {tunnel} of {switch}");
+        target.change(Method::PATCH, &path, Some(&body), how, &done)
+    }
+
+    fn patch(&self) -> Patch {
+        let or_none = |number: u64| if number == 0 { Value::Null } else { number.into() };
+        let local = self.local.as_deref().map(|local| match local {
+            "any" => Value::Null,
+            address => address.into(),
+        });
+        Patch::default()
+            .set("vni", self.vni)
+            .set("vlan", self.vlan.map(or_none))
+            .set("peers", self.peers.as_deref().map(list))
+            .set("local", local)
+            .set("port", self.port)
+            .set("mtu", self.mtu.map(or_none))
+    }
+}
+
+/// The tunnels of a switch.
+pub(super) fn tunnels(target: &Target, switch: &str) -> Result<()> {
+    let tunnels = target.get(&format!("/v1/switches/{}/tunnels", part(switch)))?;
+    target.show(&tunnels, |tunnels| {
+        let row = |tunnel: &Value| {
+            ["name", "vni", "vlan", "local", "port", "mtu", "peers"].map(|name| cell(&tunnel[name]))
+        };
+        let header = ["tunnel", "VNI", "VLAN", "local", "port", "MTU", "peers"];
+        table(header, entries(tunnels).map(row).collect())
+    })
+}

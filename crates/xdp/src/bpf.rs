@@ -1,0 +1,285 @@
+//! The bpf(2) calls that a redirect program needs: maps, programs, links.
+//!
+//! Structures are those of `union bpf_attr`, linux/bpf.h. The kernel takes any length, and what is
+//! left out is zero.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use crate::asm::Instruction;
+
+/// Bytes of the verifier's log that are asked for.
+const LOG_LEN: usize = 64 * 1024;
+/// What of it an error shows: the last lines say what was wrong.
+const LOG_SHOWN: usize = 512;
+/// Helpers that only GPL programs may call are not called.
+const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
+
+#[derive(Clone, Copy)]
+enum Command {
+    MapCreate = 0,
+    MapUpdateElem = 2,
+    MapDeleteElem = 3,
+    ProgLoad = 5,
+    LinkCreate = 28,
+}
+
+/// What a map is.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(crate) enum MapKind {
+    Hash = 1,
+    Array = 2,
+    Sockets = 17,
+    /// Has no keys and values, and as many bytes as others have entries.
+    Ring = 27,
+}
+
+/// How a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Attach {
+    /// `XDP_FLAGS_SKB_MODE`.
+    Generic = 1 << 1,
+    /// `XDP_FLAGS_DRV_MODE`.
+    Native = 1 << 2,
+}
+
+const PROG_TYPE_XDP: u32 = 6;
+const ATTACH_TYPE_XDP: u32 = 37;
+/// The program takes frames in several pieces (`BPF_F_XDP_HAS_FRAGS`, Linux 5.18).
+const HAS_FRAGS: u32 = 1 << 5;
+/// Entries are allocated when they are made (`BPF_F_NO_PREALLOC`).
+const NO_PREALLOC: u32 = 1;
+
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    map_name: [u8; 16],
+}
+
+#[repr(C)]
+struct MapElem {
+    map_fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_ifindex: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// # Safety
+/// `T` must be the command's part of `union bpf_attr`, and what its pointers name must be readable
+/// (and the log writable) for as many bytes as the command takes.
+unsafe fn bpf<T>(command: Command, attr: &mut T) -> Result<i32, Errno> {
+    let attr: *mut T = attr;
+    // SAFETY: the caller's promise; the size keeps the kernel inside `attr`.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command as i32, attr, size_of::<T>()) };
+    if result < 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        return Err(Errno::from_raw_os_error(errno));
+    }
+    Ok(result as i32)
+}
+
+/// As [`bpf`], for commands that give a descriptor.
+///
+/// # Safety
+/// As [`bpf`].
+unsafe fn bpf_fd<T>(command: Command, attr: &mut T) -> Result<OwnedFd, Errno> {
+    // SAFETY: the caller's promise; the descriptor is new, and nobody else knows of it. The kernel
+    // makes all of them close-on-exec.
+    unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd)) }
+}
+
+/// `name`, cut to what the kernel takes.
+fn short(name: &str) -> [u8; 16] {
+    let mut short = [0; 16];
+    let len = name.len().min(15);
+    short[..len].copy_from_slice(&name.as_bytes()[..len]);
+    short
+}
+
+/// A map whose keys and values have fixed sizes.
+#[derive(Debug)]
+pub(crate) struct Map {
+    fd: OwnedFd,
+    key_size: usize,
+    value_size: usize,
+}
+
+impl Map {
+    pub(crate) fn create(
+        kind: MapKind,
+        name: &str,
+        key_size: usize,
+        value_size: usize,
+        entries: u32,
+    ) -> Result<Map, Errno> {
+        let mut attr = MapCreate {
+            map_type: kind as u32,
+            key_size: key_size as u32,
+            value_size: value_size as u32,
+            max_entries: entries,
+            map_flags: if matches!(kind, MapKind::Hash) { NO_PREALLOC } else { 0 },
+            inner_map_fd: 0,
+            numa_node: 0,
+            map_name: short(name),
+        };
+        // SAFETY: BPF_MAP_CREATE's part of the union, without pointers.
+        let fd = unsafe { bpf_fd(Command::MapCreate, &mut attr)? };
+        Ok(Map { fd, key_size, value_size })
+    }
+
+    /// Makes or changes an entry.
+    pub(crate) fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        assert_eq!((key.len(), value.len()), (self.key_size, self.value_size));
+        self.element(Command::MapUpdateElem, key, value.as_ptr() as u64)
+    }
+
+    /// Takes an entry away; there may be none.
+    pub(crate) fn remove(&self, key: &[u8]) -> Result<(), Errno> {
+        assert_eq!(key.len(), self.key_size);
+        match self.element(Command::MapDeleteElem, key, 0) {
+            Err(Errno::NOENT) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn element(&self, command: Command, key: &[u8], value: u64) -> Result<(), Errno> {
+        let map_fd = self.fd.as_raw_fd() as u32;
+        let mut attr = MapElem { map_fd, pad: 0, key: key.as_ptr() as u64, value, flags: 0 };
+        // SAFETY: key and value have the map's sizes, which the callers assert, and outlive this.
+        unsafe { bpf(command, &mut attr).map(drop) }
+    }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Why the kernel did not take a program.
+#[derive(Debug)]
+pub(crate) struct LoadError {
+    pub(crate) errno: Errno,
+    /// The end of the verifier's log; empty if it was not asked.
+    pub(crate) log: String,
+}
+
+/// Loads an XDP program. With `fragments` it takes frames in several pieces.
+pub(crate) fn load(
+    name: &str,
+    code: &[Instruction],
+    fragments: bool,
+) -> Result<OwnedFd, LoadError> {
+    let mut attr = ProgLoad {
+        prog_type: PROG_TYPE_XDP,
+        insn_cnt: code.len() as u32,
+        insns: code.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log_buf: 0,
+        kern_version: 0,
+        prog_flags: if fragments { HAS_FRAGS } else { 0 },
+        prog_name: short(name),
+        prog_ifindex: 0,
+        expected_attach_type: ATTACH_TYPE_XDP,
+    };
+    // SAFETY: BPF_PROG_LOAD's part of the union; instructions and licence outlive the call.
+    let errno = match unsafe { bpf_fd(Command::ProgLoad, &mut attr) } {
+        Ok(fd) => return Ok(fd),
+        Err(errno) => errno,
+    };
+    // Again, only to hear why: the log costs the verifier time.
+    let mut log = vec![0; LOG_LEN];
+    (attr.log_level, attr.log_size) = (1, LOG_LEN as u32);
+    attr.log_buf = log.as_mut_ptr() as u64;
+    // SAFETY: as above, and the log is as large as it says.
+    let again = unsafe { bpf_fd(Command::ProgLoad, &mut attr) };
+    again.map_err(|_| LoadError { errno, log: last_lines(&log) })
+}
+
+/// The end of a log that ends with its first zero.
+fn last_lines(log: &[u8]) -> String {
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    let from = end.saturating_sub(LOG_SHOWN);
+    String::from_utf8_lossy(&log[from..end]).trim().replace('\n', "; ")
+}
+
+/// Attaches a program to an interface of this network namespace, for as long as the result lives.
+pub(crate) fn attach(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    how: Attach,
+) -> Result<OwnedFd, Errno> {
+    let mut attr = LinkCreate {
+        prog_fd: program.as_raw_fd() as u32,
+        target_ifindex: interface,
+        attach_type: ATTACH_TYPE_XDP,
+        flags: how as u32,
+    };
+    // SAFETY: BPF_LINK_CREATE's part of the union, without pointers.
+    unsafe { bpf_fd(Command::LinkCreate, &mut attr) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_kernels_sizes() {
+        assert_eq!(size_of::<MapCreate>(), 44);
+        assert_eq!(size_of::<MapElem>(), 32);
+        assert_eq!(size_of::<ProgLoad>(), 72);
+        assert_eq!(std::mem::offset_of!(ProgLoad, prog_name), 48);
+        assert_eq!(size_of::<LinkCreate>(), 16);
+    }
+
+    #[test]
+    fn a_log_shows_its_end() {
+        let mut log = vec![b'x'; 2 * LOG_SHOWN];
+        log.extend_from_slice(b"\nlast line\n\0garbage");
+        let shown = last_lines(&log);
+        assert!(shown.ends_with("x; last line"), "{shown}");
+        assert!(shown.len() <= LOG_SHOWN);
+        assert_eq!(last_lines(&[0; 8]), "");
+    }
+
+    #[test]
+    fn names_are_cut() {
+        assert_eq!(&short("a name that is too long"), b"a name that is \0");
+    }
+}

@@ -1,0 +1,171 @@
+//! What must be known of an interface before it is used.
+//!
+//! [`Interfaces`] are those of one network namespace: that of the thread that opened them.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::error::XdpError;
+use crate::netlink::{self, Attached};
+
+/// An interface, as it was when it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// Longest payload of a frame, bytes.
+    pub mtu: u32,
+    /// Its address; zeros if it has none.
+    pub mac: [u8; 6],
+    /// Receive queues in use.
+    pub rx_queues: u32,
+    /// Whether it takes VLAN tags off received frames (rx-vlan-offload), which then nobody sees
+    /// who receives by XDP.
+    pub strips_vlan: bool,
+    /// The XDP program that is attached.
+    pub attached: Option<Attached>,
+}
+
+/// Longest name, with its zero.
+const NAME_MAX: usize = 16;
+
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+
+#[repr(C)]
+#[derive(Default)]
+struct Value {
+    cmd: u32,
+    data: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    cmd: u32,
+    max_rx: u32,
+    max_tx: u32,
+    max_other: u32,
+    max_combined: u32,
+    rx_count: u32,
+    tx_count: u32,
+    other_count: u32,
+    combined_count: u32,
+}
+
+/// The interfaces of a network namespace.
+#[derive(Debug)]
+pub struct Interfaces {
+    netlink: OwnedFd,
+    ioctl: OwnedFd,
+}
+
+impl Interface {
+    /// Looks at the interface `name` of the calling thread's network namespace.
+    pub fn find(name: &str) -> Result<Interface, XdpError> {
+        let here = Interfaces::here();
+        let error = |errno| XdpError::of("opening a socket", name, "CAP_NET_ADMIN", errno);
+        here.map_err(error)?.find(name)
+    }
+}
+
+impl Interfaces {
+    /// Those of the calling thread's network namespace, whoever asks for them later.
+    pub fn here() -> Result<Interfaces, Errno> {
+        let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
+        let ioctl = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok(Interfaces { netlink: netlink::open()?, ioctl })
+    }
+
+    /// Looks at the interface `name`.
+    pub fn find(&self, name: &str) -> Result<Interface, XdpError> {
+        if name.is_empty() || name.len() >= NAME_MAX || name.contains(['/', '\0']) {
+            return Err(XdpError::NoInterface(name.to_owned()));
+        }
+        let link = netlink::link(self.netlink.as_fd(), name)
+            .map_err(|errno| XdpError::of("RTM_GETLINK", name, "CAP_NET_ADMIN", errno))?;
+        let flags = self.ethtool(name, Value { cmd: ETHTOOL_GFLAGS, data: 0 });
+        Ok(Interface {
+            name: name.to_owned(),
+            index: link.index,
+            up: link.up,
+            mtu: link.mtu,
+            mac: link.mac,
+            rx_queues: self.rx_queues(name, link.index, link.rx_queues_max),
+            strips_vlan: flags.is_ok_and(|flags| flags.data & ETH_FLAG_RXVLAN != 0),
+            attached: link.attached,
+        })
+    }
+
+    /// Receive queues in use: what the driver says, else what sysfs shows. Drivers that say nothing
+    /// have as many as they were made with.
+    fn rx_queues(&self, name: &str, index: u32, made_with: u32) -> u32 {
+        let channels =
+            self.ethtool(name, Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() });
+        if let Ok(Channels { rx_count, combined_count, .. }) = channels
+            && rx_count + combined_count > 0
+        {
+            return rx_count + combined_count;
+        }
+        // What is mounted there may show another network namespace.
+        let directory = Path::new("/sys/class/net").join(name);
+        let same = std::fs::read_to_string(directory.join("ifindex"))
+            .is_ok_and(|text| text.trim() == index.to_string());
+        let shown = if same { std::fs::read_dir(directory.join("queues")).ok() } else { None };
+        let count = shown.map_or(0, |entries| {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            names.filter(|name| name.to_string_lossy().starts_with("rx-")).count() as u32
+        });
+        if count > 0 { count } else { made_with.max(1) }
+    }
+
+    /// Asks the driver; `request` begins with the command, and is what the answer is written to.
+    fn ethtool<T>(&self, name: &str, mut request: T) -> Result<T, Errno> {
+        // SAFETY: an all-zero ifreq is valid.
+        let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes().take(NAME_MAX - 1)) {
+            *to = from as libc::c_char;
+        }
+        ifreq.ifr_ifru.ifru_data = (&raw mut request).cast();
+        // SAFETY: the request is the structure of its command, which the kernel reads and writes; both
+        // it and the ifreq outlive the call.
+        let result = unsafe {
+            let fd = self.ioctl.as_raw_fd();
+            libc::ioctl(fd, libc::SIOCETHTOOL as _, &raw mut ifreq)
+        };
+        if result == 0 {
+            Ok(request)
+        } else {
+            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            Err(Errno::from_raw_os_error(errno))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_a_queue() {
+        let lo = Interface::find("lo").unwrap();
+        assert_eq!((lo.index, lo.mac, lo.rx_queues), (1, [0; 6], 1));
+        assert!(lo.mtu > 0);
+    }
+
+    #[test]
+    fn names_that_are_none_are_refused() {
+        for name in ["", "no-such-if", "a/b", "a name that is too long", "lo\0"] {
+            let error = Interface::find(name).unwrap_err();
+            assert!(matches!(&error, XdpError::NoInterface(said) if said == name), "{error}");
+        }
+    }
+}

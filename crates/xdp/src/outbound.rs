@@ -1,0 +1,235 @@
+//! Frames to the wire: the transmit ring and the completion ring together, and the free chunks.
+
+use std::sync::Arc;
+
+use guestmem::GuestSlice;
+use rustix::io::Errno;
+
+use crate::inbound::PIECES_MAX;
+use crate::ring::{Consumer, Descriptor, Producer};
+use crate::socket::{Handle, Woken};
+
+/// System calls that one [`Outbound::flush`] makes at most: before Linux 6.17 each sends 32 frames.
+const WAKES_MAX: usize = 4;
+
+/// The sending end of a socket. A frame is [claimed](Self::claim) room for, written there, and
+/// [queued](Self::queue); [`flush`](Self::flush) sends what is queued.
+#[derive(Debug)]
+pub struct Outbound {
+    tx: Producer<Descriptor>,
+    completion: Consumer<u64>,
+    handle: Arc<Handle>,
+    /// The chunk that was freed last is taken next: it is the likeliest to be in a cache.
+    free: Vec<u64>,
+    /// Whether something was queued since the last flush.
+    queued: bool,
+}
+
+/// Why there is no room for a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// All chunks are on their way: the device is slower than we are.
+    Full,
+    /// It is longer than the socket takes.
+    TooLong,
+}
+
+/// What a flush did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// There was nothing to send, or the device goes on by itself.
+    Nothing,
+    /// The kernel was called.
+    Called,
+    /// The kernel was called and has not taken all: call again later.
+    Again,
+}
+
+impl Outbound {
+    /// `free` are the chunks that may be used: no more than the ring has entries.
+    pub(crate) fn new(
+        tx: Producer<Descriptor>,
+        completion: Consumer<u64>,
+        handle: Arc<Handle>,
+        free: Vec<u64>,
+    ) -> Outbound {
+        assert!(free.len() <= tx.size() as usize && free.len() <= completion.size() as usize);
+        Outbound { tx, completion, handle, free, queued: false }
+    }
+
+    /// The socket.
+    pub fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// The room for a frame of `len` bytes, in order. Until it is queued, the same is claimed again.
+    #[inline]
+    pub fn claim(&mut self, len: u32) -> Result<impl Iterator<Item = GuestSlice<'_>> + '_, NoRoom> {
+        let pieces = self.pieces(len);
+        if pieces > 1 && (!self.handle.has_fragments() || pieces > PIECES_MAX) {
+            return Err(NoRoom::TooLong);
+        }
+        if self.free.len() < pieces {
+            self.reclaim();
+        }
+        let kept = self.free.len().checked_sub(pieces).ok_or(NoRoom::Full)?;
+        let umem = self.handle.umem();
+        let size = umem.chunks().size;
+        let mut left = len;
+        Ok(self.free[kept..].iter().rev().map(move |addr| {
+            let part = left.min(size);
+            left -= part;
+            umem.slice(*addr, part).unwrap_or(GuestSlice::EMPTY)
+        }))
+    }
+
+    /// Puts the frame of `len` bytes into the ring whose room was claimed and written.
+    ///
+    /// # Panics
+    /// If no room was claimed for it.
+    #[inline]
+    pub fn queue(&mut self, len: u32) {
+        let size = self.handle.umem().chunks().size;
+        let mut left = len;
+        for _ in 0..self.pieces(len) {
+            let addr = self.free.pop().expect("room was claimed");
+            let part = left.min(size);
+            left -= part;
+            let options = if left > 0 { Descriptor::CONTINUES } else { 0 };
+            // There is room: no more chunks are in use than the ring has entries.
+            self.tx.put(Descriptor { addr, len: part, options });
+        }
+        self.queued = true;
+    }
+
+    /// Shows the kernel what was queued, and calls it if it waits for that.
+    ///
+    /// # Errors
+    /// As [`Handle::wake_tx`].
+    pub fn flush(&mut self) -> Result<Flushed, Errno> {
+        if !std::mem::take(&mut self.queued) {
+            return Ok(Flushed::Nothing);
+        }
+        self.tx.submit();
+        let mut flushed = Flushed::Nothing;
+        for _ in 0..WAKES_MAX {
+            if !self.tx.needs_wakeup() {
+                return Ok(flushed);
+            }
+            flushed = match self.handle.wake_tx()? {
+                Woken::Done => return Ok(Flushed::Called),
+                Woken::Again => Flushed::Again,
+            };
+            if self.tx.pending() == 0 {
+                return Ok(Flushed::Called);
+            }
+        }
+        Ok(flushed)
+    }
+
+    /// Asks the cache for the room of the next `frames` frames, to write it soon.
+    #[inline]
+    pub fn prefetch(&self, frames: usize) {
+        for addr in self.free.iter().rev().take(frames) {
+            if let Some(room) = self.handle.umem().slice(*addr, 1) {
+                room.prefetch_write(0);
+            }
+        }
+    }
+
+    #[inline]
+    fn pieces(&self, len: u32) -> usize {
+        let size = self.handle.umem().chunks().size;
+        if len <= size { 1 } else { len.div_ceil(size) as usize }
+    }
+
+    /// Takes back the chunks of what was sent.
+    fn reclaim(&mut self) {
+        while let Some(addr) = self.completion.take() {
+            self.free.push(self.handle.umem().chunk_of(addr));
+        }
+        self.completion.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::kit::{other_end, ring};
+    use crate::socket::kit::handle;
+
+    const CHUNKS: u64 = 8;
+
+    /// The kernel's end of the two rings, and ours.
+    fn ends() -> (Consumer<Descriptor>, Producer<u64>, Outbound) {
+        let (tx, completion) = (ring(8), ring(8));
+        let kernel = (Consumer::over(other_end(&tx)), Producer::over(other_end(&completion)));
+        let free = (0..CHUNKS).map(|chunk| chunk * 2048).collect();
+        let (tx, completion) = (Producer::over(tx), Consumer::over(completion));
+        (kernel.0, kernel.1, Outbound::new(tx, completion, handle(CHUNKS), free))
+    }
+
+    fn send(outbound: &mut Outbound, len: u32) -> Result<(), NoRoom> {
+        let room: u32 = outbound.claim(len)?.map(|slice| slice.len()).sum();
+        assert_eq!(room, len);
+        outbound.queue(len);
+        Ok(())
+    }
+
+    /// The kernel sends all it sees; says the lengths and whether more follows.
+    fn sent(tx: &mut Consumer<Descriptor>, completion: &mut Producer<u64>) -> Vec<(u32, bool)> {
+        let mut sent = Vec::new();
+        while let Some(piece) = tx.take() {
+            assert!(completion.put(piece.addr));
+            sent.push((piece.len, piece.continues()));
+        }
+        tx.release();
+        completion.submit();
+        sent
+    }
+
+    #[test]
+    fn frames_are_sent_when_flushed_and_their_chunks_come_back() {
+        let (mut tx, mut completion, mut outbound) = ends();
+        assert_eq!(outbound.flush(), Ok(Flushed::Nothing));
+        for turn in 0..100 {
+            for _ in 0..CHUNKS {
+                send(&mut outbound, 60).unwrap();
+            }
+            assert_eq!(send(&mut outbound, 60), Err(NoRoom::Full), "turn {turn}");
+            assert_eq!(sent(&mut tx, &mut completion), []);
+            // The ring's flag says that nobody waits for a call.
+            assert_eq!(outbound.flush(), Ok(Flushed::Nothing));
+            assert_eq!(sent(&mut tx, &mut completion), [(60, false); CHUNKS as usize]);
+        }
+    }
+
+    #[test]
+    fn long_frames_take_several_chunks() {
+        let (mut tx, mut completion, mut outbound) = ends();
+        send(&mut outbound, 4097).unwrap();
+        send(&mut outbound, 4096).unwrap();
+        outbound.flush().unwrap();
+        let want = [(2048, true), (2048, true), (1, false), (2048, true), (2048, false)];
+        assert_eq!(sent(&mut tx, &mut completion), want);
+        assert_eq!(send(&mut outbound, 2048 * 18 + 1), Err(NoRoom::TooLong));
+        assert_eq!(send(&mut outbound, 2048 * 9), Err(NoRoom::Full));
+        send(&mut outbound, 2048 * 8).unwrap();
+    }
+
+    #[test]
+    fn what_is_claimed_is_what_is_sent() {
+        let (mut tx, _completion, mut outbound) = ends();
+        let len = 2048 + 10;
+        for (i, slice) in outbound.claim(len).unwrap().enumerate() {
+            slice.write(0, [b'a' + i as u8; 10]);
+        }
+        outbound.queue(len);
+        outbound.flush().unwrap();
+        for want in [b'a', b'b'] {
+            let piece = tx.take().unwrap();
+            let frame = outbound.handle().umem().frame(&piece).unwrap();
+            assert_eq!(frame.read::<10>(0), [want; 10]);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The redirect program: what the kernel runs for every frame of the interface.
+//!
+//! # Model
+//! A frame goes to the socket of the receive queue it came in by. All others are passed to the
+//! host as if there were no program: those of a queue without a socket, those that the filter does
+//! not name, those longer than their queue takes, and those too short to be judged.
+//!
+//! The filter's key is what [`Address`] says. Frames to groups are everybody's: those that the
+//! filter names are copied to a ring of their own ([`crate::Groups`]), and passed to the host too. A
+//! tag that the interface takes off (rx-vlan-offload) is not seen by the program.
+
+use std::os::fd::BorrowedFd;
+
+use crate::asm::{Assembler, If, Instruction, Label, Reg, Width};
+
+/// Whom a frame is for: an entry of the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// Destination. A group's address (multicast and broadcast) stands for all groups of the VLAN,
+    /// whose frames the host gets as well.
+    pub mac: [u8; 6],
+    /// VLAN of the outermost tag, 802.1Q or 802.1ad; 0 without one, and for a priority tag.
+    pub vlan: u16,
+}
+
+/// Bytes of a key in the filter's map.
+pub(crate) const KEY_LEN: usize = 8;
+/// Bytes of a value there: one of the two below.
+pub(crate) const VALUE_LEN: usize = 1;
+const REDIRECT: u8 = 1;
+const COPY: u8 = 2;
+/// What stands for every group's address in a key.
+const GROUPS: [u8; 6] = [1, 0, 0, 0, 0, 0];
+
+impl Address {
+    fn is_group(self) -> bool {
+        self.mac[0] & 1 == 1
+    }
+
+    /// Itself, or what stands for all groups of its VLAN.
+    pub(crate) fn normal(self) -> Address {
+        Address { mac: if self.is_group() { GROUPS } else { self.mac }, ..self }
+    }
+
+    /// What becomes of its frames.
+    pub(crate) fn value(self) -> [u8; VALUE_LEN] {
+        [if self.is_group() { COPY } else { REDIRECT }]
+    }
+
+    /// As the program looks it up.
+    pub(crate) fn key(self) -> [u8; KEY_LEN] {
+        let mut key = [0; KEY_LEN];
+        key[..6].copy_from_slice(&self.normal().mac);
+        key[6..].copy_from_slice(&self.vlan.to_ne_bytes());
+        key
+    }
+}
+
+/// The maps that a program uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maps<'a> {
+    /// Receive queue to socket.
+    pub(crate) sockets: BorrowedFd<'a>,
+    /// Whom frames are redirected for, or copied. Without it every frame is redirected.
+    pub(crate) filter: Option<Filter<'a>>,
+    /// Receive queue to the longest frame that is redirected, bytes; 0 for any length.
+    pub(crate) longest: Option<BorrowedFd<'a>>,
+}
+
+/// The maps that a filter uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filter<'a> {
+    /// [`Address::key`] to [`Address::value`].
+    pub(crate) addresses: BorrowedFd<'a>,
+    /// Where copies go: a ring of records of `record` bytes, [`RECORD_HEADER`] of which stand in
+    /// front of the frame.
+    pub(crate) copies: BorrowedFd<'a>,
+    /// Bytes of a record, a multiple of 8.
+    pub(crate) record: u32,
+}
+
+/// Bytes in front of a copied frame: its length, as a word, and nothing.
+pub(crate) const RECORD_HEADER: u32 = 8;
+
+/// Leave the frame to the host.
+const XDP_PASS: i32 = 2;
+
+const MAP_LOOKUP_ELEM: i32 = 1;
+const REDIRECT_MAP: i32 = 51;
+/// Length of a frame, all its fragments together (Linux 5.18).
+const XDP_GET_BUFF_LEN: i32 = 188;
+
+/// Copies bytes of a frame, whatever fragments they are in (Linux 5.18).
+const XDP_LOAD_BYTES: i32 = 189;
+const RINGBUF_RESERVE: i32 = 131;
+const RINGBUF_SUBMIT: i32 = 132;
+const RINGBUF_DISCARD: i32 = 133;
+
+/// Offsets in `struct xdp_md`, linux/bpf.h.
+const DATA: i16 = 0;
+const DATA_END: i16 = 4;
+const RX_QUEUE_INDEX: i16 = 16;
+
+/// Where the program keeps its keys, below the end of the stack.
+const QUEUE_KEY: i16 = -4;
+const ADDRESS_KEY: i16 = -16;
+
+/// An EtherType as a 16-bit load finds it.
+fn ether_type(value: u16) -> i32 {
+    i32::from(value.to_be())
+}
+
+/// Writes the program. With `fragments` the kernel may hand it frames in several pieces, of which
+/// it sees the first.
+pub(crate) fn redirect(maps: Maps<'_>, fragments: bool) -> Vec<Instruction> {
+    use Reg::{R0, R1, R2, R3, R6};
+    let mut asm = Assembler::new();
+    let (pass, copy) = (asm.label(), asm.label());
+    asm.mov(R6, R1);
+    if let Some(longest) = maps.longest {
+        pass_the_long(&mut asm, longest, fragments, pass);
+    }
+    if let Some(filter) = maps.filter {
+        pass_the_others(&mut asm, filter.addresses, pass);
+        asm.load(Width::Byte, R1, R0, 0).jump_if(R1, If::Equal, COPY.into(), copy);
+    }
+    asm.load(Width::Word, R2, R6, RX_QUEUE_INDEX);
+    asm.map(R1, maps.sockets);
+    asm.set(R3, XDP_PASS); // if the queue has no socket (Linux 5.3)
+    asm.call(REDIRECT_MAP).exit();
+    if let Some(filter) = maps.filter {
+        asm.bind(copy);
+        copy_frame(&mut asm, filter, pass);
+    }
+    // The kernel refuses a program with instructions that nothing leads to.
+    if maps.filter.is_some() || maps.longest.is_some() {
+        asm.bind(pass).set(R0, XDP_PASS).exit();
+    }
+    asm.finish()
+}
+
+/// Goes to `pass` if the frame is longer than its queue takes. `R6` is the context.
+fn pass_the_long(asm: &mut Assembler, longest: BorrowedFd<'_>, fragments: bool, pass: Label) {
+    use Reg::{R0, R1, R2, R6, R7, R8, R10};
+    let any = asm.label();
+    asm.load(Width::Word, R7, R6, RX_QUEUE_INDEX);
+    asm.store(Width::Word, R10, QUEUE_KEY, R7);
+    asm.map(R1, longest).mov(R2, R10).add(R2, i32::from(QUEUE_KEY));
+    asm.call(MAP_LOOKUP_ELEM);
+    asm.jump_if(R0, If::Equal, 0, any);
+    asm.load(Width::Word, R8, R0, 0);
+    asm.jump_if(R8, If::Equal, 0, any);
+    if fragments {
+        asm.mov(R1, R6).call(XDP_GET_BUFF_LEN);
+    } else {
+        asm.load(Width::Word, R0, R6, DATA_END);
+        asm.load(Width::Word, R1, R6, DATA);
+        asm.sub(R0, R1);
+    }
+    asm.jump_if_reg(R0, If::Greater, R8, pass);
+    asm.bind(any);
+}
+
+/// Copies the frame, if there is room and it is not too long for a record, and goes on to `pass`,
+/// which follows. `R6` is the context.
+fn copy_frame(asm: &mut Assembler, filter: Filter<'_>, pass: Label) {
+    use Reg::{R0, R1, R2, R3, R4, R6, R7, R8};
+    let submit = asm.label();
+    let longest = (filter.record - RECORD_HEADER) as i32;
+    asm.mov(R1, R6).call(XDP_GET_BUFF_LEN).mov(R7, R0);
+    asm.jump_if(R7, If::Equal, 0, pass).jump_if(R7, If::Greater, longest, pass);
+    asm.map(R1, filter.copies).set(R2, filter.record as i32).set(R3, 0);
+    asm.call(RINGBUF_RESERVE).jump_if(R0, If::Equal, 0, pass);
+    asm.mov(R8, R0).store(Width::Word, R8, 0, R7);
+    asm.mov(R1, R6).set(R2, 0).mov(R3, R8).add(R3, RECORD_HEADER as i32).mov(R4, R7);
+    asm.call(XDP_LOAD_BYTES);
+    asm.mov(R1, R8).set(R2, 0).jump_if(R0, If::Equal, 0, submit);
+    asm.call(RINGBUF_DISCARD).jump(pass);
+    asm.bind(submit).call(RINGBUF_SUBMIT);
+}
+
+/// Goes to `pass` unless the filter names the frame's address; else `R0` is the address of what it
+/// says of it. `R6` is the context.
+fn pass_the_others(asm: &mut Assembler, filter: BorrowedFd<'_>, pass: Label) {
+    use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R10};
+    let (group, vlan, tagged, look_up) = (asm.label(), asm.label(), asm.label(), asm.label());
+    asm.load(Width::Word, R2, R6, DATA);
+    asm.load(Width::Word, R3, R6, DATA_END);
+    asm.mov(R4, R2).add(R4, 14).jump_if_reg(R4, If::Greater, R3, pass);
+
+    asm.load(Width::Byte, R5, R2, 0).jump_if(R5, If::AnyBit, 1, group);
+    // The frame is loaded in words, for the start of a frame is not aligned in memory, and stored
+    // in the same, so that the key holds the bytes in their order.
+    asm.load(Width::Word, R5, R2, 0).store(Width::Word, R10, ADDRESS_KEY, R5);
+    asm.load(Width::Half, R5, R2, 4).store(Width::Half, R10, ADDRESS_KEY + 4, R5);
+    asm.jump(vlan);
+    asm.bind(group);
+    let [a, b, c, d, e, f] = GROUPS;
+    let (first, last) = (i32::from_ne_bytes([a, b, c, d]), i16::from_ne_bytes([e, f]));
+    asm.store_value(Width::Word, R10, ADDRESS_KEY, first);
+    asm.store_value(Width::Half, R10, ADDRESS_KEY + 4, i32::from(last));
+
+    asm.bind(vlan).set(R7, 0);
+    asm.load(Width::Half, R5, R2, 12);
+    asm.jump_if(R5, If::Equal, ether_type(0x8100), tagged);
+    asm.jump_if(R5, If::Equal, ether_type(0x88a8), tagged);
+    asm.jump(look_up);
+    asm.bind(tagged).mov(R4, R2).add(R4, 18).jump_if_reg(R4, If::Greater, R3, pass);
+    asm.load(Width::Half, R7, R2, 14).from_be16(R7).and(R7, 0x0fff);
+
+    asm.bind(look_up).store(Width::Half, R10, ADDRESS_KEY + 6, R7);
+    asm.map(R1, filter).mov(R2, R10).add(R2, i32::from(ADDRESS_KEY));
+    asm.call(MAP_LOOKUP_ELEM).jump_if(R0, If::Equal, 0, pass);
+}
+
+#[cfg(all(test, target_endian = "little"))]
+mod tests;

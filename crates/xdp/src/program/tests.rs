@@ -1,0 +1,340 @@
+//! The program's bytes, and what it does to frames, run by a small interpreter.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::*;
+
+/// Maps are told apart by the number of the descriptor that stands for them.
+struct World {
+    sockets: std::fs::File,
+    filter: std::fs::File,
+    longest: std::fs::File,
+    copies: std::fs::File,
+    entries: BTreeMap<[u8; KEY_LEN], u8>,
+    limits: BTreeMap<u32, u32>,
+}
+
+/// What the program answers.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Pass,
+    /// To the socket of this queue.
+    Redirect(u32),
+    /// Passed, and copied.
+    Copy,
+}
+
+/// Addresses of the interpreter's memory.
+const CONTEXT: u64 = 0x1000;
+const FRAME: u64 = 0x1_0000;
+const STACK_END: u64 = 0x2_0000;
+const VALUE: u64 = 0x3_0000;
+const RESERVED: u64 = 0x4_0000;
+/// Bytes of a record for copies.
+const RECORD: u32 = 72;
+const STACK_LEN: usize = 64;
+
+impl World {
+    fn new(entries: &[Address], limits: &[(u32, u32)]) -> World {
+        let file = || std::fs::File::open("/dev/null").unwrap();
+        let (sockets, filter, longest, copies) = (file(), file(), file(), file());
+        let entries = entries.iter().map(|address| (address.key(), address.value()[0])).collect();
+        let limits = limits.iter().copied().collect();
+        World { sockets, filter, longest, copies, entries, limits }
+    }
+
+    fn code(&self, filter: bool, longest: bool, fragments: bool) -> Vec<Instruction> {
+        let (addresses, copies) = (self.filter.as_fd(), self.copies.as_fd());
+        let maps = Maps {
+            sockets: self.sockets.as_fd(),
+            filter: filter.then_some(Filter { addresses, copies, record: RECORD }),
+            longest: longest.then_some(self.longest.as_fd()),
+        };
+        redirect(maps, fragments)
+    }
+
+    /// Runs the whole program, with filter and limits, both ways that it may be made.
+    fn judge(&self, frame: &[u8], queue: u32) -> Answer {
+        let answer = run(self, &self.code(true, true, true), frame, queue);
+        assert_eq!(run(self, &self.code(true, true, false), frame, queue), answer);
+        answer
+    }
+}
+
+/// Runs `code` on a frame. Panics at whatever the kernel's verifier would refuse.
+fn run(world: &World, code: &[Instruction], frame: &[u8], queue: u32) -> Answer {
+    let mut machine = Machine { frame, queue, ..Machine::new(world) };
+    let mut at = 0;
+    for _ in 0..1000 {
+        match machine.step(code[at]) {
+            Some(jump) => at = (at as i64 + 1 + jump) as usize,
+            None => return machine.answer(),
+        }
+    }
+    panic!("the program does not end");
+}
+
+struct Machine<'a> {
+    world: &'a World,
+    frame: &'a [u8],
+    queue: u32,
+    regs: [u64; 11],
+    stack: [u8; STACK_LEN],
+    /// What the last look-up found.
+    value: u32,
+    redirected: Option<u32>,
+    /// A record that is reserved, and those that were submitted.
+    reserved: Option<Vec<u8>>,
+    submitted: Vec<Vec<u8>>,
+}
+
+impl<'a> Machine<'a> {
+    fn new(world: &'a World) -> Machine<'a> {
+        let mut regs = [0; 11];
+        (regs[1], regs[10]) = (CONTEXT, STACK_END);
+        Machine {
+            world,
+            frame: &[],
+            queue: 0,
+            regs,
+            stack: [0; STACK_LEN],
+            value: 0,
+            redirected: None,
+            reserved: None,
+            submitted: Vec::new(),
+        }
+    }
+
+    /// What was done in the end. A copy must be the frame's, and no record may be left reserved.
+    fn answer(self) -> Answer {
+        assert!(self.reserved.is_none());
+        let passed = self.regs[0] == XDP_PASS as u64;
+        match (self.redirected, &self.submitted[..]) {
+            (Some(queue), []) => Answer::Redirect(queue),
+            (None, []) if passed => Answer::Pass,
+            (None, [copy]) if passed => {
+                assert_eq!(copy[..4], (self.frame.len() as u32).to_ne_bytes());
+                assert_eq!(&copy[RECORD_HEADER as usize..][..self.frame.len()], self.frame);
+                Answer::Copy
+            }
+            other => panic!("{other:?}, {:#x}", self.regs[0]),
+        }
+    }
+
+    /// Does one instruction; says how many to skip, or that the program is over.
+    fn step(&mut self, instruction: Instruction) -> Option<i64> {
+        let [op, both, low, high, ..] = instruction;
+        let (to, from) = (usize::from(both & 15), usize::from(both >> 4));
+        let offset = i64::from(i16::from_le_bytes([low, high]));
+        let number = i32::from_le_bytes(instruction[4..].try_into().unwrap());
+        let (immediate, regs) = (number as i64 as u64, &mut self.regs);
+        let jump_if = |taken| if taken { offset } else { 0 };
+        let width = [4, 2, 1, 8][usize::from(op >> 3 & 3)];
+        match op {
+            0xbf => regs[to] = regs[from],
+            0xb7 => regs[to] = immediate,
+            0x07 => regs[to] = regs[to].wrapping_add(immediate),
+            0x1f => regs[to] = regs[to].wrapping_sub(regs[from]),
+            0x57 => regs[to] &= immediate,
+            0xdc => regs[to] = u64::from((regs[to] as u16).to_be()),
+            0x18 => {
+                regs[to] = immediate;
+                return Some(1); // over the upper half
+            }
+            0x61 | 0x69 | 0x71 => {
+                let place = regs[from].wrapping_add_signed(offset);
+                self.regs[to] = self.load(place, width);
+            }
+            0x63 | 0x6b | 0x62 | 0x6a => {
+                let value = if op & 1 == 1 { regs[from] } else { immediate };
+                let place = regs[to].wrapping_add_signed(offset);
+                self.store(place, &value.to_le_bytes()[..width]);
+            }
+            0x05 => return Some(offset),
+            0x15 => return Some(jump_if(regs[to] == immediate)),
+            0x45 => return Some(jump_if(regs[to] & immediate != 0)),
+            0x25 => return Some(jump_if(regs[to] > immediate)),
+            0x2d => return Some(jump_if(regs[to] > regs[from])),
+            0x85 => self.regs[0] = self.call(number),
+            0x95 => return None,
+            other => panic!("instruction {other:#x}"),
+        }
+        Some(0)
+    }
+
+    fn load(&self, place: u64, width: usize) -> u64 {
+        match place {
+            CONTEXT..FRAME => match (place - CONTEXT) as i16 {
+                DATA => FRAME,
+                DATA_END => FRAME + self.frame.len() as u64,
+                RX_QUEUE_INDEX => u64::from(self.queue),
+                other => panic!("context field {other}"),
+            },
+            FRAME..STACK_END => {
+                let bytes = &self.frame[(place - FRAME) as usize..][..width];
+                bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+            }
+            VALUE => u64::from(self.value),
+            _ => panic!("load from {place:#x}"),
+        }
+    }
+
+    fn store(&mut self, place: u64, bytes: &[u8]) {
+        if let (RESERVED.., Some(record)) = (place, &mut self.reserved) {
+            let at = (place - RESERVED) as usize;
+            return record[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        let place = STACK_LEN - (STACK_END - place) as usize;
+        assert!(place.is_multiple_of(bytes.len()), "the stack is written aligned");
+        self.stack[place..place + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn call(&mut self, helper: i32) -> u64 {
+        let (world, map) = (self.world, self.regs[1]);
+        let key = || &self.stack[STACK_LEN - (STACK_END - self.regs[2]) as usize..];
+        match helper {
+            MAP_LOOKUP_ELEM if map == world.filter.as_raw_fd() as u64 => {
+                let found = world.entries.get(&key()[..KEY_LEN]).copied();
+                self.value = found.unwrap_or(0).into();
+                u64::from(found.is_some()) * VALUE
+            }
+            MAP_LOOKUP_ELEM => {
+                assert_eq!(map, world.longest.as_raw_fd() as u64);
+                let queue = u32::from_le_bytes(key()[..4].try_into().unwrap());
+                self.value = world.limits.get(&queue).copied().unwrap_or(0);
+                VALUE
+            }
+            XDP_GET_BUFF_LEN => self.frame.len() as u64,
+            REDIRECT_MAP => {
+                assert_eq!(map, world.sockets.as_raw_fd() as u64);
+                assert_eq!(self.regs[3], XDP_PASS as u64);
+                self.redirected = Some(self.regs[2] as u32);
+                4
+            }
+            RINGBUF_RESERVE => {
+                assert_eq!((map, self.regs[3]), (world.copies.as_raw_fd() as u64, 0));
+                self.reserved = Some(vec![0; self.regs[2] as usize]);
+                RESERVED
+            }
+            XDP_LOAD_BYTES => {
+                let (to, len) = ((self.regs[3] - RESERVED) as usize, self.regs[4] as usize);
+                let record = self.reserved.as_mut().expect("a reserved record");
+                record[to..to + len].copy_from_slice(&self.frame[self.regs[2] as usize..][..len]);
+                0
+            }
+            RINGBUF_SUBMIT => {
+                assert_eq!(self.regs[1..3], [RESERVED, 0]);
+                self.submitted.extend(self.reserved.take());
+                0
+            }
+            other => panic!("helper {other}"),
+        }
+    }
+}
+
+const MAC: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
+const IPV6_GROUP: [u8; 6] = [0x33, 0x33, 0xff, 0, 0, 1];
+
+/// A frame of 60 bytes; `tag` is the tag's type and its 16 bits of control information.
+fn frame(to: [u8; 6], tag: Option<(u16, u16)>) -> Vec<u8> {
+    let mut frame = [to, [2, 0, 0, 0, 0, 1]].concat();
+    if let Some((kind, control)) = tag {
+        frame.extend(kind.to_be_bytes());
+        frame.extend(control.to_be_bytes());
+    }
+    frame.extend(0x0800u16.to_be_bytes());
+    frame.resize(60, 0);
+    frame
+}
+
+#[test]
+fn without_options_it_is_the_default_program_of_libbpf() {
+    let world = World::new(&[], &[]);
+    let map = world.sockets.as_raw_fd() as u8;
+    let want: [[u8; 8]; 7] = [
+        [0xbf, 0x16, 0, 0, 0, 0, 0, 0],   // r6 = r1
+        [0x61, 0x62, 16, 0, 0, 0, 0, 0],  // r2 = *(u32 *)(r6 + 16)
+        [0x18, 0x11, 0, 0, map, 0, 0, 0], // r1 = map
+        [0; 8],
+        [0xb7, 0x03, 0, 0, 2, 0, 0, 0], // r3 = XDP_PASS
+        [0x85, 0, 0, 0, 51, 0, 0, 0],   // call bpf_redirect_map
+        [0x95, 0, 0, 0, 0, 0, 0, 0],    // exit
+    ];
+    let code = world.code(false, false, true);
+    assert_eq!(code, want);
+    assert_eq!(run(&world, &code, &frame(MAC, None), 3), Answer::Redirect(3));
+}
+
+#[test]
+fn the_filter_takes_what_it_names() {
+    let world = World::new(&[Address { mac: MAC, vlan: 0 }, Address { mac: MAC, vlan: 7 }], &[]);
+    let taken = Answer::Redirect(1);
+    for (tag, want) in [
+        (None, true),
+        (Some((0x8100, 7)), true),
+        (Some((0x88a8, 7)), true),
+        (Some((0x8100, 0xf007)), true), // priority and drop eligibility do not count
+        (Some((0x8100, 0xe000)), true), // a priority tag is no VLAN
+        (Some((0x8100, 8)), false),
+        (Some((0x9100, 7)), true), // no tag that the standard knows, so VLAN 0
+    ] {
+        let answer = world.judge(&frame(MAC, tag), 1);
+        assert_eq!(answer == taken, want, "{tag:x?}: {answer:?}");
+    }
+    for other in [[0x02, 0x11, 0x22, 0x33, 0x44, 0x56], [0x06, 0x11, 0x22, 0x33, 0x44, 0x55]] {
+        assert_eq!(world.judge(&frame(other, None), 1), Answer::Pass);
+    }
+    assert_eq!(world.judge(&frame([0xff; 6], None), 1), Answer::Pass);
+}
+
+#[test]
+fn groups_are_copied_by_vlan() {
+    let world = World::new(&[Address { mac: [0xff; 6], vlan: 7 }], &[]);
+    for group in [[0xff; 6], IPV6_GROUP, [1, 0x80, 0xc2, 0, 0, 0]] {
+        assert_eq!(world.judge(&frame(group, Some((0x8100, 7))), 0), Answer::Copy);
+        assert_eq!(world.judge(&frame(group, None), 0), Answer::Pass);
+    }
+    assert_eq!(world.judge(&frame(MAC, Some((0x8100, 7))), 0), Answer::Pass);
+}
+
+#[test]
+fn frames_to_groups_that_are_too_long_to_be_copied_are_the_hosts() {
+    let world = World::new(&[Address { mac: [0xff; 6], vlan: 0 }], &[]);
+    let mut long = frame([0xff; 6], None);
+    long.resize((RECORD - RECORD_HEADER) as usize, 0x55);
+    assert_eq!(world.judge(&long, 0), Answer::Copy);
+    long.push(0x55);
+    assert_eq!(world.judge(&long, 0), Answer::Pass);
+}
+
+#[test]
+fn frames_longer_than_their_queue_takes_are_passed() {
+    let address = [Address { mac: MAC, vlan: 0 }];
+    let world = World::new(&address, &[(0, 60), (1, 59)]);
+    let frame = frame(MAC, None);
+    assert_eq!(world.judge(&frame, 0), Answer::Redirect(0));
+    assert_eq!(world.judge(&frame, 1), Answer::Pass);
+    assert_eq!(world.judge(&frame, 2), Answer::Redirect(2), "0 is any length");
+}
+
+#[test]
+fn frames_too_short_to_be_judged_are_passed() {
+    let world = World::new(&[Address { mac: MAC, vlan: 0 }, Address { mac: MAC, vlan: 7 }], &[]);
+    let (plain, tagged) = (frame(MAC, None), frame(MAC, Some((0x8100, 7))));
+    for len in 0..60 {
+        let want = |least| if len >= least { Answer::Redirect(0) } else { Answer::Pass };
+        assert_eq!(world.judge(&plain[..len], 0), want(14), "{len} bytes");
+        assert_eq!(world.judge(&tagged[..len], 0), want(18), "{len} bytes, tagged");
+    }
+}
+
+#[test]
+fn all_groups_of_a_vlan_have_one_key() {
+    let key = |mac, vlan| Address { mac, vlan }.key();
+    assert_eq!(key(MAC, 7)[..6], MAC);
+    assert_eq!(key(MAC, 7)[6..], 7u16.to_ne_bytes());
+    assert_eq!(key([0xff; 6], 7), key(IPV6_GROUP, 7));
+    assert_ne!(key([0xff; 6], 7), key([0xff; 6], 8));
+    assert_ne!(key(MAC, 0), key([0xff; 6], 0));
+}

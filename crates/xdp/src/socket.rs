@@ -1,0 +1,383 @@
+//! AF_XDP sockets: one for each receive queue of an interface.
+//!
+//! Follows the kernel's documentation of AF_XDP. A socket is made, told of its memory and the sizes
+//! of its rings, which are then mapped, and bound to one queue. From then on it sends; it receives
+//! once the [redirect program](crate::Redirect) knows it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    sockopt,
+};
+
+use crate::error::XdpError;
+use crate::inbound::Inbound;
+use crate::interface::Interface;
+use crate::outbound::Outbound;
+use crate::ring::{Consumer, Descriptor, Producer, RING_MAX};
+use crate::umem::Umem;
+
+/// Who copies frames between the device and the memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// The device where its driver can, else the kernel.
+    #[default]
+    Auto,
+    /// Always the kernel.
+    Never,
+    /// The device, or it is an error.
+    Require,
+}
+
+/// Busy polling: the caller's system calls do the driver's work (`SO_PREFER_BUSY_POLL`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyPoll {
+    /// How long a call polls the device, microseconds.
+    pub micros: u32,
+    /// Frames that a call handles at most.
+    pub budget: u32,
+}
+
+/// How a socket is made.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketSpec {
+    /// The hardware queue.
+    pub queue: u32,
+    /// Entries of each of the four rings: a power of two, at most [`RING_MAX`].
+    pub ring: u32,
+    /// Who copies.
+    pub zero_copy: ZeroCopy,
+    /// Whether frames longer than a chunk must come and go, in several descriptors (Linux 6.6).
+    pub fragments: bool,
+    /// Busy polling, if wanted.
+    pub busy_poll: Option<BusyPoll>,
+}
+
+/// A bound socket, its rings free to be moved to whoever works them.
+#[derive(Debug)]
+pub struct Socket {
+    /// Chunks for frames to be received: [`Umem::address`], [`Umem::chunk_of`].
+    pub fill: Producer<u64>,
+    /// Frames that were received.
+    pub rx: Consumer<Descriptor>,
+    /// Frames to be sent.
+    pub tx: Producer<Descriptor>,
+    /// What was sent: the addresses of `tx`, in order.
+    pub completion: Consumer<u64>,
+    /// The socket itself.
+    pub handle: Arc<Handle>,
+}
+
+/// The socket behind the rings. Once it is dropped, the queue is free and the memory unpinned.
+#[derive(Debug)]
+pub struct Handle {
+    fd: OwnedFd,
+    umem: Umem,
+    zero_copy: bool,
+    fragments: bool,
+}
+
+/// What became of a system call that makes the kernel go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// It does, or has done, what there was to do.
+    Done,
+    /// It stopped early, for a full queue or its own limit: ask again.
+    Again,
+}
+
+/// Counters of the kernel (`XDP_STATISTICS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames dropped for reasons other than those below: too long for a chunk, out of memory.
+    pub rx_dropped: u64,
+    /// Frames dropped because the fill ring named a chunk that is none.
+    pub rx_invalid: u64,
+    /// Frames not sent because the transmit ring named memory that is none.
+    pub tx_invalid: u64,
+    /// Frames dropped because the receive ring was full.
+    pub rx_ring_full: u64,
+    /// How often the fill ring was found empty.
+    pub fill_ring_empty: u64,
+    /// How often the transmit ring was found empty.
+    pub tx_ring_empty: u64,
+}
+
+const SOL_XDP: i32 = 283;
+/// Frames that one system call may send in copy mode (`XDP_MAX_TX_SKB_BUDGET`, Linux 6.17).
+const TX_BUDGET: i32 = 9;
+const TX_BUDGET_WANTED: i32 = 256;
+
+/// A queue is free again a little after its last socket was closed: the kernel does that later.
+const BUSY_TRIES: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+impl Socket {
+    /// Makes a socket over all of `umem` and binds it to a queue of `interface`, which must be of
+    /// the calling thread's network namespace. Each socket needs a memory of its own.
+    pub fn bind(interface: &Interface, umem: Umem, spec: &SocketSpec) -> Result<Socket, XdpError> {
+        if !spec.ring.is_power_of_two() || spec.ring > RING_MAX {
+            return Err(XdpError::BadRing(spec.ring));
+        }
+        if spec.queue >= interface.rx_queues {
+            return Err(no_queue(interface, spec.queue));
+        }
+        let fd = create(interface)?;
+        register(&fd, interface, &umem, spec.ring)?;
+        let kernel = |call| move |errno| XdpError::of(call, &interface.name, "CAP_NET_RAW", errno);
+        let offsets = sockopt::xdp_mmap_offsets(&fd).map_err(kernel("XDP_MMAP_OFFSETS"))?;
+        let (at, ring, mapping) = (fd.as_fd(), spec.ring, "mapping a ring");
+        let fill = Producer::map(at, XDP_UMEM_PGOFF_FILL_RING, offsets.fr, ring);
+        let completion = Consumer::map(at, XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, ring);
+        let rx = Consumer::map(at, XDP_PGOFF_RX_RING, offsets.rx, ring);
+        let tx = Producer::map(at, XDP_PGOFF_TX_RING, offsets.tx, ring);
+        let fill = fill.map_err(kernel(mapping))?;
+        let completion = completion.map_err(kernel(mapping))?;
+        let (rx, tx) = (rx.map_err(kernel(mapping))?, tx.map_err(kernel(mapping))?);
+        // A hint: older kernels send 32 frames a call.
+        let _ = set(&fd, SOL_XDP, TX_BUDGET, TX_BUDGET_WANTED.min(ring as i32));
+        if let Some(busy_poll) = spec.busy_poll {
+            prefer_busy_poll(&fd, interface, busy_poll)?;
+        }
+        let fragments = attach_to_queue(&fd, interface, spec)?;
+        let options = sockopt::xdp_options(&fd).map_err(kernel("XDP_OPTIONS"))?;
+        let zero_copy = options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
+        let handle = Arc::new(Handle { fd, umem, zero_copy, fragments });
+        Ok(Socket { fill, rx, tx, completion, handle })
+    }
+}
+
+impl Socket {
+    /// The two ends, for who sends and who receives in bursts. As many chunks as a ring has entries
+    /// are given to the kernel to receive into, but half of them at most; the rest is to send from,
+    /// as many again at most. Of these `spare` are set apart for [`Inbound::append`].
+    pub fn split(mut self, spare: u32) -> (Inbound, Outbound) {
+        let umem = self.handle.umem().clone();
+        let receiving = self.fill.size().min(umem.count() / 2);
+        let sending = (umem.count() - receiving).min(self.tx.size());
+        for chunk in 0..receiving {
+            self.fill.put(umem.address(chunk));
+        }
+        self.fill.submit();
+        let mut free: Vec<u64> =
+            (receiving..receiving + sending).map(|chunk| umem.address(chunk)).collect();
+        let spare = free.split_off(free.len().saturating_sub(spare as usize));
+        let inbound = Inbound::new(self.rx, self.fill, self.handle.clone(), spare);
+        (inbound, Outbound::new(self.tx, self.completion, self.handle, free))
+    }
+}
+
+impl Handle {
+    /// The memory.
+    pub fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    /// Whether the device reads and writes the memory itself; else the kernel copies.
+    pub fn is_zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// Whether frames longer than a chunk come and go in several descriptors.
+    pub fn has_fragments(&self) -> bool {
+        self.fragments
+    }
+
+    /// Makes the kernel send what is in the transmit ring. In copy mode it is sent by this call.
+    /// `ENETDOWN` if the interface is down, `ENXIO` if it is gone.
+    #[inline]
+    pub fn wake_tx(&self) -> Result<Woken, Errno> {
+        woken(send(&self.fd, &[], SendFlags::DONTWAIT).map(drop))
+    }
+
+    /// Makes the kernel receive, where it waits for that; errors as for [`Handle::wake_tx`]. With
+    /// busy polling, this call is what receives.
+    #[inline]
+    pub fn wake_rx(&self) -> Result<Woken, Errno> {
+        woken(recv(&self.fd, &mut [0u8; 0], RecvFlags::DONTWAIT).map(drop))
+    }
+
+    /// The kernel's counters since the socket was bound.
+    pub fn statistics(&self) -> Result<Statistics, Errno> {
+        let counted = sockopt::xdp_statistics(&self.fd)?;
+        Ok(Statistics {
+            rx_dropped: counted.rx_dropped,
+            rx_invalid: counted.rx_invalid_descs,
+            tx_invalid: counted.tx_invalid_descs,
+            rx_ring_full: counted.rx_ring_full.unwrap_or(0),
+            fill_ring_empty: counted.rx_fill_ring_empty_descs.unwrap_or(0),
+            tx_ring_empty: counted.tx_ring_empty_descs.unwrap_or(0),
+        })
+    }
+}
+
+impl AsFd for Handle {
+    /// Readable when frames were received, writable when the transmit ring has room.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Tells a device that is no more from a frame that could not be sent now, or at all, of which the
+/// kernel has its own words.
+fn woken(result: Result<(), Errno>) -> Result<Woken, Errno> {
+    match result {
+        Ok(()) => Ok(Woken::Done),
+        Err(errno @ (Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => Err(errno),
+        Err(_) => Ok(Woken::Again),
+    }
+}
+
+fn create(interface: &Interface) -> Result<OwnedFd, XdpError> {
+    let (family, kind) = (AddressFamily::XDP, SocketType::RAW);
+    socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(|errno| match errno {
+        Errno::AFNOSUPPORT => XdpError::NotSupported {
+            what: "an AF_XDP socket",
+            interface: interface.name.clone(),
+            needs: "a kernel with CONFIG_XDP_SOCKETS",
+        },
+        errno => XdpError::of("socket(AF_XDP)", &interface.name, "CAP_NET_RAW", errno),
+    })
+}
+
+/// Tells the socket of its memory and of the sizes of its rings.
+fn register(fd: &OwnedFd, interface: &Interface, umem: &Umem, ring: u32) -> Result<(), XdpError> {
+    let name = &interface.name;
+    let registration = umem.registration();
+    sockopt::set_xdp_umem_reg(fd, registration).map_err(|errno| match errno {
+        Errno::NOBUFS | Errno::NOMEM => {
+            XdpError::NoMemory { interface: name.clone(), size: registration.len }
+        }
+        errno => XdpError::of("XDP_UMEM_REG", name, "CAP_NET_RAW", errno),
+    })?;
+    sockopt::set_xdp_umem_fill_ring_size(fd, ring)
+        .and_then(|()| sockopt::set_xdp_umem_completion_ring_size(fd, ring))
+        .and_then(|()| sockopt::set_xdp_rx_ring_size(fd, ring))
+        .and_then(|()| sockopt::set_xdp_tx_ring_size(fd, ring))
+        .map_err(|errno| XdpError::of("making rings", name, "CAP_NET_RAW", errno))
+}
+
+/// Binds the socket in the best way that the driver and the kernel have; says whether frames may
+/// come in several descriptors.
+fn attach_to_queue(
+    fd: &OwnedFd,
+    interface: &Interface,
+    spec: &SocketSpec,
+) -> Result<bool, XdpError> {
+    let mut refusal = Errno::INVAL;
+    for &flags in ways(spec) {
+        let all = flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        match bind_once_free(fd, &SocketAddrXdp::new(all, interface.index, spec.queue)) {
+            Ok(()) => return Ok(flags.contains(SocketAddrXdpFlags::XDP_USE_SG)),
+            Err(errno @ (Errno::OPNOTSUPP | Errno::INVAL)) => refusal = errno,
+            Err(errno) => {
+                refusal = errno;
+                break;
+            }
+        }
+    }
+    let (name, queue) = (interface.name.clone(), spec.queue);
+    Err(match refusal {
+        Errno::BUSY => XdpError::QueueBusy { interface: name, queue },
+        Errno::OPNOTSUPP | Errno::INVAL if spec.zero_copy == ZeroCopy::Require => {
+            XdpError::NoZeroCopy { interface: name, queue }
+        }
+        Errno::INVAL if spec.fragments => XdpError::NotSupported {
+            what: "receiving frames longer than a page",
+            interface: name,
+            needs: "Linux 6.6",
+        },
+        Errno::INVAL => no_queue(interface, queue),
+        errno => XdpError::of("binding an AF_XDP socket", &name, "CAP_NET_RAW", errno),
+    })
+}
+
+/// The ways to bind, best first. In copy mode fragments cost nothing, so they are taken where the
+/// kernel has them: then an MTU may grow while the socket is in use. A driver may have zero-copy
+/// without them.
+fn ways(spec: &SocketSpec) -> &'static [SocketAddrXdpFlags] {
+    const COPY: SocketAddrXdpFlags = SocketAddrXdpFlags::XDP_COPY;
+    const COPY_SG: SocketAddrXdpFlags = COPY.union(SocketAddrXdpFlags::XDP_USE_SG);
+    const ZERO: SocketAddrXdpFlags = SocketAddrXdpFlags::XDP_ZEROCOPY;
+    const ZERO_SG: SocketAddrXdpFlags = ZERO.union(SocketAddrXdpFlags::XDP_USE_SG);
+    match (spec.zero_copy, spec.fragments) {
+        (ZeroCopy::Auto, true) => &[ZERO_SG, COPY_SG],
+        (ZeroCopy::Auto, false) => &[ZERO, COPY_SG, COPY],
+        (ZeroCopy::Never, true) => &[COPY_SG],
+        (ZeroCopy::Never, false) => &[COPY_SG, COPY],
+        (ZeroCopy::Require, true) => &[ZERO_SG],
+        (ZeroCopy::Require, false) => &[ZERO],
+    }
+}
+
+/// Binds, and waits a little for a queue that is not free yet.
+fn bind_once_free(fd: &OwnedFd, address: &SocketAddrXdp) -> Result<(), Errno> {
+    for _ in 0..BUSY_TRIES {
+        match bind(fd, address) {
+            Err(Errno::BUSY) => std::thread::sleep(BUSY_PAUSE),
+            done => return done,
+        }
+    }
+    Err(Errno::BUSY)
+}
+
+fn no_queue(interface: &Interface, queue: u32) -> XdpError {
+    let (interface, queues) = (interface.name.clone(), interface.rx_queues);
+    XdpError::NoQueue { interface, queue, queues }
+}
+
+fn prefer_busy_poll(fd: &OwnedFd, interface: &Interface, wanted: BusyPoll) -> Result<(), XdpError> {
+    let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+    set(fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)
+        .and_then(|()| set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, number(wanted.micros)))
+        .and_then(|()| set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, number(wanted.budget)))
+        .map_err(|errno| match errno {
+            Errno::NOPROTOOPT => XdpError::NotSupported {
+                what: "busy polling",
+                interface: interface.name.clone(),
+                needs: "Linux 5.11 with CONFIG_NET_RX_BUSY_POLL",
+            },
+            errno => XdpError::of("SO_BUSY_POLL", &interface.name, "CAP_NET_ADMIN", errno),
+        })
+}
+
+/// Sets an option that rustix does not know.
+fn set(fd: &OwnedFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
+    let len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the value is an int that outlives the call, and `len` is its size.
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), len) };
+    if result == 0 {
+        return Ok(());
+    }
+    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    Err(Errno::from_raw_os_error(errno))
+}
+
+#[cfg(test)]
+pub(crate) mod kit {
+    //! A handle without a socket behind it, for tests.
+
+    use guestmem::{Mapping, Pages, SharedFile};
+
+    use super::*;
+    use crate::umem::Chunks;
+
+    /// With a memory of so many chunks of 2048 bytes.
+    pub(crate) fn handle(chunks: u64) -> Arc<Handle> {
+        let file = SharedFile::create("frames", chunks * 2048, Pages::Ordinary).unwrap();
+        let memory = Arc::new(Mapping::new(file.fd(), chunks * 2048, 0).unwrap());
+        let cut = Chunks { size: 2048, headroom: 0, unaligned: false };
+        let umem = Umem::new(memory, cut).unwrap();
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        Arc::new(Handle { fd, umem, zero_copy: false, fragments: true })
+    }
+}
