@@ -8,6 +8,21 @@ use crate::state::VhostUser;
 /// Memory slots a guest may use.
 const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
 
+/// What may be left to be done on frames, in both directions.
+const OFFLOADS: [u32; 11] = [
+    feature::VIRTIO_NET_F_CSUM,
+    feature::VIRTIO_NET_F_GUEST_CSUM,
+    feature::VIRTIO_NET_F_HOST_TSO4,
+    feature::VIRTIO_NET_F_HOST_TSO6,
+    feature::VIRTIO_NET_F_HOST_ECN,
+    feature::VIRTIO_NET_F_HOST_USO,
+    feature::VIRTIO_NET_F_GUEST_TSO4,
+    feature::VIRTIO_NET_F_GUEST_TSO6,
+    feature::VIRTIO_NET_F_GUEST_ECN,
+    feature::VIRTIO_NET_F_GUEST_USO4,
+    feature::VIRTIO_NET_F_GUEST_USO6,
+];
+
 /// The vhost-user offer for an attachment; `has_mac` if its function has an address.
 pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
     let mut bits = vec![
@@ -27,6 +42,9 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
         (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_CTRL_VQ),
     ];
     bits.extend(optional.into_iter().filter_map(|(wanted, bit)| wanted.then_some(bit)));
+    if attachment.offload {
+        bits.extend(OFFLOADS);
+    }
     BackendConfig {
         features: feature::mask(&bits),
         protocol_features: ProtocolFeatures::MQ
