@@ -66,18 +66,24 @@ impl Scratch {
 
     /// Copies the edited frame here; what is left to do on it then.
     fn take(&mut self, burst: &Burst<'_>, frame: usize, edit: VlanEdit) -> Option<Offload> {
-        let source = &burst.frames[frame];
-        let front = Front::new(edit, &burst.heads[frame], source.len);
-        self.0.resize(front.len_of(source.len) as usize, 0);
-        let (head, rest) = self.0.split_at_mut(front.len as usize);
-        head.copy_from_slice(&front.bytes[..front.len as usize]);
-        let snapshot = burst.deep.get(frame).map_or(&[][..], DeepHead::bytes);
-        let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
-        let behind = snapshot.get(front.replaces as usize..).unwrap_or(&[]);
-        let (known, rest) = rest.split_at_mut(behind.len());
-        known.copy_from_slice(behind);
-        let from = front.replaces + behind.len() as u32;
-        source.read_bytes(burst.arena, from, rest);
+        let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
+        self.0.clear();
+        append(burst, frame, &front, &mut self.0);
         front.offload(burst.offload(frame))
     }
+}
+
+/// Copies a frame of the burst behind `bytes`: its edited front, what else was snapshot, and the
+/// rest as it is now.
+pub(crate) fn append(burst: &Burst<'_>, frame: usize, front: &Front, bytes: &mut Vec<u8>) {
+    let source = &burst.frames[frame];
+    let begin = bytes.len();
+    bytes.extend_from_slice(&front.bytes[..front.len as usize]);
+    let snapshot = burst.deep.get(frame).map_or(&[][..], DeepHead::bytes);
+    let snapshot = &snapshot[..snapshot.len().min(source.len as usize)];
+    let behind = snapshot.get(front.replaces as usize..).unwrap_or(&[]);
+    bytes.extend_from_slice(behind);
+    let known = bytes.len();
+    bytes.resize(begin + front.len_of(source.len) as usize, 0);
+    source.read_bytes(burst.arena, front.replaces + behind.len() as u32, &mut bytes[known..]);
 }

@@ -9,4 +9,5 @@ mod events;
 mod guests;
 mod offload;
 mod snapshot;
+mod stream;
 mod tap;

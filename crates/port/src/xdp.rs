@@ -6,6 +6,9 @@
 //! queue to its socket; what the port does not take, the host keeps. Received frames are lent from
 //! where the kernel or the device put them; a frame to the wire is copied once, into the memory.
 //!
+//! With a [`Filter`], only frames for its addresses are taken. Those to its groups are taken as copies,
+//! for the host needs them too: its ARP above all.
+//!
 //! Nothing is left to be done on frames here: checksums and segments are made before they are sent
 //! ([`crate::plain`]), and frames that come have none to be made, if their sender does as it must: a
 //! veth's peer needs its checksum offload off, `ethtool -K PEER tx off`, for the kernel does not tell
@@ -25,10 +28,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use host::netns::{self, NetnsError};
+use rustix::io::Errno;
 pub use xdp::{Address, ZeroCopy};
 use xdp::{
-    BusyPoll, Chunks, Driver, Interface, Interfaces, KERNEL_HEADROOM, Redirect, RedirectSpec,
-    Socket, SocketSpec, Umem,
+    BusyPoll, Chunks, Driver, Groups, Interface, Interfaces, KERNEL_HEADROOM, Redirect,
+    RedirectSpec, Socket, SocketSpec, Umem,
 };
 
 use crate::{Condition, Opened, Pair};
@@ -41,6 +45,8 @@ pub const QUEUE_PAIRS_DEFAULT_MAX: u32 = 16;
 
 /// Entries of each ring, and chunks for each direction: a millisecond of small frames at 2 Mpps.
 const RING: u32 = 2048;
+/// Chunks for copies of frames to groups: two bursts of ordinary ones.
+const SPARE: u32 = 128;
 /// Frames that one call handles while it polls the device.
 const BUSY_POLL_BUDGET: u32 = 64;
 /// Bytes of a frame on top of its packet: two addresses, two tags, a type.
@@ -109,7 +115,8 @@ struct Device {
 }
 
 impl Filter {
-    /// A filter that takes frames for these. A group's address stands for all groups of its VLAN.
+    /// A filter that takes frames for these. A group's address stands for all groups of its VLAN,
+    /// whose frames the host gets as well.
     pub fn new(addresses: Vec<Address>) -> Filter {
         Filter { addresses: Mutex::new(addresses), changes: AtomicU32::new(0) }
     }
@@ -167,14 +174,14 @@ fn open_here(spec: &Spec) -> Result<Opened, XdpError> {
         let socket = bind(&interface, spec, queue)?;
         device.redirect().insert(queue, &socket.handle)?;
         handles.push(socket.handle.clone());
-        pairs.push(pair(socket, &device, spec.busy_poll_us > 0));
+        // Copies are of all queues; the first pair takes them.
+        let groups = if queue == 0 { device.redirect().groups() } else { None };
+        let pair = pair(socket, &device, spec.busy_poll_us > 0, groups);
+        pairs.push(pair.map_err(|source| kernel(name, "watching a BPF ring", source))?);
     }
     let zero_copy = handles.first().is_some_and(|handle| handle.is_zero_copy());
     let notes = notes(&interface, queues, device.redirect().driver(), zero_copy);
-    let here = Interfaces::here().map_err(|source| {
-        let (call, interface) = ("opening a socket", name.clone());
-        xdp::XdpError::Kernel { call, interface, source }
-    })?;
+    let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
     let watch = Watch::new(here, interface, &device, handles, spec.filter.clone(), changes);
     let condition = device.condition.clone();
     Ok(Opened { pairs, condition, tend: Some(Box::new(watch)), notes })
@@ -202,12 +209,25 @@ fn bind(interface: &Interface, spec: &Spec, queue: u32) -> Result<Socket, XdpErr
     Ok(Socket::bind(interface, umem, &spec)?)
 }
 
-fn pair(socket: Socket, device: &Arc<Device>, busy_poll: bool) -> Pair {
-    let (inbound, outbound) = socket.split();
+fn pair(
+    socket: Socket,
+    device: &Arc<Device>,
+    busy_poll: bool,
+    groups: Option<Groups>,
+) -> Result<Pair, Errno> {
+    let spare = if groups.is_some() { SPARE } else { 0 };
+    let (inbound, outbound) = socket.split(spare);
     let unsent = Arc::new(AtomicBool::new(false));
-    let transmit = FromWire::new(inbound, device.clone(), unsent.clone(), busy_poll);
+    let mut transmit = FromWire::new(inbound, device.clone(), unsent.clone(), busy_poll);
+    if let Some(groups) = groups {
+        transmit = transmit.with_groups(groups)?;
+    }
     let receive = ToWire::new(outbound, device.clone(), unsent);
-    Pair { transmit: Box::new(transmit), receive: Box::new(receive) }
+    Ok(Pair { transmit: Box::new(transmit), receive: Box::new(receive) })
+}
+
+fn kernel(interface: &str, call: &'static str, source: Errno) -> XdpError {
+    xdp::XdpError::Kernel { call, interface: interface.to_owned(), source }.into()
 }
 
 /// What an operator should know.

@@ -158,8 +158,8 @@ impl Socket {
 impl Socket {
     /// The two ends, for who sends and who receives in bursts. As many chunks as a ring has entries
     /// are given to the kernel to receive into, but half of them at most; the rest is to send from,
-    /// as many again at most.
-    pub fn split(mut self) -> (Inbound, Outbound) {
+    /// as many again at most. Of these `spare` are set apart for [`Inbound::append`].
+    pub fn split(mut self, spare: u32) -> (Inbound, Outbound) {
         let umem = self.handle.umem().clone();
         let receiving = self.fill.size().min(umem.count() / 2);
         let sending = (umem.count() - receiving).min(self.tx.size());
@@ -167,8 +167,10 @@ impl Socket {
             self.fill.put(umem.address(chunk));
         }
         self.fill.submit();
-        let free = (receiving..receiving + sending).map(|chunk| umem.address(chunk)).collect();
-        let inbound = Inbound::new(self.rx, self.fill, self.handle.clone());
+        let mut free: Vec<u64> =
+            (receiving..receiving + sending).map(|chunk| umem.address(chunk)).collect();
+        let spare = free.split_off(free.len().saturating_sub(spare as usize));
+        let inbound = Inbound::new(self.rx, self.fill, self.handle.clone(), spare);
         (inbound, Outbound::new(self.tx, self.completion, self.handle, free))
     }
 }

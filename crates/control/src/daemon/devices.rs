@@ -44,6 +44,11 @@ pub(super) trait Open: Send + std::fmt::Debug {
         None
     }
 
+    /// Whether it must be opened again to take frames of the interface's new MTU.
+    fn follows_mtu(&self) -> bool {
+        false
+    }
+
     /// The same device with another address, if it has one.
     fn set_mac(&mut self, _mac: Mac) {}
 
@@ -64,8 +69,8 @@ pub(super) struct NotOpened {
 struct Held {
     condition: Arc<Condition>,
     tend: Option<Box<dyn Tend>>,
-    /// Its interface, if it is one.
-    link: Option<Interfaces>,
+    /// Its interface, if it is one, and the MTU of that when it was opened.
+    link: Option<(Interfaces, u32)>,
 }
 
 /// A port's device.
@@ -174,7 +179,7 @@ impl Devices {
         device.open.set_mac(mac);
         let Some((interface, _)) = device.open.interface() else { return };
         let link = device.held.as_ref().and_then(|held| held.link.as_ref());
-        if let Some(Err(error)) = link.map(|link| link.set_mac(interface, mac.0)) {
+        if let Some(Err(error)) = link.map(|(link, _)| link.set_mac(interface, mac.0)) {
             let error = anyhow::Error::from(error);
             let label = &device.port.label;
             device.quiet.warn(&format!("{label}: it keeps its old address: {error:#}"));
@@ -223,9 +228,12 @@ impl Device {
         for note in &notes {
             self.quiet.info(&format!("{}: {note}", self.port.label));
         }
-        let netns = self.open.interface().map(|(_, netns)| netns);
-        // Without it a carrier that is lost is not seen, and nothing else is.
-        let link = netns.and_then(|netns| Interfaces::of(netns).ok());
+        // Without it a carrier that is lost is not seen, and all else is.
+        let link = self.open.interface().and_then(|(interface, netns)| {
+            let link = Interfaces::of(netns).ok()?;
+            let mtu = link.state(interface).ok()?.mtu;
+            Some((link, mtu))
+        });
         self.held = Some(Held { condition, tend, link });
         self.status.notes = notes;
         self.failures.forget();
@@ -241,6 +249,11 @@ impl Device {
                 if held.condition.is_lost() {
                     // Before it is opened again: two cannot have it.
                     self.port.detach_all();
+                } else if self.open.follows_mtu() && self.has_other_mtu() {
+                    self.port.detach_all();
+                    self.held = None;
+                    let opened = self.open.open();
+                    self.begin(opened, now);
                 }
             }
             None if now >= self.retry => {
@@ -249,6 +262,13 @@ impl Device {
             }
             None => {}
         }
+    }
+
+    fn has_other_mtu(&self) -> bool {
+        let link = self.held.as_ref().and_then(|held| held.link.as_ref());
+        link.zip(self.open.interface()).is_some_and(|((link, mtu), (interface, _))| {
+            link.state(interface).is_ok_and(|state| state.mtu != *mtu)
+        })
     }
 
     /// Sees how it is now, and says so if that is another thing than before.
@@ -295,7 +315,7 @@ impl Device {
             return (DeviceState::Gone, Some(std::io::Error::from(errno).to_string()));
         }
         let down = |why: &str| (DeviceState::Down, Some(why.to_owned()));
-        if let (Some(link), Some((interface, _))) = (&held.link, self.open.interface()) {
+        if let (Some((link, _)), Some((interface, _))) = (&held.link, self.open.interface()) {
             match link.state(interface) {
                 Ok(state) if !state.is_up => return down("it is switched off"),
                 Ok(state) if !state.is_running => return down("it has no carrier"),

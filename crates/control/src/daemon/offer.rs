@@ -8,14 +8,15 @@ use crate::state::VhostUser;
 /// Memory slots a guest may use.
 const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
 
-/// What may be left to be done on frames, in both directions.
+/// What a guest may leave to be done on frames, and what may be left to it. Fragments of UDP (UFO) are
+/// not among them: nobody makes them any more.
 const OFFLOADS: [u32; 11] = [
     feature::VIRTIO_NET_F_CSUM,
-    feature::VIRTIO_NET_F_GUEST_CSUM,
     feature::VIRTIO_NET_F_HOST_TSO4,
     feature::VIRTIO_NET_F_HOST_TSO6,
     feature::VIRTIO_NET_F_HOST_ECN,
     feature::VIRTIO_NET_F_HOST_USO,
+    feature::VIRTIO_NET_F_GUEST_CSUM,
     feature::VIRTIO_NET_F_GUEST_TSO4,
     feature::VIRTIO_NET_F_GUEST_TSO6,
     feature::VIRTIO_NET_F_GUEST_ECN,

@@ -12,6 +12,19 @@ const ALWAYS: Features = Features::VERSION_1
     .union(Features::STATUS)
     .union(Features::PROTOCOL_FEATURES);
 
+/// What is offered of offloads.
+const OFFLOADS: Features = Features::CSUM
+    .union(Features::HOST_TSO4)
+    .union(Features::HOST_TSO6)
+    .union(Features::HOST_ECN)
+    .union(Features::HOST_USO)
+    .union(Features::GUEST_CSUM)
+    .union(Features::GUEST_TSO4)
+    .union(Features::GUEST_TSO6)
+    .union(Features::GUEST_ECN)
+    .union(Features::GUEST_USO4)
+    .union(Features::GUEST_USO6);
+
 /// A NIC whose only VF has these settings too.
 fn one(settings: &str) -> String {
     format!(
@@ -34,13 +47,14 @@ fn the_offer_follows_the_configuration() {
         (Features::MRG_RXBUF, Features::INDIRECT_DESC, Features::EVENT_IDX);
     let multiqueue = Features::MQ | Features::CTRL_VQ;
     for (settings, features) in [
-        ("", merge | indirect | event),
-        ("mergeable = false", indirect | event),
-        ("indirect = false", merge | event),
-        ("event_index = false", merge | indirect),
-        ("in_order = true", merge | indirect | event | Features::IN_ORDER),
-        ("queue_pairs = 4", merge | indirect | event | multiqueue),
-        ("mergeable = false\nindirect = false\nevent_index = false", Features::empty()),
+        ("", merge | indirect | event | OFFLOADS),
+        ("mergeable = false", indirect | event | OFFLOADS),
+        ("indirect = false", merge | event | OFFLOADS),
+        ("event_index = false", merge | indirect | OFFLOADS),
+        ("offload = false", merge | indirect | event),
+        ("in_order = true", merge | indirect | event | OFFLOADS | Features::IN_ORDER),
+        ("queue_pairs = 4", merge | indirect | event | OFFLOADS | multiqueue),
+        ("mergeable = false\nindirect = false\nevent_index = false", OFFLOADS),
     ] {
         let host = Host::start(&one(settings));
         let got = offered(&host, "vf0");

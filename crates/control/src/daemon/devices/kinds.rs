@@ -1,17 +1,19 @@
 //! From the document's words for a device to what the ports take.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use host::interface::InterfaceError;
 use host::netns::NetnsError;
+use host::packet::PacketError;
 use host::tun::TunError;
 use port::tap::TapError;
 use port::xdp::{Address, Filter, XdpError};
-use port::{Opened, tap, xdp};
+use port::{Opened, packet, stream, tap, xdp};
 use wire::Mac;
 
 use super::{NotOpened, Open};
-use crate::state::{Attachment, Tap, Vxlan, Xdp, ZeroCopy};
+use crate::state::{Attachment, Packet, SocketMode, Stream, Tap, Vxlan, Xdp, ZeroCopy};
 
 /// What a device's own words do not say.
 #[derive(Debug, Default)]
@@ -26,7 +28,9 @@ pub(in super::super) struct Context {
 pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box<dyn Open> {
     match attachment {
         Attachment::Tap(tap) => Box::new(tap_spec(tap, context.mac)),
+        Attachment::Packet(packet) => Box::new(packet_spec(packet)),
         Attachment::Xdp(xdp) => Box::new(xdp_spec(xdp, context.addresses)),
+        Attachment::Stream(stream) => Box::new(stream_spec(stream)),
         other => Box::new(Unknown(other.kind().word())),
     }
 }
@@ -56,6 +60,15 @@ fn may_come(error: &NetnsError) -> bool {
     matches!(error, NetnsError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
+/// Whether an interface may come that cannot be asked now.
+fn may_be_there(error: &InterfaceError) -> bool {
+    match error {
+        InterfaceError::Missing { .. } => true,
+        InterfaceError::Netns(netns) => may_come(netns),
+        _ => false,
+    }
+}
+
 fn tap_spec(tap: &Tap, mac: Option<Mac>) -> tap::Spec {
     let Tap { interface, netns, queue_pairs, mtu, offload } = tap.clone();
     tap::Spec { name: interface, netns, queue_pairs, mtu, offload, mac }
@@ -80,6 +93,46 @@ impl Open for tap::Spec {
 
     fn set_mac(&mut self, mac: Mac) {
         self.mac = Some(mac);
+    }
+}
+
+fn packet_spec(packet: &Packet) -> packet::Spec {
+    let Packet { interface, netns } = packet.clone();
+    packet::Spec { name: interface, netns, mtu: None, bypass: false }
+}
+
+impl Open for packet::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        packet::open(self).map_err(|error| {
+            let may_come = match &error {
+                packet::OpenError::Interface(error)
+                | packet::OpenError::Packet(PacketError::Interface(error)) => may_be_there(error),
+                _ => false,
+            };
+            not_opened(error, may_come)
+        })
+    }
+
+    fn interface(&self) -> Option<(&str, Option<&str>)> {
+        Some((&self.name, self.netns.as_deref()))
+    }
+
+    fn follows_mtu(&self) -> bool {
+        true
+    }
+}
+
+fn stream_spec(stream: &Stream) -> stream::Spec {
+    let role = match stream.mode {
+        SocketMode::Server => stream::Role::Server,
+        SocketMode::Client => stream::Role::Client,
+    };
+    stream::Spec { socket: PathBuf::from(&stream.socket), role, mtu: stream.mtu }
+}
+
+impl Open for stream::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        stream::open(self).map_err(|error| not_opened(error, false))
     }
 }
 

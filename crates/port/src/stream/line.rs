@@ -1,0 +1,279 @@
+//! The connection that there is, and frames from it.
+//!
+//! Model: control puts a connection in; a half that finds it at its end takes it out. Each gets the
+//! next number, and a half whose number is another takes up the new one. Halves and control share an
+//! epoll, which becomes readable when the peer sends, or can be sent what waited for it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use guestmem::io;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::Offload;
+use crate::burst::BURST;
+use crate::device::{Intake, Source, is_readable};
+
+/// Bytes that wait for a peer that does not read, frames with their lengths.
+pub const OUT_BYTES: usize = 512 << 10;
+/// Bytes in front of a frame.
+pub(super) const PREFIX: u32 = 4;
+/// Longest frame that QEMU sends (`NET_BUFSIZE`).
+const FRAME_MAX: u32 = 4096 + 65536;
+/// Where frames are received: several of the longest.
+pub(super) const IN_BYTES: u64 = 512 << 10;
+
+/// A port's connection.
+#[derive(Debug)]
+pub(super) struct Line {
+    epoll: OwnedFd,
+    /// Of the connection that there is or was last; 0: there was none yet.
+    number: AtomicU64,
+    connection: Mutex<Option<Arc<UnixStream>>>,
+    out: Mutex<Out>,
+    /// Whether something waits in `out` until the peer reads.
+    waits: AtomicBool,
+}
+
+/// What is to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    number: u64,
+    connection: Option<Arc<UnixStream>>,
+    /// Frames with their lengths.
+    bytes: Vec<u8>,
+    /// How much of that was sent.
+    sent: usize,
+}
+
+impl Line {
+    pub(super) fn new() -> Result<Line, Errno> {
+        Ok(Line {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            number: AtomicU64::new(0),
+            connection: Mutex::new(None),
+            out: Mutex::new(Out::default()),
+            waits: AtomicBool::new(false),
+        })
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Option<Arc<UnixStream>>> {
+        self.connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection().is_some()
+    }
+
+    /// Puts in a connection.
+    pub(super) fn connect(&self, peer: UnixStream) {
+        let mut connection = self.connection();
+        let peer = Arc::new(peer);
+        if epoll::add(&self.epoll, &peer, EventData::new_u64(0), EventFlags::IN).is_err() {
+            return; // no memory: it is closed, and the peer may try again
+        }
+        *connection = Some(peer);
+        self.number.fetch_add(1, Ordering::Release);
+    }
+
+    /// The connection, and its number.
+    fn current(&self) -> (u64, Option<Arc<UnixStream>>) {
+        let connection = self.connection();
+        (self.number.load(Ordering::Relaxed), connection.clone())
+    }
+
+    /// Takes out the connection of this number, if there is none since.
+    pub(super) fn end(&self, number: u64) {
+        let mut connection = self.connection();
+        if self.number.load(Ordering::Relaxed) != number {
+            return;
+        }
+        if let Some(peer) = connection.take() {
+            // The other half may hold it for a while yet; the peer is to know now.
+            let _ = epoll::delete(&self.epoll, &peer);
+            let _ = peer.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// What is to be sent, on the connection that there is.
+    pub(super) fn out(&self) -> MutexGuard<'_, Out> {
+        let mut out = self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if out.number != self.number.load(Ordering::Acquire) {
+            (out.number, out.connection) = self.current();
+            out.bytes.clear();
+            out.sent = 0;
+            self.waits.store(false, Ordering::Relaxed); // a new connection is not waited for
+        }
+        out
+    }
+
+    /// Sends what the socket takes of what waits.
+    pub(super) fn flush(&self, out: &mut Out) {
+        let Some(peer) = out.connection.clone() else {
+            return;
+        };
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let mut waits = false;
+        while out.sent < out.bytes.len() {
+            match rustix::net::send(&peer, &out.bytes[out.sent..], flags) {
+                Ok(n) => out.sent += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    waits = true;
+                    break;
+                }
+                Err(_) => {
+                    self.end(out.number);
+                    out.connection = None;
+                    out.sent = out.bytes.len();
+                }
+            }
+        }
+        if !waits {
+            out.bytes.clear();
+            out.sent = 0;
+        }
+        if self.waits.swap(waits, Ordering::Relaxed) != waits {
+            let flags = if waits { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            // A connection that has ended is not there any more.
+            let _ = epoll::modify(&self.epoll, &peer, EventData::new_u64(0), flags);
+        }
+    }
+
+    /// Sends what waited, unless somebody is at it.
+    fn flush_waiting(&self) {
+        match self.out.try_lock() {
+            Ok(mut out) => self.flush(&mut out),
+            Err(TryLockError::Poisoned(out)) => self.flush(&mut out.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+}
+
+impl Out {
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Takes a frame of `len` bytes, which `write` puts behind the others; says whether there was
+    /// room.
+    pub(super) fn push(&mut self, len: u32, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let need = (PREFIX + len) as usize;
+        if self.bytes.len() - self.sent + need > OUT_BYTES {
+            return false;
+        }
+        if self.bytes.len() + need > OUT_BYTES {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+        self.bytes.extend_from_slice(&len.to_be_bytes());
+        write(&mut self.bytes);
+        true
+    }
+}
+
+/// Frames from the peer.
+#[derive(Debug)]
+pub(super) struct FromStream {
+    line: Arc<Line>,
+    number: u64,
+    connection: Option<Arc<UnixStream>>,
+    /// Where the next frame's length begins in the memory, and where what was received ends.
+    at: u64,
+    end: u64,
+    /// Whether a frame is there that was not taken.
+    more: bool,
+}
+
+impl FromStream {
+    pub(super) fn new(line: Arc<Line>) -> FromStream {
+        FromStream { line, number: 0, connection: None, at: 0, end: 0, more: false }
+    }
+
+    /// The length of the next frame, if it is there as a whole; an error if there is no such frame.
+    fn next(&self, intake: &Intake) -> Result<Option<u32>, Errno> {
+        if self.end - self.at < u64::from(PREFIX) {
+            return Ok(None);
+        }
+        let len = u32::from_be_bytes(intake.room(self.at, PREFIX).read(0));
+        match len {
+            0..=FRAME_MAX if u64::from(PREFIX + len) <= self.end - self.at => Ok(Some(len)),
+            0..=FRAME_MAX => Ok(None),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Takes the frames that are there as a whole; says whether there are more.
+    fn parse(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
+        while let Some(len) = self.next(intake)? {
+            if intake.len() == BURST {
+                return Ok(true);
+            }
+            intake.take(self.at + u64::from(PREFIX), len, Offload::PLAIN);
+            self.at += u64::from(PREFIX + len);
+        }
+        Ok(false)
+    }
+
+    /// Receives what there is behind what was.
+    fn fill(&mut self, intake: &Intake) -> Result<bool, Errno> {
+        let Some(peer) = &self.connection else {
+            return Ok(false);
+        };
+        let rest = (self.end - self.at) as u32;
+        // Less than the longest frame is left of what was received, for that was not whole.
+        if rest == 0 || IN_BYTES - self.end < u64::from(PREFIX + FRAME_MAX) {
+            intake.room(0, rest).copy_from(intake.room(self.at, rest), rest);
+            (self.at, self.end) = (0, u64::from(rest));
+        }
+        let room = intake.room(self.end, (IN_BYTES - self.end) as u32);
+        match io::read(peer.as_fd(), room) {
+            Ok(0) => Err(Errno::PIPE),
+            Ok(n) => {
+                self.end += n as u64;
+                Ok(true)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn frames(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
+        let more = self.parse(intake)?;
+        if intake.len() > 0 || !self.fill(intake)? {
+            return Ok(more);
+        }
+        self.parse(intake)
+    }
+}
+
+impl Source for FromStream {
+    fn take(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
+        if self.number != self.line.number.load(Ordering::Acquire) {
+            (self.number, self.connection) = self.line.current();
+            (self.at, self.end) = (0, 0);
+        }
+        if self.line.waits.load(Ordering::Relaxed) {
+            self.line.flush_waiting();
+        }
+        self.more = self.frames(intake).unwrap_or_else(|_| {
+            self.line.end(self.number);
+            self.connection = None;
+            (self.at, self.end) = (0, 0);
+            false
+        });
+        Ok(self.more)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.more || is_readable(self.line.epoll.as_fd())
+    }
+
+    fn kick(&self) -> BorrowedFd<'_> {
+        self.line.epoll.as_fd()
+    }
+}
