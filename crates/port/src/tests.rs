@@ -11,3 +11,4 @@ mod offload;
 mod snapshot;
 mod stream;
 mod tap;
+mod vxlan;
