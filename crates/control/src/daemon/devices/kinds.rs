@@ -8,8 +8,9 @@ use host::netns::NetnsError;
 use host::packet::PacketError;
 use host::tun::TunError;
 use port::tap::TapError;
+use port::vxlan::VxlanError;
 use port::xdp::{Address, Filter, XdpError};
-use port::{Opened, packet, stream, tap, xdp};
+use port::{Opened, packet, stream, tap, vxlan, xdp};
 use wire::Mac;
 
 use super::{NotOpened, Open};
@@ -36,8 +37,9 @@ pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box
 }
 
 /// How a tunnel is opened.
-pub(in super::super) fn tunnel(_tunnel: &Vxlan) -> Box<dyn Open> {
-    Box::new(Unknown("vxlan"))
+pub(in super::super) fn tunnel(tunnel: &Vxlan) -> Box<dyn Open> {
+    let Vxlan { vni, local, port, peers, mtu, .. } = tunnel.clone();
+    Box::new(vxlan::Spec { vni, local, port, peers, mtu })
 }
 
 /// A kind of which there are no devices.
@@ -169,5 +171,20 @@ impl Open for xdp::Spec {
         if let Some(filter) = &self.filter {
             filter.set(addresses);
         }
+    }
+}
+
+impl Open for vxlan::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        vxlan::open(self).map_err(|error| {
+            let may_come = match &error {
+                // The address may be given to an interface yet.
+                VxlanError::Socket { source, .. } => {
+                    source.kind() == std::io::ErrorKind::AddrNotAvailable
+                }
+                _ => false,
+            };
+            not_opened(error, may_come)
+        })
     }
 }
