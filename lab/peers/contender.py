@@ -50,10 +50,6 @@ class Shunt(Daemon):
         frames, cycles = self._lanes()
         return frames - self._cleared[0], cycles - self._cleared[1]
 
-    def pids(self):
-        """All processes of it that run; the last one has the polling thread."""
-        return [self._process.pid] if self._process and self._process.poll() is None else []
-
 
 class Contender:
     """A switch and its guest. Close it, whatever happens: that resumes what is stopped, and ends it."""

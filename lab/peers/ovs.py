@@ -73,11 +73,19 @@ class Ovs:
         self._vsctl("--no-wait", "init")
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", *self.settings())
         self._spawn(
-            "unshare", "--net", VSWITCHD, self._db,
+            *self.vswitchd(), self._db,
             f"--unixctl={self.run_dir}/vswitchd.ctl", f"--log-file={self.run_dir}/vswitchd.log",
         )  # fmt: skip
         self._wait(f"{self.run_dir}/vswitchd.ctl")
         self._vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev")
+        self.add_ports()
+
+    def vswitchd(self):
+        """How ovs-vswitchd is started."""
+        return ["unshare", "--net", VSWITCHD]
+
+    def add_ports(self):
+        """A port for each socket, and the flows."""
         for i, path in enumerate(self.sockets):
             self._vsctl(
                 "add-port", BRIDGE, f"vf{i}", "--", "set", "Interface", f"vf{i}", f"ofport_request={i + 1}",

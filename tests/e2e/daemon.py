@@ -55,6 +55,7 @@ class Daemon:
     resume_limit_s = 1.0  # the promise: traffic goes on this soon after a restart
     keeps_frames = True  # the promise: a restart loses no frame that a guest has posted
     popen = {}  # further options for the process
+    within = ()  # what the command line begins with: `ip netns exec NAME`
 
     def __init__(self, run_dir, vfs, *, cpu, config=None):
         self.run_dir = run_dir
@@ -77,7 +78,7 @@ class Daemon:
         self._log_start = os.path.getsize(self._log) if os.path.exists(self._log) else 0
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                [self.program, "up", "--config", self._config],
+                [*self.within, self.program, "up", "--config", self._config],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -105,6 +106,10 @@ class Daemon:
         code = self._process.poll()
         if code is not None:
             raise DaemonError(f"shunt ended with {code}; its log:\n{self.log()[-4000:]}")
+
+    def pids(self):
+        """The daemon's process, as long as it runs."""
+        return [self._process.pid] if self._process and self._process.poll() is None else []
 
     def stats(self):
         """What `shunt stats --json` says: {"ports": [...], "lanes": [...]}."""

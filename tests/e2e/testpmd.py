@@ -78,8 +78,8 @@ def command_line(vdevs, *, cpu, prefix, args=(), hugepages=False):
 
 
 def guest_command_line(ports, *, cpu, prefix, hugepages=False):
-    """As `command_line`, for ports in pairs: each one's frames are addressed to its neighbour."""
-    peers = [f"--eth-peer={i},{ports[i ^ 1].mac}" for i in range(len(ports))]
+    """As `command_line`, for ports in pairs: each one's frames are addressed to its neighbour. A single one has none."""
+    peers = [f"--eth-peer={i},{ports[i ^ 1].mac}" for i in range(len(ports) & ~1)]
     vdevs = [port.vdev(i) for i, port in enumerate(ports)]
     return command_line(vdevs, cpu=cpu, prefix=prefix, args=peers, hugepages=hugepages)
 

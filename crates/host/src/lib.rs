@@ -20,6 +20,7 @@ pub mod process;
 mod sys;
 pub mod tsc;
 pub mod tun;
+pub mod unshare;
 
 pub use cpu::{PinError, pin_this_thread};
 pub use facts::MachineFacts;

@@ -13,3 +13,4 @@ mod snapshot;
 mod stream;
 mod tap;
 mod vxlan;
+mod xdp;

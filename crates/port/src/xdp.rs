@@ -6,6 +6,9 @@
 //! queue to its socket; what the port does not take, the host keeps. Received frames are lent from
 //! where the kernel or the device put them; a frame to the wire is copied once, into the memory.
 //!
+//! With a [`Filter`], only frames for its addresses are taken. Those to its groups are taken as copies,
+//! for the host needs them too: its ARP above all.
+//!
 //! Nothing is left to be done on frames here: checksums and segments are made before they are sent
 //! ([`crate::plain`]), and frames that come have none to be made, if their sender does as it must: a
 //! veth's peer needs its checksum offload off, `ethtool -K PEER tx off`, for the kernel does not tell
@@ -25,15 +28,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use host::netns::{self, NetnsError};
+use rustix::io::Errno;
 pub use xdp::{Address, ZeroCopy};
 use xdp::{
-    BusyPoll, Chunks, Driver, Interface, Interfaces, KERNEL_HEADROOM, Redirect, RedirectSpec,
-    Socket, SocketSpec, Umem,
+    BusyPoll, Chunks, Driver, Groups, Interface, Interfaces, KERNEL_HEADROOM, Redirect,
+    RedirectSpec, Socket, SocketSpec, Umem,
 };
 
 use crate::{Condition, Opened, Pair};
-use from_wire::FromWire;
-use to_wire::ToWire;
+pub(crate) use from_wire::FromWire;
+pub(crate) use to_wire::ToWire;
 use watch::Watch;
 
 /// Most queue pairs, unless more are asked for.
@@ -41,10 +45,12 @@ pub const QUEUE_PAIRS_DEFAULT_MAX: u32 = 16;
 
 /// Entries of each ring, and chunks for each direction: a millisecond of small frames at 2 Mpps.
 const RING: u32 = 2048;
+/// Chunks for copies of frames to groups: two bursts of ordinary ones.
+const SPARE: u32 = 128;
 /// Frames that one call handles while it polls the device.
 const BUSY_POLL_BUDGET: u32 = 64;
 /// Bytes of a frame on top of its packet: two addresses, two tags, a type.
-const FRAME_OVERHEAD: u32 = 22;
+pub(crate) const FRAME_OVERHEAD: u32 = 22;
 /// Smallest chunk, for a frame of an ordinary MTU; jumbo frames get whole pages.
 const CHUNK: u32 = 2048;
 
@@ -101,15 +107,17 @@ pub enum XdpError {
 
 /// What both halves of all pairs hold: while any of them lives, so does the program.
 #[derive(Debug)]
-struct Device {
-    condition: Arc<Condition>,
+pub(crate) struct Device {
+    pub(crate) condition: Arc<Condition>,
     /// Longest frame either way, bytes; follows the interface's MTU.
-    frame_bytes_max: AtomicU32,
-    redirect: Mutex<Redirect>,
+    pub(crate) frame_bytes_max: AtomicU32,
+    /// The program; none where there is no interface, in tests.
+    pub(crate) redirect: Option<Mutex<Redirect>>,
 }
 
 impl Filter {
-    /// A filter that takes frames for these. A group's address stands for all groups of its VLAN.
+    /// A filter that takes frames for these. A group's address stands for all groups of its VLAN,
+    /// whose frames the host gets as well.
     pub fn new(addresses: Vec<Address>) -> Filter {
         Filter { addresses: Mutex::new(addresses), changes: AtomicU32::new(0) }
     }
@@ -156,25 +164,30 @@ fn open_here(spec: &Spec) -> Result<Opened, XdpError> {
     let changes = spec.filter.as_ref().map_or(0, |filter| filter.changes());
     let filter = spec.filter.as_ref().map(|filter| filter.addresses());
     let redirect = RedirectSpec { filter: filter.as_deref(), longest: false };
+    let mut redirect = Redirect::attach(&interface, &redirect)?;
+    let mut groups = redirect.groups();
+    let driver = redirect.driver();
+    let mut sockets = Vec::new();
+    for queue in 0..queues {
+        let socket = bind(&interface, spec, queue)?;
+        redirect.insert(queue, &socket.handle)?;
+        sockets.push(socket);
+    }
+    let handles: Vec<_> = sockets.iter().map(|socket| socket.handle.clone()).collect();
+    let zero_copy = handles.iter().all(|handle| handle.is_zero_copy());
     let device = Arc::new(Device {
         condition: Arc::default(),
         frame_bytes_max: AtomicU32::new(interface.mtu + FRAME_OVERHEAD),
-        redirect: Mutex::new(Redirect::attach(&interface, &redirect)?),
+        redirect: Some(Mutex::new(redirect)),
     });
     let mut pairs = Vec::new();
-    let mut handles = Vec::new();
-    for queue in 0..queues {
-        let socket = bind(&interface, spec, queue)?;
-        device.redirect().insert(queue, &socket.handle)?;
-        handles.push(socket.handle.clone());
-        pairs.push(pair(socket, &device, spec.busy_poll_us > 0));
+    for socket in sockets {
+        // Copies are of all queues; the first pair takes them.
+        let pair = pair(socket, &device, spec.busy_poll_us > 0, groups.take());
+        pairs.push(pair.map_err(|source| kernel(name, "watching a BPF ring", source))?);
     }
-    let zero_copy = handles.first().is_some_and(|handle| handle.is_zero_copy());
-    let notes = notes(&interface, queues, device.redirect().driver(), zero_copy);
-    let here = Interfaces::here().map_err(|source| {
-        let (call, interface) = ("opening a socket", name.clone());
-        xdp::XdpError::Kernel { call, interface, source }
-    })?;
+    let notes = notes(&interface, queues, driver, zero_copy);
+    let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
     let watch = Watch::new(here, interface, &device, handles, spec.filter.clone(), changes);
     let condition = device.condition.clone();
     Ok(Opened { pairs, condition, tend: Some(Box::new(watch)), notes })
@@ -202,12 +215,25 @@ fn bind(interface: &Interface, spec: &Spec, queue: u32) -> Result<Socket, XdpErr
     Ok(Socket::bind(interface, umem, &spec)?)
 }
 
-fn pair(socket: Socket, device: &Arc<Device>, busy_poll: bool) -> Pair {
-    let (inbound, outbound) = socket.split();
+fn pair(
+    socket: Socket,
+    device: &Arc<Device>,
+    busy_poll: bool,
+    groups: Option<Groups>,
+) -> Result<Pair, Errno> {
+    let spare = if groups.is_some() { SPARE } else { 0 };
+    let (inbound, outbound) = socket.split(spare);
     let unsent = Arc::new(AtomicBool::new(false));
-    let transmit = FromWire::new(inbound, device.clone(), unsent.clone(), busy_poll);
+    let mut transmit = FromWire::new(inbound, device.clone(), unsent.clone(), busy_poll);
+    if let Some(groups) = groups {
+        transmit = transmit.with_groups(groups)?;
+    }
     let receive = ToWire::new(outbound, device.clone(), unsent);
-    Pair { transmit: Box::new(transmit), receive: Box::new(receive) }
+    Ok(Pair { transmit: Box::new(transmit), receive: Box::new(receive) })
+}
+
+fn kernel(interface: &str, call: &'static str, source: Errno) -> XdpError {
+    xdp::XdpError::Kernel { call, interface: interface.to_owned(), source }.into()
 }
 
 /// What an operator should know.
@@ -238,8 +264,11 @@ fn notes(interface: &Interface, queues: u32, driver: Driver, zero_copy: bool) ->
 }
 
 impl Device {
-    fn redirect(&self) -> std::sync::MutexGuard<'_, Redirect> {
-        self.redirect.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lets frames for these through the program's filter; says whether they are.
+    fn set_filter(&self, addresses: &[Address]) -> bool {
+        let Some(redirect) = &self.redirect else { return false };
+        let mut redirect = redirect.lock().unwrap_or_else(PoisonError::into_inner);
+        redirect.set_filter(addresses).is_ok()
     }
 }
 

@@ -3,6 +3,7 @@
 mod fairness;
 mod path_changes;
 mod switching;
+mod transfers;
 mod vmdq;
 
 use std::path::PathBuf;
@@ -36,12 +37,15 @@ Examples:
   shunt lab path-changes --count 1000                    paths change, and no frame is lost
   shunt lab vmdq                                         receiving with VMQ and without
   shunt lab switching                                    what the switch costs a frame
+  shunt lab ntttcp                                       TCP between kernels, 1 and 4 streams
+  shunt lab netperf                                      TCP by the size of each write
+  shunt lab vpf                                          UDP both ways, and round trips
   shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
     #[command(subcommand)]
     experiment: Option<Experiment>,
     /// Seconds to measure each point for.
-    #[arg(long, default_value_t = 2.0, value_name = "S")]
+    #[arg(long, default_value_t = 0.5, value_name = "S")]
     seconds: f64,
     /// Where the report's directory is made.
     #[arg(long, default_value = "lab-results", value_name = "DIR")]
@@ -59,6 +63,9 @@ enum Experiment {
     PathChanges(path_changes::PathChanges),
     Vmdq(vmdq::Vmdq),
     Switching(switching::Switching),
+    Ntttcp(transfers::Ntttcp),
+    Netperf(transfers::Netperf),
+    Vpf(transfers::Vpf),
     Hostile(Hostile),
     /// A guest process of an experiment; not for people.
     #[command(hide = true)]
@@ -70,12 +77,13 @@ enum Experiment {
 #[command(after_help = "\
 Examples:
   shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
-  shunt lab run --pattern east-west --vms 4 --frame 1518")]
+  shunt lab run --pattern east-west --vms 4 --frame 1518
+  shunt lab run --pattern north-south --path virtio          the kernel's tap and bridge")]
 struct Run {
     /// Where frames go: north-south or east-west.
     #[arg(long)]
     pattern: Pattern,
-    /// How they get there: vf.
+    /// How they get there: vf, vhost or virtio.
     #[arg(long, default_value = "vf")]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
@@ -132,6 +140,9 @@ impl Lab {
             Some(Experiment::PathChanges(changes)) => changes.run(),
             Some(Experiment::Vmdq(vmdq)) => vmdq.run(),
             Some(Experiment::Switching(switching)) => switching.run(),
+            Some(Experiment::Ntttcp(ntttcp)) => ntttcp.run(),
+            Some(Experiment::Netperf(netperf)) => netperf.run(),
+            Some(Experiment::Vpf(vpf)) => vpf.run(),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Guest) => lab::guest::main(),
         }

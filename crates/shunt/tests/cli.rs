@@ -113,7 +113,6 @@ fn values_that_the_lab_cannot_measure() {
         ("--seconds", "3601", &["--seconds 3601", "0.1 to 3600"]),
         ("--seconds", "nan", &["--seconds", "0.1 to 3600"]),
         ("--seconds", "inf", &["--seconds", "0.1 to 3600"]),
-        ("--path", "vhost", &["--path vhost", "vf"]),
         ("--path", "carrier-pigeon", &["carrier-pigeon", "vf"]),
     ] {
         fails(2, &[&north_south[..], &[flag, value]].concat(), words);
@@ -123,6 +122,9 @@ fn values_that_the_lab_cannot_measure() {
     fails(2, &chain, &["--vms 1", "east-west", "2 to 8"]);
     fails(2, &["lab", "--seconds", "0"], &["--seconds 0", "0.1 to 3600"]);
     fails(2, &["lab", "scale", "--rounds", "0"], &["--rounds 0", "1 to 100"]);
+    fails(2, &["lab", "ntttcp", "--rounds", "101"], &["--rounds 101", "1 to 100"]);
+    fails(2, &["lab", "netperf", "--seconds", "0"], &["--seconds 0", "0.1 to 3600"]);
+    fails(2, &["lab", "vpf", "--path", "sriov"], &["sriov", "vf, vhost, virtio"]);
     fails(2, &["lab", "distance", "--samples", "0"], &["--samples 0", "1 to 100000"]);
     for cpus in ["0", "0,0", "0,x", "0,1,2"] {
         fails(2, &["lab", "distance", "--cpus", cpus], &["--cpus", "two different CPUs", "0,1"]);

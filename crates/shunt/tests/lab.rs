@@ -19,15 +19,39 @@ fn lab(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), json)
 }
 
+/// The same of what needs network namespaces, which a machine may refuse: then it says so, and nothing
+/// else may be wrong.
+fn lab_in_namespaces(args: &[&str]) -> Option<Value> {
+    let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    let output = shunt.arg("lab").args(args).stdin(Stdio::null()).output().expect("it was built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Some(serde_json::from_slice(&output.stdout).expect(&said));
+    }
+    let refused = ["no network namespace", "/dev/net/tun cannot be opened", "cannot make bridge"];
+    assert!(refused.iter().any(|words| said.contains(words)), "{said}");
+    None
+}
+
 fn number(value: &Value, path: &str) -> f64 {
     value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {value:#}"))
 }
 
 /// Checks that a point has all that was promised of it.
-fn check_point(pattern: &str, vms: &str) {
-    let args = ["run", "--pattern", pattern, "--path", "vf", "--vms", vms, "--frame", "256"];
-    let (code, point) = lab(&[&args[..], &["--seconds", "0.2", "--json"]].concat());
-    assert_eq!(code, Some(0), "{point:#}");
+fn check_point(pattern: &str, path: &str, vms: &str) {
+    let args = ["run", "--pattern", pattern, "--path", path, "--vms", vms, "--frame", "256"];
+    let args = [&args[..], &["--seconds", "0.2", "--json"]].concat();
+    let point = match path {
+        "virtio" => match lab_in_namespaces(&args) {
+            Some(point) => point,
+            None => return,
+        },
+        _ => {
+            let (code, point) = lab(&args);
+            assert_eq!(code, Some(0), "{point:#}");
+            point
+        }
+    };
     for field in [
         "pattern",
         "path",
@@ -46,13 +70,14 @@ fn check_point(pattern: &str, vms: &str) {
         assert!(point.get(field).is_some(), "no {field} in {point:#}");
     }
     assert_eq!(point["pattern"], pattern);
-    assert_eq!(point["path"], "vf");
+    assert_eq!(point["path"], path);
     assert_eq!(number(&point, "/vms").to_string(), vms);
-    for positive in
-        ["/mpps", "/gbps", "/rx_mpps", "/switch_cycles_per_frame", "/generator_limit_mpps"]
-    {
+    for positive in ["/mpps", "/gbps", "/rx_mpps", "/generator_limit_mpps"] {
         assert!(number(&point, positive) > 0.0, "{positive} in {point:#}");
     }
+    // The kernel's bridge has no lane whose cycles could be told.
+    let cycles = &point["switch_cycles_per_frame"];
+    assert_eq!(cycles.as_f64().is_some_and(|cycles| cycles > 0.0), path != "virtio", "{point:#}");
     // 252 bytes of a frame are in memory: published rates leave the FCS out.
     let gbps = number(&point, "/mpps") * 252.0 * 8.0 / 1e3;
     assert!((number(&point, "/gbps") / gbps - 1.0).abs() < 0.001, "{point:#}");
@@ -63,12 +88,23 @@ fn check_point(pattern: &str, vms: &str) {
 
 #[test]
 fn a_north_south_point_is_whole() {
-    check_point("north-south", "2");
+    check_point("north-south", "vf", "2");
+}
+
+#[test]
+fn a_point_through_the_switch_is_whole() {
+    check_point("north-south", "vhost", "2");
+}
+
+#[test]
+fn points_through_the_kernels_bridge_are_whole() {
+    check_point("north-south", "virtio", "2");
+    check_point("east-west", "virtio", "3");
 }
 
 #[test]
 fn an_east_west_point_is_whole() {
-    check_point("east-west", "3");
+    check_point("east-west", "vf", "3");
 }
 
 #[test]
@@ -175,5 +211,79 @@ fn what_cannot_be_measured_is_refused_by_name() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(word), "no {word:?} in {said:?}");
+    }
+}
+
+/// Runs an experiment over sockets on the path virtio, and gives its transfers.
+fn transfers(experiment: &str, pattern: &str) -> Vec<Value> {
+    let out = tempfile::tempdir().unwrap();
+    let dir = out.path().to_str().unwrap();
+    let args = [experiment, "--path", "virtio", "--pattern", pattern, "--rounds", "1", "--json"];
+    let args = [&args[..], &["--seconds", "0.1", "--out", dir]].concat();
+    let Some(results) = lab_in_namespaces(&args) else { return Vec::new() };
+    let folder = out.path().read_dir().unwrap().next().expect("a report").unwrap().path();
+    let page = std::fs::read_to_string(folder.join("report.html")).unwrap();
+    assert!(page.contains(&format!("<h2 id=\"{experiment}\">")), "{page}");
+    assert!(folder.join("transfers.csv").exists() && !folder.join("results.csv").exists());
+    results["transfers"].as_array().expect("transfers").clone()
+}
+
+#[test]
+fn tcp_goes_over_the_kernels_bridge_in_bulk() {
+    let all = transfers("ntttcp", "north-south");
+    assert!([0, 4].contains(&all.len()), "1 and 4 streams, two sizes of buffers: {all:#?}");
+    for transfer in &all {
+        for positive in ["/gbps/1", "/limit", "/granted_kib"] {
+            assert!(number(transfer, positive) > 0.0, "{positive} in {transfer:#}");
+        }
+        assert_eq!((&transfer["path"], &transfer["send_bytes"]), (&"virtio".into(), &65536.into()));
+    }
+}
+
+#[test]
+fn udp_goes_over_the_kernels_bridge_both_ways_and_is_answered() {
+    let all = transfers("vpf", "east-west");
+    assert!([0, 3].contains(&all.len()), "{all:#?}");
+    for transfer in &all {
+        let figures = match transfer["workload"].as_str() {
+            Some("udp-request") => ["/round_trip/p50_us", "/round_trip/per_s", "/limit"],
+            _ => ["/gbps/0", "/gbps/1", "/limit"],
+        };
+        for positive in figures {
+            assert!(number(transfer, positive) > 0.0, "{positive} in {transfer:#}");
+        }
+    }
+    if let [.., requests] = &all[..] {
+        let [p50, p999] = ["/round_trip/p50_us", "/round_trip/p999_us"];
+        assert!(number(requests, p50) <= number(requests, p999), "{requests:#}");
+    }
+}
+
+#[test]
+fn a_lab_that_is_killed_leaves_nobody_behind() {
+    let out = tempfile::tempdir().unwrap();
+    let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    let shunt = shunt.args(["lab", "vpf", "--path", "virtio", "--seconds", "60", "--out"]);
+    let quiet = shunt.arg(out.path()).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut running = quiet.spawn().expect("it was built");
+    let path = format!("/proc/{0}/task/{0}/children", running.id());
+    let children = || std::fs::read_to_string(&path).unwrap_or_default();
+    // Both ends of the first measurement.
+    while children().split_whitespace().count() < 2 {
+        if running.try_wait().unwrap().is_some() {
+            return; // the machine has no namespaces for it, as the other tests are told
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let children = children();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    for child in children.split_whitespace() {
+        // Gone, or about to be: nobody has waited for it yet.
+        while std::fs::read_to_string(format!("/proc/{child}/stat"))
+            .is_ok_and(|stat| !stat.contains(") Z "))
+        {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
     }
 }

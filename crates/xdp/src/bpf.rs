@@ -32,6 +32,8 @@ pub(crate) enum MapKind {
     Hash = 1,
     Array = 2,
     Sockets = 17,
+    /// Has no keys and values, and as many bytes as others have entries.
+    Ring = 27,
 }
 
 /// How a program is attached.

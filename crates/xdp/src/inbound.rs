@@ -26,6 +26,9 @@ pub struct Inbound {
     arena: Vec<GuestSlice<'static>>,
     /// Chunks that frames or their remains are in, to be given back.
     chunks: Vec<u64>,
+    /// Chunks for frames that come otherwise, and those of them in which frames are.
+    spare: Vec<u64>,
+    added: Vec<u64>,
     broken: u64,
 }
 
@@ -45,6 +48,7 @@ impl Inbound {
         rx: Consumer<Descriptor>,
         fill: Producer<u64>,
         handle: Arc<Handle>,
+        spare: Vec<u64>,
     ) -> Inbound {
         Inbound {
             rx,
@@ -54,6 +58,8 @@ impl Inbound {
             len: 0,
             arena: Vec::with_capacity(STAGED_MAX * PIECES_MAX),
             chunks: Vec::with_capacity(STAGED_MAX * PIECES_MAX),
+            added: Vec::with_capacity(spare.len()),
+            spare,
             broken: 0,
         }
     }
@@ -124,6 +130,33 @@ impl Inbound {
         Building::Nothing
     }
 
+    /// Lends a copy of `frame` behind those of the ring; says whether there was room.
+    pub fn append(&mut self, frame: &[u8]) -> bool {
+        let size = self.handle.umem().chunks().size as usize;
+        let pieces = frame.len().div_ceil(size).max(1);
+        let kept = self.spare.len().checked_sub(pieces);
+        let Some(kept) = kept.filter(|_| self.len < STAGED_MAX && pieces <= PIECES_MAX) else {
+            return false;
+        };
+        let mut building = Building::Nothing;
+        for (i, addr) in self.spare.split_off(kept).into_iter().enumerate() {
+            let part = &frame[i * size..frame.len().min((i + 1) * size)];
+            let room = self.handle.umem().slice(addr, part.len() as u32);
+            room.unwrap_or(GuestSlice::EMPTY).write_bytes(part);
+            let options = if i + 1 < pieces { Descriptor::CONTINUES } else { 0 };
+            let piece = Descriptor { addr, len: part.len() as u32, options };
+            self.added.push(addr);
+            building = self.add(building, &piece);
+        }
+        true
+    }
+
+    /// Whether [`append`](Self::append) has room for a frame.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.len < STAGED_MAX && self.spare.len() >= PIECES_MAX
+    }
+
     /// The frames that are lent, and the pieces behind their first.
     #[inline]
     pub fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
@@ -141,13 +174,17 @@ impl Inbound {
     /// Gives the kernel the chunks of all that was lent, for frames to come.
     #[inline]
     pub fn give_back(&mut self) {
+        self.spare.append(&mut self.added);
+        self.arena.clear();
+        self.len = 0;
+        if self.chunks.is_empty() {
+            return; // an idle ring's line is left to the kernel
+        }
         for chunk in self.chunks.drain(..) {
             // There is room: no more chunks are in use than the ring has entries.
             self.fill.put(chunk);
         }
         self.fill.submit();
-        self.arena.clear();
-        self.len = 0;
     }
 
     /// Whether frames wait that are not staged.
@@ -171,14 +208,20 @@ impl Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::handle;
     use crate::ring::kit::{other_end, ring};
-    use crate::socket::kit::handle;
+
+    /// The last chunks of the memory.
+    fn spare() -> Vec<u64> {
+        (64..64 + 20).map(|chunk| chunk * 2048).collect()
+    }
 
     /// The kernel's end of the two rings, and ours.
     fn ends(size: u32) -> (Producer<Descriptor>, Consumer<u64>, Inbound) {
         let (rx, fill) = (ring(size), ring(size));
         let kernel = (Producer::over(other_end(&rx)), Consumer::over(other_end(&fill)));
-        let inbound = Inbound::new(Consumer::over(rx), Producer::over(fill), handle(64));
+        let inbound =
+            Inbound::new(Consumer::over(rx), Producer::over(fill), handle(64 + 20), spare());
         (kernel.0, kernel.1, inbound)
     }
 
@@ -258,8 +301,29 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_come_otherwise_are_lent_behind_the_others() {
+        let (mut rx, mut fill, mut inbound) = ends(256);
+        let long: Vec<u8> = (0..5000).map(|i| i as u8).collect();
+        for _ in 0..3 {
+            receive(&mut rx, &[piece(3, 60, false)]);
+            assert_eq!(inbound.stage(), 1);
+            assert!(inbound.has_room() && inbound.append(&long));
+            assert!(inbound.append(b"short") && !inbound.has_room());
+            let (frames, arena) = inbound.buffers();
+            let mut copy = vec![0; long.len()];
+            assert_eq!(frames[1].read_bytes(arena, 0, &mut copy), long.len());
+            assert_eq!((frames.len(), frames[1].len, frames[2].len), (3, 5000, 5));
+            assert_eq!(copy, long);
+            inbound.give_back();
+            assert_eq!(given(&mut fill), [3 * 2048], "only what is the kernel's");
+        }
+        let appended = (0..100).take_while(|_| inbound.append(b"frame")).count();
+        assert_eq!(appended, 20, "as many as there are chunks for");
+    }
+
+    #[test]
     fn what_the_kernel_cannot_mean_is_dropped_and_its_chunks_are_not_lost() {
-        let outside = Descriptor { addr: 64 * 2048, len: 60, options: 0 };
+        let outside = Descriptor { addr: 84 * 2048, len: 60, options: 0 };
         let endless: Vec<_> = (0..40).map(|i| piece(i, 60, i != 39)).collect();
         let cases: [(&str, Vec<Descriptor>); 4] = [
             ("outside", vec![outside]),

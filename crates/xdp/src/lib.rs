@@ -9,7 +9,8 @@
 //!   belong to two threads.
 //! - A [`Redirect`] is the program that hands the interface's frames to the sockets, by receive
 //!   queue; what no socket takes, the host keeps. It is written in [`asm`], so nothing needs
-//!   compiling, and is attached by a BPF link: it is gone when the process is.
+//!   compiling, and is attached by a BPF link: it is gone when the process is. With a filter, the
+//!   host gets frames to groups as well, and we get copies of them: [`Groups`].
 //!
 //! ```no_run
 //! # fn open(memory: std::sync::Arc<guestmem::Mapping>) -> Result<(), xdp::XdpError> {
@@ -58,8 +59,11 @@
 pub mod asm;
 mod bpf;
 mod error;
+mod groups;
 mod inbound;
 mod interface;
+#[cfg(any(test, feature = "kit"))]
+pub mod kit;
 mod netlink;
 mod outbound;
 mod program;
@@ -69,6 +73,7 @@ mod socket;
 mod umem;
 
 pub use error::XdpError;
+pub use groups::Groups;
 pub use inbound::{Inbound, PIECES_MAX, STAGED_MAX};
 pub use interface::{Interface, Interfaces};
 pub use netlink::Attached;

@@ -5,8 +5,9 @@
 //! host as if there were no program: those of a queue without a socket, those that the filter does
 //! not name, those longer than their queue takes, and those too short to be judged.
 //!
-//! The filter's key is what [`Address`] says. A tag that the interface takes off (rx-vlan-offload)
-//! is not seen by the program.
+//! The filter's key is what [`Address`] says. Frames to groups are everybody's: those that the
+//! filter names are copied to a ring of their own ([`crate::Groups`]), and passed to the host too. A
+//! tag that the interface takes off (rx-vlan-offload) is not seen by the program.
 
 use std::os::fd::BorrowedFd;
 
@@ -15,7 +16,8 @@ use crate::asm::{Assembler, If, Instruction, Label, Reg, Width};
 /// Whom a frame is for: an entry of the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// Destination. A group's address (multicast and broadcast) stands for all groups of the VLAN.
+    /// Destination. A group's address (multicast and broadcast) stands for all groups of the VLAN,
+    /// whose frames the host gets as well.
     pub mac: [u8; 6],
     /// VLAN of the outermost tag, 802.1Q or 802.1ad; 0 without one, and for a priority tag.
     pub vlan: u16,
@@ -23,15 +25,32 @@ pub struct Address {
 
 /// Bytes of a key in the filter's map.
 pub(crate) const KEY_LEN: usize = 8;
+/// Bytes of a value there: one of the two below.
+pub(crate) const VALUE_LEN: usize = 1;
+const REDIRECT: u8 = 1;
+const COPY: u8 = 2;
 /// What stands for every group's address in a key.
 const GROUPS: [u8; 6] = [1, 0, 0, 0, 0, 0];
 
 impl Address {
+    fn is_group(self) -> bool {
+        self.mac[0] & 1 == 1
+    }
+
+    /// Itself, or what stands for all groups of its VLAN.
+    pub(crate) fn normal(self) -> Address {
+        Address { mac: if self.is_group() { GROUPS } else { self.mac }, ..self }
+    }
+
+    /// What becomes of its frames.
+    pub(crate) fn value(self) -> [u8; VALUE_LEN] {
+        [if self.is_group() { COPY } else { REDIRECT }]
+    }
+
     /// As the program looks it up.
     pub(crate) fn key(self) -> [u8; KEY_LEN] {
-        let mac = if self.mac[0] & 1 == 1 { GROUPS } else { self.mac };
         let mut key = [0; KEY_LEN];
-        key[..6].copy_from_slice(&mac);
+        key[..6].copy_from_slice(&self.normal().mac);
         key[6..].copy_from_slice(&self.vlan.to_ne_bytes());
         key
     }
@@ -42,11 +61,26 @@ impl Address {
 pub(crate) struct Maps<'a> {
     /// Receive queue to socket.
     pub(crate) sockets: BorrowedFd<'a>,
-    /// Keys of addresses to a byte that does not matter. Without it every frame is redirected.
-    pub(crate) filter: Option<BorrowedFd<'a>>,
+    /// Whom frames are redirected for, or copied. Without it every frame is redirected.
+    pub(crate) filter: Option<Filter<'a>>,
     /// Receive queue to the longest frame that is redirected, bytes; 0 for any length.
     pub(crate) longest: Option<BorrowedFd<'a>>,
 }
+
+/// The maps that a filter uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filter<'a> {
+    /// [`Address::key`] to [`Address::value`].
+    pub(crate) addresses: BorrowedFd<'a>,
+    /// Where copies go: a ring of records of `record` bytes, [`RECORD_HEADER`] of which stand in
+    /// front of the frame.
+    pub(crate) copies: BorrowedFd<'a>,
+    /// Bytes of a record, a multiple of 8.
+    pub(crate) record: u32,
+}
+
+/// Bytes in front of a copied frame: its length, as a word, and nothing.
+pub(crate) const RECORD_HEADER: u32 = 8;
 
 /// Leave the frame to the host.
 const XDP_PASS: i32 = 2;
@@ -55,6 +89,12 @@ const MAP_LOOKUP_ELEM: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
 /// Length of a frame, all its fragments together (Linux 5.18).
 const XDP_GET_BUFF_LEN: i32 = 188;
+
+/// Copies bytes of a frame, whatever fragments they are in (Linux 5.18).
+const XDP_LOAD_BYTES: i32 = 189;
+const RINGBUF_RESERVE: i32 = 131;
+const RINGBUF_SUBMIT: i32 = 132;
+const RINGBUF_DISCARD: i32 = 133;
 
 /// Offsets in `struct xdp_md`, linux/bpf.h.
 const DATA: i16 = 0;
@@ -75,18 +115,23 @@ fn ether_type(value: u16) -> i32 {
 pub(crate) fn redirect(maps: Maps<'_>, fragments: bool) -> Vec<Instruction> {
     use Reg::{R0, R1, R2, R3, R6};
     let mut asm = Assembler::new();
-    let pass = asm.label();
+    let (pass, copy) = (asm.label(), asm.label());
     asm.mov(R6, R1);
     if let Some(longest) = maps.longest {
         pass_the_long(&mut asm, longest, fragments, pass);
     }
     if let Some(filter) = maps.filter {
-        pass_the_others(&mut asm, filter, pass);
+        pass_the_others(&mut asm, filter.addresses, pass);
+        asm.load(Width::Byte, R1, R0, 0).jump_if(R1, If::Equal, COPY.into(), copy);
     }
     asm.load(Width::Word, R2, R6, RX_QUEUE_INDEX);
     asm.map(R1, maps.sockets);
     asm.set(R3, XDP_PASS); // if the queue has no socket (Linux 5.3)
     asm.call(REDIRECT_MAP).exit();
+    if let Some(filter) = maps.filter {
+        asm.bind(copy);
+        copy_frame(&mut asm, filter, pass);
+    }
     // The kernel refuses a program with instructions that nothing leads to.
     if maps.filter.is_some() || maps.longest.is_some() {
         asm.bind(pass).set(R0, XDP_PASS).exit();
@@ -116,7 +161,26 @@ fn pass_the_long(asm: &mut Assembler, longest: BorrowedFd<'_>, fragments: bool, 
     asm.bind(any);
 }
 
-/// Goes to `pass` unless the filter names the frame's address. `R6` is the context.
+/// Copies the frame, if there is room and it is not too long for a record, and goes on to `pass`,
+/// which follows. `R6` is the context.
+fn copy_frame(asm: &mut Assembler, filter: Filter<'_>, pass: Label) {
+    use Reg::{R0, R1, R2, R3, R4, R6, R7, R8};
+    let submit = asm.label();
+    let longest = (filter.record - RECORD_HEADER) as i32;
+    asm.mov(R1, R6).call(XDP_GET_BUFF_LEN).mov(R7, R0);
+    asm.jump_if(R7, If::Equal, 0, pass).jump_if(R7, If::Greater, longest, pass);
+    asm.map(R1, filter.copies).set(R2, filter.record as i32).set(R3, 0);
+    asm.call(RINGBUF_RESERVE).jump_if(R0, If::Equal, 0, pass);
+    asm.mov(R8, R0).store(Width::Word, R8, 0, R7);
+    asm.mov(R1, R6).set(R2, 0).mov(R3, R8).add(R3, RECORD_HEADER as i32).mov(R4, R7);
+    asm.call(XDP_LOAD_BYTES);
+    asm.mov(R1, R8).set(R2, 0).jump_if(R0, If::Equal, 0, submit);
+    asm.call(RINGBUF_DISCARD).jump(pass);
+    asm.bind(submit).call(RINGBUF_SUBMIT);
+}
+
+/// Goes to `pass` unless the filter names the frame's address; else `R0` is the address of what it
+/// says of it. `R6` is the context.
 fn pass_the_others(asm: &mut Assembler, filter: BorrowedFd<'_>, pass: Label) {
     use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R10};
     let (group, vlan, tagged, look_up) = (asm.label(), asm.label(), asm.label(), asm.label());

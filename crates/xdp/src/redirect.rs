@@ -7,12 +7,20 @@ use rustix::io::Errno;
 
 use crate::bpf::{self, Attach, LoadError, Map, MapKind};
 use crate::error::XdpError;
+use crate::groups::Groups;
 use crate::interface::Interface;
-use crate::program::{self, Address, KEY_LEN, Maps};
+use crate::program::{self, Address, KEY_LEN, Maps, RECORD_HEADER, VALUE_LEN};
 use crate::socket::Handle;
 
 /// Addresses that a filter may have: 255 VFs with as many addresses as a NIC has, twice.
 pub const FILTER_MAX: u32 = 4096;
+
+/// Bytes of the ring for copies of frames to groups: 2700 of them with an MTU of 1500.
+const COPIES_LEN: u32 = 4 << 20;
+/// Longest packet that is copied; what takes more is not for a group.
+const COPY_MTU_MAX: u32 = 16 << 10;
+/// Bytes of a frame on top of its packet: two addresses, two tags, a type.
+const FRAME_OVERHEAD: u32 = 22;
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +37,8 @@ pub enum Driver {
 /// What the program shall do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RedirectSpec<'a> {
-    /// Redirects only frames for these; the host keeps the others. Can be changed later.
+    /// Redirects only frames for these; the host keeps the others, and gets a copy of those to
+    /// groups ([`Redirect::groups`]). Can be changed later. Linux 5.18.
     pub filter: Option<&'a [Address]>,
     /// Whether [`Redirect::set_longest`] will be used.
     pub longest: bool,
@@ -42,6 +51,7 @@ pub struct Redirect {
     interface: Interface,
     sockets: Map,
     filter: Option<Filter>,
+    groups: Option<Groups>,
     longest: Option<Map>,
     driver: Driver,
     fragments: bool,
@@ -52,7 +62,7 @@ pub struct Redirect {
 #[derive(Debug)]
 struct Filter {
     map: Map,
-    keys: BTreeSet<[u8; KEY_LEN]>,
+    addresses: BTreeSet<Address>,
 }
 
 const CAPABILITY: &str = "CAP_BPF and CAP_NET_ADMIN";
@@ -73,23 +83,31 @@ impl Redirect {
         let queues = interface.rx_queues;
         let sockets = map(MapKind::Sockets, 4, 4, queues)?;
         let longest = spec.longest.then(|| map(MapKind::Array, 4, 4, queues)).transpose()?;
-        let filter = match spec.filter {
+        let (filter, copies) = match spec.filter {
             Some(addresses) => {
-                let map = map(MapKind::Hash, KEY_LEN, 1, FILTER_MAX)?;
-                let mut filter = Filter { map, keys: BTreeSet::new() };
+                let map = map(MapKind::Hash, KEY_LEN, VALUE_LEN, FILTER_MAX)?;
+                let mut filter = Filter { map, addresses: BTreeSet::new() };
                 filter.change(name, addresses)?;
-                Some(filter)
+                (Some(filter), Some(map_of_copies(&interface)?))
             }
-            None => None,
+            None => (None, None),
         };
+        let record = record_len(&interface);
+        let by_filter = filter.as_ref().zip(copies.as_ref()).map(|(filter, copies)| {
+            program::Filter { addresses: filter.map.as_fd(), copies: copies.as_fd(), record }
+        });
         let maps = Maps {
             sockets: sockets.as_fd(),
-            filter: filter.as_ref().map(|filter| filter.map.as_fd()),
+            filter: by_filter,
             longest: longest.as_ref().map(Map::as_fd),
         };
         let (program, fragments) = load(&interface, maps)?;
+        let groups = copies.map(|copies| Groups::map(copies, COPIES_LEN)).transpose();
+        let groups =
+            groups.map_err(|errno| XdpError::of("mapping a BPF ring", name, CAPABILITY, errno))?;
         let (link, driver) = attach(&interface, &program)?;
-        Ok(Redirect { interface, sockets, filter, longest, driver, fragments, _link: link })
+        let _link = link;
+        Ok(Redirect { interface, sockets, filter, groups, longest, driver, fragments, _link })
     }
 
     /// Where it runs.
@@ -100,6 +118,11 @@ impl Redirect {
     /// Whether the kernel hands it frames in several pieces (Linux 5.18).
     pub fn takes_fragments(&self) -> bool {
         self.fragments
+    }
+
+    /// The copies of frames to groups, of all queues, if there is a filter; once.
+    pub fn groups(&mut self) -> Option<Groups> {
+        self.groups.take()
     }
 
     /// Gives a queue its socket, or another one: from now on its frames go there. The kernel takes
@@ -151,25 +174,40 @@ impl Redirect {
 
 impl Filter {
     fn change(&mut self, interface: &str, addresses: &[Address]) -> Result<(), XdpError> {
-        let wanted: BTreeSet<_> = addresses.iter().map(|address| address.key()).collect();
-        let together = wanted.union(&self.keys).count();
+        let wanted: BTreeSet<_> = addresses.iter().map(|address| address.normal()).collect();
+        let together = wanted.union(&self.addresses).count();
         if together > FILTER_MAX as usize {
             let interface = interface.to_owned();
             return Err(XdpError::FilterFull { interface, max: FILTER_MAX });
         }
         let error = |errno| XdpError::of("changing the filter", interface, CAPABILITY, errno);
-        for key in &wanted {
-            if !self.keys.contains(key) {
-                self.map.set(key, &[1]).map_err(error)?;
-                self.keys.insert(*key);
+        for address in &wanted {
+            if !self.addresses.contains(address) {
+                self.map.set(&address.key(), &address.value()).map_err(error)?;
+                self.addresses.insert(*address);
             }
         }
-        while let Some(key) = self.keys.difference(&wanted).next().copied() {
-            self.map.remove(&key).map_err(error)?;
-            self.keys.remove(&key);
+        while let Some(address) = self.addresses.difference(&wanted).next().copied() {
+            self.map.remove(&address.key()).map_err(error)?;
+            self.addresses.remove(&address);
         }
         Ok(())
     }
+}
+
+/// Bytes of a record for a copy: as long as the interface's frames are now.
+fn record_len(interface: &Interface) -> u32 {
+    (RECORD_HEADER + interface.mtu.min(COPY_MTU_MAX) + FRAME_OVERHEAD).next_multiple_of(8)
+}
+
+fn map_of_copies(interface: &Interface) -> Result<Map, XdpError> {
+    let (name, ring) = (interface.name.clone(), COPIES_LEN);
+    Map::create(MapKind::Ring, "shunt", 0, 0, ring).map_err(|errno| match errno {
+        Errno::INVAL => {
+            XdpError::NotSupported { what: "a filter", interface: name, needs: "Linux 5.18" }
+        }
+        errno => XdpError::of("making a BPF ring", &name, CAPABILITY, errno),
+    })
 }
 
 fn refuse_if_attached(interface: &Interface) -> Result<(), XdpError> {
@@ -191,7 +229,7 @@ fn load(interface: &Interface, maps: Maps<'_>) -> Result<(OwnedFd, bool), XdpErr
     };
     // A kernel that does not know fragments refuses the flag.
     let loaded = load(true).map(|program| (program, true)).or_else(|error| match error.errno {
-        Errno::INVAL => load(false).map(|program| (program, false)),
+        Errno::INVAL if maps.filter.is_none() => load(false).map(|program| (program, false)),
         _ => Err(error),
     });
     let name = &interface.name;
@@ -199,6 +237,11 @@ fn load(interface: &Interface, maps: Maps<'_>) -> Result<(OwnedFd, bool), XdpErr
         Errno::PERM | Errno::ACCESS if log.is_empty() => {
             XdpError::of("loading the redirect program", name, CAPABILITY, errno)
         }
+        Errno::INVAL if log.is_empty() && maps.filter.is_some() => XdpError::NotSupported {
+            what: "a filter",
+            interface: name.clone(),
+            needs: "Linux 5.18",
+        },
         source => XdpError::Refused { interface: name.clone(), log, source },
     })
 }

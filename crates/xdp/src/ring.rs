@@ -164,12 +164,10 @@ impl<T: Entry> Shared<T> {
         unsafe { &*self.consumer }
     }
 
-    /// Whether the kernel waits for a system call. What was stored before is seen by the kernel
-    /// before it says no: else both could believe that the other goes on.
+    /// Whether the kernel waits for a system call.
     #[inline]
     fn needs_wakeup(&self) -> bool {
         let Some(flags) = self.flags else { return true };
-        fence(Ordering::SeqCst);
         // SAFETY: inside the mapping and aligned, shared as an atomic.
         unsafe { (*flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0 }
     }
@@ -236,6 +234,9 @@ impl<T: Entry> Producer<T> {
     #[inline]
     pub fn submit(&mut self) {
         self.shared.producer().store(self.next, Ordering::Release);
+        // The kernel sees this before we look whether it waits for a call: else both could believe
+        // that the other goes on.
+        fence(Ordering::SeqCst);
     }
 
     /// Whether the kernel waits for a system call before it goes on.
@@ -319,7 +320,7 @@ impl<T: Entry> Consumer<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "kit"))]
 pub(crate) mod kit;
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,12 @@
 //! Guest processes of a bench.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use host::{CpuTime, ProcessCpu};
 
-use super::Bench;
 use crate::guest::{Event, GuestResult, GuestSpec, Task};
 
 /// A process that hosts guests. It is killed when dropped.
@@ -18,14 +18,14 @@ pub struct GuestProcess {
 }
 
 impl GuestProcess {
-    /// Starts a process and waits until its guests are attached.
-    pub fn start(bench: &Bench, spec: &GuestSpec) -> Result<GuestProcess> {
-        GuestProcess::start_task(bench, &Task::Guests(spec.clone()))
+    /// Starts a process and waits until its guests are attached; `program` is shunt itself.
+    pub fn start(program: &Path, spec: &GuestSpec) -> Result<GuestProcess> {
+        GuestProcess::start_task(program, &Task::Guests(spec.clone()))
     }
 
     /// Starts a process with any task and waits until it is ready.
-    pub fn start_task(bench: &Bench, task: &Task) -> Result<GuestProcess> {
-        let child = Command::new(bench.program())
+    pub fn start_task(program: &Path, task: &Task) -> Result<GuestProcess> {
+        let child = Command::new(program)
             .args(["lab", "guest"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -84,6 +84,11 @@ impl GuestProcess {
             Event::Result(result) => Ok(result),
             other => bail!("the guest process said {other:?} and no result"),
         }
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// What CPU time it has used.

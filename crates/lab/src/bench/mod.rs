@@ -3,11 +3,15 @@
 //! Everything is this same program, started anew: `shunt up` for the daemon, a hidden subcommand
 //! for guests. All of it ends with the bench, whatever happens.
 
+pub mod arena;
+mod carrier;
 mod cpus;
 mod daemon;
 mod guests;
+pub mod link;
 mod switched;
 
+pub use carrier::{Between, Carrier};
 pub use cpus::{Placement, plan};
 pub use daemon::{Bench, NicPlan, VfPlan, mac_text};
 pub use guests::GuestProcess;

@@ -3,15 +3,23 @@
 //! North/south: a generator at the uplink sends to every guest in turn, and each sends back.
 //! East/west: the generator's frames enter the first guest, go from guest to guest, and leave the
 //! last one for the uplink again. Rates are summed over the guests' transmit sides.
+//!
+//! The paths: `vf`, a NIC's VFs; `vhost`, a switch's adapters, both over vhost-user; `virtio`, a bridge of
+//! the kernel whose ports are taps, over which guests read and write frame by frame.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use control::state::PathInForce;
+use host::CpuTime;
 use wire::Mac;
 
 use super::sample::{self, Measured};
-use crate::bench::{Bench, GuestProcess, NicPlan, Placement, VfPlan, mac_text, plan};
-use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Role};
+use crate::bench::{
+    AdapterPlan, Bench, GuestProcess, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan,
+    arena, mac_text, plan,
+};
+use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Place, Role, TapPlace};
 use crate::report::model::gbps;
 use crate::report::{self, Bottleneck, Cpu, PathKind, Pattern, Pinned, Point};
 
@@ -57,47 +65,109 @@ impl PointSpec {
         if !(self.seconds >= 0.1 && self.seconds <= 3600.0) {
             return Err(format!("--seconds {}: 0.1 to 3600 are possible", self.seconds));
         }
-        if self.path != PathKind::Vf {
-            return Err(format!("--path {}: so far the lab measures vf only", self.path));
-        }
         Ok(())
     }
 }
 
+/// What guests are attached to.
+#[derive(Debug)]
+enum Ground {
+    /// A NIC and its VFs.
+    Nic(Bench),
+    /// A switch whose adapters are on the path synthetic.
+    Switch(SwitchedBench),
+    /// A bridge of the kernel.
+    Bridge(&'static str),
+}
+
+impl Ground {
+    fn start(program: &Path, spec: &PointSpec, placement: &Placement) -> Result<Ground> {
+        Ok(match spec.path {
+            PathKind::Vf => {
+                let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
+                let nic = NicPlan {
+                    cpu: placement.switch,
+                    uplink: true,
+                    vfs: (0..spec.vms).map(vf).collect(),
+                    busy: placement.switch.is_some(),
+                };
+                Ground::Nic(Bench::start(program, &nic)?)
+            }
+            PathKind::Vhost => {
+                let path = PathInForce::Synthetic;
+                let adapter = |i| AdapterPlan { mac: mac_text(i, 0), vlan: None, path };
+                let adapters = (0..spec.vms).map(adapter).collect();
+                let (cpu, acl) = (placement.switch, Vec::new());
+                let plan = SwitchedPlan { cpu, uplink: true, adapters, acl };
+                Ground::Switch(SwitchedBench::start(program, &plan)?)
+            }
+            PathKind::Virtio => Ground::Bridge(arena::bridge()?),
+        })
+    }
+
+    /// The daemon, if there is one.
+    fn daemon(&mut self) -> Option<&mut Bench> {
+        match self {
+            Ground::Nic(bench) => Some(bench),
+            Ground::Switch(switched) => Some(&mut switched.bench),
+            Ground::Bridge(_) => None,
+        }
+    }
+
+    fn uplink(&self) -> Place {
+        match self {
+            Ground::Nic(bench) => Place::Socket(bench.uplink_socket()),
+            Ground::Switch(switched) => Place::Socket(switched.bench.uplink_socket()),
+            Ground::Bridge(bridge) => tap("uplink".into(), bridge),
+        }
+    }
+
+    fn guest(&self, number: usize) -> Place {
+        match self {
+            Ground::Nic(bench) => Place::Socket(bench.vf_socket(number)),
+            Ground::Switch(switched) => Place::Socket(switched.socket(number)),
+            Ground::Bridge(bridge) => tap(format!("guest{number}"), bridge),
+        }
+    }
+}
+
+fn tap(name: String, bridge: &str) -> Place {
+    Place::Tap(TapPlace { name, bridge: Some(bridge.to_owned()) })
+}
+
 /// Measures a point; `program` is shunt itself, `cpus` those it may use.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
-    let placement = plan(cpus, spec.vms);
-    let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
-    let nic = NicPlan {
-        cpu: placement.switch,
-        uplink: true,
-        vfs: (0..spec.vms).map(vf).collect(),
-        busy: placement.switch.is_some(),
-    };
-    let mut bench = Bench::start(program, &nic)?;
-    let specs = processes(&bench, spec, &placement);
-    let started = specs.iter().map(|spec| GuestProcess::start(&bench, spec));
+    let mut placement = plan(cpus, spec.vms);
+    if spec.path == PathKind::Virtio && placement.generator.is_none() {
+        // The bridge works in the context of who sends: the switch's CPU is free for the generator.
+        placement.generator = placement.switch;
+    }
+    let mut ground = Ground::start(program, spec, &placement)?;
+    let specs = processes(&ground, spec, &placement);
+    let started = specs.iter().map(|spec| GuestProcess::start(program, spec));
     let mut guests = started.collect::<Result<Vec<_>>>()?;
-    let measured = sample::measure(&mut bench, &mut guests)?;
+    let measured = sample::measure_on(ground.daemon(), &mut guests)?;
     let point = conclude(spec, &placement, &measured)?;
     point.check().context("the measurement contradicts itself")?;
     Ok(point)
 }
 
 /// What each process is to host: the generator first, alone or with the first guests.
-fn processes(bench: &Bench, spec: &PointSpec, placement: &Placement) -> Vec<GuestSpec> {
+fn processes(ground: &Ground, spec: &PointSpec, placement: &Placement) -> Vec<GuestSpec> {
     let entries: Vec<usize> = match spec.pattern {
         Pattern::NorthSouth => (0..spec.vms).collect(),
         Pattern::EastWest => vec![0],
     };
     let flows = entries.iter().map(|vf| (OUTSIDE.to_string(), mac_text(*vf, 0).to_string()));
-    let generator = Role::Generate { flows: flows.collect(), in_flight: IN_FLIGHT, touch: false };
-    let generator = Guest { socket: bench.uplink_socket(), role: generator };
+    // A tap's queue holds less than a ring.
+    let in_flight = if spec.path == PathKind::Virtio { IN_FLIGHT / 2 } else { IN_FLIGHT };
+    let generator = Role::Generate { flows: flows.collect(), in_flight, touch: false };
+    let generator = Guest { place: ground.uplink(), role: generator };
     let forwarder = |vf: usize| {
         let last = spec.pattern == Pattern::NorthSouth || vf + 1 == spec.vms;
         let next = if last { OUTSIDE } else { mac_text(vf + 1, 0) };
         let role = Role::Forward { own: mac_text(vf, 0).to_string(), next: next.to_string() };
-        Guest { socket: bench.vf_socket(vf), role }
+        Guest { place: ground.guest(vf), role }
     };
     let process = |cpu, guests| GuestSpec {
         cpu,
@@ -139,6 +209,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
     let (result, outside): (_, Counted) = generator.context("no process had the generator")?;
     ensure!(outside.sent > 0, "the generator sent nothing: is this machine overloaded?");
     let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
+    let ours = spec.path != PathKind::Virtio;
     let mpps = forwarders.iter().map(|guest| guest.tx_mpps).sum();
     Ok(Point {
         pattern: spec.pattern,
@@ -154,12 +225,15 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
         lost_frames: result.generated.saturating_sub(result.returned),
         switch_cycles_per_frame: measured.switch.cycles_per_frame(),
         generator_limit_mpps: result.generator_limit_mpps,
-        bottleneck: bottleneck(measured, rate(outside.sent), result.generator_limit_mpps),
+        bottleneck: match spec.path {
+            PathKind::Virtio => kernels_bottleneck(measured, rate(outside.sent)),
+            _ => bottleneck(measured, rate(outside.sent), result.generator_limit_mpps),
+        },
         cpu: cpu(measured),
         guests: forwarders,
         drops: measured.drops.clone(),
         pinned: Pinned {
-            switch: placement.switch.into_iter().collect(),
+            switch: placement.switch.into_iter().filter(|_| ours).collect(),
             guests: placement.guests.iter().filter_map(|(cpu, _)| *cpu).collect(),
             generator: placement.generator.or(placement.guests[0].0).into_iter().collect(),
         },
@@ -193,6 +267,21 @@ fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottle
         Bottleneck::Guest
     } else {
         Bottleneck::Generator
+    }
+}
+
+/// The same where the kernel is the switch, in the context of who sends: its time is what the processes
+/// spend in the kernel.
+fn kernels_bottleneck(measured: &Measured, offered_mpps: f64) -> Bottleneck {
+    let limits = measured.results.iter().map(|result| result.generator_limit_mpps);
+    if offered_mpps > SATURATED * limits.fold(f64::INFINITY, f64::min) {
+        return Bottleneck::Generator;
+    }
+    let sum = |time: fn(&CpuTime) -> f64| measured.guests_cpu.iter().map(time).sum::<f64>();
+    if sum(|time| time.system_s) > sum(|time| time.user_s) {
+        Bottleneck::Switch
+    } else {
+        Bottleneck::Guest
     }
 }
 

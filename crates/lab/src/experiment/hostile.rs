@@ -108,7 +108,7 @@ pub fn run(
     let placement = plan(cpus, 1);
     let mut bench = Bench::with_config(program, |dir| Ok(toml(dir, &placement)))?;
     let mut honest =
-        GuestProcess::start_task(&bench, &Task::Honest(honest_spec(&bench, &placement)))?;
+        GuestProcess::start_task(bench.program(), &Task::Honest(honest_spec(&bench, &placement)))?;
     honest.go()?;
     wait_for_traffic(&bench)?;
     let before = Size::of(bench.pid())?;
@@ -160,7 +160,7 @@ pub fn run(
 }
 
 fn attack(bench: &Bench, task: &Task, done: &mut impl FnMut(u64)) -> Result<HostileResult> {
-    let mut hostile = GuestProcess::start_task(bench, task)?;
+    let mut hostile = GuestProcess::start_task(bench.program(), task)?;
     hostile.go()?;
     loop {
         match hostile.hear()? {

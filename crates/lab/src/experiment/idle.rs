@@ -109,7 +109,7 @@ pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
         silence_us: SILENCE_US,
         seed: 1,
     };
-    let mut guests = GuestProcess::start_task(&bench, &Task::Probe(probe))?;
+    let mut guests = GuestProcess::start_task(bench.program(), &Task::Probe(probe))?;
 
     std::thread::sleep(SETTLE);
     let (begin, before) = (Instant::now(), bench.cpu()?);

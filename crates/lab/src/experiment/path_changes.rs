@@ -95,7 +95,7 @@ pub fn run(
     let mut bench = SwitchedBench::start(program, &plan)?;
     let guest = |i: usize| (bench.socket(i), mac_text(i, 0).to_string());
     let spec = NumberedSpec { cpu: placement.guests[0].0, guests: [guest(0), guest(1)] };
-    let mut guests = GuestProcess::start_task(&bench.bench, &Task::Numbered(spec))?;
+    let mut guests = GuestProcess::start_task(bench.bench.program(), &Task::Numbered(spec))?;
     guests.go()?;
     std::thread::sleep(ALONE);
     let mut log = Log { paths, ..Log::default() };

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::sample;
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
-use crate::guest::{Guest, GuestSpec, Role};
+use crate::guest::{Guest, GuestSpec, Place, Role};
 use crate::measure::distance;
 
 /// The points: VFs, and addresses of all of them together.
@@ -176,7 +176,10 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
     let guest = |vf: usize| {
         let pairs = addresses(vf).zip(addresses(vf ^ 1));
         let flows = pairs.map(|(from, to)| (from.to_string(), to.to_string())).collect();
-        Guest { socket: bench.vf_socket(vf), role: Role::Generate { flows, in_flight, touch } }
+        Guest {
+            place: Place::Socket(bench.vf_socket(vf)),
+            role: Role::Generate { flows, in_flight, touch },
+        }
     };
     let spec = GuestSpec {
         cpu: placement.guests[0].0,
@@ -186,7 +189,7 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
         huge_pages,
         guests: (0..vfs).map(guest).collect(),
     };
-    let mut guests = [GuestProcess::start(&bench, &spec)?];
+    let mut guests = [GuestProcess::start(bench.program(), &spec)?];
     let measured = sample::measure(&mut bench, &mut guests)?;
     let cycles = measured.switch.cycles_per_frame().context("no frame passed")?;
     Ok(ScalePoint {

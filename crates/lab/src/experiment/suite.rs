@@ -8,6 +8,7 @@ use host::MachineFacts;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::forwarding::{self, PointSpec};
+use crate::bench::arena;
 use crate::report::{self, PathKind, Pattern, Results, Started};
 
 /// Frame sizes with FCS.
@@ -15,16 +16,18 @@ const FRAMES: [u32; 3] = [64, 256, 1518];
 /// Guests; a chain begins with two.
 const GUESTS: [usize; 3] = [1, 2, 4];
 
-/// The points of the suite, in the order of measurement.
-pub fn points(seconds: f64) -> Vec<PointSpec> {
+/// The points of the suite on these paths, in the order of measurement: the paths of a place in turn, as
+/// they are to be compared.
+pub fn points(paths: &[PathKind], seconds: f64) -> Vec<PointSpec> {
     let mut points = Vec::new();
     for pattern in Pattern::ALL {
         for vms in GUESTS {
             for frame_bytes in FRAMES {
-                let path = PathKind::Vf;
-                let point = PointSpec { pattern, path, vms, frame_bytes, seconds };
-                if point.check().is_ok() {
-                    points.push(point);
+                for path in paths.iter().copied() {
+                    let point = PointSpec { pattern, path, vms, frame_bytes, seconds };
+                    if point.check().is_ok() {
+                        points.push(point);
+                    }
                 }
             }
         }
@@ -54,7 +57,8 @@ pub fn run(run: &Run<'_>) -> Result<(Results, PathBuf)> {
     let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let machine = MachineFacts::read(run.rustc, run.version);
     let host = machine.hostname.clone().unwrap_or_else(|| "unknown".into());
-    let specs = points(run.seconds);
+    let (paths, left_out) = paths();
+    let specs = points(&paths, run.seconds);
     let bar = ProgressBar::new(specs.len() as u64);
     let style = "{bar:30} {pos}/{len} points, {eta} left: {msg}";
     bar.set_style(ProgressStyle::with_template(style)?);
@@ -72,11 +76,24 @@ pub fn run(run: &Run<'_>) -> Result<(Results, PathBuf)> {
         started: Started::at(unix_s),
         machine: serde_json::to_value(&machine)?,
         points: measured,
-        notes: notes(run.cpus),
+        transfers: Vec::new(),
+        notes: notes(run.cpus).into_iter().chain(left_out).collect(),
     };
     let dir = run.out.join(report::folder_name(unix_s, &host));
     report::write(&dir, &results)?;
     Ok((results, dir))
+}
+
+/// The paths that this machine has, and what is to be said of the others.
+pub(super) fn paths() -> (Vec<PathKind>, Vec<String>) {
+    match arena::bridge() {
+        Ok(_) => (PathKind::ALL.to_vec(), Vec::new()),
+        Err(why) => {
+            let note =
+                format!("The path virtio, tap and bridge of the kernel, is left out: {why:#}.");
+            (vec![PathKind::Vf, PathKind::Vhost], vec![note])
+        }
+    }
 }
 
 fn notes(cpus: &[usize]) -> Vec<String> {
@@ -84,7 +101,9 @@ fn notes(cpus: &[usize]) -> Vec<String> {
     match cpus {
         [] | [_] => notes.push("One CPU: switch, generator and guests took turns on it.".into()),
         [switch, rest] => notes.push(format!(
-            "Two CPUs: the switch had CPU {switch}; the generator and all guests shared CPU {rest}."
+            "Two CPUs: the switch had CPU {switch}; the generator and all guests shared CPU {rest}. On the \
+             path virtio the kernel is the switch, wherever frames are sent: there the generator had \
+             CPU {switch}, and the guests CPU {rest}."
         )),
         _ => {}
     }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::sample::{self, spread};
 use super::scale::{self, Load};
 use crate::bench::{AdapterPlan, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan};
-use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Role};
+use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::bare::{self, Pinning};
 use crate::measure::distance;
 
@@ -140,7 +140,7 @@ fn switched(
     let guest = |i: usize| {
         let flows = vec![(mac_text(i, 0).to_string(), mac_text(i ^ 1, 0).to_string())];
         let role = Role::Generate { flows, in_flight: IN_FLIGHT, touch: false };
-        Guest { socket: bench.socket(i), role }
+        Guest { place: Place::Socket(bench.socket(i)), role }
     };
     let spec = GuestSpec {
         cpu: Some(pinning.guests),
@@ -150,7 +150,7 @@ fn switched(
         huge_pages: false,
         guests: vec![guest(0), guest(1)],
     };
-    let mut guests = [GuestProcess::start(&bench.bench, &spec)?];
+    let mut guests = [GuestProcess::start(bench.bench.program(), &spec)?];
     let measured = sample::measure(&mut bench.bench, &mut guests)?;
     let result = &measured.results[0];
     let cycles = measured.switch.cycles_per_frame().context("no frame passed")?;

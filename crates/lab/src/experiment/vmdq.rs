@@ -14,7 +14,7 @@ use wire::Mac;
 
 use super::sample::{self, spread};
 use crate::bench::{AdapterPlan, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan};
-use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Role};
+use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
 
@@ -155,8 +155,9 @@ fn measure(program: &Path, cpus: &[usize], frame_bytes: u32, path: PathInForce) 
     let mut bench = SwitchedBench::start(program, &plan)?;
     let flows = (0..GUESTS).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
     let role = Role::Generate { flows, in_flight: IN_FLIGHT, touch: false };
-    let generator = Guest { socket: bench.bench.uplink_socket(), role };
-    let sinks = (0..GUESTS).map(|i| Guest { socket: bench.socket(i), role: Role::Sink });
+    let generator = Guest { place: Place::Socket(bench.bench.uplink_socket()), role };
+    let sinks =
+        (0..GUESTS).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });
     let spec = GuestSpec {
         cpu: placement.guests[0].0,
         warmup_s: WARMUP_S,
@@ -165,7 +166,7 @@ fn measure(program: &Path, cpus: &[usize], frame_bytes: u32, path: PathInForce) 
         huge_pages: false,
         guests: std::iter::once(generator).chain(sinks).collect(),
     };
-    let mut guests = [GuestProcess::start(&bench.bench, &spec)?];
+    let mut guests = [GuestProcess::start(bench.bench.program(), &spec)?];
     let measured = sample::measure(&mut bench.bench, &mut guests)?;
     let result = &measured.results[0];
     let (generator, sinks) = result.guests.split_first().context("there is a generator")?;

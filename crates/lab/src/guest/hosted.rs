@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use guestmem::Pages;
 use host::tsc;
 use wire::Mac;
 
+use super::tapped::{self, TapForwarder, TapGenerator};
 use super::{
-    Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Role, Traffic, say,
+    Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Place, Role, Traffic, say,
     self_test, wait_for_word,
 };
 
@@ -26,7 +27,7 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
     }
-    let generator_limit_mpps = self_test(spec.frame_bytes, SELF_TEST_ROUNDS)?;
+    let generator_limit_mpps = limit(spec)?;
     let guests = spec.guests.iter().map(|guest| Hosted::attach(guest, spec));
     let mut host = Host { guests: guests.collect::<Result<_>>()?, ..Host::default() };
     say(&Event::Ready)?;
@@ -64,30 +65,57 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
     }))
 }
 
+/// What a generator could offer at most, by the kind of its adapter.
+fn limit(spec: &GuestSpec) -> Result<f64> {
+    let taps = spec.guests.iter().find_map(|guest| match &guest.place {
+        Place::Tap(tap) => Some(&tap.name),
+        Place::Socket(_) => None,
+    });
+    match taps {
+        Some(name) => tapped::self_test(name, spec.frame_bytes, SELF_TEST_ROUNDS),
+        None => self_test(spec.frame_bytes, SELF_TEST_ROUNDS),
+    }
+}
+
 #[derive(Debug)]
 enum Hosted {
     Generator(Generator),
     Sink(Generator),
     Forwarder(Forwarder),
+    TapGenerator(TapGenerator),
+    TapForwarder(TapForwarder),
+}
+
+fn mac(text: &str) -> Result<Mac> {
+    text.parse().with_context(|| format!("address {text}"))
 }
 
 impl Hosted {
     fn attach(guest: &Guest, spec: &GuestSpec) -> Result<Hosted> {
         let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Gathered };
         let frame_bytes = spec.frame_bytes;
-        let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
-        Ok(match &guest.role {
-            Role::Generate { flows, in_flight, touch } => {
-                let flow = |(from, to)| Ok((mac(from)?, mac(to)?));
-                let flows = flows.iter().map(|(from, to)| flow((from, to)));
-                let flows = &flows.collect::<Result<Vec<_>>>()?[..];
+        Ok(match (&guest.role, &guest.place) {
+            (Role::Generate { flows, in_flight, touch }, place) => {
+                let flow = |(from, to): &(String, String)| Ok((mac(from)?, mac(to)?));
+                let flows = &flows.iter().map(flow).collect::<Result<Vec<_>>>()?[..];
                 let (in_flight, touch) = (*in_flight, *touch);
                 let traffic = Traffic { flows, frame_bytes, in_flight, touch, pages };
-                Hosted::Generator(Generator::attach(&guest.socket, &traffic)?)
+                match place {
+                    Place::Socket(socket) => {
+                        Hosted::Generator(Generator::attach(socket, &traffic)?)
+                    }
+                    Place::Tap(tap) => Hosted::TapGenerator(TapGenerator::attach(tap, &traffic)?),
+                }
             }
-            Role::Sink => Hosted::Sink(Generator::attach_sink(&guest.socket, false, pages)?),
-            Role::Forward { own, next } => {
-                Hosted::Forwarder(Forwarder::attach(&guest.socket, mac(own)?, mac(next)?, pages)?)
+            (Role::Sink, Place::Socket(socket)) => {
+                Hosted::Sink(Generator::attach_sink(socket, false, pages)?)
+            }
+            (Role::Sink, Place::Tap(_)) => bail!("no experiment has a sink at a tap"),
+            (Role::Forward { own, next }, Place::Socket(socket)) => {
+                Hosted::Forwarder(Forwarder::attach(socket, mac(own)?, mac(next)?, pages)?)
+            }
+            (Role::Forward { own, next }, Place::Tap(tap)) => {
+                Hosted::TapForwarder(TapForwarder::attach(tap, mac(own)?, mac(next)?)?)
             }
         })
     }
@@ -98,24 +126,30 @@ impl Hosted {
                 generator.adapter.file().has_large_pages()
             }
             Hosted::Forwarder(forwarder) => forwarder.adapter.file().has_large_pages(),
+            // They share no memory with anybody.
+            Hosted::TapGenerator(_) | Hosted::TapForwarder(_) => true,
         }
     }
 
     fn stop(&mut self) {
-        if let Hosted::Generator(generator) = self {
-            generator.stop();
+        match self {
+            Hosted::Generator(generator) => generator.stop(),
+            Hosted::TapGenerator(generator) => generator.stop(),
+            Hosted::Sink(_) | Hosted::Forwarder(_) | Hosted::TapForwarder(_) => {}
         }
     }
 
     fn counted(&self) -> Counted {
         match self {
-            Hosted::Generator(Generator { sent, received, .. }) => {
+            Hosted::Generator(Generator { sent, received, .. })
+            | Hosted::TapGenerator(TapGenerator { sent, received, .. }) => {
                 Counted { generator: true, sent: *sent, received: *received, dropped: 0 }
             }
             Hosted::Sink(Generator { received, .. }) => {
                 Counted { received: *received, ..Counted::default() }
             }
-            Hosted::Forwarder(Forwarder { sent, received, dropped, .. }) => {
+            Hosted::Forwarder(Forwarder { sent, received, dropped, .. })
+            | Hosted::TapForwarder(TapForwarder { sent, received, dropped, .. }) => {
                 Counted { generator: false, sent: *sent, received: *received, dropped: *dropped }
             }
         }
@@ -179,6 +213,8 @@ impl Host {
                 Hosted::Generator(generator) => (generator.step(), &mut self.generator_cycles),
                 Hosted::Sink(sink) => (sink.step(), &mut self.forwarder_cycles),
                 Hosted::Forwarder(forwarder) => (forwarder.step(), &mut self.forwarder_cycles),
+                Hosted::TapGenerator(generator) => (generator.step(), &mut self.generator_cycles),
+                Hosted::TapForwarder(forwarder) => (forwarder.step(), &mut self.forwarder_cycles),
             };
             let end = tsc::now();
             if moved > 0 {

@@ -17,6 +17,9 @@ pub mod numbered;
 pub mod pace;
 pub mod probe;
 pub mod random;
+pub mod relay;
+pub mod sockets;
+mod tapped;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -45,6 +48,10 @@ pub enum Task {
     Honest(honest::HonestSpec),
     /// Break every rule.
     Hostile(hostile::HostileSpec),
+    /// Be an end of traffic over a kernel's sockets.
+    Sockets(sockets::SocketSpec),
+    /// Carry frames between two taps.
+    Relay(relay::RelaySpec),
 }
 
 /// Generators and forwarders on one CPU.
@@ -68,10 +75,29 @@ pub struct GuestSpec {
 /// One guest with one adapter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Guest {
-    /// The daemon's socket.
-    pub socket: PathBuf,
+    /// Where it is attached.
+    pub place: Place,
     /// What it does.
     pub role: Role,
+}
+
+/// What a guest's adapter is attached to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// A socket of the daemon.
+    Socket(PathBuf),
+    /// A tap of this process's own.
+    Tap(TapPlace),
+}
+
+/// A tap to be made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TapPlace {
+    /// What it is called.
+    pub name: String,
+    /// The bridge that it is a port of, if any.
+    pub bridge: Option<String>,
 }
 
 /// What a guest does. Addresses are written as `02:00:00:00:00:01`.
@@ -125,6 +151,10 @@ pub enum Event {
     },
     /// A [`Task::Hostile`] is over.
     Hostile(hostile::HostileResult),
+    /// A receiver of [`Task::Sockets`] is done.
+    Received(sockets::Received),
+    /// Who asks in [`Task::Sockets`] is done.
+    Asked(sockets::Asked),
 }
 
 /// What was measured.
@@ -173,6 +203,8 @@ pub fn main() -> Result<()> {
         Task::Probe(spec) => probe::run(&spec),
         Task::Honest(spec) => honest::run(&spec),
         Task::Hostile(spec) => hostile::run(&spec),
+        Task::Sockets(spec) => sockets::run(&spec),
+        Task::Relay(spec) => relay::run(&spec),
     }
 }
 

@@ -2,3 +2,4 @@
 
 pub mod bare;
 pub mod distance;
+pub mod softirq;

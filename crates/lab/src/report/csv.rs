@@ -1,9 +1,9 @@
-//! The points as CSV: one line each, fields named as in JSON, nested ones by their path.
+//! The points as CSV, and the transfers: one line each, fields named as in JSON, nested ones by their path.
 //!
 //! Format: RFC 4180 with `\n` as line end. What JSON writes as `null` is an empty field. Lists stand in one field:
 //! guests as `guest:rx_mpps:tx_mpps` and drops as `reason:count`, CPUs as numbers, each separated by spaces.
 
-use super::model::{Guest, Point};
+use super::model::{Guest, Point, Transfer};
 
 /// A column: its name, and its text for a point.
 type Column = (&'static str, fn(&Point) -> String);
@@ -44,6 +44,64 @@ pub fn text(points: &[Point]) -> String {
     let mut text = line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()));
     for point in points {
         text.push_str(&line(COLUMNS.iter().map(|(_, field)| field(point))));
+    }
+    text
+}
+
+/// A column of transfers.
+type TransferColumn = (&'static str, fn(&Transfer) -> String);
+
+const TRANSFER_COLUMNS: &[TransferColumn] = &[
+    ("experiment", |t| t.experiment.to_string()),
+    ("workload", |t| t.workload.to_string()),
+    ("pattern", |t| t.pattern.to_string()),
+    ("path", |t| t.path.to_string()),
+    ("streams", |t| t.streams.to_string()),
+    ("send_bytes", |t| t.send_bytes.to_string()),
+    ("buffer_kib", |t| t.buffer_kib.map_or(String::new(), |kib| kib.to_string())),
+    ("granted_kib", |t| t.granted_kib.map_or(String::new(), |kib| kib.to_string())),
+    ("rounds", |t| t.rounds.to_string()),
+    ("bottleneck", |t| t.bottleneck.to_string()),
+    ("pinned.switch", |t| joined(t.pinned.switch.iter().map(usize::to_string))),
+    ("pinned.guests", |t| joined(t.pinned.guests.iter().map(usize::to_string))),
+    ("pinned.generator", |t| joined(t.pinned.generator.iter().map(usize::to_string))),
+];
+
+/// The numbers that a transfer may have, in the order of their columns.
+const TRANSFER_NUMBERS: [&str; 19] = [
+    "seconds",
+    "gbps",
+    "gbps_least",
+    "gbps_most",
+    "lost_share",
+    "round_trip.p50_us",
+    "round_trip.p99_us",
+    "round_trip.p999_us",
+    "round_trip.max_us",
+    "round_trip.per_s",
+    "limit",
+    "cpu.guest_user_cores",
+    "cpu.guest_system_cores",
+    "cpu.far_user_cores",
+    "cpu.far_system_cores",
+    "cpu.carrier_user_cores",
+    "cpu.carrier_system_cores",
+    "cpu.carrier_busy_share",
+    "cpu.softirq_cores",
+];
+
+/// The header line and a line per transfer; fields that a transfer does not have are empty.
+pub fn transfers(transfers: &[Transfer]) -> String {
+    let names = TRANSFER_COLUMNS.iter().map(|(name, _)| *name).chain(TRANSFER_NUMBERS);
+    let mut text = line(names.map(str::to_owned));
+    for transfer in transfers {
+        let numbers = transfer.numbers();
+        let number = |name: &str| {
+            let found = numbers.iter().find(|(known, _)| *known == name);
+            optional(found.map(|(_, value)| *value))
+        };
+        let words = TRANSFER_COLUMNS.iter().map(|(_, field)| field(transfer));
+        text.push_str(&line(words.chain(TRANSFER_NUMBERS.map(number))));
     }
     text
 }

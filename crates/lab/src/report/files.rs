@@ -1,4 +1,5 @@
-//! A run's folder: `results.json`, `results.csv` and `report.html`.
+//! A run's folder: `results.json`, `report.html`, and as CSV `results.csv` for points and `transfers.csv` for what went
+//! over guests' sockets, each if there is any.
 //!
 //! Each file is written beside its place and renamed into it, so that it is there whole or not at all.
 
@@ -7,6 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::model::{PointError, Results};
+use super::transfer::TransferError;
 use super::{csv, html, json, time};
 
 /// The most characters of a host's name that a folder's name takes.
@@ -37,6 +39,9 @@ pub enum ReportError {
     /// A number that no measurement can give.
     #[error(transparent)]
     Point(#[from] PointError),
+    /// The same of a transfer.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
 }
 
 /// The name of a run's folder, such as `2026-03-01T09-30-00Z-lab1`: the time in UTC, and of the host's name what is
@@ -51,16 +56,19 @@ pub fn folder_name(unix_s: u64, host: &str) -> String {
     format!("{}-{host}", time::utc_text(unix_s).replace(':', "-"))
 }
 
-/// Writes the three files into the folder `dir`, which is made if it is not there, and returns their paths.
+/// Writes the files into the folder `dir`, which is made if it is not there, and returns their paths.
 ///
 /// # Errors
 /// A point that cannot be (nothing is written then), or the folder or file that could not be written.
 pub fn write(dir: &Path, results: &Results) -> Result<Vec<PathBuf>, ReportError> {
-    let files = [
-        ("results.json", json::results(results)?),
-        ("results.csv", csv::text(&results.points)),
-        ("report.html", html::page(results)),
-    ];
+    let mut files = vec![("results.json", json::results(results)?)];
+    if !results.points.is_empty() || results.transfers.is_empty() {
+        files.push(("results.csv", csv::text(&results.points)));
+    }
+    if !results.transfers.is_empty() {
+        files.push(("transfers.csv", csv::transfers(&results.transfers)));
+    }
+    files.push(("report.html", html::page(results)));
     fs::create_dir_all(dir)
         .map_err(|source| ReportError::Folder { dir: dir.to_owned(), source })?;
     let mut written = Vec::with_capacity(files.len());

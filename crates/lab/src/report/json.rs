@@ -1,7 +1,7 @@
 //! The results as JSON: a file for a run, one line for a point.
 
 use super::files::ReportError;
-use super::model::{Point, Results};
+use super::model::{Point, Results, Transfer};
 
 /// One point as one line without its end, as `shunt lab run --json` prints it.
 ///
@@ -17,7 +17,7 @@ pub fn point(point: &Point) -> Result<String, ReportError> {
 /// # Errors
 /// A number that no measurement can give ([`Point::check`]).
 pub fn results(results: &Results) -> Result<String, ReportError> {
-    results.points.iter().try_for_each(Point::check)?;
+    check(results)?;
     let text = serde_json::to_string_pretty(results).map_err(ReportError::Json)?;
     Ok(text + "\n")
 }
@@ -28,6 +28,11 @@ pub fn results(results: &Results) -> Result<String, ReportError> {
 /// Text that is not such JSON, or a number that no measurement can give.
 pub fn read(text: &str) -> Result<Results, ReportError> {
     let results: Results = serde_json::from_str(text).map_err(ReportError::Json)?;
-    results.points.iter().try_for_each(Point::check)?;
+    check(&results)?;
     Ok(results)
+}
+
+fn check(results: &Results) -> Result<(), ReportError> {
+    results.points.iter().try_for_each(Point::check)?;
+    Ok(results.transfers.iter().try_for_each(Transfer::check)?)
 }

@@ -21,6 +21,8 @@ pub mod published;
 mod svg;
 pub mod table;
 pub mod time;
+pub mod transfer;
+pub mod transfer_table;
 pub mod verdict;
 mod view;
 
@@ -31,6 +33,7 @@ mod tests;
 
 pub use files::{ReportError, folder_name, write};
 pub use model::{
-    Bottleneck, Cpu, Guest, ParseNameError, PathKind, Pattern, Pinned, Point, PointError, Results,
-    Started,
+    Bottleneck, Cpu, Experiment, Guest, ParseNameError, PathKind, Pattern, Pinned, Point,
+    PointError, Results, Started, Transfer, Workload,
 };
+pub use transfer::{Layers, RoundTrip, TransferError};

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::names::{Bottleneck, ParseNameError, PathKind, Pattern};
+pub use super::names::{Bottleneck, Experiment, ParseNameError, PathKind, Pattern, Workload};
 use super::time;
+pub use super::transfer::Transfer;
 
 /// The bytes of the frame check sequence. Frame sizes count it, Gbps do not: there is none in memory.
 pub const FCS_BYTES: u32 = 4;
@@ -229,6 +230,9 @@ pub struct Results {
     pub machine: serde_json::Value,
     /// The points in the order of measurement.
     pub points: Vec<Point>,
+    /// What was measured over guests' sockets, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transfers: Vec<Transfer>,
     /// Remarks the reader needs, one sentence each.
     pub notes: Vec<String>,
 }

@@ -62,6 +62,62 @@ impl PathKind {
     }
 }
 
+/// Whose experiment over guests' sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Experiment {
+    /// vmware-2014: TCP with NTttcp's settings.
+    Ntttcp,
+    /// nfv-2017: TCP with netperf's send sizes.
+    Netperf,
+    /// virtual-pf-2023: UDP in bulk, and requests.
+    Vpf,
+}
+
+impl Experiment {
+    /// All of them, in the order in which reports show them.
+    pub const ALL: [Experiment; 3] = [Experiment::Ntttcp, Experiment::Netperf, Experiment::Vpf];
+
+    /// The name as in the CLI, JSON and CSV.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Experiment::Ntttcp => "ntttcp",
+            Experiment::Netperf => "netperf",
+            Experiment::Vpf => "vpf",
+        }
+    }
+}
+
+/// The traffic over guests' sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// TCP in bulk, sent by the guest.
+    TcpStream,
+    /// UDP in bulk, sent by the guest.
+    UdpTransmit,
+    /// UDP in bulk, received by the guest.
+    UdpReceive,
+    /// UDP requests of the guest, one at a time, and their answers.
+    UdpRequest,
+}
+
+impl Workload {
+    /// All of them, in the order in which reports show them.
+    pub const ALL: [Workload; 4] =
+        [Workload::TcpStream, Workload::UdpTransmit, Workload::UdpReceive, Workload::UdpRequest];
+
+    /// The name as in JSON and CSV.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Workload::TcpStream => "tcp-stream",
+            Workload::UdpTransmit => "udp-transmit",
+            Workload::UdpReceive => "udp-receive",
+            Workload::UdpRequest => "udp-request",
+        }
+    }
+}
+
 /// Who limited a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -131,3 +187,5 @@ macro_rules! named {
 named!(Pattern, "pattern");
 named!(PathKind, "path");
 named!(Bottleneck, "bottleneck");
+named!(Experiment, "experiment");
+named!(Workload, "workload");

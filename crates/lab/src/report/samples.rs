@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::model::{
-    Bottleneck, Cpu, Guest, PathKind, Pattern, Pinned, Point, Results, Started, gbps,
+    Bottleneck, Cpu, Experiment, Guest, PathKind, Pattern, Pinned, Point, Results, Started,
+    Transfer, Workload, gbps,
 };
+use super::transfer::{Layers, RoundTrip};
 
 /// A point of `mpps`, limited by the switch.
 pub(super) fn point(
@@ -107,6 +109,66 @@ pub(super) fn results(points: Vec<Point>) -> Results {
             "numa": { "nodes": [0, 1] },
         }),
         points,
+        transfers: Vec::new(),
         notes: vec!["Two threads shared CPU 1.".to_owned()],
     }
+}
+
+/// One stream or request with 64 KiB writes and default buffers, of so many Gbit/s or hundreds of us.
+pub(super) fn transfer(
+    experiment: Experiment,
+    workload: Workload,
+    path: PathKind,
+    figure: f64,
+) -> Transfer {
+    let us = figure * 100.0;
+    let (p99_us, p999_us, max_us) = (us * 1.5, us * 3.0, us * 10.0);
+    let round_trip = RoundTrip { p50_us: us, p99_us, p999_us, max_us, per_s: 1e6 / us };
+    let requests = workload == Workload::UdpRequest;
+    Transfer {
+        experiment,
+        workload,
+        pattern: Pattern::NorthSouth,
+        path,
+        streams: 1,
+        send_bytes: 65536,
+        buffer_kib: None,
+        granted_kib: Some(416),
+        seconds: 1.0,
+        rounds: 3,
+        gbps: (!requests).then_some([figure * 0.9, figure, figure * 1.1]),
+        lost_share: matches!(workload, Workload::UdpTransmit | Workload::UdpReceive)
+            .then_some(0.25),
+        round_trip: requests.then_some(round_trip),
+        limit: 30.0,
+        bottleneck: Bottleneck::Guest,
+        cpu: Layers {
+            guest_user_cores: 0.05,
+            guest_system_cores: 0.45,
+            far_user_cores: 0.04,
+            far_system_cores: 0.4,
+            carrier_user_cores: 0.6,
+            carrier_system_cores: 0.4,
+            carrier_busy_share: (path != PathKind::Virtio).then_some(0.7),
+            softirq_cores: 0.2,
+        },
+        pinned: Pinned { switch: vec![0], guests: vec![1], generator: vec![1] },
+    }
+}
+
+/// What the three experiments give on two paths, a lower bound among them.
+pub(super) fn transfers() -> Vec<Transfer> {
+    let mut all = Vec::new();
+    for (path, figure) in [(PathKind::Vf, 12.0), (PathKind::Virtio, 6.0)] {
+        for experiment in [Experiment::Ntttcp, Experiment::Netperf] {
+            let one = transfer(experiment, Workload::TcpStream, path, figure);
+            let small = Transfer { send_bytes: 64, streams: 4, ..one.clone() };
+            let bound = Transfer { buffer_kib: Some(1024), ..one.clone() };
+            all.extend([one, small, Transfer { bottleneck: Bottleneck::Generator, ..bound }]);
+        }
+        for workload in [Workload::UdpTransmit, Workload::UdpReceive, Workload::UdpRequest] {
+            all.push(transfer(Experiment::Vpf, workload, path, figure / 10.0));
+        }
+    }
+    all
 }

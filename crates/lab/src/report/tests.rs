@@ -4,9 +4,9 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::model::{Bottleneck, PathKind, Pattern, Point, Results, gbps};
-use super::samples::{limited, one_path, point, results, three_paths};
+use super::samples::{limited, one_path, point, results, three_paths, transfers};
 use super::svg::escape;
-use super::{csv, folder_name, html, json, table, verdict, write};
+use super::{csv, folder_name, html, json, table, transfer_table, verdict, write};
 
 /// Reads CSV as RFC 4180 has it: the independent end of the round trip.
 fn parse_csv(text: &str) -> Vec<Vec<String>> {
@@ -330,4 +330,47 @@ fn a_folder_that_cannot_be_made_is_named() {
     fs::write(&file, "").unwrap();
     let error = write(&file.join("run"), &results(Vec::new())).unwrap_err().to_string();
     assert!(error.starts_with("cannot make the folder") && error.contains("file/run"), "{error}");
+}
+
+#[test]
+fn transfers_are_in_every_form_of_the_report() {
+    let run = Results { points: Vec::new(), transfers: transfers(), ..results(Vec::new()) };
+    let text = json::results(&run).unwrap();
+    assert_eq!(json::read(&text).unwrap(), run);
+    let page = html::page(&run);
+    check_html(&page).unwrap();
+    for words in ["id=\"ntttcp\"", "id=\"netperf\"", "id=\"vpf\"", "SR-IOV 39.2", "&gt; 12.0"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("Nothing was measured") && !page.contains("The generator: what"));
+    let rows = parse_csv(&csv::transfers(&run.transfers));
+    assert_eq!(rows.len(), run.transfers.len() + 1);
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()));
+    let column = |name: &str| rows[0].iter().position(|known| known == name).unwrap();
+    for (row, transfer) in rows[1..].iter().zip(&run.transfers) {
+        let gbps = transfer.gbps.map_or(String::new(), |[_, median, _]| median.to_string());
+        assert_eq!(row[column("gbps")], gbps);
+        assert_eq!(row[column("limit")], transfer.limit.to_string());
+    }
+}
+
+#[test]
+fn tables_of_transfers_fit_a_terminal_and_say_what_is_a_bound() {
+    let text = transfer_table::all(&transfers());
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    assert!(text.contains("> 12.0") && text.contains("> lower bound"), "{text}");
+    // Paths of one traffic stand together, which is said once.
+    assert_eq!(text.matches("1 x 64 KiB, 1024 KiB buffers").count(), 1, "{text}");
+    assert_eq!(transfer_table::all(&[]), "");
+}
+
+#[test]
+fn a_transfer_with_a_number_that_cannot_be_is_not_written() {
+    let mut bad = transfers();
+    bad[0].cpu.softirq_cores = f64::NAN;
+    let run = Results { points: Vec::new(), transfers: bad, ..results(Vec::new()) };
+    let error = json::results(&run).unwrap_err().to_string();
+    assert!(error.contains("cpu.softirq_cores") && error.contains("ntttcp"), "{error}");
 }

@@ -4,9 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::epoll;
 use rustix::io::Errno;
 use wire::virtio_net::Accepts;
-use xdp::{Inbound, Woken};
+use xdp::{Groups, Inbound, Woken};
 
 use super::Device;
 use crate::burst::{Area, BURST, Burst, DeepHead, Head, Polled, deepen};
@@ -15,11 +16,12 @@ use crate::{Offload, Transmit};
 
 /// The receiving end of a socket, as a transmit half.
 #[derive(Debug)]
-pub(super) struct FromWire {
+pub(crate) struct FromWire {
     inbound: Inbound,
     device: Arc<Device>,
     /// Set by the other half when the kernel has to be called again to send what is queued.
     unsent: Arc<AtomicBool>,
+    groups: Option<GroupFrames>,
     /// Whether the device is polled by our calls.
     busy_poll: bool,
     malformed: u64,
@@ -29,8 +31,16 @@ pub(super) struct FromWire {
     is_deep: bool,
 }
 
+/// Copies of frames to groups, which the host gets as well.
+#[derive(Debug)]
+struct GroupFrames {
+    groups: Groups,
+    /// Readable when the socket is, or the copies are.
+    either: OwnedFd,
+}
+
 impl FromWire {
-    pub(super) fn new(
+    pub(crate) fn new(
         inbound: Inbound,
         device: Arc<Device>,
         unsent: Arc<AtomicBool>,
@@ -40,12 +50,47 @@ impl FromWire {
             inbound,
             device,
             unsent,
+            groups: None,
             busy_poll,
             malformed: 0,
             heads: Box::new([[0; 16]; BURST]),
             deep: Vec::new(),
             is_deep: false,
         }
+    }
+
+    /// Also takes the copies of frames to groups.
+    pub(super) fn with_groups(mut self, groups: Groups) -> Result<FromWire, Errno> {
+        let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&either, self.inbound.handle(), data, epoll::EventFlags::IN)?;
+        epoll::add(&either, &groups, data, epoll::EventFlags::IN)?;
+        self.groups = Some(GroupFrames { groups, either });
+        Ok(self)
+    }
+
+    /// Takes frames off the ring, and copies behind them; says how many.
+    #[inline]
+    fn stage(&mut self) -> usize {
+        let n = self.inbound.stage();
+        match &mut self.groups {
+            Some(GroupFrames { groups, .. }) if groups.has_backlog() => {
+                let mut more = 0;
+                let inbound = &mut self.inbound;
+                while inbound.has_room()
+                    && groups.next(|frame| more += usize::from(inbound.append(frame)))
+                {
+                }
+                groups.release();
+                n + more
+            }
+            _ => n,
+        }
+    }
+
+    fn has_backlog(&mut self) -> bool {
+        let copies = self.groups.as_ref().is_some_and(|copies| copies.groups.has_backlog());
+        copies || self.inbound.has_backlog()
     }
 
     /// Calls the kernel where it waits for that, and only then.
@@ -98,7 +143,7 @@ impl Transmit for FromWire {
         if self.device.condition.is_lost() {
             return Polled::default();
         }
-        let n = self.inbound.stage();
+        let n = self.stage();
         self.wake(n == 0);
         let mut polled = Polled { frames: n as u32, ..Polled::default() };
         if n == 0 {
@@ -123,7 +168,7 @@ impl Transmit for FromWire {
         if odd || longest > frame_bytes_max {
             self.judge(&mut polled, frame_bytes_max);
         }
-        polled.backlog = self.inbound.has_backlog();
+        polled.backlog = self.has_backlog();
         polled
     }
 
@@ -161,13 +206,16 @@ impl Transmit for FromWire {
             return false;
         }
         self.wake(true);
-        self.unsent.load(Ordering::Relaxed) || self.inbound.has_backlog()
+        self.unsent.load(Ordering::Relaxed) || self.has_backlog()
     }
 
     fn disarm(&mut self) {}
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.inbound.handle().as_fd())
+        match &self.groups {
+            Some(copies) => Some(copies.either.as_fd()),
+            None => Some(self.inbound.handle().as_fd()),
+        }
     }
 
     fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}

@@ -1,6 +1,6 @@
 //! The program's bytes, and what it does to frames, run by a small interpreter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::*;
@@ -10,7 +10,8 @@ struct World {
     sockets: std::fs::File,
     filter: std::fs::File,
     longest: std::fs::File,
-    entries: BTreeSet<[u8; KEY_LEN]>,
+    copies: std::fs::File,
+    entries: BTreeMap<[u8; KEY_LEN], u8>,
     limits: BTreeMap<u32, u32>,
 }
 
@@ -20,6 +21,8 @@ enum Answer {
     Pass,
     /// To the socket of this queue.
     Redirect(u32),
+    /// Passed, and copied.
+    Copy,
 }
 
 /// Addresses of the interpreter's memory.
@@ -27,20 +30,25 @@ const CONTEXT: u64 = 0x1000;
 const FRAME: u64 = 0x1_0000;
 const STACK_END: u64 = 0x2_0000;
 const VALUE: u64 = 0x3_0000;
+const RESERVED: u64 = 0x4_0000;
+/// Bytes of a record for copies.
+const RECORD: u32 = 72;
 const STACK_LEN: usize = 64;
 
 impl World {
     fn new(entries: &[Address], limits: &[(u32, u32)]) -> World {
         let file = || std::fs::File::open("/dev/null").unwrap();
-        let (sockets, filter, longest) = (file(), file(), file());
-        let entries = entries.iter().map(|address| address.key()).collect();
-        World { sockets, filter, longest, entries, limits: limits.iter().copied().collect() }
+        let (sockets, filter, longest, copies) = (file(), file(), file(), file());
+        let entries = entries.iter().map(|address| (address.key(), address.value()[0])).collect();
+        let limits = limits.iter().copied().collect();
+        World { sockets, filter, longest, copies, entries, limits }
     }
 
     fn code(&self, filter: bool, longest: bool, fragments: bool) -> Vec<Instruction> {
+        let (addresses, copies) = (self.filter.as_fd(), self.copies.as_fd());
         let maps = Maps {
             sockets: self.sockets.as_fd(),
-            filter: filter.then_some(self.filter.as_fd()),
+            filter: filter.then_some(Filter { addresses, copies, record: RECORD }),
             longest: longest.then_some(self.longest.as_fd()),
         };
         redirect(maps, fragments)
@@ -61,7 +69,7 @@ fn run(world: &World, code: &[Instruction], frame: &[u8], queue: u32) -> Answer 
     for _ in 0..1000 {
         match machine.step(code[at]) {
             Some(jump) => at = (at as i64 + 1 + jump) as usize,
-            None => return machine.redirected.map_or(Answer::Pass, Answer::Redirect),
+            None => return machine.answer(),
         }
     }
     panic!("the program does not end");
@@ -76,14 +84,42 @@ struct Machine<'a> {
     /// What the last look-up found.
     value: u32,
     redirected: Option<u32>,
+    /// A record that is reserved, and those that were submitted.
+    reserved: Option<Vec<u8>>,
+    submitted: Vec<Vec<u8>>,
 }
 
 impl<'a> Machine<'a> {
     fn new(world: &'a World) -> Machine<'a> {
         let mut regs = [0; 11];
         (regs[1], regs[10]) = (CONTEXT, STACK_END);
-        let (frame, stack) = (&[][..], [0; STACK_LEN]);
-        Machine { world, frame, queue: 0, regs, stack, value: 0, redirected: None }
+        Machine {
+            world,
+            frame: &[],
+            queue: 0,
+            regs,
+            stack: [0; STACK_LEN],
+            value: 0,
+            redirected: None,
+            reserved: None,
+            submitted: Vec::new(),
+        }
+    }
+
+    /// What was done in the end. A copy must be the frame's, and no record may be left reserved.
+    fn answer(self) -> Answer {
+        assert!(self.reserved.is_none());
+        let passed = self.regs[0] == XDP_PASS as u64;
+        match (self.redirected, &self.submitted[..]) {
+            (Some(queue), []) => Answer::Redirect(queue),
+            (None, []) if passed => Answer::Pass,
+            (None, [copy]) if passed => {
+                assert_eq!(copy[..4], (self.frame.len() as u32).to_ne_bytes());
+                assert_eq!(&copy[RECORD_HEADER as usize..][..self.frame.len()], self.frame);
+                Answer::Copy
+            }
+            other => panic!("{other:?}, {:#x}", self.regs[0]),
+        }
     }
 
     /// Does one instruction; says how many to skip, or that the program is over.
@@ -118,6 +154,7 @@ impl<'a> Machine<'a> {
             0x05 => return Some(offset),
             0x15 => return Some(jump_if(regs[to] == immediate)),
             0x45 => return Some(jump_if(regs[to] & immediate != 0)),
+            0x25 => return Some(jump_if(regs[to] > immediate)),
             0x2d => return Some(jump_if(regs[to] > regs[from])),
             0x85 => self.regs[0] = self.call(number),
             0x95 => return None,
@@ -144,6 +181,10 @@ impl<'a> Machine<'a> {
     }
 
     fn store(&mut self, place: u64, bytes: &[u8]) {
+        if let (RESERVED.., Some(record)) = (place, &mut self.reserved) {
+            let at = (place - RESERVED) as usize;
+            return record[at..at + bytes.len()].copy_from_slice(bytes);
+        }
         let place = STACK_LEN - (STACK_END - place) as usize;
         assert!(place.is_multiple_of(bytes.len()), "the stack is written aligned");
         self.stack[place..place + bytes.len()].copy_from_slice(bytes);
@@ -154,7 +195,9 @@ impl<'a> Machine<'a> {
         let key = || &self.stack[STACK_LEN - (STACK_END - self.regs[2]) as usize..];
         match helper {
             MAP_LOOKUP_ELEM if map == world.filter.as_raw_fd() as u64 => {
-                u64::from(world.entries.contains(&key()[..KEY_LEN])) * VALUE
+                let found = world.entries.get(&key()[..KEY_LEN]).copied();
+                self.value = found.unwrap_or(0).into();
+                u64::from(found.is_some()) * VALUE
             }
             MAP_LOOKUP_ELEM => {
                 assert_eq!(map, world.longest.as_raw_fd() as u64);
@@ -168,6 +211,22 @@ impl<'a> Machine<'a> {
                 assert_eq!(self.regs[3], XDP_PASS as u64);
                 self.redirected = Some(self.regs[2] as u32);
                 4
+            }
+            RINGBUF_RESERVE => {
+                assert_eq!((map, self.regs[3]), (world.copies.as_raw_fd() as u64, 0));
+                self.reserved = Some(vec![0; self.regs[2] as usize]);
+                RESERVED
+            }
+            XDP_LOAD_BYTES => {
+                let (to, len) = ((self.regs[3] - RESERVED) as usize, self.regs[4] as usize);
+                let record = self.reserved.as_mut().expect("a reserved record");
+                record[to..to + len].copy_from_slice(&self.frame[self.regs[2] as usize..][..len]);
+                0
+            }
+            RINGBUF_SUBMIT => {
+                assert_eq!(self.regs[1..3], [RESERVED, 0]);
+                self.submitted.extend(self.reserved.take());
+                0
             }
             other => panic!("helper {other}"),
         }
@@ -230,13 +289,23 @@ fn the_filter_takes_what_it_names() {
 }
 
 #[test]
-fn groups_are_taken_by_vlan() {
+fn groups_are_copied_by_vlan() {
     let world = World::new(&[Address { mac: [0xff; 6], vlan: 7 }], &[]);
     for group in [[0xff; 6], IPV6_GROUP, [1, 0x80, 0xc2, 0, 0, 0]] {
-        assert_eq!(world.judge(&frame(group, Some((0x8100, 7))), 0), Answer::Redirect(0));
+        assert_eq!(world.judge(&frame(group, Some((0x8100, 7))), 0), Answer::Copy);
         assert_eq!(world.judge(&frame(group, None), 0), Answer::Pass);
     }
     assert_eq!(world.judge(&frame(MAC, Some((0x8100, 7))), 0), Answer::Pass);
+}
+
+#[test]
+fn frames_to_groups_that_are_too_long_to_be_copied_are_the_hosts() {
+    let world = World::new(&[Address { mac: [0xff; 6], vlan: 0 }], &[]);
+    let mut long = frame([0xff; 6], None);
+    long.resize((RECORD - RECORD_HEADER) as usize, 0x55);
+    assert_eq!(world.judge(&long, 0), Answer::Copy);
+    long.push(0x55);
+    assert_eq!(world.judge(&long, 0), Answer::Pass);
 }
 
 #[test]

@@ -156,7 +156,7 @@ pub(super) fn measure(
         guests: guests.iter().enumerate().map(contender).collect(),
         slices: slices.phases(),
     };
-    let mut process = GuestProcess::start_task(&bench, &Task::Contend(spec))?;
+    let mut process = GuestProcess::start_task(bench.program(), &Task::Contend(spec))?;
     process.go()?;
     let result = match process.hear()? {
         Event::Contended(result) => result,

@@ -12,6 +12,7 @@ use super::view::View;
 mod facts;
 mod plots;
 mod tables;
+mod transfers;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -26,10 +27,11 @@ pub fn page(results: &Results) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <title>shunt lab{host}, {started}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <header>\n<h1>shunt lab{host}</h1>\n<p class=\"sub\">{started} · version {version} · {points}</p>\n</header>\n\
-         {verdicts}{notes}{patterns}{measured}{machine}</main>\n</body>\n</html>\n",
+         {verdicts}{notes}{patterns}{transfers}{measured}{machine}</main>\n</body>\n</html>\n",
         started = escape(&results.started.utc),
         version = escape(&results.version),
-        points = count(results.points.len(), "point"),
+        points = count(results.points.len() + results.transfers.len(), "point"),
+        transfers = transfers::all(&results.transfers),
         verdicts = verdicts(results),
         notes = notes(&results.notes),
         measured = facts::measured(results),
@@ -40,6 +42,9 @@ pub fn page(results: &Results) -> String {
 /// The sentences that sum the run up.
 fn verdicts(results: &Results) -> String {
     let sentences = verdict::all(&results.points);
+    if sentences.is_empty() && !results.transfers.is_empty() {
+        return String::new();
+    }
     if sentences.is_empty() {
         return "<p class=\"verdict\">Nothing was measured.</p>\n".to_owned();
     }

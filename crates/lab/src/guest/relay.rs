@@ -1,0 +1,77 @@
+//! A virtual machine monitor's network device without vhost: it copies frames between its guest's
+//! kernel and a tap on the host's bridge.
+//!
+//! The guest's end is the file behind the `eth0` in the guest's namespace, in place of virtio-net's
+//! rings. Both files carry frames of up to 64 KiB with their virtio-net header, so that no checksum is
+//! made and nothing is cut on the way. One thread waits for either file, and moves what there is.
+
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, Result, ensure};
+use host::tun;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::{Event, say};
+use crate::bench::link::Links;
+
+/// Frames that one direction may move before the other has its turn.
+const TURN: usize = 64;
+/// Bytes of the longest frame with its header.
+const FRAME_MAX: usize = 12 + 18 + (64 << 10);
+
+/// A relay.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RelaySpec {
+    /// CPU to run on, if it is to be pinned.
+    pub cpu: Option<usize>,
+    /// The process whose namespace gets an `eth0`.
+    pub guest: u32,
+    /// What the tap on the bridge is called.
+    pub name: String,
+    /// The bridge, which is in this process's namespace.
+    pub bridge: String,
+}
+
+/// Makes both taps, says that it is ready, and copies until it is killed.
+pub fn run(spec: &RelaySpec) -> Result<()> {
+    if let Some(cpu) = spec.cpu {
+        host::cpu::pin_this_thread(cpu)?;
+    }
+    let room = format!("/proc/{}/ns/net", spec.guest);
+    let guest = only_queue(tun::open(Some(&room), "eth0", 1, true)?)?;
+    let host = only_queue(tun::open(None, &spec.name, 1, true)?)?;
+    Links::open()?.join(&spec.name, &spec.bridge)?;
+    say(&Event::Ready)?;
+    let mut buffer = vec![0; FRAME_MAX];
+    loop {
+        let mut ends = [&guest, &host].map(|end| PollFd::new(end, PollFlags::IN));
+        poll(&mut ends, None)?;
+        let [from_guest, from_host] = ends.map(|end| !end.revents().is_empty());
+        if from_guest {
+            copy(&guest, &host, &mut buffer)?;
+        }
+        if from_host {
+            copy(&host, &guest, &mut buffer)?;
+        }
+    }
+}
+
+/// Moves up to a turn of frames. What the other side does not take, such as while it is down, is lost.
+fn copy(from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> Result<()> {
+    for _ in 0..TURN {
+        match rustix::io::read(from, &mut *buffer) {
+            Ok(n) => drop(rustix::io::write(to, &buffer[..n])),
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error).context("the tap is gone"),
+        }
+    }
+    Ok(())
+}
+
+/// The queue of a tap that was made anew.
+pub(super) fn only_queue(mut tap: tun::Tap) -> Result<OwnedFd> {
+    ensure!(!tap.existed, "somebody else has a tap of that name");
+    tap.queues.pop().context("a tap has a queue")
+}

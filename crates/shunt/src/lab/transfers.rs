@@ -1,0 +1,146 @@
+//! `shunt lab ntttcp`, `netperf` and `vpf`: traffic over the sockets of guests' kernels.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use lab::experiment::transfer::{self, Settings};
+use lab::experiment::{netperf, ntttcp, vpf};
+use lab::report::{self, PathKind, Pattern, Results, Started, Transfer};
+
+use super::program;
+use crate::{Mistake, say};
+
+/// Measure TCP as vmware-2014 did with NTttcp: 1 and 4 streams, 64 KiB writes, default and large socket
+/// buffers.
+///
+/// Between two real kernels' TCP/IP, each a network namespace with an eth0 of MTU 1500: the guest sends to
+/// the external machine. Warm-up and cool-down are left out. Needs root or unprivileged user namespaces.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab ntttcp
+  shunt lab ntttcp --path virtio --seconds 60 --rounds 1     as long as the paper did
+  shunt lab ntttcp --pattern east-west --json")]
+pub(super) struct Ntttcp {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Measure TCP as nfv-2017 did with netperf: 4 streams, writes of 64 B to 64 KiB.
+///
+/// Between two real kernels' TCP/IP, each a network namespace with an eth0 of MTU 1500: the guest sends to
+/// the external machine. Needs root or unprivileged user namespaces.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab netperf
+  shunt lab netperf --path vf --path virtio --rounds 5 --json")]
+pub(super) struct Netperf {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Measure UDP as virtual-pf-2023 did: bulk to and from a guest, and the round trip of requests.
+///
+/// Between two real kernels' IP, each a network namespace with an eth0 of MTU 1500: a guest and the external
+/// machine. Needs root or unprivileged user namespaces.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab vpf
+  shunt lab vpf --path virtio --seconds 10 --json")]
+pub(super) struct Vpf {
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// The path, several times if several: vf, vhost, virtio; by default all that this machine has.
+    #[arg(long = "path", value_name = "PATH")]
+    paths: Vec<PathKind>,
+    /// What the far end is: north-south, the external machine; east-west, a second guest.
+    #[arg(long, default_value = "north-south")]
+    pattern: Pattern,
+    /// How often each is measured, the paths in turn; medians count.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    rounds: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2.0, value_name = "S")]
+    seconds: f64,
+    /// Where the report's directory is made.
+    #[arg(long, default_value = "lab-results", value_name = "DIR")]
+    out: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Ntttcp {
+    pub(super) fn run(self) -> Result<()> {
+        self.common.run(|settings| ntttcp::run(settings, progress))
+    }
+}
+
+impl Netperf {
+    pub(super) fn run(self) -> Result<()> {
+        self.common.run(|settings| netperf::run(settings, progress))
+    }
+}
+
+impl Vpf {
+    pub(super) fn run(self) -> Result<()> {
+        self.common.run(|settings| vpf::run(settings, progress))
+    }
+}
+
+fn progress(done: usize, of: usize) {
+    eprint!("\rmeasurement {done} of {of} ");
+}
+
+impl Common {
+    fn run(self, measure: impl FnOnce(&Settings) -> Result<Vec<Transfer>>) -> Result<()> {
+        transfer::check(self.seconds, self.rounds).map_err(Mistake)?;
+        let (all, mut notes) = transfer::paths();
+        let paths = if self.paths.is_empty() { all } else { self.paths };
+        std::fs::create_dir_all(&self.out).with_context(|| {
+            format!("cannot make {}; choose another place with --out", self.out.display())
+        })?;
+        let settings = Settings {
+            program: program()?,
+            cpus: host::cpu::allowed().to_vec(),
+            paths,
+            pattern: self.pattern,
+            rounds: self.rounds,
+            seconds: self.seconds,
+        };
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let transfers = measure(&settings)?;
+        eprintln!();
+        notes.extend(transfer::notes(&settings));
+        let version = env!("CARGO_PKG_VERSION");
+        let machine = host::MachineFacts::read(env!("SHUNT_RUSTC"), version);
+        let host = machine.hostname.clone().unwrap_or_else(|| "unknown".into());
+        let results = Results {
+            version: version.into(),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            started: Started::at(unix_s),
+            machine: serde_json::to_value(&machine)?,
+            points: Vec::new(),
+            transfers,
+            notes,
+        };
+        let dir = self.out.join(report::folder_name(unix_s, &host));
+        report::write(&dir, &results)?;
+        if self.json {
+            return Ok(say(&report::json::results(&results)?)?);
+        }
+        let mut text = report::transfer_table::all(&results.transfers);
+        for note in &results.notes {
+            text += &super::wrapped(note);
+        }
+        Ok(say(&format!("{text}\nReport: {}\n", dir.join("report.html").display()))?)
+    }
+}

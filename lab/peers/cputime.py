@@ -1,0 +1,62 @@
+"""CPU time of this machine: all that was spent between two looks, and what of it others spent."""
+
+import os
+import time
+from dataclasses import dataclass
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+KERNEL_THREAD = 0x00200000  # in the flags of /proc/PID/stat
+
+
+@dataclass(frozen=True)
+class Look:
+    """Ticks of all CPUs at some time; `users` has those of each process but for kernel threads.
+
+    What a process had that began and ended between two looks is in nobody's account; it counts as our own.
+    """
+
+    busy: int
+    users: dict
+    time_s: float
+
+    @staticmethod
+    def now():
+        """Looks."""
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _idle, _wait, irq, softirq, *_ = map(int, file.readline().split()[1:])
+        return Look(user + nice + system + irq + softirq, _users(), time.monotonic())
+
+    def since(self, earlier, own):
+        """(CPU seconds of the machine, those of processes that are not in `own` or children of one)."""
+        others = sum(
+            ticks - earlier.users.get(pid, (0, 0))[0]
+            for pid, (ticks, parent) in self.users.items()
+            if pid in earlier.users and pid not in own and parent not in own
+        )
+        return (self.busy - earlier.busy) / TICKS_PER_S, others / TICKS_PER_S
+
+
+def _users():
+    """(ticks, parent) of each process."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if not int(fields[6]) & KERNEL_THREAD:
+            found[int(name)] = (int(fields[11]) + int(fields[12]), int(fields[1]))
+    return found
+
+
+def thread_ticks(pid):
+    """(user, kernel) ticks of the thread of a process that has had most."""
+    best = (0, 0)
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{tid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        best = max(best, (int(fields[11]), int(fields[12])), key=sum)
+    return best

@@ -1,0 +1,70 @@
+"""Turns of slots, one of each side, for comparisons of more than two sides. See `pairs.py` for near and far."""
+
+import math
+import statistics
+from dataclasses import dataclass, field
+
+from pairs import DISTURBED, SAME, distance
+
+STATES = ["near", "far", "moved", "disturbed"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One slot of each side at the same task, `slots` by name in the order in which they ran.
+
+    A slot is a dictionary of figures; `others` is the share of a CPU that other processes took meanwhile.
+    """
+
+    task: str
+    distances: list
+    slots: dict
+
+    def state(self, least):
+        """One of STATES; `least` is the least distance of the run."""
+        if any(slot["others"] > DISTURBED for slot in self.slots.values()):
+            return "disturbed"
+        if max(self.distances) > SAME * min(self.distances):
+            return "moved"
+        return "near" if statistics.median(self.distances) <= SAME * least else "far"
+
+    def ratio(self, over, under, figure):
+        """One side's figure over another's."""
+        return self.slots[over][figure] / self.slots[under][figure]
+
+
+@dataclass
+class Turns:
+    """All turns of a run. `args` has `switch_cpu` and `guest_cpu`."""
+
+    args: object
+    turns: list = field(default_factory=list)
+    least: float = math.inf
+
+    def measure(self, task, sides, slot):
+        """One more turn: `slot(side)` for each of `sides`; the order moves on by one from turn to turn."""
+        at = len(self.of(task)) % len(sides)
+        distances, slots = [distance(self.args)], {}
+        for side in sides[at:] + sides[:at]:
+            slots[side.name] = slot(side)
+            distances.append(distance(self.args))
+        self.least = min(self.least, *distances)
+        self.turns.append(Turn(task, distances, slots))
+
+    def of(self, task, *states):
+        """The turns of a task; only those in these states."""
+        return [turn for turn in self.turns if turn.task == task and (not states or turn.state(self.least) in states)]
+
+    def counts(self, task):
+        """A sentence about the states of a task's turns."""
+        found = {state: len(self.of(task, state)) for state in STATES}
+        return f"{sum(found.values())} turns: " + ", ".join(f"{n} {state}" for state, n in found.items() if n)
+
+
+def columns(lines, left=1):
+    """A table as lines, the first `left` columns to the left."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return [
+        "  ".join(cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths)))
+        for line in lines
+    ]
