@@ -30,6 +30,7 @@ mod plain;
 pub mod stream;
 pub mod tap;
 pub mod virtio_net;
+pub mod vxlan;
 pub mod xdp;
 
 use std::os::fd::{BorrowedFd, OwnedFd};

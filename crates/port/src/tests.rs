@@ -11,3 +11,5 @@ mod offload;
 mod snapshot;
 mod stream;
 mod tap;
+mod vxlan;
+mod xdp;
