@@ -26,6 +26,7 @@ mod events;
 mod judge;
 mod opened;
 pub mod packet;
+pub mod pcap;
 mod plain;
 pub mod stream;
 pub mod tap;
