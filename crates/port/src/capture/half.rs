@@ -1,6 +1,5 @@
 //! The receive half: what a lane does for a capture.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
@@ -87,8 +86,6 @@ impl Receive for Half {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
-    fn prefetch(&self, _: usize) {}
-
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         if self.shared.closed.load(Ordering::Relaxed) {
@@ -108,16 +105,6 @@ impl Receive for Half {
     fn publish(&mut self) -> bool {
         self.input.producer.publish();
         false
-    }
-
-    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn raise_error(&self) {}
-
-    fn stop(&mut self) -> u16 {
-        0
     }
 }
 

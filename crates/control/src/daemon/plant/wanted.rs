@@ -1,5 +1,7 @@
 //! Which attachments a state has.
 
+use std::net::IpAddr;
+
 use super::super::device::Identity;
 use crate::compile::Attached;
 use crate::state::{Adapter, Attachment, Nic, State, Vxlan};
@@ -32,8 +34,8 @@ pub(super) enum Place<'a> {
     Interface(&'a str, Option<String>),
     /// A file that is written.
     File(&'a str),
-    /// A UDP port and the address there.
-    Udp(u16, Option<std::net::IpAddr>),
+    /// A network, with the UDP port and the address there.
+    Network(u32, u16, Option<IpAddr>),
 }
 
 impl Spec {
@@ -45,7 +47,9 @@ impl Spec {
                 Some((interface, netns)) => Some(Place::Interface(interface, netns)),
                 None => attachment.socket().map(Place::Socket),
             },
-            Spec::Tunnel(tunnel) => Some(Place::Udp(tunnel.port, tunnel.local)),
+            Spec::Tunnel(Vxlan { vni, port, local, .. }) => {
+                Some(Place::Network(*vni, *port, *local))
+            }
         }
     }
 
