@@ -13,16 +13,27 @@ from dataclasses import dataclass
 from netns import NetworkError, call, end
 
 
+class Answers(int):
+    """How many echo requests were answered; `text` is what ping said."""
+
+    text = ""
+
+
 def ping(space, address, count=3, size=None, whole=False, timeout=2):
-    """How many of `count` echo requests were answered. `size`: of the IP packet; `whole`: it may not be cut."""
-    argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.02", "-W", str(timeout), "-w", str(timeout + 1)]
+    """The `Answers` to `count` echo requests. `size`: of the IP packet; `whole`: it may not be cut.
+
+    Answers may be as late as the timeout, in seconds; until then more requests are sent.
+    """
+    argv = ["ping", "-n", "-c", str(count), "-i", "0.02", "-w", str(timeout)]
     if size:
         argv += ["-s", str(size - (48 if ":" in address else 28))]
     if whole:
         argv += ["-M", "do"]
     text = space.run(*argv, address, timeout=timeout + 5, check=False)
     found = re.search(r"(\d+) received", text)
-    return int(found[1]) if found else 0
+    answers = Answers(min(count, int(found[1])) if found else 0)
+    answers.text = text
+    return answers
 
 
 def wait_ping(space, address, timeout=5.0, **options):

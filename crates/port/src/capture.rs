@@ -23,7 +23,6 @@ mod file;
 mod ring;
 mod writer;
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -290,8 +289,6 @@ impl Half {
 impl Receive for Half {
     fn swap(&mut self, _: &mut Area) {}
 
-    fn prefetch(&self, _: usize) {}
-
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         if self.shared.closed.load(Ordering::Relaxed) {
@@ -319,16 +316,6 @@ impl Receive for Half {
     fn publish(&mut self) -> bool {
         self.producer.publish();
         false
-    }
-
-    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn raise_error(&self) {}
-
-    fn stop(&mut self) -> u16 {
-        0
     }
 }
 

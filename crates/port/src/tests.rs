@@ -8,6 +8,7 @@ mod deep;
 mod events;
 mod guests;
 mod offload;
+mod pcap;
 mod snapshot;
 mod stream;
 mod tap;

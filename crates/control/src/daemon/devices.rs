@@ -71,6 +71,9 @@ struct Held {
     tend: Option<Box<dyn Tend>>,
     /// Its interface, if it is one, and the MTU of that when it was opened.
     link: Option<(Interfaces, u32)>,
+    /// The network namespace that it is in. It lives as long as we hold something in it, though nobody
+    /// can reach it any more once its name is gone.
+    netns: Option<(u64, u64)>,
 }
 
 /// A port's device.
@@ -234,13 +237,26 @@ impl Device {
             let mtu = link.state(interface).ok()?.mtu;
             Some((link, mtu))
         });
-        self.held = Some(Held { condition, tend, link });
+        let netns = self.netns();
+        self.held = Some(Held { condition, tend, link, netns });
         self.status.notes = notes;
         self.failures.forget();
     }
 
+    /// What its network namespace is now, if it is in one.
+    fn netns(&self) -> Option<(u64, u64)> {
+        host::netns::identity(self.open.interface()?.1?)
+    }
+
     /// Does what is due for it.
     fn tend(&mut self, now: Instant) {
+        if self.held.as_ref().is_some_and(|held| held.netns.is_some() && held.netns != self.netns())
+        {
+            self.port.detach_all();
+            self.held = None;
+            self.retry = now + RETRY;
+            self.status.reason = Some("its network namespace was removed".to_owned());
+        }
         match &mut self.held {
             Some(held) => {
                 if let Some(tend) = &mut held.tend {
