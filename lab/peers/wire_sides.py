@@ -81,7 +81,7 @@ class Side:
                 continue
             if mine:
                 os.sched_setaffinity(int(pid), [self.args.guest_cpu])
-                os.sched_setscheduler(int(pid), os.SCHED_FIFO, os.sched_param(1))
+                os.sched_setscheduler(int(pid), os.SCHED_FIFO, os.sched_param(2))
 
     def make(self):
         """Starts the switch."""
