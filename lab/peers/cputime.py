@@ -54,14 +54,22 @@ def _users():
     return found
 
 
-def thread_ticks(pid):
-    """(user, kernel) ticks of the thread of a process that has had most."""
-    best = (0, 0)
-    for tid in os.listdir(f"/proc/{pid}/task"):
+def polling_threads(pid):
+    """The ids of a process's threads that poll."""
+    for tid in map(int, os.listdir(f"/proc/{pid}/task")):
+        with open(f"/proc/{pid}/task/{tid}/comm", encoding="utf-8") as file:
+            if file.read().startswith(POLLING):
+                yield tid
+
+
+def polling_ticks(pid):
+    """(user, kernel) ticks of a process's threads that poll."""
+    user = kernel = 0
+    for tid in polling_threads(pid):
         with open(f"/proc/{pid}/task/{tid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        best = max(best, (int(fields[11]), int(fields[12])), key=sum)
-    return best
+        user, kernel = user + int(fields[11]), kernel + int(fields[12])
+    return user, kernel
 
 
 @contextlib.contextmanager
@@ -70,12 +78,7 @@ def real_time(pids):
 
     Longer, and the kernel takes them off their CPU. Their other threads wait meanwhile: ask nothing of them.
     """
-    threads = []
-    for pid in pids:
-        for tid in map(int, os.listdir(f"/proc/{pid}/task")):
-            with open(f"/proc/{pid}/task/{tid}/comm", encoding="utf-8") as file:
-                if file.read().startswith(POLLING):
-                    threads.append(tid)
+    threads = [tid for pid in pids for tid in polling_threads(pid)]
     try:
         for tid in threads:
             os.sched_setscheduler(tid, os.SCHED_FIFO, os.sched_param(1))
