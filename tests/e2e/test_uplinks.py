@@ -144,7 +144,7 @@ class UplinkBase(HostsCase):
 
     def test_offload_between_neighbours(self):
         """Frames of up to 64 KiB cross uncut between two guests of a host that both have negotiated offload."""
-        with Capture(self.synthetic[1].space, "e0", count=3000) as capture:
+        with Capture(self.synthetic[1].space, "e0", count=3000, longest=65600) as capture:
             self.flow(self.vf[1], self.synthetic[1], amount="200M")
         self.assertGreater(max(frame.length for frame in capture.frames()), 30_000, "the longest frame")
 

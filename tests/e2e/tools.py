@@ -151,13 +151,16 @@ class Captured:
 
 
 class Capture:
-    """tcpdump on an interface, within a `with`; afterwards `frames()`. At most `count` frames are kept."""
+    """tcpdump on an interface, within a `with`; afterwards `frames()`. At most `count` frames are kept.
 
-    def __init__(self, space, interface, count=4000, expression="", inbound=False):
+    `longest`: bytes of a frame; the more, the fewer may wait for tcpdump: 64 MiB of them.
+    """
+
+    def __init__(self, space, interface, count=4000, expression="", *, inbound=False, longest=9100):
         self.space, self.interface = space, interface
         self.file = os.path.join(space.network.run_dir, f"{space.name}-{interface}-{time.monotonic_ns()}.pcap")
-        self._argv = ["tcpdump", "-i", interface, "-n", "-s", "0", "-c", str(count), "-B", "16384", "-Z", "root"]
-        self._argv += ["--immediate-mode", *(["-Q", "in"] if inbound else []), "-w", self.file]
+        self._argv = ["tcpdump", "-i", interface, "-n", "-s", str(longest), "-c", str(count), "-Z", "root"]
+        self._argv += ["-B", "65536", "--immediate-mode", "-U", *(["-Q", "in"] if inbound else []), "-w", self.file]
         self._argv += [expression] if expression else []
         self._process = None
 
@@ -176,7 +179,10 @@ class Capture:
             time.sleep(0.01)
 
     def __exit__(self, *_exception):
-        time.sleep(0.05)  # what has just passed is in the socket, or will be
+        before, size, deadline = -1, 0, time.monotonic() + 3
+        while size != before and time.monotonic() < deadline:  # what has just passed may wait for tcpdump
+            time.sleep(0.1)
+            before, size = size, os.path.getsize(self.file)
         end(self._process)
 
     def frames(self, expression=None):

@@ -17,6 +17,8 @@
 //!
 //! A new kind of port is one new file beside [`virtio_net`] that implements both traits, or one of
 //! them, as [`capture`] does.
+//! One whose far end is a file of the kernel's has most of it in `device`, and says only how frames
+//! are taken and sent, as [`tap`] does.
 
 mod burst;
 pub mod capture;
