@@ -373,10 +373,18 @@ pub(crate) mod kit {
 
     /// With a memory of so many chunks of 2048 bytes.
     pub(crate) fn handle(chunks: u64) -> Arc<Handle> {
+        cut(chunks, false)
+    }
+
+    /// As [`handle`], but chunks may begin anywhere.
+    pub(crate) fn unaligned_handle(chunks: u64) -> Arc<Handle> {
+        cut(chunks, true)
+    }
+
+    fn cut(chunks: u64, unaligned: bool) -> Arc<Handle> {
         let file = SharedFile::create("frames", chunks * 2048, Pages::Ordinary).unwrap();
         let memory = Arc::new(Mapping::new(file.fd(), chunks * 2048, 0).unwrap());
-        let cut = Chunks { size: 2048, headroom: 0, unaligned: false };
-        let umem = Umem::new(memory, cut).unwrap();
+        let umem = Umem::new(memory, Chunks { size: 2048, headroom: 0, unaligned }).unwrap();
         let fd = std::fs::File::open("/dev/null").unwrap().into();
         Arc::new(Handle { fd, umem, zero_copy: false, fragments: true })
     }
