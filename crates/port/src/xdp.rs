@@ -14,12 +14,21 @@
 //! veth's peer needs its checksum offload off, `ethtool -K PEER tx off`, for the kernel does not tell
 //! a socket that a checksum is not made yet. Nor does it tell VLAN tags that were taken off.
 //!
+//! # Queues that are steered to a guest
+//! An interface may have more receive queues than the port: [`Queues`]. Where the device steers the
+//! frames for one guest's address to such a queue, the guest's memory is the memory of the queue's
+//! socket, and frames are placed in the buffers of its receive ring without a copy of ours
+//! ([`Queues::place`]); or the queue's frames are taken as the port's other frames are
+//! ([`Queues::take`]).
+//!
 //! # Failures
 //! An interface that goes away, is switched off, or gets other queues, loses the port: its
 //! [`Condition`] says so, and it is opened again when the interface is back. A larger MTU does so only
 //! where the device cannot take frames in pieces.
 
+mod direct;
 mod from_wire;
+mod queues;
 mod to_wire;
 mod watch;
 
@@ -36,7 +45,9 @@ use xdp::{
 };
 
 use crate::{Condition, Opened, Pair};
+pub use direct::{Direct, Over};
 use from_wire::FromWire;
+pub use queues::{DirectSpec, Queues};
 use to_wire::ToWire;
 use watch::Watch;
 
@@ -97,6 +108,9 @@ pub enum XdpError {
         /// The kernel's word.
         source: MapError,
     },
+    /// The guest's memory or its buffers do not allow that frames are placed there.
+    #[error(transparent)]
+    Over(#[from] Over),
     /// No queue pair at all.
     #[error("{interface}: 0 queue pairs are not possible; ask for 1 or more")]
     NoPairs {
@@ -142,27 +156,26 @@ impl Filter {
 /// # Errors
 /// [`XdpError`]; the interface is then as it was.
 pub fn open(spec: &Spec) -> Result<Opened, XdpError> {
-    netns::within(spec.netns.as_deref(), || open_here(spec))?
+    netns::within(spec.netns.as_deref(), || open_here(spec, false))?.map(|(opened, _)| opened)
 }
 
-fn open_here(spec: &Spec) -> Result<Opened, XdpError> {
+/// As [`open`]; and gives the queues behind those of the port, if the interface has more, which may
+/// be steered to somebody each.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with_queues(spec: &Spec) -> Result<(Opened, Option<Queues>), XdpError> {
+    netns::within(spec.netns.as_deref(), || open_here(spec, true))?
+}
+
+fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>), XdpError> {
     let interface = Interface::find(&spec.interface)?;
     let name = &interface.name;
-    let queues = match spec.queue_pairs {
-        None => interface.rx_queues.min(QUEUE_PAIRS_DEFAULT_MAX),
-        Some(0) => return Err(XdpError::NoPairs { interface: name.clone() }),
-        Some(queues) => queues.into(),
-    };
-    if queues > interface.rx_queues {
-        let (interface, has) = (name.clone(), interface.rx_queues);
-        return Err(xdp::XdpError::NoQueue { interface, queue: queues - 1, queues: has }.into());
-    }
-    if !interface.up {
-        return Err(xdp::XdpError::Down(name.clone()).into());
-    }
+    let queues = queues_of(&interface, spec)?;
     let changes = spec.filter.as_ref().map_or(0, |filter| filter.changes());
     let filter = spec.filter.as_ref().map(|filter| filter.addresses());
-    let redirect = RedirectSpec { filter: filter.as_deref(), longest: false };
+    let steered_from = (with_queues && queues < interface.rx_queues).then_some(queues);
+    let redirect = RedirectSpec { filter: filter.as_deref(), steered_from };
     let device = Arc::new(Device {
         condition: Arc::default(),
         frame_bytes_max: AtomicU32::new(interface.mtu + FRAME_OVERHEAD),
@@ -182,9 +195,28 @@ fn open_here(spec: &Spec) -> Result<Opened, XdpError> {
     let zero_copy = handles.first().is_some_and(|handle| handle.is_zero_copy());
     let notes = notes(&interface, queues, device.redirect().driver(), zero_copy);
     let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
+    let more = steered_from.map(|first| Queues::new(&device, interface.clone(), spec, first));
     let watch = Watch::new(here, interface, &device, handles, spec.filter.clone(), changes);
     let condition = device.condition.clone();
-    Ok(Opened { pairs, condition, tend: Some(Box::new(watch)), notes })
+    Ok((Opened { pairs, condition, tend: Some(Box::new(watch)), notes }, more))
+}
+
+/// How many queues a port with this specification has on an interface, which must be up.
+fn queues_of(interface: &Interface, spec: &Spec) -> Result<u32, XdpError> {
+    let name = &interface.name;
+    let queues = match spec.queue_pairs {
+        None => interface.rx_queues.min(QUEUE_PAIRS_DEFAULT_MAX),
+        Some(0) => return Err(XdpError::NoPairs { interface: name.clone() }),
+        Some(queues) => queues.into(),
+    };
+    if queues > interface.rx_queues {
+        let (interface, has) = (name.clone(), interface.rx_queues);
+        return Err(xdp::XdpError::NoQueue { interface, queue: queues - 1, queues: has }.into());
+    }
+    if !interface.up {
+        return Err(xdp::XdpError::Down(name.clone()).into());
+    }
+    Ok(queues)
 }
 
 /// A socket on a queue, with a memory of its own.
