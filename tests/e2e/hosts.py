@@ -80,16 +80,22 @@ class Host:
         """What is in force, as the API says it."""
         return self.daemon.ask("/v1/actual").body["actual"]
 
-    def ports(self):
-        """The counters of every port, by name."""
-        return {port["name"]: port for port in self.daemon.stats()["ports"]}
+    def device(self, name="uplink"):
+        """How the device behind the uplink or an adapter is, as the API says it: `up`, `down` or `gone`."""
+        actual = self.actual()
+        adapters = {adapter["name"]: adapter.get("device") for adapter in actual["adapters"]}
+        return (actual["nics"][0]["uplink"] if name == "uplink" else adapters[name])["state"]
+
+    def wait_device(self, state, name="uplink"):
+        """Waits until a device is in this state."""
+        self.wait_for(f"the device of {name} is not {state}", lambda host: host.device(name) == state)
 
     def wait_for(self, what, true, timeout=5.0):
-        """Waits until `true(host)` is; `what` says of what there was none."""
+        """Waits until `true(host)` is; `what` says what is wrong otherwise."""
         deadline = time.monotonic() + timeout
         while not (found := true(self)):
             if time.monotonic() > deadline:
-                raise NetworkError(f"host {self.number}: {what} not after {timeout} s; its log:\n{self.daemon.log()[-3000:]}")
+                raise NetworkError(f"host {self.number}: {what} after {timeout} s; its log:\n{self.daemon.log()[-3000:]}")
             time.sleep(0.05)
         return found
 

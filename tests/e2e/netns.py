@@ -44,9 +44,10 @@ class Namespace:
         self.path = os.path.join(RUN, name)
         call(["ip", "netns", "add", name])
         # No duplicate address detection, no router solicitations: an address works at once, and silence is silence.
-        self.sysctls({f"net/ipv6/conf/{which}/{key}": 0
-                      for which in ("all", "default")
-                      for key in ("accept_dad", "dad_transmits", "router_solicitations")})  # fmt: skip
+        # An interface that goes down keeps its addresses.
+        values = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "keep_addr_on_down": 1}
+        self.sysctls({f"net/ipv6/conf/{which}/{key}": value
+                      for which in ("all", "default") for key, value in values.items()})  # fmt: skip
         self.ip("link", "set", "lo", "up")
 
     def within(self, argv):

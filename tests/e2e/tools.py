@@ -15,7 +15,7 @@ from netns import NetworkError, call, end
 
 def ping(space, address, count=3, size=None, whole=False, timeout=2):
     """How many of `count` echo requests were answered. `size`: of the IP packet; `whole`: it may not be cut."""
-    argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.02", "-W", str(timeout), "-w", str(timeout + 1)]
+    argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.02", "-W", str(timeout)]
     if size:
         argv += ["-s", str(size - (48 if ":" in address else 28))]
     if whole:

@@ -53,6 +53,13 @@ pub fn path_of(netns: &str) -> PathBuf {
     if netns.contains('/') { PathBuf::from(netns) } else { Path::new(NAMED).join(netns) }
 }
 
+/// What tells a namespace from every other one while somebody holds it; `None` if there is none of that name now.
+pub fn identity(netns: &str) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::metadata(path_of(netns)).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
 /// Does `work` within the namespace, or here if none is named, and waits for what comes of it. What it opens stays in
 /// that namespace.
 ///

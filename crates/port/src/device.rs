@@ -65,8 +65,10 @@ pub(crate) trait Sink: Send {
 pub(crate) enum Refusal {
     /// There is no room now.
     NoRoom,
-    /// This frame cannot be sent, others may.
+    /// This frame can never be sent, others may.
     Frame,
+    /// This frame cannot be sent now, others may.
+    Unreachable,
     /// The device failed for good.
     Lost(Errno),
 }
@@ -145,11 +147,13 @@ pub(crate) struct Outlet<S> {
     sink: S,
     scratch: Scratch,
     condition: Arc<Condition>,
+    /// Whether there is no room for any more frames of this burst.
+    is_full: bool,
 }
 
 impl<S: Sink> Outlet<S> {
     pub(crate) fn new(sink: S, condition: Arc<Condition>) -> Self {
-        Outlet { sink, scratch: Scratch::default(), condition }
+        Outlet { sink, scratch: Scratch::default(), condition, is_full: false }
     }
 
     /// Whether a frame can go as it is.
@@ -176,15 +180,17 @@ impl<S: Sink> Outlet<S> {
     }
 
     /// Counts the frame that was not taken, if one was not.
-    fn account(&self, refusal: Option<Refusal>, delivered: &mut Delivered) -> bool {
+    fn account(&mut self, refusal: Option<Refusal>, delivered: &mut Delivered) -> bool {
+        let Some(refusal) = refusal else {
+            return false;
+        };
         match refusal {
-            None => return false,
-            Some(Refusal::Frame) => delivered.too_small += 1,
-            Some(Refusal::NoRoom) => delivered.no_buffer += 1,
-            Some(Refusal::Lost(errno)) => {
-                self.condition.lose(errno);
-                delivered.no_buffer += 1;
-            }
+            Refusal::Frame => delivered.too_small += 1,
+            _ => delivered.no_buffer += 1,
+        }
+        self.is_full = matches!(refusal, Refusal::NoRoom | Refusal::Lost(_));
+        if let Refusal::Lost(errno) = refusal {
+            self.condition.lose(errno);
         }
         true
     }
@@ -221,6 +227,7 @@ impl<S: Sink> Receive for Outlet<S> {
             delivered.no_buffer = picks.len() as u32;
             return delivered;
         }
+        self.is_full = false;
         let mut left = picks;
         while let [pick, rest @ ..] = left {
             let direct = left
@@ -240,7 +247,7 @@ impl<S: Sink> Receive for Outlet<S> {
                 }
             };
             delivered.add(more);
-            if more.no_buffer > 0 {
+            if self.is_full {
                 delivered.no_buffer += left.len() as u32;
                 break;
             }

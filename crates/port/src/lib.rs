@@ -29,10 +29,12 @@ mod events;
 mod judge;
 mod opened;
 pub mod packet;
+pub mod pcap;
 mod plain;
 pub mod stream;
 pub mod tap;
 pub mod virtio_net;
+pub mod vxlan;
 pub mod xdp;
 
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -94,9 +94,12 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
     }
     let condition = Arc::new(Condition::default());
     let Tap { queues, has_uso, .. } = tap;
-    let takes = if has_uso { Accepts::all() } else { Accepts::all() - Accepts::USO };
-    let leaves = if spec.offload { takes } else { Accepts::empty() };
-    let rules = Rules { frame_bytes_max: u32::from(*mtu) + FRAME_OVERHEAD, leaves };
+    let takes = match (spec.offload, has_uso) {
+        (false, _) => Accepts::empty(),
+        (true, false) => Accepts::all() - Accepts::USO,
+        (true, true) => Accepts::all(),
+    };
+    let rules = Rules { frame_bytes_max: u32::from(*mtu) + FRAME_OVERHEAD, leaves: takes };
     let pairs = queues
         .into_iter()
         .map(|queue| pair(queue, takes, rules, &condition))

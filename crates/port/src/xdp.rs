@@ -33,7 +33,7 @@ mod to_wire;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use host::netns::{self, NetnsError};
@@ -45,10 +45,12 @@ use xdp::{
 };
 
 use crate::{Condition, Opened, Pair};
+pub(crate) use direct::Placing;
 pub use direct::{Direct, Over};
-use from_wire::FromWire;
+pub(crate) use from_wire::FromWire;
+pub(crate) use queues::Place;
 pub use queues::{DirectSpec, Queues};
-use to_wire::ToWire;
+pub(crate) use to_wire::ToWire;
 use watch::Watch;
 
 /// Most queue pairs, unless more are asked for.
@@ -61,7 +63,7 @@ const SPARE: u32 = 128;
 /// Frames that one call handles while it polls the device.
 const BUSY_POLL_BUDGET: u32 = 64;
 /// Bytes of a frame on top of its packet: two addresses, two tags, a type.
-const FRAME_OVERHEAD: u32 = 22;
+pub(crate) const FRAME_OVERHEAD: u32 = 22;
 /// Smallest chunk, for a frame of an ordinary MTU; jumbo frames get whole pages.
 const CHUNK: u32 = 2048;
 
@@ -121,11 +123,12 @@ pub enum XdpError {
 
 /// What both halves of all pairs hold: while any of them lives, so does the program.
 #[derive(Debug)]
-struct Device {
-    condition: Arc<Condition>,
+pub(crate) struct Device {
+    pub(crate) condition: Arc<Condition>,
     /// Longest frame either way, bytes; follows the interface's MTU.
-    frame_bytes_max: AtomicU32,
-    redirect: Mutex<Redirect>,
+    pub(crate) frame_bytes_max: AtomicU32,
+    /// The program; none where there is no interface, in tests.
+    pub(crate) redirect: Option<Mutex<Redirect>>,
 }
 
 impl Filter {
@@ -176,24 +179,29 @@ fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>),
     let filter = spec.filter.as_ref().map(|filter| filter.addresses());
     let steered_from = (with_queues && queues < interface.rx_queues).then_some(queues);
     let redirect = RedirectSpec { filter: filter.as_deref(), steered_from };
+    let mut redirect = Redirect::attach(&interface, &redirect)?;
+    let mut groups = redirect.groups();
+    let driver = redirect.driver();
+    let mut sockets = Vec::new();
+    for queue in 0..queues {
+        let socket = bind(&interface, spec, queue)?;
+        redirect.insert(queue, &socket.handle)?;
+        sockets.push(socket);
+    }
+    let handles: Vec<_> = sockets.iter().map(|socket| socket.handle.clone()).collect();
+    let zero_copy = handles.iter().all(|handle| handle.is_zero_copy());
     let device = Arc::new(Device {
         condition: Arc::default(),
         frame_bytes_max: AtomicU32::new(interface.mtu + FRAME_OVERHEAD),
-        redirect: Mutex::new(Redirect::attach(&interface, &redirect)?),
+        redirect: Some(Mutex::new(redirect)),
     });
     let mut pairs = Vec::new();
-    let mut handles = Vec::new();
-    for queue in 0..queues {
-        let socket = bind(&interface, spec, queue)?;
-        device.redirect().insert(queue, &socket.handle)?;
-        handles.push(socket.handle.clone());
+    for socket in sockets {
         // Copies are of all queues; the first pair takes them.
-        let groups = if queue == 0 { device.redirect().groups() } else { None };
-        let pair = pair(socket, &device, spec.busy_poll_us > 0, groups);
+        let pair = pair(socket, &device, spec.busy_poll_us > 0, groups.take());
         pairs.push(pair.map_err(|source| kernel(name, "watching a BPF ring", source))?);
     }
-    let zero_copy = handles.first().is_some_and(|handle| handle.is_zero_copy());
-    let notes = notes(&interface, queues, device.redirect().driver(), zero_copy);
+    let notes = notes(&interface, queues, driver, zero_copy);
     let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
     let more = steered_from.map(|first| Queues::new(&device, interface.clone(), spec, first));
     let watch = Watch::new(here, interface, &device, handles, spec.filter.clone(), changes);
@@ -290,8 +298,14 @@ fn notes(interface: &Interface, queues: u32, driver: Driver, zero_copy: bool) ->
 }
 
 impl Device {
-    fn redirect(&self) -> std::sync::MutexGuard<'_, Redirect> {
-        self.redirect.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lets frames for these through the program's filter; says whether they are.
+    fn set_filter(&self, addresses: &[Address]) -> bool {
+        self.redirect().is_some_and(|mut redirect| redirect.set_filter(addresses).is_ok())
+    }
+
+    fn redirect(&self) -> Option<MutexGuard<'_, Redirect>> {
+        let redirect = self.redirect.as_ref()?;
+        Some(redirect.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -33,10 +33,13 @@ impl Plane for Paper {
             support: Reason::Supported,
             total_vfs: nic.total_vfs,
             vfs: Vec::new(),
+            uplink: None,
+            pf: None,
         };
         self.actual = Actual {
             nics: to.nics.iter().map(nic).collect(),
             adapters: given.into_iter().map(|one| ActualAdapter::of(one, false)).collect(),
+            tunnels: Vec::new(),
         };
         Ok(self.actual.clone())
     }

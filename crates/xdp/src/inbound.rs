@@ -208,8 +208,8 @@ impl Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::handle;
     use crate::ring::kit::{other_end, ring};
-    use crate::socket::kit::handle;
 
     /// The last chunks of the memory.
     fn spare() -> Vec<u64> {

@@ -62,6 +62,8 @@ mod error;
 mod groups;
 mod inbound;
 mod interface;
+#[cfg(any(test, feature = "kit"))]
+pub mod kit;
 mod netlink;
 mod outbound;
 mod placer;

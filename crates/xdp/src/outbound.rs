@@ -155,8 +155,8 @@ impl Outbound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::handle;
     use crate::ring::kit::{other_end, ring};
-    use crate::socket::kit::handle;
 
     const CHUNKS: u64 = 8;
 

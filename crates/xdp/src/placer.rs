@@ -173,8 +173,8 @@ impl Placer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::unaligned_handle;
     use crate::ring::kit::{other_end, ring};
-    use crate::socket::kit::unaligned_handle;
 
     const HEADER: u32 = 12;
     const LONGEST: u32 = 1514;

@@ -320,7 +320,7 @@ impl<T: Entry> Consumer<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "kit"))]
 pub(crate) mod kit;
 #[cfg(test)]
 mod tests;

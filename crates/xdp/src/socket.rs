@@ -79,10 +79,10 @@ pub struct Socket {
 /// The socket behind the rings. Once it is dropped, the queue is free and the memory unpinned.
 #[derive(Debug)]
 pub struct Handle {
-    fd: OwnedFd,
-    umem: Umem,
-    zero_copy: bool,
-    fragments: bool,
+    pub(crate) fd: OwnedFd,
+    pub(crate) umem: Umem,
+    pub(crate) zero_copy: bool,
+    pub(crate) fragments: bool,
 }
 
 /// What became of a system call that makes the kernel go on.
@@ -360,32 +360,4 @@ fn set(fd: &OwnedFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
     }
     let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
     Err(Errno::from_raw_os_error(errno))
-}
-
-#[cfg(test)]
-pub(crate) mod kit {
-    //! A handle without a socket behind it, for tests.
-
-    use guestmem::{Mapping, Pages, SharedFile};
-
-    use super::*;
-    use crate::umem::Chunks;
-
-    /// With a memory of so many chunks of 2048 bytes.
-    pub(crate) fn handle(chunks: u64) -> Arc<Handle> {
-        cut(chunks, false)
-    }
-
-    /// As [`handle`], but chunks may begin anywhere.
-    pub(crate) fn unaligned_handle(chunks: u64) -> Arc<Handle> {
-        cut(chunks, true)
-    }
-
-    fn cut(chunks: u64, unaligned: bool) -> Arc<Handle> {
-        let file = SharedFile::create("frames", chunks * 2048, Pages::Ordinary).unwrap();
-        let memory = Arc::new(Mapping::new(file.fd(), chunks * 2048, 0).unwrap());
-        let umem = Umem::new(memory, Chunks { size: 2048, headroom: 0, unaligned }).unwrap();
-        let fd = std::fs::File::open("/dev/null").unwrap().into();
-        Arc::new(Handle { fd, umem, zero_copy: false, fragments: true })
-    }
 }

@@ -10,7 +10,9 @@ use anyhow::{Context, Result};
 use super::events::{EventKind, EventList, Events};
 use super::fault::Fault;
 use crate::compile::{Live, compile};
-use crate::state::{Actual, Allocation, Facts, Plan, Plane, State, allocate, transition};
+use crate::state::{
+    Actual, Allocation, DeviceNews, Facts, Plan, Plane, State, allocate, transition,
+};
 use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
 
@@ -104,6 +106,9 @@ impl Manager {
         for decision in self.plane.decisions() {
             let subject = format!("adapter {}", decision.adapter);
             self.events.add(EventKind::Traffic, subject, decision.to_string());
+        }
+        for DeviceNews { port, text } in self.plane.device_news() {
+            self.events.add(EventKind::Device, format!("port {port}"), text);
         }
         let now = self.plane.actual();
         if now != self.seen {

@@ -17,6 +17,7 @@
 
 mod attachment;
 mod device;
+mod devices;
 mod following;
 mod log;
 mod offer;
@@ -156,7 +157,7 @@ impl Daemon {
                     plant.fabric.hold(false);
                 }
                 let most = if settled { LOOK } else { SETTLE_LOOK };
-                plant.sockets.wait(now).unwrap_or(most).min(most)
+                plant.wait(now, most)
             };
             let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos().min(999_999_999) as i64 };
             let data = epoll::EventData::new_u64(0);

@@ -10,35 +10,40 @@
 //! So whoever moves from one path to another is on the new one before the old one goes.
 
 mod actual;
+mod serve;
 mod shared;
+mod stage;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::{Fabric, Port, SoftNic};
-use port::capture::{Capture, CaptureLimits};
 
-use super::attachment::Way;
-use super::device::GuestDevice;
+use super::devices::Devices;
 use super::following::Following;
 use super::log::FaultLog;
-use super::rig::{Captured, Rig, Served, capture_label, label};
+use super::rig::{End, Rig};
 use super::sockets::Sockets;
 use crate::compile::{self, Attached, Compiled, Live, Target};
-use crate::state::{Allocation, Facts, Problem, Refused, State, VhostUser, WantedPath, allocate};
+use crate::state::{Allocation, Facts, Refused, State, WantedPath, allocate};
+use stage::{Ready, Staged};
 use wanted::{Wanted, wanted};
 
 pub(super) use shared::Shared;
+pub(super) use wanted::Spec;
 
 /// All NICs of the daemon.
 #[derive(Debug)]
 pub(super) struct Plant {
     pub(super) sockets: Sockets,
+    pub(super) devices: Devices,
     rigs: BTreeMap<String, Rig>,
     compiled: Compiled,
+    /// What was known of links when that was compiled, or last tried to be.
+    live: Live,
     state: State,
     given: Vec<Allocation>,
     /// The VFs that adapters had before this daemon started, until the first change.
@@ -49,22 +54,14 @@ pub(super) struct Plant {
     pub(super) fabric: Fabric,
 }
 
-/// What was added for a change that is not yet made.
-#[derive(Default)]
-struct Staged {
-    /// NICs that are new.
-    nics: Vec<String>,
-    /// By NIC and owner.
-    ports: Vec<(String, Attached, Arc<Port>, Way)>,
-    captures: Vec<(String, String, Captured)>,
-}
-
 impl Plant {
     pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>) -> Plant {
         Plant {
             sockets: Sockets::new(epoll),
+            devices: Devices::default(),
             rigs: BTreeMap::new(),
             compiled: Compiled::default(),
+            live: Live::default(),
             state: State::default(),
             given: Vec::new(),
             held: BTreeMap::new(),
@@ -77,10 +74,42 @@ impl Plant {
     /// Does what is due by the clock.
     pub(super) fn look(&mut self, now: Instant) {
         self.sockets.look(now);
+        if self.devices.look(now) {
+            self.follow_links();
+        }
         self.faults.look(&self.fabric, now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
         if self.following.is_due(now) {
             self.follow(now);
+        }
+    }
+
+    /// How long until something is due, `most` at the most.
+    pub(super) fn wait(&self, now: Instant, most: Duration) -> Duration {
+        let due = [self.sockets.wait(now), self.devices.wait(now)];
+        due.into_iter().flatten().fold(most, Duration::min)
+    }
+
+    /// What is known of links.
+    fn live(&self) -> Live {
+        let is_down = |rig: &Rig| match rig.served.get(&Attached::Uplink).map(|served| served.end) {
+            Some(End::Device(token)) => self.devices.has_no_link(token),
+            Some(End::Socket(_)) | None => false,
+        };
+        let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
+        Live { uplinks_down: down.map(|(name, _)| name.clone()).collect() }
+    }
+
+    /// Lets functions with `link_state = "auto"` have the link that their uplink has.
+    fn follow_links(&mut self) {
+        let live = self.live();
+        if live == self.live {
+            return;
+        }
+        self.live = live; // tried once, whatever comes of it
+        let state = self.state.clone();
+        if let Err(refused) = self.change(&state) {
+            tracing::error!("links stay as they are: {refused}");
         }
     }
 
@@ -104,15 +133,17 @@ impl Plant {
     pub(super) fn stop(&mut self) {
         self.fabric.stop_lanes();
         self.sockets.clear();
+        self.devices.clear();
     }
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
         let mut facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
         facts.vfs.extend(self.held.clone());
         let given = allocate(to, &facts);
-        let compiled = compile::compile(to, &given, &Live::default(), Some(&self.compiled));
+        let live = self.live();
+        let compiled = compile::compile(to, &given, &live, Some(&self.compiled));
         let compiled = compiled.map_err(Refused)?;
-        let wanted = wanted(to).map_err(|problem| Refused(problem.into()))?;
+        let wanted = wanted(to);
         let mut staged = Staged::default();
         if let Err(problem) = self.stage(&wanted, &compiled, &mut staged) {
             self.take_back(staged);
@@ -120,82 +151,9 @@ impl Plant {
         }
         self.put_in_force(wanted, compiled, staged);
         self.state = to.clone();
+        self.live = live;
         self.given = given;
         self.held.clear(); // what is in force says it from now on
-        Ok(())
-    }
-
-    /// Adds what is missing.
-    fn stage(
-        &mut self,
-        wanted: &[Wanted],
-        compiled: &Compiled,
-        staged: &mut Staged,
-    ) -> Result<(), Problem> {
-        for nic in &compiled.nics {
-            if !self.rigs.contains_key(&nic.name) {
-                self.rigs.insert(nic.name.clone(), Rig::new(&mut self.fabric, &nic.name));
-                staged.nics.push(nic.name.clone());
-            }
-            self.stage_captures(nic, staged)?;
-        }
-        for wish in wanted {
-            let rig = &self.rigs[&wish.nic];
-            if rig.served.get(&wish.owner).is_some_and(|served| served.is(wish)) {
-                continue;
-            }
-            let refuse = |error: anyhow::Error| {
-                let at = format!("{}.socket", wish.field);
-                let error = format!("cannot be opened: {error:#}");
-                Problem::new(at, wish.spec.socket.as_str(), error, "another path".to_owned())
-            };
-            let way = self.way(&wish.spec).map_err(refuse)?;
-            let soft = self.rigs[&wish.nic].soft.clone();
-            let label = label(&wish.nic, &wish.owner);
-            let pairs = usize::from(wish.spec.queue_pairs);
-            let port = self.fabric.add_port(&soft, &label, pairs);
-            let port = port.map_err(|error| refuse(error.into()))?;
-            staged.ports.push((wish.nic.clone(), wish.owner.clone(), port, way));
-        }
-        Ok(())
-    }
-
-    /// Opens a socket, or takes another hold on it if it is open.
-    fn way(&self, spec: &VhostUser) -> anyhow::Result<Way> {
-        let served = self.rigs.values().flat_map(|rig| rig.served.values());
-        let mut same = served
-            .filter(|served| (&served.spec.socket, served.spec.mode) == (&spec.socket, spec.mode));
-        match same.next().and_then(|served| self.sockets.way(served.token)) {
-            Some(way) => Ok(way),
-            None => Way::open(spec),
-        }
-    }
-
-    fn stage_captures(
-        &mut self,
-        compiled: &compile::Nic,
-        staged: &mut Staged,
-    ) -> Result<(), Problem> {
-        let nic = &compiled.name;
-        for (path, label) in files(compiled) {
-            if self.rigs[nic].captures.contains_key(path)
-                || staged.captures.iter().any(|(_, known, _)| known == path)
-            {
-                continue;
-            }
-            let refuse = |error: String| {
-                let allowed = "the path of a new file that the daemon may write".to_owned();
-                Problem::new("mirror.file", path, format!("cannot be made: {error}"), allowed)
-            };
-            let limits = CaptureLimits::default();
-            let made = Capture::create(path.as_ref(), label, limits);
-            let (capture, receive) = made.map_err(|error| refuse(error.to_string()))?;
-            let soft = self.rigs[nic].soft.clone();
-            let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
-            let port = port.map_err(|error| refuse(error.to_string()))?;
-            port.attach_receive(0, receive);
-            staged.captures.push((nic.clone(), path.to_owned(), Captured::new(port, capture)));
-        }
         Ok(())
     }
 
@@ -221,15 +179,18 @@ impl Plant {
             }
         }
         let mut old: Vec<(Arc<SoftNic>, Arc<Port>)> = Vec::new();
-        let mut new: BTreeMap<(String, Attached), (Arc<Port>, Way)> = BTreeMap::new();
+        let mut new: BTreeMap<(String, Attached), (Arc<Port>, Ready)> = BTreeMap::new();
         new.extend(
-            staged.ports.into_iter().map(|(nic, owner, port, way)| ((nic, owner), (port, way))),
+            staged.ports.into_iter().map(|(nic, owner, port, ready)| ((nic, owner), (port, ready))),
         );
         let mut keep: BTreeSet<(String, Attached)> = BTreeSet::new();
         for wish in wanted {
             let key = (wish.nic.clone(), wish.owner.clone());
             match new.remove(&key) {
-                Some((port, way)) => old.extend(self.serve(wish, port, way)),
+                Some((port, ready)) => {
+                    let addresses = compiled.nic(&wish.nic).map_or_else(Vec::new, stage::addresses);
+                    old.extend(self.serve(wish, port, ready, addresses));
+                }
                 None => self.identify(wish),
             }
             keep.insert(key);
@@ -237,56 +198,14 @@ impl Plant {
         for nic in &compiled.nics {
             if let Some(rig) = self.rigs.get_mut(&nic.name) {
                 rig.put_in_force(nic);
+                if let Some(End::Device(token)) = rig.served.get(&Attached::Uplink).map(|it| it.end)
+                {
+                    self.devices.set_addresses(token, stage::addresses(nic));
+                }
             }
         }
         self.compiled = compiled;
         self.remove_all_but(&keep, old);
-    }
-
-    /// Serves an attachment that is new, or was changed; returns the port that it had.
-    fn serve(
-        &mut self,
-        wish: Wanted,
-        port: Arc<Port>,
-        way: Way,
-    ) -> Option<(Arc<SoftNic>, Arc<Port>)> {
-        self.let_go(&wish.spec);
-        let rig = self.rigs.get_mut(&wish.nic)?;
-        let soft = rig.soft.clone();
-        let before = rig.served.remove(&wish.owner).map(|before| {
-            self.sockets.remove(before.token);
-            (soft.clone(), before.port)
-        });
-        let device = GuestDevice::new(soft, port.clone(), &wish.spec, wish.identity.clone());
-        match self.sockets.add(&wish.spec, way, device) {
-            Ok(token) => {
-                let Wanted { owner, spec, identity, .. } = wish;
-                rig.served.insert(owner, Served { port, token, spec, identity });
-            }
-            Err(error) => tracing::error!("{}: its socket is not served: {error:#}", port.label),
-        }
-        before
-    }
-
-    /// Ends what is on a socket that is about to be served for somebody: a session there ends before the
-    /// next can begin. Whoever had it, by another name or in an exchange, has it no more, since no two
-    /// attachments of a state share one.
-    fn let_go(&mut self, spec: &VhostUser) {
-        let served = self.rigs.values().flat_map(|rig| rig.served.values());
-        let same = served.filter(|served| served.spec.socket == spec.socket);
-        let tokens: Vec<u64> = same.map(|served| served.token).collect();
-        tokens.into_iter().for_each(|token| self.sockets.remove(token));
-    }
-
-    /// Gives an attachment that stays the addresses that it has now.
-    fn identify(&mut self, wish: Wanted) {
-        let Some(rig) = self.rigs.get_mut(&wish.nic) else { return };
-        if let Some(served) = rig.served.get_mut(&wish.owner)
-            && served.identity != wish.identity
-        {
-            self.sockets.set_identity(served.token, wish.identity.clone());
-            served.identity = wish.identity;
-        }
     }
 
     /// Removes what is not needed any more; no scene names it.
@@ -299,7 +218,7 @@ impl Plant {
             rig.served.retain(|owner, served| {
                 let stays = keep.contains(&(name.clone(), owner.clone()));
                 if !stays {
-                    self.sockets.remove(served.token);
+                    end(&mut self.sockets, &mut self.devices, served.end);
                     old.push((rig.soft.clone(), served.port.clone()));
                 }
                 stays
@@ -329,10 +248,11 @@ impl Plant {
     }
 }
 
-impl Served {
-    /// Whether it is served as it is wanted.
-    fn is(&self, wish: &Wanted) -> bool {
-        self.spec == wish.spec && self.identity.mac.is_some() == wish.identity.mac.is_some()
+/// Ends what is behind a port.
+fn end(sockets: &mut Sockets, devices: &mut Devices, end: End) {
+    match end {
+        End::Socket(token) => sockets.remove(token),
+        End::Device(token) => devices.remove(token),
     }
 }
 

@@ -10,17 +10,26 @@ use nic::{Budget, Capacity};
 use port::capture::Capture;
 
 use super::device::Identity;
+use super::plant::Spec;
 use crate::compile::{self, Attached, Target};
-use crate::state::VhostUser;
 use crate::stats::RuleStats;
 
 /// An attachment that is served.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
     pub(super) port: Arc<Port>,
-    pub(super) token: u64,
-    pub(super) spec: VhostUser,
+    pub(super) end: End,
+    pub(super) spec: Spec,
     pub(super) identity: Identity,
+}
+
+/// What is behind a port, by its token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// A vhost-user socket.
+    Socket(u64),
+    /// Anything else.
+    Device(u64),
 }
 
 /// A file that gets copies of frames.

@@ -37,7 +37,10 @@ pub use attachment::{
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind, Profile};
 pub use plan::{Action, Change, Kind, Plan, Step};
-pub use plane::{Actual, ActualAdapter, ActualNic, ActualVf, Plane, Refused};
+pub use plane::{
+    Actual, ActualAdapter, ActualDevice, ActualNic, ActualTunnel, ActualVf, DeviceNews,
+    DeviceState, Plane, Refused,
+};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};

@@ -30,6 +30,20 @@ pub trait Plane: Send {
     fn decisions(&self) -> Vec<Decision> {
         Vec::new()
     }
+
+    /// What became of devices since somebody last asked.
+    fn device_news(&self) -> Vec<DeviceNews> {
+        Vec::new()
+    }
+}
+
+/// Something that became of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceNews {
+    /// The port that it is behind, such as `nic0/uplink`.
+    pub port: String,
+    /// What became of it.
+    pub text: String,
 }
 
 /// Why a data plane cannot do what was asked; it has changed nothing.
@@ -44,6 +58,55 @@ pub struct Actual {
     pub nics: Vec<ActualNic>,
     /// The adapters.
     pub adapters: Vec<ActualAdapter>,
+    /// The tunnels of switches.
+    #[serde(default)]
+    pub tunnels: Vec<ActualTunnel>,
+}
+
+/// What is behind a port, if it is no vhost-user socket: an interface, a stream socket, a capture, a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualDevice {
+    /// How it is.
+    pub state: DeviceState,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Why it is not up.
+    pub reason: Option<String>,
+    /// What else an operator should know of it, such as how it was opened.
+    pub notes: Vec<String>,
+}
+
+/// How a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceState {
+    /// Frames pass.
+    Up,
+    /// It is there, without a carrier or anybody at the other end.
+    Down,
+    /// It is not there, or cannot be had; it is tried again and again.
+    Gone,
+}
+
+impl std::fmt::Display for DeviceState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DeviceState::Up => "up",
+            DeviceState::Down => "down",
+            DeviceState::Gone => "gone",
+        })
+    }
+}
+
+/// A tunnel as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualTunnel {
+    /// The switch that it is on.
+    pub switch: String,
+    /// Its name.
+    pub name: String,
+    /// How it is.
+    pub device: Option<ActualDevice>,
 }
 
 /// A NIC as it is.
@@ -57,6 +120,12 @@ pub struct ActualNic {
     pub total_vfs: u16,
     /// The VFs that are enabled.
     pub vfs: Vec<ActualVf>,
+    /// What the uplink is, unless a vhost-user socket.
+    #[serde(default)]
+    pub uplink: Option<ActualDevice>,
+    /// What the guest of the PF has, unless a vhost-user socket.
+    #[serde(default)]
+    pub pf: Option<ActualDevice>,
 }
 
 /// A VF as it is.
@@ -93,13 +162,17 @@ pub struct ActualAdapter {
     pub vmq_reason: Reason,
     /// Whether a guest is attached.
     pub connected: bool,
+    /// What its guest has, unless a vhost-user socket.
+    #[serde(default)]
+    pub device: Option<ActualDevice>,
 }
 
 impl ActualAdapter {
     /// An adapter that has what it was given.
     pub fn of(given: Allocation, connected: bool) -> ActualAdapter {
         let Allocation { adapter, path, vf, queue, reason, vf_reason, vmq_reason } = given;
-        ActualAdapter { name: adapter, path, vf, queue, reason, vf_reason, vmq_reason, connected }
+        let (name, device) = (adapter, None);
+        ActualAdapter { name, path, vf, queue, reason, vf_reason, vmq_reason, connected, device }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A daemon in this process, and guests that attach to it over its sockets as a VMM does.
 
 mod blocking;
+mod devices;
 mod enforced;
 mod guest;
 mod host;

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
+use control::state::PathInForce;
 use host::CpuTime;
 
-use super::{GuestProcess, arena};
+use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, arena, mac_text};
 use crate::bench::link::Links;
 use crate::guest::Task;
 use crate::guest::relay::RelaySpec;
@@ -34,6 +35,8 @@ pub enum Carrier {
     Loopback,
     /// A bridge of the kernel, and a relay for each guest, which carries its frames to it.
     Bridge(Vec<GuestProcess>),
+    /// The daemon, whose adapters and uplink are taps.
+    Daemon(Box<SwitchedBench>),
 }
 
 impl Carrier {
@@ -42,6 +45,14 @@ impl Carrier {
     /// # Errors
     /// What is needed for this path is not there, or not allowed.
     pub fn start(program: &Path, between: &Between) -> Result<Carrier> {
+        match between.path {
+            PathKind::Virtio => Carrier::bridge(program, between),
+            PathKind::Vhost => Carrier::daemon(program, between, PathInForce::Synthetic),
+            PathKind::Vf => Carrier::daemon(program, between, PathInForce::Vf),
+        }
+    }
+
+    fn bridge(program: &Path, between: &Between) -> Result<Carrier> {
         let Between { pattern, cpu, guest, far, .. } = *between;
         let bridge = arena::bridge()?;
         let relay = |name: &str, guest| {
@@ -65,12 +76,36 @@ impl Carrier {
         Ok(Carrier::Bridge(relays))
     }
 
+    fn daemon(program: &Path, between: &Between, path: PathInForce) -> Result<Carrier> {
+        let Between { pattern, cpu, guest, far, .. } = *between;
+        let adapter = |number, of| AdapterPlan {
+            attached: Attached::Tap { of },
+            mac: mac_text(number, 0),
+            vlan: None,
+            path,
+        };
+        let mut adapters = vec![adapter(0, guest)];
+        let uplink = match pattern {
+            Pattern::NorthSouth => Some(Attached::Tap { of: far }),
+            Pattern::EastWest => {
+                adapters.push(adapter(1, far));
+                None
+            }
+        };
+        let plan = SwitchedPlan { cpu, uplink, adapters, acl: Vec::new() };
+        Ok(Carrier::Daemon(Box::new(SwitchedBench::start(program, &plan)?)))
+    }
+
     /// What CPU time it has used.
     ///
     /// # Errors
     /// It has ended.
     pub fn cpu(&self) -> Result<CpuTime> {
-        let Carrier::Bridge(relays) = self else { return Ok(CpuTime::default()) };
+        let relays = match self {
+            Carrier::Loopback => return Ok(CpuTime::default()),
+            Carrier::Daemon(switched) => return switched.bench.cpu(),
+            Carrier::Bridge(relays) => relays,
+        };
         let mut sum = CpuTime::default();
         for relay in relays {
             let time = relay.cpu()?;
@@ -85,7 +120,10 @@ impl Carrier {
     /// # Errors
     /// Its counters cannot be read.
     pub fn cycles(&self) -> Result<Option<(u64, u64)>> {
-        Ok(None)
+        let Carrier::Daemon(switched) = self else { return Ok(None) };
+        let lanes = switched.bench.stats()?.lanes;
+        let sum = |name: &str| lanes.iter().filter_map(|lane| lane.values.get(name)).sum();
+        Ok(Some((sum("busy_cycles"), sum("idle_cycles"))))
     }
 
     /// Fails if it has ended by itself.
@@ -93,6 +131,9 @@ impl Carrier {
     /// # Errors
     /// It has.
     pub fn check_alive(&mut self) -> Result<()> {
-        self.cpu().map(drop)
+        match self {
+            Carrier::Daemon(switched) => switched.bench.check_alive(),
+            Carrier::Loopback | Carrier::Bridge(_) => self.cpu().map(drop),
+        }
     }
 }

@@ -15,4 +15,4 @@ pub use carrier::{Between, Carrier};
 pub use cpus::{Placement, plan};
 pub use daemon::{Bench, NicPlan, VfPlan, mac_text};
 pub use guests::GuestProcess;
-pub use switched::{AdapterPlan, SwitchedBench, SwitchedPlan};
+pub use switched::{AdapterPlan, Attached, SwitchedBench, SwitchedPlan};

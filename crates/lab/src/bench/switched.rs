@@ -10,9 +10,38 @@ use wire::Mac;
 
 use super::Bench;
 
+/// How something is attached to the daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attached {
+    /// By a vhost-user socket, named after what it is for.
+    #[default]
+    Socket,
+    /// By a tap, the `eth0` in the network namespace of a process.
+    Tap {
+        /// The process.
+        of: u32,
+    },
+}
+
+impl Attached {
+    /// As the state says it; `socket` is where it would be.
+    fn state(self, socket: &Path) -> Value {
+        match self {
+            Attached::Socket => {
+                json!({ "kind": "vhost-user", "socket": socket.display().to_string() })
+            }
+            Attached::Tap { of } => {
+                json!({ "kind": "tap", "interface": "eth0", "netns": format!("/proc/{of}/ns/net") })
+            }
+        }
+    }
+}
+
 /// An adapter.
 #[derive(Clone, Debug)]
 pub struct AdapterPlan {
+    /// What the guest is attached by.
+    pub attached: Attached,
     /// Its address.
     pub mac: Mac,
     /// Its VLAN, if it has one.
@@ -26,8 +55,8 @@ pub struct AdapterPlan {
 pub struct SwitchedPlan {
     /// CPU of the lane, if it is pinned; then the lane never sleeps.
     pub cpu: Option<usize>,
-    /// Whether there is an uplink.
-    pub uplink: bool,
+    /// What the uplink is attached by, if there is one.
+    pub uplink: Option<Attached>,
     /// The adapters; number i is called `gI`.
     pub adapters: Vec<AdapterPlan>,
     /// Rules of each adapter's port, as the state says them.
@@ -48,11 +77,9 @@ impl SwitchedPlan {
     /// The desired state for a daemon with this run directory.
     fn state(&self, run_dir: &Path) -> Value {
         let n = self.adapters.len();
-        let socket = |path: PathBuf| json!({ "socket": path.display().to_string() });
         let mut nic = json!({ "name": "lab", "total_vfs": n, "num_vfs": n, "vmq_queues": n });
-        if self.uplink {
-            nic["uplink"] = socket(run_dir.join("uplink.sock"));
-            nic["uplink"]["kind"] = json!("vhost-user");
+        if let Some(uplink) = self.uplink {
+            nic["uplink"] = uplink.state(&run_dir.join("uplink.sock"));
         }
         let mut switch = json!({ "name": "sw", "nic": "lab", "iov": true });
         if !self.acl.is_empty() {
@@ -63,7 +90,7 @@ impl SwitchedPlan {
             let mut adapter = json!({
                 "name": adapter_name(i),
                 "switch": "sw",
-                "attachment": socket(adapter_socket(run_dir, i)),
+                "attachment": plan.attached.state(&adapter_socket(run_dir, i)),
                 "mac": plan.mac.to_string(),
                 "iov_weight": 100,
                 "path": plan.path,
@@ -166,10 +193,15 @@ mod tests {
     use super::*;
 
     fn plan() -> SwitchedPlan {
-        let adapter = |i, path| AdapterPlan { mac: Mac([2, 0, 0, 0, 0, i]), vlan: Some(7), path };
+        let adapter = |i, path| AdapterPlan {
+            attached: Attached::Socket,
+            mac: Mac([2, 0, 0, 0, 0, i]),
+            vlan: Some(7),
+            path,
+        };
         SwitchedPlan {
             cpu: Some(3),
-            uplink: true,
+            uplink: Some(Attached::Socket),
             adapters: vec![adapter(0, PathInForce::Vf), adapter(1, PathInForce::Synthetic)],
             acl: vec![json!({ "action": "deny", "protocol": 6 }); 2],
         }
@@ -181,9 +213,21 @@ mod tests {
         assert_eq!(state.adapters.len(), 2);
         assert!(state.switches[0].ports.iter().all(|port| port.acl.len() == 2));
         assert_eq!(state.adapters[1].vlan.map(|vlan| vlan.id), Some(7));
-        let bare = SwitchedPlan { acl: Vec::new(), uplink: false, ..plan() };
+        let bare = SwitchedPlan { acl: Vec::new(), uplink: None, ..plan() };
         let state = State::parse(&bare.state(Path::new("/run/lab"))).unwrap();
         assert!(state.switches[0].ports.is_empty() && state.nics[0].uplink.is_none());
+    }
+
+    #[test]
+    fn a_tap_is_in_the_namespace_of_its_process() {
+        let mut taps = plan();
+        taps.uplink = Some(Attached::Tap { of: 7 });
+        taps.adapters[0].attached = Attached::Tap { of: 8 };
+        let state = State::parse(&taps.state(Path::new("/run/lab"))).unwrap();
+        let uplink = state.nics[0].uplink.as_ref().unwrap().interface();
+        assert_eq!(uplink, Some(("eth0", Some("/proc/7/ns/net".into()))));
+        let text = taps.toml(Path::new("/run/lab")).unwrap();
+        assert!(text.contains("/proc/8/ns/net"), "{text}");
     }
 
     #[test]

@@ -16,8 +16,8 @@ use wire::Mac;
 
 use super::sample::{self, Measured};
 use crate::bench::{
-    AdapterPlan, Bench, GuestProcess, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan,
-    arena, mac_text, plan,
+    AdapterPlan, Attached, Bench, GuestProcess, NicPlan, Placement, SwitchedBench, SwitchedPlan,
+    VfPlan, arena, mac_text, plan,
 };
 use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Place, Role, TapPlace};
 use crate::report::model::gbps;
@@ -95,10 +95,15 @@ impl Ground {
             }
             PathKind::Vhost => {
                 let path = PathInForce::Synthetic;
-                let adapter = |i| AdapterPlan { mac: mac_text(i, 0), vlan: None, path };
+                let adapter = |i| AdapterPlan {
+                    attached: Attached::Socket,
+                    mac: mac_text(i, 0),
+                    vlan: None,
+                    path,
+                };
                 let adapters = (0..spec.vms).map(adapter).collect();
                 let (cpu, acl) = (placement.switch, Vec::new());
-                let plan = SwitchedPlan { cpu, uplink: true, adapters, acl };
+                let plan = SwitchedPlan { cpu, uplink: Some(Attached::Socket), adapters, acl };
                 Ground::Switch(SwitchedBench::start(program, &plan)?)
             }
             PathKind::Virtio => Ground::Bridge(arena::bridge()?),

@@ -15,7 +15,9 @@ use control::state::PathInForce;
 use serde::Serialize;
 
 use super::sample::spread;
-use crate::bench::{AdapterPlan, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan};
+use crate::bench::{
+    AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
+};
 use crate::guest::numbered::{Direction, NumberedResult, NumberedSpec};
 use crate::guest::random::Random;
 use crate::guest::{Event, Task};
@@ -89,7 +91,12 @@ pub fn run(
 ) -> Result<PathChanges> {
     let placement = plan(cpus, 1);
     let paths = [PathInForce::Vf, PathInForce::Synthetic];
-    let adapter = |i: usize| AdapterPlan { mac: mac_text(i, 0), vlan: None, path: paths[i] };
+    let adapter = |i: usize| AdapterPlan {
+        attached: Attached::Socket,
+        mac: mac_text(i, 0),
+        vlan: None,
+        path: paths[i],
+    };
     let adapters = vec![adapter(0), adapter(1)];
     let plan = SwitchedPlan { cpu: placement.switch, adapters, ..SwitchedPlan::default() };
     let mut bench = SwitchedBench::start(program, &plan)?;

@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 
 use super::sample::{self, spread};
 use super::scale::{self, Load};
-use crate::bench::{AdapterPlan, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan};
+use crate::bench::{
+    AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
+};
 use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::bare::{self, Pinning};
 use crate::measure::distance;
@@ -132,10 +134,10 @@ fn switched(
 ) -> Result<(f64, f64, f64)> {
     // On the path vf there are neither: an adapter with rules is kept in the switch.
     let vlan = ruled.then_some(VLAN);
-    let adapter = |i| AdapterPlan { mac: mac_text(i, 0), vlan, path };
+    let adapter = |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), vlan, path };
     let acl = if ruled { rules() } else { Vec::new() };
     let adapters = (0..2).map(adapter).collect();
-    let plan = SwitchedPlan { cpu: Some(pinning.switch), uplink: false, adapters, acl };
+    let plan = SwitchedPlan { cpu: Some(pinning.switch), uplink: None, adapters, acl };
     let mut bench = SwitchedBench::start(program, &plan)?;
     let guest = |i: usize| {
         let flows = vec![(mac_text(i, 0).to_string(), mac_text(i ^ 1, 0).to_string())];

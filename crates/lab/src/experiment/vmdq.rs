@@ -13,7 +13,9 @@ use serde::Serialize;
 use wire::Mac;
 
 use super::sample::{self, spread};
-use crate::bench::{AdapterPlan, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan};
+use crate::bench::{
+    AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
+};
 use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
@@ -149,9 +151,15 @@ pub fn run(
 
 fn measure(program: &Path, cpus: &[usize], frame_bytes: u32, path: PathInForce) -> Result<Seen> {
     let placement = plan(cpus, 1);
-    let adapter = |i| AdapterPlan { mac: mac_text(i, 0), vlan: None, path };
+    let adapter =
+        |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), vlan: None, path };
     let adapters = (0..GUESTS).map(adapter).collect();
-    let plan = SwitchedPlan { cpu: placement.switch, uplink: true, adapters, acl: Vec::new() };
+    let plan = SwitchedPlan {
+        cpu: placement.switch,
+        uplink: Some(Attached::Socket),
+        adapters,
+        acl: Vec::new(),
+    };
     let mut bench = SwitchedBench::start(program, &plan)?;
     let flows = (0..GUESTS).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
     let role = Role::Generate { flows, in_flight: IN_FLIGHT, touch: false };

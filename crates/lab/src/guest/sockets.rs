@@ -159,14 +159,21 @@ fn enter(room: &Room) -> Result<Option<(Ipv4Addr, Mac)>> {
     }
 }
 
-/// Lets the traffic go for the warm-up, then measures: `count` reads what was received so far.
-fn measured<T>(times: &Times, mut count: impl FnMut() -> T) -> Result<(f64, T, T)> {
+/// Lets the traffic go for the warm-up, then measures: `count` reads what was received so far, bytes
+/// first. Traffic that stands still for all of the time, such as TCP after a loss, gets more.
+fn measured<const N: usize>(
+    times: &Times,
+    count: impl Fn() -> [u64; N],
+) -> Result<(f64, [u64; N], [u64; N])> {
     let rest = |seconds: f64| std::thread::sleep(Duration::from_secs_f64(seconds));
     rest(times.warmup_s);
     say(&Event::Begin)?;
     let start = Instant::now();
     let before = count();
     rest(times.seconds);
+    while count()[0] == before[0] && start.elapsed() < PATIENCE {
+        rest(0.01);
+    }
     let (seconds, after) = (start.elapsed().as_secs_f64(), count());
     say(&Event::End)?;
     rest(times.cooldown_s);

@@ -362,7 +362,7 @@ fn tables_of_transfers_fit_a_terminal_and_say_what_is_a_bound() {
     }
     assert!(text.contains("> 12.0") && text.contains("> lower bound"), "{text}");
     // Paths of one traffic stand together, which is said once.
-    assert_eq!(text.matches("1 x 64 KiB, 1024 KiB buffers").count(), 1, "{text}");
+    assert_eq!(text.matches("1 x 64 KiB, 1024 KiB").count(), 1, "{text}");
     assert_eq!(transfer_table::all(&[]), "");
 }
 

@@ -7,10 +7,11 @@ use super::names::{Experiment, Workload};
 use super::transfer::Transfer;
 
 /// The columns with words, which are read from the left.
-const WORDS: [&str; 3] = ["traffic", "path", "limit"];
+const WORDS: [&str; 4] = ["streams", "traffic", "path", "limit"];
 
 const LEGEND: &str = "\
-Gbps: payload read by the receiver, the median of the rounds; loopback: what the
+streams: how many, the size of a write, and which socket buffers if two were
+measured; Gbps: payload read by the receiver, the median of the rounds; loopback: what the
 two programs do with nothing between them; ends, carrier: cores of the guest and
 the other end, and of what carries their frames (the daemon, or the relays of
 virtio); paper: what it published, on another machine; limit: who kept it slow";
@@ -53,7 +54,7 @@ pub fn all(transfers: &[Transfer]) -> String {
         let datagrams = of(&[Workload::UdpTransmit, Workload::UdpReceive]);
         text += &table(experiment.as_str(), &STREAMS, &of(&[Workload::TcpStream]));
         text += &table(experiment.as_str(), &DATAGRAMS, &datagrams);
-        let title = format!("{experiment}: round trips");
+        let title = format!("{experiment}: round trips in us; of the paper, p99");
         text += &table(&title, &REQUESTS, &of(&[Workload::UdpRequest]));
     }
     if text.is_empty() {
@@ -67,7 +68,7 @@ pub fn all(transfers: &[Transfer]) -> String {
 type Column = (&'static str, fn(&Transfer) -> String);
 
 const STREAMS: [Column; 8] = [
-    ("traffic", Transfer::what),
+    ("streams", |t| t.what().replace(" buffers", "")),
     ("path", |t| t.path.to_string()),
     ("Gbps", rate),
     ("loopback", |t| three(t.limit)),
@@ -92,13 +93,13 @@ const DATAGRAMS: [Column; 9] = [
 const REQUESTS: [Column; 9] = [
     ("traffic", Transfer::what),
     ("path", |t| t.path.to_string()),
-    ("p50 us", |t| trip(t, |trip| trip.p50_us)),
-    ("p99 us", |t| trip(t, |trip| trip.p99_us)),
-    ("p99.9 us", |t| trip(t, |trip| trip.p999_us)),
+    ("p50", |t| trip(t, |trip| trip.p50_us)),
+    ("p99", |t| trip(t, |trip| trip.p99_us)),
+    ("p99.9", |t| trip(t, |trip| trip.p999_us)),
     ("loopback", |t| three(t.limit)),
     ("ends", |t| three(t.cpu.ends_cores())),
     ("carrier", |t| three(t.cpu.carrier_cores())),
-    ("paper p99", |t| t.published().map_or(String::new(), |us| whole(Some(us)))),
+    ("paper", |t| t.published().map_or(String::new(), |us| whole(Some(us)))),
 ];
 
 pub(super) fn trip(transfer: &Transfer, of: fn(&super::transfer::RoundTrip) -> f64) -> String {

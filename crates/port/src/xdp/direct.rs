@@ -24,7 +24,7 @@ use virtq::{BURST, DeviceQueue};
 use xdp::{Placer, Unfit};
 
 use super::Device;
-use super::queues::Place;
+use super::Place;
 use crate::burst::{Area, Burst, Offload, Placed, Polled};
 use crate::virtio_net::{Events, HEADER_LEN};
 use crate::Transmit;
@@ -101,7 +101,7 @@ impl Direct {
 
 /// A guest's receive ring whose buffers a device fills.
 #[derive(Debug)]
-pub(super) struct Placing {
+pub(crate) struct Placing {
     queue: DeviceQueue,
     events: Events,
     /// None once it was stopped.
@@ -109,18 +109,19 @@ pub(super) struct Placing {
     /// The ids of the buffers that are posted, in order.
     ids: VecDeque<u16>,
     device: Arc<Device>,
-    place: Place,
+    /// The queue that fills it; none in tests.
+    place: Option<Place>,
     direct: Arc<Direct>,
     /// Readable when the socket is, or the guest kicked.
     either: OwnedFd,
 }
 
 impl Placing {
-    pub(super) fn new(
+    pub(crate) fn new(
         (queue, events): (DeviceQueue, Events),
         placer: Placer,
         device: Arc<Device>,
-        place: Place,
+        place: Option<Place>,
     ) -> Result<Placing, Errno> {
         let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(0);
@@ -133,12 +134,12 @@ impl Placing {
         Ok(Placing { queue, events, placer, ids, device, place, direct, either })
     }
 
-    pub(super) fn direct(&self) -> &Arc<Direct> {
+    pub(crate) fn direct(&self) -> &Arc<Direct> {
         &self.direct
     }
 
     /// Posts what the guest has made available, as far as there is room.
-    pub(super) fn post(&mut self) {
+    pub(crate) fn post(&mut self) {
         let Some(placer) = &mut self.placer else { return };
         while placer.room() > 0 {
             let n = self.queue.stage(placer.room().min(BURST));
@@ -218,7 +219,9 @@ impl Placing {
         if self.placer.is_none() {
             return;
         }
-        self.place.leave(&self.device);
+        if let Some(place) = &self.place {
+            place.leave(&self.device);
+        }
         if self.direct.over() != Some(Over::Disorder) {
             for _ in 0..LAST_LOOKS {
                 while self.find().frames > 0 {}
@@ -226,8 +229,8 @@ impl Placing {
             }
         }
         let zero_copy = self.placer.take().is_some_and(|placer| placer.handle().is_zero_copy());
-        if zero_copy {
-            self.place.await_device();
+        if let Some(place) = self.place.as_ref().filter(|_| zero_copy) {
+            place.await_device();
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{Offload, Transmit};
 
 /// The receiving end of a socket, as a transmit half.
 #[derive(Debug)]
-pub(super) struct FromWire {
+pub(crate) struct FromWire {
     inbound: Inbound,
     device: Arc<Device>,
     /// Set by the other half when the kernel has to be called again to send what is queued.
@@ -40,7 +40,7 @@ struct GroupFrames {
 }
 
 impl FromWire {
-    pub(super) fn new(
+    pub(crate) fn new(
         inbound: Inbound,
         device: Arc<Device>,
         unsent: Arc<AtomicBool>,

@@ -51,7 +51,7 @@ pub struct DirectSpec {
 
 /// A queue of an interface, as who places frames needs it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     interface: Interface,
     netns: Option<String>,
     queue: u32,
@@ -60,7 +60,7 @@ pub(super) struct Place {
 impl Place {
     /// Leaves the queue's frames to the host.
     pub(super) fn leave(&self, device: &Device) {
-        let redirect = device.redirect();
+        let Some(redirect) = device.redirect() else { return };
         // Fails only where the program is gone.
         let _ = redirect.remove(self.queue);
         let _ = redirect.steer(self.queue, None);
@@ -138,17 +138,17 @@ impl Queues {
         let handle = placer.handle().clone();
         let (interface, netns) = (self.interface.clone(), self.spec.netns.clone());
         let place = Place { interface, netns, queue };
-        let placing = Placing::new((spec.queue, spec.events), placer, device.clone(), place);
+        let placing = Placing::new((spec.queue, spec.events), placer, device.clone(), Some(place));
         let mut placing =
             placing.map_err(|source| kernel(self.interface(), "watching a socket", source))?;
         placing.post();
         if let Some(over) = placing.direct().over() {
             return Err(over.into());
         }
-        let redirect = device.redirect();
-        redirect.steer(queue, Some(Steered { mac: spec.mac, longest: frame }))?;
-        redirect.insert(queue, &handle)?;
-        drop(redirect);
+        if let Some(redirect) = device.redirect() {
+            redirect.steer(queue, Some(Steered { mac: spec.mac, longest: frame }))?;
+            redirect.insert(queue, &handle)?;
+        }
         let direct = placing.direct().clone();
         Ok((Box::new(placing), direct))
     }
@@ -161,7 +161,9 @@ impl Queues {
         let device = self.device()?;
         let queue = self.number(index);
         let socket = self.within(|| bind(&self.interface, &self.spec, queue))?;
-        device.redirect().insert(queue, &socket.handle)?;
+        if let Some(redirect) = device.redirect() {
+            redirect.insert(queue, &socket.handle)?;
+        }
         let (inbound, _) = socket.split(0);
         let unsent = Arc::new(AtomicBool::new(false));
         let half = FromWire::new(inbound, device, unsent, self.spec.busy_poll_us > 0);

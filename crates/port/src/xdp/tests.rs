@@ -1,4 +1,4 @@
-//! What can be tested without an interface to spare; the rest is tested end to end.
+//! What is refused, and what is said; the halves are tested in `crate::tests`, the rest end to end.
 
 use super::*;
 

@@ -15,7 +15,7 @@ use crate::{Delivered, Receive};
 
 /// The sending end of a socket, as a receive half.
 #[derive(Debug)]
-pub(super) struct ToWire {
+pub(crate) struct ToWire {
     outbound: Outbound,
     device: Arc<Device>,
     /// Set when the kernel must be called again; the other half does that.
@@ -24,7 +24,7 @@ pub(super) struct ToWire {
 }
 
 impl ToWire {
-    pub(super) fn new(outbound: Outbound, device: Arc<Device>, unsent: Arc<AtomicBool>) -> ToWire {
+    pub(crate) fn new(outbound: Outbound, device: Arc<Device>, unsent: Arc<AtomicBool>) -> ToWire {
         ToWire { outbound, device, unsent, scratch: Scratch::default() }
     }
 

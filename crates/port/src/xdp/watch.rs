@@ -80,7 +80,7 @@ impl Watch {
         let changes = filter.changes();
         if changes != self.changes {
             // What fails is tried again: too many addresses, until there are fewer.
-            if device.redirect().set_filter(&filter.addresses()).is_ok() {
+            if device.set_filter(&filter.addresses()) {
                 self.changes = changes;
             }
         }

@@ -6,7 +6,7 @@ use control::api::Method;
 use serde_json::{Value, json};
 
 use super::patch::{FunctionFlags, Patch};
-use super::table::{cell, entries, find, rates, table};
+use super::table::{cell, entries, find, rates, table, told_of};
 use super::{Change, Target, part};
 
 /// Show and change adapters: the network adapters of guests.
@@ -158,7 +158,10 @@ impl Adapters {
         let path = |adapter: &str| format!("/v1/adapters/{}", part(adapter));
         match &self.command {
             Command::List => list(target),
-            Command::Show { adapter } => target.show_part(&path(adapter)),
+            Command::Show { adapter } => target.show_part_in_force(&path(adapter), |actual| {
+                let adapter = find(&actual["adapters"], "name", &json!(adapter));
+                told_of("attachment", &adapter["device"])
+            }),
             Command::Create(create) => {
                 let Create { adapter, switch, nic, settings, how } = &**create;
                 let body = settings
@@ -205,7 +208,11 @@ fn list(target: &Target) -> Result<()> {
                 Some(code) => code.to_owned(),
             };
             let on = if wanted["switch"].is_null() { &wanted["nic"] } else { &wanted["switch"] };
-            let guest = if actual["connected"] == true { "on" } else { "off" };
+            let guest = match actual["device"]["state"].as_str() {
+                Some(state) => state,
+                None if actual["connected"] == true => "on",
+                None => "off",
+            };
             let (vlan, rates) = (cell(&wanted["vlan"]["id"]), rates(wanted));
             let (name, mac) = (cell(&wanted["name"]), cell(&wanted["mac"]));
             [name, cell(on), mac, vlan, rates, place, reason, guest.to_owned()]

@@ -69,9 +69,15 @@ impl Target {
 
     /// Shows one part of the document, as it would stand in a file for `shunt apply`.
     fn show_part(&self, path: &str) -> Result<()> {
+        self.show_part_in_force(path, |_| String::new())
+    }
+
+    /// The same below what `about` says of it, who gets what is in force.
+    fn show_part_in_force(&self, path: &str, about: impl FnOnce(&Value) -> String) -> Result<()> {
         let part = self.get(path)?;
         let text = toml::to_string(&part)?;
-        self.show(&part, |_| text)
+        let actual = if self.json { Value::Null } else { self.get("/v1/actual")?["actual"].take() };
+        self.show(&part, |_| about(&actual) + &text)
     }
 
     /// Makes a change, and shows what was done; with `--dry-run` what would be.

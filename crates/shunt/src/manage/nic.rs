@@ -6,7 +6,7 @@ use control::api::Method;
 use serde_json::{Value, json};
 
 use super::patch::Patch;
-use super::table::{attachment, cell, entries, find, table};
+use super::table::{attachment, cell, entries, find, table, told_of, with_state};
 use super::{Change, Target, part};
 
 /// Show and change NICs.
@@ -148,7 +148,10 @@ impl Nics {
         let path = |nic: &str| format!("/v1/nics/{}", part(nic));
         match &self.command {
             Command::List => list(target),
-            Command::Show { nic } => target.show_part(&path(nic)),
+            Command::Show { nic } => target.show_part_in_force(&path(nic), |actual| {
+                let nic = find(&actual["nics"], "name", &json!(nic));
+                told_of("uplink", &nic["uplink"]) + &told_of("pf", &nic["pf"])
+            }),
             Command::Create { nic, total_vfs, profile, vmq_queues, settings, how } => {
                 let body = settings
                     .patch(Patch::default())
@@ -180,6 +183,7 @@ fn list(target: &Target) -> Result<()> {
             let mut nic = nic.clone();
             let in_force = find(&actual["actual"]["nics"], "name", &nic["name"]);
             nic["support"] = in_force["support"].clone();
+            nic["device"] = in_force["uplink"].clone();
             nic["switch"] = find(&state["switch"], "nic", &nic["name"])["name"].clone();
             nic
         })
@@ -188,7 +192,7 @@ fn list(target: &Target) -> Result<()> {
         let row = |nic: &Value| {
             let vfs = format!("{}/{}", nic["num_vfs"], nic["total_vfs"]);
             let field = |name: &str| cell(&nic[name]);
-            let uplink = attachment(&nic["uplink"]);
+            let uplink = with_state(attachment(&nic["uplink"]), &nic["device"]);
             let (kind, profile) = (field("kind"), field("profile"));
             [field("name"), kind, profile, vfs, field("switch"), field("support"), uplink]
         };

@@ -1,5 +1,7 @@
 //! Tables for the terminal, at most 80 columns wide.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use comfy_table::{ContentArrangement, LineStyle, Table, presets};
 use control::state::Attachment;
 use serde_json::Value;
@@ -54,6 +56,33 @@ pub(super) fn attachment(value: &Value) -> String {
     read.map_or_else(|_| cell(&Value::Null), |attachment| cell(&attachment.to_string().into()))
 }
 
+/// What is behind a port, and how it is: `xdp:eth1 (gone)`; what is up is not said.
+pub(super) fn with_state(short: String, device: &Value) -> String {
+    match device["state"].as_str() {
+        None | Some("up") => short,
+        Some(_) => format!("{short} ({})", cell(&device["state"])),
+    }
+}
+
+/// What is known of a device in force, as comments of a file.
+pub(super) fn told_of(port: &str, device: &Value) -> String {
+    let Some(state) = device["state"].as_str() else {
+        return String::new();
+    };
+    let since = device["since_ms"].as_u64().map_or(Duration::ZERO, Duration::from_millis);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_s = now.saturating_sub(since).as_secs();
+    let why = match &device["reason"] {
+        Value::String(_) => format!(": {}", cell(&device["reason"])),
+        _ => String::new(),
+    };
+    let mut text = format!("# {port}: {state} since {since_s} s{why}\n");
+    for note in entries(&device["notes"]) {
+        text += &format!("# {port}: {}\n", cell(note));
+    }
+    text
+}
+
 /// The entry of a list whose field has that value.
 pub(super) fn find<'a>(list: &'a Value, field: &str, value: &Value) -> &'a Value {
     let found = list.as_array().into_iter().flatten().find(|one| one[field] == *value);
@@ -87,6 +116,14 @@ mod tests {
         let socket = json!({"kind": "vhost-user", "socket": "/run/a"});
         let short = [&socket, &json!("tap:web0"), &json!(null)].map(attachment);
         assert_eq!(short, ["vhost-user:/run/a", "tap:web0", "-"]);
+        let gone = json!({"state": "gone", "since_ms": 0, "reason": "no\tsuch", "notes": ["slow"]});
+        let state = |device| with_state("tap:web0".to_owned(), device);
+        let states = [&json!(null), &json!({"state": "up"}), &gone].map(state);
+        assert_eq!(states, ["tap:web0", "tap:web0", "tap:web0 (gone)"]);
+        let told = told_of("uplink", &gone);
+        assert!(told.starts_with("# uplink: gone since "), "{told}");
+        assert!(told.ends_with(" s: no\\tsuch\n# uplink: slow\n"), "{told}");
+        assert_eq!(told_of("uplink", &json!(null)), "");
         let of = |min, max| rates(&json!({"min_tx_mbps": min, "max_tx_mbps": max}));
         assert_eq!([of(0, 0), of(5, 0), of(0, 9), of(5, 9)], ["-", "5-", "0-9", "5-9"]);
     }

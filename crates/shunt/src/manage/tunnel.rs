@@ -30,7 +30,7 @@ pub(super) struct Tunnel {
     /// The UDP port, here and there.
     #[arg(long, value_name = "PORT")]
     port: Option<u64>,
-    /// The MTU of the network between the hosts, in bytes; 0 for that of the interface towards them.
+    /// The MTU of the network between the hosts, in bytes; 0 for whatever goes out whole.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u64>,
     /// Remove it.
@@ -72,11 +72,20 @@ impl Tunnel {
 /// The tunnels of a switch.
 pub(super) fn tunnels(target: &Target, switch: &str) -> Result<()> {
     let tunnels = target.get(&format!("/v1/switches/{}/tunnels", part(switch)))?;
+    let actual = target.get("/v1/actual")?;
     target.show(&tunnels, |tunnels| {
+        let here = entries(&actual["actual"]["tunnels"]).filter(|one| one["switch"] == *switch);
+        let here: Vec<&Value> = here.collect();
         let row = |tunnel: &Value| {
-            ["name", "vni", "vlan", "local", "port", "mtu", "peers"].map(|name| cell(&tunnel[name]))
+            let in_force = here.iter().find(|one| one["name"] == tunnel["name"]);
+            let state =
+                in_force.map_or_else(|| "-".to_owned(), |one| cell(&one["device"]["state"]));
+            let [name, vni, vlan, local, port, mtu, peers] =
+                ["name", "vni", "vlan", "local", "port", "mtu", "peers"]
+                    .map(|name| cell(&tunnel[name]));
+            [name, vni, vlan, local, port, mtu, peers, state]
         };
-        let header = ["tunnel", "VNI", "VLAN", "local", "port", "MTU", "peers"];
+        let header = ["tunnel", "VNI", "VLAN", "local", "port", "MTU", "peers", "state"];
         table(header, entries(tunnels).map(row).collect())
     })
 }

@@ -1,4 +1,4 @@
-//! Rings over plain memory, for tests.
+//! Rings in memory of our own, for tests.
 
 use super::*;
 

@@ -14,7 +14,7 @@ fn an_empty_daemon_has_an_empty_state() {
     assert_eq!(site.get("/v1/adapters"), json!([]));
     assert_eq!(
         site.get("/v1/actual"),
-        json!({"generation": 0, "actual": {"nics": [], "adapters": []}, "owners": {}})
+        json!({"generation": 0, "actual": {"nics": [], "adapters": [], "tunnels": []}, "owners": {}})
     );
     assert_eq!(site.get("/v1/stats"), json!({"ports": [], "lanes": []}));
     let events = site.get("/v1/events");

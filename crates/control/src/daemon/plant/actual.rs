@@ -1,8 +1,12 @@
 //! What is in force, as the API tells it.
 
-use super::super::rig::Served;
+use super::super::rig::{End, Served};
 use super::Plant;
-use crate::state::{Actual, ActualAdapter, ActualNic, ActualVf, Allocation, Nic, Reason};
+use crate::compile::Attached;
+use crate::state::{
+    Actual, ActualAdapter, ActualDevice, ActualNic, ActualTunnel, ActualVf, Allocation,
+    DeviceState, Nic, Reason, Switch, Vxlan,
+};
 use crate::stats::RuleStats;
 
 impl Plant {
@@ -10,11 +14,40 @@ impl Plant {
     pub(super) fn actual(&self) -> Actual {
         let nics = self.state.nics.iter().map(|nic| self.actual_nic(nic)).collect();
         let adapter = |given: &Allocation| {
-            let served = self.served(&given.adapter);
-            let connected = served.is_some_and(|served| self.sockets.is_attached(served.token));
-            ActualAdapter::of(given.clone(), connected)
+            let end = self.served(&given.adapter).map(|served| served.end);
+            let device = self.device(end);
+            let connected = match end {
+                Some(End::Socket(token)) => self.sockets.is_attached(token),
+                _ => device.as_ref().is_some_and(|device| device.state == DeviceState::Up),
+            };
+            ActualAdapter { device, ..ActualAdapter::of(given.clone(), connected) }
         };
-        Actual { nics, adapters: self.given.iter().map(adapter).collect() }
+        let tunnel = |(switch, tunnel): (&Switch, &Vxlan)| {
+            let (switch, of, name) = (&switch.name, &switch.nic, tunnel.name.clone());
+            let device = self.device(self.end(of, &Attached::Tunnel(name.clone())));
+            ActualTunnel { switch: switch.clone(), name, device }
+        };
+        let switches = self.state.switches.iter();
+        let tunnels =
+            switches.flat_map(|switch| switch.tunnels.iter().map(move |tunnel| (switch, tunnel)));
+        Actual {
+            nics,
+            adapters: self.given.iter().map(adapter).collect(),
+            tunnels: tunnels.map(tunnel).collect(),
+        }
+    }
+
+    /// What is behind the port of an attachment of a NIC.
+    fn end(&self, nic: &str, of: &Attached) -> Option<End> {
+        Some(self.rigs.get(nic)?.served.get(of)?.end)
+    }
+
+    /// How that is, if it is a device.
+    fn device(&self, end: Option<End>) -> Option<ActualDevice> {
+        match end? {
+            End::Device(token) => self.devices.status(token).cloned(),
+            End::Socket(_) => None,
+        }
     }
 
     /// How often each rule of the switches was met.
@@ -55,6 +88,8 @@ impl Plant {
             support: Reason::Supported,
             total_vfs: nic.total_vfs,
             vfs: (0..nic.num_vfs).map(vf).collect(),
+            uplink: self.device(self.end(&nic.name, &Attached::Uplink)),
+            pf: self.device(self.end(&nic.name, &Attached::Pf)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Plant;
 use crate::follow::Decision;
-use crate::state::{Actual, Plane, Refused, State};
+use crate::state::{Actual, DeviceNews, Plane, Refused, State};
 
 /// The plant, as the API's thread and the one that serves guests share it.
 #[derive(Debug, Clone)]
@@ -39,5 +39,9 @@ impl Plane for Shared {
 
     fn decisions(&self) -> Vec<Decision> {
         self.lock().following.take_news()
+    }
+
+    fn device_news(&self) -> Vec<DeviceNews> {
+        self.lock().devices.take_news()
     }
 }

@@ -50,8 +50,12 @@ pub(super) fn receive(load: &Load, times: &Times) -> Result<()> {
     let streams = accept(&listener, load.streams)?;
     let one = streams[0].try_clone()?;
     let counts: Vec<Arc<AtomicU64>> = streams.into_iter().map(counted).collect();
-    let sum = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
-    let (seconds, before, after) = measured(times, sum)?;
+    let all = || counts.iter().map(|count| count.load(Ordering::Relaxed));
+    patiently("not every stream has begun", || match all().all(|bytes| bytes > 0) {
+        true => Ok(()),
+        false => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
+    })?;
+    let (seconds, [before], [after]) = measured(times, || [all().sum::<u64>()])?;
     let buffer = sockopt::socket_recv_buffer_size(&one)? as u64;
     let bytes = after - before;
     say(&Event::Received(Received { seconds, bytes, buffer, ..Received::default() }))

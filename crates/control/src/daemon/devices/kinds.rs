@@ -1,0 +1,190 @@
+//! From the document's words for a device to what the ports take.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use host::interface::InterfaceError;
+use host::netns::NetnsError;
+use host::packet::PacketError;
+use host::tun::TunError;
+use port::tap::TapError;
+use port::vxlan::VxlanError;
+use port::xdp::{Address, Filter, XdpError};
+use port::{Opened, packet, stream, tap, vxlan, xdp};
+use wire::Mac;
+
+use super::{NotOpened, Open};
+use crate::state::{Attachment, Packet, SocketMode, Stream, Tap, Vxlan, Xdp, ZeroCopy};
+
+/// What a device's own words do not say.
+#[derive(Debug, Default)]
+pub(in super::super) struct Context {
+    /// The address of who is behind it.
+    pub(in super::super) mac: Option<Mac>,
+    /// The addresses of its NIC, in their VLANs.
+    pub(in super::super) addresses: Vec<Address>,
+}
+
+/// How an attachment is opened, which is no vhost-user socket.
+pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box<dyn Open> {
+    match attachment {
+        Attachment::Tap(tap) => Box::new(tap_spec(tap, context.mac)),
+        Attachment::Packet(packet) => Box::new(packet_spec(packet)),
+        Attachment::Xdp(xdp) => Box::new(xdp_spec(xdp, context.addresses)),
+        Attachment::Stream(stream) => Box::new(stream_spec(stream)),
+        other => Box::new(Unknown(other.kind().word())),
+    }
+}
+
+/// How a tunnel is opened.
+pub(in super::super) fn tunnel(tunnel: &Vxlan) -> Box<dyn Open> {
+    let Vxlan { vni, local, port, peers, mtu, .. } = tunnel.clone();
+    Box::new(vxlan::Spec { vni, local, port, peers, mtu })
+}
+
+/// A kind of which there are no devices.
+#[derive(Debug)]
+struct Unknown(&'static str);
+
+impl Open for Unknown {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        Err(NotOpened { text: format!("this daemon has no {}", self.0), may_come: false })
+    }
+}
+
+/// An error with its causes, of what may be only not there yet.
+fn not_opened(error: impl Into<anyhow::Error>, may_come: bool) -> NotOpened {
+    NotOpened { text: format!("{:#}", error.into()), may_come }
+}
+
+/// Whether a namespace may come.
+fn may_come(error: &NetnsError) -> bool {
+    matches!(error, NetnsError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// Whether an interface may come that cannot be asked now.
+fn may_be_there(error: &InterfaceError) -> bool {
+    match error {
+        InterfaceError::Missing { .. } => true,
+        InterfaceError::Netns(netns) => may_come(netns),
+        _ => false,
+    }
+}
+
+fn tap_spec(tap: &Tap, mac: Option<Mac>) -> tap::Spec {
+    let Tap { interface, netns, queue_pairs, mtu, offload } = tap.clone();
+    tap::Spec { name: interface, netns, queue_pairs, mtu, offload, mac }
+}
+
+impl Open for tap::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        tap::open(self).map_err(|error| {
+            let netns = match &error {
+                TapError::Interface(InterfaceError::Netns(netns))
+                | TapError::Tun(TunError::Interface(InterfaceError::Netns(netns))) => Some(netns),
+                _ => None,
+            };
+            let may_come = netns.is_some_and(may_come);
+            not_opened(error, may_come)
+        })
+    }
+
+    fn interface(&self) -> Option<(&str, Option<&str>)> {
+        Some((&self.name, self.netns.as_deref()))
+    }
+
+    fn set_mac(&mut self, mac: Mac) {
+        self.mac = Some(mac);
+    }
+}
+
+fn packet_spec(packet: &Packet) -> packet::Spec {
+    let Packet { interface, netns } = packet.clone();
+    packet::Spec { name: interface, netns, mtu: None, bypass: false }
+}
+
+impl Open for packet::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        packet::open(self).map_err(|error| {
+            let may_come = match &error {
+                packet::OpenError::Interface(error)
+                | packet::OpenError::Packet(PacketError::Interface(error)) => may_be_there(error),
+                _ => false,
+            };
+            not_opened(error, may_come)
+        })
+    }
+
+    fn interface(&self) -> Option<(&str, Option<&str>)> {
+        Some((&self.name, self.netns.as_deref()))
+    }
+
+    fn follows_mtu(&self) -> bool {
+        true
+    }
+}
+
+fn stream_spec(stream: &Stream) -> stream::Spec {
+    let role = match stream.mode {
+        SocketMode::Server => stream::Role::Server,
+        SocketMode::Client => stream::Role::Client,
+    };
+    stream::Spec { socket: PathBuf::from(&stream.socket), role, mtu: stream.mtu }
+}
+
+impl Open for stream::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        stream::open(self).map_err(|error| not_opened(error, false))
+    }
+}
+
+fn xdp_spec(xdp: &Xdp, addresses: Vec<Address>) -> xdp::Spec {
+    let Xdp { interface, netns, queue_pairs, filter, zero_copy, busy_poll_us } = xdp.clone();
+    let zero_copy = match zero_copy {
+        ZeroCopy::Auto => xdp::ZeroCopy::Auto,
+        ZeroCopy::Never => xdp::ZeroCopy::Never,
+        ZeroCopy::Require => xdp::ZeroCopy::Require,
+    };
+    let filter = filter.then(|| Arc::new(Filter::new(addresses)));
+    xdp::Spec { interface, netns, queue_pairs, filter, zero_copy, busy_poll_us }
+}
+
+impl Open for xdp::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        xdp::open(self).map_err(|error| {
+            let may_come = match &error {
+                XdpError::Netns(netns) => may_come(netns),
+                XdpError::Xdp(error) => {
+                    matches!(error, ::xdp::XdpError::NoInterface(_) | ::xdp::XdpError::Down(_))
+                }
+                _ => false,
+            };
+            not_opened(error, may_come)
+        })
+    }
+
+    fn interface(&self) -> Option<(&str, Option<&str>)> {
+        Some((&self.interface, self.netns.as_deref()))
+    }
+
+    fn set_addresses(&mut self, addresses: Vec<Address>) {
+        if let Some(filter) = &self.filter {
+            filter.set(addresses);
+        }
+    }
+}
+
+impl Open for vxlan::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        vxlan::open(self).map_err(|error| {
+            let may_come = match &error {
+                // The address may be given to an interface yet.
+                VxlanError::Socket { source, .. } => {
+                    source.kind() == std::io::ErrorKind::AddrNotAvailable
+                }
+                _ => false,
+            };
+            not_opened(error, may_come)
+        })
+    }
+}

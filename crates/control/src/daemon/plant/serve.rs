@@ -1,0 +1,99 @@
+//! What was staged is served, and what had its place is served no more.
+
+use std::sync::Arc;
+
+use engine::{Port, SoftNic};
+use port::xdp::Address;
+
+use super::super::attachment::Way;
+use super::super::device::GuestDevice;
+use super::super::rig::{End, Served};
+use super::stage::opener;
+use super::{Plant, Ready, Spec, Wanted, end};
+use crate::state::Attachment;
+
+impl Plant {
+    /// Serves an attachment that is new, or was changed; returns the port that it had.
+    pub(super) fn serve(
+        &mut self,
+        wish: Wanted,
+        port: Arc<Port>,
+        ready: Ready,
+        addresses: Vec<Address>,
+    ) -> Option<(Arc<SoftNic>, Arc<Port>)> {
+        self.let_go(&wish.spec);
+        let rig = self.rigs.get_mut(&wish.nic)?;
+        let soft = rig.soft.clone();
+        let before = rig.served.remove(&wish.owner).map(|before| {
+            end(&mut self.sockets, &mut self.devices, before.end);
+            (soft.clone(), before.port)
+        });
+        match self.end_of(&wish, soft, &port, ready, addresses) {
+            Ok(end) => {
+                let Wanted { nic, owner, spec, identity, .. } = wish;
+                let served = Served { port, end, spec, identity };
+                self.rigs.get_mut(&nic)?.served.insert(owner, served);
+            }
+            Err(error) => tracing::error!("{}: its socket is not served: {error:#}", port.label),
+        }
+        before
+    }
+
+    /// Puts what is ready behind a port.
+    fn end_of(
+        &mut self,
+        wish: &Wanted,
+        soft: Arc<SoftNic>,
+        port: &Arc<Port>,
+        ready: Ready,
+        addresses: Vec<Address>,
+    ) -> anyhow::Result<End> {
+        if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
+            let way = match ready {
+                Ready::Socket(way) => way,
+                Ready::Device(..) | Ready::Later => Way::open(spec)?,
+            };
+            let device = GuestDevice::new(soft, port.clone(), spec, wish.identity.clone());
+            return Ok(End::Socket(self.sockets.add(spec, way, device)?));
+        }
+        let (open, opened) = match ready {
+            Ready::Device(open, opened) => (open, opened),
+            Ready::Socket(_) | Ready::Later => {
+                let open = opener(&wish.spec, wish.identity.mac, addresses);
+                // It cannot be refused any more; if it cannot be had it is tried again.
+                let opened = open.open();
+                (open, opened)
+            }
+        };
+        let name = wish.spec.to_string();
+        Ok(End::Device(self.devices.add(port.clone(), (name, open), opened)))
+    }
+
+    /// Ends what has the place of something that is about to be served: a session there ends before the
+    /// next can begin. Whoever had it, by another name or in an exchange, has it no more, since no two
+    /// attachments of a state share one.
+    fn let_go(&mut self, spec: &Spec) {
+        let Some(place) = spec.place() else { return };
+        let served = self.rigs.values().flat_map(|rig| rig.served.values());
+        let same = served.filter(|served| served.spec.place().as_ref() == Some(&place));
+        let ends: Vec<End> = same.map(|served| served.end).collect();
+        ends.into_iter().for_each(|it| end(&mut self.sockets, &mut self.devices, it));
+    }
+
+    /// Gives an attachment that stays the addresses that it has now.
+    pub(super) fn identify(&mut self, wish: Wanted) {
+        let Some(rig) = self.rigs.get_mut(&wish.nic) else { return };
+        if let Some(served) = rig.served.get_mut(&wish.owner)
+            && served.identity != wish.identity
+        {
+            match served.end {
+                End::Socket(token) => self.sockets.set_identity(token, wish.identity.clone()),
+                End::Device(token) if served.identity.mac != wish.identity.mac => {
+                    wish.identity.mac.into_iter().for_each(|mac| self.devices.set_mac(token, mac));
+                }
+                End::Device(_) => {}
+            }
+            served.identity = wish.identity;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a change needs is opened before it is made, so that what cannot be had is refused.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use engine::Port;
+use nic::Function;
+use port::Opened;
+use port::capture::{Capture, CaptureLimits};
+use port::xdp::Address;
+use wire::{Mac, Vid};
+
+use super::super::attachment::Way;
+use super::super::devices::{Context, NotOpened, Open, device, tunnel};
+use super::super::rig::{Captured, End, Rig, Served, capture_label, label};
+use super::{Plant, Spec, Wanted, files};
+use crate::compile::{self, Attached, Compiled};
+use crate::state::{Attachment, Problem, VhostUser};
+
+/// What was added for a change that is not yet made.
+#[derive(Default)]
+pub(super) struct Staged {
+    /// NICs that are new.
+    pub(super) nics: Vec<String>,
+    /// By NIC and owner.
+    pub(super) ports: Vec<(String, Attached, Arc<Port>, Ready)>,
+    pub(super) captures: Vec<(String, String, Captured)>,
+}
+
+/// What is to be behind a new port.
+pub(super) enum Ready {
+    /// A vhost-user socket.
+    Socket(Way),
+    /// A device, as it was opened or why it is not there yet.
+    Device(Box<dyn Open>, Result<Opened, NotOpened>),
+    /// Something whose place is taken until the change is made.
+    Later,
+}
+
+impl Plant {
+    /// Adds what is missing.
+    pub(super) fn stage(
+        &mut self,
+        wanted: &[Wanted],
+        compiled: &Compiled,
+        staged: &mut Staged,
+    ) -> Result<(), Problem> {
+        for nic in &compiled.nics {
+            if !self.rigs.contains_key(&nic.name) {
+                self.rigs.insert(nic.name.clone(), Rig::new(&mut self.fabric, &nic.name));
+                staged.nics.push(nic.name.clone());
+            }
+            self.stage_captures(nic, staged)?;
+        }
+        for wish in wanted {
+            let rig = &self.rigs[&wish.nic];
+            if rig.served.get(&wish.owner).is_some_and(|served| served.is(wish)) {
+                continue;
+            }
+            let addresses = compiled.nic(&wish.nic).map_or_else(Vec::new, addresses);
+            let ready = self.ready(wish, addresses).map_err(|text| refused(wish, &text))?;
+            let soft = self.rigs[&wish.nic].soft.clone();
+            let label = label(&wish.nic, &wish.owner);
+            let pairs = usize::from(wish.spec.queue_pairs());
+            let port = self.fabric.add_port(&soft, &label, pairs);
+            let port = port.map_err(|error| refused(wish, &error.to_string()))?;
+            staged.ports.push((wish.nic.clone(), wish.owner.clone(), port, ready));
+        }
+        Ok(())
+    }
+
+    /// Opens what is to be behind a port, if its place is free; says why it cannot be.
+    fn ready(&self, wish: &Wanted, addresses: Vec<Address>) -> Result<Ready, String> {
+        let place = wish.spec.place();
+        let served = self.rigs.values().flat_map(|rig| rig.served.values());
+        let mut holders = served.filter(|served| place.is_some() && served.spec.place() == place);
+        match (&wish.spec, holders.next()) {
+            (Spec::Attachment(Attachment::VhostUser(spec)), holder) => {
+                let way = match holder.map(|holder| (holder.end, &holder.spec)) {
+                    None => Way::open(spec),
+                    Some((End::Device(_), _)) => return Ok(Ready::Later),
+                    Some((End::Socket(token), held)) => self.way(spec, held, token),
+                };
+                way.map(Ready::Socket).map_err(|error| format!("{error:#}"))
+            }
+            (_, Some(_)) => Ok(Ready::Later),
+            (spec, None) => {
+                let open = opener(spec, wish.identity.mac, addresses);
+                match open.open() {
+                    Err(NotOpened { text, may_come: false }) => Err(text),
+                    opened => Ok(Ready::Device(open, opened)),
+                }
+            }
+        }
+    }
+
+    /// Another hold on the socket of `held`, or a new one where somebody else listens from now on.
+    fn way(&self, spec: &VhostUser, held: &Spec, token: u64) -> anyhow::Result<Way> {
+        let same =
+            matches!(held, Spec::Attachment(Attachment::VhostUser(held)) if held.mode == spec.mode);
+        match self.sockets.way(token).filter(|_| same) {
+            Some(way) => Ok(way),
+            None => Way::open(spec),
+        }
+    }
+
+    fn stage_captures(
+        &mut self,
+        compiled: &compile::Nic,
+        staged: &mut Staged,
+    ) -> Result<(), Problem> {
+        let nic = &compiled.name;
+        for (path, label) in files(compiled) {
+            if self.rigs[nic].captures.contains_key(path)
+                || staged.captures.iter().any(|(of, known, _)| (of, known.as_str()) == (nic, path))
+            {
+                continue;
+            }
+            let refuse = |error: String| {
+                let allowed = "the path of a new file that the daemon may write".to_owned();
+                Problem::new("mirror.file", path, format!("cannot be made: {error}"), allowed)
+            };
+            let limits = CaptureLimits::default();
+            let made = Capture::create(path.as_ref(), label, limits);
+            let (capture, receive) = made.map_err(|error| refuse(error.to_string()))?;
+            let soft = self.rigs[nic].soft.clone();
+            let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
+            let port = port.map_err(|error| refuse(error.to_string()))?;
+            port.attach_receive(0, receive);
+            staged.captures.push((nic.clone(), path.to_owned(), Captured::new(port, capture)));
+        }
+        Ok(())
+    }
+}
+
+impl Served {
+    /// Whether it is served as it is wanted.
+    fn is(&self, wish: &Wanted) -> bool {
+        self.spec == wish.spec && self.identity.mac.is_some() == wish.identity.mac.is_some()
+    }
+}
+
+/// How the device of a spec is opened, which is no vhost-user socket.
+pub(super) fn opener(spec: &Spec, mac: Option<Mac>, addresses: Vec<Address>) -> Box<dyn Open> {
+    let context = Context { mac, addresses };
+    match spec {
+        Spec::Attachment(attachment) => device(attachment, context),
+        Spec::Tunnel(vxlan) => tunnel(vxlan),
+    }
+}
+
+fn refused(wish: &Wanted, text: &str) -> Problem {
+    let (field, value) = wish.spec.named();
+    let error = format!("cannot be opened: {text}");
+    Problem::new(format!("{}.{field}", wish.field), value, error, "another one".to_owned())
+}
+
+/// The addresses of a NIC in their VLANs, and the groups of those: what a filter lets through.
+pub(super) fn addresses(nic: &compile::Nic) -> Vec<Address> {
+    let config = &nic.config;
+    let functions = config.functions().map(|(_, function)| function);
+    let functions = functions.chain(config.queues.iter().flatten());
+    let behind = config.switch.iter().flatten().map(|filter| (filter.mac, filter.vid));
+    let own = functions.flat_map(|function: &Function| {
+        let native = function.vlan.map_or(0, |vlan| vlan.vid.get());
+        let vids = std::iter::once(native).chain(function.trunk.iter().map(Vid::get));
+        let macs = move || std::iter::once(&function.mac).chain(&function.extra_macs);
+        vids.flat_map(move |vid| macs().map(move |mac| (*mac, vid)))
+    });
+    let with_groups =
+        |(mac, vlan): (Mac, u16)| [mac, Mac::BROADCAST].map(|mac| Address { mac: mac.0, vlan });
+    let all: BTreeSet<Address> = own.chain(behind).flat_map(with_groups).collect();
+    all.into_iter().collect()
+}

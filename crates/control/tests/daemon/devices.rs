@@ -1,0 +1,184 @@
+//! Attachments that are no vhost-user sockets, as far as they need no privilege: frames over stream
+//! sockets, interfaces that are not there, and what is refused.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use control::api::{Client, ClientError};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::guest::Guest;
+use crate::host::*;
+
+/// The VMM's end of a stream socket: each frame follows its length.
+struct Peer(UnixStream);
+
+impl Peer {
+    fn connect(socket: &Path) -> Peer {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        Peer(stream)
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.0.write_all(&(frame.len() as u32).to_be_bytes()).unwrap();
+        self.0.write_all(frame).unwrap();
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        let mut len = [0; 4];
+        self.0.read_exact(&mut len).unwrap();
+        let mut frame = vec![0; u32::from_be_bytes(len) as usize];
+        self.0.read_exact(&mut frame).unwrap();
+        frame
+    }
+}
+
+fn client(host: &Host) -> Client {
+    Client::new(&host.socket("api.sock"))
+}
+
+fn actual(host: &Host) -> Value {
+    client(host).send(Method::GET, "/v1/actual", None, None).unwrap().body["actual"].clone()
+}
+
+/// The attachment of the adapter that is VF `n`, changed.
+fn attach(host: &Host, vf: u8, attachment: Value) -> Result<(), ClientError> {
+    let patch = json!({"attachment": attachment});
+    let path = format!("/v1/adapters/n-vf{vf}");
+    client(host).send(Method::PATCH, &path, Some(&patch), None).map(drop)
+}
+
+/// The device of the adapter that is VF `n`.
+fn device(host: &Host, vf: usize) -> Value {
+    actual(host)["adapters"][vf]["device"].clone()
+}
+
+fn wait_for_state(host: &Host, what: impl Fn(&Value) -> Value, state: &str) {
+    until("a device to come to its state", || what(&actual(host))["state"] == state);
+}
+
+/// Sends a frame each way between the guests of VF 0 and VF 1.
+fn exchange(peer: &mut Peer, guest: &mut Guest) {
+    let there = frame(mac(1), mac(0), 1);
+    peer.send(&there);
+    assert_eq!(guest.wait_for(1), [there]);
+    let back = frame(mac(0), mac(1), 2);
+    guest.send(&back);
+    assert_eq!(peer.receive(), back);
+}
+
+#[test]
+fn a_stream_socket_carries_frames_and_may_become_a_vhost_user_socket_and_back() {
+    let host = Host::start(&TWO.replacen("socket = \"vf0\"", "attachment = \"stream:vf0\"", 1));
+    let [mut guest] = host.guests(["vf1"]);
+    assert_eq!(device(&host, 0)["state"], "down", "nobody is there yet");
+    let mut peer = Peer::connect(&host.socket("vf0"));
+    wait_for_state(&host, |actual| actual["adapters"][0]["device"].clone(), "up");
+    exchange(&mut peer, &mut guest);
+    // The next peer is served when the first has left.
+    drop(peer);
+    let mut peer = Peer::connect(&host.socket("vf0"));
+    until("the first peer to be gone", || {
+        peer.send(&frame(mac(1), mac(0), 3));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        !guest.receive().is_empty()
+    });
+    // The same socket, spoken in another way.
+    let socket = host.socket("vf0").display().to_string();
+    attach(&host, 0, json!({"kind": "vhost-user", "socket": socket})).unwrap();
+    assert_eq!(device(&host, 0), Value::Null);
+    let [mut first] = host.guests(["vf0"]);
+    guest.settle();
+    guest.receive();
+    let there = frame(mac(1), mac(0), 4);
+    first.send(&there);
+    assert_eq!(guest.wait_for(1), [there]);
+    attach(&host, 0, json!(format!("stream:{socket}"))).unwrap();
+    let mut peer = Peer::connect(&host.socket("vf0"));
+    wait_for_state(&host, |actual| actual["adapters"][0]["device"].clone(), "up");
+    exchange(&mut peer, &mut guest);
+    assert!(host.log.says("n/vf0: stream:"), "states are told");
+}
+
+#[test]
+fn a_stream_socket_connects_where_its_peer_listens() {
+    let host = Host::start(TWO);
+    let [mut guest] = host.guests(["vf1"]);
+    let path = host.socket("peer");
+    let attachment =
+        json!({"kind": "stream", "socket": path.display().to_string(), "mode": "client"});
+    attach(&host, 0, attachment).unwrap();
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut peer = Peer(listener.accept().unwrap().0);
+    wait_for_state(&host, |actual| actual["adapters"][0]["device"].clone(), "up");
+    exchange(&mut peer, &mut guest);
+}
+
+#[test]
+fn an_interface_that_is_not_there_keeps_nobody_from_starting() {
+    let uplink = "uplink = \"xdp:nosuchthing0\"\n[[nic.vf]]\nlink_state = \"enable\"";
+    let nics = TWO.replacen(
+        "[nic.uplink]\n    kind = \"vhost-user\"\n    socket = \"uplink\"\n    [[nic.vf]]",
+        uplink,
+        1,
+    );
+    assert!(nics.contains("nosuchthing0"));
+    let host =
+        Host::start(&nics.replace("socket = \"vf1\"", "socket = \"vf1\"\nlink_state = \"enable\""));
+    let [mut one, mut two] = host.guests(["vf0", "vf1"]);
+    let frame = frame(mac(1), mac(0), 1);
+    one.send(&frame);
+    assert_eq!(two.wait_for(1), [frame]);
+    let now = actual(&host);
+    let uplink = &now["nics"][0]["uplink"];
+    assert_eq!(uplink["state"], "gone", "{uplink}");
+    assert!(uplink["reason"].as_str().unwrap().contains("nosuchthing0"), "{uplink}");
+    let events = client(&host).send(Method::GET, "/v1/events", None, None).unwrap().body;
+    let events = events["events"].as_array().unwrap().clone();
+    let told = events.iter().find(|event| event["kind"] == "device").expect("an event");
+    assert_eq!(told["subject"], "port n/uplink");
+    assert!(told["text"].as_str().unwrap().starts_with("xdp:nosuchthing0 is gone: "), "{told}");
+}
+
+#[test]
+fn functions_have_the_link_of_an_uplink_that_comes_and_goes() {
+    let host = Host::start(TWO);
+    let link = |host: &Host| actual(host)["nics"][0]["vfs"][0]["link_up"].clone();
+    assert_eq!(link(&host), true);
+    let set = |uplink: Value| {
+        let patch = json!({"uplink": uplink});
+        client(&host).send(Method::PATCH, "/v1/nics/n", Some(&patch), None).unwrap();
+    };
+    set(json!("packet:nosuchthing0"));
+    until("the link to go down", || link(&host) == false);
+    set(json!(format!("stream:{}", host.socket("wire").display())));
+    until("the link to come up", || link(&host) == true);
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_and_nothing_is_changed() {
+    let host = Host::start(TWO);
+    let [mut one, mut two] = host.guests(["vf0", "vf1"]);
+    let refused = |attachment: Value, field: &str| {
+        let ClientError::Refused(refusal) = attach(&host, 0, attachment).unwrap_err() else {
+            panic!("no answer");
+        };
+        assert_eq!(refusal.status, 409, "{refusal:?}");
+        assert!(refusal.trouble.field.ends_with(field), "{refusal:?}");
+        refusal.trouble.error
+    };
+    // No tap, whoever asks; without privilege that is said first.
+    let error = refused(json!("tap:lo"), "attachment.interface");
+    assert!(error.contains("cannot be opened"), "{error}");
+    let path = host.path().join("no/vf0").display().to_string();
+    let error = refused(json!(format!("stream:{path}")), "attachment.socket");
+    assert!(error.contains("no/vf0"), "{error}");
+    let stored = client(&host).send(Method::GET, "/v1/adapters/n-vf0", None, None).unwrap().body;
+    assert_eq!(stored["attachment"]["kind"], "vhost-user");
+    let frame = frame(mac(1), mac(0), 1);
+    one.send(&frame);
+    assert_eq!(two.wait_for(1), [frame], "the guests are where they were");
+}

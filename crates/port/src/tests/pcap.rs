@@ -1,0 +1,213 @@
+//! Captures that are played, and written.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pcap_file::DataLink;
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
+use pcap_file::pcapng::blocks::simple_packet::SimplePacketBlock;
+
+use super::guests::{Layout, Receiver, frame};
+use crate::pcap::{Pace, PcapError, Spec, open};
+use crate::{Opened, Receive, VlanEdit};
+
+/// A frame of a file: what was captured, of how many bytes, and when.
+type Recorded = (Vec<u8>, u32, Duration);
+
+fn recorded(number: usize, len: usize, time_us: u64) -> Recorded {
+    (frame(number, len), len as u32, Duration::from_secs(1000) + Duration::from_micros(time_us))
+}
+
+fn write_pcap(path: &Path, frames: &[Recorded], datalink: DataLink) {
+    let header = PcapHeader { datalink, snaplen: 262_144, ..PcapHeader::default() };
+    let mut writer = PcapWriter::with_header(File::create(path).unwrap(), header).unwrap();
+    for (bytes, len, time) in frames {
+        writer.write_packet(&PcapPacket::new(*time, *len, &bytes[..]).unwrap()).unwrap();
+    }
+}
+
+fn write_pcapng(path: &Path, frames: &[Recorded]) {
+    let mut writer = PcapNgWriter::new(File::create(path).unwrap()).unwrap();
+    let linktype = DataLink::ETHERNET;
+    let interface = InterfaceDescriptionBlock { linktype, snaplen: 0, options: vec![] };
+    writer.write_pcapng_block(interface).unwrap();
+    for (i, (bytes, len, time)) in frames.iter().enumerate() {
+        let data = Cow::Borrowed(&bytes[..]);
+        if i % 3 == 2 {
+            writer.write_pcapng_block(SimplePacketBlock { original_len: *len, data }).unwrap();
+            continue;
+        }
+        let (interface_id, timestamp, original_len) = (0, *time, *len);
+        let options = vec![];
+        let block = EnhancedPacketBlock { interface_id, timestamp, original_len, data, options };
+        writer.write_pcapng_block(block).unwrap();
+    }
+}
+
+fn spec(file: PathBuf) -> Spec {
+    Spec { file, sink: None, name: "web".into(), pace: Pace::Pps(1_000_000), repeat: 1 }
+}
+
+/// The next frames that are played, up to as many.
+fn play(opened: &mut Opened, count: usize) -> Vec<Vec<u8>> {
+    let transmit = opened.pairs[0].transmit.as_mut();
+    let begin = Instant::now();
+    let mut frames = Vec::new();
+    while frames.len() < count {
+        assert!(begin.elapsed() < Duration::from_secs(20), "only {} frames came", frames.len());
+        let polled = transmit.poll();
+        assert_eq!(polled.malformed(), 0);
+        let burst = transmit.burst();
+        for frame in burst.frames {
+            let mut bytes = vec![0; frame.len as usize];
+            frame.read_bytes(burst.arena, 0, &mut bytes);
+            frames.push(bytes);
+        }
+        transmit.complete();
+    }
+    frames
+}
+
+/// Whether a file is readable, before the time is over.
+fn wakes(opened: &Opened, within: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let kick = opened.pairs[0].transmit.kick().unwrap();
+    let mut fds = [PollFd::from_borrowed_fd(kick, PollFlags::IN)];
+    let within = Timespec::try_from(within).unwrap();
+    poll(&mut fds, Some(&within)) == Ok(1)
+}
+
+#[test]
+fn files_of_either_format_are_played_byte_for_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let frames: Vec<_> =
+        (0..200).map(|i| recorded(i, [60, 14, 1514, 9014, 65_557, 17][i % 6], i as u64)).collect();
+    for name in ["a.pcap", "a.pcapng"] {
+        let file = dir.path().join(name);
+        match name {
+            "a.pcap" => write_pcap(&file, &frames, DataLink::ETHERNET),
+            _ => write_pcapng(&file, &frames),
+        }
+        let mut opened = open(&Spec { repeat: 2, ..spec(file) }).unwrap();
+        assert!(opened.notes.is_empty());
+        let wanted = frames.iter().chain(&frames).map(|(bytes, ..)| bytes);
+        assert!(play(&mut opened, 400).iter().eq(wanted), "{name}");
+        assert!(!opened.pairs[0].transmit.arm(), "it is over");
+        assert_eq!(opened.pairs[0].transmit.poll().frames, 0);
+    }
+}
+
+#[test]
+fn nothing_comes_before_it_is_due_and_a_timer_wakes_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("slow.pcap");
+    write_pcap(&file, &[recorded(1, 60, 0), recorded(2, 60, 20_000)], DataLink::ETHERNET);
+    let mut opened = open(&Spec { pace: Pace::Recorded, ..spec(file) }).unwrap();
+    let begin = Instant::now();
+    assert_eq!(play(&mut opened, 1), [frame(1, 60)]);
+    // However long this thread was kept from its CPU: it is due already, or the timer wakes.
+    if !opened.pairs[0].transmit.arm() {
+        assert!(wakes(&opened, Duration::from_secs(20)));
+    }
+    assert_eq!(opened.pairs[0].transmit.poll().frames, 1);
+    assert!(begin.elapsed() >= Duration::from_millis(20), "it came too early");
+    opened.pairs[0].transmit.complete();
+}
+
+#[test]
+fn a_file_is_played_for_ever_if_so_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.pcap");
+    write_pcap(&file, &[recorded(1, 60, 0), recorded(2, 90, 0)], DataLink::ETHERNET);
+    let mut opened = open(&Spec { repeat: 0, pace: Pace::Recorded, ..spec(file) }).unwrap();
+    let frames = play(&mut opened, 1000);
+    assert!(frames.chunks(2).all(|two| two == [frame(1, 60), frame(2, 90)]));
+}
+
+#[test]
+fn what_comes_is_written_and_can_be_played_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, sink) = (dir.path().join("in.pcap"), dir.path().join("out.pcapng"));
+    let frames: Vec<_> = (0..100).map(|i| recorded(i, 60 + i, i as u64)).collect();
+    write_pcap(&file, &frames, DataLink::ETHERNET);
+    let mut opened = open(&Spec { sink: Some(sink.clone()), ..spec(file) }).unwrap();
+    let Opened { pairs, .. } = &mut opened;
+    let pair = &mut pairs[0];
+    let begin = Instant::now();
+    let mut delivered = 0;
+    while delivered < 100 {
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        let picks: Vec<u8> = (0..pair.transmit.poll().frames as u8).collect();
+        let more = pair.receive.deliver(&pair.transmit.burst(), &picks, VlanEdit::None);
+        assert_eq!(more.frames as usize, picks.len());
+        delivered += more.frames;
+        pair.receive.publish();
+        pair.transmit.complete();
+    }
+    drop(opened); // waits for the disk
+    let mut again = open(&spec(sink)).unwrap();
+    let wanted: Vec<_> = frames.into_iter().map(|(bytes, ..)| bytes).collect();
+    assert_eq!(play(&mut again, 100), wanted);
+}
+
+#[test]
+fn a_guest_gets_what_is_played_and_without_a_sink_frames_are_only_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.pcap");
+    write_pcap(&file, &[recorded(1, 60, 0), recorded(2, 1514, 0)], DataLink::ETHERNET);
+    let mut opened = open(&Spec { pace: Pace::Recorded, ..spec(file) }).unwrap();
+    let pair = &mut opened.pairs[0];
+    let mut to = Receiver::new(12, false);
+    (0..2).for_each(|_| to.post(2048, &Layout::chain(&[])));
+    assert_eq!(pair.transmit.poll().frames, 2);
+    let burst = pair.transmit.burst();
+    let counted = pair.receive.deliver(&burst, &[1, 0], VlanEdit::None);
+    assert_eq!((counted.frames, counted.bytes), (2, 1574));
+    assert_eq!(to.ring.deliver(&burst, &[0, 1], VlanEdit::None).frames, 2);
+    to.ring.publish();
+    let received: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
+    assert_eq!(received, [frame(1, 60), frame(2, 1514)]);
+}
+
+#[test]
+fn frames_that_are_not_whole_are_left_out_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cut.pcap");
+    let (bytes, _, time) = recorded(2, 100, 5);
+    let frames = [recorded(1, 60, 0), (bytes, 1500, time), recorded(3, 66_000, 9)];
+    write_pcap(&file, &frames, DataLink::ETHERNET);
+    let mut opened = open(&Spec { repeat: 2, ..spec(file) }).unwrap();
+    assert!(opened.notes[0].ends_with("2 frames are not whole and are left out"));
+    assert_eq!(play(&mut opened, 2), [frame(1, 60), frame(1, 60)]);
+}
+
+#[test]
+fn what_cannot_be_played_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    write_pcap(&at("empty.pcap"), &[], DataLink::ETHERNET);
+    write_pcap(&at("raw.pcap"), &[recorded(1, 60, 0)], DataLink::RAW);
+    std::fs::write(at("text"), "no capture at all, but long enough to be one").unwrap();
+    write_pcap(&at("whole.pcap"), &vec![recorded(1, 60, 0); 3], DataLink::ETHERNET);
+    let whole = std::fs::read(at("whole.pcap")).unwrap();
+    std::fs::write(at("short.pcap"), &whole[..whole.len() - 5]).unwrap();
+    assert!(PcapReader::new(&whole[..]).is_ok());
+    for (name, what) in [
+        ("nothing.pcap", "cannot be read"),
+        ("empty.pcap", "no whole frame"),
+        ("raw.pcap", "not of Ethernet"),
+        ("text", "not a whole capture (after 0 frames)"),
+        ("short.pcap", "not a whole capture (after 2 frames)"),
+        (".", "not a regular file"),
+    ] {
+        let error = open(&spec(at(name))).unwrap_err();
+        assert!(error.to_string().contains(what), "{name}: {error}");
+    }
+    let error = open(&Spec { sink: Some(at("text")), ..spec(at("whole.pcap")) }).unwrap_err();
+    assert!(matches!(error, PcapError::Sink(_)), "{error}");
+}

@@ -1,0 +1,245 @@
+//! Tunnels over the loopback interface: each host has an address of its own there.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::time::Duration;
+
+use super::guests::{Layout, Sender, frame};
+use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
+use crate::vxlan::{Spec, VxlanError, open, overhead};
+use crate::{Accepts, BURST, Delivered, Opened, Transmit, VlanEdit};
+
+fn ip(host: u8) -> IpAddr {
+    Ipv4Addr::new(127, 83, 0, host).into()
+}
+
+/// A UDP port that is free on all hosts' addresses; each test has its own hosts.
+fn free_port(host: u8) -> u16 {
+    UdpSocket::bind((ip(host), 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn spec(vni: u32, host: u8, port: u16, peers: &[u8]) -> Spec {
+    let peers = peers.iter().map(|peer| ip(*peer)).collect();
+    Spec { vni, local: Some(ip(host)), port, peers, mtu: None }
+}
+
+/// A tunnel's end.
+struct End(Opened);
+
+impl End {
+    fn new(spec: &Spec) -> End {
+        End(open(spec).unwrap())
+    }
+
+    fn transmit(&mut self) -> &mut dyn Transmit {
+        self.0.pairs[0].transmit.as_mut()
+    }
+
+    /// The frames that are there.
+    fn poll(&mut self) -> Vec<Vec<u8>> {
+        let transmit = self.transmit();
+        transmit.poll();
+        let burst = transmit.burst();
+        let mut frames = Vec::new();
+        for frame in burst.frames {
+            let mut bytes = vec![0; frame.len as usize];
+            frame.read_bytes(burst.arena, 0, &mut bytes);
+            frames.push(bytes);
+        }
+        transmit.complete();
+        frames
+    }
+
+    fn send(&mut self, frames: &[Vec<u8>]) -> Delivered {
+        let mut from = Sender::new(12, 70_000);
+        for frame in frames {
+            from.send(frame, &Layout::chain(&[12, 20]));
+        }
+        self.carry(&mut from, frames.len())
+    }
+
+    fn carry(&mut self, from: &mut Sender, count: usize) -> Delivered {
+        let picks: Vec<u8> = (0..count as u8).collect();
+        from.ring.poll();
+        let receive = &mut self.0.pairs[0].receive;
+        let delivered = receive.deliver(&from.ring.burst(), &picks, VlanEdit::None);
+        receive.publish();
+        from.ring.complete();
+        delivered
+    }
+}
+
+/// A frame from one address to another.
+fn between(to: u8, from: u8, number: usize, len: usize) -> Vec<u8> {
+    let mut bytes = frame(number, len);
+    bytes[..6].copy_from_slice(&if to == 0xff { [0xff; 6] } else { [2, 0, 0, 0, 0, to] });
+    bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, from]);
+    bytes
+}
+
+#[test]
+fn frames_go_to_every_peer_until_their_address_is_known() {
+    let port = free_port(1);
+    let mut hosts = [1, 2, 3].map(|host| {
+        let others: Vec<u8> = [1, 2, 3].into_iter().filter(|other| *other != host).collect();
+        End::new(&spec(77, host, port, &others))
+    });
+    let unknown = between(2, 1, 0, 100);
+    let delivered = hosts[0].send(std::slice::from_ref(&unknown));
+    assert_eq!((delivered.frames, delivered.bytes), (1, 100), "it counts once");
+    for host in [1, 2] {
+        assert_eq!(hosts[host].poll(), [&unknown[..]]);
+    }
+    assert!(hosts[0].poll().is_empty());
+
+    // Now the others know where address 1 is, and, once 2 has answered, host 1 knows that.
+    let answer = between(1, 2, 1, 60);
+    hosts[1].send(std::slice::from_ref(&answer));
+    assert!(hosts[0].transmit().arm());
+    assert_eq!(hosts[0].poll(), [answer]);
+    assert!(hosts[2].poll().is_empty(), "it is not this one's");
+    let known: Vec<_> = (0..BURST).map(|i| between(2, 1, i, 60 + i)).collect();
+    assert_eq!(hosts[0].send(&known).frames as usize, BURST);
+    assert_eq!(hosts[1].poll(), known);
+    assert!(hosts[2].poll().is_empty());
+
+    let group = between(0xff, 1, 2, 60);
+    hosts[0].send(std::slice::from_ref(&group));
+    for host in [1, 2] {
+        assert_eq!(hosts[host].poll(), [&group[..]]);
+    }
+}
+
+#[test]
+fn networks_on_one_address_and_port_are_kept_apart() {
+    let port = free_port(11);
+    let mut red = [End::new(&spec(1, 11, port, &[12])), End::new(&spec(1, 12, port, &[11]))];
+    let mut blue =
+        [End::new(&spec(0xff_ffff, 11, port, &[12])), End::new(&spec(0xff_ffff, 12, port, &[11]))];
+    let (for_red, for_blue) = (between(9, 1, 1, 100), between(9, 1, 2, 200));
+    for _ in 0..3 {
+        red[0].send(std::slice::from_ref(&for_red));
+        blue[0].send(std::slice::from_ref(&for_blue));
+    }
+    // Whoever looks first finds both, and keeps the other's for it.
+    assert_eq!(blue[1].poll(), [for_blue.clone(), for_blue.clone(), for_blue]);
+    assert!(red[1].transmit().arm(), "it is told");
+    assert_eq!(red[1].poll(), [for_red.clone(), for_red.clone(), for_red]);
+    assert!(!red[1].transmit().arm());
+    assert!(!blue[1].transmit().arm());
+
+    let taken = open(&spec(1, 11, port, &[13])).unwrap_err();
+    assert!(matches!(taken, VxlanError::Taken { vni: 1, .. }), "{taken}");
+    drop(red);
+    let _again = End::new(&spec(1, 11, port, &[13]));
+}
+
+#[test]
+fn strangers_and_what_is_no_vxlan_are_dropped() {
+    let port = free_port(21);
+    let mut end = End::new(&spec(0x01_02_03, 21, port, &[22]));
+    let peer = UdpSocket::bind((ip(22), 0)).unwrap();
+    let stranger = UdpSocket::bind((ip(23), 0)).unwrap();
+    let good = |number| [&[8, 0, 0, 0, 1, 2, 3, 0][..], &between(1, 9, number, 60)].concat();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good(7);
+        bytes[at] = byte;
+        bytes
+    };
+    let bad = [with(0, 0), with(0, 0xf7), with(4, 9), with(6, 0), good(7)[..7].to_vec(), vec![]];
+    for datagram in bad {
+        peer.send_to(&datagram, (ip(21), port)).unwrap();
+    }
+    stranger.send_to(&good(7), (ip(21), port)).unwrap();
+    peer.send_to(&good(1), (ip(21), port)).unwrap();
+    // Reserved bits are to be overlooked (section 5).
+    let mut reserved = good(2);
+    (reserved[0], reserved[1], reserved[7]) = (0xff, 0xaa, 0xaa);
+    peer.send_to(&reserved, (ip(21), port)).unwrap();
+    assert_eq!(end.poll(), [between(1, 9, 1, 60), between(1, 9, 2, 60)]);
+
+    peer.send_to(&good(3)[..8 + 13], (ip(21), port)).unwrap();
+    let polled = end.transmit().poll();
+    assert_eq!((polled.frames, polled.runts), (1, 1));
+}
+
+#[test]
+fn datagrams_are_as_others_expect_them() {
+    let port = free_port(31);
+    let mut end = End::new(&spec(0x01_02_03, 31, port, &[32]));
+    let peer = UdpSocket::bind((ip(32), port)).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let sent = between(1, 2, 1, 300);
+    end.send(std::slice::from_ref(&sent));
+    let mut bytes = [0; 2000];
+    let (len, from) = peer.recv_from(&mut bytes).unwrap();
+    assert_eq!(from, (ip(31), port).into());
+    assert_eq!(bytes[..8], [8, 0, 0, 0, 1, 2, 3, 0]);
+    assert_eq!(bytes[8..len], sent);
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_what_was_left_to_do_is_done() {
+    let port = free_port(41);
+    let spec = Spec { mtu: Some(1600), ..spec(5, 41, port, &[42, 43]) };
+    let mut end = End::new(&spec);
+    let mut peer = End::new(&Spec { mtu: None, ..self::spec(5, 42, port, &[41]) });
+    assert_eq!(overhead(ip(42)), 50);
+    // 1600 bytes of a packet less 36 of headers are a frame's.
+    let sent = [60, 1565, 1564, 1565, 61].map(|len| between(1, 2, len, len));
+    let delivered = end.send(&sent);
+    assert_eq!((delivered.frames, delivered.too_small), (3, 2));
+    assert_eq!(peer.poll(), [sent[0].clone(), sent[2].clone(), sent[4].clone()]);
+
+    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let (large, payload) = tcp(30_500);
+    from.send_with(left(GSO, MSS as u16), &large, &Layout::chain(&[]));
+    assert_eq!(end.carry(&mut from, 1).frames, 31);
+    assert_eq!(payload_of(&peer.poll()), payload);
+
+    // A segment that does not fit takes those behind it along.
+    let mut from = Sender::leaving(Accepts::all(), 9014);
+    let (large, _) = tcp(4000);
+    from.send_with(left(GSO, 1600), &large, &Layout::chain(&[]));
+    let delivered = end.carry(&mut from, 1);
+    assert_eq!((delivered.frames, delivered.too_small), (0, 3));
+    assert!(HEADERS + 1600 > 1564 && peer.poll().is_empty());
+
+    // What no datagram can hold is the kernel's to refuse.
+    let mut wide = End::new(&self::spec(6, 41, port, &[42]));
+    assert_eq!(wide.send(&[between(1, 2, 1, 65_520)]).too_small, 1);
+}
+
+#[test]
+fn ipv6_carries_them_too() {
+    let local: IpAddr = Ipv6Addr::LOCALHOST.into();
+    let Ok(socket) = UdpSocket::bind((local, 0)) else {
+        return; // a machine without IPv6
+    };
+    let port = socket.local_addr().unwrap().port();
+    drop(socket);
+    let spec = Spec { vni: 9, local: Some(local), port, peers: vec![local], mtu: Some(1500) };
+    let mut end = End::new(&spec);
+    assert_eq!(overhead(local), 70);
+    let sent: Vec<_> = [60, 1444, 1445].map(|len| between(1, 2, len, len)).to_vec();
+    let delivered = end.send(&sent);
+    assert_eq!((delivered.frames, delivered.too_small), (2, 1));
+    assert_eq!(end.poll(), sent[..2]);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let good = spec(1, 51, 4789, &[52]);
+    for (bad, what) in [
+        (Spec { vni: 0, ..good.clone() }, "not a VNI"),
+        (Spec { vni: 1 << 24, ..good.clone() }, "not a VNI"),
+        (Spec { peers: vec![], ..good.clone() }, "no peer"),
+        (Spec { peers: vec![ip(1); 65], ..good.clone() }, "more than 64"),
+        (Spec { peers: vec![ip(1), Ipv6Addr::LOCALHOST.into()], ..good.clone() }, "both families"),
+        (Spec { mtu: Some(500), ..good.clone() }, "MTU"),
+        (Spec { port: 0, ..good.clone() }, "port 0"),
+        (Spec { local: Some(Ipv4Addr::new(203, 0, 113, 1).into()), ..good }, "this host's"),
+    ] {
+        let error = open(&bad).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
