@@ -346,6 +346,21 @@ impl Port {
     }
 }
 
+impl std::iter::Sum for Traffic {
+    fn sum<I: Iterator<Item = Traffic>>(all: I) -> Traffic {
+        all.fold(Traffic::default(), |sum, one| Traffic {
+            tx_frames: sum.tx_frames + one.tx_frames,
+            tx_bytes: sum.tx_bytes + one.tx_bytes,
+            tx_uplink_frames: sum.tx_uplink_frames + one.tx_uplink_frames,
+            tx_uplink_bytes: sum.tx_uplink_bytes + one.tx_uplink_bytes,
+            rx_frames: sum.rx_frames + one.rx_frames,
+            rx_bytes: sum.rx_bytes + one.rx_bytes,
+            rx_uplink_frames: sum.rx_uplink_frames + one.rx_uplink_frames,
+            rx_uplink_bytes: sum.rx_uplink_bytes + one.rx_uplink_bytes,
+        })
+    }
+}
+
 /// What a guest has sent and received, in frames and bytes; of that, to and from the uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {

@@ -45,6 +45,7 @@ use xdp::{
 };
 
 use crate::{Condition, Opened, Pair};
+#[cfg(test)]
 pub(crate) use direct::Placing;
 pub use direct::{Direct, Over};
 pub(crate) use from_wire::FromWire;

@@ -57,11 +57,7 @@ fn over(memory: Arc<Mapping>, unaligned: bool) -> Arc<Handle> {
 
 /// As [`wire`], over a memory that is somebody else's, for frames of at most `longest` bytes behind
 /// `header`.
-pub fn placing(
-    memory: Arc<Mapping>,
-    size: u32,
-    (header, longest): (u32, u32),
-) -> (Wire, Placer) {
+pub fn placing(memory: Arc<Mapping>, size: u32, (header, longest): (u32, u32)) -> (Wire, Placer) {
     let (wire, socket) = ends(size, over(memory, true));
     (wire, Placer::new(socket, header, longest))
 }

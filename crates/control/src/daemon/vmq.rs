@@ -244,8 +244,7 @@ impl Vmq {
         if !self.place() {
             if let Some(ring) = &self.ring {
                 let receive = ring.receive();
-                attached =
-                    receive.map(|ring| self.port.attach_receive(self.pair, Box::new(ring)));
+                attached = receive.map(|ring| self.port.attach_receive(self.pair, Box::new(ring)));
             }
             self.take();
         }

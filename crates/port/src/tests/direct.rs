@@ -90,11 +90,7 @@ impl Bench {
     }
 }
 
-fn half(
-    memory: &Arc<GuestMemory>,
-    driver: &DriverQueue,
-    device: &Arc<Device>,
-) -> (Wire, Placing) {
+fn half(memory: &Arc<GuestMemory>, driver: &DriverQueue, device: &Arc<Device>) -> (Wire, Placing) {
     let mapping = memory.regions()[0].mapping.clone();
     let (wire, placer) = placing(mapping, RING.into(), (HEADER_LEN, LONGEST));
     let at = driver.addresses();

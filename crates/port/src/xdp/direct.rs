@@ -25,9 +25,9 @@ use xdp::{Placer, Unfit};
 
 use super::Device;
 use super::Place;
+use crate::Transmit;
 use crate::burst::{Area, Burst, Offload, Placed, Polled};
 use crate::virtio_net::{Events, HEADER_LEN};
-use crate::Transmit;
 
 /// A header that leaves nothing to be done, for one buffer.
 const ONE_BUFFER: [u8; HEADER_LEN as usize] = Offload::PLAIN.to_bytes();

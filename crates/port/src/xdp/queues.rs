@@ -7,8 +7,7 @@ use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use host::netns;
 use virtq::DeviceQueue;
 use xdp::{
-    Chunks, Interface, KERNEL_HEADROOM, Placer, Socket, SocketSpec, Steered, Umem,
-    ZeroCopy,
+    Chunks, Interface, KERNEL_HEADROOM, Placer, Socket, SocketSpec, Steered, Umem, ZeroCopy,
 };
 
 use super::direct::{Direct, Over, Placing};
@@ -88,6 +87,16 @@ impl Queues {
         first: u32,
     ) -> Queues {
         Queues { device: Arc::downgrade(device), interface, spec: spec.clone(), first }
+    }
+
+    /// Whether these are the same queues of the same port.
+    pub fn is(&self, other: &Queues) -> bool {
+        self.device.ptr_eq(&other.device)
+    }
+
+    /// Whether their port is open.
+    pub fn are_open(&self) -> bool {
+        self.device().is_ok()
     }
 
     /// How many there are.
