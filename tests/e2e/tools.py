@@ -13,16 +13,27 @@ from dataclasses import dataclass
 from netns import NetworkError, call, end
 
 
+class Answers(int):
+    """How many echo requests were answered; `text` is what ping said."""
+
+    text = ""
+
+
 def ping(space, address, count=3, size=None, whole=False, timeout=2):
-    """How many of `count` echo requests were answered. `size`: of the IP packet; `whole`: it may not be cut."""
-    argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.02", "-W", str(timeout)]
+    """The `Answers` to `count` echo requests. `size`: of the IP packet; `whole`: it may not be cut.
+
+    Answers may be as late as the timeout, in seconds; until then more requests are sent.
+    """
+    argv = ["ping", "-n", "-c", str(count), "-i", "0.02", "-w", str(timeout)]
     if size:
         argv += ["-s", str(size - (48 if ":" in address else 28))]
     if whole:
         argv += ["-M", "do"]
     text = space.run(*argv, address, timeout=timeout + 5, check=False)
     found = re.search(r"(\d+) received", text)
-    return int(found[1]) if found else 0
+    answers = Answers(min(count, int(found[1])) if found else 0)
+    answers.text = text
+    return answers
 
 
 def wait_ping(space, address, timeout=5.0, **options):
@@ -140,13 +151,16 @@ class Captured:
 
 
 class Capture:
-    """tcpdump on an interface, within a `with`; afterwards `frames()`. At most `count` frames are kept."""
+    """tcpdump on an interface, within a `with`; afterwards `frames()`. At most `count` frames are kept.
 
-    def __init__(self, space, interface, count=4000, expression="", inbound=False):
+    `longest`: bytes of a frame; the more, the fewer may wait for tcpdump: 64 MiB of them.
+    """
+
+    def __init__(self, space, interface, count=4000, expression="", *, inbound=False, longest=9100):
         self.space, self.interface = space, interface
         self.file = os.path.join(space.network.run_dir, f"{space.name}-{interface}-{time.monotonic_ns()}.pcap")
-        self._argv = ["tcpdump", "-i", interface, "-n", "-s", "0", "-c", str(count), "-B", "16384", "-Z", "root"]
-        self._argv += ["--immediate-mode", *(["-Q", "in"] if inbound else []), "-w", self.file]
+        self._argv = ["tcpdump", "-i", interface, "-n", "-s", str(longest), "-c", str(count), "-Z", "root"]
+        self._argv += ["-B", "65536", "--immediate-mode", "-U", *(["-Q", "in"] if inbound else []), "-w", self.file]
         self._argv += [expression] if expression else []
         self._process = None
 
@@ -165,7 +179,10 @@ class Capture:
             time.sleep(0.01)
 
     def __exit__(self, *_exception):
-        time.sleep(0.05)  # what has just passed is in the socket, or will be
+        before, size, deadline = -1, 0, time.monotonic() + 3
+        while size != before and time.monotonic() < deadline:  # what has just passed may wait for tcpdump
+            time.sleep(0.1)
+            before, size = size, os.path.getsize(self.file)
         end(self._process)
 
     def frames(self, expression=None):

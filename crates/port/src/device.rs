@@ -12,7 +12,7 @@ mod intake;
 mod link;
 mod outgoing;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -124,20 +124,8 @@ impl<S: Source> Transmit for Inlet<S> {
         !self.condition.is_lost() && self.source.arm()
     }
 
-    fn disarm(&mut self) {}
-
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         Some(self.source.kick())
-    }
-
-    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn raise_error(&self) {}
-
-    fn stop(&mut self) -> u16 {
-        0
     }
 }
 
@@ -219,8 +207,6 @@ impl<S: Sink> Receive for Outlet<S> {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
-    fn prefetch(&self, _: usize) {}
-
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         if self.condition.is_lost() {
@@ -257,16 +243,6 @@ impl<S: Sink> Receive for Outlet<S> {
 
     fn publish(&mut self) -> bool {
         false
-    }
-
-    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn raise_error(&self) {}
-
-    fn stop(&mut self) -> u16 {
-        0
     }
 }
 

@@ -20,6 +20,8 @@
 //!
 //! A new kind of port is one new file beside [`virtio_net`] that implements both traits, or one of
 //! them, as [`capture`] does.
+//! One whose far end is a file of the kernel's has most of it in `device`, and says only how frames
+//! are taken and sent, as [`tap`] does.
 
 mod burst;
 pub mod capture;
@@ -92,23 +94,25 @@ pub trait Transmit: Send {
     /// Asks the guest for a kick at its next frame; says whether one is there already.
     fn arm(&mut self) -> bool;
 
-    /// Asks the guest not to kick.
-    fn disarm(&mut self);
+    /// Asks the guest not to kick, if it can be asked.
+    fn disarm(&mut self) {}
 
     /// Readable when the guest kicked; `None` if this port can only be polled.
     fn kick(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Replaces the descriptor that interrupts the guest.
-    fn set_call(&mut self, call: Option<Arc<OwnedFd>>);
+    /// Replaces the descriptor that interrupts the guest, if this is a guest's ring.
+    fn set_call(&mut self, _call: Option<Arc<OwnedFd>>) {}
 
-    /// Replaces the descriptor that says that the ring is broken.
-    fn set_error(&mut self, error: Option<Arc<OwnedFd>>);
+    /// Replaces the descriptor that says that the ring is broken, if this is one.
+    fn set_error(&mut self, _error: Option<Arc<OwnedFd>>) {}
 
-    /// Tells the front-end that the ring is broken.
-    fn raise_error(&self);
+    /// Tells the front-end, if there is one, that the ring is broken.
+    fn raise_error(&self) {}
 
-    /// Stops; where a later owner of the ring goes on.
-    fn stop(&mut self) -> u16;
+    /// Stops; where a later owner of the ring goes on, if this is one.
+    fn stop(&mut self) -> u16 {
+        0
+    }
 }
 
 /// Frames that go to the guest.
@@ -117,7 +121,7 @@ pub trait Receive: Send {
     fn swap(&mut self, area: &mut Area);
 
     /// Asks the cache for what a delivery of `frames` will read first. A hint: nothing is taken.
-    fn prefetch(&self, frames: usize);
+    fn prefetch(&self, _frames: usize) {}
 
     /// Copies the frames of `burst` that `picks` names, in that order, with `edit` made to each.
     /// The guest does not see them before [`publish`](Self::publish).
@@ -126,17 +130,19 @@ pub trait Receive: Send {
     /// Shows what was delivered to the guest; says whether it had to be notified.
     fn publish(&mut self) -> bool;
 
-    /// Replaces the descriptor that interrupts the guest.
-    fn set_call(&mut self, call: Option<Arc<OwnedFd>>);
+    /// Replaces the descriptor that interrupts the guest, if this is a guest's ring.
+    fn set_call(&mut self, _call: Option<Arc<OwnedFd>>) {}
 
-    /// Replaces the descriptor that says that the ring is broken.
-    fn set_error(&mut self, error: Option<Arc<OwnedFd>>);
+    /// Replaces the descriptor that says that the ring is broken, if this is one.
+    fn set_error(&mut self, _error: Option<Arc<OwnedFd>>) {}
 
-    /// Tells the front-end that the ring is broken.
-    fn raise_error(&self);
+    /// Tells the front-end, if there is one, that the ring is broken.
+    fn raise_error(&self) {}
 
-    /// Stops; where a later owner of the ring goes on.
-    fn stop(&mut self) -> u16;
+    /// Stops; where a later owner of the ring goes on, if this is one.
+    fn stop(&mut self) -> u16 {
+        0
+    }
 }
 
 #[cfg(test)]

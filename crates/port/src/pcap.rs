@@ -214,8 +214,6 @@ struct Nowhere;
 impl Receive for Nowhere {
     fn swap(&mut self, _: &mut Area) {}
 
-    fn prefetch(&self, _: usize) {}
-
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], _: VlanEdit) -> Delivered {
         let bytes = picks.iter().map(|pick| u64::from(burst.frames[usize::from(*pick)].len)).sum();
         Delivered { frames: picks.len() as u32, bytes, ..Delivered::default() }
@@ -223,15 +221,5 @@ impl Receive for Nowhere {
 
     fn publish(&mut self) -> bool {
         false
-    }
-
-    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn raise_error(&self) {}
-
-    fn stop(&mut self) -> u16 {
-        0
     }
 }

@@ -304,6 +304,7 @@ impl Device {
         let (state, reason) = self.state();
         if state == DeviceState::Gone {
             self.held = None;
+            self.status.notes.clear();
         }
         let same = state == self.status.state;
         if same && (reason == self.status.reason || state == DeviceState::Gone) {

@@ -1,6 +1,5 @@
 //! Frames for the peer.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use wire::segment::Segment;
@@ -52,8 +51,6 @@ impl Receive for ToStream {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
-    fn prefetch(&self, _: usize) {}
-
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         let mut out = self.line.out();
@@ -79,15 +76,5 @@ impl Receive for ToStream {
         let mut out = self.line.out();
         self.line.flush(&mut out);
         false
-    }
-
-    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn raise_error(&self) {}
-
-    fn stop(&mut self) -> u16 {
-        0
     }
 }

@@ -209,22 +209,10 @@ impl Transmit for FromWire {
         self.unsent.load(Ordering::Relaxed) || self.has_backlog()
     }
 
-    fn disarm(&mut self) {}
-
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         match &self.groups {
             Some(copies) => Some(copies.either.as_fd()),
             None => Some(self.inbound.handle().as_fd()),
         }
-    }
-
-    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn raise_error(&self) {}
-
-    fn stop(&mut self) -> u16 {
-        0
     }
 }

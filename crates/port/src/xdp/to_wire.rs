@@ -1,6 +1,5 @@
 //! Frames to the wire: the receive half.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -168,15 +167,5 @@ impl Receive for ToWire {
                 true
             }
         }
-    }
-
-    fn set_call(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn set_error(&mut self, _: Option<Arc<OwnedFd>>) {}
-
-    fn raise_error(&self) {}
-
-    fn stop(&mut self) -> u16 {
-        0
     }
 }

@@ -7,20 +7,23 @@ use host::interface::InterfaceError;
 use host::netns::NetnsError;
 use host::packet::PacketError;
 use host::tun::TunError;
+use port::pcap::Pace;
 use port::tap::TapError;
 use port::vxlan::VxlanError;
 use port::xdp::{Address, Filter, Queues, XdpError};
-use port::{Opened, packet, stream, tap, vxlan, xdp};
+use port::{Opened, packet, pcap, stream, tap, vxlan, xdp};
 use wire::Mac;
 
 use super::{NotOpened, Open};
-use crate::state::{Attachment, Packet, SocketMode, Stream, Tap, Vxlan, Xdp, ZeroCopy};
+use crate::state::{Attachment, Packet, Pcap, SocketMode, Stream, Tap, Vxlan, Xdp, ZeroCopy};
 
 /// What a device's own words do not say.
 #[derive(Debug, Default)]
 pub(in super::super) struct Context {
     /// The address of who is behind it.
     pub(in super::super) mac: Option<Mac>,
+    /// What people call the port.
+    pub(in super::super) label: String,
     /// The addresses of its NIC, in their VLANs.
     pub(in super::super) addresses: Vec<Address>,
 }
@@ -32,7 +35,8 @@ pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box
         Attachment::Packet(packet) => Box::new(packet_spec(packet)),
         Attachment::Xdp(xdp) => Box::new(xdp_device(xdp, context.addresses)),
         Attachment::Stream(stream) => Box::new(stream_spec(stream)),
-        other => Box::new(Unknown(other.kind().word())),
+        Attachment::Pcap(pcap) => Box::new(pcap_spec(pcap, context.label)),
+        Attachment::VhostUser(_) => unreachable!("a vhost-user socket is no device"),
     }
 }
 
@@ -40,16 +44,6 @@ pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box
 pub(in super::super) fn tunnel(tunnel: &Vxlan) -> Box<dyn Open> {
     let Vxlan { vni, local, port, peers, mtu, .. } = tunnel.clone();
     Box::new(vxlan::Spec { vni, local, port, peers, mtu })
-}
-
-/// A kind of which there are no devices.
-#[derive(Debug)]
-struct Unknown(&'static str);
-
-impl Open for Unknown {
-    fn open(&self) -> Result<Opened, NotOpened> {
-        Err(NotOpened { text: format!("this daemon has no {}", self.0), may_come: false })
-    }
 }
 
 /// An error with its causes, of what may be only not there yet.
@@ -192,6 +186,23 @@ impl Open for XdpDevice {
         if let Some(filter) = &self.spec.filter {
             filter.set(addresses);
         }
+    }
+}
+
+fn pcap_spec(pcap: &Pcap, label: String) -> pcap::Spec {
+    let Pcap { file, sink, rate_mbps, rate_pps, repeat } = pcap.clone();
+    let pace = match (rate_mbps, rate_pps) {
+        (0, 0) => Pace::Recorded,
+        (0, pps) => Pace::Pps(pps),
+        (mbps, _) => Pace::Mbps(mbps),
+    };
+    let (file, sink) = (PathBuf::from(file), sink.map(PathBuf::from));
+    pcap::Spec { file, sink, name: label, pace, repeat }
+}
+
+impl Open for pcap::Spec {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        pcap::open(self).map_err(|error| not_opened(error, false))
     }
 }
 

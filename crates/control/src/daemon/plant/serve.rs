@@ -66,7 +66,7 @@ impl Plant {
         let (open, opened) = match ready {
             Ready::Device(open, opened) => (open, opened),
             Ready::Socket(_) | Ready::Later => {
-                let open = opener(&wish.spec, wish.identity.mac, addresses);
+                let open = opener(wish, addresses);
                 // It cannot be refused any more; if it cannot be had it is tried again.
                 let opened = open.open();
                 (open, opened)

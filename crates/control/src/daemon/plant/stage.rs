@@ -84,8 +84,8 @@ impl Plant {
                 way.map(Ready::Socket).map_err(|error| format!("{error:#}"))
             }
             (_, Some(_)) => Ok(Ready::Later),
-            (spec, None) => {
-                let open = opener(spec, wish.identity.mac, addresses);
+            (_, None) => {
+                let open = opener(wish, addresses);
                 match open.open() {
                     Err(NotOpened { text, may_come: false }) => Err(text),
                     opened => Ok(Ready::Device(open, opened)),
@@ -141,9 +141,10 @@ impl Served {
 }
 
 /// How the device of a spec is opened, which is no vhost-user socket.
-pub(super) fn opener(spec: &Spec, mac: Option<Mac>, addresses: Vec<Address>) -> Box<dyn Open> {
-    let context = Context { mac, addresses };
-    match spec {
+pub(super) fn opener(wish: &Wanted, addresses: Vec<Address>) -> Box<dyn Open> {
+    let label = label(&wish.nic, &wish.owner);
+    let context = Context { mac: wish.identity.mac, label, addresses };
+    match &wish.spec {
         Spec::Attachment(attachment) => device(attachment, context),
         Spec::Tunnel(vxlan) => tunnel(vxlan),
     }

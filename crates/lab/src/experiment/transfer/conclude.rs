@@ -1,0 +1,137 @@
+//! How rounds of measurements become figures.
+
+use super::measure::{Seen, cpus_of_ends};
+use super::{Settings, Traffic};
+use crate::bench::plan;
+use crate::experiment::sample::spread;
+use crate::guest::sockets::Asked;
+use crate::report::{Bottleneck, Experiment, PathKind, Pinned, RoundTrip, Transfer, Workload};
+
+/// A carrier or an end that works for this share of the time is at its limit, and so are the programs
+/// with this share of what they can do over loopback.
+const SATURATED: f64 = 0.9;
+
+/// The figures of one traffic on one path: medians of the rounds.
+pub(super) fn conclude(
+    settings: &Settings,
+    (experiment, path): (Experiment, PathKind),
+    traffic: &Traffic,
+    (seen, limits): (&[Seen], &[Seen]),
+) -> Transfer {
+    let Traffic { workload, streams, send_bytes, buffer_kib } = *traffic;
+    let requests = workload == Workload::UdpRequest;
+    let placement = plan(&settings.cpus, 1);
+    let (guest_cpu, far_cpu) = cpus_of_ends(&placement);
+    let middle = middle(seen);
+    let limit = if requests {
+        median(limits, |seen| seen.asked.map_or(0.0, |asked| asked.p50_us))
+    } else {
+        median(limits, Seen::gbps)
+    };
+    let is_udp = matches!(workload, Workload::UdpTransmit | Workload::UdpReceive);
+    let mut transfer = Transfer {
+        experiment,
+        workload,
+        pattern: settings.pattern,
+        path,
+        streams,
+        send_bytes,
+        buffer_kib,
+        granted_kib: (!requests).then_some((middle.received.buffer >> 10) as u32),
+        seconds: settings.seconds,
+        rounds: seen.len() as u32,
+        gbps: (!requests).then(|| spread(seen.iter().map(Seen::gbps).collect())),
+        lost_share: is_udp.then(|| median(seen, Seen::lost_share)),
+        round_trip: requests.then(|| round_trip(seen)),
+        limit,
+        bottleneck: Bottleneck::Guest,
+        cpu: middle.cpu,
+        pinned: Pinned {
+            switch: placement.switch.into_iter().collect(),
+            guests: guest_cpu.into_iter().collect(),
+            generator: far_cpu.into_iter().collect(),
+        },
+    };
+    transfer.bottleneck = bottleneck(&transfer, guest_cpu == far_cpu);
+    transfer
+}
+
+/// The round of median throughput, or of median round trips.
+fn middle(seen: &[Seen]) -> Seen {
+    let mut sorted = seen.to_vec();
+    let figure = |seen: &Seen| seen.asked.map_or_else(|| seen.gbps(), |asked| asked.p50_us);
+    sorted.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+fn median(seen: &[Seen], of: impl Fn(&Seen) -> f64) -> f64 {
+    spread(seen.iter().map(of).collect())[1]
+}
+
+fn round_trip(seen: &[Seen]) -> RoundTrip {
+    let of = |what: fn(&Asked) -> f64| median(seen, |seen| seen.asked.as_ref().map_or(0.0, what));
+    RoundTrip {
+        p50_us: of(|asked| asked.p50_us),
+        p99_us: of(|asked| asked.p99_us),
+        p999_us: of(|asked| asked.p999_us),
+        max_us: of(|asked| asked.max_us),
+        per_s: of(|asked| asked.answered as f64 / asked.seconds),
+    }
+}
+
+/// Who kept it from going faster: the programs, if they do hardly more over loopback; the carrier, if it
+/// had no time left; else the guests' kernels and what they wait for.
+fn bottleneck(transfer: &Transfer, ends_share_a_cpu: bool) -> Bottleneck {
+    let cpu = &transfer.cpu;
+    let carrier = cpu.carrier_busy_share.unwrap_or(cpu.carrier_cores());
+    let ends = if ends_share_a_cpu { cpu.ends_cores() } else { cpu.ends_cores() / 2.0 };
+    if transfer.gbps.is_some() && transfer.gbps_median() > SATURATED * transfer.limit {
+        Bottleneck::Generator
+    } else if carrier > SATURATED || carrier > ends {
+        Bottleneck::Switch
+    } else {
+        Bottleneck::Guest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::guest::sockets::Received;
+    use crate::report::{Layers, Pattern};
+
+    fn seen(bytes: u64, ends: f64, carrier: f64) -> Seen {
+        let cpu =
+            Layers { guest_system_cores: ends, carrier_user_cores: carrier, ..Layers::default() };
+        let received = Received { seconds: 1.0, bytes, ..Received::default() };
+        Seen { received, asked: None, cpu }
+    }
+
+    fn concluded(seen: &[Seen], limit: u64) -> Transfer {
+        let settings = Settings {
+            program: PathBuf::new(),
+            cpus: vec![0, 1],
+            paths: vec![PathKind::Virtio],
+            pattern: Pattern::NorthSouth,
+            rounds: seen.len(),
+            seconds: 1.0,
+        };
+        let traffic = crate::experiment::ntttcp::traffics()[0];
+        let which = (Experiment::Ntttcp, PathKind::Virtio);
+        conclude(&settings, which, &traffic, (seen, &[self::seen(limit, 1.0, 0.0)]))
+    }
+
+    #[test]
+    fn the_median_round_counts_and_who_had_no_time_left_is_the_limit() {
+        let rounds = [seen(3 << 27, 0.4, 0.7), seen(1 << 27, 0.1, 0.2), seen(2 << 27, 0.3, 0.95)];
+        let told = concluded(&rounds, 1 << 32);
+        assert_eq!(told.gbps, Some([1.073741824, 2.147483648, 3.221225472]));
+        assert_eq!(told.cpu.carrier_user_cores, 0.95);
+        assert_eq!((told.bottleneck, told.pinned.switch), (Bottleneck::Switch, vec![0]));
+        assert_eq!(concluded(&[seen(1 << 30, 0.98, 0.6)], 1 << 32).bottleneck, Bottleneck::Guest);
+        let bound = concluded(&[seen(1 << 30, 0.98, 0.6)], (1 << 30) + (1 << 25));
+        assert!(bound.is_lower_bound());
+    }
+}
