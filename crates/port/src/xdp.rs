@@ -14,17 +14,26 @@
 //! veth's peer needs its checksum offload off, `ethtool -K PEER tx off`, for the kernel does not tell
 //! a socket that a checksum is not made yet. Nor does it tell VLAN tags that were taken off.
 //!
+//! # Queues that are steered to a guest
+//! An interface may have more receive queues than the port: [`Queues`]. Where the device steers the
+//! frames for one guest's address to such a queue, the guest's memory is the memory of the queue's
+//! socket, and frames are placed in the buffers of its receive ring without a copy of ours
+//! ([`Queues::place`]); or the queue's frames are taken as the port's other frames are
+//! ([`Queues::take`]).
+//!
 //! # Failures
 //! An interface that goes away, is switched off, or gets other queues, loses the port: its
 //! [`Condition`] says so, and it is opened again when the interface is back. A larger MTU does so only
 //! where the device cannot take frames in pieces.
 
+mod direct;
 mod from_wire;
+mod queues;
 mod to_wire;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use host::netns::{self, NetnsError};
@@ -36,7 +45,12 @@ use xdp::{
 };
 
 use crate::{Condition, Opened, Pair};
+#[cfg(test)]
+pub(crate) use direct::Placing;
+pub use direct::{Direct, Over};
 pub(crate) use from_wire::FromWire;
+pub(crate) use queues::Place;
+pub use queues::{DirectSpec, Queues};
 pub(crate) use to_wire::ToWire;
 use watch::{Watch, Watched};
 
@@ -97,6 +111,9 @@ pub enum XdpError {
         /// The kernel's word.
         source: MapError,
     },
+    /// The guest's memory or its buffers do not allow that frames are placed there.
+    #[error(transparent)]
+    Over(#[from] Over),
     /// No queue pair at all.
     #[error("{interface}: 0 queue pairs are not possible; ask for 1 or more")]
     NoPairs {
@@ -143,27 +160,26 @@ impl Filter {
 /// # Errors
 /// [`XdpError`]; the interface is then as it was.
 pub fn open(spec: &Spec) -> Result<Opened, XdpError> {
-    netns::within(spec.netns.as_deref(), || open_here(spec))?
+    netns::within(spec.netns.as_deref(), || open_here(spec, false))?.map(|(opened, _)| opened)
 }
 
-fn open_here(spec: &Spec) -> Result<Opened, XdpError> {
+/// As [`open`]; and gives the queues behind those of the port, if the interface has more, which may
+/// be steered to somebody each.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with_queues(spec: &Spec) -> Result<(Opened, Option<Queues>), XdpError> {
+    netns::within(spec.netns.as_deref(), || open_here(spec, true))?
+}
+
+fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>), XdpError> {
     let interface = Interface::find(&spec.interface)?;
     let name = &interface.name;
-    let queues = match spec.queue_pairs {
-        None => interface.rx_queues.min(QUEUE_PAIRS_DEFAULT_MAX),
-        Some(0) => return Err(XdpError::NoPairs { interface: name.clone() }),
-        Some(queues) => queues.into(),
-    };
-    if queues > interface.rx_queues {
-        let (interface, has) = (name.clone(), interface.rx_queues);
-        return Err(xdp::XdpError::NoQueue { interface, queue: queues - 1, queues: has }.into());
-    }
-    if !interface.up {
-        return Err(xdp::XdpError::Down(name.clone()).into());
-    }
+    let queues = queues_of(&interface, spec)?;
     let changes = spec.filter.as_ref().map_or(0, |filter| filter.changes());
     let filter = spec.filter.as_ref().map(|filter| filter.addresses());
-    let redirect = RedirectSpec { filter: filter.as_deref(), longest: false };
+    let steered_from = (with_queues && queues < interface.rx_queues).then_some(queues);
+    let redirect = RedirectSpec { filter: filter.as_deref(), steered_from };
     let mut redirect = Redirect::attach(&interface, &redirect)?;
     let mut groups = redirect.groups();
     let driver = redirect.driver();
@@ -191,9 +207,28 @@ fn open_here(spec: &Spec) -> Result<Opened, XdpError> {
     }
     let notes = notes(&interface, queues, driver, zero_copy);
     let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
+    let more = steered_from.map(|first| Queues::new(&device, interface.clone(), spec, first));
     let watch = Watch::new(here, interface, &device, watched, spec.filter.clone(), changes);
     let condition = device.condition.clone();
-    Ok(Opened { pairs, condition, tend: Some(Box::new(watch)), notes })
+    Ok((Opened { pairs, condition, tend: Some(Box::new(watch)), notes }, more))
+}
+
+/// How many queues a port with this specification has on an interface, which must be up.
+fn queues_of(interface: &Interface, spec: &Spec) -> Result<u32, XdpError> {
+    let name = &interface.name;
+    let queues = match spec.queue_pairs {
+        None => interface.rx_queues.min(QUEUE_PAIRS_DEFAULT_MAX),
+        Some(0) => return Err(XdpError::NoPairs { interface: name.clone() }),
+        Some(queues) => queues.into(),
+    };
+    if queues > interface.rx_queues {
+        let (interface, has) = (name.clone(), interface.rx_queues);
+        return Err(xdp::XdpError::NoQueue { interface, queue: queues - 1, queues: has }.into());
+    }
+    if !interface.up {
+        return Err(xdp::XdpError::Down(name.clone()).into());
+    }
+    Ok(queues)
 }
 
 /// A socket on a queue, with a memory of its own.
@@ -266,9 +301,12 @@ fn notes(interface: &Interface, queues: u32, driver: Driver, zero_copy: bool) ->
 impl Device {
     /// Lets frames for these through the program's filter; says whether they are.
     fn set_filter(&self, addresses: &[Address]) -> bool {
-        let Some(redirect) = &self.redirect else { return false };
-        let mut redirect = redirect.lock().unwrap_or_else(PoisonError::into_inner);
-        redirect.set_filter(addresses).is_ok()
+        self.redirect().is_some_and(|mut redirect| redirect.set_filter(addresses).is_ok())
+    }
+
+    fn redirect(&self) -> Option<MutexGuard<'_, Redirect>> {
+        let redirect = self.redirect.as_ref()?;
+        Some(redirect.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
