@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
+use port::xdp::Queues;
 use port::{Condition, Opened, Tend};
 use wire::Mac;
 
@@ -47,6 +48,11 @@ pub(super) trait Open: Send + std::fmt::Debug {
     /// Whether it must be opened again to take frames of the interface's new MTU.
     fn follows_mtu(&self) -> bool {
         false
+    }
+
+    /// Queues behind those of the port, if it was opened last and has such.
+    fn queues(&self) -> Option<Queues> {
+        None
     }
 
     /// The same device with another address, if it has one.
@@ -153,6 +159,12 @@ impl Devices {
         self.kept.get(&token).is_some_and(|device| {
             device.status.state != DeviceState::Up && device.open.interface().is_some()
         })
+    }
+
+    /// Queues behind those of a device's port, while it is open.
+    pub(super) fn queues(&self, token: u64) -> Option<Queues> {
+        let device = self.kept.get(&token)?;
+        device.open.queues().filter(Queues::are_open)
     }
 
     /// How long until a look is due; `None` if there is nothing to look at.
