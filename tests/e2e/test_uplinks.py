@@ -107,8 +107,8 @@ class UplinkBase(HostsCase):
     def test_udp(self):
         """UDP over IPv4 and IPv6."""
         for ipv6 in (False, True):
-            self.captured(self.vf[0], self.vf[1], ipv6=ipv6, udp=True, rate="60M", amount="4M")
-            self.flow(self.synthetic[1], self.synthetic[0], ipv6=ipv6, udp=True, rate="60M", amount="4M")
+            self.captured(self.vf[0], self.vf[1], ipv6=ipv6, udp=True, rate="20M", amount="2M")
+            self.flow(self.synthetic[1], self.synthetic[0], ipv6=ipv6, udp=True, rate="20M", amount="2M")
 
     def test_segments(self):
         """Datagrams that the sender's kernel leaves to be cut: all of them, whole, wherever they are cut."""
@@ -139,7 +139,7 @@ class UplinkBase(HostsCase):
             with Capture(receiver.space, "e0", count=3000, inbound=True) as capture:
                 self.flow(sender, receiver, amount="10M")
                 self.flow(sender, receiver, ipv6=True, amount="10M")
-                self.flow(sender, receiver, udp=True, rate="60M", amount="2M")
+                self.flow(sender, receiver, udp=True, rate="20M", amount="1M")
             self.assert_whole(capture.frames())
 
     def test_offload_between_neighbours(self):

@@ -51,7 +51,7 @@ class VxlanBase(HostsCase):
 
     def test_udp(self):
         """UDP within the tunnel."""
-        self.captured(self.synthetic[0], self.synthetic[1], udp=True, rate="60M", amount="4M")
+        self.captured(self.synthetic[0], self.synthetic[1], udp=True, rate="20M", amount="2M")
 
     def tearDown(self):
         for host in self.bed.hosts:

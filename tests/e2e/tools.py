@@ -94,7 +94,7 @@ class Iperf:
         argv += ["--udp", "--bandwidth", rate] if udp else []
         server = self._listen()
         try:
-            text = self.client.run(*self._pinned(0, *argv, *args), timeout=seconds + 10, check=False)
+            text = self.client.run(*self._pinned(0, *argv, *args), timeout=seconds + 25, check=False)
         finally:
             end(server)
         return flow_of(text, udp)
