@@ -1,7 +1,7 @@
 """Ends that send what is in a capture, frame by frame, and keep what they receive: one for each kind of attachment.
 
 An end has `attachment`, its part of the document; `prepare` makes what must be there before the daemon attaches,
-`attached` does what can be done only then, `play` sends, `received` tells what came, without what `play` began with.
+`attached` does what can be done only then, `play` sends, `received` tells what came.
 """
 
 import os
@@ -16,7 +16,8 @@ from pcapfile import read, write
 from testpmd import Process, command_line
 from tools import Capture
 
-# Sent before all others, when nothing may be attached at the other end yet. Nobody else's frames are of this type.
+# Sent by who has nothing to send yet, and before all else: a player may begin before its port is plugged in. Nobody
+# else's frames are of this type.
 FIRST = bytes.fromhex("ffffffffffff0280000000ff88b5").ljust(60, b"\0")
 BURST, GAP_S = 16, 0.001  # what is sent at once: no ring is to be full
 MTU = 9000
@@ -30,6 +31,7 @@ class End:
     def __init__(self, network, host, name, frames):
         self.network, self.host, self.name, self.frames = network, host, name, frames
         self.attachment = {}
+        self.apply = None  # brings the document into force, with `attachment` as it is then
 
     def path(self, suffix):
         """A path for a file of this end."""
@@ -53,24 +55,31 @@ class End:
         return len(self.received())
 
     def received(self):
-        """Every frame that came, but for those that no capture holds: IPv6's own when an interface comes up."""
+        """Every frame that came, but for the first one."""
         return [frame for frame in self.all_received() if frame != FIRST]
 
 
 class PcapEnd(End):
-    """The daemon's own player; it begins by itself, so it begins with silence."""
+    """The daemon's own player. It begins when it is opened: so there is one file until it is time, and then another."""
 
     kind = "pcap"
 
     def prepare(self):
-        write(self.path("pcap"), [FIRST, *self.frames], first_after_us=700_000)
-        self.attachment = {"kind": "pcap", "file": self.path("pcap"), "sink": self.path("pcapng")}
+        write(self.path("nothing"), [FIRST])
+        write(self.path("pcap"), [FIRST, *self.frames], gap_us=300, first_after_us=200_000)
+        self._open("nothing")
+
+    def _open(self, file):
+        sink = self.path(f"{file}.pcapng")
+        self.attachment.update({"kind": "pcap", "file": self.path(file), "sink": sink})
+
+    def play(self):
+        self._open("pcap")
+        self.apply()
 
     def all_received(self):
-        try:
-            return read(self.path("pcapng"))
-        except FileNotFoundError:
-            return []
+        sinks = [self.path(f"{file}.pcapng") for file in ("nothing", "pcap")]
+        return [frame for sink in sinks if os.path.exists(sink) for frame in read(sink)]
 
 
 class InterfaceEnd(End):
@@ -192,7 +201,7 @@ class VhostEnd(End):
         self._process.command("start")
 
     def count(self):
-        return self._process.stats()[1].tx_frames - 1  # the first one of the other end is among them
+        return self._process.stats()[1].tx_frames
 
     def all_received(self):
         self._close()  # the file is written to its end then

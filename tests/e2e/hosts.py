@@ -34,6 +34,10 @@ class Guest:
         self.space.wait_link("e0")
         self.space.up("e0", f"{self.v4}/24", f"{self.v6}/64", mtu=self.mtu, mac=self.mac)
 
+    def received(self):
+        """Frames that its interface has received."""
+        return self.space.link("e0")["stats64"]["rx"]["packets"]
+
 
 class Host:
     """A daemon in a namespace with the interface `u0` towards the wire."""

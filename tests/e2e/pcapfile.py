@@ -41,16 +41,16 @@ def _records(path, data, order):
 
 
 def _blocks(path, data):
-    """The frames of pcapng, in our byte order only."""
-    at = 0
+    """The frames of pcapng, one section."""
+    at, order = 0, "<" if data[8:12] == b"\x4d\x3c\x2b\x1a" else ">"
     while at < len(data):
-        kind, length = struct.unpack_from("<II", data, at) if len(data) - at >= 12 else (0, 0)
+        kind, length = struct.unpack_from(order + "II", data, at) if len(data) - at >= 12 else (0, 0)
         if length < 12 or at + length > len(data):
             raise PcapError(f"{path}: a block is cut off at byte {at}")
         if kind == INTERFACE:
-            _check_link(path, struct.unpack_from("<H", data, at + 8)[0])
+            _check_link(path, struct.unpack_from(order + "H", data, at + 8)[0])
         if kind == PACKET:
-            kept, whole = struct.unpack_from("<II", data, at + 20)
+            kept, whole = struct.unpack_from(order + "II", data, at + 20)
             if kept != whole:
                 raise PcapError(f"{path}: a frame has {kept} of {whole} bytes")
             yield data[at + 28 : at + 28 + kept]

@@ -11,8 +11,8 @@ import sys
 
 from netns import NetworkError, end
 
-PORT, UDP_SEGMENT = 5300, 103
-AT_ONCE = 16  # datagrams of one call
+PORT, UDP_SEGMENT, SO_RCVBUFFORCE = 5300, 103, 33
+AT_ONCE_BYTES = 56_000  # of one call
 
 
 def _socket(address):
@@ -27,13 +27,15 @@ def datagram(number, size):
 def _send(address, size, count):
     with _socket(address) as sender:
         sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
-        for first in range(0, count, AT_ONCE):
-            numbers = range(first, min(first + AT_ONCE, count))
+        at_once = AT_ONCE_BYTES // size
+        for first in range(0, count, at_once):
+            numbers = range(first, min(first + at_once, count))
             sender.sendto(b"".join(datagram(number, size) for number in numbers), (address, PORT))
 
 
 def _receive(address, count):
     with _socket(address) as receiver:
+        receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)  # it may have to wait for a CPU
         receiver.bind((address, PORT))
         receiver.settimeout(3)
         print("listening", flush=True)

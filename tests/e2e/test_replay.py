@@ -1,4 +1,4 @@
-"""Real traffic is replayed through every path, and comes out byte for byte and in its order.
+"""Real traffic is replayed through every path, and comes out byte for byte, each flow in its order.
 
 Two ends send to each other what two hosts have said; each has the address of one of them. What one sends is what the
 other must receive, no frame more or less.
@@ -29,13 +29,25 @@ def sender_of(frame):
     return MACS.index(source) if source in MACS else None
 
 
-def first_difference(sent, received):
-    """A sentence about where two lists of frames differ."""
-    for number, (one, other) in enumerate(zip(sent, received)):
-        if one != other:
-            return f"frame {number} of {len(sent)}: sent {len(one)} B {one[:64].hex()}, received {len(other)} B {other[:64].hex()}"
-    missing = sent[len(received)].hex()[:128] if len(received) < len(sent) else received[len(sent)].hex()[:128]
-    return f"{len(sent)} frames sent, {len(received)} received; the next one is {missing}"
+def flows(frames):
+    """Frames by addresses and tag. Between flows a bridge may change the order (IEEE 802.1Q-2022, 8.6.6), within one not."""
+    found = {}
+    for frame in frames:
+        key = frame[:12] + (frame[12:16] if frame[12:14] == b"\x81\x00" else b"")
+        found.setdefault(key, []).append(frame)
+    return found
+
+
+def differences(sent, received):
+    """Sentences about where two lists of frames differ."""
+    sent, received = flows(sent), flows(received)
+    for key in sent.keys() | received.keys():
+        one, other = sent.get(key, []), received.get(key, [])
+        if one == other:
+            continue
+        same = next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+        shown = [f"{len(frames[same])} B {frames[same][:64].hex()}" if same < len(frames) else "none" for frames in (one, other)]
+        yield f"{key.hex()}: {len(one)} sent, {len(other)} received; number {same} is {shown[0]} sent, {shown[1]} received"
 
 
 @root
@@ -70,6 +82,7 @@ class Replay(unittest.TestCase):
         """Both ends on a host."""
         frames = self.everything
         host = Host(self.network, 0)
+        host.space.silent()
         ends = [kind(self.network, host.space, f"end{n}", frames[n]) for n, kind in enumerate(kinds)]
         for made in ends:
             made.prepare()
@@ -77,15 +90,24 @@ class Replay(unittest.TestCase):
         document["adapter"] = [self.adapter(n, made, path) for n, (made, path) in enumerate(zip(ends, paths))]
         host.daemon.start()
         host.daemon.wait_ready()
-        host.daemon.apply(document)
+        self.applied(host, document, ends)
         in_force = {one["name"]: one["path"] for one in host.actual()["adapters"]}
         self.assertEqual(in_force, {f"end{n}": path for n, path in enumerate(paths)})
-        self.exchange([host], ends, frames)
+        self.exchange([host], ends)
+
+    @staticmethod
+    def applied(host, document, ends):
+        """Brings a document into force, now and whenever one of the ends has changed its attachment."""
+        for made in ends:
+            made.apply = lambda: host.daemon.apply(document)
+        ends[0].apply()
 
     def two_hosts(self, uplinks, path="vf", before=None, after=None):
         """An end on each of two hosts, whose uplinks reach each other when `before` and `after` their start was seen to."""
         frames = self.everything
         hosts = [Host(self.network, number, uplink=uplink) for number, uplink in enumerate(uplinks)]
+        for host in hosts:
+            host.space.silent()
         ends = [PcapEnd(self.network, host.space, f"end{n}", frames[n]) for n, host in enumerate(hosts)]
         if before:
             before(hosts)
@@ -95,30 +117,34 @@ class Replay(unittest.TestCase):
             document["adapter"] = [self.adapter(number, made, path)]
             host.daemon.start()
             host.daemon.wait_ready()
-            host.daemon.apply(document)
+            self.applied(host, document, [made])
         if after:
             after(hosts)
-        self.exchange(hosts, ends, frames)
+        self.exchange(hosts, ends)
 
-    def exchange(self, hosts, ends, frames):
-        """Both send; each must have received what the other has sent."""
+    @staticmethod
+    def await_frames(receiver, count):
+        """Waits until so many have come and no more come, or no more can be hoped for."""
+        before, now, deadline = -1, 0, time.monotonic() + WAIT_S
+        while (now < count or now != before) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            before, now = now, receiver.count()
+
+    def exchange(self, hosts, ends):
+        """First one sends, then the other; each must have received what the other has sent."""
         for made in ends:
             made.attached()
-        for made in ends:
-            made.play()
-        counts, deadline = None, time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            time.sleep(0.2)
-            before, counts = counts, [made.count() for made in ends]
-            if all(counts[n] >= len(frames[1 - n]) for n in (0, 1)) and counts == before:
-                break
-        got = [made.received() for made in ends]
-        for n in (0, 1):
-            mine = [frame for frame in got[n] if sender_of(frame) is not None]
-            self.assertEqual(len(mine), len(got[n]), f"end {n} received frames that nobody sent")
-            if got[n] != frames[1 - n]:
-                drops = {port["name"]: port["drops"] for host in hosts for port in host.daemon.stats()["ports"]}
-                self.fail(f"{ends[1 - n].kind} to {ends[n].kind}: {first_difference(frames[1 - n], got[n])}; drops: {drops}")
+        for host in hosts:
+            if host.uplink:
+                host.wait_device("up")
+        for sender, receiver in (ends, reversed(ends)):
+            sender.play()
+            self.await_frames(receiver, len(sender.frames))
+        for sender, receiver in (ends, reversed(ends)):
+            if found := list(differences(sender.frames, receiver.received())):
+                drops = [{port["name"]: port["drops"] for port in host.daemon.stats()["ports"]} for host in hosts]
+                logs = "\n".join(host.daemon.log() for host in hosts)
+                self.fail(f"{sender.kind} to {receiver.kind}: {'; '.join(found[:3])}; drops: {drops}; logs:\n{logs}")
         for host in hosts:
             host.daemon.check_alive()
 

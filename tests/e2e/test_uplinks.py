@@ -24,12 +24,14 @@ class HostsCase(unittest.TestCase):
     mtu = 1500
 
     def flow(self, sender, receiver, ipv6=False, **options):
-        """One run of iperf3 from guest to guest; a third of what was sent must arrive at least, of TCP everything."""
+        """One run of iperf3 from guest to guest, of which everything arrives."""
         address = receiver.v6 if ipv6 else receiver.v4
+        before = receiver.received()
         found = Iperf(receiver.space, sender.space, address).run(**options)
         if options.get("udp"):
+            # Where iperf3 has to wait for a CPU its socket loses some: what counts is what its interface has received.
             self.assertGreater(found.packets, 100)
-            self.assertLess(found.lost, found.packets / 10, f"datagrams lost of {found.packets}")
+            self.assertGreaterEqual(receiver.received() - before, found.packets, f"iperf3 itself lost {found.lost}")
         else:
             self.assertGreater(found.bytes, 1_000_000)
         return found
@@ -47,11 +49,11 @@ class HostsCase(unittest.TestCase):
         """Echo requests of all sizes are answered, over IPv4 and IPv6."""
         for address in (receiver.v4, receiver.v6):
             wait_ping(sender.space, address)
-            self.assertEqual(ping(sender.space, address, count=3), 3, address)
-            whole = ping(sender.space, address, count=3, size=self.mtu, whole=True)
-            self.assertEqual(whole, 3, f"{address}, packets as large as the MTU")
-            cut = ping(sender.space, address, count=2, size=2 * self.mtu + 500)
-            self.assertEqual(cut, 2, f"{address}, packets in fragments")
+            small = ping(sender.space, address)
+            whole = ping(sender.space, address, size=self.mtu, whole=True)
+            cut = ping(sender.space, address, size=2 * self.mtu + 500)
+            for answers in (small, whole, cut):
+                self.assertEqual(answers, 3, answers.text)
 
 
 class UplinkBase(HostsCase):
@@ -112,6 +114,7 @@ class UplinkBase(HostsCase):
         """Datagrams that the sender's kernel leaves to be cut: all of them, whole, wherever they are cut."""
         for receiver in (self.vf[1], self.bare[1], self.synthetic[0], self.bare[0]):
             for address in (receiver.v4, receiver.v6):
+                wait_ping(self.vf[0].space, address)  # few packets wait for an address to be resolved
                 with Capture(self.bed.wire, "h1", count=500) as capture:
                     found = arrived(self.vf[0].space, receiver.space, address, self.mtu - 100, 64)
                 self.assertEqual(found, 64, address)
@@ -141,7 +144,7 @@ class UplinkBase(HostsCase):
 
     def test_offload_between_neighbours(self):
         """Frames of up to 64 KiB cross uncut between two guests of a host that both have negotiated offload."""
-        with Capture(self.synthetic[1].space, "e0", count=3000) as capture:
+        with Capture(self.synthetic[1].space, "e0", count=3000, longest=65600) as capture:
             self.flow(self.vf[1], self.synthetic[1], amount="200M")
         self.assertGreater(max(frame.length for frame in capture.frames()), 30_000, "the longest frame")
 

@@ -13,16 +13,27 @@ from dataclasses import dataclass
 from netns import NetworkError, call, end
 
 
+class Answers(int):
+    """How many echo requests were answered; `text` is what ping said."""
+
+    text = ""
+
+
 def ping(space, address, count=3, size=None, whole=False, timeout=2):
-    """How many of `count` echo requests were answered. `size`: of the IP packet; `whole`: it may not be cut."""
-    argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.02", "-W", str(timeout)]
+    """The `Answers` to `count` echo requests. `size`: of the IP packet; `whole`: it may not be cut.
+
+    Answers may be as late as the timeout, in seconds; until then more requests are sent.
+    """
+    argv = ["ping", "-n", "-c", str(count), "-i", "0.02", "-w", str(timeout)]
     if size:
         argv += ["-s", str(size - (48 if ":" in address else 28))]
     if whole:
         argv += ["-M", "do"]
     text = space.run(*argv, address, timeout=timeout + 5, check=False)
     found = re.search(r"(\d+) received", text)
-    return int(found[1]) if found else 0
+    answers = Answers(min(count, int(found[1])) if found else 0)
+    answers.text = text
+    return answers
 
 
 def wait_ping(space, address, timeout=5.0, **options):
@@ -124,6 +135,9 @@ CHECKED = {  # tshark's verdict on a checksum, and the name by which a fault is 
     "icmp.checksum.status": "ICMP", "icmpv6.checksum.status": "ICMPv6",
 }  # fmt: skip
 BAD = "0"
+SAME = ["tcp.checksum", "tcp.checksum_calculated"]
+# Others are guessed from what is but iperf3's random bytes.
+KNOWN = {"eth", "ethertype", "vlan", "arp", "ip", "ipv6", "icmp", "icmpv6", "tcp", "udp", "dhcp", "vxlan", "data"}
 
 
 @dataclass(frozen=True)
@@ -140,13 +154,16 @@ class Captured:
 
 
 class Capture:
-    """tcpdump on an interface, within a `with`; afterwards `frames()`. At most `count` frames are kept."""
+    """tcpdump on an interface, within a `with`; afterwards `frames()`. At most `count` frames are kept.
 
-    def __init__(self, space, interface, count=4000, expression="", inbound=False):
+    `longest`: bytes of a frame; the more, the fewer may wait for tcpdump: 64 MiB of them.
+    """
+
+    def __init__(self, space, interface, count=4000, expression="", *, inbound=False, longest=9100):
         self.space, self.interface = space, interface
         self.file = os.path.join(space.network.run_dir, f"{space.name}-{interface}-{time.monotonic_ns()}.pcap")
-        self._argv = ["tcpdump", "-i", interface, "-n", "-s", "0", "-c", str(count), "-B", "16384", "-Z", "root"]
-        self._argv += ["--immediate-mode", *(["-Q", "in"] if inbound else []), "-w", self.file]
+        self._argv = ["tcpdump", "-i", interface, "-n", "-s", str(longest), "-c", str(count), "-Z", "root"]
+        self._argv += ["-B", "65536", "--immediate-mode", "-U", *(["-Q", "in"] if inbound else []), "-w", self.file]
         self._argv += [expression] if expression else []
         self._process = None
 
@@ -165,7 +182,10 @@ class Capture:
             time.sleep(0.01)
 
     def __exit__(self, *_exception):
-        time.sleep(0.05)  # what has just passed is in the socket, or will be
+        before, size, deadline = -1, 0, time.monotonic() + 3
+        while size != before and time.monotonic() < deadline:  # what has just passed may wait for tcpdump
+            time.sleep(0.1)
+            before, size = size, os.path.getsize(self.file)
         end(self._process)
 
     def frames(self, expression=None):
@@ -177,7 +197,7 @@ def dissect(file, expression=None):
     """The frames of a capture file, as `Captured`."""
     fields = ["frame.number", "frame.len", "frame.protocols", "vlan.id", "_ws.malformed", *CHECKED]
     argv = ["tshark", "-n", "-r", file, "-T", "fields", "-E", "separator=|", "-E", "aggregator=,"]
-    argv += [word for name in fields for word in ("-e", name)]
+    argv += [word for name in [*fields, *SAME] for word in ("-e", name)]
     for protocol in ("ip", "tcp", "udp"):
         argv += ["-o", f"{protocol}.check_checksum:TRUE"]
     # Fragments are looked at one by one, as they passed.
@@ -187,14 +207,16 @@ def dissect(file, expression=None):
 
 
 def _captured(line):
-    number, length, protocols, vlans, malformed, *verdicts = line.split("|")
+    number, length, protocols, vlans, malformed, *verdicts, found, calculated = line.split("|")
     status = dict(zip(CHECKED.values(), verdicts))
+    if (found, calculated) == ("0xffff", "0x0000"):
+        status["TCP"] = ""  # the same number in ones' complement, and what Linux itself writes (CSUM_MANGLED_0)
     return Captured(
         number=int(number), length=int(length), protocols=protocols,
         vlans=tuple(int(vid) for vid in vlans.split(",") if vid),
         wrong=tuple(name for name, of in status.items() if BAD in of.split(",")),
         checked=tuple(name for name, of in status.items() if of),
-        malformed=bool(malformed),
+        malformed=bool(malformed) and protocols.split(":")[-1] in KNOWN,
     )  # fmt: skip
 
 

@@ -163,6 +163,14 @@ impl Mapping {
         Some(unsafe { GuestSlice::new(self.start.add(offset as usize), len) })
     }
 
+    /// How far from the start a slice is, if all of it is of this mapping.
+    #[inline]
+    pub fn offset_of(&self, slice: &GuestSlice<'_>) -> Option<u64> {
+        let offset = slice.address().checked_sub(self.address())?;
+        let end = offset + u64::from(slice.len());
+        (end <= self.size as u64).then_some(offset)
+    }
+
     /// Address of the first byte in this process: what the kernel wants to know of memory that it is
     /// to share.
     pub fn address(&self) -> u64 {

@@ -12,6 +12,9 @@
 //! ends it too, and waits for the disk.
 //!
 //! # What is in the file
+//! Frames as they are on a wire: where a checksum or the cutting of segments was left to the receiver,
+//! it is done before the frame is copied.
+//!
 //! pcapng 1.0 (draft-ietf-opsawg-pcapng, sections 4.1 to 4.3), one interface, which has the
 //! adapter's name. Time stamps are taken once a delivery, in ns. Where frames are missing because
 //! the ring or the disk was full, the next frame says how many (`epb_dropcount`).
@@ -20,19 +23,19 @@
 //! [`CaptureLimits`]: what guests send must not fill the host's disk or memory.
 
 mod file;
+mod half;
 mod ring;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crate::burst::{Area, Burst, Front, VlanEdit};
-use crate::deliver;
-use crate::{Delivered, Receive};
-use ring::{Producer, Record};
+use crate::Receive;
+use half::Half;
+use ring::Record;
 
 /// How often the ring is looked at while frames come.
 pub const LOOK: Duration = Duration::from_millis(1);
@@ -216,13 +219,7 @@ impl Capture {
             .name("capture".into())
             .spawn(move || writer.run())
             .map_err(CaptureError::Thread)?;
-        let half = Half {
-            producer,
-            snap_len: limits.snap_len,
-            missed: 0,
-            shared: shared.clone(),
-            writer: writer.thread().clone(),
-        };
+        let half = Half::new(producer, limits.snap_len, shared.clone(), writer.thread().clone());
         Ok((Capture { shared, writer: Some(writer) }, Box::new(half)))
     }
 
@@ -252,83 +249,6 @@ impl Drop for Capture {
     fn drop(&mut self) {
         self.finish();
     }
-}
-
-/// The receive half.
-#[derive(Debug)]
-struct Half {
-    producer: Producer,
-    snap_len: u32,
-    /// Frames for which there was no room since the last for which there was.
-    missed: u64,
-    shared: Arc<Shared>,
-    writer: Thread,
-}
-
-impl Half {
-    /// Copies one frame; its bytes, or `None` if there is no room.
-    fn take(
-        &mut self,
-        burst: &Burst<'_>,
-        frame: usize,
-        edit: VlanEdit,
-        time_ns: u64,
-    ) -> Option<u32> {
-        let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
-        let len = front.len_of(burst.frames[frame].len);
-        let captured = len.min(self.snap_len);
-        let room = self.producer.claim(Record::LEN + captured)?;
-        let mut writer = deliver::Writer::new(room);
-        let record = Record { time_ns, captured, len, missed: self.missed };
-        writer.write(&record.to_bytes());
-        writer.frame(burst, frame, front);
-        Some(len)
-    }
-}
-
-impl Receive for Half {
-    fn swap(&mut self, _: &mut Area) {}
-
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
-        let mut delivered = Delivered::default();
-        if self.shared.closed.load(Ordering::Relaxed) {
-            delivered.no_buffer = picks.len() as u32;
-            return delivered;
-        }
-        let time_ns = now_ns();
-        for pick in picks {
-            match self.take(burst, usize::from(*pick), edit, time_ns) {
-                Some(len) => {
-                    delivered.frames += 1;
-                    delivered.bytes += u64::from(len);
-                    self.missed = 0;
-                }
-                None => {
-                    delivered.no_buffer += 1;
-                    self.missed += 1;
-                }
-            }
-        }
-        delivered
-    }
-
-    /// Nobody is notified: the writer looks by itself, so that the lane need not call the kernel.
-    fn publish(&mut self) -> bool {
-        self.producer.publish();
-        false
-    }
-}
-
-impl Drop for Half {
-    fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::Release);
-        self.writer.unpark();
-    }
-}
-
-/// Since the epoch; 0 if the clock is before it.
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 #[cfg(test)]

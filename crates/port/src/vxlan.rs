@@ -12,10 +12,11 @@
 //! the hosts' network has.
 //!
 //! # Limits
-//! [`PEERS_MAX`] peers, [`ADDRESSES_MAX`] addresses; datagrams from anybody else, or of another network than was asked for, are
-//! dropped. All frames leave from one UDP port, so that networks which spread flows by it do not.
-//! Checksums of inner frames are made and segments cut before they are sent. There is no encryption:
-//! whoever can send in a peer's name is in the network.
+//! [`PEERS_MAX`] peers, [`ADDRESSES_MAX`] addresses; datagrams from anybody else, or of another
+//! network than was asked for, are dropped. All frames leave from one UDP port, so networks between
+//! the hosts that spread flows by it do not spread these. Checksums of inner frames are made and
+//! segments cut before they are sent. There is no encryption: whoever can send in a peer's name is in
+//! the network.
 
 mod halves;
 mod hub;

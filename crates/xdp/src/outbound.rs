@@ -12,6 +12,11 @@ use crate::socket::{Handle, Woken};
 /// System calls that one [`Outbound::flush`] makes at most: before Linux 6.17 each sends 32 frames.
 const WAKES_MAX: usize = 4;
 
+/// Where frames begin in their chunks differs by so many bytes, in so many places. Chunks are a power of two apart, and
+/// the beginnings of all would meet in the same few sets of a cache.
+const STAGGER: u32 = 64;
+const STAGGERED: u64 = 16;
+
 /// The sending end of a socket. A frame is [claimed](Self::claim) room for, written there, and
 /// [queued](Self::queue); [`flush`](Self::flush) sends what is queued.
 #[derive(Debug)]
@@ -66,6 +71,10 @@ impl Outbound {
     #[inline]
     pub fn claim(&mut self, len: u32) -> Result<impl Iterator<Item = GuestSlice<'_>> + '_, NoRoom> {
         let pieces = self.pieces(len);
+        if !self.queued {
+            // With each burst, so that few chunks are in use, and those are in the caches.
+            self.reclaim();
+        }
         if pieces > 1 && (!self.handle.has_fragments() || pieces > PIECES_MAX) {
             return Err(NoRoom::TooLong);
         }
@@ -79,7 +88,7 @@ impl Outbound {
         Ok(self.free[kept..].iter().rev().map(move |addr| {
             let part = left.min(size);
             left -= part;
-            umem.slice(*addr, part).unwrap_or(GuestSlice::EMPTY)
+            umem.slice(place(*addr, part, size), part).unwrap_or(GuestSlice::EMPTY)
         }))
     }
 
@@ -97,6 +106,7 @@ impl Outbound {
             left -= part;
             let options = if left > 0 { Descriptor::CONTINUES } else { 0 };
             // There is room: no more chunks are in use than the ring has entries.
+            let addr = place(addr, part, size);
             self.tx.put(Descriptor { addr, len: part, options });
         }
         self.queued = true;
@@ -130,8 +140,9 @@ impl Outbound {
     /// Asks the cache for the room of the next `frames` frames, to write it soon.
     #[inline]
     pub fn prefetch(&self, frames: usize) {
+        let size = self.handle.umem().chunks().size;
         for addr in self.free.iter().rev().take(frames) {
-            if let Some(room) = self.handle.umem().slice(*addr, 1) {
+            if let Some(room) = self.handle.umem().slice(place(*addr, 1, size), 1) {
                 room.prefetch_write(0);
             }
         }
@@ -149,6 +160,15 @@ impl Outbound {
             self.free.push(self.handle.umem().chunk_of(addr));
         }
         self.completion.release();
+    }
+}
+
+/// Where `len` bytes begin in a chunk of `size` bytes.
+#[inline]
+fn place(chunk: u64, len: u32, size: u32) -> u64 {
+    match len + STAGGER * STAGGERED as u32 <= size {
+        true => chunk + chunk / u64::from(size) % STAGGERED * u64::from(STAGGER),
+        false => chunk,
     }
 }
 

@@ -13,6 +13,7 @@ mod actual;
 mod serve;
 mod shared;
 mod stage;
+mod steer;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,7 @@ impl Plant {
         self.sockets.look(now);
         if self.devices.look(now) {
             self.follow_links();
+            self.steer();
         }
         self.faults.look(&self.fabric, now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
@@ -118,7 +120,8 @@ impl Plant {
         let auto = self.state.adapters.iter().filter(|adapter| adapter.path == WantedPath::Auto);
         let counted = auto.filter_map(|adapter| {
             let served = self.served(&adapter.name)?;
-            Some((adapter.name.clone(), served.port.traffic()))
+            let ports = served.ports().filter(|port| port.label == served.port.label);
+            Some((adapter.name.clone(), ports.map(|port| port.traffic()).sum()))
         });
         let counted = counted.collect();
         if self.following.look(now, counted) {
@@ -154,6 +157,7 @@ impl Plant {
         self.live = live;
         self.given = given;
         self.held.clear(); // what is in force says it from now on
+        self.steer();
         Ok(())
     }
 
@@ -196,6 +200,7 @@ impl Plant {
             keep.insert(key);
         }
         for nic in &compiled.nics {
+            self.add_queue_ports(nic);
             if let Some(rig) = self.rigs.get_mut(&nic.name) {
                 rig.put_in_force(nic);
                 if let Some(End::Device(token)) = rig.served.get(&Attached::Uplink).map(|it| it.end)
@@ -204,6 +209,7 @@ impl Plant {
                 }
             }
         }
+        self.devices.plug();
         self.compiled = compiled;
         self.remove_all_but(&keep, old);
     }
@@ -219,7 +225,7 @@ impl Plant {
                 let stays = keep.contains(&(name.clone(), owner.clone()));
                 if !stays {
                     end(&mut self.sockets, &mut self.devices, served.end);
-                    old.push((rig.soft.clone(), served.port.clone()));
+                    old.extend(served.ports().map(|port| (rig.soft.clone(), port.clone())));
                 }
                 stays
             });

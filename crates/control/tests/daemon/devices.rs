@@ -182,3 +182,73 @@ fn what_cannot_be_had_is_refused_and_nothing_is_changed() {
     one.send(&frame);
     assert_eq!(two.wait_for(1), [frame], "the guests are where they were");
 }
+
+/// A capture of these frames, a microsecond apart.
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1_u32] {
+        bytes.extend(word.to_le_bytes()); // pcap 2.4 of Ethernet
+    }
+    for (i, frame) in frames.iter().enumerate() {
+        let len = frame.len() as u32;
+        for word in [0, i as u32, len, len] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+#[test]
+fn a_capture_is_the_wire_and_what_goes_there_is_written() {
+    let host = Host::start(TWO);
+    let [mut one] = host.guests(["vf0"]);
+    let played: Vec<_> = (0..5).map(|n| frame(mac(0), [2, 0, 0, 0, 0, 0x99], n)).collect();
+    let (file, sink) = (host.socket("played.pcap"), host.socket("sink.pcapng"));
+    std::fs::write(&file, capture(&played)).unwrap();
+    let uplink = json!({
+        "kind": "pcap", "file": file.display().to_string(), "sink": sink.display().to_string(),
+    });
+    let patch = json!({"uplink": uplink});
+    client(&host).send(Method::PATCH, "/v1/nics/n", Some(&patch), None).unwrap();
+    assert_eq!(one.wait_for(5), played);
+    let out = frame([2, 0, 0, 0, 0, 0x99], mac(0), 7);
+    one.send(&out);
+    one.settle();
+    until("the frame to be written", || {
+        let written = std::fs::read(&sink).unwrap();
+        written.windows(out.len()).any(|bytes| bytes == out)
+    });
+}
+
+/// A port that nobody uses now.
+fn free_udp_port() -> u16 {
+    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn two_switches_are_one_segment_by_a_tunnel() {
+    let port = free_udp_port();
+    let half = |n: u8, vlan: &str| {
+        let (here, there) = (n + 1, 2 - n);
+        format!(
+            "[[nic]]\nname = \"n{n}\"\nkind = \"soft\"\n[[switch]]\nname = \"s{n}\"\nnic = \"n{n}\"\n\
+             [[switch.vxlan]]\nname = \"far\"\nvni = 7\nport = {port}\nlocal = \"127.0.0.{here}\"\n\
+             peers = [\"127.0.0.{there}\"]\n{vlan}\n[[adapter]]\nname = \"a{n}\"\nswitch = \"s{n}\"\n\
+             mac = \"02:00:00:00:00:0{here}\"\nattachment = {{ socket = \"DIR/a{n}\" }}\n{}\n",
+            if vlan.is_empty() { "" } else { "vlan = { id = 5 }" }
+        )
+    };
+    // The network is untagged here, and VLAN 5 there.
+    let nics = half(0, "") + &half(1, "vlan = 5");
+    let mut host = Host::with(|dir| config(dir, &nics.replace("DIR", dir.to_str().unwrap())));
+    host.restart();
+    let [mut one, mut two] = host.guests(["a0", "a1"]);
+    assert_eq!(actual(&host)["tunnels"][1]["device"]["state"], "up");
+    let there = frame([0xff; 6], mac(0), 1);
+    one.send(&there);
+    assert_eq!(two.wait_for(1), [there]);
+    let back = frame(mac(0), mac(1), 2);
+    two.send(&back);
+    assert_eq!(one.wait_for(1), [back]);
+}

@@ -97,9 +97,12 @@ pub(super) fn ring(size: u32) -> Result<(Producer, Consumer), MapError> {
     Ok((producer, Consumer { ring, position: 0, published: 0 }))
 }
 
+/// A place in the ring, in two pieces where it is at the ring's end.
+pub(super) type Room<'a> = std::array::IntoIter<GuestSlice<'a>, 2>;
+
 impl Producer {
     /// Room for `len` more bytes, if there is any.
-    pub(super) fn claim(&mut self, len: u32) -> Option<impl Iterator<Item = GuestSlice<'_>>> {
+    pub(super) fn claim(&mut self, len: u32) -> Option<Room<'_>> {
         let end = self.position + u64::from(len);
         if end - self.taken > u64::from(self.ring.size) {
             self.taken = self.ring.taken.load(Ordering::Acquire);

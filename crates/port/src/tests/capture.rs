@@ -13,9 +13,10 @@ use tempfile::TempDir;
 
 use super::contents::{edited, takes_tagged};
 use super::guests::{Layout, Sender, frame, tagged_frame};
+use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::capture::{Capture, CaptureError, CaptureLimits};
 use crate::virtio_net::HEADER_LEN;
-use crate::{BURST, Delivered, Receive, Transmit, VlanEdit};
+use crate::{Accepts, BURST, Delivered, Receive, Transmit, VlanEdit};
 
 const NAME: &str = "web/eth0";
 const FRAME_MAX: u32 = 9018;
@@ -308,4 +309,19 @@ fn a_capture_whose_file_is_full_is_over() {
     assert!(matches!(bench.capture.error(), Some(CaptureError::Full { bytes: 8192, .. })));
     let expected: Vec<_> = frames[..7].iter().cloned().map(whole).collect();
     assert_eq!(bench.end(), expected);
+}
+
+#[test]
+fn what_was_left_to_do_is_done_before_it_is_written() {
+    let mut bench = Bench::new(CaptureLimits::default());
+    bench.from = Sender::leaving(Accepts::all(), FRAME_MAX);
+    let (large, payload) = tcp(30_500);
+    bench.from.send_with(left(GSO, MSS as u16), &large, &Layout::chain(&[]));
+    bench.from.ring.poll();
+    let delivered = bench.half.deliver(&bench.from.ring.burst(), &[0], VlanEdit::None);
+    assert_eq!((delivered.frames, delivered.no_buffer), (31, 0));
+    bench.half.publish();
+    bench.wait(31);
+    let frames: Vec<_> = bench.end().into_iter().map(|captured| captured.bytes).collect();
+    assert_eq!(payload_of(&frames), payload);
 }

@@ -140,7 +140,7 @@ impl Settings {
         let patch = Patch::default()
             .set("mac", self.mac.as_deref())
             .attachment("attachment", self.attachment.as_deref(), &self.attachment_set)
-            .set("attachment.socket", self.socket.as_deref())
+            .socket("attachment", self.socket.as_deref())
             .set("attachment.mode", self.mode.as_deref())
             .set("attachment.queue_pairs", self.queue_pairs)
             .set("attachment.mtu", self.mtu)

@@ -134,9 +134,9 @@ impl Settings {
             .attachment("pf.attachment", self.pf_attachment.as_deref(), &[])
             .set("num_vfs", self.num_vfs)
             .set("bridging", self.bridging.as_deref())
-            .set("uplink.socket", self.uplink_socket.as_deref())
+            .socket("uplink", self.uplink_socket.as_deref())
             .set("uplink.mode", self.uplink_mode.as_deref())
-            .set("pf.attachment.socket", self.pf_socket.as_deref())
+            .socket("pf.attachment", self.pf_socket.as_deref())
             .set("pf.mac", self.pf_mac.as_deref())
             .set("budget_permille", self.budget_permille)
     }

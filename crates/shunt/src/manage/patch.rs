@@ -1,6 +1,6 @@
 //! From flags to a merge patch (RFC 7396).
 
-use control::state::Attachment;
+use control::state::{Attachment, AttachmentKind};
 use serde_json::{Map, Value, json};
 
 use super::OnOff;
@@ -52,6 +52,12 @@ impl Patch {
                 patch.set(&format!("{field}.{name}"), Some(value.unwrap_or_else(|| text.into())));
         }
         patch
+    }
+
+    /// Makes an attachment a vhost-user socket, if its flag was given.
+    pub(super) fn socket(self, field: &str, path: Option<&str>) -> Patch {
+        self.set(&format!("{field}.kind"), path.map(|_| AttachmentKind::VhostUser.word()))
+            .set(&format!("{field}.socket"), path)
     }
 
     /// Whether no flag was given.

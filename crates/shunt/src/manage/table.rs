@@ -72,15 +72,11 @@ pub(super) fn told_of(port: &str, device: &Value) -> String {
     let since = device["since_ms"].as_u64().map_or(Duration::ZERO, Duration::from_millis);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since_s = now.saturating_sub(since).as_secs();
-    let why = match &device["reason"] {
-        Value::String(_) => format!(": {}", cell(&device["reason"])),
-        _ => String::new(),
-    };
-    let mut text = format!("# {port}: {state} since {since_s} s{why}\n");
-    for note in entries(&device["notes"]) {
-        text += &format!("# {port}: {}\n", cell(note));
-    }
-    text
+    let why = device["reason"].as_str().map_or_else(String::new, |why| format!(": {why}"));
+    let told = format!("{state} since {since_s} s{why}");
+    let notes = entries(&device["notes"]).filter_map(Value::as_str);
+    let line = |text: &str| format!("# {port}: {}\n", text.replace(char::is_control, " "));
+    std::iter::once(&*told).chain(notes).map(line).collect()
 }
 
 /// The entry of a list whose field has that value.
@@ -122,7 +118,7 @@ mod tests {
         assert_eq!(states, ["tap:web0", "tap:web0", "tap:web0 (gone)"]);
         let told = told_of("uplink", &gone);
         assert!(told.starts_with("# uplink: gone since "), "{told}");
-        assert!(told.ends_with(" s: no\\tsuch\n# uplink: slow\n"), "{told}");
+        assert!(told.ends_with(" s: no such\n# uplink: slow\n"), "{told}");
         assert_eq!(told_of("uplink", &json!(null)), "");
         let of = |min, max| rates(&json!({"min_tx_mbps": min, "max_tx_mbps": max}));
         assert_eq!([of(0, 0), of(5, 0), of(0, 9), of(5, 9)], ["-", "5-", "0-9", "5-9"]);
