@@ -7,7 +7,8 @@ use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use host::netns;
 use virtq::DeviceQueue;
 use xdp::{
-    Chunks, FlowRule, Interface, KERNEL_HEADROOM, Placer, Socket, SocketSpec, Steered, Umem, ZeroCopy,
+    Chunks, FlowRule, Interface, KERNEL_HEADROOM, Placer, Socket, SocketSpec, Steered, Umem,
+    ZeroCopy,
 };
 
 use super::direct::{Direct, Over, Placing};
