@@ -40,8 +40,8 @@ use host::netns::{self, NetnsError};
 use rustix::io::Errno;
 pub use xdp::{Address, FlowRule, ZeroCopy};
 use xdp::{
-    BusyPoll, Chunks, Driver, Groups, Interface, Interfaces, KERNEL_HEADROOM, Redirect,
-    RedirectSpec, Socket, SocketSpec, Umem,
+    BusyPoll, Chunks, Driver, Groups, Inbound, Interface, Interfaces, KERNEL_HEADROOM, Outbound,
+    Redirect, RedirectSpec, Socket, SocketSpec, Umem,
 };
 
 use crate::{Condition, Opened, Pair};
@@ -52,7 +52,7 @@ pub(crate) use from_wire::FromWire;
 pub(crate) use queues::Place;
 pub use queues::{DirectSpec, Queues};
 pub(crate) use to_wire::ToWire;
-use watch::Watch;
+use watch::{Watch, Watched};
 
 /// Most queue pairs, unless more are asked for.
 pub const QUEUE_PAIRS_DEFAULT_MAX: u32 = 16;
@@ -189,23 +189,26 @@ fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>),
         redirect.insert(queue, &socket.handle)?;
         sockets.push(socket);
     }
-    let handles: Vec<_> = sockets.iter().map(|socket| socket.handle.clone()).collect();
-    let zero_copy = handles.iter().all(|handle| handle.is_zero_copy());
+    let zero_copy = sockets.iter().all(|socket| socket.handle.is_zero_copy());
     let device = Arc::new(Device {
         condition: Arc::default(),
         frame_bytes_max: AtomicU32::new(interface.mtu + FRAME_OVERHEAD),
         redirect: Some(Mutex::new(redirect)),
     });
-    let mut pairs = Vec::new();
+    let (mut pairs, mut watched) = (Vec::new(), Vec::new());
     for socket in sockets {
+        let unsent = Arc::new(AtomicBool::new(false));
+        let handle = Arc::downgrade(&socket.handle);
+        watched.push(Watched { socket: handle, unsent: unsent.clone() });
         // Copies are of all queues; the first pair takes them.
-        let pair = pair(socket, &device, spec.busy_poll_us > 0, groups.take());
+        let ends = socket.split(if groups.is_some() { SPARE } else { 0 });
+        let pair = pair(ends, (&device, unsent), spec.busy_poll_us > 0, groups.take());
         pairs.push(pair.map_err(|source| kernel(name, "watching a BPF ring", source))?);
     }
     let notes = notes(&interface, queues, driver, zero_copy);
     let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
     let more = steered_from.map(|first| Queues::new(&device, interface.clone(), spec, first));
-    let watch = Watch::new(here, interface, &device, handles, spec.filter.clone(), changes);
+    let watch = Watch::new(here, interface, &device, watched, spec.filter.clone(), changes);
     let condition = device.condition.clone();
     Ok((Opened { pairs, condition, tend: Some(Box::new(watch)), notes }, more))
 }
@@ -251,14 +254,11 @@ fn bind(interface: &Interface, spec: &Spec, queue: u32) -> Result<Socket, XdpErr
 }
 
 fn pair(
-    socket: Socket,
-    device: &Arc<Device>,
+    (inbound, outbound): (Inbound, Outbound),
+    (device, unsent): (&Arc<Device>, Arc<AtomicBool>),
     busy_poll: bool,
     groups: Option<Groups>,
 ) -> Result<Pair, Errno> {
-    let spare = if groups.is_some() { SPARE } else { 0 };
-    let (inbound, outbound) = socket.split(spare);
-    let unsent = Arc::new(AtomicBool::new(false));
     let mut transmit = FromWire::new(inbound, device.clone(), unsent.clone(), busy_poll);
     if let Some(groups) = groups {
         transmit = transmit.with_groups(groups)?;

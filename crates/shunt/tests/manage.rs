@@ -204,6 +204,53 @@ fn a_site_is_built_shown_and_taken_down_by_commands() {
 }
 
 #[test]
+fn attachments_of_every_kind_and_tunnels_are_set_by_flags() {
+    let site = Site::furnished();
+    site.says(
+        "adapter create box --switch sw0 --mac 02:00:00:00:00:03 --attachment tap:box0 --mtu 9000 \
+         --attachment-set netns=blue --attachment-set offload=false",
+    );
+    let of_box = |site: &Site| site.json("adapter show box")["attachment"].clone();
+    let tap = json!({
+        "kind": "tap", "interface": "box0", "netns": "blue", "queue_pairs": 1, "mtu": 9000,
+        "offload": false,
+    });
+    assert_eq!(of_box(&site), tap);
+    site.says("adapter set box --queue-pairs 2");
+    assert_eq!(of_box(&site)["netns"], "blue", "what no flag says stays");
+    site.says("adapter set box --attachment stream:/run/box.sock --mode client");
+    let stream =
+        json!({"kind": "stream", "socket": "/run/box.sock", "mode": "client", "mtu": 1500});
+    assert_eq!(of_box(&site), stream);
+    site.says("adapter set box --socket /run/box.sock");
+    assert_eq!(of_box(&site)["kind"], "vhost-user");
+
+    site.says(
+        "nic set nic0 --uplink xdp:eth1 --uplink-set zero_copy=require --uplink-set filter=true",
+    );
+    let uplink = site.json("nic show nic0")["uplink"].clone();
+    assert_eq!((&uplink["zero_copy"], &uplink["filter"]), (&json!("require"), &json!(true)));
+    assert!(site.says("nic list").contains("xdp:eth1"));
+    site.says("nic set nic0 --uplink none");
+    assert_eq!(site.json("nic show nic0").get("uplink"), None);
+
+    site.says("switch tunnel sw0 far --vni 7 --peers 10.0.0.2,10.0.0.3 --vlan 5 --mtu 1500");
+    site.says("switch tunnel sw0 far --vlan 0 --local 10.0.0.1");
+    let tunnels = site.says("switch tunnels sw0");
+    assert!(tunnels.contains("10.0.0.2,10.0.0.3") && tunnels.contains("4789"), "{tunnels}");
+    let far = &site.json("switch tunnels sw0")[0];
+    assert_eq!((far.get("vlan"), &far["local"]), (None, &json!("10.0.0.1")));
+    site.says("switch tunnel sw0 far --delete");
+    assert_eq!(site.says("switch tunnels sw0"), "none\n");
+
+    let line = "adapter set box --attachment eth1";
+    site.fails(2, line, &["attachment", "\"eth1\" is not allowed", "tap:web0"]);
+    let line = "adapter set box --attachment tap:box0 --attachment-set socket=/run/x";
+    site.fails(2, line, &["attachment.socket", "is no field of kind tap"]);
+    site.fails(2, "switch tunnel sw0 far --vni 7", &["peers", "is missing"]);
+}
+
+#[test]
 fn every_command_has_json() {
     let site = Site::furnished();
     let adapters = site.json("adapter list");

@@ -3,6 +3,7 @@
 mod errors;
 mod paths;
 mod settings;
+mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet};
 
