@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use host::netns::{self, NetnsError};
 use rustix::io::Errno;
-pub use xdp::{Address, ZeroCopy};
+pub use xdp::{Address, FlowRule, ZeroCopy};
 use xdp::{
     BusyPoll, Chunks, Driver, Groups, Inbound, Interface, Interfaces, KERNEL_HEADROOM, Outbound,
     Redirect, RedirectSpec, Socket, SocketSpec, Umem,

@@ -59,6 +59,7 @@
 pub mod asm;
 mod bpf;
 mod error;
+mod flow;
 mod groups;
 mod inbound;
 mod interface;
@@ -74,6 +75,7 @@ mod socket;
 mod umem;
 
 pub use error::XdpError;
+pub use flow::FlowRule;
 pub use groups::Groups;
 pub use inbound::{Inbound, PIECES_MAX, STAGED_MAX};
 pub use interface::{Interface, Interfaces};

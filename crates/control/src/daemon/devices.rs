@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
 use port::xdp::Queues;
-use port::{Condition, Opened, Tend};
+use port::{Condition, Opened, Pair, Tend};
 use wire::Mac;
 
 use super::log::{Quiet, Repeated};
@@ -89,6 +89,8 @@ struct Device {
     port: Arc<Port>,
     open: Box<dyn Open>,
     held: Option<Held>,
+    /// Its halves, until the lanes get them.
+    halves: Vec<Pair>,
     status: ActualDevice,
     retry: Instant,
     quiet: Quiet,
@@ -111,7 +113,8 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Puts a device behind a port, as it was opened or why it was not; returns its token.
+    /// Puts a device behind a port, as it was opened or why it was not; returns its token. Lanes get it
+    /// by [`plug`](Self::plug).
     pub(super) fn add(
         &mut self,
         port: Arc<Port>,
@@ -129,6 +132,7 @@ impl Devices {
             port,
             open,
             held: None,
+            halves: Vec::new(),
             status,
             retry: Instant::now(),
             quiet: Quiet::default(),
@@ -140,6 +144,12 @@ impl Devices {
         self.next += 1;
         self.kept.insert(token, device);
         token
+    }
+
+    /// Hands devices that were added to the lanes: to be called when their ports have their places, for
+    /// one may have frames at once.
+    pub(super) fn plug(&mut self) {
+        self.kept.values_mut().for_each(Device::plug);
     }
 
     /// Closes a device, and forgets it.
@@ -228,18 +238,14 @@ impl Devices {
 }
 
 impl Device {
-    /// Hands the halves of an open device to the lanes, or notes why there are none.
+    /// Takes up a device that was opened, or notes why it was not.
     fn begin(&mut self, opened: Result<Opened, NotOpened>, now: Instant) {
         self.retry = now + RETRY;
         let Opened { pairs, condition, tend, notes } = match opened {
             Ok(opened) => opened,
             Err(NotOpened { text, .. }) => return self.status.reason = Some(text),
         };
-        // The lanes are asked for frames last: there is somebody then who takes the answers.
-        for (i, pair) in pairs.into_iter().enumerate().take(self.port.pairs()) {
-            self.port.attach_receive(i, pair.receive);
-            self.port.attach_transmit(i, pair.transmit);
-        }
+        self.halves = pairs;
         for note in &notes {
             self.quiet.info(&format!("{}: {note}", self.port.label));
         }
@@ -253,6 +259,15 @@ impl Device {
         self.held = Some(Held { condition, tend, link, netns });
         self.status.notes = notes;
         self.failures.forget();
+    }
+
+    /// Hands its halves to the lanes, if they have them not yet.
+    fn plug(&mut self) {
+        // The lanes are asked for frames last: there is somebody then who takes the answers.
+        for (i, pair) in self.halves.drain(..).enumerate().take(self.port.pairs()) {
+            self.port.attach_receive(i, pair.receive);
+            self.port.attach_transmit(i, pair.transmit);
+        }
     }
 
     /// What its network namespace is now, if it is in one.
@@ -290,6 +305,7 @@ impl Device {
             }
             None => {}
         }
+        self.plug();
     }
 
     fn has_other_mtu(&self) -> bool {

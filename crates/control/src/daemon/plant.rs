@@ -209,6 +209,7 @@ impl Plant {
                 }
             }
         }
+        self.devices.plug();
         self.compiled = compiled;
         self.remove_all_but(&keep, old);
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use engine::Port;
 use guestmem::GuestMemory;
 use port::virtio_net::{Events, Layout, ReceiveRing};
-use port::xdp::{Direct, DirectSpec, Queues};
+use port::xdp::{Direct, DirectSpec, FlowRule, Queues};
 use vhost_user::{Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features};
 use wire::Mac;
@@ -142,6 +142,8 @@ pub(super) struct Vmq {
     /// The ring's queue pair.
     pair: usize,
     wish: Wish,
+    /// The driver's rule that brings the adapter's frames by its queue, or why there is none.
+    rule: Result<FlowRule, String>,
     /// While it runs.
     ring: Option<Ring>,
     /// While frames are placed there.
@@ -155,8 +157,8 @@ pub(super) struct Vmq {
 impl Vmq {
     /// Of a port whose last queue pair is `pair`.
     pub(super) fn new(port: Arc<Port>, pair: usize) -> Vmq {
-        let wish = Wish::Nothing;
-        Vmq { port, pair, wish, ring: None, direct: None, why: None, said: None }
+        let (wish, rule) = (Wish::Nothing, Err(String::new()));
+        Vmq { port, pair, wish, rule, ring: None, direct: None, why: None, said: None }
     }
 
     /// Whether a ring is the one.
@@ -201,6 +203,11 @@ impl Vmq {
         if !self.wish.is(&wish) {
             self.leave();
             (self.wish, self.why) = (wish, None);
+            // The old one is removed first: they may be the same.
+            self.rule = Err(String::new());
+            if let Wish::Queue(Steered { queues, index, mac, .. }) = &self.wish {
+                self.rule = queues.steer(*index, mac.0).map_err(|error| error.to_string());
+            }
             self.carry_on();
         }
     }
@@ -222,13 +229,17 @@ impl Vmq {
             Wish::Queue(steered) => steered,
         };
         let (queue, interface) = (steered.queues.number(steered.index), steered.queues.interface());
+        let steering = match &self.rule {
+            Ok(_) => String::new(),
+            Err(error) => format!("; {error}"),
+        };
         if self.direct.is_some() {
-            return Some(format!("placed by queue {queue} of {interface}"));
+            return Some(format!("placed by queue {queue} of {interface}{steering}"));
         }
         let idle = (self.ring.is_none()).then_some("the guest does not run its last queue pair");
         let why = steered.refusal.as_deref().or(self.why.as_deref()).or(idle);
         let why = why.unwrap_or("it was not tried yet");
-        Some(format!("copied from queue {queue} of {interface}: {why}"))
+        Some(format!("copied from queue {queue} of {interface}: {why}{steering}"))
     }
 
     /// As [`enter`](Self::enter), where nobody can be told that it fails.

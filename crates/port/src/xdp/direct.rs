@@ -81,6 +81,17 @@ pub enum Over {
         /// Bytes of the longest that can be placed.
         most: u32,
     },
+    /// The kernel pins all of the memory, which takes what the guest has not touched yet.
+    #[error(
+        "to share the guest's memory would take {need} MiB more, and {free} MiB are free; have its VMM \
+         allocate it at once (QEMU: prealloc=on)"
+    )]
+    Sparse {
+        /// MiB.
+        need: u64,
+        /// MiB.
+        free: u64,
+    },
     /// No region of the memory can be shared.
     #[error("no region of the guest's memory begins with a page")]
     Memory,

@@ -7,7 +7,8 @@ use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use host::netns;
 use virtq::DeviceQueue;
 use xdp::{
-    Chunks, Interface, KERNEL_HEADROOM, Placer, Socket, SocketSpec, Steered, Umem, ZeroCopy,
+    Chunks, FlowRule, Interface, KERNEL_HEADROOM, Placer, Socket, SocketSpec, Steered, Umem,
+    ZeroCopy,
 };
 
 use super::direct::{Direct, Over, Placing};
@@ -139,6 +140,7 @@ impl Queues {
         let regions = spec.memory.regions().iter();
         let largest = regions.max_by_key(|region| region.mapping.size()).ok_or(Over::Memory)?;
         let umem = Umem::new(largest.mapping.clone(), chunks).map_err(|_| Over::Memory)?;
+        spare(&largest.mapping)?;
         let queue = self.number(index);
         let ring = u32::from(spec.queue.size()).next_power_of_two();
         let socket_spec = socket_spec(queue, ring, zero_copy(self.spec.zero_copy));
@@ -160,6 +162,16 @@ impl Queues {
         }
         let direct = placing.direct().clone();
         Ok((Box::new(placing), direct))
+    }
+
+    /// Has the interface's driver bring frames for `mac` by queue `index`, for as long as the result
+    /// lives. Where the driver cannot, somebody else has to.
+    ///
+    /// # Errors
+    /// [`XdpError`]: the driver does not.
+    pub fn steer(&self, index: u32, mac: [u8; 6]) -> Result<FlowRule, XdpError> {
+        let queue = self.number(index);
+        self.within(|| Ok(FlowRule::add(&self.interface, mac, queue)?))
     }
 
     /// The frames of queue `index` as one more transmit half of the interface's port.
@@ -189,6 +201,22 @@ impl Queues {
         work: impl FnOnce() -> Result<T, XdpError> + Send,
     ) -> Result<T, XdpError> {
         netns::within(self.spec.netns.as_deref(), work)?
+    }
+}
+
+/// Refuses a memory that cannot be pinned without hurting others: a front-end may hand over one that
+/// is much larger than what there is. Besides, the kernel keeps some 120 bytes for each chunk.
+fn spare(memory: &Mapping) -> Result<(), Over> {
+    const MIB: u64 = 1 << 20;
+    let size = memory.size() as u64;
+    let need = size - memory.resident().unwrap_or(0).min(size) + size / 16;
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let free = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let free = free.unwrap_or(0) * 1024;
+    match need > free / 2 {
+        true => Err(Over::Sparse { need: need / MIB, free: free / MIB }),
+        false => Ok(()),
     }
 }
 
