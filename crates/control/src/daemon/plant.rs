@@ -169,6 +169,9 @@ impl Plant {
                 self.fabric.remove_nic(&rig.soft);
             }
         }
+        let Staged { ports, suspended, .. } = staged;
+        drop(ports); // what is open there has the places of the others
+        suspended.into_iter().for_each(|token| self.devices.resume(token));
     }
 
     /// Makes the change: scenes first, then what is behind them goes.
