@@ -46,7 +46,7 @@ def main():
     os.sched_setaffinity(0, [int(cpu)])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if rate:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(3))
     addresses = bytes.fromhex(destination.replace(":", "")) + bytes.fromhex("020000000099")
     burst = Burst(interface, (addresses + b"\x88\xb5").ljust(int(size), b"\0"))
     next_at = told_at = time.monotonic()

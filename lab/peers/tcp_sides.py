@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import dataclass
 
 from daemon import Daemon
 from ovs import BRIDGE, Ovs
@@ -15,14 +16,13 @@ TSO = "other_config:userspace-tso-enable=true"
 
 
 class Side:
-    """Two namespaces with an interface `e0` each. `iperf_cpus`: where client and server of iperf3 run."""
+    """Two namespaces with an interface `e0` each."""
 
     name = ""
 
     def __init__(self, network, args):
         self.args = args
         self.network = network
-        self.iperf_cpus = (args.guest_cpu, args.guest_cpu)
         self.ends = [network.namespace(f"{self.name}-{end}") for end in "ab"]
 
     def start(self):
@@ -55,8 +55,7 @@ class Side:
 class Bridge(Side):
     """The kernel's bridge, and veth pairs with all their offloads. There is no process to pin: it runs where iperf3 does."""
 
-    name = "bridge-1"
-    where = "client, server and bridge on the guest's CPU"
+    name = "bridge"
 
     def make(self):
         """A bridge in a namespace of its own."""
@@ -64,17 +63,6 @@ class Bridge(Side):
         for end, port in zip(self.ends, ("p0", "p1")):
             self.network.veth((middle, port), (end, "e0"))
         middle.bridge("br0", "p0", "p1")
-
-
-class BridgeSpread(Bridge):
-    """The same, with both CPUs in use: the client on the switch's, the server on the guest's."""
-
-    name = "bridge-2"
-    where = "client on the switch's CPU, server on the guest's"
-
-    def __init__(self, network, args):
-        super().__init__(network, args)
-        self.iperf_cpus = (args.switch_cpu, args.guest_cpu)
 
 
 class _VSwitchd(Ovs):
@@ -102,7 +90,6 @@ class OvsTaps(Side):
     """Open vSwitch's user-space datapath with two of its taps, moved into the namespaces; its defaults."""
 
     name = "ovs"
-    where = "switch on its CPU, client and server on the guest's"
     settings = ()
     switch = None
 
@@ -134,7 +121,6 @@ class ShuntTaps(Side):
     """The daemon with two tap attachments, on VFs of a soft NIC."""
 
     name = "shunt-vf"
-    where = OvsTaps.where
     adapter = {"iov_weight": 50}
     daemon = None
 
@@ -173,4 +159,25 @@ class ShuntSynthetic(ShuntTaps):
     adapter = {"path": "synthetic"}
 
 
-SIDES = {kind.name: kind for kind in (Bridge, BridgeSpread, OvsTaps, OvsTso, ShuntTaps, ShuntSynthetic)}
+SIDES = {kind.name: kind for kind in (Bridge, OvsTaps, OvsTso, ShuntTaps, ShuntSynthetic)}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A side, and where iperf3 runs: `apart` both on the guest's CPU, `spread` the client on the switch's."""
+
+    side: Side
+    placement: str
+
+    @property
+    def name(self):
+        """Of both."""
+        return f"{self.side.name}, {self.placement}"
+
+    def iperf_cpus(self):
+        """(client's, server's)."""
+        args = self.side.args
+        return (args.guest_cpu if self.placement == "apart" else args.switch_cpu, args.guest_cpu)
+
+
+PLACEMENTS = ["apart", "spread"]

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 from bpf import SCHED_CLS, insn, load, pin
-from cputime import thread_ticks
+from cputime import polling_ticks
 from daemon import Daemon, Vf, config_text
 from netns import call
 from testpmd import Guest, Process, VirtioUser, command_line
@@ -81,7 +81,7 @@ class Side:
                 continue
             if mine:
                 os.sched_setaffinity(int(pid), [self.args.guest_cpu])
-                os.sched_setscheduler(int(pid), os.SCHED_FIFO, os.sched_param(1))
+                os.sched_setscheduler(int(pid), os.SCHED_FIFO, os.sched_param(2))
 
     def make(self):
         """Starts the switch."""
@@ -111,7 +111,7 @@ class Side:
 
     def ticks(self):
         """(user, kernel) clock ticks of the polling thread."""
-        return thread_ticks(self.switch_pid())
+        return polling_ticks(self.switch_pid())
 
     def flood(self, size, rate):
         """Starts a generator at the wire."""
@@ -166,6 +166,7 @@ class Shunt(Side):
 
     def make(self):
         text = config_text(self.run_dir, [Vf(MAC, self.socket)], self.args.switch_cpu)
+        text = text.replace("[lanes]", "[lanes]\npoll_us = 1000000")  # like testpmd: it never sleeps
         uplink = f'kind = "soft"\nuplink = {self.args.uplink % self.uplink}'
         self.switch = Daemon(self.run_dir, [], cpu=self.args.switch_cpu, config=text.replace('kind = "soft"', uplink))
         self.switch.within = self.host.within([])

@@ -33,6 +33,7 @@ class VirtioUser:
     mrg_rxbuf: bool = True
     in_order: bool = True
     vectorized: bool = False
+    queues: int = 1
 
     def vdev(self, index):
         """The `--vdev` argument."""
@@ -43,7 +44,7 @@ class VirtioUser:
             "packed_vq": False,
             "vectorized": self.vectorized,
         }
-        fields = [f"net_virtio_user{index}", f"path={self.path}", f"mac={self.mac}", "queues=1"]
+        fields = [f"net_virtio_user{index}", f"path={self.path}", f"mac={self.mac}", f"queues={self.queues}"]
         fields.append(f"queue_size={RING_SIZE}")
         fields += [f"{name}={int(on)}" for name, on in flags.items()]
         return ",".join(fields)

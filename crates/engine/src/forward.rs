@@ -1,7 +1,7 @@
 //! One burst, from a guest's transmit ring to the receive rings it is for.
 
 use nic::StormLimit;
-use port::{Area, BURST, Polled, Transmit};
+use port::{Area, BURST, Placed, Polled, Transmit};
 
 use crate::port::{Port, word};
 use crate::roster::Ring;
@@ -79,6 +79,9 @@ pub(crate) fn forward(
     let polled = transmit.poll();
     if polled.frames == 0 {
         transmit.swap(&mut scratch.transmit);
+        if let Some(placed) = polled.placed {
+            count_placed(port, *pair, placed);
+        }
         return polled;
     }
     // Looked at after the ring: a frame that was posted after a change is carried by it.
@@ -101,6 +104,20 @@ pub(crate) fn forward(
         block.add(word::TX_OFFLOAD, u64::from(polled.bad_offload));
     }
     polled
+}
+
+/// Counts frames that a device placed in the guest's buffers. The lock of the transmit half is held,
+/// and no receive ring is attached to such a pair: nobody else counts there.
+fn count_placed(port: &Port, pair: usize, placed: Placed) {
+    if placed.frames > 0 {
+        let block = port.block(pair);
+        let frames = u64::from(placed.frames);
+        block.add(word::RX_FRAMES, frames);
+        block.add(word::RX_BYTES, placed.bytes);
+        block.add(word::RX_UPLINK_FRAMES, frames);
+        block.add(word::RX_UPLINK_BYTES, placed.bytes);
+        block.add(word::RX_NOTIFIES, u64::from(placed.notified));
+    }
 }
 
 /// Drops a burst of a port that has no place.

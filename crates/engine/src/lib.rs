@@ -28,14 +28,16 @@ mod port;
 mod roster;
 mod scene;
 mod stop;
+mod traffic;
 mod wake;
 mod walk;
 mod worker;
 
 pub use fabric::{Fabric, SoftNic, StartError};
 pub use lane::{IdlePolicy, Lane, LaneSpec};
-pub use port::{Port, Traffic};
+pub use port::Port;
 pub use scene::{Hits, Place, Plug, Scene, SceneSpec, SwitchSpec};
+pub use traffic::Traffic;
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use port::{Receive, Transmit};
 use virtq::Fault;
 
 use crate::counters::Block;
+use crate::traffic::Traffic;
 use crate::wake::Wake;
 
 /// Words of a port's block. The transmit half's and the receive half's writers differ, so they
@@ -344,25 +345,4 @@ impl Port {
     pub(crate) fn block(&self, pair: usize) -> &Block {
         &self.pairs[pair].block
     }
-}
-
-/// What a guest has sent and received, in frames and bytes; of that, to and from the uplink.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Frames sent.
-    pub tx_frames: u64,
-    /// Their bytes.
-    pub tx_bytes: u64,
-    /// Copies of them that went to the uplink.
-    pub tx_uplink_frames: u64,
-    /// Their bytes.
-    pub tx_uplink_bytes: u64,
-    /// Frames received.
-    pub rx_frames: u64,
-    /// Their bytes.
-    pub rx_bytes: u64,
-    /// Those that came from the uplink.
-    pub rx_uplink_frames: u64,
-    /// Their bytes.
-    pub rx_uplink_bytes: u64,
 }

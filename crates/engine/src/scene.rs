@@ -63,6 +63,8 @@ pub struct SceneSpec {
     pub switch: Option<SwitchSpec>,
     /// Every port that sends or receives.
     pub plugs: Vec<Plug>,
+    /// Ports that only send, as if they were the one that is plugged in there.
+    pub senders: Vec<(PortId, Arc<Port>)>,
     /// Receive queues of the NIC: which port's ring each fills.
     pub queues: Vec<(PortId, Arc<Port>)>,
     /// The ports behind the numbers of [`nic::Monitor::Capture`]; `None` where there is none.
@@ -75,8 +77,8 @@ impl SceneSpec {
     /// Functions only.
     pub fn new(table: impl Into<Arc<nic::Table>>, plugs: Vec<Plug>) -> SceneSpec {
         let table = table.into();
-        let (queues, monitors) = (Vec::new(), Vec::new());
-        SceneSpec { table, switch: None, plugs, queues, monitors, budget: None }
+        let (senders, queues, monitors) = (Vec::new(), Vec::new(), Vec::new());
+        SceneSpec { table, switch: None, plugs, senders, queues, monitors, budget: None }
     }
 }
 
@@ -187,7 +189,11 @@ impl Scene {
             };
             (plug.port.number, Plug { share, ..plug.clone() })
         });
-        let plugs = by_index(plugs);
+        let senders = spec.senders.iter().map(|(id, port)| {
+            let (port, place) = (port.clone(), Place::Function(*id));
+            (port.number, Plug { port, place, share: spec.table.share(*id) })
+        });
+        let plugs = by_index(plugs.chain(senders));
         let functions = spec.plugs.iter().filter_map(|plug| match plug.place {
             Place::Function(id) => Some((id, plug.port.clone())),
             Place::Switch(_) => None,

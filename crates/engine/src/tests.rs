@@ -10,5 +10,6 @@ mod kit;
 mod lanes;
 mod model;
 mod paths;
+mod placed;
 mod sleep;
 mod switch;

@@ -137,8 +137,9 @@ impl Worker {
                 continue;
             };
             let polled = self.poll(turn.ring as usize, now_ns);
-            self.schedule.took(polled.bytes, polled.backlog);
-            frames += u64::from(polled.frames);
+            let (taken, bytes) = polled.work();
+            self.schedule.took(bytes, polled.backlog);
+            frames += u64::from(taken);
         }
         frames
     }
@@ -169,16 +170,18 @@ impl Worker {
         {
             attached.fault_seen = true;
             attached.ring.raise_error();
-            port.block(*pair).add(word::TX_FAULTS + fault as usize, 1);
+            let faults = if polled.placed.is_some() { word::RX_FAULTS } else { word::TX_FAULTS };
+            port.block(*pair).add(faults + fault as usize, 1);
         }
-        if polled.frames == 0 {
+        let (frames, _) = polled.work();
+        if frames == 0 {
             poll.silent_rounds = poll.silent_rounds.saturating_add(1);
             return polled;
         }
         poll.silent_rounds = 0;
         self.block.add(slot::BURSTS, 1);
         self.block.add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
-        self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, u64::from(polled.frames));
+        self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, u64::from(frames));
         polled
     }
 

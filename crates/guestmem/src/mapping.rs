@@ -163,6 +163,41 @@ impl Mapping {
         Some(unsafe { GuestSlice::new(self.start.add(offset as usize), len) })
     }
 
+    /// Bytes of it that are in memory now, whole pages; the others are allocated when they are touched.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn resident(&self) -> Result<u64, Errno> {
+        const STEP: usize = 1 << 28;
+        let page = rustix::param::page_size();
+        let mut seen = vec![0u8; STEP.min(self.length).div_ceil(page)];
+        let mut resident = 0;
+        for from in (0..self.length).step_by(STEP) {
+            let len = STEP.min(self.length - from);
+            // SAFETY: the range is what was mapped, or a part of it, from a page on; `seen` has a byte
+            // for each of its pages. Nothing of the mapping is read.
+            let result = unsafe {
+                let start = self.base.wrapping_byte_add(from);
+                libc::mincore(start, len, seen.as_mut_ptr().cast())
+            };
+            if result != 0 {
+                let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+                return Err(Errno::from_raw_os_error(errno));
+            }
+            let pages = seen[..len.div_ceil(page)].iter().filter(|page| **page & 1 == 1).count();
+            resident += (pages * page) as u64;
+        }
+        Ok(resident)
+    }
+
+    /// How far from the start a slice is, if all of it is of this mapping.
+    #[inline]
+    pub fn offset_of(&self, slice: &GuestSlice<'_>) -> Option<u64> {
+        let offset = slice.address().checked_sub(self.address())?;
+        let end = offset + u64::from(slice.len());
+        (end <= self.size as u64).then_some(offset)
+    }
+
     /// Address of the first byte in this process: what the kernel wants to know of memory that it is
     /// to share.
     pub fn address(&self) -> u64 {

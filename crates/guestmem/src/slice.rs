@@ -40,6 +40,12 @@ impl<'a> GuestSlice<'a> {
         GuestSlice { start: self.start, len: self.len, memory: PhantomData }
     }
 
+    /// Address of the first byte in this process.
+    #[inline]
+    pub(crate) fn address(&self) -> u64 {
+        self.start as u64
+    }
+
     /// Bytes.
     #[inline]
     pub fn len(&self) -> u32 {

@@ -238,3 +238,28 @@ fn datagrams_go_and_come_many_at_once() {
     assert_eq!(came, [(3, false), (8, true)]);
     assert_eq!(receiver.receive(there.as_fd(), rooms()), Err(rustix::io::Errno::AGAIN));
 }
+
+#[test]
+fn what_was_touched_is_resident() {
+    let page = rustix::param::page_size() as u64;
+    let file = SharedFile::create("sparse", 64 * page, Pages::Ordinary).unwrap();
+    let mapping = Mapping::new(file.fd(), 64 * page, 0).unwrap();
+    let before = mapping.resident().unwrap();
+    for touched in [3, 40] {
+        mapping.slice(touched * page, 1).unwrap().write(0, [1]);
+    }
+    // Large pages, where the kernel uses them, are more than was touched.
+    assert!(mapping.resident().unwrap() >= before + 2 * page || before == 64 * page);
+    assert!(mapping.resident().unwrap() <= 64 * page);
+}
+
+#[test]
+fn slices_know_where_they_are() {
+    let file = SharedFile::create("two", 8192, Pages::Ordinary).unwrap();
+    let one = Mapping::new(file.fd(), 4096, 0).unwrap();
+    let other = Mapping::new(file.fd(), 4096, 4096).unwrap();
+    assert_eq!(one.offset_of(&one.slice(100, 50).unwrap()), Some(100));
+    assert_eq!(one.offset_of(&one.slice(4096, 0).unwrap()), Some(4096));
+    assert_eq!(one.offset_of(&other.slice(100, 50).unwrap()), None);
+    assert_eq!(other.offset_of(&one.slice(100, 50).unwrap()), None);
+}

@@ -101,9 +101,30 @@ pub struct Polled {
     pub backlog: bool,
     /// Why nothing will be taken after these, if so.
     pub fault: Option<virtq::Fault>,
+    /// Of a half that takes no frames but finds those that a device placed in the guest's buffers:
+    /// what it found. The fault is then one of the guest's receive ring.
+    pub placed: Option<Placed>,
+}
+
+/// Frames that are where they belong already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// Frames.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Whether the guest had to be notified.
+    pub notified: bool,
 }
 
 impl Polled {
+    /// Frames that were taken or found, and their bytes.
+    #[inline]
+    pub fn work(&self) -> (u32, u64) {
+        let placed = self.placed.unwrap_or_default();
+        (self.frames + placed.frames, self.bytes + placed.bytes)
+    }
+
     /// Frames that must be dropped as they came.
     #[inline]
     pub fn malformed(&self) -> u32 {

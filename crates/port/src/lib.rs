@@ -15,6 +15,9 @@
 //! 4. [`Receive::deliver`] copies the chosen frames; [`Receive::publish`] shows them to the guest.
 //! 5. [`Transmit::complete`] gives the buffers back.
 //!
+//! A transmit half may also stand for a device that places frames in a guest's receive buffers by
+//! itself ([`xdp::Queues`]): its polls take nothing, and tell what came there ([`Placed`]).
+//!
 //! A new kind of port is one new file beside [`virtio_net`] that implements both traits, or one of
 //! them, as [`capture`] does.
 //! One whose far end is a file of the kernel's has most of it in `device`, and says only how frames
@@ -39,7 +42,7 @@ pub mod xdp;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Polled, VlanEdit};
+pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Placed, Polled, VlanEdit};
 pub use wire::virtio_net::Accepts;
 
 pub use opened::{Condition, Opened, Pair, Tend};

@@ -5,6 +5,7 @@ mod capture;
 mod contents;
 mod counts;
 mod deep;
+mod direct;
 mod events;
 mod guests;
 mod offload;

@@ -14,31 +14,45 @@
 //! veth's peer needs its checksum offload off, `ethtool -K PEER tx off`, for the kernel does not tell
 //! a socket that a checksum is not made yet. Nor does it tell VLAN tags that were taken off.
 //!
+//! # Queues that are steered to a guest
+//! An interface may have more receive queues than the port: [`Queues`]. Where the device steers the
+//! frames for one guest's address to such a queue, the guest's memory is the memory of the queue's
+//! socket, and frames are placed in the buffers of its receive ring without a copy of ours
+//! ([`Queues::place`]); or the queue's frames are taken as the port's other frames are
+//! ([`Queues::take`]).
+//!
 //! # Failures
 //! An interface that goes away, is switched off, or gets other queues, loses the port: its
 //! [`Condition`] says so, and it is opened again when the interface is back. A larger MTU does so only
 //! where the device cannot take frames in pieces.
 
+mod direct;
 mod from_wire;
+mod queues;
 mod to_wire;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use host::netns::{self, NetnsError};
 use rustix::io::Errno;
-pub use xdp::{Address, ZeroCopy};
+pub use xdp::{Address, FlowRule, ZeroCopy};
 use xdp::{
-    BusyPoll, Chunks, Driver, Groups, Interface, Interfaces, KERNEL_HEADROOM, Redirect,
-    RedirectSpec, Socket, SocketSpec, Umem,
+    BusyPoll, Chunks, Driver, Groups, Inbound, Interface, Interfaces, KERNEL_HEADROOM, Outbound,
+    Redirect, RedirectSpec, Socket, SocketSpec, Umem,
 };
 
 use crate::{Condition, Opened, Pair};
+#[cfg(test)]
+pub(crate) use direct::Placing;
+pub use direct::{Direct, Over};
 pub(crate) use from_wire::FromWire;
+pub(crate) use queues::Place;
+pub use queues::{DirectSpec, Queues};
 pub(crate) use to_wire::ToWire;
-use watch::Watch;
+use watch::{Watch, Watched};
 
 /// Most queue pairs, unless more are asked for.
 pub const QUEUE_PAIRS_DEFAULT_MAX: u32 = 16;
@@ -97,6 +111,9 @@ pub enum XdpError {
         /// The kernel's word.
         source: MapError,
     },
+    /// The guest's memory or its buffers do not allow that frames are placed there.
+    #[error(transparent)]
+    Over(#[from] Over),
     /// No queue pair at all.
     #[error("{interface}: 0 queue pairs are not possible; ask for 1 or more")]
     NoPairs {
@@ -143,11 +160,61 @@ impl Filter {
 /// # Errors
 /// [`XdpError`]; the interface is then as it was.
 pub fn open(spec: &Spec) -> Result<Opened, XdpError> {
-    netns::within(spec.netns.as_deref(), || open_here(spec))?
+    netns::within(spec.netns.as_deref(), || open_here(spec, false))?.map(|(opened, _)| opened)
 }
 
-fn open_here(spec: &Spec) -> Result<Opened, XdpError> {
+/// As [`open`]; and gives the queues behind those of the port, if the interface has more, which may
+/// be steered to somebody each.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with_queues(spec: &Spec) -> Result<(Opened, Option<Queues>), XdpError> {
+    netns::within(spec.netns.as_deref(), || open_here(spec, true))?
+}
+
+fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>), XdpError> {
     let interface = Interface::find(&spec.interface)?;
+    let name = &interface.name;
+    let queues = queues_of(&interface, spec)?;
+    let changes = spec.filter.as_ref().map_or(0, |filter| filter.changes());
+    let filter = spec.filter.as_ref().map(|filter| filter.addresses());
+    let steered_from = (with_queues && queues < interface.rx_queues).then_some(queues);
+    let redirect = RedirectSpec { filter: filter.as_deref(), steered_from };
+    let mut redirect = Redirect::attach(&interface, &redirect)?;
+    let mut groups = redirect.groups();
+    let driver = redirect.driver();
+    let mut sockets = Vec::new();
+    for queue in 0..queues {
+        let socket = bind(&interface, spec, queue)?;
+        redirect.insert(queue, &socket.handle)?;
+        sockets.push(socket);
+    }
+    let zero_copy = sockets.iter().all(|socket| socket.handle.is_zero_copy());
+    let device = Arc::new(Device {
+        condition: Arc::default(),
+        frame_bytes_max: AtomicU32::new(interface.mtu + FRAME_OVERHEAD),
+        redirect: Some(Mutex::new(redirect)),
+    });
+    let (mut pairs, mut watched) = (Vec::new(), Vec::new());
+    for socket in sockets {
+        let unsent = Arc::new(AtomicBool::new(false));
+        let handle = Arc::downgrade(&socket.handle);
+        watched.push(Watched { socket: handle, unsent: unsent.clone() });
+        // Copies are of all queues; the first pair takes them.
+        let ends = socket.split(if groups.is_some() { SPARE } else { 0 });
+        let pair = pair(ends, (&device, unsent), spec.busy_poll_us > 0, groups.take());
+        pairs.push(pair.map_err(|source| kernel(name, "watching a BPF ring", source))?);
+    }
+    let notes = notes(&interface, queues, driver, zero_copy);
+    let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
+    let more = steered_from.map(|first| Queues::new(&device, interface.clone(), spec, first));
+    let watch = Watch::new(here, interface, &device, watched, spec.filter.clone(), changes);
+    let condition = device.condition.clone();
+    Ok((Opened { pairs, condition, tend: Some(Box::new(watch)), notes }, more))
+}
+
+/// How many queues a port with this specification has on an interface, which must be up.
+fn queues_of(interface: &Interface, spec: &Spec) -> Result<u32, XdpError> {
     let name = &interface.name;
     let queues = match spec.queue_pairs {
         None => interface.rx_queues.min(QUEUE_PAIRS_DEFAULT_MAX),
@@ -161,36 +228,7 @@ fn open_here(spec: &Spec) -> Result<Opened, XdpError> {
     if !interface.up {
         return Err(xdp::XdpError::Down(name.clone()).into());
     }
-    let changes = spec.filter.as_ref().map_or(0, |filter| filter.changes());
-    let filter = spec.filter.as_ref().map(|filter| filter.addresses());
-    let redirect = RedirectSpec { filter: filter.as_deref(), longest: false };
-    let mut redirect = Redirect::attach(&interface, &redirect)?;
-    let mut groups = redirect.groups();
-    let driver = redirect.driver();
-    let mut sockets = Vec::new();
-    for queue in 0..queues {
-        let socket = bind(&interface, spec, queue)?;
-        redirect.insert(queue, &socket.handle)?;
-        sockets.push(socket);
-    }
-    let handles: Vec<_> = sockets.iter().map(|socket| socket.handle.clone()).collect();
-    let zero_copy = handles.iter().all(|handle| handle.is_zero_copy());
-    let device = Arc::new(Device {
-        condition: Arc::default(),
-        frame_bytes_max: AtomicU32::new(interface.mtu + FRAME_OVERHEAD),
-        redirect: Some(Mutex::new(redirect)),
-    });
-    let mut pairs = Vec::new();
-    for socket in sockets {
-        // Copies are of all queues; the first pair takes them.
-        let pair = pair(socket, &device, spec.busy_poll_us > 0, groups.take());
-        pairs.push(pair.map_err(|source| kernel(name, "watching a BPF ring", source))?);
-    }
-    let notes = notes(&interface, queues, driver, zero_copy);
-    let here = Interfaces::here().map_err(|source| kernel(name, "opening a socket", source))?;
-    let watch = Watch::new(here, interface, &device, handles, spec.filter.clone(), changes);
-    let condition = device.condition.clone();
-    Ok(Opened { pairs, condition, tend: Some(Box::new(watch)), notes })
+    Ok(queues)
 }
 
 /// A socket on a queue, with a memory of its own.
@@ -216,14 +254,11 @@ fn bind(interface: &Interface, spec: &Spec, queue: u32) -> Result<Socket, XdpErr
 }
 
 fn pair(
-    socket: Socket,
-    device: &Arc<Device>,
+    (inbound, outbound): (Inbound, Outbound),
+    (device, unsent): (&Arc<Device>, Arc<AtomicBool>),
     busy_poll: bool,
     groups: Option<Groups>,
 ) -> Result<Pair, Errno> {
-    let spare = if groups.is_some() { SPARE } else { 0 };
-    let (inbound, outbound) = socket.split(spare);
-    let unsent = Arc::new(AtomicBool::new(false));
     let mut transmit = FromWire::new(inbound, device.clone(), unsent.clone(), busy_poll);
     if let Some(groups) = groups {
         transmit = transmit.with_groups(groups)?;
@@ -266,9 +301,12 @@ fn notes(interface: &Interface, queues: u32, driver: Driver, zero_copy: bool) ->
 impl Device {
     /// Lets frames for these through the program's filter; says whether they are.
     fn set_filter(&self, addresses: &[Address]) -> bool {
-        let Some(redirect) = &self.redirect else { return false };
-        let mut redirect = redirect.lock().unwrap_or_else(PoisonError::into_inner);
-        redirect.set_filter(addresses).is_ok()
+        self.redirect().is_some_and(|mut redirect| redirect.set_filter(addresses).is_ok())
+    }
+
+    fn redirect(&self) -> Option<MutexGuard<'_, Redirect>> {
+        let redirect = self.redirect.as_ref()?;
+        Some(redirect.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -333,6 +333,25 @@ impl DeviceQueue {
         self.position += lens.len();
     }
 
+    /// Takes the first `n` staged buffers off the stage unused, for an owner who has more of them in
+    /// hand than are staged at a time. It must [use](Self::use_set_aside) them in this order, before
+    /// any that are staged. They stay the guest's: a later owner of the ring takes them again.
+    ///
+    /// # Panics
+    /// If fewer are staged.
+    #[inline]
+    pub fn set_aside(&mut self, n: usize) {
+        assert!(n <= self.end - self.position);
+        self.position += n;
+    }
+
+    /// Uses the oldest buffer that was set aside, by its [id](Buffer::id), with `len` bytes written.
+    #[inline]
+    pub fn use_set_aside(&mut self, id: u16, len: u32) {
+        self.ring.set_used_entry(self.next_used, id, len);
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
     /// Uses all staged buffers, with nothing written into them.
     #[inline]
     pub fn use_all(&mut self) {

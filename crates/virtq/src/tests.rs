@@ -1,6 +1,7 @@
 //! Tests of both sides of the ring: against an independent implementation, against a model, against
 //! a hostile neighbour, and of the order of notifications under every interleaving.
 
+mod aside;
 mod chains;
 mod exchange;
 mod hostile;

@@ -32,7 +32,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
 
     let interface = Interface::find(&name)?;
     println!("{interface:?}");
-    let redirect = Redirect::attach(&interface, &RedirectSpec { filter, longest: false })?;
+    let redirect = Redirect::attach(&interface, &RedirectSpec { filter, steered_from: None })?;
     println!("program: {:?}", redirect.driver());
     let bound = (0..interface.rx_queues).map(|queue| open(&interface, &redirect, queue));
     let mut sockets = bound.collect::<Result<Vec<_>, _>>()?;

@@ -65,6 +65,17 @@ pub enum XdpError {
         /// Queues there are.
         queues: u32,
     },
+    /// The driver cannot be told which frames come by a queue.
+    #[error(
+        "the driver of {interface} takes no rule for a destination address; see to it that the frames \
+         come by queue {queue} in another way"
+    )]
+    NoFlowRules {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
     /// Zero-copy was required.
     #[error(
         "the driver of {interface} has no zero-copy for queue {queue}; set zero_copy to auto, or \

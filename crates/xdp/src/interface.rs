@@ -92,7 +92,8 @@ impl Interfaces {
         }
         let link = netlink::link(self.netlink.as_fd(), name)
             .map_err(|errno| XdpError::of("RTM_GETLINK", name, "CAP_NET_ADMIN", errno))?;
-        let flags = self.ethtool(name, Value { cmd: ETHTOOL_GFLAGS, data: 0 });
+        let mut flags = Value { cmd: ETHTOOL_GFLAGS, data: 0 };
+        let flags = self.ethtool(name, &mut flags).map(|()| flags);
         Ok(Interface {
             name: name.to_owned(),
             index: link.index,
@@ -108,12 +109,12 @@ impl Interfaces {
     /// Receive queues in use: what the driver says, else what sysfs shows. Drivers that say nothing
     /// have as many as they were made with.
     fn rx_queues(&self, name: &str, index: u32, made_with: u32) -> u32 {
-        let channels =
-            self.ethtool(name, Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() });
-        if let Ok(Channels { rx_count, combined_count, .. }) = channels
-            && rx_count + combined_count > 0
-        {
-            return rx_count + combined_count;
+        let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
+        if self.ethtool(name, &mut channels).is_ok() {
+            let Channels { rx_count, combined_count, .. } = channels;
+            if rx_count + combined_count > 0 {
+                return rx_count + combined_count;
+            }
         }
         // What is mounted there may show another network namespace.
         let directory = Path::new("/sys/class/net").join(name);
@@ -128,13 +129,14 @@ impl Interfaces {
     }
 
     /// Asks the driver; `request` begins with the command, and is what the answer is written to.
-    fn ethtool<T>(&self, name: &str, mut request: T) -> Result<T, Errno> {
+    pub(crate) fn ethtool<T>(&self, name: &str, request: &mut T) -> Result<(), Errno> {
+        let request: *mut T = request;
         // SAFETY: an all-zero ifreq is valid.
         let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes().take(NAME_MAX - 1)) {
             *to = from as libc::c_char;
         }
-        ifreq.ifr_ifru.ifru_data = (&raw mut request).cast();
+        ifreq.ifr_ifru.ifru_data = request.cast();
         // SAFETY: the request is the structure of its command, which the kernel reads and writes; both
         // it and the ifreq outlive the call.
         let result = unsafe {
@@ -142,7 +144,7 @@ impl Interfaces {
             libc::ioctl(fd, libc::SIOCETHTOOL as _, &raw mut ifreq)
         };
         if result == 0 {
-            Ok(request)
+            Ok(())
         } else {
             let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
             Err(Errno::from_raw_os_error(errno))

@@ -1,12 +1,14 @@
 //! The kernel's end of a socket, for tests: no socket, and no interface, but rings and a memory.
 
 use std::collections::VecDeque;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
 use guestmem::{Mapping, Pages, SharedFile};
 
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
+use crate::placer::Placer;
 use crate::ring::kit::{other_end, ring};
 use crate::ring::{Consumer, Descriptor, Producer};
 use crate::socket::{Handle, Socket};
@@ -29,19 +31,47 @@ pub struct Wire {
 
 /// A handle of a memory of so many chunks, with no socket behind it.
 pub(crate) fn handle(chunks: u64) -> Arc<Handle> {
+    over(memory(chunks), false)
+}
+
+/// As [`handle`], but chunks may begin anywhere.
+#[cfg(test)]
+pub(crate) fn unaligned_handle(chunks: u64) -> Arc<Handle> {
+    over(memory(chunks), true)
+}
+
+fn memory(chunks: u64) -> Arc<Mapping> {
     let bytes = chunks * u64::from(CHUNK);
     let file = SharedFile::create("frames", bytes, Pages::Ordinary).expect("a little memory");
-    let memory = Arc::new(Mapping::new(file.fd(), bytes, 0).expect("a little memory"));
-    let cut = Chunks { size: CHUNK, headroom: 0, unaligned: false };
+    Arc::new(Mapping::new(file.fd(), bytes, 0).expect("a little memory"))
+}
+
+/// A handle of a memory.
+fn over(memory: Arc<Mapping>, unaligned: bool) -> Arc<Handle> {
+    let cut = Chunks { size: CHUNK, headroom: 0, unaligned };
     let umem = Umem::new(memory, cut).expect("a memory as it must be");
-    let fd = std::fs::File::open("/dev/null").expect("/dev/null").into();
+    // What can be waited for, and never comes.
+    let fd = UnixDatagram::unbound().expect("a descriptor").into();
     Arc::new(Handle { fd, umem, zero_copy: false, fragments: true })
+}
+
+/// As [`wire`], over a memory that is somebody else's, for frames of at most `longest` bytes behind
+/// `header`.
+pub fn placing(memory: Arc<Mapping>, size: u32, (header, longest): (u32, u32)) -> (Wire, Placer) {
+    let (wire, socket) = ends(size, over(memory, true));
+    (wire, Placer::new(socket, header, longest))
 }
 
 /// Both ends of a socket whose rings have `size` entries, with a memory of twice as many chunks, of
 /// which `spare` are for [`Inbound::append`]; and the kernel's end.
 pub fn wire(size: u32, spare: u32) -> (Wire, Inbound, Outbound) {
-    let handle = handle(u64::from(2 * size));
+    let (wire, socket) = ends(size, handle(u64::from(2 * size)));
+    let (inbound, outbound) = socket.split(spare);
+    (wire, inbound, outbound)
+}
+
+/// Both ends of a socket.
+fn ends(size: u32, handle: Arc<Handle>) -> (Wire, Socket) {
     let (fill, rx, tx, completion) = (ring(size), ring(size), ring(size), ring(size));
     let wire = Wire {
         rx: Producer::over(other_end(&rx)),
@@ -58,8 +88,7 @@ pub fn wire(size: u32, spare: u32) -> (Wire, Inbound, Outbound) {
         completion: Consumer::over(completion),
         handle,
     };
-    let (inbound, outbound) = socket.split(spare);
-    (wire, inbound, outbound)
+    (wire, socket)
 }
 
 impl Wire {
@@ -76,7 +105,8 @@ impl Wire {
             let len = bytes.len() as u32;
             let options = if pieces.peek().is_some() { Descriptor::CONTINUES } else { 0 };
             let chunk = self.chunks.pop_front().expect("counted before");
-            let addr = chunk + u64::from(umem.chunks().size - umem.room());
+            let lead = u64::from(umem.chunks().size - umem.room());
+            let addr = if umem.chunks().unaligned { chunk | lead << 48 } else { chunk + lead };
             let descriptor = Descriptor { addr, len, options };
             let room = umem.frame(&descriptor).expect("a chunk of the memory");
             room.write_bytes(bytes);

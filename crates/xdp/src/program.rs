@@ -3,7 +3,11 @@
 //! # Model
 //! A frame goes to the socket of the receive queue it came in by. All others are passed to the
 //! host as if there were no program: those of a queue without a socket, those that the filter does
-//! not name, those longer than their queue takes, and those too short to be judged.
+//! not name, and those too short to be judged.
+//!
+//! Some queues, from one on, may be steered ([`Steered`]): of such a queue only untagged frames to one
+//! address, and no longer than its buffers, are redirected. What else comes there is the host's: the
+//! kernel binds a socket to its queue, so that no frame can go to another queue's.
 //!
 //! The filter's key is what [`Address`] says. Frames to groups are everybody's: those that the
 //! filter names are copied to a ring of their own ([`crate::Groups`]), and passed to the host too. A
@@ -63,8 +67,39 @@ pub(crate) struct Maps<'a> {
     pub(crate) sockets: BorrowedFd<'a>,
     /// Whom frames are redirected for, or copied. Without it every frame is redirected.
     pub(crate) filter: Option<Filter<'a>>,
-    /// Receive queue to the longest frame that is redirected, bytes; 0 for any length.
-    pub(crate) longest: Option<BorrowedFd<'a>>,
+    /// Which queues are steered.
+    pub(crate) steered: Option<SteeredQueues<'a>>,
+}
+
+/// Queues whose frames are placed in somebody's own buffers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SteeredQueues<'a> {
+    /// Receive queue to [`Steered::rule`]; zeros if it is a queue like any other.
+    pub(crate) rules: BorrowedFd<'a>,
+    /// The first that may have a rule: the others are spared the look-up.
+    pub(crate) first: u32,
+}
+
+/// What a queue's frames are placed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steered {
+    /// Whom they are for.
+    pub mac: [u8; 6],
+    /// The longest, bytes; not 0.
+    pub longest: u32,
+}
+
+/// Bytes of a rule for a queue.
+pub(crate) const RULE_LEN: usize = 12;
+
+impl Steered {
+    /// As the program reads it: the length, the address, nothing.
+    pub(crate) fn rule(self) -> [u8; RULE_LEN] {
+        let mut rule = [0; RULE_LEN];
+        rule[..4].copy_from_slice(&self.longest.to_ne_bytes());
+        rule[4..10].copy_from_slice(&self.mac);
+        rule
+    }
 }
 
 /// The maps that a filter uses.
@@ -115,16 +150,16 @@ fn ether_type(value: u16) -> i32 {
 pub(crate) fn redirect(maps: Maps<'_>, fragments: bool) -> Vec<Instruction> {
     use Reg::{R0, R1, R2, R3, R6};
     let mut asm = Assembler::new();
-    let (pass, copy) = (asm.label(), asm.label());
+    let (pass, copy, redirect) = (asm.label(), asm.label(), asm.label());
     asm.mov(R6, R1);
-    if let Some(longest) = maps.longest {
-        pass_the_long(&mut asm, longest, fragments, pass);
+    if let Some(steered) = maps.steered {
+        judge_steered(&mut asm, steered, fragments, (pass, redirect));
     }
     if let Some(filter) = maps.filter {
         pass_the_others(&mut asm, filter.addresses, pass);
         asm.load(Width::Byte, R1, R0, 0).jump_if(R1, If::Equal, COPY.into(), copy);
     }
-    asm.load(Width::Word, R2, R6, RX_QUEUE_INDEX);
+    asm.bind(redirect).load(Width::Word, R2, R6, RX_QUEUE_INDEX);
     asm.map(R1, maps.sockets);
     asm.set(R3, XDP_PASS); // if the queue has no socket (Linux 5.3)
     asm.call(REDIRECT_MAP).exit();
@@ -133,23 +168,30 @@ pub(crate) fn redirect(maps: Maps<'_>, fragments: bool) -> Vec<Instruction> {
         copy_frame(&mut asm, filter, pass);
     }
     // The kernel refuses a program with instructions that nothing leads to.
-    if maps.filter.is_some() || maps.longest.is_some() {
+    if maps.filter.is_some() || maps.steered.is_some() {
         asm.bind(pass).set(R0, XDP_PASS).exit();
     }
     asm.finish()
 }
 
-/// Goes to `pass` if the frame is longer than its queue takes. `R6` is the context.
-fn pass_the_long(asm: &mut Assembler, longest: BorrowedFd<'_>, fragments: bool, pass: Label) {
-    use Reg::{R0, R1, R2, R6, R7, R8, R10};
-    let any = asm.label();
+/// Of a queue that has a rule, goes to `pass` or to `redirect`; of another, goes on. `R6` is the
+/// context.
+fn judge_steered(
+    asm: &mut Assembler,
+    steered: SteeredQueues<'_>,
+    fragments: bool,
+    (pass, redirect): (Label, Label),
+) {
+    use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+    let (rule, other) = (asm.label(), asm.label());
     asm.load(Width::Word, R7, R6, RX_QUEUE_INDEX);
-    asm.store(Width::Word, R10, QUEUE_KEY, R7);
-    asm.map(R1, longest).mov(R2, R10).add(R2, i32::from(QUEUE_KEY));
-    asm.call(MAP_LOOKUP_ELEM);
-    asm.jump_if(R0, If::Equal, 0, any);
-    asm.load(Width::Word, R8, R0, 0);
-    asm.jump_if(R8, If::Equal, 0, any);
+    if steered.first > 0 {
+        asm.jump_if(R7, If::Greater, (steered.first - 1) as i32, rule).jump(other);
+    }
+    asm.bind(rule).store(Width::Word, R10, QUEUE_KEY, R7);
+    asm.map(R1, steered.rules).mov(R2, R10).add(R2, i32::from(QUEUE_KEY));
+    asm.call(MAP_LOOKUP_ELEM).jump_if(R0, If::Equal, 0, other);
+    asm.mov(R9, R0).load(Width::Word, R8, R9, 0).jump_if(R8, If::Equal, 0, other);
     if fragments {
         asm.mov(R1, R6).call(XDP_GET_BUFF_LEN);
     } else {
@@ -158,7 +200,18 @@ fn pass_the_long(asm: &mut Assembler, longest: BorrowedFd<'_>, fragments: bool, 
         asm.sub(R0, R1);
     }
     asm.jump_if_reg(R0, If::Greater, R8, pass);
-    asm.bind(any);
+    asm.load(Width::Word, R2, R6, DATA);
+    asm.load(Width::Word, R3, R6, DATA_END);
+    asm.mov(R4, R2).add(R4, 14).jump_if_reg(R4, If::Greater, R3, pass);
+    asm.load(Width::Half, R5, R2, 12);
+    asm.jump_if(R5, If::Equal, ether_type(0x8100), pass);
+    asm.jump_if(R5, If::Equal, ether_type(0x88a8), pass);
+    let last = asm.label();
+    asm.load(Width::Word, R5, R2, 0).load(Width::Word, R4, R9, 4);
+    asm.jump_if_reg(R5, If::Equal, R4, last).jump(pass);
+    asm.bind(last).load(Width::Half, R5, R2, 4).load(Width::Half, R4, R9, 8);
+    asm.jump_if_reg(R5, If::Equal, R4, redirect).jump(pass);
+    asm.bind(other);
 }
 
 /// Copies the frame, if there is room and it is not too long for a record, and goes on to `pass`,

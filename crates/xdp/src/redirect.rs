@@ -9,7 +9,9 @@ use crate::bpf::{self, Attach, LoadError, Map, MapKind};
 use crate::error::XdpError;
 use crate::groups::Groups;
 use crate::interface::Interface;
-use crate::program::{self, Address, KEY_LEN, Maps, RECORD_HEADER, VALUE_LEN};
+use crate::program::{
+    self, Address, KEY_LEN, Maps, RECORD_HEADER, RULE_LEN, Steered, SteeredQueues, VALUE_LEN,
+};
 use crate::socket::Handle;
 
 /// Addresses that a filter may have: 255 VFs with as many addresses as a NIC has, twice.
@@ -40,8 +42,8 @@ pub struct RedirectSpec<'a> {
     /// Redirects only frames for these; the host keeps the others, and gets a copy of those to
     /// groups ([`Redirect::groups`]). Can be changed later. Linux 5.18.
     pub filter: Option<&'a [Address]>,
-    /// Whether [`Redirect::set_longest`] will be used.
-    pub longest: bool,
+    /// The first queue that [`Redirect::steer`] may be used for, if any.
+    pub steered_from: Option<u32>,
 }
 
 /// The program, attached for as long as this lives: when the process ends, however it does, the
@@ -52,7 +54,8 @@ pub struct Redirect {
     sockets: Map,
     filter: Option<Filter>,
     groups: Option<Groups>,
-    longest: Option<Map>,
+    /// Rules of steered queues, and which is the first.
+    steered: Option<(Map, u32)>,
     driver: Driver,
     fragments: bool,
     /// Kept open: the last descriptor holds the program to the interface.
@@ -82,7 +85,9 @@ impl Redirect {
         };
         let queues = interface.rx_queues;
         let sockets = map(MapKind::Sockets, 4, 4, queues)?;
-        let longest = spec.longest.then(|| map(MapKind::Array, 4, 4, queues)).transpose()?;
+        let rules = || map(MapKind::Array, 4, RULE_LEN, queues);
+        let steered = spec.steered_from.map(|first| Ok::<_, XdpError>((rules()?, first)));
+        let steered = steered.transpose()?;
         let (filter, copies) = match spec.filter {
             Some(addresses) => {
                 let map = map(MapKind::Hash, KEY_LEN, VALUE_LEN, FILTER_MAX)?;
@@ -99,7 +104,9 @@ impl Redirect {
         let maps = Maps {
             sockets: sockets.as_fd(),
             filter: by_filter,
-            longest: longest.as_ref().map(Map::as_fd),
+            steered: steered
+                .as_ref()
+                .map(|(rules, first)| SteeredQueues { rules: rules.as_fd(), first: *first }),
         };
         let (program, fragments) = load(&interface, maps)?;
         let groups = copies.map(|copies| Groups::map(copies, COPIES_LEN)).transpose();
@@ -107,7 +114,7 @@ impl Redirect {
             groups.map_err(|errno| XdpError::of("mapping a BPF ring", name, CAPABILITY, errno))?;
         let (link, driver) = attach(&interface, &program)?;
         let _link = link;
-        Ok(Redirect { interface, sockets, filter, groups, longest, driver, fragments, _link })
+        Ok(Redirect { interface, sockets, filter, groups, steered, driver, fragments, _link })
     }
 
     /// Where it runs.
@@ -139,13 +146,14 @@ impl Redirect {
         removed.map_err(|errno| self.queue_error(queue, errno))
     }
 
-    /// Leaves frames of more than `bytes` to the host; `None` takes any length. What a redirect
-    /// without `longest` refuses as unsupported.
-    pub fn set_longest(&self, queue: u32, bytes: Option<u32>) -> Result<(), XdpError> {
-        let value = bytes.unwrap_or(0).to_ne_bytes();
-        let set = match &self.longest {
-            Some(map) => map.set(&queue.to_ne_bytes(), &value),
-            None => Err(Errno::OPNOTSUPP),
+    /// Redirects of a queue's frames only untagged ones to one address, up to a length; whatever the
+    /// filter says. `None`: it is a queue like the others again. What a redirect without steered
+    /// queues refuses as unsupported.
+    pub fn steer(&self, queue: u32, rule: Option<Steered>) -> Result<(), XdpError> {
+        let value = rule.map_or([0; RULE_LEN], Steered::rule);
+        let set = match &self.steered {
+            Some((rules, first)) if queue >= *first => rules.set(&queue.to_ne_bytes(), &value),
+            _ => Err(Errno::OPNOTSUPP),
         };
         set.map_err(|errno| self.queue_error(queue, errno))
     }

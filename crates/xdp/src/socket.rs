@@ -116,6 +116,10 @@ const SOL_XDP: i32 = 283;
 const TX_BUDGET: i32 = 9;
 const TX_BUDGET_WANTED: i32 = 256;
 
+/// Memory that frames may take on their way through the kernel in copy mode: a ring of 2048 frames
+/// of 1500 bytes, with what the kernel adds to each.
+const SEND_BYTES: usize = 8 << 20;
+
 /// A queue is free again a little after its last socket was closed: the kernel does that later.
 const BUSY_TRIES: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
@@ -142,8 +146,10 @@ impl Socket {
         let fill = fill.map_err(kernel(mapping))?;
         let completion = completion.map_err(kernel(mapping))?;
         let (rx, tx) = (rx.map_err(kernel(mapping))?, tx.map_err(kernel(mapping))?);
-        // A hint: older kernels send 32 frames a call.
+        // Hints: older kernels send 32 frames a call, and without the right to more memory a slow
+        // device has 277 frames at a time.
         let _ = set(&fd, SOL_XDP, TX_BUDGET, TX_BUDGET_WANTED.min(ring as i32));
+        let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BYTES);
         if let Some(busy_poll) = spec.busy_poll {
             prefer_busy_poll(&fd, interface, busy_poll)?;
         }

@@ -115,6 +115,17 @@ impl Umem {
         self.memory.slice(addr, len as usize)
     }
 
+    /// Whether all of a chunk that begins there is inside.
+    #[inline]
+    pub(crate) fn has_chunk(&self, addr: u64) -> bool {
+        addr.checked_add(self.chunks.size.into()).is_some_and(|end| end <= self.size())
+    }
+
+    /// The offset that unaligned chunks' descriptors have: how far behind the chunk's start a frame is.
+    pub(crate) fn offset_in(addr: u64) -> u64 {
+        addr >> OFFSET_SHIFT
+    }
+
     /// What the fill ring takes for the chunk that a received descriptor is in.
     #[inline]
     pub fn chunk_of(&self, addr: u64) -> u64 {

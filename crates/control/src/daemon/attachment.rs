@@ -16,6 +16,7 @@ use vhost_user::{Backend, Connector, Listener, Receiver, SocketError};
 use super::device::{GuestDevice, Identity};
 use super::log::{Quiet, Repeated};
 use super::offer::offer;
+use super::vmq::Vmq;
 use crate::state::{SocketMode, VhostUser};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
@@ -92,6 +93,16 @@ impl Attachment {
     /// Gives the device other addresses.
     pub(super) fn set_identity(&mut self, identity: Identity) {
         self.device.set_identity(identity);
+    }
+
+    /// The device behind it.
+    pub(super) fn device(&self) -> &GuestDevice {
+        &self.device
+    }
+
+    /// The queue of the uplink's interface that its last receive ring may have.
+    pub(super) fn vmq(&mut self) -> &mut Vmq {
+        self.device.vmq()
     }
 
     /// Ends the session, and takes the socket out of `epoll`.

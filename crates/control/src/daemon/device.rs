@@ -8,12 +8,13 @@ use std::time::Instant;
 use engine::{Port, SoftNic};
 use guestmem::{GuestMemory, Mapping, Region};
 use nic::StormLimit;
-use port::virtio_net::{Events, Layout, ReceiveRing, TransmitRing};
+use port::virtio_net::{Events, TransmitRing};
 use vhost_user::{Device, MemoryRegion, Refused, RingSetup};
-use virtq::{Addresses, Content, DeviceQueue, Features};
+use virtq::{Content, DeviceQueue};
 use wire::Mac;
-use wire::virtio_net::{self as net, Accepts, feature};
+use wire::virtio_net::{self as net, Accepts};
 
+use super::vmq::{self, Vmq};
 use crate::state::{MacText, VhostUser};
 
 /// Bytes of a frame beyond its MTU: two addresses, a type, and two tags.
@@ -34,6 +35,8 @@ pub(super) struct GuestDevice {
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
+    /// The last receive ring, which a queue of the uplink's interface may fill.
+    vmq: Vmq,
     /// Set by whoever was held up by a descriptor of the front-end's.
     stalled: Arc<AtomicBool>,
     made: Instant,
@@ -64,8 +67,10 @@ impl GuestDevice {
         attachment: &VhostUser,
         identity: Identity,
     ) -> GuestDevice {
+        let last = usize::from(attachment.queue_pairs).saturating_sub(1);
         GuestDevice {
             nic,
+            vmq: Vmq::new(port.clone(), last),
             port,
             identity,
             queue_pairs: attachment.queue_pairs,
@@ -81,6 +86,15 @@ impl GuestDevice {
     /// Gives it other addresses: a driver reads them when it starts.
     pub(super) fn set_identity(&mut self, identity: Identity) {
         self.identity = identity;
+    }
+
+    pub(super) fn vmq(&mut self) -> &mut Vmq {
+        &mut self.vmq
+    }
+
+    /// How frames of the adapter's queue reach it, if it could have one.
+    pub(super) fn describe_vmq(&self) -> Option<String> {
+        self.vmq.describe()
     }
 
     /// Whether the front-end held up one of our threads.
@@ -175,65 +189,58 @@ impl Device for GuestDevice {
     }
 
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
-        let has = |bit| feature::has(ring.features, bit);
-        let mut features = Features::empty();
-        features.set(Features::INDIRECT, has(feature::VIRTIO_F_RING_INDIRECT_DESC));
-        features.set(Features::EVENT_IDX, has(feature::VIRTIO_F_RING_EVENT_IDX));
-        let addresses = Addresses { desc: ring.desc, avail: ring.avail, used: ring.used };
-        let events = Events {
-            kick: ring.kick.clone(),
-            call: ring.call.clone(),
-            error: ring.err.clone(),
-            stalled: self.stalled.clone(),
-        };
-        let doorbell = events.clone();
-        let header = net::header_len(ring.features) as u32;
         let pair = index / 2;
-        let queue = |content| {
-            let memory = self.memory.clone();
-            DeviceQueue::new(memory, &addresses, ring.size, features, content).map_err(refused)
-        };
         // Even rings are the guest's Rx, odd ones its Tx (virtio 1.2, section 5.1.2).
         if index.is_multiple_of(2) {
-            let mergeable = has(feature::VIRTIO_NET_F_MRG_RXBUF);
-            let layout = Layout { header, mergeable };
-            let takes = Accepts::of_receive(ring.features);
-            let ring = ReceiveRing::new(queue(Content::Writable)?, events, layout, takes);
-            self.port.attach_receive(pair, Box::new(ring));
+            let receive = vmq::Ring {
+                setup: ring.clone(),
+                memory: self.memory.clone(),
+                stalled: self.stalled.clone(),
+                mtu: self.mtu,
+            };
+            match self.vmq.is(pair) {
+                true => self.vmq.start(receive)?,
+                false => self.port.attach_receive(pair, Box::new(receive.receive()?)),
+            }
         } else {
             let leaves = Accepts::of_transmit(ring.features);
+            let header = net::header_len(ring.features) as u32;
             let content = Content::Readable { header, keep: !leaves.is_empty() };
-            self.start_transmit(pair, queue(content)?, events, leaves);
+            let queue = vmq::queue(ring, &self.memory, content)?;
+            self.start_transmit(pair, queue, vmq::events(ring, &self.stalled), leaves);
         }
         // The owner before us may have died between showing a buffer and saying so.
-        doorbell.notify();
+        vmq::events(ring, &self.stalled).notify();
         tracing::debug!("{}: ring {index} of {} entries started", self.label(), ring.size);
         Ok(())
     }
 
     fn stop_ring(&mut self, index: usize) -> u16 {
-        let next = if index.is_multiple_of(2) {
-            self.port.detach_receive(index / 2).map(|mut ring| ring.stop())
-        } else {
-            self.port.detach_transmit(index / 2).map(|mut ring| ring.stop())
+        let pair = index / 2;
+        let next = match index.is_multiple_of(2) {
+            true if self.vmq.is(pair) => self.vmq.stop(),
+            true => self.port.detach_receive(pair).map_or(0, |mut ring| ring.stop()),
+            false => self.port.detach_transmit(pair).map_or(0, |mut ring| ring.stop()),
         };
         tracing::debug!("{}: ring {index} stopped", self.label());
-        next.unwrap_or(0)
+        next
     }
 
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
-        if index.is_multiple_of(2) {
-            self.port.set_receive_call(index / 2, call);
-        } else {
-            self.port.set_transmit_call(index / 2, call);
+        let pair = index / 2;
+        match index.is_multiple_of(2) {
+            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call),
+            true => self.port.set_receive_call(pair, call),
+            false => self.port.set_transmit_call(pair, call),
         }
     }
 
     fn set_err(&mut self, index: usize, error: Option<Arc<OwnedFd>>) {
-        if index.is_multiple_of(2) {
-            self.port.set_receive_error(index / 2, error);
-        } else {
-            self.port.set_transmit_error(index / 2, error);
+        let pair = index / 2;
+        match index.is_multiple_of(2) {
+            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.err = error),
+            true => self.port.set_receive_error(pair, error),
+            false => self.port.set_transmit_error(pair, error),
         }
     }
 

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use engine::Port;
 use port::Opened;
+use port::xdp::Queues;
 use wire::Mac;
 
 use crate::state::{ActualDevice, DeviceNews, DeviceState};
@@ -49,6 +50,11 @@ pub(super) trait Open: Send + std::fmt::Debug {
         false
     }
 
+    /// Queues behind those of the port, if it was opened last and has such.
+    fn queues(&self) -> Option<Queues> {
+        None
+    }
+
     /// The same device with another address, if it has one.
     fn set_mac(&mut self, _mac: Mac) {}
 
@@ -75,7 +81,8 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Puts a device behind a port, as it was opened or why it was not; returns its token.
+    /// Puts a device behind a port, as it was opened or why it was not; returns its token. Lanes get it
+    /// by [`plug`](Self::plug).
     pub(super) fn add(
         &mut self,
         port: Arc<Port>,
@@ -91,6 +98,12 @@ impl Devices {
         token
     }
 
+    /// Hands devices that were added to the lanes: to be called when their ports have their places, for
+    /// one may have frames at once.
+    pub(super) fn plug(&mut self) {
+        self.kept.values_mut().for_each(Device::plug);
+    }
+
     /// Closes a device, and forgets it.
     pub(super) fn remove(&mut self, token: u64) {
         if let Some(device) = self.kept.remove(&token) {
@@ -102,6 +115,7 @@ impl Devices {
     pub(super) fn suspend(&mut self, token: u64) {
         if let Some(device) = self.kept.get_mut(&token) {
             device.port.detach_all();
+            device.halves.clear();
             device.held = None;
         }
     }
@@ -112,6 +126,7 @@ impl Devices {
         if device.held.is_none() {
             let opened = device.open.open();
             device.begin(opened, Instant::now());
+            device.plug();
             let news = device.look();
             self.tell(news);
         }
@@ -127,6 +142,12 @@ impl Devices {
         self.kept.get(&token).is_some_and(|device| {
             device.status.state != DeviceState::Up && device.open.interface().is_some()
         })
+    }
+
+    /// Queues behind those of a device's port, while it is open.
+    pub(super) fn queues(&self, token: u64) -> Option<Queues> {
+        let device = self.kept.get(&token)?;
+        device.open.queues().filter(Queues::are_open)
     }
 
     /// How long until a look is due; `None` if there is nothing to look at.

@@ -25,6 +25,7 @@ mod plant;
 mod rig;
 pub(crate) mod run_dir;
 mod sockets;
+mod vmq;
 
 use std::io::Write;
 use std::os::fd::OwnedFd;

@@ -13,6 +13,7 @@ mod actual;
 mod serve;
 mod shared;
 mod stage;
+mod steer;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,7 @@ impl Plant {
         self.sockets.look(now);
         if self.devices.look(now) {
             self.follow_links();
+            self.steer();
         }
         self.faults.look(&self.fabric, now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
@@ -118,7 +120,8 @@ impl Plant {
         let auto = self.state.adapters.iter().filter(|adapter| adapter.path == WantedPath::Auto);
         let counted = auto.filter_map(|adapter| {
             let served = self.served(&adapter.name)?;
-            Some((adapter.name.clone(), served.port.traffic()))
+            let ports = served.ports().filter(|port| port.label == served.port.label);
+            Some((adapter.name.clone(), ports.map(|port| port.traffic()).sum()))
         });
         let counted = counted.collect();
         if self.following.look(now, counted) {
@@ -154,6 +157,7 @@ impl Plant {
         self.live = live;
         self.given = given;
         self.held.clear(); // what is in force says it from now on
+        self.steer();
         Ok(())
     }
 
@@ -171,7 +175,10 @@ impl Plant {
         }
         let Staged { ports, suspended, .. } = staged;
         drop(ports); // what is open there has the places of the others
-        suspended.into_iter().for_each(|token| self.devices.resume(token));
+        if !suspended.is_empty() {
+            suspended.into_iter().for_each(|token| self.devices.resume(token));
+            self.steer();
+        }
     }
 
     /// Makes the change: scenes first, then what is behind them goes.
@@ -199,6 +206,7 @@ impl Plant {
             keep.insert(key);
         }
         for nic in &compiled.nics {
+            self.add_queue_ports(nic);
             if let Some(rig) = self.rigs.get_mut(&nic.name) {
                 rig.put_in_force(nic);
                 if let Some(End::Device(token)) = rig.served.get(&Attached::Uplink).map(|it| it.end)
@@ -207,6 +215,7 @@ impl Plant {
                 }
             }
         }
+        self.devices.plug();
         self.compiled = compiled;
         self.remove_all_but(&keep, old);
     }
@@ -222,7 +231,7 @@ impl Plant {
                 let stays = keep.contains(&(name.clone(), owner.clone()));
                 if !stays {
                     end(&mut self.sockets, &mut self.devices, served.end);
-                    old.push((rig.soft.clone(), served.port.clone()));
+                    old.extend(served.ports().map(|port| (rig.soft.clone(), port.clone())));
                 }
                 stays
             });

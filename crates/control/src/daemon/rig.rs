@@ -11,6 +11,7 @@ use port::capture::Capture;
 
 use super::device::Identity;
 use super::plant::Spec;
+use super::vmq;
 use crate::compile::{self, Attached, Target};
 use crate::stats::RuleStats;
 
@@ -21,6 +22,16 @@ pub(super) struct Served {
     pub(super) end: End,
     pub(super) spec: Spec,
     pub(super) identity: Identity,
+    /// For a queue of the uplink's interface, once it had one.
+    pub(super) vmq: Option<vmq::Ports>,
+}
+
+impl Served {
+    /// All its ports.
+    pub(super) fn ports(&self) -> impl Iterator<Item = &Arc<Port>> {
+        let more = self.vmq.iter().flat_map(|ports| [&ports.placed, &ports.copied]);
+        std::iter::once(&self.port).chain(more)
+    }
 }
 
 /// What is behind a port, by its token.
@@ -120,7 +131,9 @@ impl Rig {
         let switch = compiled.switch.as_ref().map(|switch| self.switch(compiled, switch));
         let budget = self.budget(compiled.capacity);
         let table = compiled.table.clone();
-        let spec = SceneSpec { table, switch, plugs, queues, monitors, budget };
+        let vmqs = self.served.values().filter_map(|served| served.vmq.as_ref());
+        let senders = vmqs.map(|ports| (nic::PortId::UPLINK, ports.copied.clone())).collect();
+        let spec = SceneSpec { table, switch, plugs, senders, queues, monitors, budget };
         self.soft.set_scene(Scene::new(spec));
         if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory)
             && !switch.left.is_empty()

@@ -9,6 +9,7 @@ use anyhow::Result;
 
 use super::attachment::{Attachment, Way};
 use super::device::{GuestDevice, Identity};
+use super::vmq::Wish;
 use crate::state::VhostUser;
 
 /// The sockets that are served.
@@ -56,6 +57,18 @@ impl Sockets {
         }
     }
 
+    /// Gives a guest's adapter a queue of the uplink's interface, or takes it away.
+    pub(super) fn set_wish(&mut self, token: u64, wish: Wish) {
+        if let Some(attachment) = self.served.get_mut(&token) {
+            attachment.vmq().set_wish(wish);
+        }
+    }
+
+    /// How frames of the queue reach a guest, if there could be one.
+    pub(super) fn describe_vmq(&self, token: u64) -> Option<String> {
+        self.served.get(&token)?.device().describe_vmq()
+    }
+
     /// Whether a guest is on a socket.
     pub(super) fn is_attached(&self, token: u64) -> bool {
         self.served.get(&token).is_some_and(Attachment::is_attached)
@@ -83,6 +96,7 @@ impl Sockets {
     pub(super) fn look(&mut self, now: Instant) {
         for attachment in self.served.values_mut() {
             attachment.end_if_stalled(self.epoll.as_fd());
+            attachment.vmq().look();
             attachment.connect_if_due(self.epoll.as_fd(), now);
         }
     }

@@ -165,14 +165,29 @@ pub struct ActualAdapter {
     /// What its guest has, unless a vhost-user socket.
     #[serde(default)]
     pub device: Option<ActualDevice>,
+    /// On path `vmq` with an AF_XDP uplink: whether the frames of its queue are placed in its guest's memory, or copied
+    /// there, and why.
+    #[serde(default)]
+    pub placement: Option<String>,
 }
 
 impl ActualAdapter {
     /// An adapter that has what it was given.
     pub fn of(given: Allocation, connected: bool) -> ActualAdapter {
         let Allocation { adapter, path, vf, queue, reason, vf_reason, vmq_reason } = given;
-        let (name, device) = (adapter, None);
-        ActualAdapter { name, path, vf, queue, reason, vf_reason, vmq_reason, connected, device }
+        let (name, device, placement) = (adapter, None, None);
+        ActualAdapter {
+            name,
+            path,
+            vf,
+            queue,
+            reason,
+            vf_reason,
+            vmq_reason,
+            connected,
+            device,
+            placement,
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub enum Carrier {
     /// Nothing: both ends are one kernel's.
     Loopback,
     /// A bridge of the kernel, and a relay for each guest, which carries its frames to it.
-    Bridge(Vec<GuestProcess>),
+    Bridge(Vec<GuestProcess>, Option<Wire>),
     /// The daemon, whose adapters and uplink are taps.
     Daemon(Box<SwitchedBench>),
 }
@@ -61,19 +61,14 @@ impl Carrier {
             GuestProcess::start_task(program, &Task::Relay(spec))
         };
         let mut relays = vec![relay("guest0", guest)?];
-        match pattern {
-            Pattern::EastWest => relays.push(relay("guest1", far)?),
-            // The wire: the host's port is the bridge's, and the other end is outside.
-            Pattern::NorthSouth => {
-                // That of the measurement before goes some time after the namespace that held its end.
-                static WIRES: AtomicUsize = AtomicUsize::new(0);
-                let wire = format!("wire{}", WIRES.fetch_add(1, Ordering::Relaxed));
-                let mut links = Links::open()?;
-                links.add_pair(&wire, "eth0", far)?;
-                links.join(&wire, bridge)?;
+        let wire = match pattern {
+            Pattern::NorthSouth => Some(Wire::lay(bridge, far)?),
+            Pattern::EastWest => {
+                relays.push(relay("guest1", far)?);
+                None
             }
-        }
-        Ok(Carrier::Bridge(relays))
+        };
+        Ok(Carrier::Bridge(relays, wire))
     }
 
     fn daemon(program: &Path, between: &Between, path: PathInForce) -> Result<Carrier> {
@@ -104,7 +99,7 @@ impl Carrier {
         let relays = match self {
             Carrier::Loopback => return Ok(CpuTime::default()),
             Carrier::Daemon(switched) => return switched.bench.cpu(),
-            Carrier::Bridge(relays) => relays,
+            Carrier::Bridge(relays, _) => relays,
         };
         let mut sum = CpuTime::default();
         for relay in relays {
@@ -133,7 +128,33 @@ impl Carrier {
     pub fn check_alive(&mut self) -> Result<()> {
         match self {
             Carrier::Daemon(switched) => switched.bench.check_alive(),
-            Carrier::Loopback | Carrier::Bridge(_) => self.cpu().map(drop),
+            Carrier::Loopback | Carrier::Bridge(..) => self.cpu().map(drop),
         }
+    }
+}
+
+/// A pair of interfaces from the bridge to the outside, which stand for a NIC and its wire.
+///
+/// Taken up at once when it is dropped: the kernel tears a namespace down some time after its last
+/// process, and until then would go on speaking with the addresses that the next outside has.
+#[derive(Debug)]
+pub struct Wire(String);
+
+impl Wire {
+    fn lay(bridge: &str, outside: u32) -> Result<Wire> {
+        static WIRES: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("wire{}", WIRES.fetch_add(1, Ordering::Relaxed));
+        let mut links = Links::open()?;
+        links.add_pair(&name, "eth0", outside)?;
+        let wire = Wire(name);
+        links.join(&wire.0, bridge)?;
+        Ok(wire)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // Gone already, if the namespace at its other end was.
+        let _ = Links::open().and_then(|mut links| links.remove(&self.0));
     }
 }

@@ -1,7 +1,7 @@
 //! What only rtnetlink can do to the interfaces of a namespace: bridges, pairs, addresses.
 //!
 //! Model: a request is a message with nested attributes, which the kernel acknowledges with an error
-//! number. Everything is written here, as only four requests are needed; see rtnetlink(7), netlink(7),
+//! number. Everything is written here, as only five requests are needed; see rtnetlink(7), netlink(7),
 //! and `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr,veth}.h`. The rest is in
 //! [`host::interface`].
 
@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_SETLINK: u16 = 19;
 const RTM_NEWADDR: u16 = 20;
 /// NLM_F_REQUEST and NLM_F_ACK.
@@ -87,6 +88,15 @@ impl Links {
         let body = [interface(self.index(name)?, IFF_UP), master].concat();
         self.ask(RTM_SETLINK, REQUEST, &body)
             .with_context(|| format!("{name} cannot join {bridge}"))
+    }
+
+    /// Takes an interface away, and with it the other end of a pair.
+    ///
+    /// # Errors
+    /// There is none of that name, or it cannot be.
+    pub fn remove(&mut self, name: &str) -> Result<()> {
+        let body = interface(self.index(name)?, 0);
+        self.ask(RTM_DELLINK, REQUEST, &body).with_context(|| format!("cannot remove {name}"))
     }
 
     /// Adds an IPv4 address with its network.

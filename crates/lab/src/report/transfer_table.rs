@@ -10,11 +10,12 @@ use super::transfer::Transfer;
 const WORDS: [&str; 4] = ["streams", "traffic", "path", "limit"];
 
 const LEGEND: &str = "\
-streams: how many, the size of a write, and which socket buffers if two were
-measured; Gbps: payload read by the receiver, the median of the rounds; loopback: what the
-two programs do with nothing between them; ends, carrier: cores of the guest and
-the other end, and of what carries their frames (the daemon, or the relays of
-virtio); paper: what it published, on another machine; limit: who kept it slow";
+streams: how many, the size of a write, and socket buffers where two kinds were
+measured; Gbps: payload read by the receiver, the median of the rounds;
+loopback: what the two programs do with nothing between them; ends, carrier:
+cores of the guest and the other end, and of what carries their frames (the
+daemon, or the relays of virtio); paper: what it published, on another machine;
+limit: who kept it slow";
 const LEGEND_BOUND: &str = "
 > lower bound: the programs were the limit, so the path was not measured out";
 

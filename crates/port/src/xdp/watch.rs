@@ -1,6 +1,6 @@
 //! The interface under the sockets, watched from outside the lanes.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,18 @@ pub(super) struct Watch {
     interface: Interface,
     /// Not held: the halves alone keep the program on the interface.
     device: Weak<Device>,
-    sockets: Vec<Weak<Handle>>,
+    sockets: Vec<Watched>,
     filter: Option<Arc<Filter>>,
     /// The filter's changes that are in effect.
     changes: u32,
     looked: Option<Instant>,
+}
+
+/// A pair's socket, and whether the kernel must be called again to send what is queued.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) socket: Weak<Handle>,
+    pub(super) unsent: Arc<AtomicBool>,
 }
 
 impl Watch {
@@ -34,22 +41,31 @@ impl Watch {
         interfaces: Interfaces,
         interface: Interface,
         device: &Arc<Device>,
-        sockets: Vec<Arc<Handle>>,
+        sockets: Vec<Watched>,
         filter: Option<Arc<Filter>>,
         changes: u32,
     ) -> Watch {
         let device = Arc::downgrade(device);
-        let sockets = sockets.iter().map(Arc::downgrade).collect();
         Watch { interfaces, interface, device, sockets, filter, changes, looked: None }
     }
 
-    /// Asks a socket: one whose interface is gone or off says so.
+    /// Asks each socket: one whose interface is gone or off says so. What another lane could not
+    /// send while the pair's own sleeps is sent here.
     fn ask(&self, device: &Device) {
-        for socket in self.sockets.iter().filter_map(Weak::upgrade) {
-            if let Err(errno) = socket.wake_rx() {
+        for Watched { socket, unsent } in &self.sockets {
+            let Some(socket) = socket.upgrade() else { continue };
+            let asked = match unsent.load(Ordering::Relaxed) {
+                true => socket.wake_tx(),
+                false => socket.wake_rx(),
+            };
+            if let Err(errno) = asked {
                 device.condition.lose(errno);
             }
         }
+    }
+
+    fn sockets(&self) -> impl Iterator<Item = Arc<Handle>> {
+        self.sockets.iter().filter_map(|watched| watched.socket.upgrade())
     }
 
     /// Looks whether the interface is what it was.
@@ -68,7 +84,7 @@ impl Watch {
             device.condition.lose(Errno::NETDOWN);
         } else if now.rx_queues != self.interface.rx_queues {
             device.condition.lose(Errno::NXIO);
-        } else if self.sockets.iter().filter_map(Weak::upgrade).any(too_long) {
+        } else if self.sockets().any(too_long) {
             device.condition.lose(Errno::MSGSIZE);
         }
         device.frame_bytes_max.store(longest, Ordering::Relaxed);

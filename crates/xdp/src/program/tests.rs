@@ -9,10 +9,10 @@ use super::*;
 struct World {
     sockets: std::fs::File,
     filter: std::fs::File,
-    longest: std::fs::File,
+    rules: std::fs::File,
     copies: std::fs::File,
     entries: BTreeMap<[u8; KEY_LEN], u8>,
-    limits: BTreeMap<u32, u32>,
+    steered: BTreeMap<u32, Steered>,
 }
 
 /// What the program answers.
@@ -31,30 +31,32 @@ const FRAME: u64 = 0x1_0000;
 const STACK_END: u64 = 0x2_0000;
 const VALUE: u64 = 0x3_0000;
 const RESERVED: u64 = 0x4_0000;
+/// The first queue that may be steered.
+const FIRST: u32 = 2;
 /// Bytes of a record for copies.
 const RECORD: u32 = 72;
 const STACK_LEN: usize = 64;
 
 impl World {
-    fn new(entries: &[Address], limits: &[(u32, u32)]) -> World {
+    fn new(entries: &[Address], steered: &[(u32, Steered)]) -> World {
         let file = || std::fs::File::open("/dev/null").unwrap();
-        let (sockets, filter, longest, copies) = (file(), file(), file(), file());
+        let (sockets, filter, rules, copies) = (file(), file(), file(), file());
         let entries = entries.iter().map(|address| (address.key(), address.value()[0])).collect();
-        let limits = limits.iter().copied().collect();
-        World { sockets, filter, longest, copies, entries, limits }
+        let steered = steered.iter().copied().collect();
+        World { sockets, filter, rules, copies, entries, steered }
     }
 
-    fn code(&self, filter: bool, longest: bool, fragments: bool) -> Vec<Instruction> {
+    fn code(&self, filter: bool, steered: bool, fragments: bool) -> Vec<Instruction> {
         let (addresses, copies) = (self.filter.as_fd(), self.copies.as_fd());
         let maps = Maps {
             sockets: self.sockets.as_fd(),
             filter: filter.then_some(Filter { addresses, copies, record: RECORD }),
-            longest: longest.then_some(self.longest.as_fd()),
+            steered: steered.then_some(SteeredQueues { rules: self.rules.as_fd(), first: FIRST }),
         };
         redirect(maps, fragments)
     }
 
-    /// Runs the whole program, with filter and limits, both ways that it may be made.
+    /// Runs the whole program, with filter and steered queues, both ways that it may be made.
     fn judge(&self, frame: &[u8], queue: u32) -> Answer {
         let answer = run(self, &self.code(true, true, true), frame, queue);
         assert_eq!(run(self, &self.code(true, true, false), frame, queue), answer);
@@ -82,7 +84,7 @@ struct Machine<'a> {
     regs: [u64; 11],
     stack: [u8; STACK_LEN],
     /// What the last look-up found.
-    value: u32,
+    value: [u8; RULE_LEN],
     redirected: Option<u32>,
     /// A record that is reserved, and those that were submitted.
     reserved: Option<Vec<u8>>,
@@ -99,7 +101,7 @@ impl<'a> Machine<'a> {
             queue: 0,
             regs,
             stack: [0; STACK_LEN],
-            value: 0,
+            value: [0; RULE_LEN],
             redirected: None,
             reserved: None,
             submitted: Vec::new(),
@@ -152,6 +154,7 @@ impl<'a> Machine<'a> {
                 self.store(place, &value.to_le_bytes()[..width]);
             }
             0x05 => return Some(offset),
+            0x1d => return Some(jump_if(regs[to] == regs[from])),
             0x15 => return Some(jump_if(regs[to] == immediate)),
             0x45 => return Some(jump_if(regs[to] & immediate != 0)),
             0x25 => return Some(jump_if(regs[to] > immediate)),
@@ -175,7 +178,10 @@ impl<'a> Machine<'a> {
                 let bytes = &self.frame[(place - FRAME) as usize..][..width];
                 bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
             }
-            VALUE => u64::from(self.value),
+            VALUE..RESERVED => {
+                let bytes = &self.value[(place - VALUE) as usize..][..width];
+                bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+            }
             _ => panic!("load from {place:#x}"),
         }
     }
@@ -196,13 +202,15 @@ impl<'a> Machine<'a> {
         match helper {
             MAP_LOOKUP_ELEM if map == world.filter.as_raw_fd() as u64 => {
                 let found = world.entries.get(&key()[..KEY_LEN]).copied();
-                self.value = found.unwrap_or(0).into();
+                self.value[0] = found.unwrap_or(0);
                 u64::from(found.is_some()) * VALUE
             }
             MAP_LOOKUP_ELEM => {
-                assert_eq!(map, world.longest.as_raw_fd() as u64);
+                assert_eq!(map, world.rules.as_raw_fd() as u64);
                 let queue = u32::from_le_bytes(key()[..4].try_into().unwrap());
-                self.value = world.limits.get(&queue).copied().unwrap_or(0);
+                assert!(queue >= FIRST, "the others are spared the look-up");
+                let rule = world.steered.get(&queue);
+                self.value = rule.map_or([0; RULE_LEN], |rule| rule.rule());
                 VALUE
             }
             XDP_GET_BUFF_LEN => self.frame.len() as u64,
@@ -309,13 +317,40 @@ fn frames_to_groups_that_are_too_long_to_be_copied_are_the_hosts() {
 }
 
 #[test]
-fn frames_longer_than_their_queue_takes_are_passed() {
-    let address = [Address { mac: MAC, vlan: 0 }];
-    let world = World::new(&address, &[(0, 60), (1, 59)]);
-    let frame = frame(MAC, None);
-    assert_eq!(world.judge(&frame, 0), Answer::Redirect(0));
-    assert_eq!(world.judge(&frame, 1), Answer::Pass);
-    assert_eq!(world.judge(&frame, 2), Answer::Redirect(2), "0 is any length");
+fn a_steered_queue_takes_only_what_its_buffers_are_for() {
+    let steered = Steered { mac: MAC, longest: 60 };
+    // Whatever the filter says: it names another.
+    let other = [2, 0, 0, 0, 0, 9];
+    let world = World::new(&[Address { mac: other, vlan: 0 }], &[(3, steered)]);
+    let taken = frame(MAC, None);
+    assert_eq!(world.judge(&taken, 3), Answer::Redirect(3));
+    assert_eq!(world.judge(&[&taken[..], &[0]].concat(), 3), Answer::Pass, "too long");
+    assert_eq!(world.judge(&taken[..14], 3), Answer::Redirect(3));
+    assert_eq!(world.judge(&taken[..13], 3), Answer::Pass, "too short to be judged");
+    for tag in [(0x8100, 0), (0x8100, 7), (0x88a8, 7)] {
+        assert_eq!(world.judge(&frame(MAC, Some(tag)), 3), Answer::Pass, "{tag:x?}");
+    }
+    for place in 0..6 {
+        let mut near = MAC;
+        near[place] ^= 1;
+        assert_eq!(world.judge(&frame(near, None), 3), Answer::Pass, "{near:x?}");
+    }
+    assert_eq!(world.judge(&frame([0xff; 6], None), 3), Answer::Pass);
+    assert_eq!(world.judge(&frame(other, None), 3), Answer::Pass);
+    for ordinary in [0, 1, 2, 4] {
+        assert_eq!(world.judge(&taken, ordinary), Answer::Pass, "the filter's affair");
+        assert_eq!(world.judge(&frame(other, None), ordinary), Answer::Redirect(ordinary));
+    }
+}
+
+#[test]
+fn a_steered_queue_needs_no_filter() {
+    let world = World::new(&[], &[(2, Steered { mac: MAC, longest: 60 })]);
+    let code = world.code(false, true, true);
+    assert_eq!(run(&world, &code, &frame(MAC, None), 2), Answer::Redirect(2));
+    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 2), Answer::Pass);
+    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 3), Answer::Redirect(3));
+    assert_eq!(run(&world, &code, &frame([0xff; 6], None), 1), Answer::Redirect(1));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! From the document's words for a device to what the ports take.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host::interface::InterfaceError;
 use host::netns::NetnsError;
@@ -10,7 +10,7 @@ use host::tun::TunError;
 use port::pcap::Pace;
 use port::tap::TapError;
 use port::vxlan::VxlanError;
-use port::xdp::{Address, Filter, XdpError};
+use port::xdp::{Address, Filter, Queues, XdpError};
 use port::{Opened, packet, pcap, stream, tap, vxlan, xdp};
 use wire::Mac;
 
@@ -33,7 +33,7 @@ pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box
     match attachment {
         Attachment::Tap(tap) => Box::new(tap_spec(tap, context.mac)),
         Attachment::Packet(packet) => Box::new(packet_spec(packet)),
-        Attachment::Xdp(xdp) => Box::new(xdp_spec(xdp, context.addresses)),
+        Attachment::Xdp(xdp) => Box::new(xdp_device(xdp, context.addresses)),
         Attachment::Stream(stream) => Box::new(stream_spec(stream)),
         Attachment::Pcap(pcap) => Box::new(pcap_spec(pcap, context.label)),
         Attachment::VhostUser(_) => unreachable!("a vhost-user socket is no device"),
@@ -132,7 +132,14 @@ impl Open for stream::Spec {
     }
 }
 
-fn xdp_spec(xdp: &Xdp, addresses: Vec<Address>) -> xdp::Spec {
+/// An interface by AF_XDP, and the queues behind its port's as it was opened last.
+#[derive(Debug)]
+struct XdpDevice {
+    spec: xdp::Spec,
+    queues: Mutex<Option<Queues>>,
+}
+
+fn xdp_device(xdp: &Xdp, addresses: Vec<Address>) -> XdpDevice {
     let Xdp { interface, netns, queue_pairs, filter, zero_copy, busy_poll_us } = xdp.clone();
     let zero_copy = match zero_copy {
         ZeroCopy::Auto => xdp::ZeroCopy::Auto,
@@ -140,12 +147,19 @@ fn xdp_spec(xdp: &Xdp, addresses: Vec<Address>) -> xdp::Spec {
         ZeroCopy::Require => xdp::ZeroCopy::Require,
     };
     let filter = filter.then(|| Arc::new(Filter::new(addresses)));
-    xdp::Spec { interface, netns, queue_pairs, filter, zero_copy, busy_poll_us }
+    let spec = xdp::Spec { interface, netns, queue_pairs, filter, zero_copy, busy_poll_us };
+    XdpDevice { spec, queues: Mutex::default() }
 }
 
-impl Open for xdp::Spec {
+impl XdpDevice {
+    fn last(&self) -> MutexGuard<'_, Option<Queues>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open for XdpDevice {
     fn open(&self) -> Result<Opened, NotOpened> {
-        xdp::open(self).map_err(|error| {
+        let opened = xdp::open_with_queues(&self.spec).map_err(|error| {
             let may_come = match &error {
                 XdpError::Netns(netns) => may_come(netns),
                 XdpError::Xdp(error) => {
@@ -154,15 +168,22 @@ impl Open for xdp::Spec {
                 _ => false,
             };
             not_opened(error, may_come)
-        })
+        });
+        let (opened, queues) = opened?;
+        *self.last() = queues;
+        Ok(opened)
+    }
+
+    fn queues(&self) -> Option<Queues> {
+        self.last().clone()
     }
 
     fn interface(&self) -> Option<(&str, Option<&str>)> {
-        Some((&self.interface, self.netns.as_deref()))
+        Some((&self.spec.interface, self.spec.netns.as_deref()))
     }
 
     fn set_addresses(&mut self, addresses: Vec<Address>) {
-        if let Some(filter) = &self.filter {
+        if let Some(filter) = &self.spec.filter {
             filter.set(addresses);
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
-use port::{Condition, Opened, Tend};
+use port::{Condition, Opened, Pair, Tend};
 
 use super::super::log::{Quiet, Repeated};
 use super::{NotOpened, Open, RETRY};
@@ -29,6 +29,8 @@ pub(super) struct Device {
     pub(super) port: Arc<Port>,
     pub(super) open: Box<dyn Open>,
     pub(super) held: Option<Held>,
+    /// Its halves, until the lanes get them.
+    pub(super) halves: Vec<Pair>,
     pub(super) status: ActualDevice,
     retry: Instant,
     pub(super) quiet: Quiet,
@@ -55,6 +57,7 @@ impl Device {
             port,
             open,
             held: None,
+            halves: Vec::new(),
             status,
             retry: Instant::now(),
             quiet: Quiet::default(),
@@ -62,18 +65,14 @@ impl Device {
         }
     }
 
-    /// Hands the halves of an open device to the lanes, or notes why there are none.
+    /// Takes up a device that was opened, or notes why it was not.
     pub(super) fn begin(&mut self, opened: Result<Opened, NotOpened>, now: Instant) {
         self.retry = now + RETRY;
         let Opened { pairs, condition, tend, notes } = match opened {
             Ok(opened) => opened,
             Err(NotOpened { text, .. }) => return self.status.reason = Some(text),
         };
-        // The lanes are asked for frames last: there is somebody then who takes the answers.
-        for (i, pair) in pairs.into_iter().enumerate().take(self.port.pairs()) {
-            self.port.attach_receive(i, pair.receive);
-            self.port.attach_transmit(i, pair.transmit);
-        }
+        self.halves = pairs;
         for note in &notes {
             self.quiet.info(&format!("{}: {note}", self.port.label));
         }
@@ -87,6 +86,15 @@ impl Device {
         self.held = Some(Held { condition, tend, link, netns });
         self.status.notes = notes;
         self.failures.forget();
+    }
+
+    /// Hands its halves to the lanes, if they have them not yet.
+    pub(super) fn plug(&mut self) {
+        // The lanes are asked for frames last: there is somebody then who takes the answers.
+        for (i, pair) in self.halves.drain(..).enumerate().take(self.port.pairs()) {
+            self.port.attach_receive(i, pair.receive);
+            self.port.attach_transmit(i, pair.transmit);
+        }
     }
 
     /// What its network namespace is now, if it is in one.
@@ -124,6 +132,7 @@ impl Device {
             }
             None => {}
         }
+        self.plug();
     }
 
     fn has_other_mtu(&self) -> bool {

@@ -20,7 +20,11 @@ impl Plant {
                 Some(End::Socket(token)) => self.sockets.is_attached(token),
                 _ => device.as_ref().is_some_and(|device| device.state == DeviceState::Up),
             };
-            ActualAdapter { device, ..ActualAdapter::of(given.clone(), connected) }
+            let placement = match end {
+                Some(End::Socket(token)) => self.sockets.describe_vmq(token),
+                _ => None,
+            };
+            ActualAdapter { device, placement, ..ActualAdapter::of(given.clone(), connected) }
         };
         let tunnel = |(switch, tunnel): (&Switch, &Vxlan)| {
             let (switch, of, name) = (&switch.name, &switch.nic, tunnel.name.clone());

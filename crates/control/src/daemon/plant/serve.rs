@@ -10,33 +10,40 @@ use super::super::device::GuestDevice;
 use super::super::rig::{End, Served};
 use super::stage::opener;
 use super::{Plant, Ready, Spec, Wanted, end};
+use crate::compile::Attached;
 use crate::state::Attachment;
 
 impl Plant {
-    /// Serves an attachment that is new, or was changed; returns the port that it had.
+    /// Serves an attachment that is new, or was changed; returns the ports that it had.
     pub(super) fn serve(
         &mut self,
         wish: Wanted,
         port: Arc<Port>,
         ready: Ready,
         addresses: Vec<Address>,
-    ) -> Option<(Arc<SoftNic>, Arc<Port>)> {
+    ) -> Vec<(Arc<SoftNic>, Arc<Port>)> {
+        if wish.owner == Attached::Uplink {
+            self.leave_queues(&wish.nic);
+        }
         self.let_go(&wish.spec);
-        let rig = self.rigs.get_mut(&wish.nic)?;
+        let Some(rig) = self.rigs.get_mut(&wish.nic) else { return Vec::new() };
         let soft = rig.soft.clone();
-        let before = rig.served.remove(&wish.owner).map(|before| {
+        let mut old = Vec::new();
+        if let Some(before) = rig.served.remove(&wish.owner) {
             end(&mut self.sockets, &mut self.devices, before.end);
-            (soft.clone(), before.port)
-        });
+            old.extend(before.ports().map(|port| (soft.clone(), port.clone())));
+        }
         match self.end_of(&wish, soft, &port, ready, addresses) {
             Ok(end) => {
                 let Wanted { nic, owner, spec, identity, .. } = wish;
-                let served = Served { port, end, spec, identity };
-                self.rigs.get_mut(&nic)?.served.insert(owner, served);
+                let served = Served { port, end, spec, identity, vmq: None };
+                if let Some(rig) = self.rigs.get_mut(&nic) {
+                    rig.served.insert(owner, served);
+                }
             }
             Err(error) => tracing::error!("{}: its socket is not served: {error:#}", port.label),
         }
-        before
+        old
     }
 
     /// Puts what is ready behind a port.

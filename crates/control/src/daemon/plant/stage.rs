@@ -80,17 +80,19 @@ impl Plant {
         staged: &mut Staged,
     ) -> Result<Ready, String> {
         let place = wish.spec.place();
-        let mut served = self.rigs.values().flat_map(|rig| rig.served.values());
-        let holder = served.find(|served| place.is_some() && served.spec.place() == place);
-        match holder.map(|holder| (holder.end, &holder.spec)) {
-            Some((End::Socket(token), held)) => {
+        let mut served =
+            self.rigs.iter().flat_map(|(nic, rig)| rig.served.values().map(move |it| (nic, it)));
+        let holder = served.find(|(_, held)| place.is_some() && held.spec.place() == place);
+        match holder.map(|(nic, held)| (held.end, &held.spec, nic.clone())) {
+            Some((End::Socket(token), held, _)) => {
                 let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec else {
                     return Ok(Ready::Later); // a session is not ended for what may not happen
                 };
                 let way = self.way(spec, held, token);
                 return way.map(Ready::Socket).map_err(|error| format!("{error:#}"));
             }
-            Some((End::Device(token), _)) => {
+            Some((End::Device(token), _, nic)) => {
+                self.leave_queues(&nic);
                 self.devices.suspend(token);
                 staged.suspended.push(token);
             }

@@ -85,6 +85,12 @@ impl Bench {
         self.fabric.nics()[0].set_scene(Scene::new(spec));
     }
 
+    /// Likewise, and has these ports send as if they were others.
+    pub(crate) fn set_senders(&self, table: Table, senders: Vec<(PortId, Arc<Port>)>) {
+        let spec = SceneSpec { senders, ..SceneSpec::new(table, self.plugs.clone()) };
+        self.fabric.nics()[0].set_scene(Scene::new(spec));
+    }
+
     pub(crate) fn port(&self, id: PortId) -> &Arc<Port> {
         let plug = self.plugs.iter().find(|plug| plug.place == Place::Function(id));
         &plug.unwrap().port

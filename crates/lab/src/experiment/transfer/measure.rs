@@ -76,7 +76,11 @@ pub(super) fn measure(
         GuestProcess::start_task(&settings.program, &Task::Sockets(spec))
     };
     let own = |ip, number| Room::Own { ip, mac: mac_text(number, 0).to_string() };
-    let (guest_cpu, far_cpu) = cpus_of_ends(&placement);
+    let (guest_cpu, mut far_cpu) = cpus_of_ends(&placement);
+    if path.is_none() && traffic.workload != Workload::UdpRequest {
+        // What is to be a bound has all the CPUs that the paths have: that of the carrier is free.
+        far_cpu = placement.switch.or(far_cpu);
+    }
     let guest_room = if path.is_some() { own(GUEST, 0) } else { Room::Alone };
     let mut guest = start(guest_cpu, guest_room, &ends.guest)?;
     let far_room = if path.is_some() { own(FAR, 1) } else { Room::Of(guest.pid()) };

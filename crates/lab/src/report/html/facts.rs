@@ -47,8 +47,9 @@ const TRANSFERS: [(&str, &str); 4] = [
     ),
     (
         "Limit",
-        "What the same two programs do over the loopback of one kernel, with nothing between them, in this run. A path \
-         that comes within 10 % of it was not measured out: its figure is a lower bound (>).",
+        "What the same two programs do over the loopback of one kernel, with nothing between them, in this run; in bulk with \
+         one of them on the carrier's CPU. A path that comes within 10 % of it was not measured out: its figure is a lower \
+         bound (>).",
     ),
     (
         "CPU of sockets",

@@ -46,14 +46,21 @@ fn section(all: &[Transfer], experiment: Experiment) -> String {
         "<section class=\"pattern\">\n<h2 id=\"{experiment}\">{experiment}</h2>\n<p class=\"sub\">{about} {}.</p>\n\
          <div class=\"charts\">\n{charts}</div>\n{}{}</section>\n",
         first.pattern.title(),
-        table(&BULK, &bulk),
+        // Streams lose nothing that their reader could miss.
+        match bulk.iter().any(|transfer| transfer.lost_share.is_some()) {
+            true => table(&[&BULK[..], &LOST, &BULK_CPU].concat(), &bulk),
+            false => table(&[&BULK[..], &BULK_CPU].concat(), &bulk),
+        },
         table(&REQUESTS, &requests),
     )
 }
 
 fn throughput(transfers: &[&Transfer]) -> Option<String> {
     let row = |transfer: &&Transfer| Row {
-        label: transfer.path.to_string(),
+        label: match transfer.is_lower_bound() {
+            true => format!("{}, at least", transfer.path),
+            false => transfer.path.to_string(),
+        },
         group: transfer.what(),
         parts: vec![transfer.gbps_median()],
     };
@@ -107,14 +114,18 @@ fn chart(
 /// A column: heading, whether it holds words, and its text for a transfer.
 type Column = (&'static str, bool, fn(&Transfer) -> String);
 
-const BULK: [Column; 11] = [
+const BULK: [Column; 4] = [
     ("Traffic", true, Transfer::what),
     ("Path", true, |t| t.path.to_string()),
     ("Gbps", false, rate),
     ("Least to most", false, |t| {
         t.gbps.map_or(String::new(), |[least, _, most]| format!("{}-{}", three(least), three(most)))
     }),
-    ("Lost", false, |t| t.lost_share.map_or(String::new(), percent)),
+];
+
+const LOST: [Column; 1] = [("Lost", false, |t| t.lost_share.map_or(String::new(), percent))];
+
+const BULK_CPU: [Column; 6] = [
     ("Loopback Gbps", false, |t| three(t.limit)),
     ("Ends, cores", false, |t| three(t.cpu.ends_cores())),
     ("Carrier, cores", false, carrier),

@@ -1,0 +1,327 @@
+//! Receive queues of the uplink's interface that are steered to one adapter each, on path `vmq`.
+//!
+//! # Model
+//! Where the uplink's interface has more receive queues than the uplink has queue pairs, the NIC's
+//! queue `q` is the interface's queue `queue_pairs + q`. If the guest and the adapter's settings allow
+//! it, the guest's last receive ring is filled by that queue alone: frames are placed in the guest's
+//! memory ([`port::xdp::Queues::place`]), and what comes by software goes to its other rings. Else the
+//! queue's frames come as the uplink's other frames do ([`port::xdp::Queues::take`]), and the ring is
+//! one like the others. So none of them is lost either way.
+//!
+//! What the guest does to make it impossible holds until its ring starts anew.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use engine::Port;
+use guestmem::GuestMemory;
+use port::virtio_net::{Events, Layout, ReceiveRing};
+use port::xdp::{Direct, DirectSpec, FlowRule, Queues};
+use vhost_user::{Refused, RingSetup};
+use virtq::{Addresses, Content, DeviceQueue, Features};
+use wire::Mac;
+use wire::virtio_net::{self as net, Accepts, feature};
+
+/// Bytes of a frame beyond its MTU, without a tag.
+const ETHERNET_HEADER: u32 = 14;
+
+/// Ports for a queue of the interface, beside the adapter's own. Both have labels of others, with
+/// whose counters theirs are added up.
+#[derive(Debug, Clone)]
+pub(super) struct Ports {
+    /// Where frames that are placed are counted, as the adapter's.
+    pub(super) placed: Arc<Port>,
+    /// Where frames come from that are not, as the uplink's.
+    pub(super) copied: Arc<Port>,
+}
+
+/// What is wanted for an adapter.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Wish {
+    /// It is not on path `vmq`, or its uplink is no AF_XDP interface.
+    #[default]
+    Nothing,
+    /// There is no queue of the interface for it.
+    NoQueue(String),
+    /// There is one.
+    Queue(Steered),
+}
+
+/// A queue that is an adapter's.
+#[derive(Debug, Clone)]
+pub(super) struct Steered {
+    pub(super) queues: Queues,
+    /// Among those behind the uplink's.
+    pub(super) index: u32,
+    pub(super) mac: Mac,
+    pub(super) ports: Ports,
+    /// Why frames cannot be placed, whatever the guest does.
+    pub(super) refusal: Option<String>,
+}
+
+impl Wish {
+    fn is(&self, other: &Wish) -> bool {
+        match (self, other) {
+            (Wish::Nothing, Wish::Nothing) => true,
+            (Wish::NoQueue(why), Wish::NoQueue(other)) => why == other,
+            (Wish::Queue(one), Wish::Queue(other)) => {
+                one.queues.is(&other.queues)
+                    && (one.index, one.mac, &one.refusal)
+                        == (other.index, other.mac, &other.refusal)
+                    && Arc::ptr_eq(&one.ports.placed, &other.ports.placed)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A receive ring that runs, and all that it was made of.
+#[derive(Debug)]
+pub(super) struct Ring {
+    pub(super) setup: RingSetup,
+    pub(super) memory: Arc<GuestMemory>,
+    pub(super) stalled: Arc<AtomicBool>,
+    pub(super) mtu: u16,
+}
+
+impl Ring {
+    fn has(&self, bit: u32) -> bool {
+        feature::has(self.setup.features, bit)
+    }
+
+    fn header(&self) -> u32 {
+        net::header_len(self.setup.features) as u32
+    }
+
+    fn events(&self) -> Events {
+        events(&self.setup, &self.stalled)
+    }
+
+    fn queue(&self) -> Result<DeviceQueue, Refused> {
+        queue(&self.setup, &self.memory, Content::Writable)
+    }
+
+    /// The ring as a port's half.
+    pub(super) fn receive(&self) -> Result<ReceiveRing, Refused> {
+        let mergeable = self.has(feature::VIRTIO_NET_F_MRG_RXBUF);
+        let layout = Layout { header: self.header(), mergeable };
+        let takes = Accepts::of_receive(self.setup.features);
+        Ok(ReceiveRing::new(self.queue()?, self.events(), layout, takes))
+    }
+}
+
+/// The events of a ring.
+pub(super) fn events(setup: &RingSetup, stalled: &Arc<AtomicBool>) -> Events {
+    Events {
+        kick: setup.kick.clone(),
+        call: setup.call.clone(),
+        error: setup.err.clone(),
+        stalled: stalled.clone(),
+    }
+}
+
+/// The daemon's end of a ring.
+pub(super) fn queue(
+    setup: &RingSetup,
+    memory: &Arc<GuestMemory>,
+    content: Content,
+) -> Result<DeviceQueue, Refused> {
+    let has = |bit| feature::has(setup.features, bit);
+    let mut features = Features::empty();
+    features.set(Features::INDIRECT, has(feature::VIRTIO_F_RING_INDIRECT_DESC));
+    features.set(Features::EVENT_IDX, has(feature::VIRTIO_F_RING_EVENT_IDX));
+    let addresses = Addresses { desc: setup.desc, avail: setup.avail, used: setup.used };
+    let queue = DeviceQueue::new(memory.clone(), &addresses, setup.size, features, content);
+    queue.map_err(|error| Refused::new(error.to_string()))
+}
+
+/// A guest's last receive ring, and the queue of the interface that may fill it.
+#[derive(Debug)]
+pub(super) struct Vmq {
+    port: Arc<Port>,
+    /// The ring's queue pair.
+    pair: usize,
+    wish: Wish,
+    /// The driver's rule that brings the adapter's frames by its queue, or why there is none.
+    rule: Result<FlowRule, String>,
+    /// While it runs.
+    ring: Option<Ring>,
+    /// While frames are placed there.
+    direct: Option<Arc<Direct>>,
+    /// Why they are not, as far as that is the guest's doing.
+    why: Option<String>,
+    /// What was said last.
+    said: Option<String>,
+}
+
+impl Vmq {
+    /// Of a port whose last queue pair is `pair`.
+    pub(super) fn new(port: Arc<Port>, pair: usize) -> Vmq {
+        let (wish, rule) = (Wish::Nothing, Err(String::new()));
+        Vmq { port, pair, wish, rule, ring: None, direct: None, why: None, said: None }
+    }
+
+    /// Whether a ring is the one.
+    pub(super) fn is(&self, pair: usize) -> bool {
+        pair == self.pair
+    }
+
+    /// The ring runs from now on.
+    pub(super) fn start(&mut self, ring: Ring) -> Result<(), Refused> {
+        self.leave();
+        (self.ring, self.why) = (Some(ring), None);
+        self.enter()
+    }
+
+    /// Nobody touches the ring any more when this returns; where its next owner goes on.
+    pub(super) fn stop(&mut self) -> u16 {
+        let next = self.leave();
+        (self.ring, self.why) = (None, None);
+        self.carry_on();
+        next
+    }
+
+    /// The ring while it runs: its descriptors may be replaced.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut RingSetup)) {
+        let Some(ring) = &mut self.ring else { return };
+        change(&mut ring.setup);
+        let Events { call, error, .. } = ring.events();
+        match (&self.direct, &self.wish) {
+            (Some(_), Wish::Queue(steered)) => {
+                steered.ports.placed.set_transmit_call(0, call);
+                steered.ports.placed.set_transmit_error(0, error);
+            }
+            _ => {
+                self.port.set_receive_call(self.pair, call);
+                self.port.set_receive_error(self.pair, error);
+            }
+        }
+    }
+
+    /// Gives the adapter a queue of the interface, another one, or none.
+    pub(super) fn set_wish(&mut self, wish: Wish) {
+        if !self.wish.is(&wish) {
+            self.leave();
+            (self.wish, self.why) = (wish, None);
+            // The old one is removed first: they may be the same.
+            self.rule = Err(String::new());
+            if let Wish::Queue(Steered { queues, index, mac, .. }) = &self.wish {
+                self.rule = queues.steer(*index, mac.0).map_err(|error| error.to_string());
+            }
+            self.carry_on();
+        }
+    }
+
+    /// Sees whether frames can still be placed.
+    pub(super) fn look(&mut self) {
+        if let Some(over) = self.direct.as_ref().and_then(|direct| direct.over()) {
+            self.leave();
+            self.why = Some(over.to_string());
+            self.carry_on();
+        }
+    }
+
+    /// How frames of the adapter's queue reach the guest, if it has one or could.
+    pub(super) fn describe(&self) -> Option<String> {
+        let steered = match &self.wish {
+            Wish::Nothing => return None,
+            Wish::NoQueue(why) => return Some(format!("copied: {why}")),
+            Wish::Queue(steered) => steered,
+        };
+        let (queue, interface) = (steered.queues.number(steered.index), steered.queues.interface());
+        let steering = match &self.rule {
+            Ok(_) => String::new(),
+            Err(error) => format!("; {error}"),
+        };
+        if self.direct.is_some() {
+            return Some(format!("placed by queue {queue} of {interface}{steering}"));
+        }
+        let idle = (self.ring.is_none()).then_some("the guest does not run its last queue pair");
+        let why = steered.refusal.as_deref().or(self.why.as_deref()).or(idle);
+        let why = why.unwrap_or("it was not tried yet");
+        Some(format!("copied from queue {queue} of {interface}: {why}{steering}"))
+    }
+
+    /// As [`enter`](Self::enter), where nobody can be told that it fails.
+    fn carry_on(&mut self) {
+        if let Err(refused) = self.enter() {
+            tracing::error!("{}: its last receive ring stopped: {refused}", self.port.label);
+        }
+    }
+
+    /// Puts the ring where it belongs now, and the queue's frames.
+    fn enter(&mut self) -> Result<(), Refused> {
+        let mut attached = Ok(());
+        if !self.place() {
+            if let Some(ring) = &self.ring {
+                let receive = ring.receive();
+                attached = receive.map(|ring| self.port.attach_receive(self.pair, Box::new(ring)));
+            }
+            self.take();
+        }
+        let now = self.describe();
+        if now != self.said {
+            if let Some(now) = &now {
+                tracing::info!("{}: frames of its queue are {now}", self.port.label);
+            }
+            self.said = now;
+        }
+        attached
+    }
+
+    /// Has frames placed, if they may be; says whether they are.
+    fn place(&mut self) -> bool {
+        let (Wish::Queue(steered), Some(ring)) = (&self.wish, &self.ring) else { return false };
+        if steered.refusal.is_some() || self.why.is_some() {
+            return false;
+        }
+        let Ok(queue) = ring.queue() else { return false };
+        let spec = DirectSpec {
+            queue,
+            events: ring.events(),
+            header: ring.header(),
+            memory: ring.memory.clone(),
+            mac: steered.mac.0,
+            frame_bytes_max: u32::from(ring.mtu) + ETHERNET_HEADER,
+        };
+        match steered.queues.place(steered.index, spec) {
+            Ok((half, direct)) => {
+                steered.ports.placed.attach_transmit(0, half);
+                self.direct = Some(direct);
+                true
+            }
+            Err(error) => {
+                self.why = Some(error.to_string());
+                false
+            }
+        }
+    }
+
+    /// Takes the queue's frames as the uplink's others are taken.
+    fn take(&mut self) {
+        let Wish::Queue(steered) = &self.wish else { return };
+        match steered.queues.take(steered.index) {
+            Ok(half) => steered.ports.copied.attach_transmit(0, half),
+            Err(error) => {
+                let queue = steered.queues.number(steered.index);
+                let label = &self.port.label;
+                tracing::warn!("{label}: frames of queue {queue} stay with the host: {error}");
+            }
+        }
+    }
+
+    /// Takes the ring and the queue's frames out; where the ring goes on.
+    fn leave(&mut self) -> u16 {
+        let placed = match (self.direct.take(), &self.wish) {
+            (Some(_), Wish::Queue(steered)) => steered.ports.placed.detach_transmit(0),
+            _ => None,
+        };
+        if let Wish::Queue(steered) = &self.wish {
+            drop(steered.ports.copied.detach_transmit(0));
+        }
+        match placed {
+            Some(mut half) => half.stop(),
+            None => self.port.detach_receive(self.pair).map_or(0, |mut ring| ring.stop()),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Frames that a device places in a guest's buffers, and ports that send in another's name.
+
+use std::os::fd::BorrowedFd;
+
+use nic::{NicConfig, PortId, Table};
+use port::{Area, Burst, Placed, Polled, Transmit};
+use virtq::Fault;
+
+use super::kit::{Bench, Guest, OUTSIDE, frame, mac, plain};
+
+/// A device that has placed so many bursts of so many frames, and then breaks.
+struct Device {
+    bursts: u32,
+    burst: Placed,
+}
+
+impl Transmit for Device {
+    fn swap(&mut self, _: &mut Area) {}
+
+    fn poll(&mut self) -> Polled {
+        if self.bursts == 0 {
+            let (placed, fault) = (Some(Placed::default()), Some(Fault::BadIndex));
+            return Polled { placed, fault, ..Polled::default() };
+        }
+        self.bursts -= 1;
+        let backlog = self.bursts > 0;
+        Polled { placed: Some(self.burst), backlog, ..Polled::default() }
+    }
+
+    fn deepen(&mut self) {}
+
+    fn burst(&self) -> Burst<'_> {
+        Burst { heads: &[], deep: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }
+    }
+
+    fn complete(&mut self) -> bool {
+        false
+    }
+
+    fn arm(&mut self) -> bool {
+        self.bursts > 0
+    }
+
+    fn kick(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[test]
+fn what_a_device_places_is_received_from_the_uplink_and_is_work() {
+    let mut bench = Bench::new(vec![plain(0)], 1);
+    let nic = bench.fabric.nics()[0].clone();
+    let port = bench.fabric.add_port(&nic, "n/placed", 1).unwrap();
+    let burst = Placed { frames: 40, bytes: 4000, notified: true };
+    port.attach_transmit(0, Box::new(Device { bursts: 25, burst }));
+    bench.expect("n/placed", "rx_frames", 1000);
+    for (name, value) in [
+        ("rx_bytes", 100_000),
+        ("rx_uplink_frames", 1000),
+        ("rx_uplink_bytes", 100_000),
+        ("rx_notifies", 25),
+        ("rx_fault_bad_index", 1),
+        ("tx_fault_bad_index", 0),
+        ("tx_frames", 0),
+        ("tx_drop_unplugged", 0),
+    ] {
+        bench.expect("n/placed", name, value);
+    }
+    assert_eq!((bench.lanes("frames"), bench.lanes("bursts")), (1000, 25));
+    let both = [port.traffic(), bench.vf(0).traffic()].into_iter().sum::<crate::Traffic>();
+    assert_eq!((both.rx_frames, both.rx_uplink_bytes), (1000, 100_000));
+}
+
+#[test]
+fn a_port_sends_in_the_name_of_the_uplink_and_receives_nothing() {
+    let mut bench = Bench::new(vec![plain(0)], 1);
+    let nic = bench.fabric.nics()[0].clone();
+    let more = bench.fabric.add_port(&nic, "n/more", 1).unwrap();
+    let [mut vf, mut uplink] = bench.guests([PortId::vf(0), PortId::UPLINK]);
+    let mut sender = Guest::new();
+    sender.attach(&more);
+    let config = NicConfig { vfs: vec![Some(plain(0))], ..NicConfig::default() };
+    bench.set_senders(Table::build(&config).unwrap(), vec![(PortId::UPLINK, more)]);
+    let down = frame(mac(0), OUTSIDE, 1, 60);
+    sender.send(&down);
+    assert_eq!(vf.wait_for(1), [down]);
+    bench.expect("n/vf0", "rx_uplink_frames", 1);
+    let up = frame(OUTSIDE, mac(0), 2, 60);
+    vf.send(&up);
+    assert_eq!(uplink.wait_for(1), [up]);
+    assert_eq!(sender.receive(), Vec::<Vec<u8>>::new());
+}

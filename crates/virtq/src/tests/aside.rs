@@ -1,0 +1,65 @@
+//! Buffers that are set aside: more in hand than are staged at a time, and used in order later.
+
+use std::sync::atomic::Ordering;
+
+use super::kit::{Forge, memory};
+use crate::{BURST, Content, DeviceQueue, Features};
+
+const SIZE: u16 = 256;
+
+fn guest() -> Forge {
+    let mut guest = Forge::new(memory(1 << 20), SIZE, Content::Writable);
+    (0..SIZE).for_each(|index| guest.offer_good(index));
+    guest
+}
+
+/// Sets all that is available aside; gives their ids.
+fn set_aside_all(device: &mut DeviceQueue) -> Vec<u16> {
+    let mut ids = Vec::new();
+    while device.stage(BURST) > 0 {
+        let staged = device.buffers().0;
+        ids.extend(staged.iter().map(|buffer| buffer.id));
+        device.set_aside(device.buffers().0.len());
+    }
+    ids
+}
+
+#[test]
+fn a_whole_ring_is_set_aside_and_used_in_order() {
+    let guest = guest();
+    let mut device = guest.device(Features::empty());
+    let ids = set_aside_all(&mut device);
+    assert_eq!(ids, (0..SIZE).collect::<Vec<_>>());
+    assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), 0);
+    for id in ids {
+        device.use_set_aside(id, u32::from(id) + 12);
+    }
+    device.publish();
+    assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), SIZE);
+    for id in 0..SIZE {
+        assert_eq!(guest.ring.used_entry(id), (u32::from(id), u32::from(id) + 12));
+    }
+}
+
+#[test]
+fn what_is_set_aside_and_not_used_is_a_later_owners() {
+    let guest = guest();
+    let mut device = guest.device(Features::empty());
+    let ids = set_aside_all(&mut device);
+    ids[..100].iter().for_each(|id| device.use_set_aside(*id, 60));
+    device.publish();
+    assert_eq!(device.next_index(), 100);
+    drop(device);
+    let mut next = guest.device(Features::empty());
+    assert_eq!(set_aside_all(&mut next), (100..SIZE).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_left_staged_is_set_aside_later() {
+    let guest = guest();
+    let mut device = guest.device(Features::empty());
+    assert_eq!(device.stage(10), 10);
+    device.set_aside(3);
+    assert_eq!(device.buffers().0[0].id, 3);
+    assert_eq!(set_aside_all(&mut device), (3..SIZE).collect::<Vec<_>>());
+}

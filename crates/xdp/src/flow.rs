@@ -1,0 +1,182 @@
+//! Rules of a network card: frames for an address come by a receive queue.
+//!
+//! Follows linux/ethtool.h, `struct ethtool_rxnfc`: a rule of type `ETHER_FLOW` with the destination
+//! address alone. Drivers without such rules say `EOPNOTSUPP`; who steers then is the operator.
+
+use rustix::io::Errno;
+
+use crate::error::XdpError;
+use crate::interface::{Interface, Interfaces};
+
+/// A rule, on the card for as long as this lives. One of a process that was killed stays there, and is
+/// taken over by the next that wants the same.
+#[derive(Debug)]
+pub struct FlowRule {
+    interfaces: Interfaces,
+    interface: String,
+    location: u32,
+}
+
+const GRXCLSRLCNT: u32 = 0x2e;
+const GRXCLSRULE: u32 = 0x2f;
+const GRXCLSRLALL: u32 = 0x30;
+const SRXCLSRLDEL: u32 = 0x31;
+const SRXCLSRLINS: u32 = 0x32;
+
+const ETHER_FLOW: u32 = 0x12;
+/// The driver chooses where a rule goes, if it says that it can.
+const LOCATION_ANY: u32 = 0xffff_ffff;
+const LOCATION_SPECIAL: u64 = 0x8000_0000;
+/// Rules that are looked at.
+const RULES_MAX: usize = 1024;
+
+/// What a rule looks at, or which bits of it: `union ethtool_flow_union` and what belongs to it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Fields {
+    destination: [u8; 6],
+    rest: [u8; 46],
+    extension: [u8; 20],
+}
+
+const NO_FIELDS: Fields = Fields { destination: [0; 6], rest: [0; 46], extension: [0; 20] };
+
+/// `struct ethtool_rx_flow_spec`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Rule {
+    kind: u32,
+    values: Fields,
+    masks: Fields,
+    queue: u64,
+    location: u32,
+}
+
+/// `struct ethtool_rxnfc`, with room for the locations of rules.
+#[repr(C)]
+struct Request {
+    cmd: u32,
+    kind: u32,
+    data: u64,
+    rule: Rule,
+    count: u32,
+    locations: [u32; RULES_MAX],
+}
+
+impl Rule {
+    fn new(mac: [u8; 6], queue: u32, location: u32) -> Rule {
+        let values = Fields { destination: mac, ..NO_FIELDS };
+        let masks = Fields { destination: [0xff; 6], ..NO_FIELDS };
+        Rule { kind: ETHER_FLOW, values, masks, queue: queue.into(), location }
+    }
+
+    /// Whether it is the same but for its location.
+    fn is(&self, other: &Rule) -> bool {
+        let parts = |rule: &Rule| {
+            let Fields { destination, rest, extension } = rule.masks;
+            (rule.kind, rule.queue, rule.values.destination, destination, rest, extension)
+        };
+        parts(self) == parts(other)
+    }
+}
+
+impl Request {
+    fn new(cmd: u32, rule: Rule) -> Box<Request> {
+        Box::new(Request { cmd, kind: 0, data: 0, rule, count: 0, locations: [0; RULES_MAX] })
+    }
+}
+
+impl FlowRule {
+    /// Has frames for `mac` come by `queue` of an interface of the calling thread's network
+    /// namespace.
+    ///
+    /// # Errors
+    /// [`XdpError::NoFlowRules`] if the driver has none; another if it refuses this one.
+    pub fn add(interface: &Interface, mac: [u8; 6], queue: u32) -> Result<FlowRule, XdpError> {
+        let name = &interface.name;
+        let error = |errno| match errno {
+            Errno::OPNOTSUPP | Errno::INVAL => {
+                XdpError::NoFlowRules { interface: name.clone(), queue }
+            }
+            errno => XdpError::of("adding a flow rule", name, "CAP_NET_ADMIN", errno),
+        };
+        let interfaces = Interfaces::here().map_err(error)?;
+        let location = insert(&interfaces, name, Rule::new(mac, queue, 0)).map_err(error)?;
+        Ok(FlowRule { interfaces, interface: name.clone(), location })
+    }
+}
+
+impl Drop for FlowRule {
+    fn drop(&mut self) {
+        let mut request = Request::new(SRXCLSRLDEL, Rule::new([0; 6], 0, self.location));
+        // Fails where the interface is gone, and the rule with it.
+        let _ = self.interfaces.ethtool(&self.interface, &mut *request);
+    }
+}
+
+/// Adds a rule, or finds it there; says where.
+fn insert(interfaces: &Interfaces, name: &str, rule: Rule) -> Result<u32, Errno> {
+    let mut counted = Request::new(GRXCLSRLCNT, rule);
+    interfaces.ethtool(name, &mut *counted)?;
+    let chooses = counted.data & LOCATION_SPECIAL != 0;
+    let mut all = Request::new(GRXCLSRLALL, rule);
+    all.count = counted.count.min(RULES_MAX as u32);
+    interfaces.ethtool(name, &mut *all)?;
+    let known = &all.locations[..RULES_MAX.min(all.count as usize)];
+    for location in known {
+        let mut there = Request::new(GRXCLSRULE, Rule { location: *location, ..rule });
+        if interfaces.ethtool(name, &mut *there).is_ok() && there.rule.is(&rule) {
+            return Ok(*location);
+        }
+    }
+    let location = match chooses {
+        true => LOCATION_ANY,
+        // The last, where rules are that give way to all others.
+        false => last_free(all.data as u32, known).ok_or(Errno::NOSPC)?,
+    };
+    let mut request = Request::new(SRXCLSRLINS, Rule { location, ..rule });
+    interfaces.ethtool(name, &mut *request)?;
+    Ok(request.rule.location)
+}
+
+/// The last of `size` places that is not taken.
+fn last_free(size: u32, taken: &[u32]) -> Option<u32> {
+    (0..size).rev().find(|place| !taken.contains(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_kernels_sizes() {
+        use std::mem::offset_of;
+        assert_eq!((size_of::<Rule>(), offset_of!(Rule, queue)), (168, 152));
+        assert_eq!((offset_of!(Rule, masks), offset_of!(Rule, location)), (76, 160));
+        assert_eq!((offset_of!(Request, rule), offset_of!(Request, count)), (16, 184));
+        assert_eq!(offset_of!(Request, locations), 188);
+    }
+
+    #[test]
+    fn rules_take_the_last_places() {
+        assert_eq!(last_free(4, &[]), Some(3));
+        assert_eq!(last_free(4, &[3, 1]), Some(2));
+        assert_eq!(last_free(2, &[0, 1]), None);
+        assert_eq!(last_free(0, &[]), None);
+    }
+
+    #[test]
+    fn a_rule_is_known_again() {
+        let rule = Rule::new([2, 0, 0, 0, 0, 1], 3, 7);
+        assert!(rule.is(&Rule::new([2, 0, 0, 0, 0, 1], 3, 9)));
+        assert!(!rule.is(&Rule::new([2, 0, 0, 0, 0, 2], 3, 7)));
+        assert!(!rule.is(&Rule::new([2, 0, 0, 0, 0, 1], 4, 7)));
+    }
+
+    #[test]
+    fn an_interface_without_rules_says_so() {
+        let lo = Interface::find("lo").unwrap();
+        let error = FlowRule::add(&lo, [2, 0, 0, 0, 0, 1], 0).unwrap_err();
+        assert!(matches!(error, XdpError::NoFlowRules { queue: 0, .. }), "{error}");
+    }
+}
