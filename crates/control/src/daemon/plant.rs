@@ -173,6 +173,12 @@ impl Plant {
                 self.fabric.remove_nic(&rig.soft);
             }
         }
+        let Staged { ports, suspended, .. } = staged;
+        drop(ports); // what is open there has the places of the others
+        if !suspended.is_empty() {
+            suspended.into_iter().for_each(|token| self.devices.resume(token));
+            self.steer();
+        }
     }
 
     /// Makes the change: scenes first, then what is behind them goes.

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
-use utoipa::openapi::schema::{Discriminator, ObjectBuilder, OneOfBuilder, Type};
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -191,7 +191,7 @@ impl PartialSchema for Attachment {
         });
         let either = OneOfBuilder::new().item(text::attachment());
         let either = tables.fold(either, OneOfBuilder::item);
-        either.description(Some(description)).discriminator(Some(Discriminator::new("kind"))).into()
+        either.description(Some(description)).into()
     }
 }
 

@@ -49,7 +49,7 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
         return walk(&schemas()[name], value, path, problems);
     }
     if let Some(either) = schema["oneOf"].as_array() {
-        if schema["discriminator"].is_object() {
+        if either[0]["format"] == "attachment" {
             return attachment(either, value, path, problems);
         }
         let rest = either.iter().find(|one| one["type"] != "null");

@@ -221,6 +221,23 @@ fn a_capture_is_the_wire_and_what_goes_there_is_written() {
     });
 }
 
+#[test]
+fn a_device_that_gives_way_for_nothing_is_opened_again() {
+    let host = Host::start(&TWO.replacen("socket = \"vf0\"", "attachment = \"stream:vf0\"", 1));
+    let [mut guest] = host.guests(["vf1"]);
+    let socket = host.socket("vf0").display().to_string();
+    // Another listener takes its place; and the next attachment of the same change cannot be had.
+    let longer = json!({"kind": "stream", "socket": socket, "mtu": 9000});
+    let mut document = client(&host).send(Method::GET, "/v1/state", None, None).unwrap().body;
+    document["adapter"][0]["attachment"] = longer;
+    document["adapter"][1]["attachment"] = json!("stream:/nowhere/at/all");
+    let refused = client(&host).send(Method::PUT, "/v1/state", Some(&document), None).unwrap_err();
+    assert!(refused.to_string().contains("/nowhere/at/all"), "{refused}");
+    let mut peer = Peer::connect(&host.socket("vf0"));
+    wait_for_state(&host, |actual| actual["adapters"][0]["device"].clone(), "up");
+    exchange(&mut peer, &mut guest);
+}
+
 /// A port that nobody uses now.
 fn free_udp_port() -> u16 {
     std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use engine::{Fabric, IdlePolicy, LaneSpec};
+use port::{Condition, Tend};
 use rustix::io::Errno;
 
 use super::*;

@@ -25,6 +25,8 @@ pub(super) struct Staged {
     /// By NIC and owner.
     pub(super) ports: Vec<(String, Attached, Arc<Port>, Ready)>,
     pub(super) captures: Vec<(String, String, Captured)>,
+    /// Devices that were closed so that others can have their places.
+    pub(super) suspended: Vec<u64>,
 }
 
 /// What is to be behind a new port.
@@ -33,7 +35,7 @@ pub(super) enum Ready {
     Socket(Way),
     /// A device, as it was opened or why it is not there yet.
     Device(Box<dyn Open>, Result<Opened, NotOpened>),
-    /// Something whose place is taken until the change is made.
+    /// Something in the place of a vhost-user socket, which is served until the change is made.
     Later,
 }
 
@@ -58,7 +60,8 @@ impl Plant {
                 continue;
             }
             let addresses = compiled.nic(&wish.nic).map_or_else(Vec::new, addresses);
-            let ready = self.ready(wish, addresses).map_err(|text| refused(wish, &text))?;
+            let ready = self.ready(wish, addresses, staged);
+            let ready = ready.map_err(|text| refused(wish, &text))?;
             let soft = self.rigs[&wish.nic].soft.clone();
             let label = label(&wish.nic, &wish.owner);
             let pairs = usize::from(wish.spec.queue_pairs());
@@ -69,28 +72,39 @@ impl Plant {
         Ok(())
     }
 
-    /// Opens what is to be behind a port, if its place is free; says why it cannot be.
-    fn ready(&self, wish: &Wanted, addresses: Vec<Address>) -> Result<Ready, String> {
+    /// Opens what is to be behind a port; says why it cannot be. A device that has its place is closed for it.
+    fn ready(
+        &mut self,
+        wish: &Wanted,
+        addresses: Vec<Address>,
+        staged: &mut Staged,
+    ) -> Result<Ready, String> {
         let place = wish.spec.place();
-        let served = self.rigs.values().flat_map(|rig| rig.served.values());
-        let mut holders = served.filter(|served| place.is_some() && served.spec.place() == place);
-        match (&wish.spec, holders.next()) {
-            (Spec::Attachment(Attachment::VhostUser(spec)), holder) => {
-                let way = match holder.map(|holder| (holder.end, &holder.spec)) {
-                    None => Way::open(spec),
-                    Some((End::Device(_), _)) => return Ok(Ready::Later),
-                    Some((End::Socket(token), held)) => self.way(spec, held, token),
+        let mut served =
+            self.rigs.iter().flat_map(|(nic, rig)| rig.served.values().map(move |it| (nic, it)));
+        let holder = served.find(|(_, held)| place.is_some() && held.spec.place() == place);
+        match holder.map(|(nic, held)| (held.end, &held.spec, nic.clone())) {
+            Some((End::Socket(token), held, _)) => {
+                let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec else {
+                    return Ok(Ready::Later); // a session is not ended for what may not happen
                 };
-                way.map(Ready::Socket).map_err(|error| format!("{error:#}"))
+                let way = self.way(spec, held, token);
+                return way.map(Ready::Socket).map_err(|error| format!("{error:#}"));
             }
-            (_, Some(_)) => Ok(Ready::Later),
-            (_, None) => {
-                let open = opener(wish, addresses);
-                match open.open() {
-                    Err(NotOpened { text, may_come: false }) => Err(text),
-                    opened => Ok(Ready::Device(open, opened)),
-                }
+            Some((End::Device(token), _, nic)) => {
+                self.leave_queues(&nic);
+                self.devices.suspend(token);
+                staged.suspended.push(token);
             }
+            None => {}
+        }
+        if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
+            return Way::open(spec).map(Ready::Socket).map_err(|error| format!("{error:#}"));
+        }
+        let open = opener(wish, addresses);
+        match open.open() {
+            Err(NotOpened { text, may_come: false }) => Err(text),
+            opened => Ok(Ready::Device(open, opened)),
         }
     }
 
@@ -153,7 +167,12 @@ pub(super) fn opener(wish: &Wanted, addresses: Vec<Address>) -> Box<dyn Open> {
 fn refused(wish: &Wanted, text: &str) -> Problem {
     let (field, value) = wish.spec.named();
     let error = format!("cannot be opened: {text}");
-    Problem::new(format!("{}.{field}", wish.field), value, error, "another one".to_owned())
+    Problem::new(
+        format!("{}.{field}", wish.field),
+        value,
+        error,
+        "mend that, or write another".to_owned(),
+    )
 }
 
 /// The addresses of a NIC in their VLANs, and the groups of those: what a filter lets through.

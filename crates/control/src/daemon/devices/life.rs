@@ -1,0 +1,208 @@
+//! One device: opened, handed to the lanes, tended, lost, and opened again.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use engine::Port;
+use host::interface::{InterfaceError, Interfaces};
+use port::{Condition, Opened, Pair, Tend};
+
+use super::super::log::{Quiet, Repeated};
+use super::{NotOpened, Open, RETRY};
+use crate::state::{ActualDevice, DeviceNews, DeviceState};
+
+/// A device that is open, without the halves that the lanes have.
+pub(super) struct Held {
+    condition: Arc<Condition>,
+    tend: Option<Box<dyn Tend>>,
+    /// Its interface, if it is one, and the MTU of that when it was opened.
+    pub(super) link: Option<(Interfaces, u32)>,
+    /// The network namespace that it is in. It lives as long as we hold something in it, though nobody
+    /// can reach it any more once its name is gone.
+    netns: Option<(u64, u64)>,
+}
+
+/// A port's device.
+pub(super) struct Device {
+    /// What people call it, such as `xdp:eth1`.
+    name: String,
+    pub(super) port: Arc<Port>,
+    pub(super) open: Box<dyn Open>,
+    pub(super) held: Option<Held>,
+    /// Its halves, until the lanes get them.
+    pub(super) halves: Vec<Pair>,
+    pub(super) status: ActualDevice,
+    retry: Instant,
+    pub(super) quiet: Quiet,
+    failures: Repeated,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("name", &self.name).field("status", &self.status).finish()
+    }
+}
+
+impl Device {
+    /// One that was not opened yet.
+    pub(super) fn new(name: String, port: Arc<Port>, open: Box<dyn Open>) -> Device {
+        let status = ActualDevice {
+            state: DeviceState::Down,
+            since_ms: now_ms(),
+            reason: Some("it was not opened yet".to_owned()),
+            notes: Vec::new(),
+        };
+        Device {
+            name,
+            port,
+            open,
+            held: None,
+            halves: Vec::new(),
+            status,
+            retry: Instant::now(),
+            quiet: Quiet::default(),
+            failures: Repeated::default(),
+        }
+    }
+
+    /// Takes up a device that was opened, or notes why it was not.
+    pub(super) fn begin(&mut self, opened: Result<Opened, NotOpened>, now: Instant) {
+        self.retry = now + RETRY;
+        let Opened { pairs, condition, tend, notes } = match opened {
+            Ok(opened) => opened,
+            Err(NotOpened { text, .. }) => return self.status.reason = Some(text),
+        };
+        self.halves = pairs;
+        for note in &notes {
+            self.quiet.info(&format!("{}: {note}", self.port.label));
+        }
+        // Without it a carrier that is lost is not seen, and all else is.
+        let link = self.open.interface().and_then(|(interface, netns)| {
+            let link = Interfaces::of(netns).ok()?;
+            let mtu = link.state(interface).ok()?.mtu;
+            Some((link, mtu))
+        });
+        let netns = self.netns();
+        self.held = Some(Held { condition, tend, link, netns });
+        self.status.notes = notes;
+        self.failures.forget();
+    }
+
+    /// Hands its halves to the lanes, if they have them not yet.
+    pub(super) fn plug(&mut self) {
+        // The lanes are asked for frames last: there is somebody then who takes the answers.
+        for (i, pair) in self.halves.drain(..).enumerate().take(self.port.pairs()) {
+            self.port.attach_receive(i, pair.receive);
+            self.port.attach_transmit(i, pair.transmit);
+        }
+    }
+
+    /// What its network namespace is now, if it is in one.
+    fn netns(&self) -> Option<(u64, u64)> {
+        host::netns::identity(self.open.interface()?.1?)
+    }
+
+    /// Does what is due for it.
+    pub(super) fn tend(&mut self, now: Instant) {
+        if self.held.as_ref().is_some_and(|held| held.netns.is_some() && held.netns != self.netns())
+        {
+            self.port.detach_all();
+            self.held = None;
+            self.retry = now + RETRY;
+            self.status.reason = Some("its network namespace was removed".to_owned());
+        }
+        match &mut self.held {
+            Some(held) => {
+                if let Some(tend) = &mut held.tend {
+                    tend.tend(now);
+                }
+                if held.condition.is_lost() {
+                    // Before it is opened again: two cannot have it.
+                    self.port.detach_all();
+                } else if self.open.follows_mtu() && self.has_other_mtu() {
+                    self.port.detach_all();
+                    self.held = None;
+                    let opened = self.open.open();
+                    self.begin(opened, now);
+                }
+            }
+            None if now >= self.retry => {
+                let opened = self.open.open();
+                self.begin(opened, now);
+            }
+            None => {}
+        }
+        self.plug();
+    }
+
+    fn has_other_mtu(&self) -> bool {
+        let link = self.held.as_ref().and_then(|held| held.link.as_ref());
+        link.zip(self.open.interface()).is_some_and(|((link, mtu), (interface, _))| {
+            link.state(interface).is_ok_and(|state| state.mtu != *mtu)
+        })
+    }
+
+    /// Sees how it is now, and says so if that is another thing than before.
+    pub(super) fn look(&mut self) -> Option<DeviceNews> {
+        let (state, reason) = self.state();
+        if state == DeviceState::Gone {
+            self.held = None;
+            self.status.notes.clear();
+        }
+        let same = state == self.status.state;
+        if same && (reason == self.status.reason || state == DeviceState::Gone) {
+            self.status.reason = reason;
+            self.say_again();
+            return None;
+        }
+        let since_ms = if same { self.status.since_ms } else { now_ms() };
+        self.status = ActualDevice { state, reason, since_ms, ..self.status.clone() };
+        let why = self.status.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        let text = format!("{} is {state}{why}", self.name);
+        let line = format!("{}: {text}", self.port.label);
+        match state {
+            DeviceState::Gone => self.quiet.warn(&line),
+            _ => self.quiet.info(&line),
+        }
+        Some(DeviceNews { port: self.port.label.clone(), text })
+    }
+
+    /// Says why a device is not there, once, and again when that changes or a while has passed.
+    fn say_again(&mut self) {
+        if self.status.state != DeviceState::Gone {
+            return;
+        }
+        let why = self.status.reason.as_deref().unwrap_or_default();
+        let line = format!("{}: {} cannot be opened: {why}", self.port.label, self.name);
+        if self.failures.is_news(&line, Instant::now()) {
+            self.quiet.warn(&format!("{line}; trying again and again"));
+        }
+    }
+
+    fn state(&self) -> (DeviceState, Option<String>) {
+        let Some(held) = &self.held else {
+            return (DeviceState::Gone, self.status.reason.clone());
+        };
+        if let Some(errno) = held.condition.failure() {
+            return (DeviceState::Gone, Some(std::io::Error::from(errno).to_string()));
+        }
+        let down = |why: &str| (DeviceState::Down, Some(why.to_owned()));
+        if let (Some((link, _)), Some((interface, _))) = (&held.link, self.open.interface()) {
+            match link.state(interface) {
+                Ok(state) if !state.is_up => return down("it is switched off"),
+                Ok(state) if !state.is_running => return down("it has no carrier"),
+                Err(InterfaceError::Missing { .. }) => return down("there is no such interface"),
+                Ok(_) | Err(_) => {} // what the kernel does not tell is no reason
+            }
+        }
+        match held.tend.as_ref().is_none_or(|tend| tend.is_connected()) {
+            true => (DeviceState::Up, None),
+            false => down("nobody is at the other end"),
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
