@@ -1,8 +1,6 @@
 //! Two hostile guests, one sending to the other.
 
-use port::virtio_net::{
-    Events, HEADER_LEN, HEADER_LEN_LEGACY, Layout, ReceiveRing, TransmitRing,
-};
+use port::virtio_net::{Events, HEADER_LEN, HEADER_LEN_LEGACY, Layout, ReceiveRing, TransmitRing};
 use port::{Accepts, Polled, Receive, Transmit, VlanEdit};
 use virtq::{BURST, Content};
 

@@ -4,8 +4,8 @@
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
 
-use super::figure::{percent, rate, three, whole};
-use super::model::Point;
+use super::figure::{NONE, percent, rate, three, whole};
+use super::model::{PathKind, Point};
 use super::view::View;
 
 const HEADER: [&str; 9] =
@@ -64,7 +64,11 @@ fn row(point: &Point, above: Option<&Point>) -> [String; HEADER.len()] {
         rate(point, point.gbps),
         rate(point, point.mpps),
         whole(point.switch_cycles_per_frame),
-        format!("{} ({busy})", three(point.cpu.switch_cores())),
+        match point.path {
+            // The kernel's switch has no core of its own: it works in the context of who sends.
+            PathKind::Virtio => NONE.to_owned(),
+            _ => format!("{} ({busy})", three(point.cpu.switch_cores())),
+        },
         three(point.cpu.guests_cores()),
         point.bottleneck.to_string(),
     ]
