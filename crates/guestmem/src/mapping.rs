@@ -164,6 +164,7 @@ impl Mapping {
     }
 
     /// Bytes of it that are in memory now, whole pages; the others are allocated when they are touched.
+    /// Looks at every page: not for a mapping that is larger than the machine's memory.
     ///
     /// # Errors
     /// The kernel does not say.

@@ -137,7 +137,7 @@ pub fn open(spec: &Spec) -> Result<Opened, VxlanError> {
     let at = SocketAddr::new(spec.local.unwrap_or(any), spec.port);
     let hub = Hub::get(at).map_err(|e| VxlanError::Socket { vni, at, source: e.into() })?;
     let at = hub.at();
-    let member = Membership::new(hub, vni)
+    let member = Membership::new(hub, vni, &spec.peers)
         .map_err(|e| VxlanError::Socket { vni, at, source: e.into() })?
         .ok_or(VxlanError::Taken { vni, at })?;
     let headers = ip_header_len(first) + UDP_HEADER_LEN + HEADER_LEN;

@@ -85,10 +85,12 @@ impl Placer {
         self.posted.len()
     }
 
-    /// How many more may be posted.
+    /// How many more may be posted. The kernel may show a frame before it shows that the place of its
+    /// buffer in the ring is free, so it is the ring that is asked.
     #[inline]
-    pub fn room(&self) -> usize {
-        self.fill.size() as usize - self.posted.len()
+    pub fn room(&mut self) -> usize {
+        let places = self.fill.size() - self.posted.len() as u32;
+        self.fill.reserve(places) as usize
     }
 
     /// Bytes that a buffer must have: those that may be written, header included.

@@ -121,7 +121,7 @@ const TX_BUDGET_WANTED: i32 = 256;
 const SEND_BYTES: usize = 8 << 20;
 
 /// A queue is free again a little after its last socket was closed: the kernel does that later.
-const BUSY_TRIES: u32 = 50;
+const BUSY_TRIES: u32 = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 impl Socket {

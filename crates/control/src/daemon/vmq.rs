@@ -262,7 +262,8 @@ impl Vmq {
         let now = self.describe();
         if now != self.said {
             if let Some(now) = &now {
-                tracing::info!("{}: frames of its queue are {now}", self.port.label);
+                // A guest can have it changed as often as it likes; the API tells how it is.
+                tracing::debug!("{}: frames of its queue are {now}", self.port.label);
             }
             self.said = now;
         }
@@ -305,7 +306,7 @@ impl Vmq {
             Err(error) => {
                 let queue = steered.queues.number(steered.index);
                 let label = &self.port.label;
-                tracing::warn!("{label}: frames of queue {queue} stay with the host: {error}");
+                tracing::debug!("{label}: frames of queue {queue} stay with the host: {error}");
             }
         }
     }

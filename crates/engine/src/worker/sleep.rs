@@ -72,9 +72,10 @@ impl Worker {
                 continue;
             };
             let polled = self.poll(turn.ring as usize, now_ns);
-            self.schedule.took(polled.bytes, polled.backlog);
-            if polled.frames > 0 {
-                self.account(u64::from(polled.frames), tsc::now().wrapping_sub(begin));
+            let (frames, bytes) = polled.work();
+            self.schedule.took(bytes, polled.backlog);
+            if frames > 0 {
+                self.account(u64::from(frames), tsc::now().wrapping_sub(begin));
                 return None;
             }
         }

@@ -90,8 +90,12 @@ pub(super) struct Membership {
 
 impl Membership {
     /// `None` if the network has one already.
-    pub(super) fn new(hub: Arc<Hub>, vni: u32) -> Result<Option<Membership>, Errno> {
-        let inbox = Arc::new(Inbox::new()?);
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        vni: u32,
+        peers: &[IpAddr],
+    ) -> Result<Option<Membership>, Errno> {
+        let inbox = Arc::new(Inbox::new(peers)?);
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let (none, readable) = (EventData::new_u64(0), EventFlags::IN);
         epoll::add(&epoll, &hub.socket, none, readable)?;

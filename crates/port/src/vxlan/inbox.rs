@@ -20,6 +20,8 @@ pub(super) const FRAMES_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Inbox {
     event: OwnedFd,
+    /// Whose frames are taken; others would fill it.
+    peers: Box<[IpAddr]>,
     /// How many there are, for those who only look.
     len: AtomicUsize,
     /// Who sent them, and the frames.
@@ -27,10 +29,11 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub(super) fn new() -> Result<Inbox, Errno> {
+    /// For frames of these peers.
+    pub(super) fn new(peers: &[IpAddr]) -> Result<Inbox, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mail = Mutex::new(VecDeque::with_capacity(FRAMES_MAX));
-        Ok(Inbox { event, len: AtomicUsize::new(0), mail })
+        Ok(Inbox { event, peers: peers.into(), len: AtomicUsize::new(0), mail })
     }
 
     /// Readable when there is something.
@@ -48,8 +51,11 @@ impl Inbox {
         self.mail.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Puts in the frame that `from` sent.
+    /// Puts in the frame that `from` sent, if that is a peer.
     pub(super) fn put(&self, from: IpAddr, frame: GuestSlice<'_>) {
+        if !self.peers.contains(&from) {
+            return;
+        }
         let mut mail = self.mail();
         if mail.len() == FRAMES_MAX {
             return;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use virtq::{BURST, DeviceQueue};
-use xdp::{Placer, Unfit};
+use xdp::{Handle, Placer, Unfit};
 
 use super::Device;
 use super::Place;
@@ -147,6 +147,11 @@ impl Placing {
 
     pub(crate) fn direct(&self) -> &Arc<Direct> {
         &self.direct
+    }
+
+    /// The socket, until it is closed.
+    pub(super) fn socket(&self) -> Option<&Handle> {
+        self.placer.as_ref().map(|placer| &**placer.handle())
     }
 
     /// Posts what the guest has made available, as far as there is room.

@@ -146,7 +146,6 @@ impl Queues {
         let socket_spec = socket_spec(queue, ring, zero_copy(self.spec.zero_copy));
         let socket = self.within(|| Ok(Socket::bind(&self.interface, umem, &socket_spec)?))?;
         let placer = Placer::new(socket, header, frame);
-        let handle = placer.handle().clone();
         let (interface, netns) = (self.interface.clone(), self.spec.netns.clone());
         let place = Place { interface, netns, queue };
         let placing = Placing::new((spec.queue, spec.events), placer, device.clone(), Some(place));
@@ -156,9 +155,9 @@ impl Queues {
         if let Some(over) = placing.direct().over() {
             return Err(over.into());
         }
-        if let Some(redirect) = device.redirect() {
+        if let (Some(redirect), Some(socket)) = (device.redirect(), placing.socket()) {
             redirect.steer(queue, Some(Steered { mac: spec.mac, longest: frame }))?;
-            redirect.insert(queue, &handle)?;
+            redirect.insert(queue, socket)?;
         }
         let direct = placing.direct().clone();
         Ok((Box::new(placing), direct))
@@ -209,11 +208,16 @@ impl Queues {
 fn spare(memory: &Mapping) -> Result<(), Over> {
     const MIB: u64 = 1 << 20;
     let size = memory.size() as u64;
-    let need = size - memory.resident().unwrap_or(0).min(size) + size / 16;
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let free = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let free = free.unwrap_or(0) * 1024;
+    let kept = size / 16;
+    if kept > free / 2 {
+        // Not worth a look at its pages, of which there may be as many as the guest likes.
+        return Err(Over::Sparse { need: kept / MIB, free: free / MIB });
+    }
+    let need = size - memory.resident().unwrap_or(0).min(size) + kept;
     match need > free / 2 {
         true => Err(Over::Sparse { need: need / MIB, free: free / MIB }),
         false => Ok(()),

@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
 use port::{Condition, Opened, Pair, Tend};
+use rustix::io::Errno;
 
 use super::super::log::{Quiet, Repeated};
 use super::{NotOpened, Open, RETRY};
@@ -106,8 +107,10 @@ impl Device {
     pub(super) fn tend(&mut self, now: Instant) {
         if self.held.as_ref().is_some_and(|held| held.netns.is_some() && held.netns != self.netns())
         {
+            if let Some(held) = self.held.take() {
+                held.condition.lose(Errno::NODEV); // whoever else has a part of it lets go
+            }
             self.port.detach_all();
-            self.held = None;
             self.retry = now + RETRY;
             self.status.reason = Some("its network namespace was removed".to_owned());
         }
