@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use engine::Port;
 use guestmem::GuestMemory;
@@ -22,6 +23,10 @@ use virtq::{Addresses, Content, DeviceQueue, Features};
 use wire::Mac;
 use wire::virtio_net::{self as net, Accepts, feature};
 
+/// How long a guest's memory is not shared again, and how many times as long as that took: a guest may
+/// start its ring as often as it likes, and all sockets wait meanwhile.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_FACTOR: u32 = 20;
 /// Bytes of a frame beyond its MTU, without a tag.
 const ETHERNET_HEADER: u32 = 14;
 
@@ -150,6 +155,9 @@ pub(super) struct Vmq {
     direct: Option<Arc<Direct>>,
     /// Why they are not, as far as that is the guest's doing.
     why: Option<String>,
+    /// When memory may be shared again, and whether that is awaited.
+    next: Option<Instant>,
+    waits: bool,
     /// What was said last.
     said: Option<String>,
 }
@@ -158,7 +166,18 @@ impl Vmq {
     /// Of a port whose last queue pair is `pair`.
     pub(super) fn new(port: Arc<Port>, pair: usize) -> Vmq {
         let (wish, rule) = (Wish::Nothing, Err(String::new()));
-        Vmq { port, pair, wish, rule, ring: None, direct: None, why: None, said: None }
+        Vmq {
+            port,
+            pair,
+            wish,
+            rule,
+            ring: None,
+            direct: None,
+            why: None,
+            next: None,
+            waits: false,
+            said: None,
+        }
     }
 
     /// Whether a ring is the one.
@@ -212,8 +231,12 @@ impl Vmq {
         }
     }
 
-    /// Sees whether frames can still be placed.
-    pub(super) fn look(&mut self) {
+    /// Sees whether frames can still be placed, or can be now.
+    pub(super) fn look(&mut self, now: Instant) {
+        if self.waits && self.next.is_none_or(|next| now >= next) {
+            self.leave();
+            self.carry_on();
+        }
         if let Some(over) = self.direct.as_ref().and_then(|direct| direct.over()) {
             self.leave();
             self.why = Some(over.to_string());
@@ -236,9 +259,11 @@ impl Vmq {
         if self.direct.is_some() {
             return Some(format!("placed by queue {queue} of {interface}{steering}"));
         }
-        let idle = (self.ring.is_none()).then_some("the guest does not run its last queue pair");
-        let why = steered.refusal.as_deref().or(self.why.as_deref()).or(idle);
-        let why = why.unwrap_or("it was not tried yet");
+        let idle = match self.ring {
+            None => "the guest does not run its last queue pair",
+            Some(_) => "its ring started a moment ago",
+        };
+        let why = steered.refusal.as_deref().or(self.why.as_deref()).unwrap_or(idle);
         Some(format!("copied from queue {queue} of {interface}: {why}{steering}"))
     }
 
@@ -272,8 +297,14 @@ impl Vmq {
 
     /// Has frames placed, if they may be; says whether they are.
     fn place(&mut self) -> bool {
+        self.waits = false;
         let (Wish::Queue(steered), Some(ring)) = (&self.wish, &self.ring) else { return false };
         if steered.refusal.is_some() || self.why.is_some() {
+            return false;
+        }
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now < next) {
+            self.waits = true;
             return false;
         }
         let Ok(queue) = ring.queue() else { return false };
@@ -285,7 +316,9 @@ impl Vmq {
             mac: steered.mac.0,
             frame_bytes_max: u32::from(ring.mtu) + ETHERNET_HEADER,
         };
-        match steered.queues.place(steered.index, spec) {
+        let placed = steered.queues.place(steered.index, spec);
+        self.next = Some(now + PAUSE.max(now.elapsed() * PAUSE_FACTOR));
+        match placed {
             Ok((half, direct)) => {
                 steered.ports.placed.attach_transmit(0, half);
                 self.direct = Some(direct);

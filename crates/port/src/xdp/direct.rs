@@ -81,6 +81,14 @@ pub enum Over {
         /// Bytes of the longest that can be placed.
         most: u32,
     },
+    /// Sharing a memory takes the caller's time, and the kernel's memory, in proportion to its size.
+    #[error("the guest's memory of {has} GiB is larger than the {most} GiB that can be shared")]
+    TooLarge {
+        /// GiB.
+        has: u64,
+        /// GiB.
+        most: u64,
+    },
     /// The kernel pins all of the memory, which takes what the guest has not touched yet.
     #[error(
         "to share the guest's memory would take {need} MiB more, and {free} MiB are free; have its VMM \

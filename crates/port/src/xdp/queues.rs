@@ -19,6 +19,9 @@ use crate::virtio_net::{Events, HEADER_LEN};
 
 /// Bytes of a chunk around a guest's buffer.
 const CHUNK: u32 = 2048;
+/// Bytes of a region that is shared with the kernel at most: it takes a second, and a sixteenth of it
+/// once more.
+const MEMORY_MAX: u64 = 16 << 30;
 /// Bytes of a memory that nobody uses.
 const IDLE_MEMORY: u64 = 64 << 10;
 
@@ -208,16 +211,14 @@ impl Queues {
 fn spare(memory: &Mapping) -> Result<(), Over> {
     const MIB: u64 = 1 << 20;
     let size = memory.size() as u64;
+    if size > MEMORY_MAX {
+        return Err(Over::TooLarge { has: size >> 30, most: MEMORY_MAX >> 30 });
+    }
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let free = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let free = free.unwrap_or(0) * 1024;
-    let kept = size / 16;
-    if kept > free / 2 {
-        // Not worth a look at its pages, of which there may be as many as the guest likes.
-        return Err(Over::Sparse { need: kept / MIB, free: free / MIB });
-    }
-    let need = size - memory.resident().unwrap_or(0).min(size) + kept;
+    let need = size - memory.resident().unwrap_or(0).min(size) + size / 16;
     match need > free / 2 {
         true => Err(Over::Sparse { need: need / MIB, free: free / MIB }),
         false => Ok(()),

@@ -77,8 +77,12 @@ impl Plant {
         };
         let Some(queues) = self.devices.queues(token) else {
             let interface = &xdp.interface;
-            let why = format!("{interface} has no receive queue beyond the uplink's queue pairs");
-            return Wish::NoQueue(why);
+            return Wish::NoQueue(match self.devices.has_no_link(token) {
+                true => format!("{interface} has no link"),
+                false => {
+                    format!("{interface} has no receive queue beyond the uplink's queue pairs")
+                }
+            });
         };
         let function = queue.queue_index().and_then(|number| {
             let function = nic.config.queues.get(usize::from(number))?.as_ref()?;
