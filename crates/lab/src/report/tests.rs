@@ -111,13 +111,13 @@ fn table_of_three_paths() {
     ═══════════════════════════════════════════════════════════════════════
       64 B    1  vf      5.18  10.8      66  0.99 (97%)        0.27  switch
                  vhost   2.30  4.80      66  0.99 (97%)        0.27  switch
-                 virtio  0.19  0.40     n/a  0.99 (97%)        0.27  switch
+                 virtio  0.19  0.40     n/a         n/a        0.27  switch
               2  vf      6.05  12.6      66  0.99 (97%)        0.52  switch
                  vhost   2.69  5.60      66  0.99 (97%)        0.52  switch
-                 virtio  0.19  0.40     n/a  0.99 (97%)        0.52  switch
+                 virtio  0.19  0.40     n/a         n/a        0.52  switch
               4  vf      7.78  16.2      66  0.99 (97%)        1.02  switch
                  vhost   3.46  7.20      66  0.99 (97%)        1.02  switch
-                 virtio  0.19  0.40     n/a  0.99 (97%)        1.02  switch
+                 virtio  0.19  0.40     n/a         n/a        1.02  switch
     ───────────────────────────────────────────────────────────────────────
 
     Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
