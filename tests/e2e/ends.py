@@ -16,8 +16,7 @@ from pcapfile import read, write
 from testpmd import Process, command_line
 from tools import Capture
 
-# Sent by who has nothing to send yet, and before all else: a player may begin before its port is plugged in. Nobody
-# else's frames are of this type.
+# Sent by who has nothing to send yet, and before all else. Nobody else's frames are of this type.
 FIRST = bytes.fromhex("ffffffffffff0280000000ff88b5").ljust(60, b"\0")
 BURST, GAP_S = 16, 0.001  # what is sent at once: no ring is to be full
 MTU = 9000
