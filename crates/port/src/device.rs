@@ -27,9 +27,6 @@ pub(crate) use intake::Intake;
 pub(crate) use link::Link;
 pub(crate) use outgoing::{Batch, Outgoing, PREFIX_MAX};
 
-/// Bytes of a frame on top of its packet: two addresses, two tags, a type.
-pub(crate) const FRAME_OVERHEAD: u32 = 22;
-
 /// Where frames come from.
 pub(crate) trait Source: Send {
     /// Takes up to a burst of frames; says whether more may wait.

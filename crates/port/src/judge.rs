@@ -1,5 +1,6 @@
 //! Whether what came is a frame, and whether what is left to do on it can be done.
 
+use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
 use crate::Offload;
@@ -11,7 +12,7 @@ const FRAME_MIN: u32 = 14;
 pub(crate) const FRAME_MIN_TAGGED: u32 = 18;
 /// Longest frame that is to be segmented: an IP packet's 65535 bytes, two addresses, two tags and a
 /// type.
-pub(crate) const FRAME_MAX: u32 = 65535 + 22;
+pub(crate) const FRAME_MAX: u32 = 65535 + OVERHEAD_MAX;
 /// What may come from a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {

@@ -20,10 +20,11 @@ use guestmem::{MapError, io};
 use host::interface::{InterfaceError, Interfaces};
 use host::packet::{self, HEADER_LEN, PacketError};
 use rustix::io::Errno;
+use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
 use crate::burst::BURST;
-use crate::device::{FRAME_OVERHEAD, Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
+use crate::device::{Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
 use crate::device::{Sink, Source, is_readable};
 use crate::judge::{FRAME_MAX, Rules};
 use crate::{Condition, Offload, Opened, Pair};
@@ -92,7 +93,7 @@ pub fn open(spec: &Spec) -> Result<Opened, OpenError> {
         notes.push(format!("interface {name}: switched off (ip link set {name} up)"));
     }
     let condition = Arc::new(Condition::default());
-    let rules = Rules { frame_bytes_max: mtu + FRAME_OVERHEAD, leaves: Accepts::all() };
+    let rules = Rules { frame_bytes_max: mtu + OVERHEAD_MAX, leaves: Accepts::all() };
     let intake = Intake::new("packet", STRIDE * BURST as u64, rules)
         .map_err(|source| OpenError::Memory { name: name.clone(), source })?;
     let source = FromInterface { socket: socket.clone(), receiver: io::Receiver::default() };

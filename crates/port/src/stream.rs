@@ -26,9 +26,10 @@ use std::time::Instant;
 
 use guestmem::MapError;
 use vhost_user::{ConnectError, Connector, ListenError, Listener};
+use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
-use crate::device::{FRAME_OVERHEAD, Inlet, Intake};
+use crate::device::{Inlet, Intake};
 use crate::judge::Rules;
 use crate::{Condition, Opened, Pair, Tend};
 use line::{FromStream, Line};
@@ -97,7 +98,7 @@ pub fn open(spec: &Spec) -> Result<Opened, StreamError> {
     };
     let mut tender = Tender { line: line.clone(), side };
     tender.connect(Instant::now())?;
-    let frame_bytes_max = u32::from(spec.mtu) + FRAME_OVERHEAD;
+    let frame_bytes_max = u32::from(spec.mtu) + OVERHEAD_MAX;
     let rules = Rules { frame_bytes_max, leaves: Accepts::empty() };
     let intake = Intake::new("stream", line::IN_BYTES, rules)
         .map_err(|source| StreamError::Memory { path: path(), source })?;

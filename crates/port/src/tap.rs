@@ -21,10 +21,11 @@ use host::interface::{InterfaceError, Interfaces};
 use host::tun::{self, HEADER_LEN, Tap, TunError};
 use rustix::io::Errno;
 use wire::Mac;
+use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
 use crate::burst::BURST;
-use crate::device::{FRAME_OVERHEAD, Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
+use crate::device::{Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
 use crate::device::{Sink, Source, is_readable};
 use crate::judge::{FRAME_MAX, Rules};
 use crate::{Condition, Offload, Opened, Pair};
@@ -99,7 +100,7 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
         (true, false) => Accepts::all() - Accepts::USO,
         (true, true) => Accepts::all(),
     };
-    let rules = Rules { frame_bytes_max: u32::from(*mtu) + FRAME_OVERHEAD, leaves: takes };
+    let rules = Rules { frame_bytes_max: u32::from(*mtu) + OVERHEAD_MAX, leaves: takes };
     let pairs = queues
         .into_iter()
         .map(|queue| pair(queue, takes, rules, &condition))

@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use guestmem::{MapError, Mapping, Pages, SharedFile};
 use host::netns::{self, NetnsError};
 use rustix::io::Errno;
+use wire::ethernet::OVERHEAD_MAX;
 pub use xdp::{Address, FlowRule, ZeroCopy};
 use xdp::{
     BusyPoll, Chunks, Driver, Groups, Inbound, Interface, Interfaces, KERNEL_HEADROOM, Outbound,
@@ -63,8 +64,6 @@ const RING: u32 = 2048;
 const SPARE: u32 = 128;
 /// Frames that one call handles while it polls the device.
 const BUSY_POLL_BUDGET: u32 = 64;
-/// Bytes of a frame on top of its packet: two addresses, two tags, a type.
-pub(crate) const FRAME_OVERHEAD: u32 = 22;
 /// Smallest chunk, for a frame of an ordinary MTU; jumbo frames get whole pages.
 const CHUNK: u32 = 2048;
 
@@ -192,7 +191,7 @@ fn open_here(spec: &Spec, with_queues: bool) -> Result<(Opened, Option<Queues>),
     let zero_copy = sockets.iter().all(|socket| socket.handle.is_zero_copy());
     let device = Arc::new(Device {
         condition: Arc::default(),
-        frame_bytes_max: AtomicU32::new(interface.mtu + FRAME_OVERHEAD),
+        frame_bytes_max: AtomicU32::new(interface.mtu + OVERHEAD_MAX),
         redirect: Some(Mutex::new(redirect)),
     });
     let (mut pairs, mut watched) = (Vec::new(), Vec::new());
@@ -234,7 +233,7 @@ fn queues_of(interface: &Interface, spec: &Spec) -> Result<u32, XdpError> {
 /// A socket on a queue, with a memory of its own.
 fn bind(interface: &Interface, spec: &Spec, queue: u32) -> Result<Socket, XdpError> {
     let page = rustix::param::page_size() as u32;
-    let longest = interface.mtu + FRAME_OVERHEAD;
+    let longest = interface.mtu + OVERHEAD_MAX;
     let size = if longest > CHUNK - KERNEL_HEADROOM { page } else { CHUNK };
     let bytes = u64::from(2 * RING) * u64::from(size);
     let memory = SharedFile::create("shunt-xdp", bytes, Pages::Gathered)

@@ -7,6 +7,8 @@ use crate::{Mac, Truncated, prefix, prefix_mut};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 14;
+/// Bytes of a frame on top of its packet at most, without FCS: two addresses, two tags, a type.
+pub const OVERHEAD_MAX: u32 = (HEADER_LEN + 2 * crate::vlan::TAG_LEN) as u32;
 /// Bytes of the shortest frame that a wire carries, without FCS.
 pub const FRAME_LEN_MIN: usize = 60;
 /// EtherType of IPv4.

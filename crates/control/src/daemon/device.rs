@@ -12,13 +12,11 @@ use port::virtio_net::{Events, TransmitRing};
 use vhost_user::{Device, MemoryRegion, Refused, RingSetup};
 use virtq::{Content, DeviceQueue};
 use wire::Mac;
+use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::{self as net, Accepts};
 
 use super::vmq::{self, Vmq};
 use crate::state::{MacText, VhostUser};
-
-/// Bytes of a frame beyond its MTU: two addresses, a type, and two tags.
-const FRAME_OVERHEAD: u32 = 14 + 8;
 
 /// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
 /// that its function's limits do not count. QEMU asks for five in a second, after a migration.
@@ -127,7 +125,7 @@ impl GuestDevice {
     }
 
     fn start_transmit(&self, pair: usize, queue: DeviceQueue, events: Events, leaves: Accepts) {
-        let longest = u32::from(self.mtu_set) + FRAME_OVERHEAD;
+        let longest = u32::from(self.mtu_set) + OVERHEAD_MAX;
         let ring = TransmitRing::new(queue, events, longest, leaves);
         self.port.attach_transmit(pair, Box::new(ring));
     }

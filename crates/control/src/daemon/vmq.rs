@@ -20,15 +20,13 @@ use port::virtio_net::{Events, Layout, ReceiveRing};
 use port::xdp::{Direct, DirectSpec, FlowRule, Queues};
 use vhost_user::{Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features};
-use wire::Mac;
 use wire::virtio_net::{self as net, Accepts, feature};
+use wire::{Mac, ethernet};
 
 /// How long a guest's memory is not shared again, and how many times as long as that took: a guest may
 /// start its ring as often as it likes, and all sockets wait meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 20;
-/// Bytes of a frame beyond its MTU, without a tag.
-const ETHERNET_HEADER: u32 = 14;
 
 /// Ports for a queue of the interface, beside the adapter's own. Both have labels of others, with
 /// whose counters theirs are added up.
@@ -314,7 +312,7 @@ impl Vmq {
             header: ring.header(),
             memory: ring.memory.clone(),
             mac: steered.mac.0,
-            frame_bytes_max: u32::from(ring.mtu) + ETHERNET_HEADER,
+            frame_bytes_max: u32::from(ring.mtu) + ethernet::HEADER_LEN as u32,
         };
         let placed = steered.queues.place(steered.index, spec);
         self.next = Some(now + PAUSE.max(now.elapsed() * PAUSE_FACTOR));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use wire::ethernet::OVERHEAD_MAX;
 
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
-use crate::device::FRAME_OVERHEAD;
 use crate::judge::Rules;
 use crate::{Accepts, Area, BURST, Condition, Delivered, Offload, Pair, VlanEdit, tap};
 
@@ -28,7 +28,7 @@ impl Tap {
         let (queue, kernel) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let condition = Arc::new(Condition::default());
-        let rules = Rules { frame_bytes_max: 1500 + FRAME_OVERHEAD, leaves: Accepts::all() };
+        let rules = Rules { frame_bytes_max: 1500 + OVERHEAD_MAX, leaves: Accepts::all() };
         let pair = tap::pair(queue, takes, rules, &condition).unwrap();
         Tap { pair, kernel, condition }
     }

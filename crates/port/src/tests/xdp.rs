@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use rustix::io::Errno;
+use wire::ethernet::OVERHEAD_MAX;
 use xdp::kit::{Wire, wire};
 
 use super::contents::edited;
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::virtio_net::HEADER_LEN;
-use crate::xdp::{Device, FRAME_OVERHEAD, FromWire, ToWire};
+use crate::xdp::{Device, FromWire, ToWire};
 use crate::{Accepts, BURST, Delivered, Receive, Transmit, VlanEdit};
 
 const RING: u32 = 256;
@@ -27,7 +28,7 @@ struct Bench {
 impl Bench {
     fn new(mtu: u32) -> Bench {
         let (wire, inbound, outbound) = wire(RING, 0);
-        let frame_bytes_max = AtomicU32::new(mtu + FRAME_OVERHEAD);
+        let frame_bytes_max = AtomicU32::new(mtu + OVERHEAD_MAX);
         let device = Device { condition: Arc::default(), frame_bytes_max, redirect: None };
         let (device, unsent) = (Arc::new(device), Arc::new(AtomicBool::new(false)));
         let from_wire = FromWire::new(inbound, device.clone(), unsent.clone(), false);

@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use wire::ethernet::OVERHEAD_MAX;
 use xdp::{Handle, Interface, Interfaces};
 
-use super::{Device, FRAME_OVERHEAD, Filter};
+use super::{Device, Filter};
 use crate::Tend;
 
 /// How often the interface is looked at.
@@ -75,7 +76,7 @@ impl Watch {
             Err(xdp::XdpError::NoInterface(_)) => return device.condition.lose(Errno::NODEV),
             Err(_) => return, // the kernel does not tell just now
         };
-        let longest = now.mtu + FRAME_OVERHEAD;
+        let longest = now.mtu + OVERHEAD_MAX;
         let too_long =
             |socket: Arc<Handle>| !socket.has_fragments() && longest > socket.umem().room();
         if now.index != self.interface.index {
