@@ -63,36 +63,35 @@ pub struct Device {
 pub enum Origin {
     /// It was made.
     Made,
-    /// It was there, with a driver that knows nothing of us; what it did goes on.
-    TakenOver,
+    /// It was there, on the vDPA bus, perhaps with a driver that runs: see [`Device::check`].
+    Found,
 }
 
 impl Device {
-    /// Makes the device, or takes over the one of that name if it stands on the vDPA bus and `is_ours` says that it was made
-    /// as `spec` says. One that stands there for nobody is made anew.
+    /// Makes the device, or opens the one of that name if it stands on the vDPA bus. One that stands there for nobody is
+    /// made anew.
     ///
     /// # Errors
     /// [`VduseError`] says what is wrong, and what to do.
-    pub fn open(spec: &Spec, is_ours: bool) -> Result<(Device, Origin), VduseError> {
+    pub fn open(spec: &Spec) -> Result<(Device, Origin), VduseError> {
         let control = control()?;
         let name = spec.name.as_str();
-        let created = match create(&control, spec) {
+        let origin = match create(&control, spec) {
             Err(VduseError::Call { source: Errno::EXIST, .. }) => match destroy(&control, name) {
                 Ok(()) => create(&control, spec).map(|()| Origin::Made),
-                Err(Errno::BUSY) => Ok(Origin::TakenOver),
+                Err(Errno::BUSY) => Ok(Origin::Found),
                 Err(source) => Err(call("VDUSE_DESTROY_DEV", name, source)),
             },
             created => created.map(|()| Origin::Made),
         };
-        let origin = created?;
+        let origin = origin?;
         let file = open_file(name).map_err(|source| match source {
             Errno::BUSY => VduseError::Busy(name.to_owned()),
             source => call("open", name, source),
         })?;
         let device = Device { name: name.to_owned(), file, rings: spec.rings };
-        match origin {
-            Origin::Made => device.set_up(spec.ring_size_max)?,
-            Origin::TakenOver => device.check(spec, is_ours)?,
+        if origin == Origin::Made {
+            device.set_up(spec.ring_size_max)?;
         }
         Ok((device, origin))
     }
@@ -104,14 +103,14 @@ impl Device {
         })
     }
 
-    /// Whether a device that was there can be gone on with.
-    fn check(&self, spec: &Spec, is_ours: bool) -> Result<(), VduseError> {
+    /// Whether a device that was found can be gone on with: whoever made it made it as `spec` says.
+    ///
+    /// # Errors
+    /// What is not right with it.
+    pub fn check(&self, spec: &Spec) -> Result<(), VduseError> {
         let other = |why| VduseError::Other { name: self.name.clone(), why };
-        if !is_ours {
-            return Err(other("which was not made by this daemon, or with other settings"));
-        }
         match sys::features(self.file.as_fd()) {
-            // Of a device that is broken every request is refused so.
+            // Of a device that the kernel has given up every request is refused so.
             Err(Errno::PERM) => return Err(other("which was not served for too long")),
             Err(source) => return Err(call("VDUSE_DEV_GET_FEATURES", &self.name, source)),
             Ok(taken) if taken & !spec.features != 0 => return Err(other("with other features")),

@@ -150,6 +150,11 @@ impl<K: Kernel> Session<K> {
         &self.kernel
     }
 
+    /// The kernel's end, for whoever has the session no more. Rings that run go on.
+    pub fn into_kernel(self) -> K {
+        self.kernel
+    }
+
     /// Whether its rings run.
     pub fn is_running(&self) -> bool {
         self.phase == Phase::Running

@@ -25,6 +25,7 @@ mod plant;
 mod rig;
 pub(crate) mod run_dir;
 mod sockets;
+mod vdpa;
 mod vmq;
 
 use std::io::Write;
@@ -128,7 +129,7 @@ impl Daemon {
         let leftovers = Leftovers { run_dir: run_dir.clone() };
         let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
         fabric.hold(true);
-        let plant = Shared::new(Plant::new(fabric, epoll.clone()));
+        let plant = Shared::new(Plant::new(fabric, epoll.clone(), vdpa::Records::new(run_dir)));
         let server = serve_api(config, &plant)?;
         let daemon = Daemon {
             server,
@@ -153,7 +154,7 @@ impl Daemon {
             let now = Instant::now();
             let wait = {
                 let plant = self.plant.lock();
-                if !settled && (now - started >= SETTLE || plant.sockets.are_attached()) {
+                if !settled && (now - started >= SETTLE || plant.are_attached()) {
                     settled = true;
                     plant.fabric.hold(false);
                 }

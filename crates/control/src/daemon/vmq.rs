@@ -118,6 +118,7 @@ pub(super) fn events(setup: &RingSetup, stalled: &Arc<AtomicBool>) -> Events {
     Events {
         kick: setup.kick.clone(),
         call: setup.call.clone(),
+        interrupt: None,
         error: setup.err.clone(),
         stalled: stalled.clone(),
     }

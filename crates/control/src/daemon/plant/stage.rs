@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use engine::Port;
 use nic::Function;
-use port::Opened;
 use port::capture::{Capture, CaptureLimits};
 use port::xdp::Address;
 use wire::{Mac, Vid};
@@ -13,6 +12,7 @@ use wire::{Mac, Vid};
 use super::super::attachment::Way;
 use super::super::devices::{Context, NotOpened, Open, device, tunnel};
 use super::super::rig::{Captured, End, Rig, Served, capture_label, label};
+use super::super::vdpa::Opened;
 use super::{Plant, Spec, Wanted, files};
 use crate::compile::{self, Attached, Compiled};
 use crate::state::{Attachment, Problem, VhostUser};
@@ -34,8 +34,10 @@ pub(super) enum Ready {
     /// A vhost-user socket.
     Socket(Way),
     /// A device, as it was opened or why it is not there yet.
-    Device(Box<dyn Open>, Result<Opened, NotOpened>),
-    /// Something in the place of a vhost-user socket, which is served until the change is made.
+    Device(Box<dyn Open>, Result<port::Opened, NotOpened>),
+    /// A vDPA device, which is made.
+    Vdpa(Opened),
+    /// Something in the place of a vhost-user socket or a vDPA device, which is served until the change is made.
     Later,
 }
 
@@ -96,7 +98,13 @@ impl Plant {
                 self.devices.suspend(token);
                 staged.suspended.push(token);
             }
+            Some((End::Vdpa(_), ..)) => return Ok(Ready::Later),
             None => {}
+        }
+        if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
+            let opened = self.vdpas.open(spec, &wish.identity);
+            let opened = opened.map_err(|error| format!("{error:#}"))?;
+            return Ok(opened.map_or(Ready::Later, Ready::Vdpa));
         }
         if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
             return Way::open(spec).map(Ready::Socket).map_err(|error| format!("{error:#}"));
