@@ -174,6 +174,7 @@ fn rules_change_while_frames_flow_and_none_is_lost_or_doubled() {
             let config = if i % 100 == 0 { &with } else { &without };
             hits.extend(apply(&bench, config));
         }
+        until("room in the ring", || a.in_flight() < 64);
         a.send(&frame(mac(1), mac(0), i, 60));
         direct.extend(b.receive().iter().map(|it| number(it)));
         slow.extend(rep.receive().iter().map(|it| number(it)));

@@ -67,7 +67,7 @@ impl Walk<'_> {
         area: &mut Area,
     ) -> usize {
         let number = match fate {
-            Fate::Slow => return self.to_representor(from, view, picks, area),
+            Fate::Slow => return self.send_to_representor(from, view, picks, area),
             Fate::Drop(reason) => {
                 self.drop_at_nic(reason, picks.len());
                 return 0;
@@ -79,7 +79,7 @@ impl Walk<'_> {
         }
         let Some(rule) = self.scene().table.rule(number) else { return 0 };
         match rule.to {
-            Target::Representor => self.to_representor(from, view, picks, area),
+            Target::Representor => self.send_to_representor(from, view, picks, area),
             Target::Drop => {
                 self.drop_at_nic(DropReason::Rule, picks.len());
                 0
@@ -88,7 +88,9 @@ impl Walk<'_> {
                 let edit = |pick: &u8| rule.edit(&view.heads[usize::from(*pick)]);
                 let alike = picks.chunk_by(|a, b| edit(a) == edit(b));
                 let view = |picks: &[u8]| View { edit: edit(&picks[0]), ..*view };
-                alike.map(|picks| self.to_function((from, to), &view(picks), picks, area)).sum()
+                alike
+                    .map(|picks| self.pipe_to_function((from, to), &view(picks), picks, area))
+                    .sum()
             }
         }
     }
@@ -96,7 +98,7 @@ impl Walk<'_> {
     /// What the host sends to a function.
     pub(crate) fn leave_representor(&self, of: PortId, view: &View<'_>, area: &mut Area) -> usize {
         if view.skip == 0 {
-            return self.to_function((PortId::PF, of), view, &ALL[..view.heads.len()], area);
+            return self.pipe_to_function((PortId::PF, of), view, &ALL[..view.heads.len()], area);
         }
         let (mut picks, mut len) = ([0; BURST], 0);
         for frame in (0..view.heads.len()).filter(|frame| view.skip >> frame & 1 == 0) {
@@ -105,11 +107,17 @@ impl Walk<'_> {
         }
         match len {
             0 => 0,
-            _ => self.to_function((PortId::PF, of), view, &picks[..len], area),
+            _ => self.pipe_to_function((PortId::PF, of), view, &picks[..len], area),
         }
     }
 
-    fn to_representor(&self, of: PortId, view: &View<'_>, picks: &[u8], area: &mut Area) -> usize {
+    fn send_to_representor(
+        &self,
+        of: PortId,
+        view: &View<'_>,
+        picks: &[u8],
+        area: &mut Area,
+    ) -> usize {
         let Some(port) = self.scene().representor(of) else {
             self.drop_at_nic(DropReason::NoMatch, picks.len());
             return 0;
@@ -119,7 +127,7 @@ impl Walk<'_> {
         delivered.frames as usize
     }
 
-    fn to_function(
+    fn pipe_to_function(
         &self,
         (from, to): (PortId, PortId),
         view: &View<'_>,
