@@ -34,6 +34,8 @@ const FREE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 struct Served {
     name: String,
+    /// The MTU that it follows.
+    mtu: Option<u32>,
     shared: Arc<Shared>,
     commands: Sender<Command>,
     thread: JoinHandle<()>,
@@ -74,7 +76,7 @@ impl Vdpas {
         if self.leaving.iter().any(|served| served.name == attachment.name) {
             return Ok(None);
         }
-        let config = open::config(attachment, identity, false);
+        let config = open::config(attachment, identity, (None, false));
         let spec = open::spec(attachment, identity.mac.is_some(), config);
         Ok(Some(Opened::open(&spec, &self.records)?))
     }
@@ -102,7 +104,7 @@ impl Vdpas {
         let thread = thread.spawn(move || worker.run(opened)).context("cannot start a thread")?;
         let token = self.next;
         self.next += 1;
-        self.served.insert(token, Served { name, shared, commands, thread });
+        self.served.insert(token, Served { name, mtu: None, shared, commands, thread });
         Ok(token)
     }
 
@@ -127,6 +129,16 @@ impl Vdpas {
     pub(super) fn set_identity(&mut self, token: u64, identity: Identity) {
         if let Some(served) = self.served.get(&token) {
             served.tell(Command::Identify(identity));
+        }
+    }
+
+    /// Gives a device the MTU that another interface has, if one is to be followed; a driver reads it when it begins.
+    pub(super) fn set_mtu(&mut self, token: u64, mtu: Option<u32>) {
+        if let Some(served) = self.served.get_mut(&token)
+            && served.mtu != mtu
+        {
+            served.mtu = mtu;
+            served.tell(Command::Mtu(mtu));
         }
     }
 

@@ -45,13 +45,18 @@ pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> Spec {
     }
 }
 
-/// The configuration that the driver reads.
-pub(super) fn config(attachment: &Vduse, identity: &Identity, link_up: bool) -> Vec<u8> {
+/// The configuration that the driver reads. An MTU that it follows can only be smaller than its own.
+pub(super) fn config(
+    attachment: &Vduse,
+    identity: &Identity,
+    (mtu, link_up): (Option<u32>, bool),
+) -> Vec<u8> {
+    let mtu = mtu.map_or(attachment.mtu, |mtu| mtu.min(attachment.mtu.into()) as u16);
     let config = net::Config {
         mac: identity.mac.unwrap_or(Mac::ZERO),
         status: if link_up { net::STATUS_LINK_UP } else { 0 }.into(),
         max_virtqueue_pairs: 1.into(),
-        mtu: attachment.mtu.into(),
+        mtu: mtu.into(),
         ..net::Config::default()
     };
     config.to_bytes().to_vec()

@@ -102,7 +102,7 @@ fn setup(ring: &RingStart) -> Result<RingSetup, String> {
         desc: ring.info.desc,
         avail: ring.info.avail,
         used: ring.info.used,
-        base: ring.base() as u16,
+        base: ring.base(),
         kick: None, // these two are in the events
         call: None,
         err: None,
@@ -136,10 +136,10 @@ impl Guest for Rings {
             return; // the port may be another's
         }
         if let Some(mut ring) = self.port.detach_receive(0) {
-            self.positions[RECEIVE as usize] = Some(ring.stop().into());
+            self.positions[RECEIVE as usize] = Some(ring.stop());
         }
         if let Some(mut ring) = self.port.detach_transmit(0) {
-            self.positions[TRANSMIT as usize] = Some(ring.stop().into());
+            self.positions[TRANSMIT as usize] = Some(ring.stop());
         }
     }
 
@@ -149,13 +149,13 @@ impl Guest for Rings {
             _ if self.closed => {}
             RECEIVE => {
                 if let Some(mut taken) = self.port.detach_receive(0) {
-                    self.positions[RECEIVE as usize] = Some(taken.stop().into());
+                    self.positions[RECEIVE as usize] = Some(taken.stop());
                     self.port.attach_receive(0, taken);
                 }
             }
             TRANSMIT => {
                 if let Some(mut taken) = self.port.detach_transmit(0) {
-                    self.positions[TRANSMIT as usize] = Some(taken.stop().into());
+                    self.positions[TRANSMIT as usize] = Some(taken.stop());
                     self.port.attach_transmit(0, taken);
                 }
             }

@@ -61,6 +61,8 @@ impl Shared {
 pub(super) enum Command {
     /// It has other addresses.
     Identify(Identity),
+    /// It has the MTU of another interface, or its own again.
+    Mtu(Option<u32>),
     /// Its adapter is gone. The answer comes when its port is free.
     Leave(SyncSender<()>),
     /// The daemon ends.
@@ -103,6 +105,8 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     commands: Receiver<Command>,
     rings: Rings,
+    /// The MTU that it follows.
+    mtu: Option<u32>,
     session: Option<Session<Device>>,
     /// As the kernel has it.
     config: Vec<u8>,
@@ -124,6 +128,7 @@ impl Worker {
             shared,
             commands,
             rings,
+            mtu: None,
             session: None,
             config: Vec::new(),
             job: None,
@@ -144,6 +149,7 @@ impl Worker {
             while let Ok(command) = self.commands.try_recv() {
                 match command {
                     Command::Identify(identity) => self.plan.identity = identity,
+                    Command::Mtu(mtu) => self.mtu = mtu,
                     Command::Leave(done) => {
                         self.rings.end(true);
                         let _ = done.send(()); // whoever asked does not wait any more
@@ -307,7 +313,7 @@ impl Worker {
 
     fn wanted_config(&self) -> Vec<u8> {
         let Plan { attachment, identity, nic, port, .. } = &self.plan;
-        open::config(attachment, identity, nic.scene().is_up(port))
+        open::config(attachment, identity, (self.mtu, nic.scene().is_up(port)))
     }
 
     /// Tells the driver what is new, and others how it is.
