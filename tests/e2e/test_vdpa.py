@@ -106,7 +106,7 @@ class Devices(VdpaBase):
         self.assertEqual(self.host.on_bus(), ["v0", "v1"])
         config = json.loads(self.host.run("vdpa", "-j", "dev", "config", "show"))["config"]
         for number, mac in enumerate(MACS):
-            said = config[f"v{number}"]
+            said = {name.strip(): value for name, value in config[f"v{number}"].items()}
             self.assertEqual((said["mac"], said["link"], said["mtu"]), (mac, "up", 9000))
             taken = said["negotiated_features"]
             for feature in ("CSUM", "GUEST_CSUM", "HOST_TSO4", "GUEST_TSO6", "MRG_RXBUF", "STATUS", "MTU", "RING_EVENT_IDX", "ACCESS_PLATFORM"):
@@ -214,7 +214,13 @@ class Devices(VdpaBase):
         self.assertIsNone(gone.poll())
         self.host.start_daemon()
         self.assertEqual(gone.wait().status, 0)
-        self.host.wait(lambda: self.host.on_bus() == ["v1"], "off the bus")
+        self.replug()  # the daemon has put it back on the bus
+
+    def test_taken_off_the_bus_by_hand(self):
+        """While the daemon runs a device stays off the bus until somebody puts it back."""
+        self.host.run("vdpa", "dev", "del", "v0")
+        self.assertEqual(self.host.on_bus(), ["v1"])
+        self.host.wait(lambda: self.host.adapters()["a"]["device"]["state"] == "down", "down")
         self.host.run("vdpa", "dev", "add", "name", "v0", "mgmtdev", "vduse")
         self.replug()
 

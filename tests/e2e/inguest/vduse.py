@@ -133,6 +133,7 @@ class Driver:
         self.ioctl(1, 0x25, "Q", 1 << 1)  # SET_BACKEND_FEATURES: IOTLB_MSG_V2
         self.memory = Memory(1 << 32, 4 << 20)
         self.rings = [Ring(self.memory), Ring(self.memory)]
+        self.share(self.memory)
         self.room = [self.memory.take(self.BUFFER * Ring.SIZE) for _ in self.rings]
 
     def ioctl(self, direction, nr, form="", *values):
@@ -156,7 +157,6 @@ class Driver:
         self.status(3)
         self.ioctl(1, 0, "Q", VERSION_1 | ACCESS_PLATFORM | MAC)
         self.status(11)
-        self.share(self.memory)
         for index, ring in enumerate(self.rings):
             at = self.memory.iova
             self.ioctl(1, 0x10, "II", index, Ring.SIZE)

@@ -193,12 +193,15 @@ impl Worker {
         let Some(device) = opened.take() else { return };
         let begun = self.rings.begin(&device).and_then(|()| {
             let mut session = Session::new(&spec.name, device, spec.features, spec.rings)?;
-            if unfit.is_none() && origin == Origin::Found {
-                let call = |source| {
-                    let (call, name) = ("taking over", spec.name.clone());
-                    VduseError::Call { call, name, source }
-                };
+            let call = |source| {
+                let (call, name) = ("VDUSE_DEV_SET_CONFIG", spec.name.clone());
+                VduseError::Call { call, name, source }
+            };
+            if unfit.is_none() {
+                // What it was made with, now or in a former life, may be of yesterday.
                 session.kernel().set_config(&self.config).map_err(call)?;
+            }
+            if unfit.is_none() && origin == Origin::Found {
                 session.take_over().map_err(call)?;
             }
             Ok(session)
