@@ -34,6 +34,7 @@ fn ring<'a>(events: &'a [OwnedFd; 2], base: u16) -> RingConfig<'a> {
         kick: Some(events[0].as_fd()),
         call: Some(events[1].as_fd()),
         err: None,
+        log: None,
     }
 }
 
