@@ -33,7 +33,7 @@ mod memory;
 mod pool;
 mod slice;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Ticket};
 pub use copy::prefetch_read as prefetch;
 pub use dirty::{DirtyLog, PAGE as LOG_PAGE};
 pub use mapping::{MapError, Mapping, Pages, ReadOnlyWords, SharedFile};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::backend::{Device, MemoryRegion, Refused, RingSetup, SharedArea};
+use crate::backend::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea};
+use crate::features::Features;
 use crate::message::RING_SIZE_MAX;
 use crate::transfer;
 
@@ -142,8 +143,11 @@ impl CheckedDevice {
 
     fn assert_possible(&self, index: usize, ring: &RingSetup) {
         assert!(!self.regions.is_empty(), "ring {index} is started without memory");
-        assert!(ring.size.is_power_of_two() && u32::from(ring.size) <= RING_SIZE_MAX);
-        assert_eq!((ring.desc % 16, ring.avail % 2, ring.used % 4), (0, 0, 0));
+        let packed = ring.features & Features::RING_PACKED.bits() != 0;
+        assert!(ring.size > 0 && u32::from(ring.size) <= RING_SIZE_MAX);
+        assert!(packed || ring.size.is_power_of_two() && ring.base <= 0xffff);
+        let align = if packed { 4 } else { 2 };
+        assert_eq!((ring.desc % 16, ring.avail % align, ring.used % 4), (0, 0, 0));
         assert_eq!(ring.features & !self.features_offered, 0, "features that were not offered");
         assert!(ring.log.is_none() || self.log.is_some(), "ring {index} logs and has no log");
     }
@@ -206,7 +210,7 @@ impl Device for CheckedDevice {
 
     fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         let running = self.running[index].as_ref().expect("a ring is renewed that does not run");
-        let base = running.base.wrapping_add(self.served);
+        let base = advanced(running, self.served);
         self.assert_possible(index, ring);
         self.refuse("renewal")?;
         self.calls.renewals += 1;
@@ -215,11 +219,11 @@ impl Device for CheckedDevice {
         Ok(())
     }
 
-    fn stop_ring(&mut self, index: usize) -> u16 {
+    fn stop_ring(&mut self, index: usize) -> u32 {
         let ring = self.running[index].take().expect("a ring is stopped that does not run");
         self.calls.stops += 1;
         self.stale[index] = false;
-        ring.base.wrapping_add(self.served)
+        advanced(&ring, self.served)
     }
 
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
@@ -271,8 +275,9 @@ impl Device for CheckedDevice {
         Ok(())
     }
 
-    fn create_inflight(&mut self, rings: u16) -> Result<SharedArea, Refused> {
+    fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
         assert!(rings > 0 && usize::from(rings) <= self.running.len());
+        assert!((1..=RING_SIZE_MAX).contains(&ring_size.into()));
         self.refuse("records")?;
         let fd = memfd_create("checked", MemfdFlags::CLOEXEC);
         let fd = fd.map_err(|errno| Refused::new(errno.to_string()))?;
@@ -280,13 +285,14 @@ impl Device for CheckedDevice {
         Ok(SharedArea { size: u64::from(rings) * 64, offset: 0, fd })
     }
 
-    fn set_inflight(&mut self, records: Option<(SharedArea, u16)>) -> Result<(), Refused> {
-        if let Some((area, rings)) = &records {
+    fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
+        if let Some(InflightArea { area, rings, ring_size }) = &records {
             assert!(*rings > 0 && usize::from(*rings) <= self.running.len());
+            assert!((1..=RING_SIZE_MAX).contains(&u32::from(*ring_size)));
             assert!(area.size > 0 && area.offset.checked_add(area.size).is_some());
             self.refuse("records")?;
         }
-        self.inflight = records.map(|(_, rings)| rings);
+        self.inflight = records.map(|records| records.rings);
         Ok(())
     }
 
@@ -319,4 +325,16 @@ impl Device for CheckedDevice {
     fn config(&self) -> Vec<u8> {
         self.config.clone()
     }
+}
+
+/// Where a ring stops that came so many entries further.
+fn advanced(ring: &RingSetup, served: u16) -> u32 {
+    if ring.features & Features::RING_PACKED.bits() == 0 {
+        return u32::from((ring.base as u16).wrapping_add(served));
+    }
+    let (size, base) = (u32::from(ring.size), ring.base);
+    let next = (base & 0x7fff) + u32::from(served);
+    let wrap = (base ^ ((next / size) << 15)) & 0x8000;
+    let half = (next % size) | wrap;
+    half | half << 16
 }

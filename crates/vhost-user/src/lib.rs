@@ -46,8 +46,8 @@ pub mod socket;
 pub mod transfer;
 
 pub use backend::{
-    Backend, BackendConfig, Device, MemoryRegion, ProtocolError, Reason, Refused, RingLog,
-    RingSetup, SharedArea,
+    Backend, BackendConfig, Device, InflightArea, MemoryRegion, ProtocolError, Reason, Refused,
+    RingLog, RingSetup, SharedArea,
 };
 pub use connector::{ConnectError, Connector, Retry};
 pub use features::{Features, ProtocolFeatures};

@@ -155,7 +155,8 @@ fn payload(request: Request, input: &mut Input<'_>) -> (Vec<u8>, usize) {
         }
         GetInflightFd | SetInflightFd => {
             let rings = input.pick(&[4, 2, 1, 0]) as u16;
-            let inflight = Inflight { size: input.pick(&[320, 64, 0]), rings, ..Inflight::default() };
+            let (size, ring_size) = (input.pick(&[320, 64, 0]), input.pick(&[256, 1, 0]) as u16);
+            let inflight = Inflight { size, rings, ring_size, ..Inflight::default() };
             (inflight.as_bytes().to_vec(), usize::from(request == SetInflightFd))
         }
         SetBackendReqFd => (Vec::new(), 1),

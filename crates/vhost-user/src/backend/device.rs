@@ -53,9 +53,9 @@ pub trait Device {
     /// [`Refused`] if that is not possible; the ring runs as it did, and is stopped.
     fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused>;
 
-    /// Stops a ring: when this returns, nobody touches it any more. Returns the index in the
-    /// available ring that would have been read next.
-    fn stop_ring(&mut self, index: usize) -> u16;
+    /// Stops a ring: when this returns, nobody touches it any more. Returns where it stopped, in
+    /// the form of [`RingSetup::base`].
+    fn stop_ring(&mut self, index: usize) -> u32;
 
     /// The descriptor that interrupts the guest changed while the ring runs.
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>);
@@ -85,19 +85,19 @@ pub trait Device {
     /// [`Refused`] if it cannot be mapped; the former log stays.
     fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused>;
 
-    /// Makes records of what is in flight, for so many rings from the first on, and keeps them from
-    /// now on. The front-end hands them to our successor.
+    /// Makes records of what is in flight, for so many rings from the first on with up to so many
+    /// entries each, and keeps them from now on. The front-end hands them to our successor.
     ///
     /// # Errors
     /// [`Refused`] if there is no memory for them.
-    fn create_inflight(&mut self, rings: u16) -> Result<SharedArea, Refused>;
+    fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused>;
 
-    /// Keeps the records there from now on, for so many rings; a ring that starts goes on where its
+    /// Keeps the records there from now on; a ring that starts goes on where its
     /// record says, if it has one. `None` releases them, and is never refused.
     ///
     /// # Errors
     /// [`Refused`] if they cannot be mapped, or are not ours; the former ones stay.
-    fn set_inflight(&mut self, records: Option<(SharedArea, u16)>) -> Result<(), Refused>;
+    fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused>;
 
     /// The front-end knows where this ring stopped, or had it reset: its record is no more.
     fn clear_inflight(&mut self, index: usize);
@@ -163,6 +163,17 @@ pub struct SharedArea {
     pub fd: OwnedFd,
 }
 
+/// Where records of what is in flight are kept.
+#[derive(Debug)]
+pub struct InflightArea {
+    /// The memory, as [`Device::create_inflight`] made it.
+    pub area: SharedArea,
+    /// Rings that have one, from the first on.
+    pub rings: u16,
+    /// Entries that a ring may have.
+    pub ring_size: u16,
+}
+
 /// Which writes of a ring are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLog {
@@ -176,16 +187,20 @@ pub struct RingLog {
 /// All that is needed to run a ring.
 #[derive(Clone, Debug)]
 pub struct RingSetup {
-    /// Number of descriptors, a power of two up to 32768.
+    /// Number of descriptors, up to 32768; of a split ring a power of two.
     pub size: u16,
     /// Descriptor table: address in the front-end, aligned to 16 bytes.
     pub desc: u64,
-    /// Available ring: address in the front-end, aligned to 2 bytes.
+    /// Available ring, or the driver's events of a packed ring: address in the front-end, aligned
+    /// to 2 bytes, or 4.
     pub avail: u64,
-    /// Used ring: address in the front-end, aligned to 4 bytes.
+    /// Used ring, or the device's events of a packed ring: address in the front-end, aligned to 4
+    /// bytes.
     pub used: u64,
-    /// Index in the available ring to read next.
-    pub base: u16,
+    /// Where to start. Split: the index in the available ring to read next. Packed: bits 0 to 14
+    /// the descriptor to take next, bit 15 its wrap counter, bits 16 to 31 the same of the
+    /// descriptor to use next.
+    pub base: u32,
     /// Readable when the guest made buffers available; `None`: the ring must be polled.
     pub kick: Option<Arc<OwnedFd>>,
     /// To be written when buffers were used; `None`: the guest polls.

@@ -58,7 +58,10 @@ pub enum Reason {
         rings: usize,
     },
     /// A ring's size is not possible.
-    #[error("size {size} of ring {index} is not possible; a power of two up to {RING_SIZE_MAX} is")]
+    #[error(
+        "size {size} of ring {index} is not possible; up to {RING_SIZE_MAX} is, \
+         and of a split ring a power of two"
+    )]
     RingSize {
         /// The ring.
         index: u32,
@@ -180,11 +183,16 @@ pub enum Reason {
         /// Offset in the file.
         offset: u64,
     },
-    /// More rings than there are, or none.
-    #[error("records for {rings} rings, and this device has {has}")]
+    /// More rings than there are, or none; or entries that no ring has.
+    #[error(
+        "records for {rings} rings of {ring_size} entries; this device has {has} rings of 1 to \
+         {RING_SIZE_MAX}"
+    )]
     InflightRings {
         /// Rings asked for.
         rings: u16,
+        /// Entries of each.
+        ring_size: u16,
         /// Rings there are.
         has: usize,
     },

@@ -35,7 +35,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use device::{Device, MemoryRegion, Refused, RingLog, RingSetup, SharedArea};
+pub use device::{Device, InflightArea, MemoryRegion, Refused, RingLog, RingSetup, SharedArea};
 pub use error::{ConfigError, ProtocolError, Reason};
 
 use std::os::fd::OwnedFd;

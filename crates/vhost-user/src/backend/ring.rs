@@ -49,6 +49,56 @@ struct Addresses {
     used: u64,
 }
 
+/// What a ring must be like: virtio 1.2, sections 2.7 and 2.8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Split,
+    Packed,
+}
+
+impl Form {
+    fn of(features: u64) -> Form {
+        if features & Features::RING_PACKED.bits() == 0 { Form::Split } else { Form::Packed }
+    }
+
+    fn check_size(self, index: u32, size: u32) -> Result<u16, Reason> {
+        let possible = size > 0 && size <= RING_SIZE_MAX;
+        match possible && (self == Form::Packed || size.is_power_of_two()) {
+            true => Ok(size as u16),
+            false => Err(Reason::RingSize { index, size }),
+        }
+    }
+
+    fn check_addresses(self, index: u32, addresses: Addresses) -> Result<(), Reason> {
+        let Addresses { desc, avail, used } = addresses;
+        let parts = match self {
+            Form::Split => [
+                ("descriptor table", desc, 16),
+                ("available ring", avail, 2),
+                ("used ring", used, 4),
+            ],
+            Form::Packed => [
+                ("descriptor ring", desc, 16),
+                ("driver event area", avail, 4),
+                ("device event area", used, 4),
+            ],
+        };
+        for (part, addr, align) in parts {
+            if addr % align != 0 {
+                return Err(Reason::RingAlignment { index, part, addr, align });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_base(self, index: u32, base: u32) -> Result<(), Reason> {
+        match self == Form::Packed || base <= 0xffff {
+            true => Ok(()),
+            false => Err(Reason::RingBase { index, base }),
+        }
+    }
+}
+
 /// Settings and state of one ring.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
@@ -57,7 +107,7 @@ pub(super) struct Ring {
     /// Guest address at which writes to the used ring are logged, if they are.
     pub(super) log: Option<u64>,
     /// Where to start, or where the ring stopped.
-    base: u16,
+    base: u32,
     kick: Kick,
     call: Option<Arc<OwnedFd>>,
     err: Option<Arc<OwnedFd>>,
@@ -116,11 +166,9 @@ impl Backend {
         device: &mut impl Device,
     ) -> Result<Answer, Reason> {
         let VringState { index, num: size } = prefix(message)?;
+        let form = Form::of(self.features);
         let ring = self.ring(index)?;
-        if !size.is_power_of_two() || size > RING_SIZE_MAX {
-            return Err(Reason::RingSize { index, size });
-        }
-        let size = Some(size as u16);
+        let size = Some(form.check_size(index, size)?);
         if ring.running && ring.size != size {
             return Err(Reason::RingRuns { index });
         }
@@ -144,15 +192,9 @@ impl Backend {
         if log.is_some() {
             self.require(ProtocolFeatures::LOG_SHMFD)?;
         }
-        // virtio 1.2, 2.7: alignment of the parts of a split ring.
-        for (part, addr, align) in
-            [("descriptor table", desc, 16), ("available ring", avail, 2), ("used ring", used, 4)]
-        {
-            if addr % align != 0 {
-                return Err(Reason::RingAlignment { index, part, addr, align });
-            }
-        }
-        let addresses = Some(Addresses { desc, avail, used });
+        let addresses = Addresses { desc, avail, used };
+        Form::of(self.features).check_addresses(index, addresses)?;
+        let addresses = Some(addresses);
         let index = index as usize;
         if self.rings[index].addresses != addresses {
             self.stop(index, device);
@@ -171,10 +213,9 @@ impl Backend {
 
     pub(super) fn set_vring_base(&mut self, message: &Message) -> Result<Answer, Reason> {
         let VringState { index, num: base } = prefix(message)?;
+        let form = Form::of(self.features);
         let ring = self.ring(index)?;
-        let Ok(base) = u16::try_from(base) else {
-            return Err(Reason::RingBase { index, base });
-        };
+        form.check_base(index, base)?;
         if ring.running {
             return Err(Reason::RingRuns { index });
         }
@@ -195,7 +236,7 @@ impl Backend {
         device.clear_inflight(index as usize);
         let ring = &mut self.rings[index as usize];
         ring.kick = Kick::Unset;
-        let num = u32::from(ring.base);
+        let num = ring.base;
         Ok(Answer::Reply(VringState { index, num }.as_bytes().to_vec()))
     }
 
@@ -265,6 +306,12 @@ impl Backend {
         let Some(setup) = self.setup(index) else {
             return Ok(());
         };
+        // Features may have changed since each was set.
+        let (form, at) = (Form::of(self.features), index as u32);
+        form.check_size(at, setup.size.into())?;
+        let RingSetup { desc, avail, used, .. } = setup;
+        form.check_addresses(at, Addresses { desc, avail, used })?;
+        form.check_base(at, setup.base)?;
         device.start_ring(index, &setup).map_err(Reason::Device)?;
         self.rings[index].running = true;
         Ok(())

@@ -10,10 +10,10 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::features::{Features, ProtocolFeatures};
-use crate::message::{Message, Request, RequestName};
+use crate::message::{Message, RING_SIZE_MAX, Request, RequestName};
 use crate::payload::{Inflight, LogArea, STATE_NO_FD, StateTransfer};
 
-use super::device::{Device, SharedArea};
+use super::device::{Device, InflightArea, SharedArea};
 use super::error::{ProtocolError, Reason};
 use super::shape::prefix;
 use super::{Answer, Backend};
@@ -73,7 +73,7 @@ impl Backend {
     ) -> Result<Answer, Reason> {
         self.require(ProtocolFeatures::INFLIGHT_SHMFD)?;
         let asked = self.inflight(message)?;
-        let area = device.create_inflight(asked.rings).map_err(Reason::Device)?;
+        let area = device.create_inflight(asked.rings, asked.ring_size).map_err(Reason::Device)?;
         self.renew_all(device);
         let given = Inflight { size: area.size, offset: area.offset, ..asked };
         // As long as the question was.
@@ -88,9 +88,10 @@ impl Backend {
         device: &mut impl Device,
     ) -> Result<Answer, Reason> {
         self.require(ProtocolFeatures::INFLIGHT_SHMFD)?;
-        let Inflight { size, offset, rings, .. } = self.inflight(&message)?;
+        let Inflight { size, offset, rings, ring_size, .. } = self.inflight(&message)?;
         let area = SharedArea::new(size, offset, &mut message.fds)?;
-        device.set_inflight(Some((area, rings))).map_err(Reason::Device)?;
+        let records = InflightArea { area, rings, ring_size };
+        device.set_inflight(Some(records)).map_err(Reason::Device)?;
         self.renew_all(device);
         self.start_all(device).map(|()| Answer::Done)
     }
@@ -100,11 +101,13 @@ impl Backend {
         let mut bytes = [0; size_of::<Inflight>()];
         bytes[..message.payload.len()].copy_from_slice(&message.payload);
         let (inflight, _) = Inflight::read_from_prefix(&bytes).expect("as long as that");
-        let (rings, has) = (inflight.rings, self.rings.len());
-        match rings {
-            0 => Err(Reason::InflightRings { rings, has }),
-            _ if usize::from(rings) > has => Err(Reason::InflightRings { rings, has }),
-            _ => Ok(inflight),
+        let Inflight { rings, ring_size, .. } = inflight;
+        let has = self.rings.len();
+        let possible =
+            (1..=has).contains(&rings.into()) && (1..=RING_SIZE_MAX).contains(&ring_size.into());
+        match possible {
+            true => Ok(inflight),
+            false => Err(Reason::InflightRings { rings, ring_size, has }),
         }
     }
 

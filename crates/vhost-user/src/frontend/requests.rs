@@ -4,9 +4,7 @@ use zerocopy::IntoBytes;
 
 use crate::features::{Features, ProtocolFeatures};
 use crate::message::{PAYLOAD_SIZE_MAX, Request, TABLE_REGIONS_MAX};
-use crate::payload::{
-    ConfigHeader, SingleRegion, TableHeader, VRING_LOG, VringAddr, VringState,
-};
+use crate::payload::{ConfigHeader, SingleRegion, TableHeader, VRING_LOG, VringAddr, VringState};
 
 use super::exchange::{name, wrong};
 use super::{EMPTY, Frontend, FrontendError, Region, RingConfig};
@@ -66,8 +64,8 @@ impl Frontend {
     /// [`FrontendError`].
     pub fn start_ring(&mut self, index: u8, ring: &RingConfig<'_>) -> Result<(), FrontendError> {
         let &RingConfig { size, base, kick, call, err, .. } = ring;
-        let state = |num: u16| VringState { index: index.into(), num: num.into() };
-        self.set(Request::SetVringNum, &state(size), &[])?;
+        let state = |num: u32| VringState { index: index.into(), num };
+        self.set(Request::SetVringNum, &state(size.into()), &[])?;
         self.set(Request::SetVringBase, &state(base), &[])?;
         self.set_ring_addresses(index, ring)?;
         let index = u32::from(index);
@@ -110,15 +108,14 @@ impl Frontend {
         self.set(Request::SetVringEnable, &state, &[])
     }
 
-    /// Stops a ring. Returns the index in the available ring that the back-end would have read
-    /// next. To go on, start it again with this base.
+    /// Stops a ring. Returns where the back-end stopped. To go on, start it again with this base.
     ///
     /// # Errors
     /// [`FrontendError`].
-    pub fn stop_ring(&mut self, index: u8) -> Result<u16, FrontendError> {
+    pub fn stop_ring(&mut self, index: u8) -> Result<u32, FrontendError> {
         let state = VringState { index: index.into(), num: 0 };
         let reply: VringState = self.get(Request::GetVringBase, &state)?;
-        Ok(reply.num as u16)
+        Ok(reply.num)
     }
 
     /// Reads the device's configuration space. Needs `CONFIG`.

@@ -143,9 +143,9 @@ fn records_of_what_is_in_flight_come_and_go() {
     assert_eq!(reply.payload.len(), Inflight::UNPADDED);
     for rings in [0, 5, u16::MAX] {
         let reason = session.fail(inflight(Request::GetInflightFd, rings, 0));
-        assert_eq!(reason, Reason::InflightRings { rings, has: 4 });
+        assert_eq!(reason, Reason::InflightRings { rings, ring_size: 256, has: 4 });
         let reason = session.fail(inflight(Request::SetInflightFd, rings, 1));
-        assert_eq!(reason, Reason::InflightRings { rings, has: 4 });
+        assert_eq!(reason, Reason::InflightRings { rings, ring_size: 256, has: 4 });
     }
     session.backend.disconnect(&mut session.device);
     assert_eq!((session.device.inflight(), session.device.cleared), (None, 0), "they stay valid");
