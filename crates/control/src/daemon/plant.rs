@@ -158,6 +158,7 @@ impl Plant {
         self.given = given;
         self.held.clear(); // what is in force says it from now on
         self.steer();
+        self.sockets.tell_changes();
         Ok(())
     }
 
