@@ -11,6 +11,9 @@ use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket};
 use crate::fault::Fault;
 use crate::inflight::Inflight;
 use crate::log::WriteLog;
+use crate::packed::place::Place;
+use crate::packed::ring::Ring as PackedRing;
+use crate::packed::{PackedDevice, recover};
 use crate::ring::{Addresses, Features, SetupError};
 use crate::split::SplitDevice;
 use crate::split::ring::Ring as SplitRing;
@@ -30,6 +33,30 @@ pub struct DeviceQueue {
 #[derive(Debug)]
 enum Kind {
     Split(SplitDevice),
+    Packed(PackedDevice),
+}
+
+impl Kind {
+    fn new(
+        memory: &GuestMemory,
+        (addresses, size): (&Addresses, u16),
+        features: Features,
+        readable: bool,
+        start: &Start,
+    ) -> Result<Kind, SetupError> {
+        let event_idx = features.contains(Features::EVENT_IDX);
+        if !features.contains(Features::PACKED) {
+            let ring = SplitRing::new(memory, addresses, size)?;
+            return Ok(Kind::Split(SplitDevice::new(ring, event_idx)));
+        }
+        let ring = PackedRing::new(memory, addresses, size)?;
+        let recovered = start.inflight.as_ref().and_then(|inflight| recover(&ring, inflight));
+        let base = start.base;
+        let place = recovered.or_else(|| Place::of(base, size));
+        let place = place.ok_or(SetupError::Base { size, base })?;
+        let in_one = readable && features.contains(Features::IN_ORDER);
+        Ok(Kind::Packed(PackedDevice::new(ring, place, event_idx, in_one)))
+    }
 }
 
 /// Calls a method of the ring's own kind.
@@ -37,6 +64,7 @@ macro_rules! each {
     ($queue:expr, $device:ident => $call:expr) => {
         match $queue {
             Kind::Split($device) => $call,
+            Kind::Packed($device) => $call,
         }
     };
 }
@@ -51,12 +79,14 @@ impl DeviceQueue {
         content: Content,
         start: Start,
     ) -> Result<DeviceQueue, SetupError> {
-        let event_idx = features.contains(Features::EVENT_IDX);
-        let ring = SplitRing::new(&memory, addresses, size)?;
+        let readable = content != Content::Writable;
+        let kind = Kind::new(&memory, (addresses, size), features, readable, &start)?;
         let log = start.log.map(|log| Box::new(WriteLog::new(log, &memory, addresses)));
-        let kind = Kind::Split(SplitDevice::new(ring, event_idx));
         let staging = Staging::new(memory, content, features.contains(Features::INDIRECT));
         let mut queue = DeviceQueue { kind, staging, inflight: start.inflight, log };
+        if let Some(log) = queue.log.as_ref().filter(|_| queue.inflight.is_some()) {
+            each!(&queue.kind, device => device.log_recovered(log));
+        }
         queue.disarm();
         Ok(queue)
     }

@@ -33,6 +33,8 @@ pub(crate) struct WriteLog {
     buffers: bool,
     /// The used ring, or the event area: where the memory has it, and where the front-end does.
     used: [Option<u64>; 2],
+    /// The descriptors, which the device of a packed ring writes to.
+    descriptors: Option<u64>,
 }
 
 impl WriteLog {
@@ -40,12 +42,20 @@ impl WriteLog {
         let Log { pages, buffers, used } = log;
         let find = |user_addr| memory.guest_addr_of(&memory.user_slice(user_addr, 1)?);
         let found = find(addresses.used);
-        WriteLog { pages, buffers, used: [found, used.filter(|_| used != found)] }
+        let used = [found, used.filter(|_| used != found)];
+        WriteLog { pages, buffers, used, descriptors: find(addresses.desc) }
     }
 
     /// So many bytes of the used ring, or of the event area, were written.
     pub(crate) fn used(&self, offset: u64, len: u64) {
         for at in self.used.into_iter().flatten() {
+            self.pages.mark(at.saturating_add(offset), len);
+        }
+    }
+
+    /// So many bytes of the descriptors were written.
+    pub(crate) fn descriptors(&self, offset: u64, len: u64) {
+        if let Some(at) = self.descriptors {
             self.pages.mark(at.saturating_add(offset), len);
         }
     }

@@ -57,6 +57,8 @@ impl Ring {
         let mut features = Features::empty();
         features.set(Features::INDIRECT, self.has(feature::VIRTIO_F_RING_INDIRECT_DESC));
         features.set(Features::EVENT_IDX, self.has(feature::VIRTIO_F_RING_EVENT_IDX));
+        features.set(Features::PACKED, self.has(feature::VIRTIO_F_RING_PACKED));
+        features.set(Features::IN_ORDER, self.has(feature::VIRTIO_F_IN_ORDER));
         let RingSetup { desc, avail, used, size, .. } = self.setup;
         let addresses = Addresses { desc, avail, used };
         let start = Start { base, inflight: self.inflight.clone(), log: self.log()? };

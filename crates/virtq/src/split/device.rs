@@ -7,6 +7,7 @@ use guestmem::{Buffer, Ticket};
 use super::event::Wish;
 use super::ring::Ring;
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
+use crate::death;
 use crate::inflight::Inflight;
 use crate::log::WriteLog;
 use crate::ring::Descriptor;
@@ -167,8 +168,9 @@ impl SplitDevice {
             return false;
         }
         if let Some(inflight) = inflight {
-            inflight.begin(old, new, &[]);
+            inflight.begin(old, new, std::iter::empty());
         }
+        death::point();
         self.ring.used_idx().store(new, Ordering::Release);
         self.published = new;
         let wish = Wish {
@@ -197,6 +199,9 @@ impl SplitDevice {
         log.used(USED_ENTRIES, 8 * (count - run));
         log.used(USED_IDX, 2);
     }
+
+    /// Logs what was written when the ring was taken over: nothing was.
+    pub(crate) fn log_recovered(&self, _log: &WriteLog) {}
 
     /// Logs what [`arm`](Self::arm) and [`disarm`](Self::disarm) write to.
     pub(crate) fn log_wish(&self, log: &WriteLog) {
