@@ -91,12 +91,12 @@ class Pair:
     def numbered(self, number, *words, **options):
         """What a run of `inguest/numbered.py` at an end says in the end."""
         end = self.ends[number]
-        text = end.run("python3", *self.program(number), *map(str, words), **options)
+        text = end.run(*self.program(number), *map(str, words), **options)
         return json.loads(text.splitlines()[-1])
 
     def start_numbered(self, number, *words):
         """Starts it at an end (a guest). `stop_commands` ends it if nobody else does."""
-        running = self.ends[number].start("python3", *self.program(number), *map(str, words))
+        running = self.ends[number].start(*self.program(number), *map(str, words))
         self._running.append(running)
         if words[0] != "stream":
             running.wait_said("listening" if words[0] == "drain" else "started")
@@ -114,8 +114,9 @@ class Pair:
                 pass  # its guest has ended, and it with that
 
     def program(self, number):
-        """Where `numbered.py` is at an end."""
-        return [NUMBERED] if number < 2 else [os.path.join(HERE, "inguest", "numbered.py")]
+        """How `numbered.py` is called at an end. In a guest it has one processor: where a sender
+        moves between several, so do its packets between queues, and overtake each other."""
+        return ["taskset", "1", "python3", NUMBERED] if number < 2 else ["python3", os.path.join(HERE, "inguest", "numbered.py")]
 
     def counters(self):
         """The ports' counters, by adapter: `rx`, `tx`, and `drops` of each reason."""
