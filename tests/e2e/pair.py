@@ -14,6 +14,7 @@ NUMBERED = "/inguest/numbered.py"
 MACS = ["02:0e:2e:00:00:01", "02:0e:2e:00:00:02", "02:0e:2e:00:00:03"]
 V4 = ["10.9.0.1", "10.9.0.2", "10.9.0.3"]
 V6 = ["fd09::1", "fd09::2", "fd09::3"]
+MACHINE = {"slots": 16, "append": "memhp_default_state=online"}  # room for memory to be plugged
 NAMES = ["g0", "g1", "host"]
 
 
@@ -36,7 +37,7 @@ class Pair:
             self.daemon.apply(self._document(pairs, path, attachment or {}))
             # One where the daemon listens, and one where QEMU does.
             self.guests = [
-                Guest(self.daemon.run_dir, [self._device(number, features or {})], name=NAMES[number], cpus=cpus_each)
+                Guest(self.daemon.run_dir, [self._device(number, features or {})], name=NAMES[number], **MACHINE, cpus=cpus_each)
                 for number in (0, 1)
             ]
         except BaseException:
