@@ -10,6 +10,9 @@ use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket};
 
 use crate::fault::Fault;
 use crate::inflight::Inflight;
+use crate::packed::place::Place;
+use crate::packed::ring::Ring as PackedRing;
+use crate::packed::{PackedDevice, recover};
 use crate::ring::{Addresses, Features, SetupError};
 use crate::split::SplitDevice;
 use crate::split::ring::Ring as SplitRing;
@@ -27,6 +30,30 @@ pub struct DeviceQueue {
 #[derive(Debug)]
 enum Kind {
     Split(SplitDevice),
+    Packed(PackedDevice),
+}
+
+impl Kind {
+    fn new(
+        memory: &GuestMemory,
+        (addresses, size): (&Addresses, u16),
+        features: Features,
+        readable: bool,
+        start: &Start,
+    ) -> Result<Kind, SetupError> {
+        let event_idx = features.contains(Features::EVENT_IDX);
+        if !features.contains(Features::PACKED) {
+            let ring = SplitRing::new(memory, addresses, size)?;
+            return Ok(Kind::Split(SplitDevice::new(ring, event_idx)));
+        }
+        let ring = PackedRing::new(memory, addresses, size)?;
+        let recovered = start.inflight.as_ref().and_then(|inflight| recover(&ring, inflight));
+        let base = start.base;
+        let place = recovered.or_else(|| Place::of(base, size));
+        let place = place.ok_or(SetupError::Base { size, base })?;
+        let in_one = readable && features.contains(Features::IN_ORDER);
+        Ok(Kind::Packed(PackedDevice::new(ring, place, event_idx, in_one)))
+    }
 }
 
 /// Calls a method of the ring's own kind.
@@ -34,6 +61,7 @@ macro_rules! each {
     ($queue:expr, $device:ident => $call:expr) => {
         match $queue {
             Kind::Split($device) => $call,
+            Kind::Packed($device) => $call,
         }
     };
 }
@@ -48,9 +76,8 @@ impl DeviceQueue {
         content: Content,
         start: Start,
     ) -> Result<DeviceQueue, SetupError> {
-        let event_idx = features.contains(Features::EVENT_IDX);
-        let ring = SplitRing::new(&memory, addresses, size)?;
-        let kind = Kind::Split(SplitDevice::new(ring, event_idx));
+        let readable = content != Content::Writable;
+        let kind = Kind::new(&memory, (addresses, size), features, readable, &start)?;
         let staging = Staging::new(memory, content, features.contains(Features::INDIRECT));
         let mut queue = DeviceQueue { kind, staging, inflight: start.inflight };
         queue.disarm();

@@ -133,6 +133,8 @@ pub(super) fn queue(
     let mut features = Features::empty();
     features.set(Features::INDIRECT, has(feature::VIRTIO_F_RING_INDIRECT_DESC));
     features.set(Features::EVENT_IDX, has(feature::VIRTIO_F_RING_EVENT_IDX));
+    features.set(Features::PACKED, has(feature::VIRTIO_F_RING_PACKED));
+    features.set(Features::IN_ORDER, has(feature::VIRTIO_F_IN_ORDER));
     let addresses = Addresses { desc: setup.desc, avail: setup.avail, used: setup.used };
     let queue = DeviceQueue::new(
         memory.clone(),

@@ -43,9 +43,8 @@ use zerocopy::IntoBytes;
 use memory::Slot;
 use ring::{Ring, RingFd};
 
-/// Features that this state machine does not serve: a dirty log, an IOMMU, packed rings.
-const FEATURES_UNSERVED: Features =
-    Features::LOG_ALL.union(Features::ACCESS_PLATFORM).union(Features::RING_PACKED);
+/// Features that this state machine does not serve: a dirty log, an IOMMU.
+const FEATURES_UNSERVED: Features = Features::LOG_ALL.union(Features::ACCESS_PLATFORM);
 
 /// What a back-end offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

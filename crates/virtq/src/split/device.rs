@@ -7,6 +7,7 @@ use guestmem::{Buffer, Ticket};
 use super::event::Wish;
 use super::ring::Ring;
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
+use crate::death;
 use crate::inflight::Inflight;
 use crate::ring::Descriptor;
 use crate::staging::{BURST, Staging};
@@ -161,8 +162,9 @@ impl SplitDevice {
             return false;
         }
         if let Some(inflight) = inflight {
-            inflight.begin(old, new, &[]);
+            inflight.begin(old, new, std::iter::empty());
         }
+        death::point();
         self.ring.used_idx().store(new, Ordering::Release);
         self.published = new;
         let wish = Wish {
