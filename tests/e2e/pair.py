@@ -14,6 +14,7 @@ NUMBERED = "/inguest/numbered.py"
 MACS = ["02:0e:2e:00:00:01", "02:0e:2e:00:00:02", "02:0e:2e:00:00:03"]
 V4 = ["10.9.0.1", "10.9.0.2", "10.9.0.3"]
 V6 = ["fd09::1", "fd09::2", "fd09::3"]
+MACHINE = {"slots": 16, "append": "memhp_default_state=online"}  # room for memory to be plugged
 NAMES = ["g0", "g1", "host"]
 
 
@@ -36,7 +37,7 @@ class Pair:
             self.daemon.apply(self._document(pairs, path, attachment or {}))
             # One where the daemon listens, and one where QEMU does.
             self.guests = [
-                Guest(self.daemon.run_dir, [self._device(number, features or {})], name=NAMES[number], cpus=cpus_each)
+                Guest(self.daemon.run_dir, [self._device(number, features or {})], name=NAMES[number], **MACHINE, cpus=cpus_each)
                 for number in (0, 1)
             ]
         except BaseException:
@@ -91,12 +92,12 @@ class Pair:
     def numbered(self, number, *words, **options):
         """What a run of `inguest/numbered.py` at an end says in the end."""
         end = self.ends[number]
-        text = end.run("python3", *self.program(number), *map(str, words), **options)
+        text = end.run(*self.program(number), *map(str, words), **options)
         return json.loads(text.splitlines()[-1])
 
     def start_numbered(self, number, *words):
         """Starts it at an end (a guest). `stop_commands` ends it if nobody else does."""
-        running = self.ends[number].start("python3", *self.program(number), *map(str, words))
+        running = self.ends[number].start(*self.program(number), *map(str, words))
         self._running.append(running)
         if words[0] != "stream":
             running.wait_said("listening" if words[0] == "drain" else "started")
@@ -114,8 +115,9 @@ class Pair:
                 pass  # its guest has ended, and it with that
 
     def program(self, number):
-        """Where `numbered.py` is at an end."""
-        return [NUMBERED] if number < 2 else [os.path.join(HERE, "inguest", "numbered.py")]
+        """How `numbered.py` is called at an end. In a guest it has one processor: where a sender
+        moves between several, so do its packets between queues, and overtake each other."""
+        return ["taskset", "1", "python3", NUMBERED] if number < 2 else ["python3", os.path.join(HERE, "inguest", "numbered.py")]
 
     def counters(self):
         """The ports' counters, by adapter: `rx`, `tx`, and `drops` of each reason."""

@@ -64,15 +64,22 @@ class Kernel(VdpaBase):
         self.assertEqual(said, {"plain": 0, "ctrl_vq": 22, "no_access_platform": 22})
 
 
-class Devices(VdpaBase):
-    """Two devices, and traffic between them."""
+class DevicesBase(VdpaBase):
+    """Two devices, and traffic between them; the subclasses below say of which kind their rings are."""
+
+    packed = True
+
+    @classmethod
+    def document(cls, **options):
+        """The state with both devices, or with what the test wants."""
+        return cls.host.document(**{"mtu": 9000, "packed": cls.packed, **options})
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.host.load_modules()
         cls.host.start_daemon()
-        cls.host.apply(cls.host.document(mtu=9000))
+        cls.host.apply(cls.document())
         for number in (0, 1):
             cls.host.plug(number, mtu=1500)
         wait_ping(cls.host.spaces[0], V4[1], timeout=20)
@@ -112,6 +119,7 @@ class Devices(VdpaBase):
             for feature in ("CSUM", "GUEST_CSUM", "HOST_TSO4", "GUEST_TSO6", "MRG_RXBUF", "STATUS", "MTU", "RING_EVENT_IDX", "ACCESS_PLATFORM"):
                 self.assertIn(feature, taken)
             self.assertNotIn("CTRL_VQ", taken)
+            self.assertEqual("RING_PACKED" in taken, self.packed)
         self.assertEqual([said["device"]["state"] for said in self.host.adapters().values()], ["up", "up"])
 
     def test_ping_sizes(self):
@@ -155,13 +163,13 @@ class Devices(VdpaBase):
 
     def test_link_state(self):
         """The adapter's link goes down and up, and the interface's carrier with it."""
-        document = self.host.document(mtu=9000)
+        document = self.document()
         document["adapter"][0]["link_state"] = "disable"
         self.host.apply(document)
         self.host.wait(lambda: not self.carrier(0), "without carrier")
         self.assertEqual(ping(self.spaces[1], V4[0], count=1, timeout=1), 0)
         self.assertTrue(self.carrier(1))
-        self.host.apply(self.host.document(mtu=9000))
+        self.host.apply(self.document())
         self.host.wait(lambda: self.carrier(0), "with carrier")
         self.assert_traffic()
 
@@ -227,37 +235,47 @@ class Devices(VdpaBase):
     def test_removed_and_added(self):
         """An adapter that goes takes its device with it; another of the same name gets a new one."""
         for _ in range(3):
-            self.host.apply(self.host.document(count=1, mtu=9000))
+            self.host.apply(self.document(count=1))
             self.host.wait(lambda: self.host.on_bus() == ["v0"], "off the bus")
             self.host.wait(lambda: self.host.read_names("/dev/vduse") == ["control", "v0"], "removed")
             self.assertNotEqual(self.spaces[1].ask("ip", "link", "show", "net").status, 0)
-            self.host.apply(self.host.document(mtu=9000))
+            self.host.apply(self.document())
             self.replug()
 
     def test_settings_changed(self):
         """Other settings are another device, also when they were changed while no daemon ran."""
-        self.host.apply(self.host.document(mtu=9000, mergeable=False))
+        self.host.apply(self.document(mergeable=False))
         self.replug()
         self.stream(0, 1)
-        self.host.apply(self.host.document(mtu=9000, offload=False))
+        self.host.apply(self.document(offload=False))
         self.replug()
         self.stream(1, 0)
         self.assertIn("off [fixed]", self.spaces[0].run("ethtool", "-k", "net").split("tx-checksumming:")[1])
-        self.host.apply(self.host.document(mtu=9000))
+        self.host.apply(self.document())
         self.replug()
 
     def test_exchanged(self):
         """Two adapters exchange their devices."""
-        document = self.host.document(mtu=9000)
+        document = self.document()
         a, b = document["adapter"]
         a["attachment"], b["attachment"] = b["attachment"], a["attachment"]
         self.host.apply(document)
         self.replug()
         config = json.loads(self.host.run("vdpa", "-j", "dev", "config", "show"))["config"]
         self.assertEqual([config[name]["mac"] for name in ("v1", "v0")], MACS)
-        self.host.apply(self.host.document(mtu=9000))
+        self.host.apply(self.document())
         self.replug()
         self.assertEqual(list(self.host.adapters()), NAMES)
+
+
+class Packed(DevicesBase):
+    """Both have packed rings."""
+
+
+class Split(DevicesBase):
+    """Both have split rings."""
+
+    packed = False
 
 
 class Vhost(VdpaBase):
@@ -286,3 +304,10 @@ class Vhost(VdpaBase):
         faults = {port["name"]: port["faults"] for port in json.loads(self.host.shunt("stats", "--json"))["ports"]}
         self.assertEqual([sum(count for count in faults["nic0/a"].values()), faults["nic0/b"]], [2, {}])
         self.assertEqual(self.host.adapters()["b"]["device"]["state"], "up")
+
+
+def load_tests(loader, _standard, _pattern):
+    """Without the base classes."""
+    suite = loader.suiteClass()
+    suite.addTests(loader.loadTestsFromTestCase(kind) for kind in (Kernel, Packed, Split, Vhost))
+    return suite

@@ -1,14 +1,17 @@
 //! How a vDPA device is made, found again after a restart, and what is remembered of it meanwhile.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use vduse::{Device, Origin, Spec, VduseError};
+use vhost_user::{InflightArea, SharedArea};
 use wire::Mac;
 use wire::virtio_net::{self as net, feature};
 
 use super::super::device::Identity;
+use super::super::inflight;
 use super::super::offer::OFFLOADS;
 use crate::state::Vduse;
 
@@ -31,6 +34,7 @@ pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> Spec {
     let optional = [
         (has_mac, feature::VIRTIO_NET_F_MAC),
         (attachment.mergeable, feature::VIRTIO_NET_F_MRG_RXBUF),
+        (attachment.packed, feature::VIRTIO_F_RING_PACKED),
     ];
     bits.extend(optional.into_iter().filter_map(|(wanted, bit)| wanted.then_some(bit)));
     if attachment.offload {
@@ -92,6 +96,28 @@ impl Records {
         self.0.join(format!("{name}.json"))
     }
 
+    /// The file in which it is written down how far its rings have come: the kernel does not know, and of packed rings
+    /// their memory does not tell.
+    fn progress_path(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.rings"))
+    }
+
+    /// How far the rings of a device have come, from nowhere on if it was `made`.
+    fn progress(&self, spec: &Spec, made: bool) -> anyhow::Result<inflight::Records> {
+        let path = self.progress_path(&spec.name);
+        let rings = spec.rings as u16;
+        fs::create_dir_all(&self.0)?;
+        let file = File::options().create(made).truncate(made).read(true).write(true).open(path)?;
+        let size = inflight::Records::bytes(rings, spec.ring_size_max);
+        if made {
+            file.set_len(size)?;
+            return Ok(inflight::Records::begin(file.as_fd(), rings, spec.ring_size_max)?);
+        }
+        let area = SharedArea { size, offset: 0, fd: file.into() };
+        let area = InflightArea { area, rings, ring_size: spec.ring_size_max };
+        Ok(inflight::Records::open(&area)?)
+    }
+
     fn get(&self, name: &str) -> Option<Record> {
         serde_json::from_slice(&fs::read(self.path(name)).ok()?).ok()
     }
@@ -108,7 +134,9 @@ impl Records {
     }
 
     fn remove(&self, name: &str) {
-        let _ = fs::remove_file(self.path(name)); // what is left is of a device that is not there
+        for path in [self.path(name), self.progress_path(name)] {
+            let _ = fs::remove_file(path); // what is left is of a device that is not there
+        }
     }
 }
 
@@ -117,6 +145,8 @@ impl Records {
 pub(in super::super) struct Opened {
     device: Option<Device>,
     pub(super) origin: Origin,
+    /// How far its rings have come.
+    progress: Option<inflight::Records>,
     /// Why it cannot be gone on with, but must be made anew.
     pub(super) unfit: Option<String>,
     records: Records,
@@ -126,24 +156,41 @@ impl Opened {
     /// Makes a device, or finds our own.
     pub(super) fn open(spec: &Spec, records: &Records) -> Result<Opened, VduseError> {
         let (device, origin) = Device::open(spec)?;
-        let mut unfit = None;
-        match (origin, records.get(&spec.name)) {
-            (Origin::Made, _) => records.put(spec),
-            (Origin::Found, None) => {
+        let made = origin == Origin::Made;
+        let (mut unfit, device) = (None, Some(device));
+        let mut opened =
+            Opened { device, origin, progress: None, unfit: None, records: records.clone() };
+        match records.get(&spec.name) {
+            _ if made => records.put(spec),
+            None => {
                 let why = "which this daemon did not make";
                 return Err(VduseError::Other { name: spec.name.clone(), why });
             }
-            (Origin::Found, Some(record)) if record != Record::of(spec) => {
+            Some(record) if record != Record::of(spec) => {
                 unfit = Some("it was made with other settings".to_owned());
             }
-            (Origin::Found, Some(_)) => unfit = device.check(spec).err().map(|e| e.to_string()),
+            Some(_) => {
+                let checked = opened.device.as_ref().map_or(Ok(()), |device| device.check(spec));
+                unfit = checked.err().map(|error| error.to_string());
+            }
         }
-        Ok(Opened { device: Some(device), origin, unfit, records: records.clone() })
+        match records.progress(spec, made) {
+            Ok(progress) => opened.progress = Some(progress),
+            Err(error) if made => {
+                let name = &spec.name;
+                tracing::warn!("{name}: packed rings of it will not survive the daemon: {error:#}");
+            }
+            Err(error) => {
+                unfit = Some(format!("how far its rings have come is not known: {error:#}"))
+            }
+        }
+        opened.unfit = unfit;
+        Ok(opened)
     }
 
     /// The device, for whoever serves it.
-    pub(super) fn take(mut self) -> Option<Device> {
-        self.device.take()
+    pub(super) fn take(mut self) -> Option<(Device, Option<inflight::Records>)> {
+        Some((self.device.take()?, self.progress.take()))
     }
 }
 

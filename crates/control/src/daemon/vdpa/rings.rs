@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use engine::Port;
 use guestmem::GuestMemory;
-use port::virtio_net::{Events, Interrupt, Layout, ReceiveRing, TransmitRing};
+use port::virtio_net::Interrupt;
 use vduse::{Device, Guest, RingStart, VduseError};
-use vhost_user::RingSetup;
-use virtq::Content;
+use vhost_user::{Refused, RingSetup};
+use virtq::Inflight;
 use wire::ethernet::OVERHEAD_MAX;
-use wire::virtio_net::{self as net, Accepts, feature};
 
-use super::super::vmq;
+use super::super::inflight::Records;
+use super::super::ring::Ring;
 
 /// Interrupts the kernel's driver for a ring.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Rings {
     mtu: u16,
     /// By ring; none while there is no device.
     calls: Vec<Arc<dyn Interrupt>>,
+    /// How far they have come.
+    progress: Option<Records>,
     /// Where the rings are that ran.
     positions: [Option<u32>; 2],
     /// Whether rings are not to be started now, and whether the port is another's for good.
@@ -44,11 +46,24 @@ const TRANSMIT: u32 = 1;
 
 impl Rings {
     pub(super) fn new(port: Arc<Port>, mtu: u16) -> Rings {
-        Rings { port, mtu, calls: Vec::new(), positions: [None; 2], closed: true, gone: false }
+        Rings {
+            port,
+            mtu,
+            calls: Vec::new(),
+            progress: None,
+            positions: [None; 2],
+            closed: true,
+            gone: false,
+        }
     }
 
     /// Takes up a device, whose rings do not run yet.
-    pub(super) fn begin(&mut self, device: &Device) -> Result<(), VduseError> {
+    pub(super) fn begin(
+        &mut self,
+        device: &Device,
+        progress: Option<Records>,
+    ) -> Result<(), VduseError> {
+        self.progress = progress;
         let call = |ring| Ok(Arc::new(Call(device.interrupt(ring)?)) as Arc<dyn Interrupt>);
         self.calls =
             [RECEIVE, TRANSMIT].into_iter().map(call).collect::<Result<_, VduseError>>()?;
@@ -65,31 +80,16 @@ impl Rings {
         self.calls.clear();
     }
 
-    fn events(&self, ring: &RingStart) -> Events {
-        let interrupt = self.calls.get(ring.index as usize).cloned();
-        Events { kick: Some(ring.kick.clone()), interrupt, ..Events::default() }
-    }
-
-    fn transmit(
-        &self,
-        ring: &RingStart,
-        memory: &Arc<GuestMemory>,
-    ) -> Result<TransmitRing, String> {
-        let leaves = Accepts::of_transmit(ring.features);
-        let header = net::header_len(ring.features) as u32;
-        let content = Content::Readable { header, keep: !leaves.is_empty() };
-        let queue = vmq::queue(&setup(ring)?, memory, content).map_err(|e| e.to_string())?;
-        let longest = u32::from(self.mtu) + OVERHEAD_MAX;
-        Ok(TransmitRing::new(queue, self.events(ring), longest, leaves))
-    }
-
-    fn receive(&self, ring: &RingStart, memory: &Arc<GuestMemory>) -> Result<ReceiveRing, String> {
-        let queue = vmq::queue(&setup(ring)?, memory, Content::Writable);
-        let queue = queue.map_err(|error| error.to_string())?;
-        let mergeable = feature::has(ring.features, feature::VIRTIO_NET_F_MRG_RXBUF);
-        let layout = Layout { header: net::header_len(ring.features) as u32, mergeable };
-        let takes = Accepts::of_receive(ring.features);
-        Ok(ReceiveRing::new(queue, self.events(ring), layout, takes))
+    /// All that a ring is made of.
+    fn ring(&self, start: &RingStart, memory: &Arc<GuestMemory>) -> Result<Ring, String> {
+        let (index, setup) = (start.index as usize, setup(start)?);
+        let progress = self.progress.as_ref();
+        let inflight = progress.and_then(|records| records.of(index, setup.size));
+        // A driver that begins anew has no past.
+        inflight.iter().filter(|_| !start.resumes).for_each(Inflight::clear);
+        let interrupt = self.calls.get(index).cloned();
+        let (memory, stalled) = (memory.clone(), Arc::default());
+        Ok(Ring { setup, memory, log: None, inflight, stalled, interrupt })
     }
 }
 
@@ -103,10 +103,11 @@ fn setup(ring: &RingStart) -> Result<RingSetup, String> {
         avail: ring.info.avail,
         used: ring.info.used,
         base: ring.base(),
-        kick: None, // these two are in the events
-        call: None,
+        kick: Some(ring.kick.clone()),
+        call: None, // the kernel is asked
         err: None,
         features: ring.features,
+        log: None,
     })
 }
 
@@ -119,7 +120,11 @@ impl Guest for Rings {
         if self.closed {
             return Ok(());
         }
-        let (to, from) = (self.receive(receive, memory)?, self.transmit(transmit, memory)?);
+        let told = |refused: Refused| refused.to_string();
+        let to = self.ring(receive, memory)?.receive().map_err(told)?;
+        let longest = u32::from(self.mtu) + OVERHEAD_MAX;
+        let from = self.ring(transmit, memory)?;
+        let from = from.transmit_at(from.setup.base, longest).map_err(told)?;
         self.positions = [None; 2];
         // The lane is asked for frames last: there is somebody then who takes the answers.
         self.port.attach_receive(0, Box::new(to));

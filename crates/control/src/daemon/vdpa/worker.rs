@@ -190,8 +190,8 @@ impl Worker {
         let has_mac = self.plan.identity.mac.is_some();
         self.config = self.wanted_config();
         let spec = open::spec(&self.plan.attachment, has_mac, self.config.clone());
-        let Some(device) = opened.take() else { return };
-        let begun = self.rings.begin(&device).and_then(|()| {
+        let Some((device, progress)) = opened.take() else { return };
+        let begun = self.rings.begin(&device, progress).and_then(|()| {
             let mut session = Session::new(&spec.name, device, spec.features, spec.rings)?;
             let call = |source| {
                 let (call, name) = ("VDUSE_DEV_SET_CONFIG", spec.name.clone());
