@@ -150,6 +150,12 @@ impl<K: Kernel> Session<K> {
         &self.kernel
     }
 
+    /// The kernel's end, to be told what it is to say.
+    #[cfg(test)]
+    pub(crate) fn kernel_mut(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
     /// The kernel's end, for whoever has the session no more. Rings that run go on.
     pub fn into_kernel(self) -> K {
         self.kernel
