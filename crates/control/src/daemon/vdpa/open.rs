@@ -103,7 +103,7 @@ impl Records {
     }
 
     /// How far the rings of a device have come, from nowhere on if it was `made`.
-    fn progress(&self, spec: &Spec, made: bool) -> anyhow::Result<inflight::Records> {
+    pub(super) fn progress(&self, spec: &Spec, made: bool) -> anyhow::Result<inflight::Records> {
         let path = self.progress_path(&spec.name);
         let rings = spec.rings as u16;
         fs::create_dir_all(&self.0)?;
@@ -118,12 +118,14 @@ impl Records {
         Ok(inflight::Records::open(&area)?)
     }
 
-    fn get(&self, name: &str) -> Option<Record> {
-        serde_json::from_slice(&fs::read(self.path(name)).ok()?).ok()
+    /// Whether a device was made as `spec` says; `None` if it is not known to be ours.
+    pub(super) fn is(&self, spec: &Spec) -> Option<bool> {
+        let record = fs::read(self.path(&spec.name)).ok()?;
+        Some(serde_json::from_slice::<Record>(&record).ok()? == Record::of(spec))
     }
 
     /// Notes how a device was made. Without that it is nobody's after a restart, and then has to be removed by hand.
-    fn put(&self, spec: &Spec) {
+    pub(super) fn put(&self, spec: &Spec) {
         let record = serde_json::to_vec(&Record::of(spec)).expect("numbers");
         let path = self.path(&spec.name);
         let written = fs::create_dir_all(&self.0).and_then(|()| fs::write(&path, record));
@@ -133,7 +135,7 @@ impl Records {
         }
     }
 
-    fn remove(&self, name: &str) {
+    pub(super) fn remove(&self, name: &str) {
         for path in [self.path(name), self.progress_path(name)] {
             let _ = fs::remove_file(path); // what is left is of a device that is not there
         }
@@ -160,16 +162,14 @@ impl Opened {
         let (mut unfit, device) = (None, Some(device));
         let mut opened =
             Opened { device, origin, progress: None, unfit: None, records: records.clone() };
-        match records.get(&spec.name) {
+        match records.is(spec) {
             _ if made => records.put(spec),
             None => {
                 let why = "which this daemon did not make";
                 return Err(VduseError::Other { name: spec.name.clone(), why });
             }
-            Some(record) if record != Record::of(spec) => {
-                unfit = Some("it was made with other settings".to_owned());
-            }
-            Some(_) => {
+            Some(false) => unfit = Some("it was made with other settings".to_owned()),
+            Some(true) => {
                 let checked = opened.device.as_ref().map_or(Ok(()), |device| device.check(spec));
                 unfit = checked.err().map(|error| error.to_string());
             }
