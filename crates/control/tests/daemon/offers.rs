@@ -10,6 +10,7 @@ const ALWAYS: Features = Features::VERSION_1
     .union(Features::ANY_LAYOUT)
     .union(Features::MTU)
     .union(Features::STATUS)
+    .union(Features::LOG_ALL)
     .union(Features::PROTOCOL_FEATURES);
 
 /// What is offered of offloads.

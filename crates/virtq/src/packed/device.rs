@@ -10,10 +10,13 @@ use super::ring::{Ring, Word};
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
 use crate::death;
 use crate::inflight::{Inflight, Record};
+use crate::log::WriteLog;
 use crate::ring::Descriptor;
 use crate::staging::Staging;
 use crate::{Fault, Position};
 
+/// Bytes of the device's event area (section 2.8.14).
+const EVENT_AREA: u64 = 4;
 /// Descriptors that share a cache line.
 const IN_A_LINE: usize = 4;
 
@@ -197,6 +200,26 @@ impl PackedDevice {
 
     pub(crate) fn disarm(&mut self) {
         self.wish().disarm();
+    }
+
+    /// Logs what [`publish`](Self::publish) showed: all descriptors from there on.
+    pub(crate) fn log_published(&self, log: &WriteLog, from: Position) {
+        let (from, size) = (Place(from as u16), self.ring.size());
+        let count = from.distance(self.published, size).min(size);
+        let run = count.min(size - from.index());
+        let bytes = |descriptors: u16| (Descriptor::SIZE as u64) * u64::from(descriptors);
+        log.descriptors(bytes(from.index()), bytes(run));
+        log.descriptors(0, bytes(count - run));
+    }
+
+    /// Logs what [`recover`] may have written.
+    pub(crate) fn log_recovered(&self, log: &WriteLog) {
+        log.descriptors(0, Descriptor::SIZE as u64 * u64::from(self.ring.size()));
+    }
+
+    /// Logs what [`arm`](Self::arm) and [`disarm`](Self::disarm) write to.
+    pub(crate) fn log_wish(&self, log: &WriteLog) {
+        log.used(0, EVENT_AREA);
     }
 
     fn wish(&self) -> Wish<'_, AtomicU32> {
