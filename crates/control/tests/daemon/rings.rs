@@ -78,11 +78,7 @@ fn a_disabled_ring_stands() {
 }
 
 /// Sends from `a` to `b` with a change after each handful, and checks that all arrive in order.
-fn under_load(
-    a: &mut Guest,
-    b: &mut Guest,
-    mut change: impl FnMut(&mut Guest, &mut Guest, u32),
-) {
+fn under_load(a: &mut Guest, b: &mut Guest, mut change: impl FnMut(&mut Guest, &mut Guest, u32)) {
     let (mut sent, mut next) = (0, 0);
     let check = |b: &mut Guest, next: &mut u32| {
         for got in b.receive() {
