@@ -62,7 +62,7 @@ impl Load {
     /// Sends what the receivers have room for, and checks what they received.
     fn turn(&mut self) {
         for (from, to) in [(0, 1), (1, 0)] {
-            while self.sent[from] - self.arrived[to] < 200 {
+            while self.sent[from] - self.arrived[to] < 180 {
                 let (dst, src) = (mac(to as u8), mac(from as u8));
                 self.guests[from].send(&frame(dst, src, self.sent[from]));
                 self.sent[from] += 1;

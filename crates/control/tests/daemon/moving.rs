@@ -77,7 +77,7 @@ fn send(
 ) {
     let (mut sent, mut next) = (0, 0);
     while next < n {
-        while sent < n && sent - next < 200 {
+        while sent < n && sent - next < 180 {
             a.send(&frame(mac(1), mac(0), sent));
             sent += 1;
         }
