@@ -21,7 +21,8 @@
 //! 2. `SET_FEATURES`, `SET_MEM_TABLE`
 //! 3. per ring `SET_VRING_NUM`, `_BASE`, `_ADDR`, `_KICK`, `_CALL`, `_ENABLE`: it starts
 //! 4. per ring `GET_VRING_BASE`: it stops; 2 to 4 repeat as the guest's driver comes and goes
-//! 5. [`Backend::disconnect`]: rings stop, memory is released, ready for the next front-end
+//! 5. perhaps [`Backend::snapshot`]: another process goes on with it (`snapshot.rs`)
+//! 6. [`Backend::disconnect`]: rings stop, memory is released, ready for the next front-end
 
 mod device;
 mod error;
@@ -29,11 +30,13 @@ mod memory;
 mod ring;
 mod session;
 mod shape;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use device::{Device, MemoryRegion, Refused, RingSetup};
 pub use error::{ConfigError, ProtocolError, Reason};
+pub use snapshot::{Half, KickSnapshot, RestoreError, RingSnapshot, Snapshot};
 
 use crate::features::{Features, ProtocolFeatures};
 use crate::message::{Flags, MEM_SLOTS_MAX, Message, QUEUE_PAIRS_MAX, Request};

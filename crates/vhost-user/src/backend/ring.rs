@@ -30,7 +30,7 @@ use super::{Answer, Backend};
 
 /// How the guest says that it made buffers available.
 #[derive(Clone, Debug, Default)]
-enum Kick {
+pub(super) enum Kick {
     /// Nothing was said: the ring is stopped.
     #[default]
     Unset,
@@ -41,24 +41,24 @@ enum Kick {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Addresses {
-    desc: u64,
-    avail: u64,
-    used: u64,
+pub(super) struct Addresses {
+    pub(super) desc: u64,
+    pub(super) avail: u64,
+    pub(super) used: u64,
 }
 
 /// Settings and state of one ring.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    size: Option<u16>,
-    addresses: Option<Addresses>,
+    pub(super) size: Option<u16>,
+    pub(super) addresses: Option<Addresses>,
     /// Where to start, or where the ring stopped.
-    base: u16,
-    kick: Kick,
-    call: Option<Arc<OwnedFd>>,
-    err: Option<Arc<OwnedFd>>,
+    pub(super) base: u16,
+    pub(super) kick: Kick,
+    pub(super) call: Option<Arc<OwnedFd>>,
+    pub(super) err: Option<Arc<OwnedFd>>,
     pub(super) enabled: bool,
-    running: bool,
+    pub(super) running: bool,
 }
 
 impl Ring {
@@ -243,7 +243,7 @@ impl Backend {
     }
 
     /// Stops a ring if it runs, and keeps where it stopped.
-    fn stop(&mut self, index: usize, device: &mut impl Device) {
+    pub(super) fn stop(&mut self, index: usize, device: &mut impl Device) {
         let ring = &mut self.rings[index];
         if ring.running {
             ring.base = device.stop_ring(index);
