@@ -15,6 +15,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use guestmem::{MapError, io};
 use host::interface::{InterfaceError, Interfaces};
@@ -28,7 +29,8 @@ use crate::burst::BURST;
 use crate::device::{Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
 use crate::device::{Sink, Source, is_readable};
 use crate::judge::{FRAME_MAX, Rules};
-use crate::{Condition, Offload, Opened, Pair};
+use crate::legacy::{Said, Words};
+use crate::{Condition, Incomplete, Legacy, Offload, Opened, Pair, Tend};
 
 /// Bytes after which a burst ends, so that what was read is still in the nearest caches when it is
 /// written: four of the longest frames.
@@ -67,6 +69,9 @@ pub enum TapError {
     /// It cannot be made what it is to be.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// Another process handed over something else.
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
     /// There is no memory to receive into.
     #[error("tap {name:?}: no memory to receive into; free memory, or ask for fewer queue pairs")]
     Memory {
@@ -93,8 +98,32 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
         interfaces.set_mtu(name, u32::from(*mtu))?;
         interfaces.set_up(name, true)?;
     }
-    let condition = Arc::new(Condition::default());
     let Tap { queues, has_uso, .. } = tap;
+    let queues = queues.into_iter().map(Arc::new).collect();
+    with_queues(spec, interfaces, (queues, has_uso), notes)
+}
+
+/// Goes on with a tap that another process had open.
+///
+/// # Errors
+/// [`TapError`]; the tap stays as long as somebody has it open.
+pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, TapError> {
+    let Legacy { fds, words } = legacy;
+    let has_uso = Said(&words).flag();
+    let whole = has_uso.filter(|_| fds.len() == usize::from(spec.queue_pairs));
+    let has_uso = whole.ok_or(Incomplete("a tap"))?;
+    let interfaces = Interfaces::of(spec.netns.as_deref())?;
+    with_queues(spec, interfaces, (fds, has_uso), Vec::new())
+}
+
+fn with_queues(
+    spec: &Spec,
+    interfaces: Interfaces,
+    (queues, has_uso): (Vec<Arc<OwnedFd>>, bool),
+    notes: Vec<String>,
+) -> Result<Opened, TapError> {
+    let Spec { name, mtu, .. } = spec;
+    let condition = Arc::new(Condition::default());
     let takes = match (spec.offload, has_uso) {
         (false, _) => Accepts::empty(),
         (true, false) => Accepts::all() - Accepts::USO,
@@ -102,22 +131,48 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
     };
     let rules = Rules { frame_bytes_max: u32::from(*mtu) + OVERHEAD_MAX, leaves: takes };
     let pairs = queues
-        .into_iter()
-        .map(|queue| pair(queue, takes, rules, &condition))
+        .iter()
+        .map(|queue| pair(queue.clone(), takes, rules, &condition))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| TapError::Memory { name: name.clone(), source })?;
     let link = Link::new(interfaces, name, condition.clone())?;
-    Ok(Opened { pairs, condition, tend: Some(Box::new(link)), notes })
+    let tend: Option<Box<dyn Tend>> = Some(Box::new(Kept { link, queues, has_uso }));
+    Ok(Opened { pairs, condition, tend, notes })
+}
+
+/// The tap beside the lanes.
+#[derive(Debug)]
+struct Kept {
+    link: Link,
+    queues: Vec<Arc<OwnedFd>>,
+    has_uso: bool,
+}
+
+impl Tend for Kept {
+    fn tend(&mut self, now: Instant) {
+        self.link.tend(now);
+    }
+
+    fn is_connected(&self) -> bool {
+        self.link.is_connected()
+    }
+
+    /// Frames wait in the kernel, none here.
+    fn legacy(&mut self, _: &[Vec<u8>]) -> Option<Legacy> {
+        let Kept { link: _, queues, has_uso } = self;
+        let mut words = Words::default();
+        words.flag(*has_uso);
+        Some(Legacy { fds: queues.clone(), words: words.0 })
+    }
 }
 
 /// The halves of a queue.
 pub(crate) fn pair(
-    queue: OwnedFd,
+    queue: Arc<OwnedFd>,
     takes: Accepts,
     rules: Rules,
     condition: &Arc<Condition>,
 ) -> Result<Pair, MapError> {
-    let queue = Arc::new(queue);
     let intake = Intake::new("tap", POOL_BYTES, rules)?;
     let transmit = Inlet::new(FromTap { queue: queue.clone() }, intake, condition.clone());
     let receive = Outlet::new(ToTap { queue, takes }, condition.clone());
