@@ -33,6 +33,8 @@ pub(super) struct GuestDevice {
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
+    /// The files behind it, for a process that takes over.
+    files: Vec<MemoryRegion>,
     /// The last receive ring, which a queue of the uplink's interface may fill.
     vmq: Vmq,
     /// Set by whoever was held up by a descriptor of the front-end's.
@@ -75,6 +77,7 @@ impl GuestDevice {
             mtu: attachment.mtu,
             mtu_set: attachment.mtu,
             memory: Arc::default(),
+            files: Vec::new(),
             stalled: Arc::default(),
             made: Instant::now(),
             announcements: StormLimit::new(ANNOUNCEMENTS_PER_S, 0),
@@ -117,6 +120,39 @@ impl GuestDevice {
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
         self.stalled.swap(false, Ordering::Relaxed)
+    }
+
+    /// What a front-end has set, for a process that takes over: the MTU, and files of memory.
+    pub(super) fn estate(&self) -> (u16, &[MemoryRegion]) {
+        let GuestDevice {
+            // As the configuration says.
+            nic: _,
+            port: _,
+            identity: _,
+            queue_pairs: _,
+            mtu: _,
+            mtu_set,
+            // Mapped anew.
+            memory: _,
+            files,
+            // Its ring is started like the others, its queue steered anew.
+            vmq: _,
+            // A front-end that blocks is noticed again, and what it may cause in a second begins anew.
+            stalled: _,
+            made: _,
+            announcements: _,
+        } = self;
+        (*mtu_set, files)
+    }
+
+    /// Takes over what a front-end has set.
+    pub(super) fn inherit(
+        &mut self,
+        mtu_set: u16,
+        files: Vec<MemoryRegion>,
+    ) -> Result<(), Refused> {
+        self.set_mtu(mtu_set)?;
+        self.set_memory(files)
     }
 
     fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
@@ -170,19 +206,23 @@ fn map(region: &MemoryRegion) -> Result<Region, Refused> {
 
 impl Device for GuestDevice {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
-        let regions = regions.iter().map(map).collect::<Result<_, _>>()?;
-        self.replace_memory(regions)
+        self.replace_memory(regions.iter().map(map).collect::<Result<_, _>>()?)?;
+        self.files = regions;
+        Ok(())
     }
 
     fn add_region(&mut self, region: MemoryRegion) -> Result<(), Refused> {
         let mut regions = self.memory.regions().to_vec();
         regions.push(map(&region)?);
-        self.replace_memory(regions)
+        self.replace_memory(regions)?;
+        self.files.push(region);
+        Ok(())
     }
 
     fn remove_region(&mut self, guest_addr: u64, user_addr: u64, _size: u64) {
         let mut regions = self.memory.regions().to_vec();
         regions.retain(|region| (region.guest_addr, region.user_addr) != (guest_addr, user_addr));
+        self.files.retain(|file| (file.guest_addr, file.user_addr) != (guest_addr, user_addr));
         self.replace_memory(regions).expect("fewer regions of a good memory are a good memory");
     }
 

@@ -11,6 +11,7 @@ mod patch;
 pub(crate) mod switch;
 mod table;
 mod tunnel;
+pub(crate) mod upgrade;
 pub(crate) mod vf;
 
 use std::path::PathBuf;

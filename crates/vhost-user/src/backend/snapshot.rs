@@ -115,7 +115,7 @@ impl Backend {
             features: *features,
             protocol_features: protocol_features.bits(),
             status: *status,
-            slots: slots.iter().map(Slot::to_array).collect(),
+            slots: slots.iter().map(|slot| slot.to_array()).collect(),
             rings: rings.iter().map(Ring::snapshot).collect(),
         }
     }
@@ -216,8 +216,8 @@ impl Ring {
 }
 
 impl Slot {
-    fn to_array(&self) -> [u64; 3] {
-        let Slot { guest_addr, user_addr, size } = *self;
+    fn to_array(self) -> [u64; 3] {
+        let Slot { guest_addr, user_addr, size } = self;
         [guest_addr, user_addr, size]
     }
 
