@@ -37,7 +37,7 @@ pub use counters::Snapshot;
 pub use fabric::{Fabric, SoftNic, StartError};
 pub use lane::{IdlePolicy, Lane, LaneSpec};
 pub use port::Port;
-pub use scene::{Hits, Place, Plug, Scene, SceneSpec, SwitchSpec};
+pub use scene::{Hits, Place, Plug, RuleHits, Scene, SceneSpec, SwitchSpec};
 pub use traffic::Traffic;
 
 #[cfg(test)]

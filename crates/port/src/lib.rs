@@ -43,6 +43,8 @@ pub mod xdp;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use virtq::Position;
+
 pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Placed, Polled, VlanEdit};
 pub use wire::virtio_net::Accepts;
 
@@ -112,7 +114,7 @@ pub trait Transmit: Send {
     fn raise_error(&self) {}
 
     /// Stops; where a later owner of the ring goes on, if this is one.
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> Position {
         0
     }
 
@@ -147,7 +149,7 @@ pub trait Receive: Send {
     fn raise_error(&self) {}
 
     /// Stops; where a later owner of the ring goes on, if this is one.
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> Position {
         0
     }
 }

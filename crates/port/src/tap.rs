@@ -58,6 +58,8 @@ pub struct Spec {
     pub offload: bool,
     /// The address of an interface that is made; `None`: one that the kernel makes up.
     pub mac: Option<Mac>,
+    /// Whether an interface that is made is switched on.
+    pub begins_up: bool,
 }
 
 /// Why a tap cannot be a port.
@@ -96,7 +98,7 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
             interfaces.set_mac(name, mac.0)?;
         }
         interfaces.set_mtu(name, u32::from(*mtu))?;
-        interfaces.set_up(name, true)?;
+        interfaces.set_up(name, spec.begins_up)?;
     }
     let Tap { queues, has_uso, .. } = tap;
     let queues = queues.into_iter().map(Arc::new).collect();
@@ -135,7 +137,10 @@ fn with_queues(
         .map(|queue| pair(queue.clone(), takes, rules, &condition))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| TapError::Memory { name: name.clone(), source })?;
-    let link = Link::new(interfaces, name, condition.clone())?;
+    let mut link = Link::new(interfaces, name, condition.clone())?;
+    if let [first, ..] = &queues[..] {
+        link = link.with_queue(first);
+    }
     let tend: Option<Box<dyn Tend>> = Some(Box::new(Kept { link, queues, has_uso }));
     Ok(Opened { pairs, condition, tend, notes })
 }
@@ -151,6 +156,10 @@ struct Kept {
 impl Tend for Kept {
     fn tend(&mut self, now: Instant) {
         self.link.tend(now);
+    }
+
+    fn set_carrier(&mut self, up: bool) {
+        self.link.set_carrier(up);
     }
 
     fn is_connected(&self) -> bool {

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use engine::{Port, SoftNic};
-use guestmem::{GuestMemory, Mapping, Region};
+use guestmem::{DirtyLog, GuestMemory, Mapping, Region};
 use nic::StormLimit;
-use port::virtio_net::{Events, TransmitRing};
-use vhost_user::{Device, MemoryRegion, Refused, RingSetup};
-use virtq::{Content, DeviceQueue};
+use vhost_user::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea, transfer};
 use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
-use wire::virtio_net::{self as net, Accepts};
+use wire::virtio_net as net;
 
-use super::vmq::{self, Vmq};
+use super::carried::Carried;
+use super::inflight::Records;
+use super::ring::Ring;
+use super::vmq::Vmq;
 use crate::state::{MacText, VhostUser};
 
 /// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
@@ -30,17 +31,37 @@ pub(super) struct GuestDevice {
     identity: Identity,
     queue_pairs: u16,
     mtu: u16,
+    /// That of its representor, in switchdev mode: what the guest is told, up to `mtu`.
+    representor_mtu: Option<u32>,
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
     /// The files behind it, for a process that takes over.
     files: Vec<MemoryRegion>,
+    /// Where writes to it are logged, while it is moved, and the file behind that.
+    log: Option<Arc<DirtyLog>>,
+    log_file: Option<SharedArea>,
+    /// Where it is written down how far its rings have come, and the file behind that.
+    records: Option<Records>,
+    records_file: Option<InflightArea>,
+    /// Through which what another adapter promised comes.
+    arriving: Option<OwnedFd>,
     /// The last receive ring, which a queue of the uplink's interface may fill.
     vmq: Vmq,
     /// Set by whoever was held up by a descriptor of the front-end's.
     stalled: Arc<AtomicBool>,
     made: Instant,
     announcements: StormLimit,
+}
+
+/// What a front-end has set.
+#[derive(Debug)]
+pub(super) struct DeviceEstate<'a> {
+    pub(super) mtu: u16,
+    pub(super) files: &'a [MemoryRegion],
+    pub(super) log: Option<&'a SharedArea>,
+    pub(super) records: Option<&'a InflightArea>,
+    pub(super) arriving: Option<&'a OwnedFd>,
 }
 
 /// The addresses of a device.
@@ -70,14 +91,20 @@ impl GuestDevice {
         let last = usize::from(attachment.queue_pairs).saturating_sub(1);
         GuestDevice {
             nic,
-            vmq: Vmq::new(port.clone(), last),
+            vmq: Vmq::new(port.clone(), last, attachment.mtu),
             port,
             identity,
             queue_pairs: attachment.queue_pairs,
             mtu: attachment.mtu,
+            representor_mtu: None,
             mtu_set: attachment.mtu,
             memory: Arc::default(),
             files: Vec::new(),
+            log: None,
+            log_file: None,
+            records: None,
+            records_file: None,
+            arriving: None,
             stalled: Arc::default(),
             made: Instant::now(),
             announcements: StormLimit::new(ANNOUNCEMENTS_PER_S, 0),
@@ -87,6 +114,11 @@ impl GuestDevice {
     /// Gives it other addresses: a driver reads them when it starts.
     pub(super) fn set_identity(&mut self, identity: Identity) {
         self.identity = identity;
+    }
+
+    /// Tells it the MTU of its representor: the guest reads it when its driver starts.
+    pub(super) fn set_representor_mtu(&mut self, mtu: Option<u32>) {
+        self.representor_mtu = mtu;
     }
 
     pub(super) fn vmq(&mut self) -> &mut Vmq {
@@ -119,11 +151,12 @@ impl GuestDevice {
     /// held up one of our threads. No ring may run any more.
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
+        self.arriving = None;
         self.stalled.swap(false, Ordering::Relaxed)
     }
 
-    /// What a front-end has set, for a process that takes over: the MTU, and files of memory.
-    pub(super) fn estate(&self) -> (u16, &[MemoryRegion]) {
+    /// What a front-end has set, for a process that takes over.
+    pub(super) fn estate(&self) -> DeviceEstate<'_> {
         let GuestDevice {
             // As the configuration says.
             nic: _,
@@ -131,10 +164,17 @@ impl GuestDevice {
             identity: _,
             queue_pairs: _,
             mtu: _,
+            // As the representor has it.
+            representor_mtu: _,
             mtu_set,
             // Mapped anew.
             memory: _,
             files,
+            log: _,
+            log_file,
+            records: _,
+            records_file,
+            arriving,
             // Its ring is started like the others, its queue steered anew.
             vmq: _,
             // A front-end that blocks is noticed again, and what it may cause in a second begins anew.
@@ -142,17 +182,29 @@ impl GuestDevice {
             made: _,
             announcements: _,
         } = self;
-        (*mtu_set, files)
+        DeviceEstate {
+            mtu: *mtu_set,
+            files,
+            log: log_file.as_ref(),
+            records: records_file.as_ref(),
+            arriving: arriving.as_ref(),
+        }
     }
 
-    /// Takes over what a front-end has set.
+    /// Takes over what a front-end has set; records go on as they are.
     pub(super) fn inherit(
         &mut self,
-        mtu_set: u16,
+        mtu: u16,
         files: Vec<MemoryRegion>,
+        (log, records): (Option<SharedArea>, Option<InflightArea>),
+        arriving: Option<OwnedFd>,
     ) -> Result<(), Refused> {
-        self.set_mtu(mtu_set)?;
-        self.set_memory(files)
+        self.set_mtu(mtu)?;
+        self.set_memory(files)?;
+        self.set_log(log)?;
+        self.set_inflight(records)?;
+        self.arriving = arriving;
+        Ok(())
     }
 
     fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
@@ -160,10 +212,26 @@ impl GuestDevice {
         Ok(())
     }
 
-    fn start_transmit(&self, pair: usize, queue: DeviceQueue, events: Events, leaves: Accepts) {
-        let longest = u32::from(self.mtu_set) + OVERHEAD_MAX;
-        let ring = TransmitRing::new(queue, events, longest, leaves);
-        self.port.attach_transmit(pair, Box::new(ring));
+    /// A ring, with all that belongs to it now.
+    fn ring(&self, index: usize, setup: &RingSetup) -> Ring {
+        let inflight = self.records.as_ref().and_then(|records| records.of(index, setup.size));
+        Ring {
+            setup: setup.clone(),
+            memory: self.memory.clone(),
+            log: self.log.clone(),
+            inflight,
+            stalled: self.stalled.clone(),
+        }
+    }
+
+    /// The longest frame that a guest may send, bytes.
+    fn frame_bytes_max(&self) -> u32 {
+        u32::from(self.mtu_set) + OVERHEAD_MAX
+    }
+
+    /// What its guest is promised.
+    fn promised(&self) -> Carried {
+        Carried::new(self.identity.mac, self.mtu_set)
     }
 }
 
@@ -229,31 +297,44 @@ impl Device for GuestDevice {
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         let pair = index / 2;
         // Even rings are the guest's Rx, odd ones its Tx (virtio 1.2, section 5.1.2).
-        if index.is_multiple_of(2) {
-            let receive = vmq::Ring {
-                setup: ring.clone(),
-                memory: self.memory.clone(),
-                stalled: self.stalled.clone(),
-                mtu: self.mtu,
-            };
-            match self.vmq.is(pair) {
-                true => self.vmq.start(receive)?,
-                false => self.port.attach_receive(pair, Box::new(receive.receive()?)),
+        let made = self.ring(index, ring);
+        let events = made.events();
+        match index.is_multiple_of(2) {
+            true if self.vmq.is(pair) => self.vmq.start(made)?,
+            true => self.port.attach_receive(pair, Box::new(made.receive()?)),
+            false => {
+                let half = made.transmit_at(ring.base, self.frame_bytes_max())?;
+                self.port.attach_transmit(pair, Box::new(half));
             }
-        } else {
-            let leaves = Accepts::of_transmit(ring.features);
-            let header = net::header_len(ring.features) as u32;
-            let content = Content::Readable { header, keep: !leaves.is_empty() };
-            let queue = vmq::queue(ring, &self.memory, content)?;
-            self.start_transmit(pair, queue, vmq::events(ring, &self.stalled), leaves);
         }
         // The owner before us may have died between showing a buffer and saying so.
-        vmq::events(ring, &self.stalled).notify();
+        events.notify();
         tracing::debug!("{}: ring {index} of {} entries started", self.label(), ring.size);
         Ok(())
     }
 
-    fn stop_ring(&mut self, index: usize) -> u16 {
+    fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
+        let pair = index / 2;
+        let made = self.ring(index, ring);
+        let there = match index.is_multiple_of(2) {
+            true if self.vmq.is(pair) => return self.vmq.renew(made),
+            true => self.port.renew_receive(pair, |old| -> Result<_, Refused> {
+                Ok(Box::new(made.receive_at(old.stop())?))
+            })?,
+            false => {
+                let longest = self.frame_bytes_max();
+                self.port.renew_transmit(pair, |old| -> Result<_, Refused> {
+                    Ok(Box::new(made.transmit_at(old.stop(), longest)?))
+                })?
+            }
+        };
+        match there {
+            true => Ok(()),
+            false => Err(Refused::new("the ring is not there any more")),
+        }
+    }
+
+    fn stop_ring(&mut self, index: usize) -> u32 {
         let pair = index / 2;
         let next = match index.is_multiple_of(2) {
             true if self.vmq.is(pair) => self.vmq.stop(),
@@ -313,13 +394,70 @@ impl Device for GuestDevice {
         tracing::debug!("{}: device status {status:#x}", self.label());
     }
 
+    fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused> {
+        let map = |area: &SharedArea| -> Result<_, Refused> {
+            check_kind(area.fd.as_fd())?;
+            let log = DirtyLog::new(area.fd.as_fd(), area.size, area.offset);
+            Ok(Arc::new(log.map_err(|error| refused_chain(&error))?))
+        };
+        self.log = log.as_ref().map(map).transpose()?;
+        self.log_file = log;
+        let said = if self.log.is_some() { "a log of what is written" } else { "no log any more" };
+        tracing::debug!("{}: {said}", self.label());
+        Ok(())
+    }
+
+    fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
+        let made = Records::create(rings, ring_size).map_err(|error| refused_chain(&error));
+        let (records, area) = made?;
+        let fd = area.fd.try_clone().map_err(refused)?;
+        self.records = Some(records);
+        let kept = SharedArea { fd, ..area };
+        self.records_file = Some(InflightArea { area: kept, rings, ring_size });
+        Ok(area)
+    }
+
+    fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
+        let open = |given: &InflightArea| {
+            check_kind(given.area.fd.as_fd())?;
+            Records::open(given)
+        };
+        self.records = records.as_ref().map(open).transpose()?;
+        self.records_file = records;
+        Ok(())
+    }
+
+    fn clear_inflight(&mut self, index: usize) {
+        if let Some(records) = &self.records {
+            records.clear(index);
+        }
+    }
+
+    fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {
+        transfer::save(to, &self.promised().to_bytes()).map_err(|error| refused_chain(&error))
+    }
+
+    fn load_state(&mut self, from: OwnedFd) -> Result<(), Refused> {
+        self.arriving = Some(transfer::open(from).map_err(|error| refused_chain(&error))?);
+        Ok(())
+    }
+
+    fn check_state(&mut self) -> Result<(), Refused> {
+        let Some(from) = self.arriving.take() else { return Ok(()) };
+        let state = transfer::load(from).map_err(|error| refused_chain(&error))?;
+        let here = Carried::new(self.identity.mac, self.mtu);
+        Carried::from_bytes(&state)?.suits(&here)
+    }
+
     fn config(&self) -> Vec<u8> {
         let link_up = self.nic.scene().is_up(&self.port);
+        // No less than the least that the driver takes for an MTU.
+        let told = |mtu: u32| u16::try_from(mtu).unwrap_or(self.mtu).clamp(68, self.mtu);
         let config = net::Config {
             mac: self.identity.mac.unwrap_or(Mac::ZERO),
             status: if link_up { net::STATUS_LINK_UP } else { 0 }.into(),
             max_virtqueue_pairs: self.queue_pairs.into(),
-            mtu: self.mtu.into(),
+            mtu: self.representor_mtu.map_or(self.mtu, told).into(),
             ..net::Config::default()
         };
         config.to_bytes().to_vec()

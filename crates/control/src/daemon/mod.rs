@@ -16,13 +16,16 @@
 //!    after them. So what a guest has posted has either arrived, or waits for the next daemon.
 
 mod attachment;
+mod carried;
 mod device;
 mod devices;
 mod following;
+mod inflight;
 mod log;
 mod offer;
 mod plant;
 mod rig;
+mod ring;
 pub(crate) mod run_dir;
 mod sockets;
 mod upgrade;
@@ -226,8 +229,10 @@ impl Daemon {
     fn manage(&mut self, config: &Config, directory: Directory) -> Result<Manager> {
         let (run_dir, counted) = (config.run_dir.clone(), self.plant.clone());
         let stats = Box::new(move || {
-            let rules = counted.lock().rules();
-            crate::stats::read(&run_dir).map(|stats| Stats { rules, ..stats })
+            let plant = counted.lock();
+            let (rules, offloads) = (plant.rules(), plant.offloads());
+            drop(plant);
+            crate::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
         });
         let mut manager = Manager::open(directory, Box::new(self.plant.clone()), stats)?;
         if let Some(counter) = self.counter.take() {

@@ -11,6 +11,7 @@
 
 mod actual;
 mod heir;
+mod pipes;
 mod serve;
 mod shared;
 mod stage;
@@ -96,6 +97,7 @@ impl Plant {
         self.sockets.look(now);
         if self.devices.look(now) {
             self.follow_links();
+            self.tell_guests();
             self.steer();
         }
         self.faults.look(&self.fabric, now);
@@ -118,10 +120,12 @@ impl Plant {
             Some(End::Socket(_)) | None => false,
         };
         let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
-        Live { uplinks_down: down.map(|(name, _)| name.clone()).collect() }
+        let uplinks_down = down.map(|(name, _)| name.clone()).collect();
+        Live { uplinks_down, representors_up: self.representors_up() }
     }
 
-    /// Lets functions with `link_state = "auto"` have the link that their uplink has.
+    /// Lets functions with `link_state = "auto"` have the link that their uplink has, and in switchdev mode that of their
+    /// representor.
     fn follow_links(&mut self) {
         let live = self.live();
         if live == self.live {
@@ -180,7 +184,9 @@ impl Plant {
         self.live = live;
         self.given = given;
         self.held.clear(); // what is in force says it from now on
+        self.tell_guests();
         self.steer();
+        self.sockets.tell_changes();
         Ok(())
     }
 

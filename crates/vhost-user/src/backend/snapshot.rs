@@ -8,13 +8,14 @@
 //! Whatever a session consists of is taken apart by name here, so that a part that is added to it
 //! cannot be forgotten: the compiler asks for it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use crate::features::ProtocolFeatures;
 
 use super::memory::Slot;
-use super::ring::{Addresses, Kick, Ring};
+use super::ring::{Addresses, Form, Kick, Ring};
 use super::{Backend, Device, Reason};
 
 /// A session, without the memory, which the device has.
@@ -30,6 +31,10 @@ pub struct Snapshot {
     pub slots: Vec<[u64; 3]>,
     /// All rings, in their order.
     pub rings: Vec<RingSnapshot>,
+    /// Whether the device has a dirty log.
+    pub has_log: bool,
+    /// Over which the front-end takes requests of ours.
+    pub channel: Option<Arc<OwnedFd>>,
 }
 
 /// One ring.
@@ -40,6 +45,8 @@ pub struct RingSnapshot {
     /// Addresses of its three parts in the front-end, once they were set: descriptors, available,
     /// used.
     pub addresses: Option<[u64; 3]>,
+    /// Guest address at which writes to the used ring are logged, if they are.
+    pub log: Option<u64>,
     /// Where it is to start, or where it stopped.
     pub base: u32,
     /// How the guest kicks.
@@ -81,6 +88,9 @@ pub enum RestoreError {
         /// Rings of the session.
         got: usize,
     },
+    /// There is no descriptor left.
+    #[error("no descriptor is left; raise the limit of open files (ulimit -n)")]
+    Descriptors,
     /// A position that no ring of this kind has.
     #[error("ring {index}: {base} is no position")]
     Base {
@@ -108,16 +118,33 @@ impl Half {
 
 impl Backend {
     /// The session as it is.
-    pub fn snapshot(&self) -> Snapshot {
-        let Backend { config: _, features, protocol_features, status, slots, rings, refusal: _ } =
-            self;
-        Snapshot {
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn snapshot(&self) -> std::io::Result<Snapshot> {
+        let Backend {
+            // The attachment's own.
+            config: _,
+            features,
+            protocol_features,
+            status,
+            slots,
+            rings,
+            has_log,
+            channel,
+            // It was told, or has to do with one message only.
+            refusal: _,
+        } = self;
+        let channel = channel.as_ref().map(|channel| channel.as_fd().try_clone_to_owned());
+        Ok(Snapshot {
             features: *features,
             protocol_features: protocol_features.bits(),
             status: *status,
             slots: slots.iter().map(|slot| slot.to_array()).collect(),
             rings: rings.iter().map(Ring::snapshot).collect(),
-        }
+            has_log: *has_log,
+            channel: channel.transpose()?.map(Arc::new),
+        })
     }
 
     /// Takes a session up, with all rings stopped; the device has the memory already.
@@ -125,7 +152,8 @@ impl Backend {
     /// # Errors
     /// [`RestoreError`]: it needs what is not offered here. Nothing has changed then.
     pub fn restore(&mut self, snapshot: Snapshot) -> Result<(), RestoreError> {
-        let Snapshot { features, protocol_features, status, slots, rings } = snapshot;
+        let Snapshot { features, protocol_features, status, slots, rings, has_log, channel } =
+            snapshot;
         let unknown = features & !self.offered_features();
         if unknown != 0 {
             return Err(RestoreError::Features(unknown));
@@ -140,10 +168,19 @@ impl Backend {
             return Err(RestoreError::Rings { expected, got });
         }
         let rings = rings.into_iter().enumerate();
-        let rings = rings.map(|(index, ring)| Ring::restore(index, ring));
+        let form = Form::of(features);
+        let rings = rings.map(|(index, ring)| Ring::restore(form, index, ring));
         self.rings = rings.collect::<Result<_, _>>()?;
         (self.features, self.protocol_features, self.status) = (features, agreed, status);
         self.slots = slots.into_iter().map(Slot::from_array).collect();
+        self.has_log = has_log;
+        self.channel = match channel {
+            Some(channel) => {
+                let channel = channel.as_fd().try_clone_to_owned();
+                Some(UnixStream::from(channel.map_err(|_| RestoreError::Descriptors)?))
+            }
+            None => None,
+        };
         Ok(())
     }
 
@@ -156,7 +193,7 @@ impl Backend {
 
     /// Where each ring goes on, as long as it is stopped.
     pub fn positions(&self) -> Vec<u32> {
-        self.rings.iter().map(|ring| u32::from(ring.base)).collect()
+        self.rings.iter().map(|ring| ring.base).collect()
     }
 
     /// Says where each ring goes on.
@@ -168,8 +205,9 @@ impl Backend {
             let (expected, got) = (self.rings.len(), positions.len());
             return Err(RestoreError::Rings { expected, got });
         }
+        let form = Form::of(self.features);
         for (index, (ring, base)) in self.rings.iter_mut().zip(positions).enumerate() {
-            ring.base = position(index, *base)?;
+            ring.base = position(form, index, *base)?;
         }
         Ok(())
     }
@@ -183,14 +221,15 @@ impl Backend {
     }
 }
 
-fn position(index: usize, base: u32) -> Result<u16, RestoreError> {
-    u16::try_from(base).map_err(|_| RestoreError::Base { index, base })
+fn position(form: Form, index: usize, base: u32) -> Result<u32, RestoreError> {
+    let checked = form.check_base(index as u32, base);
+    checked.map(|()| base).map_err(|_| RestoreError::Base { index, base })
 }
 
 impl Ring {
     fn snapshot(&self) -> RingSnapshot {
         // Whether it runs follows from the rest.
-        let Ring { size, addresses, base, kick, call, err, enabled, running: _ } = self;
+        let Ring { size, addresses, log, base, kick, call, err, enabled, running: _ } = self;
         let addresses = addresses.map(|Addresses { desc, avail, used }| [desc, avail, used]);
         let kick = match kick {
             Kick::Unset => KickSnapshot::Unset,
@@ -198,20 +237,20 @@ impl Ring {
             Kick::Fd(fd) => KickSnapshot::Fd(fd.clone()),
         };
         let (call, err) = (call.clone(), err.clone());
-        let base = u32::from(*base);
-        RingSnapshot { size: *size, addresses, base, kick, call, err, enabled: *enabled }
+        let (size, log, base, enabled) = (*size, *log, *base, *enabled);
+        RingSnapshot { size, addresses, log, base, kick, call, err, enabled }
     }
 
-    fn restore(index: usize, snapshot: RingSnapshot) -> Result<Ring, RestoreError> {
-        let RingSnapshot { size, addresses, base, kick, call, err, enabled } = snapshot;
+    fn restore(form: Form, index: usize, snapshot: RingSnapshot) -> Result<Ring, RestoreError> {
+        let RingSnapshot { size, addresses, log, base, kick, call, err, enabled } = snapshot;
         let addresses = addresses.map(|[desc, avail, used]| Addresses { desc, avail, used });
         let kick = match kick {
             KickSnapshot::Unset => Kick::Unset,
             KickSnapshot::Poll => Kick::Poll,
             KickSnapshot::Fd(fd) => Kick::Fd(fd),
         };
-        let base = position(index, base)?;
-        Ok(Ring { size, addresses, base, kick, call, err, enabled, running: false })
+        let base = position(form, index, base)?;
+        Ok(Ring { size, addresses, log, base, kick, call, err, enabled, running: false })
     }
 }
 

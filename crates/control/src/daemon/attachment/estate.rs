@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use rustix::event::epoll;
 use vhost_user::backend::{Half, KickSnapshot, RingSnapshot, Snapshot};
-use vhost_user::{Listener, MemoryRegion, Receiver};
+use vhost_user::{InflightArea, Listener, MemoryRegion, Receiver, SharedArea};
 
+use super::super::device::DeviceEstate;
 use super::super::upgrade::{
-    Fd, Given, Giving, Kick, Listening, Region, Ring, Session, Socket, from_hex, to_hex,
+    Area, Fd, Given, Giving, Kick, Listening, Region, Ring, Session, Socket, from_hex, to_hex,
 };
 use super::{Attachment, Way};
 use crate::state::{SocketMode, VhostUser};
@@ -64,6 +65,7 @@ impl Attachment {
             device,
             stream,
             receiver,
+            told,
             // What follows from time, or is for people, begins anew.
             begun: _,
             banned,
@@ -77,8 +79,10 @@ impl Attachment {
         };
         let session = match stream {
             Some(stream) => {
-                let (mtu, files) = device.estate();
-                Some(session(stream, receiver, backend.snapshot(), (mtu, files), giving)?)
+                let mut session = session(stream, receiver, backend.snapshot()?, giving)?;
+                session.told = to_hex(told);
+                give_device(device.estate(), &mut session, giving)?;
+                Some(session)
             }
             None => None,
         };
@@ -95,25 +99,45 @@ impl Attachment {
     ) -> Result<()> {
         self.banned = banned_ms.map(|left| Instant::now() + Duration::from_millis(left));
         let Some(session) = session else { return Ok(()) };
-        let Session { stream, partial, mtu, memory, .. } = &session;
-        let stream = given.take(*stream).context("its connection is missing")?;
+        let stream = given.take(session.stream).context("its connection is missing")?;
         let stream = UnixStream::from(stream);
-        let fds = partial.1.iter().map(|fd| given.take(*fd));
+        let (bytes, fds) = &session.partial;
+        let fds = fds.iter().map(|fd| given.take(*fd));
         let fds = fds.collect::<Option<_>>().context("descriptors of a message are missing")?;
-        let partial = from_hex(&partial.0).context("half a message is none")?;
-        self.receiver = Receiver::within(&partial, fds).context("half a message is none")?;
-        let files = memory.iter().map(|region| {
-            let Region { guest_addr, size, user_addr, mmap_offset, file } = *region;
-            let fd = given.take(file).context("a file of its memory is missing")?;
-            Ok(MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd })
-        });
-        let files = files.collect::<Result<Vec<_>>>()?;
-        self.device.inherit(*mtu, files)?;
+        let bytes = from_hex(bytes).context("half a message is none")?;
+        self.receiver = Receiver::within(&bytes, fds).context("half a message is none")?;
+        self.told = from_hex(&session.told).context("the configuration space is none")?;
+        self.inherit_device(&session, given)?;
         self.backend.restore(snapshot(session, given)?)?;
         let data = epoll::EventData::new_u64(self.token);
         epoll::add(epoll, &stream, data, epoll::EventFlags::IN)?;
         self.stream = Some(stream);
         self.begun = Some(Instant::now());
+        Ok(())
+    }
+
+    fn inherit_device(&mut self, session: &Session, given: &mut Given) -> Result<()> {
+        let files = session.memory.iter().map(|region| {
+            let Region { guest_addr, size, user_addr, mmap_offset, file } = *region;
+            let fd = given.take(file).context("a file of its memory is missing")?;
+            Ok(MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd })
+        });
+        let files = files.collect::<Result<Vec<_>>>()?;
+        let mut area = |area: &Area| {
+            let Area { size, offset, file } = *area;
+            let fd = given.take(file).context("a file that is shared with it is missing")?;
+            anyhow::Ok(SharedArea { size, offset, fd })
+        };
+        let log = session.log.as_ref().map(&mut area).transpose()?;
+        let records = match &session.records {
+            Some((shared, rings, ring_size)) => {
+                let (rings, ring_size) = (*rings, *ring_size);
+                Some(InflightArea { area: area(shared)?, rings, ring_size })
+            }
+            None => None,
+        };
+        let arriving = session.arriving.map(|fd| given.take(fd).context("a state is missing"));
+        self.device.inherit(session.mtu, files, (log, records), arriving.transpose()?)?;
         Ok(())
     }
 
@@ -136,23 +160,16 @@ impl Attachment {
     }
 }
 
+/// What the state machine has; the device's part is left open.
 fn session(
     stream: &UnixStream,
     receiver: &Receiver,
     snapshot: Snapshot,
-    (mtu, files): (u16, &[MemoryRegion]),
     giving: &mut Giving,
 ) -> io::Result<Session> {
-    let Snapshot { features, protocol_features, status, slots, rings } = snapshot;
+    let Snapshot { features, protocol_features, status, slots, rings, has_log, channel } = snapshot;
     let (bytes, fds) = receiver.partial();
     let fds = fds.iter().map(|fd| giving.put(fd.as_fd())).collect::<io::Result<_>>()?;
-    let region = |region: &MemoryRegion| {
-        let MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd } = region;
-        let (guest_addr, size, user_addr) = (*guest_addr, *size, *user_addr);
-        let file = giving.put(fd.as_fd())?;
-        Ok(Region { guest_addr, size, user_addr, mmap_offset: *mmap_offset, file })
-    };
-    let memory = files.iter().map(region).collect::<io::Result<_>>()?;
     let rings = rings.into_iter().map(|ring| to_ring(ring, giving)).collect();
     Ok(Session {
         stream: giving.put(stream.as_fd())?,
@@ -160,15 +177,48 @@ fn session(
         features,
         protocol_features,
         status,
-        mtu,
-        memory,
         slots,
         rings,
+        has_log,
+        channel: channel.map(|channel| giving.put_shared(channel)),
+        mtu: 0,
+        told: String::new(),
+        memory: Vec::new(),
+        log: None,
+        records: None,
+        arriving: None,
     })
 }
 
+/// Adds what the device has.
+fn give_device(
+    estate: DeviceEstate<'_>,
+    session: &mut Session,
+    giving: &mut Giving,
+) -> io::Result<()> {
+    let DeviceEstate { mtu, files, log, records, arriving } = estate;
+    let region = |region: &MemoryRegion| {
+        let MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd } = region;
+        let (guest_addr, size, user_addr) = (*guest_addr, *size, *user_addr);
+        let file = giving.put(fd.as_fd())?;
+        Ok(Region { guest_addr, size, user_addr, mmap_offset: *mmap_offset, file })
+    };
+    session.memory = files.iter().map(region).collect::<io::Result<_>>()?;
+    let mut area = |area: &SharedArea| {
+        let SharedArea { size, offset, fd } = area;
+        io::Result::Ok(Area { size: *size, offset: *offset, file: giving.put(fd.as_fd())? })
+    };
+    session.mtu = mtu;
+    session.log = log.map(&mut area).transpose()?;
+    if let Some(InflightArea { area: shared, rings, ring_size }) = records {
+        session.records = Some((area(shared)?, *rings, *ring_size));
+    }
+    session.arriving = arriving.map(|fd| giving.put(fd.as_fd())).transpose()?;
+    Ok(())
+}
+
 fn to_ring(ring: RingSnapshot, giving: &mut Giving) -> Ring {
-    let RingSnapshot { size, addresses, base, kick, call, err, enabled } = ring;
+    let RingSnapshot { size, addresses, log, base, kick, call, err, enabled } = ring;
     let kick = match kick {
         KickSnapshot::Unset => Kick::Unset,
         KickSnapshot::Poll => Kick::Poll,
@@ -176,7 +226,7 @@ fn to_ring(ring: RingSnapshot, giving: &mut Giving) -> Ring {
     };
     let mut put = |fd: Option<_>| fd.map(|fd| giving.put_shared(fd));
     let (call, err) = (put(call), put(err));
-    Ring { size, addresses, base, kick, call, err, enabled }
+    Ring { size, addresses, log, base, kick, call, err, enabled }
 }
 
 /// The session of the state machine, without what the device has.
@@ -187,17 +237,25 @@ fn snapshot(session: Session, given: &mut Given) -> Result<Snapshot> {
         features,
         protocol_features,
         status,
-        mtu: _,
-        memory: _,
         slots,
         rings,
+        has_log,
+        channel,
+        mtu: _,
+        told: _,
+        memory: _,
+        log: _,
+        records: _,
+        arriving: _,
     } = session;
     let rings = rings.into_iter().map(|ring| from_ring(ring, given)).collect::<Result<_>>()?;
-    Ok(Snapshot { features, protocol_features, status, slots, rings })
+    let channel = channel.map(|fd| given.take(fd).context("its channel is missing"));
+    let channel = channel.transpose()?.map(Into::into);
+    Ok(Snapshot { features, protocol_features, status, slots, rings, has_log, channel })
 }
 
 fn from_ring(ring: Ring, given: &mut Given) -> Result<RingSnapshot> {
-    let Ring { size, addresses, base, kick, call, err, enabled } = ring;
+    let Ring { size, addresses, log, base, kick, call, err, enabled } = ring;
     let mut take = |fd: Fd| {
         Ok::<_, anyhow::Error>(given.take(fd).context("an event of a ring is missing")?.into())
     };
@@ -207,5 +265,5 @@ fn from_ring(ring: Ring, given: &mut Given) -> Result<RingSnapshot> {
         Kick::Fd(fd) => KickSnapshot::Fd(take(fd)?),
     };
     let (call, err) = (call.map(&mut take).transpose()?, err.map(&mut take).transpose()?);
-    Ok(RingSnapshot { size, addresses, base, kick, call, err, enabled })
+    Ok(RingSnapshot { size, addresses, log, base, kick, call, err, enabled })
 }

@@ -181,6 +181,7 @@ impl Plant {
         }
         rest.learned = self.learned();
         rest.rules = self.rules();
+        rest.offloads = self.offloads();
         Ok(rest)
     }
 
@@ -234,12 +235,15 @@ impl Plant {
     /// # Errors
     /// A ring or a device cannot be taken up.
     pub(in super::super) fn go_on(&mut self, rest: Rest, given: &mut Given) -> Result<()> {
-        let Rest { positions, devices, captures, learned, rules } = rest;
+        let Rest { positions, devices, captures, learned, rules, offloads } = rest;
         self.heritage = None;
         self.recall_learned(learned)?;
         for nic in &self.compiled.nics {
             if let (Some(rig), Some(switch)) = (self.rigs.get(&nic.name), &nic.switch) {
                 rig.go_on_from(switch, &rules);
+            }
+            if let Some(rig) = self.rigs.get(&nic.name) {
+                rig.go_on_offloading(nic, &offloads);
             }
         }
         self.go_on_capturing(captures, given)?;
@@ -258,6 +262,7 @@ impl Plant {
             }
         }
         self.follow_links();
+        self.tell_guests();
         self.steer();
         Ok(())
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::EventList;
 use crate::compile::Attached;
 use crate::state::PathInForce;
-use crate::stats::RuleStats;
+use crate::stats::{OffloadStats, RuleStats};
 
 /// The version of this format.
 pub(super) const FORMAT: u32 = 1;
@@ -104,6 +104,8 @@ pub(in super::super) enum Owner {
     Adapter(String),
     /// A tunnel's.
     Tunnel(String),
+    /// A representor's, by the function's name.
+    Representor(String),
 }
 
 impl Place {
@@ -114,6 +116,7 @@ impl Place {
             Attached::Pf => Owner::Pf,
             Attached::Adapter(name) => Owner::Adapter(name.clone()),
             Attached::Tunnel(name) => Owner::Tunnel(name.clone()),
+            Attached::Representor(of) => Owner::Representor(of.to_string()),
         };
         Place { nic: nic.to_owned(), owner }
     }
@@ -127,6 +130,7 @@ impl std::fmt::Display for Place {
             Owner::Pf => write!(f, "{nic}/pf"),
             Owner::Adapter(name) => write!(f, "adapter {name}"),
             Owner::Tunnel(name) => write!(f, "{nic}/vxlan:{name}"),
+            Owner::Representor(of) => write!(f, "the representor of {nic}/{of}"),
         }
     }
 }
@@ -172,7 +176,18 @@ pub(in super::super) struct Session {
     pub(in super::super) protocol_features: u64,
     pub(in super::super) status: u8,
     pub(in super::super) mtu: u16,
+    /// The configuration space as the front-end knows it, in hexadecimal.
+    pub(in super::super) told: String,
     pub(in super::super) memory: Vec<Region>,
+    /// The dirty log, and whether the state machine knows of one.
+    pub(in super::super) log: Option<Area>,
+    pub(in super::super) has_log: bool,
+    /// Records of what is in flight, for so many rings of so many entries.
+    pub(in super::super) records: Option<(Area, u16, u16)>,
+    /// Through which the state of a device that was moved comes.
+    pub(in super::super) arriving: Option<Fd>,
+    /// Over which the front-end takes requests.
+    pub(in super::super) channel: Option<Fd>,
     /// Guest address, front-end address, bytes.
     pub(in super::super) slots: Vec<[u64; 3]>,
     pub(in super::super) rings: Vec<Ring>,
@@ -189,6 +204,15 @@ pub(in super::super) struct Region {
     pub(in super::super) file: Fd,
 }
 
+/// A piece of a file that is shared with the front-end.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Area {
+    pub(in super::super) size: u64,
+    pub(in super::super) offset: u64,
+    pub(in super::super) file: Fd,
+}
+
 /// A ring of a session.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -196,6 +220,8 @@ pub(in super::super) struct Ring {
     pub(in super::super) size: Option<u16>,
     /// Descriptors, available, used.
     pub(in super::super) addresses: Option<[u64; 3]>,
+    /// Guest address at which writes to the used ring are logged.
+    pub(in super::super) log: Option<u64>,
     pub(in super::super) base: u32,
     pub(in super::super) kick: Kick,
     pub(in super::super) call: Option<Fd>,
@@ -226,6 +252,8 @@ pub(in super::super) struct Rest {
     pub(in super::super) learned: Vec<Learned>,
     /// How often rules of ACLs were met.
     pub(in super::super) rules: Vec<RuleStats>,
+    /// What rules of switchdev mode have counted.
+    pub(in super::super) offloads: Vec<OffloadStats>,
 }
 
 /// A device, as [`port::Legacy`] has it.

@@ -48,7 +48,7 @@ mod program;
 pub(super) use channel::{Given, Giving, from_hex, to_hex};
 pub(super) use desk::{Counter, Desk, desk};
 pub(super) use format::{
-    Capture, Device, Fd, Kick, Learned, Listening, Place, Region, Rest, Ring, Session, Socket,
+    Area, Capture, Device, Fd, Kick, Learned, Listening, Place, Region, Rest, Ring, Session, Socket,
 };
 pub use new::take_over;
 pub(super) use notify::{main_pid, ready};
