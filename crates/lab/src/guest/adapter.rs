@@ -132,12 +132,12 @@ impl Adapter {
     fn start(&mut self) -> Result<()> {
         let Adapter { rx, tx, frontend, file, records, .. } = self;
         if self.shape.inflight {
-            let (inflight, fd) = match records.take() {
-                Some(records) => records,
-                None => frontend.get_inflight(2, RING)?,
-            };
-            frontend.set_inflight(&inflight, fd.as_fd())?;
-            *records = Some((inflight, fd));
+            if records.is_none() {
+                *records = Some(frontend.get_inflight(2, RING)?);
+            }
+            if let Some((inflight, fd)) = records {
+                frontend.set_inflight(inflight, fd.as_fd())?;
+            }
         }
         let size = file.mapping().size() as u64;
         let region =
@@ -169,14 +169,15 @@ impl Adapter {
         self.frontend.is_closed()
     }
 
-    /// Attaches to the next daemon, if one listens, with memory and rings as they are; says whether
-    /// it did.
-    pub fn reattach(&mut self, socket: &Path) -> Result<bool> {
-        let Ok(mut frontend) = Frontend::connect(socket, Duration::ZERO) else { return Ok(false) };
+    /// Attaches to the next daemon, with memory and rings as they are.
+    ///
+    /// # Errors
+    /// None listens yet, or it was the last one, whose sockets were not all gone: try again.
+    pub fn reattach(&mut self, socket: &Path) -> Result<()> {
+        let mut frontend = Frontend::connect(socket, Duration::ZERO)?;
         self.shape.agree(&mut frontend)?;
         self.frontend = frontend;
-        self.start()?;
-        Ok(true)
+        self.start()
     }
 
     /// Guest physical address of a buffer.

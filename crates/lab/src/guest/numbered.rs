@@ -147,8 +147,7 @@ pub fn run(spec: &NumberedSpec) -> Result<()> {
     let words = Arc::new(Words::default());
     let heard = words.clone();
     std::thread::spawn(move || heard.listen());
-    let result = pair.run(&words, spec.rate_pps)?;
-    say(&Event::Numbered(result))
+    say(&Event::Numbered(pair.run(&words, spec.rate_pps)))
 }
 
 /// What the parent has said.
@@ -278,7 +277,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn run(&mut self, words: &Words, rate_pps: u32) -> Result<NumberedResult> {
+    fn run(&mut self, words: &Words, rate_pps: u32) -> NumberedResult {
         let begin = tsc::now();
         let patience = tsc::duration_to_cycles(PATIENCE);
         let (mut last_turn, mut absence) = (begin, 0);
@@ -292,7 +291,7 @@ impl Pair {
                 }
             };
             self.turn(if stopping { 0 } else { due });
-            self.look(words)?;
+            self.look(words);
             let now = tsc::now();
             // What came before the first arrivals was no gap, either.
             if self.ways.iter().all(|way| way.arrived != 0) {
@@ -318,7 +317,7 @@ impl Pair {
         }
         self.ends.iter_mut().for_each(End::publish); // takes back what was sent
         let [first, second] = [&self.ends[0], &self.ends[1]].map(End::accounts);
-        Ok(NumberedResult {
+        NumberedResult {
             seconds: us(last_turn.wrapping_sub(begin)) / 1e6,
             directions: [self.ways[0].told(), self.ways[1].told()],
             absence_us_max: us(absence),
@@ -326,11 +325,11 @@ impl Pair {
             used_repeated: first.repeated + second.repeated,
             used_out_of_order: first.out_of_order + second.out_of_order,
             used_missing: first.missing + second.missing,
-        })
+        }
     }
 
     /// Takes note of marks, and of daemons that are gone or back.
-    fn look(&mut self, words: &Words) -> Result<()> {
+    fn look(&mut self, words: &Words) {
         if words.marks.load(Ordering::Acquire) > self.marks.len() as u64 {
             let gap = self.ways.iter_mut().map(|way| std::mem::take(&mut way.gap)).max();
             let duplicated = self.ways.iter_mut().map(|way| {
@@ -346,9 +345,9 @@ impl Pair {
             });
         }
         let now = tsc::now();
-        let Some(sockets) = &self.sockets else { return Ok(()) };
+        let Some(sockets) = &self.sockets else { return };
         if now.wrapping_sub(self.looked) < tsc::duration_to_cycles(LOOK) {
-            return Ok(());
+            return;
         }
         self.looked = now;
         for ((end, socket), alone) in self.ends.iter_mut().zip(sockets).zip(&mut self.alone_since) {
@@ -358,14 +357,13 @@ impl Pair {
             // A stale file of the old daemon refuses; a socket that is there takes us at once.
             if alone.is_some() {
                 let begin = tsc::now();
-                if end.reattach(socket)? {
+                if end.reattach(socket) {
                     *alone = None;
                     let took = tsc::now().wrapping_sub(begin);
                     self.span.reattach = self.span.reattach.max(took);
                 }
             }
         }
-        Ok(())
     }
 
     /// Empties both receive rings, and sends what the windows and the pace allow.
