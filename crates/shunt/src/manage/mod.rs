@@ -8,6 +8,7 @@ pub(crate) mod apply;
 pub(crate) mod events;
 pub(crate) mod nic;
 mod patch;
+mod rules;
 pub(crate) mod switch;
 mod table;
 mod tunnel;
