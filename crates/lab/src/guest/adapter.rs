@@ -12,6 +12,8 @@ use vhost_user::{Frontend, ProtocolFeatures, Region, RingConfig};
 use virtq::{BURST, DriverQueue, Features, Segment, Used};
 use wire::virtio_net::feature;
 
+use crate::report::RingKind;
+
 /// Entries of each ring.
 pub const RING: u16 = 1024;
 /// Bytes of each buffer.
@@ -28,6 +30,24 @@ pub const BUFFERS: u32 = 2 * RING as u32;
 const BASE: u64 = 1 << 32;
 /// How long the daemon's socket may take to appear.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// The features of rings of a kind, with or without an event index: virtio's bits, and ours.
+fn ring_features((kind, event_idx): (RingKind, bool)) -> (u64, Features) {
+    let packed = kind != RingKind::Split;
+    let mut bits = 0;
+    let mut features = Features::empty();
+    for (wanted, bit, feature) in [
+        (event_idx, feature::VIRTIO_F_RING_EVENT_IDX, Features::EVENT_IDX),
+        (packed, feature::VIRTIO_F_RING_PACKED, Features::PACKED),
+        (kind == RingKind::PackedInOrder, feature::VIRTIO_F_IN_ORDER, Features::IN_ORDER),
+    ] {
+        if wanted {
+            bits |= feature::mask(&[bit]);
+            features |= feature;
+        }
+    }
+    (bits, features)
+}
 
 /// An attached adapter.
 #[derive(Debug)]
@@ -48,29 +68,34 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Attaches to the daemon's socket, which may take a while to appear.
+    /// Attaches to the daemon's socket, which may take a while to appear, with split rings.
     pub fn attach(socket: &Path, event_idx: bool, pages: Pages) -> Result<Adapter> {
-        let shown = || format!("cannot attach to {}", socket.display());
-        let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
-        Adapter::on(frontend, event_idx, pages).with_context(shown)
+        Adapter::attach_with(socket, (RingKind::Split, event_idx), pages)
     }
 
-    fn on(mut frontend: Frontend, event_idx: bool, pages: Pages) -> Result<Adapter> {
-        let mut wanted =
-            feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
-        if event_idx {
-            wanted |= feature::mask(&[feature::VIRTIO_F_RING_EVENT_IDX]);
-        }
+    /// As [`attach`](Self::attach), with rings of a kind.
+    pub fn attach_with(socket: &Path, rings: (RingKind, bool), pages: Pages) -> Result<Adapter> {
+        let shown = || format!("cannot attach to {}", socket.display());
+        let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
+        Adapter::on(frontend, rings, pages).with_context(shown)
+    }
+
+    fn on(mut frontend: Frontend, rings: (RingKind, bool), pages: Pages) -> Result<Adapter> {
+        let (bits, features) = ring_features(rings);
+        let wanted =
+            bits | feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
         let protocol =
             ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
         let agreed = frontend.negotiate(wanted, protocol)?.features;
-        ensure!(agreed & wanted == wanted, "the daemon does not offer VERSION_1 and MRG_RXBUF");
+        ensure!(
+            agreed & wanted == wanted,
+            "the daemon does not offer VERSION_1, MRG_RXBUF and the rings"
+        );
 
         let rings = DriverQueue::bytes(RING);
         let size = (2 * rings + u64::from(BUFFERS) * STRIDE + FIRST).next_multiple_of(2 << 20);
         let file = SharedFile::create("shunt-lab-guest", size, pages)?;
         let memory = virtq::guest_memory(&file, BASE)?;
-        let features = if event_idx { Features::EVENT_IDX } else { Features::empty() };
         let rx = DriverQueue::new(memory.clone(), BASE, RING, features)?;
         let tx = DriverQueue::new(memory.clone(), BASE + rings, RING, features)?;
         let region =
@@ -87,7 +112,7 @@ impl Adapter {
                 desc: addresses.desc,
                 avail: addresses.avail,
                 used: addresses.used,
-                base: 0,
+                base: queue.first_position(),
                 kick: Some(kick.as_fd()),
                 call: Some(call.as_fd()),
                 err: None,
