@@ -1,6 +1,6 @@
 //! Daemons that start, fail to start, stop, and follow one another.
 
-use control::daemon::{Daemon, run};
+use control::daemon::{Daemon, Launch, run};
 use vhost_user::Features;
 
 use crate::guest::Guest;
@@ -189,7 +189,8 @@ fn run_ends_at_a_signal() {
     let host = Host::stopped(TWO);
     let (ready, is_ready) = std::sync::mpsc::channel();
     let config = host.config.clone();
-    let daemon = std::thread::spawn(move || run(&config, || ready.send(()).unwrap()));
+    let launch = Launch { config: ("a test".to_owned(), String::new()), with_parent: false };
+    let daemon = std::thread::spawn(move || run(&config, launch, || ready.send(()).unwrap()));
     is_ready.recv_timeout(WAIT).unwrap();
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     a.send(&frame(mac(1), mac(0), 1));
