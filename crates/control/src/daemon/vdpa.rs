@@ -30,6 +30,17 @@ pub(super) use open::{Opened, Records};
 /// How long a port may take to be free: a thread that serves a device waits for nobody.
 const FREE: Duration = Duration::from_secs(5);
 
+/// How a device begins.
+#[derive(Debug)]
+pub(super) enum Begin {
+    /// It was opened.
+    With(Opened),
+    /// It is opened as soon as it can be.
+    Soon,
+    /// It is opened when that is said, by [`Vdpas::resume`].
+    WhenTold,
+}
+
 /// One device, as others see it.
 #[derive(Debug)]
 struct Served {
@@ -81,7 +92,7 @@ impl Vdpas {
         Ok(Some(Opened::open(&spec, &self.records)?))
     }
 
-    /// Serves a device from now on, which is opened as soon as it can be if it was not; returns its token.
+    /// Serves a device from now on; returns its token.
     ///
     /// # Errors
     /// The system has no thread or descriptor left.
@@ -90,7 +101,7 @@ impl Vdpas {
         attachment: &Vduse,
         (nic, port): (Arc<SoftNic>, Arc<Port>),
         identity: Identity,
-        opened: Option<Opened>,
+        begin: Begin,
     ) -> Result<u64> {
         let name = attachment.name.clone();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -101,7 +112,7 @@ impl Vdpas {
         let plan = Plan { attachment: attachment.clone(), identity, nic, port, records };
         let worker = Worker::new(plan, shared.clone(), receiver);
         let thread = std::thread::Builder::new().name("vdpa".into());
-        let thread = thread.spawn(move || worker.run(opened)).context("cannot start a thread")?;
+        let thread = thread.spawn(move || worker.run(begin)).context("cannot start a thread")?;
         let token = self.next;
         self.next += 1;
         self.served.insert(token, Served { name, mtu: None, shared, commands, thread });
@@ -118,6 +129,31 @@ impl Vdpas {
         }
         self.tidy();
         self.leaving.push(served);
+    }
+
+    /// Closes all devices, for another process: no lane touches a ring of theirs when this returns.
+    pub(super) fn suspend(&mut self) {
+        let told = |served: &Served| {
+            let (done, suspended) = sync_channel(1);
+            served.tell(Command::Suspend(done));
+            suspended
+        };
+        let suspended: Vec<_> = self.served.values().map(told).collect();
+        for suspended in suspended {
+            if suspended.recv_timeout(FREE).is_err() {
+                tracing::error!("a vDPA device is not let go of");
+            }
+        }
+    }
+
+    /// Opens a device again that was closed so, or that waits for being told; its rings run when this returns, if they can.
+    pub(super) fn resume(&mut self, token: u64) {
+        let Some(served) = self.served.get(&token) else { return };
+        let (done, resumed) = sync_channel(1);
+        served.tell(Command::Resume(done));
+        if resumed.recv_timeout(FREE).is_err() {
+            tracing::error!("vDPA device {} is not there yet", served.name);
+        }
     }
 
     /// Forgets those that have left.

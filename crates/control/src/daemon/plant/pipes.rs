@@ -63,5 +63,6 @@ impl Plant {
                 }
             }
         }
+        self.sockets.tell_changes();
     }
 }

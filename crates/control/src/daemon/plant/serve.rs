@@ -8,6 +8,7 @@ use port::xdp::Address;
 use super::super::attachment::Way;
 use super::super::device::GuestDevice;
 use super::super::rig::{End, Served};
+use super::super::vdpa::Begin;
 use super::stage::opener;
 use super::{Plant, Ready, Spec, Wanted};
 use crate::compile::Attached;
@@ -58,22 +59,30 @@ impl Plant {
         if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
             let way = match ready {
                 Ready::Socket(way) => way,
-                Ready::Device(..) | Ready::Vdpa(_) | Ready::Later => Way::open(spec)?,
+                Ready::Device(..) | Ready::HandedOver(_) | Ready::Vdpa(_) | Ready::Later => {
+                    Way::open(spec)?
+                }
             };
             let device = GuestDevice::new(soft, port.clone(), spec, wish.identity.clone());
             return Ok(End::Socket(self.sockets.add(spec, way, device)?));
         }
         if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
-            let opened = match ready {
-                Ready::Vdpa(opened) => Some(opened),
-                Ready::Socket(_) | Ready::Device(..) | Ready::Later => None,
+            let begin = match ready {
+                Ready::Vdpa(begin) => begin,
+                Ready::Socket(_) | Ready::Device(..) | Ready::HandedOver(_) | Ready::Later => {
+                    Begin::Soon
+                }
             };
             let identity = wish.identity.clone();
-            let token = self.vdpas.add(spec, (soft, port.clone()), identity, opened)?;
+            let token = self.vdpas.add(spec, (soft, port.clone()), identity, begin)?;
             return Ok(End::Vdpa(token));
         }
+        let name = wish.spec.to_string();
         let (open, opened) = match ready {
             Ready::Device(open, opened) => (open, opened),
+            Ready::HandedOver(open) => {
+                return Ok(End::Device(self.devices.add_later(port.clone(), (name, open))));
+            }
             Ready::Socket(_) | Ready::Vdpa(_) | Ready::Later => {
                 let open = opener(wish, addresses);
                 // It cannot be refused any more; if it cannot be had it is tried again.
@@ -81,7 +90,6 @@ impl Plant {
                 (open, opened)
             }
         };
-        let name = wish.spec.to_string();
         Ok(End::Device(self.devices.add(port.clone(), (name, open), opened)))
     }
 

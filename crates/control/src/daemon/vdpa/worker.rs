@@ -24,6 +24,7 @@ use vduse::{Device, Kernel, Origin, Session, VduseError};
 
 use super::super::device::Identity;
 use super::super::log::{Quiet, Repeated};
+use super::Begin;
 use super::open::{self, Opened, Records};
 use super::rings::Rings;
 use super::status::Status;
@@ -65,6 +66,10 @@ pub(super) enum Command {
     Mtu(Option<u32>),
     /// Its adapter is gone. The answer comes when its port is free.
     Leave(SyncSender<()>),
+    /// Another process is to have it. The answer comes when it is closed.
+    Suspend(SyncSender<()>),
+    /// It is this process's again, or from now on. The answer comes when it was opened, or could not be.
+    Resume(SyncSender<()>),
     /// The daemon ends.
     Stop,
 }
@@ -112,6 +117,8 @@ pub(super) struct Worker {
     config: Vec<u8>,
     job: Option<Job>,
     then: Then,
+    /// Whether another process has it.
+    is_suspended: bool,
     /// Whether the kernel has given the device up.
     is_lost: bool,
     /// When it is opened next, while there is none.
@@ -133,6 +140,7 @@ impl Worker {
             config: Vec::new(),
             job: None,
             then: Then::Serve,
+            is_suspended: false,
             is_lost: false,
             retry: Instant::now(),
             quiet: Quiet::default(),
@@ -141,22 +149,18 @@ impl Worker {
     }
 
     /// Serves the device until it is told to end.
-    pub(super) fn run(mut self, opened: Option<Opened>) {
-        if let Some(opened) = opened {
-            self.begin(opened);
+    pub(super) fn run(mut self, begin: Begin) {
+        match begin {
+            Begin::With(opened) => self.begin(opened),
+            Begin::Soon => {}
+            Begin::WhenTold => self.is_suspended = true,
         }
         loop {
             while let Ok(command) = self.commands.try_recv() {
-                match command {
-                    Command::Identify(identity) => self.plan.identity = identity,
-                    Command::Mtu(mtu) => self.mtu = mtu,
-                    Command::Leave(done) => {
-                        self.rings.end(true);
-                        let _ = done.send(()); // whoever asked does not wait any more
-                        self.then = Then::Leave;
-                    }
-                    Command::Stop => return self.stop(),
+                if matches!(command, Command::Stop) {
+                    return self.stop();
                 }
+                self.obey(command);
             }
             self.serve();
             if self.work() {
@@ -166,6 +170,33 @@ impl Worker {
             if self.sleep() {
                 self.lose(Errno::IO);
             }
+        }
+    }
+
+    /// Does what it is told. Whoever waits for an answer may have given that up.
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Identify(identity) => self.plan.identity = identity,
+            Command::Mtu(mtu) => self.mtu = mtu,
+            Command::Leave(done) => {
+                self.rings.end(true);
+                let _ = done.send(());
+                self.then = Then::Leave;
+            }
+            Command::Suspend(done) => {
+                self.is_suspended = true;
+                self.rings.end(false);
+                self.session = None; // which stays what it is in the kernel
+                let _ = done.send(());
+            }
+            Command::Resume(done) => {
+                self.is_suspended = false;
+                self.retry = Instant::now();
+                self.open();
+                self.serve();
+                let _ = done.send(());
+            }
+            Command::Stop => {}
         }
     }
 
@@ -287,7 +318,7 @@ impl Worker {
             (Then::Leave | Then::Renew, true) if self.job.is_none() => self.start_job(true),
             (Then::Leave, false) => return true,
             (Then::Renew, false) => self.then = Then::Serve,
-            (Then::Serve, false) => self.open(),
+            (Then::Serve, false) if !self.is_suspended => self.open(),
             _ => {}
         }
         false
