@@ -2,6 +2,7 @@
 
 mod fairness;
 mod path_changes;
+mod succession;
 mod switching;
 mod transfers;
 mod vmdq;
@@ -61,6 +62,8 @@ enum Experiment {
     Idle(Idle),
     Fairness(fairness::Fairness),
     PathChanges(path_changes::PathChanges),
+    Upgrade(succession::Upgrade),
+    Kill(succession::Kill),
     Vmdq(vmdq::Vmdq),
     Switching(switching::Switching),
     Ntttcp(transfers::Ntttcp),
@@ -146,6 +149,8 @@ impl Lab {
             Some(Experiment::Idle(idle)) => idle.run(),
             Some(Experiment::Fairness(fairness)) => fairness.run(),
             Some(Experiment::PathChanges(changes)) => changes.run(),
+            Some(Experiment::Upgrade(upgrade)) => upgrade.run(),
+            Some(Experiment::Kill(kill)) => kill.run(),
             Some(Experiment::Vmdq(vmdq)) => vmdq.run(),
             Some(Experiment::Switching(switching)) => switching.run(),
             Some(Experiment::Ntttcp(ntttcp)) => ntttcp.run(),

@@ -8,7 +8,7 @@ use guestmem::Pages;
 use virtq::BURST;
 use wire::Mac;
 
-use super::adapter::{Adapter, BUFFERS, HEADER};
+use super::adapter::{Adapter, BUFFERS, HEADER, Shape};
 
 use crate::report::RingKind;
 
@@ -38,7 +38,7 @@ impl Forwarder {
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&next.0);
         addresses[6..].copy_from_slice(&own.0);
-        let adapter = Adapter::attach_with(socket, (ring, false), pages)?;
+        let adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
         let free = (0..BUFFERS).rev().collect();
         let mut forwarder =
             Forwarder { adapter, addresses, free, received: 0, sent: 0, dropped: 0 };

@@ -11,7 +11,7 @@ use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start};
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
-use super::adapter::{Adapter, HEADER, RING};
+use super::adapter::{Adapter, HEADER, RING, Shape};
 
 use crate::report::RingKind;
 
@@ -59,7 +59,7 @@ impl Generator {
     /// the first step.
     pub fn attach(socket: &Path, traffic: &Traffic<'_>) -> Result<Generator> {
         let Traffic { flows, frame_bytes, in_flight, touch, pages, ring } = *traffic;
-        let mut adapter = Adapter::attach_with(socket, (ring, false), pages)?;
+        let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
         ensure!((1..=IN_FLIGHT).contains(&in_flight), "1 to {IN_FLIGHT} frames can be in flight");
         let len = HEADER + frame_bytes.saturating_sub(4);

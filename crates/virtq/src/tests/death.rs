@@ -79,7 +79,7 @@ impl World {
         let (size, features, content) = (self.driver.size(), self.features, self.content);
         let base = self.driver.first_position();
         let new = || {
-            let start = Start { base, inflight: Some(self.inflight.clone()) };
+            let start = Start { inflight: Some(self.inflight.clone()), ..Start::at(base) };
             DeviceQueue::new(memory.clone(), &at, size, features, content, start).unwrap()
         };
         living_for(stores, new).unwrap_or_else(|| {
@@ -217,7 +217,7 @@ proptest! {
             all.write(64 + 8 * i as u32, word.to_le_bytes());
         }
         let inflight = Inflight::new(mapping, 0, SIZE).unwrap();
-        let start = Start { base: 0x8000_8000, inflight: Some(inflight) };
+        let start = Start { inflight: Some(inflight), ..Start::at(0x8000_8000) };
         let at = world.driver.addresses();
         let mut device =
             DeviceQueue::new(memory, &at, SIZE, Features::PACKED, READABLE, start).unwrap();
