@@ -21,6 +21,7 @@ mod device;
 mod devices;
 mod following;
 mod inflight;
+mod kept;
 mod log;
 mod offer;
 mod plant;
@@ -208,7 +209,7 @@ impl Daemon {
         let input = epoll::EventFlags::IN;
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
         epoll::add(&epoll, desk.bell(), epoll::EventData::new_u64(DESK), input)?;
-        let plant = Shared::new(Plant::new(fabric, epoll.clone()));
+        let plant = Shared::new(Plant::new(fabric, epoll.clone(), config.run_dir.clone()));
         let daemon = Daemon {
             server: None,
             epoll,

@@ -20,6 +20,7 @@ mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,13 +59,16 @@ pub(super) struct Plant {
     settled: bool,
     /// What is to be taken up instead of opened.
     heritage: Option<Heritage>,
+    /// Where devices keep what their next daemon needs.
+    run_dir: PathBuf,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
 
 impl Plant {
-    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>) -> Plant {
+    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>, run_dir: PathBuf) -> Plant {
         Plant {
+            run_dir,
             sockets: Sockets::new(epoll),
             devices: Devices::default(),
             rigs: BTreeMap::new(),

@@ -60,7 +60,8 @@ impl Plant {
                 Ready::Socket(way) => way,
                 Ready::Device(..) | Ready::HandedOver(_) | Ready::Later => Way::open(spec)?,
             };
-            let device = GuestDevice::new(soft, port.clone(), spec, wish.identity.clone());
+            let (port, identity) = (port.clone(), wish.identity.clone());
+            let device = GuestDevice::new(soft, port, spec, identity, &self.run_dir);
             return Ok(End::Socket(self.sockets.add(spec, way, device)?));
         }
         let name = wish.spec.to_string();
