@@ -12,6 +12,7 @@ mod rules;
 pub(crate) mod switch;
 mod table;
 mod tunnel;
+pub(crate) mod upgrade;
 pub(crate) mod vf;
 
 use std::path::PathBuf;
