@@ -235,6 +235,7 @@ impl GuestDevice {
             log: self.log.clone(),
             inflight,
             stalled: self.stalled.clone(),
+            interrupt: None,
         }
     }
 

@@ -30,6 +30,7 @@ mod ring;
 pub(crate) mod run_dir;
 mod sockets;
 mod upgrade;
+mod vdpa;
 mod vmq;
 
 use std::io::Write;
@@ -284,7 +285,7 @@ impl Daemon {
             let now = Instant::now();
             let wait = {
                 let mut plant = self.plant.lock();
-                let settled = now - started >= SETTLE || plant.sockets.are_attached();
+                let settled = now - started >= SETTLE || plant.are_attached();
                 if settled && !plant.is_settled() {
                     plant.settle();
                 }
