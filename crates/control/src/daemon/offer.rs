@@ -29,8 +29,14 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
     let mut bits = vec![
         feature::VIRTIO_F_VERSION_1,
         feature::VIRTIO_F_ANY_LAYOUT,
+        // A ring that is reset alone is stopped and started as every ring is.
+        feature::VIRTIO_F_RING_RESET,
         feature::VIRTIO_NET_F_MTU,
         feature::VIRTIO_NET_F_STATUS,
+        // The front-end serves the control queue: by it a driver asks for more pairs, and says that it
+        // has announced itself after a migration. QEMU asks us for an announcement if it cannot.
+        feature::VIRTIO_NET_F_CTRL_VQ,
+        feature::VIRTIO_NET_F_GUEST_ANNOUNCE,
     ];
     let optional = [
         (has_mac, feature::VIRTIO_NET_F_MAC),
@@ -39,9 +45,7 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
         (attachment.event_index, feature::VIRTIO_F_RING_EVENT_IDX),
         (attachment.in_order, feature::VIRTIO_F_IN_ORDER),
         (attachment.packed, feature::VIRTIO_F_RING_PACKED),
-        // The front-end serves the control queue by which a driver asks for more pairs.
         (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_MQ),
-        (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_CTRL_VQ),
     ];
     bits.extend(optional.into_iter().filter_map(|(wanted, bit)| wanted.then_some(bit)));
     if attachment.offload {

@@ -186,7 +186,6 @@ impl Plant {
         self.held.clear(); // what is in force says it from now on
         self.tell_guests();
         self.steer();
-        self.sockets.tell_changes();
         Ok(())
     }
 

@@ -10,6 +10,9 @@ const ALWAYS: Features = Features::VERSION_1
     .union(Features::ANY_LAYOUT)
     .union(Features::MTU)
     .union(Features::STATUS)
+    .union(Features::RING_RESET)
+    .union(Features::CTRL_VQ)
+    .union(Features::GUEST_ANNOUNCE)
     .union(Features::LOG_ALL)
     .union(Features::PROTOCOL_FEATURES);
 
@@ -47,7 +50,7 @@ fn the_offer_follows_the_configuration() {
     let (merge, indirect, event) =
         (Features::MRG_RXBUF, Features::INDIRECT_DESC, Features::EVENT_IDX);
     let packed = Features::RING_PACKED;
-    let multiqueue = Features::MQ | Features::CTRL_VQ;
+    let multiqueue = Features::MQ;
     for (settings, features) in [
         ("", merge | indirect | event | packed | OFFLOADS),
         ("mergeable = false", indirect | event | packed | OFFLOADS),

@@ -52,12 +52,13 @@ impl NicPlan {
         text += &format!("sleep = {}\n[[nic]]\nname = \"lab\"\nkind = \"soft\"\n", !self.busy);
         if self.uplink {
             text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
+            text += "in_order = true\n";
         }
         for (i, vf) in self.vfs.iter().enumerate() {
             let macs: Vec<String> = vf.macs.iter().map(|mac| format!("\"{mac}\"")).collect();
             let (mac, more) = macs.split_first().expect("every VF has an address");
             text += &format!("[[nic.vf]]\nmac = {mac}\nmacs = [{}]\n", more.join(", "));
-            text += &format!("socket = \"vf{i}.sock\"\n");
+            text += &format!("socket = \"vf{i}.sock\"\nin_order = true\n");
             for (field, value) in [
                 ("weight", vf.weight),
                 ("min_tx_mbps", vf.min_tx_mbps),

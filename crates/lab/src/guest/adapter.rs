@@ -13,6 +13,8 @@ use vhost_user::{Frontend, ProtocolFeatures, Region, RingConfig};
 use virtq::{BURST, DriverQueue, Features, Segment, Used};
 use wire::virtio_net::feature;
 
+use crate::report::RingKind;
+
 /// Entries of each ring.
 pub const RING: u16 = 1024;
 /// Bytes of each buffer.
@@ -31,22 +33,43 @@ const BASE: u64 = 1 << 32;
 const WAIT: Duration = Duration::from_secs(10);
 
 /// What a guest's rings are like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
+    /// Their layout, and whether buffers are used in order.
+    pub kind: RingKind,
     /// Whether both sides say when they want to be notified.
     pub event_idx: bool,
-    /// Packed rings, or split ones.
-    pub packed: bool,
     /// Whether the daemon writes down what is in flight, for its successor.
     pub inflight: bool,
 }
 
 impl Shape {
+    /// Rings of a kind, without event indices and records.
+    pub fn of(kind: RingKind) -> Shape {
+        Shape { kind, event_idx: false, inflight: false }
+    }
+
+    /// The features of such rings: virtio's bits, and ours.
+    fn features(self) -> (Vec<u32>, Features) {
+        let mut bits = Vec::new();
+        let mut features = Features::empty();
+        for (wanted, bit, feature) in [
+            (self.event_idx, feature::VIRTIO_F_RING_EVENT_IDX, Features::EVENT_IDX),
+            (self.kind != RingKind::Split, feature::VIRTIO_F_RING_PACKED, Features::PACKED),
+            (self.kind == RingKind::PackedInOrder, feature::VIRTIO_F_IN_ORDER, Features::IN_ORDER),
+        ] {
+            if wanted {
+                bits.push(bit);
+                features |= feature;
+            }
+        }
+        (bits, features)
+    }
+
     /// Agrees on features with a daemon.
     fn agree(self, frontend: &mut Frontend) -> Result<()> {
-        let mut bits = vec![feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF];
-        bits.extend(self.event_idx.then_some(feature::VIRTIO_F_RING_EVENT_IDX));
-        bits.extend(self.packed.then_some(feature::VIRTIO_F_RING_PACKED));
+        let (mut bits, _) = self.features();
+        bits.extend([feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
         let mut protocol =
             ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
         protocol.set(ProtocolFeatures::INFLIGHT_SHMFD, self.inflight);
@@ -82,10 +105,9 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Attaches to the daemon's socket, which may take a while to appear.
+    /// Attaches to the daemon's socket, which may take a while to appear, with split rings.
     pub fn attach(socket: &Path, event_idx: bool, pages: Pages) -> Result<Adapter> {
-        let shape = Shape { event_idx, ..Shape::default() };
-        Adapter::attach_as(socket, shape, pages)
+        Adapter::attach_as(socket, Shape { event_idx, ..Shape::of(RingKind::Split) }, pages)
     }
 
     /// The same with rings of this shape.
@@ -101,9 +123,7 @@ impl Adapter {
         let size = (2 * rings + u64::from(BUFFERS) * STRIDE + FIRST).next_multiple_of(2 << 20);
         let file = SharedFile::create("shunt-lab-guest", size, pages)?;
         let memory = virtq::guest_memory(&file, BASE)?;
-        let mut features = Features::empty();
-        features.set(Features::EVENT_IDX, shape.event_idx);
-        features.set(Features::PACKED, shape.packed);
+        let (_, features) = shape.features();
         let rx = DriverQueue::new(memory.clone(), BASE, RING, features)?;
         let tx = DriverQueue::new(memory.clone(), BASE + rings, RING, features)?;
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);

@@ -28,6 +28,7 @@ use wire::probe;
 use super::adapter::Shape;
 use super::honest::end::{End, frame_len};
 use super::{Event, say, wait_for_word};
+use crate::report::RingKind;
 use ledger::Ledger;
 
 /// Frames on their way in each direction: a quarter of a ring.
@@ -131,7 +132,8 @@ pub fn run(spec: &NumberedSpec) -> Result<()> {
     let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
     let [(first, a), (second, b)] = &spec.guests;
     let (a, b) = (mac(a)?, mac(b)?);
-    let shape = Shape { event_idx: true, packed: spec.packed, inflight: spec.inflight };
+    let kind = if spec.packed { RingKind::Packed } else { RingKind::Split };
+    let shape = Shape { kind, event_idx: true, inflight: spec.inflight };
     let attach = |socket: &PathBuf, own, peer| End::attach_shaped(socket, own, peer, shape);
     let mut pair = Pair {
         ends: [attach(first, a, b)?, attach(second, b, a)?],

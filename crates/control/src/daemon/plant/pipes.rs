@@ -59,5 +59,6 @@ impl Plant {
                 }
             }
         }
+        self.sockets.tell_changes();
     }
 }

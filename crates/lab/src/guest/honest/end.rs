@@ -11,6 +11,7 @@ use wire::Mac;
 use wire::probe::{Mark, Probe};
 
 use crate::guest::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, Shape};
+use crate::report::RingKind;
 
 /// Frames that a receive ring has buffers for.
 pub(in crate::guest) const FRAMES: u16 = RING;
@@ -94,7 +95,7 @@ pub(in crate::guest) struct Accounts {
 impl End {
     /// Attaches; frames go from `mac` to `peer`.
     pub(in crate::guest) fn attach(socket: &Path, mac: Mac, peer: Mac) -> Result<End> {
-        let shape = Shape { event_idx: true, ..Shape::default() };
+        let shape = Shape { event_idx: true, ..Shape::of(RingKind::Split) };
         End::attach_shaped(socket, mac, peer, shape)
     }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use guestmem::{DirtyLog, GuestMemory, LOG_PAGE, Mapping, Pages, Region, SharedFile};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Log, Position, Segment, Start, Used};
 
-pub(super) const RING: u16 = 256;
+/// So many entries that each part of a ring has several pages.
+pub(super) const RING: u16 = 1024;
 /// Guest addresses of the ring and of the buffers, which are two regions; the front-end's own.
 const RING_AT: u64 = 0x10_0000;
 const BUFFERS_AT: u64 = 0x4000_0000;
 const USER: u64 = 0x7000_0000_0000;
-const RING_BYTES: u64 = 16 << 10;
+const RING_BYTES: u64 = 32 << 10;
 /// Room of a buffer, which never begins or ends with a page, and how many there are.
 const ROOM: u64 = 3001;
 const ROOMS: u64 = 48;
