@@ -71,11 +71,11 @@ impl Server {
     ///
     /// # Errors
     /// A socket cannot be opened, or the certificate is no good; each says what and why.
-    pub fn start(manager: Manager, listen: &Listen) -> Result<Server> {
+    pub fn start(manager: impl Into<Arc<Mutex<Manager>>>, listen: &Listen) -> Result<Server> {
+        let manager = manager.into();
         let unix = OwnersSocket::bind(&listen.socket)?;
         let tcp = listen.tcp.as_ref().map(TcpSocket::bind).transpose()?;
         let tcp_address = tcp.as_ref().map(TcpSocket::address).transpose()?;
-        let manager = Arc::new(Mutex::new(manager));
         let plain = router(manager.clone(), None);
         let with_token =
             listen.tcp.as_ref().map(|tcp| router(manager.clone(), Some(tcp.token.clone())));

@@ -22,6 +22,9 @@ use crate::state::{MacText, VhostUser};
 /// that its function's limits do not count. QEMU asks for five in a second, after a migration.
 const ANNOUNCEMENTS_PER_S: u32 = 100;
 
+/// In the device status: the driver is ready. Virtio 1.2, section 2.1.
+const DRIVER_OK: u8 = 4;
+
 /// One guest's device.
 #[derive(Debug)]
 pub(super) struct GuestDevice {
@@ -32,6 +35,8 @@ pub(super) struct GuestDevice {
     mtu: u16,
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
+    /// What the guest's driver last said of itself, where the front-end hands it on.
+    status: u8,
     memory: Arc<GuestMemory>,
     /// The last receive ring, which a queue of the uplink's interface may fill.
     vmq: Vmq,
@@ -74,6 +79,7 @@ impl GuestDevice {
             queue_pairs: attachment.queue_pairs,
             mtu: attachment.mtu,
             mtu_set: attachment.mtu,
+            status: 0,
             memory: Arc::default(),
             stalled: Arc::default(),
             made: Instant::now(),
@@ -108,6 +114,11 @@ impl GuestDevice {
         self.port.is_attached()
     }
 
+    /// Whether the guest's driver has taken the device into use.
+    pub(super) fn has_driver(&self) -> bool {
+        self.status & DRIVER_OK != 0
+    }
+
     pub(super) fn has_mac(&self) -> bool {
         self.identity.mac.is_some()
     }
@@ -116,6 +127,7 @@ impl GuestDevice {
     /// held up one of our threads. No ring may run any more.
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
+        self.status = 0;
         self.stalled.swap(false, Ordering::Relaxed)
     }
 
@@ -243,6 +255,7 @@ impl Device for GuestDevice {
     }
 
     fn reset(&mut self) {
+        self.status = 0;
         tracing::debug!("{}: device reset", self.label());
     }
 
@@ -270,6 +283,7 @@ impl Device for GuestDevice {
     }
 
     fn set_status(&mut self, status: u8) {
+        self.status = status;
         tracing::debug!("{}: device status {status:#x}", self.label());
     }
 

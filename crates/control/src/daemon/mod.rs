@@ -31,7 +31,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -39,7 +39,7 @@ use engine::{Fabric, IdlePolicy, LaneSpec};
 use host::CpuLatency;
 use rustix::event::{Timespec, epoll};
 
-use crate::api::{Manager, Server};
+use crate::api::{Manager, Server, serve_guests};
 use crate::config::Config;
 use crate::stats::Stats;
 use crate::store::Directory;
@@ -71,6 +71,8 @@ pub fn run(config: &Config, ready: impl FnOnce()) -> Result<()> {
 pub struct Daemon {
     /// Dropped first: no change comes while the rest ends.
     server: Option<Server>,
+    /// Dropped next: with it the guests' channels end.
+    manager: Arc<Mutex<Manager>>,
     epoll: Arc<OwnedFd>,
     plant: Shared,
     /// What is to be removed at the end.
@@ -129,9 +131,10 @@ impl Daemon {
         let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
         fabric.hold(true);
         let plant = Shared::new(Plant::new(fabric, epoll.clone()));
-        let server = serve_api(config, &plant)?;
+        let (manager, server) = serve_api(config, &plant)?;
         let daemon = Daemon {
             server,
+            manager,
             epoll,
             plant,
             leftovers,
@@ -187,6 +190,7 @@ impl Daemon {
     fn stop(self) {
         tracing::info!("stopping");
         drop(self.server);
+        drop(self.manager);
         self.plant.lock().stop();
         drop(self.leftovers);
     }
@@ -208,7 +212,7 @@ impl Drop for Leftovers {
 }
 
 /// Brings the desired state into force, and serves the API by which it changes.
-fn serve_api(config: &Config, plant: &Shared) -> Result<Option<Server>> {
+fn serve_api(config: &Config, plant: &Shared) -> Result<(Arc<Mutex<Manager>>, Option<Server>)> {
     let directory = match &config.state_dir {
         Some(directory) => Directory::open(directory)?,
         None => {
@@ -239,8 +243,13 @@ fn serve_api(config: &Config, plant: &Shared) -> Result<Option<Server>> {
             config.state_dir.as_deref().unwrap_or(Path::new("state_dir")).display()
         );
     }
-    let Some(api) = &config.api else { return Ok(None) };
-    Server::start(manager, &api.listen()?).map(Some)
+    let manager: Arc<Mutex<Manager>> = manager.into();
+    serve_guests(&manager)?;
+    let server = match &config.api {
+        Some(api) => Some(Server::start(manager.clone(), &api.listen()?)?),
+        None => None,
+    };
+    Ok((manager, server))
 }
 
 /// Where the state is kept if it is not to outlive the daemon, in the run directory.

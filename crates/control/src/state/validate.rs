@@ -6,6 +6,7 @@ mod adapter;
 mod attachment;
 mod service;
 mod switch;
+mod vpf;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -33,6 +34,9 @@ pub(super) fn meaning(state: &State) -> Result<(), Problems> {
     for (i, adapter) in state.adapters.iter().enumerate() {
         check.adapter(adapter, &format!("adapter[{i}]"));
     }
+    for (i, vpf) in state.vpfs.iter().enumerate() {
+        check.vpf(vpf, &format!("vpf[{i}]"));
+    }
     check.problems.or(())
 }
 
@@ -43,6 +47,9 @@ struct Check<'a> {
     nic_names: Once<&'a str>,
     switch_names: Once<&'a str>,
     adapter_names: Once<&'a str>,
+    vpf_names: Once<&'a str>,
+    /// Adapters, and devices of the host's, that are behind a function of a virtual PF.
+    behind: Once<&'a str>,
     sockets: Once<&'a str>,
     /// Interfaces, with the path of their network namespace.
     interfaces: Once<(Option<String>, &'a str)>,
@@ -75,6 +82,8 @@ impl<'a> Check<'a> {
             nic_names: Once::new("is the name of"),
             switch_names: Once::new("is the name of"),
             adapter_names: Once::new("is the name of"),
+            vpf_names: Once::new("is the name of"),
+            behind: Once::new("is behind"),
             sockets: Once::new("is the socket of"),
             interfaces: Once::new("is the interface of"),
             files: Once::new("is written by"),

@@ -29,9 +29,10 @@ impl Reader {
     ) -> Option<State> {
         let report = root.report;
         let errors = report.errors();
-        let [switches, adapters] = ["switch", "adapter"].map(|name| root.plain_tables(name));
-        let [switch_values, adapter_values] =
-            [&switches, &adapters].map(|tables| values(report, tables));
+        let [switches, adapters, vpfs] =
+            ["switch", "adapter", "vpf"].map(|name| root.plain_tables(name));
+        let [switch_values, adapter_values, vpf_values] =
+            [&switches, &adapters, &vpfs].map(|tables| values(report, tables));
         if report.errors() > errors {
             return None;
         }
@@ -45,8 +46,10 @@ impl Reader {
         }
         let of_vfs = of_vfs.into_iter().map(|(_, adapter)| json!(adapter));
         let adapters: Vec<Value> = of_vfs.chain(adapter_values).collect();
-        let document =
-            json!({ "nic": desired::nics(nics), "switch": switch_values, "adapter": adapters });
+        let nics = desired::nics(nics);
+        let document = json!({
+            "nic": nics, "switch": switch_values, "adapter": adapters, "vpf": vpf_values
+        });
         match State::parse(&document) {
             Ok(state) => Some(state),
             Err(problems) => {

@@ -43,7 +43,7 @@ fn the_example_shows_every_field() {
         for (key, value) in table.iter() {
             found.insert(key.get_ref().to_string());
             // Their fields are the state document's.
-            if ["switch", "adapter", "uplink"].contains(&key.get_ref().as_ref()) {
+            if ["switch", "adapter", "vpf", "uplink"].contains(&key.get_ref().as_ref()) {
                 continue;
             }
             match value.get_ref() {
