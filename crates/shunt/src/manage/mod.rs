@@ -12,6 +12,7 @@ pub(crate) mod switch;
 mod table;
 mod tunnel;
 pub(crate) mod vf;
+pub(crate) mod vpf;
 
 use std::path::PathBuf;
 
