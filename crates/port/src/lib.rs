@@ -42,6 +42,8 @@ pub mod xdp;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use virtq::Position;
+
 pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Placed, Polled, VlanEdit};
 pub use wire::virtio_net::Accepts;
 
@@ -110,7 +112,7 @@ pub trait Transmit: Send {
     fn raise_error(&self) {}
 
     /// Stops; where a later owner of the ring goes on, if this is one.
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> Position {
         0
     }
 }
@@ -140,7 +142,7 @@ pub trait Receive: Send {
     fn raise_error(&self) {}
 
     /// Stops; where a later owner of the ring goes on, if this is one.
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> Position {
         0
     }
 }

@@ -1,15 +1,16 @@
-//! The driver's side of a split ring: for the lab's guests and for tests.
+//! The driver's side of a ring of either kind: for the lab's guests and for tests.
 //!
 //! The device is not trusted: what is in flight is remembered here and not in the shared memory, and
 //! a used entry that names no buffer in flight is counted ([`DriverQueue::strays`]) and skipped.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use guestmem::{GuestMemory, SharedFile};
 
-use crate::event::Wish;
-use crate::ring::{Addresses, Descriptor, Features, Ring, SetupError};
+use crate::packed::PackedDriver;
+use crate::ring::{Addresses, Descriptor, Features, SetupError};
+use crate::split::SplitDriver;
 
 /// A piece of a buffer.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,15 @@ pub struct Segment {
     pub writable: bool,
 }
 
+impl Segment {
+    /// As a descriptor that is no link.
+    #[inline(always)]
+    pub(crate) fn descriptor(self) -> Descriptor {
+        let flags = if self.writable { Descriptor::WRITE } else { 0 };
+        Descriptor { addr: self.addr, len: self.len, flags, next: 0 }
+    }
+}
+
 /// A buffer that the device gave back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
@@ -31,29 +41,115 @@ pub struct Used {
     pub len: u32,
 }
 
-/// A guest's own end of a ring.
+/// Which descriptors are free, and which belong together.
 #[derive(Debug)]
-pub struct DriverQueue {
-    ring: Ring,
-    addresses: Addresses,
-    event_idx: bool,
+pub(crate) struct Books {
     /// Descriptors in no chain.
-    free: Vec<u16>,
+    free: VecDeque<u16>,
+    /// Whether they are taken in the order in which they came back, which is the ring's.
+    in_order: bool,
     /// How many descriptors the chain of each head has; zero if it is no head in flight.
     lengths: Vec<u16>,
     /// The link of each descriptor in a chain: the table's own is the device's to overwrite.
     links: Vec<u16>,
-    strays: u64,
-    next_avail: u16,
-    published: u16,
-    next_used: u16,
+    pub(crate) strays: u64,
+}
+
+impl Books {
+    fn new(size: u16, in_order: bool) -> Books {
+        let free = match in_order {
+            true => (0..size).collect(),
+            false => (0..size).rev().collect(),
+        };
+        let none = vec![0; usize::from(size)];
+        Books { free, in_order, lengths: none.clone(), links: none, strays: 0 }
+    }
+
+    /// Takes one descriptor for a buffer of its own.
+    #[inline]
+    fn take_one(&mut self) -> Option<u16> {
+        let head = self.pop()?;
+        self.lengths[usize::from(head)] = 1;
+        Some(head)
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<u16> {
+        if self.in_order { self.free.pop_front() } else { self.free.pop_back() }
+    }
+
+    /// Takes `n` descriptors for a chain.
+    fn take(&mut self, n: usize) -> Option<Vec<u16>> {
+        if n == 0 || n > self.free.len() {
+            return None;
+        }
+        let heads: Vec<_> = (0..n).filter_map(|_| self.pop()).collect();
+        for pair in heads.windows(2) {
+            self.links[usize::from(pair[0])] = pair[1];
+        }
+        self.lengths[usize::from(heads[0])] = n as u16;
+        Some(heads)
+    }
+
+    /// How many descriptors the buffer `head` has; zero if there is none in flight.
+    #[inline]
+    pub(crate) fn length(&self, head: u32) -> u16 {
+        self.lengths.get(head as usize).copied().unwrap_or(0)
+    }
+
+    /// The descriptors of the buffer `head`.
+    pub(crate) fn chain(&self, head: u16) -> impl Iterator<Item = u16> + '_ {
+        let length = usize::from(self.length(head.into()));
+        let link = |index: &u16| Some(self.links[usize::from(*index)]);
+        std::iter::successors(Some(head), link).take(length)
+    }
+
+    /// Frees the buffer `head`; says how many descriptors it had, zero if there is none in flight.
+    #[inline]
+    pub(crate) fn release(&mut self, head: u32) -> u16 {
+        let Some(length) = self.lengths.get_mut(head as usize) else {
+            return 0;
+        };
+        let length = std::mem::take(length);
+        let mut index = head as u16;
+        for _ in 0..length {
+            self.free.push_back(index);
+            index = self.links[usize::from(index)];
+        }
+        length
+    }
+}
+
+/// A guest's own end of a ring.
+#[derive(Debug)]
+pub struct DriverQueue {
+    kind: Kind,
+    books: Books,
+    addresses: Addresses,
     memory: Arc<GuestMemory>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Split(SplitDriver),
+    Packed(PackedDriver),
+}
+
+/// Calls a method of the ring's own kind.
+macro_rules! each {
+    ($kind:expr, $driver:ident => $call:expr) => {
+        match $kind {
+            Kind::Split($driver) => $call,
+            Kind::Packed($driver) => $call,
+        }
+    };
 }
 
 impl DriverQueue {
     /// Bytes that a ring of `size` entries takes, up to the next page.
     pub fn bytes(size: u16) -> u64 {
         let entries = u64::from(size);
+        // A split ring's, which is the larger.
         let (desc, avail, used) = (16 * entries, 6 + 2 * entries, 6 + 8 * entries);
         (desc + avail.next_multiple_of(64) + used).next_multiple_of(4096)
     }
@@ -66,30 +162,27 @@ impl DriverQueue {
         size: u16,
         features: Features,
     ) -> Result<DriverQueue, SetupError> {
-        let entries = u64::from(size);
-        let avail = at + 16 * entries;
-        let used = avail + (6 + 2 * entries).next_multiple_of(64);
-        let addresses = Addresses { desc: at, avail, used };
-        let ring = Ring::new(&memory, &addresses, size)?;
-        for word in [ring.avail_idx(), ring.used_idx(), ring.avail_flags(), ring.used_flags()] {
-            word.store(0, Ordering::Relaxed);
-        }
-        let event_idx = features.contains(Features::EVENT_IDX);
-        let queue = DriverQueue {
-            ring,
-            addresses,
-            event_idx,
-            free: (0..size).rev().collect(),
-            lengths: vec![0; usize::from(size)],
-            links: vec![0; usize::from(size)],
-            strays: 0,
-            next_avail: 0,
-            published: 0,
-            next_used: 0,
-            memory,
+        let behind = at + 16 * u64::from(size);
+        let (kind, addresses) = if features.contains(Features::PACKED) {
+            let addresses = Addresses { desc: at, avail: behind, used: behind + 64 };
+            (Kind::Packed(PackedDriver::new(&memory, &addresses, size, features)?), addresses)
+        } else {
+            let used = behind + (6 + 2 * u64::from(size)).next_multiple_of(64);
+            let addresses = Addresses { desc: at, avail: behind, used };
+            (Kind::Split(SplitDriver::new(&memory, &addresses, size, features)?), addresses)
         };
-        queue.wish().disarm(0);
+        let books = Books::new(size, features.contains(Features::IN_ORDER));
+        let mut queue = DriverQueue { kind, books, addresses, memory };
+        queue.disarm();
         Ok(queue)
+    }
+
+    /// Where a device begins that takes a new ring over: a packed ring's wrap counters are set.
+    pub fn first_position(&self) -> crate::Position {
+        match self.kind {
+            Kind::Split(_) => 0,
+            Kind::Packed(_) => crate::packed::place::Place::FIRST.position(),
+        }
     }
 
     /// Where the ring is: what the device must be told.
@@ -99,7 +192,7 @@ impl DriverQueue {
 
     /// Entries.
     pub fn size(&self) -> u16 {
-        self.ring.size()
+        self.books.lengths.len() as u16
     }
 
     /// The memory that the ring and its buffers are in.
@@ -110,42 +203,23 @@ impl DriverQueue {
     /// Descriptors that are free.
     #[inline]
     pub fn room(&self) -> usize {
-        self.free.len()
+        self.books.free.len()
     }
 
     /// Makes a buffer of one piece available, at the next [`publish`](Self::publish); `None` when
     /// the ring is full.
     #[inline]
     pub fn post(&mut self, piece: Segment) -> Option<u16> {
-        let head = self.free.pop()?;
-        let flags = if piece.writable { Descriptor::WRITE } else { 0 };
-        let descriptor = Descriptor { addr: piece.addr, len: piece.len, flags, next: 0 };
-        self.ring.set_descriptor(head, descriptor);
-        self.lengths[usize::from(head)] = 1;
-        self.offer(head);
+        let head = self.books.take_one()?;
+        each!(&mut self.kind, driver => driver.offer(head, piece.descriptor()));
         Some(head)
     }
 
     /// Makes a buffer of several pieces available as a chain; `None` when the ring is too full, or
     /// there are no pieces.
     pub fn post_chain(&mut self, pieces: &[Segment]) -> Option<u16> {
-        if pieces.is_empty() || pieces.len() > self.free.len() {
-            return None;
-        }
-        let heads = self.free.split_off(self.free.len() - pieces.len());
-        for (i, (piece, &index)) in pieces.iter().zip(&heads).enumerate() {
-            let next = heads.get(i + 1).copied();
-            let more = if next.is_some() { Descriptor::NEXT } else { 0 };
-            let flags = more | if piece.writable { Descriptor::WRITE } else { 0 };
-            let next = next.unwrap_or(0);
-            self.links[usize::from(index)] = next;
-            self.ring.set_descriptor(
-                index,
-                Descriptor { addr: piece.addr, len: piece.len, flags, next },
-            );
-        }
-        self.lengths[usize::from(heads[0])] = pieces.len() as u16;
-        self.offer(heads[0]);
+        let heads = self.books.take(pieces.len())?;
+        each!(&mut self.kind, driver => driver.offer_chain(&heads, pieces));
         Some(heads[0])
     }
 
@@ -153,128 +227,60 @@ impl DriverQueue {
     /// guest's memory at `table` (16 bytes a piece); `None` when the ring is full, there are no
     /// pieces, or the table does not fit there.
     pub fn post_indirect(&mut self, pieces: &[Segment], table: u64) -> Option<u16> {
-        let bytes = (pieces.len() * Descriptor::SIZE) as u32;
-        let place = self.memory.slice(table, bytes).filter(|_| !pieces.is_empty())?;
-        let head = self.free.pop()?;
+        let len = (pieces.len() * Descriptor::SIZE) as u32;
+        let place = self.memory.slice(table, len).filter(|_| !pieces.is_empty())?;
+        let head = self.books.take_one()?;
         for (i, piece) in pieces.iter().enumerate() {
-            let more = if i + 1 < pieces.len() { Descriptor::NEXT } else { 0 };
-            let flags = more | if piece.writable { Descriptor::WRITE } else { 0 };
+            let is_last = i + 1 == pieces.len();
             let next = (i + 1) as u16;
-            let words = Descriptor { addr: piece.addr, len: piece.len, flags, next }.to_words();
+            let words =
+                each!(&self.kind, driver => driver.entry(piece.descriptor(), next, is_last));
             place.write((i * Descriptor::SIZE) as u32, words[0].to_le_bytes());
             place.write((i * Descriptor::SIZE + 8) as u32, words[1].to_le_bytes());
         }
-        let flags = Descriptor::INDIRECT;
-        self.ring.set_descriptor(head, Descriptor { addr: table, len: bytes, flags, next: 0 });
-        self.lengths[usize::from(head)] = 1;
-        self.offer(head);
+        let outer = Descriptor { addr: table, len, flags: Descriptor::INDIRECT, next: 0 };
+        each!(&mut self.kind, driver => driver.offer(head, outer));
         Some(head)
-    }
-
-    #[inline]
-    fn offer(&mut self, head: u16) {
-        self.ring.set_avail_entry(self.next_avail, head);
-        self.next_avail = self.next_avail.wrapping_add(1);
     }
 
     /// Shows what was posted to the device; says whether it wants a kick for it.
     #[inline]
     pub fn publish(&mut self) -> bool {
-        let (old, new) = (self.published, self.next_avail);
-        if old == new {
-            return false;
-        }
-        self.ring.avail_idx().store(new, Ordering::Release);
-        self.published = new;
-        let wish = Wish {
-            flags: self.ring.used_flags(),
-            event: self.ring.avail_event(),
-            event_idx: self.event_idx,
-        };
-        wish.must_notify(old, new)
+        each!(&mut self.kind, driver => driver.publish())
     }
 
     /// How many buffers wait to be reaped.
     #[inline]
     pub fn used_len(&self) -> u16 {
-        self.ring.used_idx().load(Ordering::Acquire).wrapping_sub(self.next_used)
+        each!(&self.kind, driver => driver.used_len(&self.books))
     }
 
     /// Takes back up to `out.len()` buffers; says how many.
     #[inline]
     pub fn reap(&mut self, out: &mut [Used]) -> usize {
-        let mut n = 0;
-        for _ in 0..self.used_len() {
-            if n == out.len() {
-                break;
-            }
-            let (id, len) = self.ring.used_entry(self.next_used);
-            self.next_used = self.next_used.wrapping_add(1);
-            if self.release(id) {
-                let id = id as u16;
-                out[n] = Used { id, len };
-                n += 1;
-            } else {
-                self.strays += 1;
-            }
-        }
-        n
+        each!(&mut self.kind, driver => driver.reap(&mut self.books, out))
     }
 
     /// Gives every used buffer back to the device as it is; says how many. The cheapest guest there
     /// is: for the measurement of rings.
     #[inline]
     pub fn recycle(&mut self) -> u16 {
-        let mut n = 0;
-        for _ in 0..self.used_len() {
-            let (id, _) = self.ring.used_entry(self.next_used);
-            self.next_used = self.next_used.wrapping_add(1);
-            if self.lengths.get(id as usize).is_some_and(|n| *n > 0) {
-                self.offer(id as u16);
-                n += 1;
-            } else {
-                self.strays += 1;
-            }
-        }
-        n
-    }
-
-    /// Frees the chain at `head`; says whether there is one in flight.
-    #[inline]
-    fn release(&mut self, head: u32) -> bool {
-        let Some(length) = self.lengths.get_mut(head as usize) else {
-            return false;
-        };
-        let length = std::mem::take(length);
-        let mut index = head as u16;
-        for _ in 0..length {
-            self.free.push(index);
-            index = self.links[usize::from(index)];
-        }
-        length > 0
+        each!(&mut self.kind, driver => driver.recycle(&mut self.books))
     }
 
     /// Used entries that named no buffer in flight, and were skipped: the device is broken.
     pub fn strays(&self) -> u64 {
-        self.strays
+        self.books.strays
     }
 
     /// Asks the device for an interrupt at the next used buffer; says whether one is there already.
     pub fn arm(&mut self) -> bool {
-        self.wish().arm(self.next_used, self.ring.used_idx())
+        each!(&mut self.kind, driver => driver.arm())
     }
 
     /// Asks the device not to interrupt: the ring is polled.
     pub fn disarm(&mut self) {
-        self.wish().disarm(self.next_used);
-    }
-
-    fn wish(&self) -> Wish<'_, std::sync::atomic::AtomicU16> {
-        Wish {
-            flags: self.ring.avail_flags(),
-            event: self.ring.used_event(),
-            event_idx: self.event_idx,
-        }
+        each!(&mut self.kind, driver => driver.disarm());
     }
 }
 

@@ -3,10 +3,12 @@
 
 mod aside;
 mod chains;
+pub(crate) mod death;
 mod exchange;
 mod hostile;
 mod kit;
 mod limits;
 mod oracle;
 mod ordering;
+mod packed;
 mod threads;

@@ -16,13 +16,16 @@
 //!    after them. So what a guest has posted has either arrived, or waits for the next daemon.
 
 mod attachment;
+mod carried;
 mod device;
 mod devices;
 mod following;
+mod inflight;
 mod log;
 mod offer;
 mod plant;
 mod rig;
+mod ring;
 pub(crate) mod run_dir;
 mod sockets;
 mod vmq;
@@ -230,8 +233,10 @@ fn serve_api(config: &Config, plant: &Shared) -> Result<(Arc<Mutex<Manager>>, Op
     let run_dir = config.run_dir.clone();
     let counted = plant.clone();
     let stats = Box::new(move || {
-        let rules = counted.lock().rules();
-        crate::stats::read(&run_dir).map(|stats| Stats { rules, ..stats })
+        let plant = counted.lock();
+        let (rules, offloads) = (plant.rules(), plant.offloads());
+        drop(plant);
+        crate::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
     });
     let mut manager = Manager::open(directory, Box::new(plant.clone()), stats)?;
     if manager.generation() == 0 {

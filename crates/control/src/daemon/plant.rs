@@ -10,6 +10,7 @@
 //! So whoever moves from one path to another is on the new one before the old one goes.
 
 mod actual;
+mod pipes;
 mod serve;
 mod shared;
 mod stage;
@@ -77,6 +78,7 @@ impl Plant {
         self.sockets.look(now);
         if self.devices.look(now) {
             self.follow_links();
+            self.tell_guests();
             self.steer();
         }
         self.faults.look(&self.fabric, now);
@@ -99,10 +101,12 @@ impl Plant {
             Some(End::Socket(_)) | None => false,
         };
         let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
-        Live { uplinks_down: down.map(|(name, _)| name.clone()).collect() }
+        let uplinks_down = down.map(|(name, _)| name.clone()).collect();
+        Live { uplinks_down, representors_up: self.representors_up() }
     }
 
-    /// Lets functions with `link_state = "auto"` have the link that their uplink has.
+    /// Lets functions with `link_state = "auto"` have the link that their uplink has, and in switchdev mode that of their
+    /// representor.
     fn follow_links(&mut self) {
         let live = self.live();
         if live == self.live {
@@ -157,7 +161,9 @@ impl Plant {
         self.live = live;
         self.given = given;
         self.held.clear(); // what is in force says it from now on
+        self.tell_guests();
         self.steer();
+        self.sockets.tell_changes();
         Ok(())
     }
 

@@ -19,6 +19,7 @@ mod problem;
 mod reason;
 pub mod shape;
 mod switch;
+mod switchdev;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
@@ -40,12 +41,13 @@ pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind, Profile};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{
-    Actual, ActualAdapter, ActualDevice, ActualNic, ActualTunnel, ActualVf, ActualVpf, ActualVpfVf,
-    DeviceNews, DeviceState, GuestState, Plane, Refused, VfSettings,
+    Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
+    ActualVpf, ActualVpfVf, DeviceNews, DeviceState, GuestState, Plane, Refused, VfSettings,
 };
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
+pub use switchdev::{AnyMacText, FunctionName, NicMode, NicRule, Representor, RuleTarget};
 pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
 pub use transition::transition;
 pub use vpf::{GuestSetting, MacPrefix, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};

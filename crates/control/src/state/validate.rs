@@ -6,6 +6,7 @@ mod adapter;
 mod attachment;
 mod service;
 mod switch;
+mod switchdev;
 mod vpf;
 
 use std::collections::{HashMap, HashSet};
@@ -52,7 +53,7 @@ struct Check<'a> {
     behind: Once<&'a str>,
     sockets: Once<&'a str>,
     /// Interfaces, with the path of their network namespace.
-    interfaces: Once<(Option<String>, &'a str)>,
+    interfaces: Once<(Option<String>, String)>,
     /// Files that are written: of mirrors, and sinks.
     files: Once<&'a str>,
     /// Captures that are played, known before the walk.
@@ -123,6 +124,7 @@ impl<'a> Check<'a> {
             self.vf(nic, vf, &at);
         }
         self.service_vlans(nic, at);
+        self.switchdev(nic, at);
     }
 
     fn pf(&mut self, nic: &'a Nic, pf: &'a Pf, at: &str) {

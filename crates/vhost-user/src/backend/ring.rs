@@ -3,7 +3,7 @@
 //! Specification: vhost-user.rst, "Ring states". The states here:
 //!
 //! ```text
-//!             memory, size, addresses, kick or poll mode, enabled
+//!             memory, size, addresses, kick or poll mode, enabled, log if it must log
 //!   stopped  ----------------------------------------------------->  running
 //!            <-----------------------------------------------------
 //!              disabled, GET_VRING_BASE, RESET_*, status 0, no memory
@@ -11,7 +11,9 @@
 //!
 //! The specification starts a ring at its first kick; here it starts when the kick descriptor
 //! comes, which nobody can tell from a kick, and which poll mode needs anyway. A ring that is
-//! started but disabled would have to discard what the guest sends; here it stands.
+//! started but disabled would have to discard what the guest sends; here it stands. So does one that
+//! must log its writes while there is no log: QEMU starts rings of a guest that boots during its
+//! migration before it sends the log.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -19,11 +21,11 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use zerocopy::IntoBytes;
 
-use crate::features::Features;
+use crate::features::{Features, ProtocolFeatures};
 use crate::message::{Message, RING_SIZE_MAX};
-use crate::payload::{VRING_INDEX_MASK, VRING_NO_FD, VringAddr, VringState};
+use crate::payload::{VRING_INDEX_MASK, VRING_LOG, VRING_NO_FD, VringAddr, VringState};
 
-use super::device::{Device, RingSetup};
+use super::device::{Device, RingLog, RingSetup};
 use super::error::Reason;
 use super::shape::prefix;
 use super::{Answer, Backend};
@@ -47,13 +49,65 @@ struct Addresses {
     used: u64,
 }
 
+/// What a ring must be like: virtio 1.2, sections 2.7 and 2.8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Split,
+    Packed,
+}
+
+impl Form {
+    fn of(features: u64) -> Form {
+        if features & Features::RING_PACKED.bits() == 0 { Form::Split } else { Form::Packed }
+    }
+
+    fn check_size(self, index: u32, size: u32) -> Result<u16, Reason> {
+        let possible = size > 0 && size <= RING_SIZE_MAX;
+        match possible && (self == Form::Packed || size.is_power_of_two()) {
+            true => Ok(size as u16),
+            false => Err(Reason::RingSize { index, size }),
+        }
+    }
+
+    fn check_addresses(self, index: u32, addresses: Addresses) -> Result<(), Reason> {
+        let Addresses { desc, avail, used } = addresses;
+        let parts = match self {
+            Form::Split => [
+                ("descriptor table", desc, 16),
+                ("available ring", avail, 2),
+                ("used ring", used, 4),
+            ],
+            Form::Packed => [
+                ("descriptor ring", desc, 16),
+                ("driver event area", avail, 4),
+                ("device event area", used, 4),
+            ],
+        };
+        for (part, addr, align) in parts {
+            if addr % align != 0 {
+                return Err(Reason::RingAlignment { index, part, addr, align });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_base(self, index: u32, base: u32) -> Result<(), Reason> {
+        match self == Form::Packed || base <= 0xffff {
+            true => Ok(()),
+            false => Err(Reason::RingBase { index, base }),
+        }
+    }
+}
+
 /// Settings and state of one ring.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     size: Option<u16>,
     addresses: Option<Addresses>,
+    /// Guest address at which writes to the used ring are logged, if they are.
+    pub(super) log: Option<u64>,
     /// Where to start, or where the ring stopped.
-    base: u16,
+    base: u32,
     kick: Kick,
     call: Option<Arc<OwnedFd>>,
     err: Option<Arc<OwnedFd>>,
@@ -62,8 +116,17 @@ pub(super) struct Ring {
 }
 
 impl Ring {
+    pub(super) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// What is logged of this ring, if anything, with `buffers` if the session wants all.
+    pub(super) fn logs(&self, buffers: bool) -> Option<RingLog> {
+        (buffers || self.log.is_some()).then_some(RingLog { buffers, used: self.log })
+    }
+
     /// What the device needs to run this ring, if all of it is there.
-    fn setup(&self, features: u64) -> Option<RingSetup> {
+    fn setup(&self, features: u64, log: Option<RingLog>) -> Option<RingSetup> {
         let Addresses { desc, avail, used } = self.addresses?;
         let kick = match &self.kick {
             Kick::Unset => return None,
@@ -83,6 +146,7 @@ impl Ring {
             call: self.call.clone(),
             err: self.err.clone(),
             features,
+            log,
         })
     }
 }
@@ -102,11 +166,9 @@ impl Backend {
         device: &mut impl Device,
     ) -> Result<Answer, Reason> {
         let VringState { index, num: size } = prefix(message)?;
+        let form = Form::of(self.features);
         let ring = self.ring(index)?;
-        if !size.is_power_of_two() || size > RING_SIZE_MAX {
-            return Err(Reason::RingSize { index, size });
-        }
-        let size = Some(size as u16);
+        let size = Some(form.check_size(index, size)?);
         if ring.running && ring.size != size {
             return Err(Reason::RingRuns { index });
         }
@@ -114,40 +176,46 @@ impl Backend {
         self.start(index as usize, device).map(|()| Answer::Done)
     }
 
-    /// QEMU repeats the addresses while the ring runs, so this stops and starts it if need be.
+    /// QEMU repeats the addresses while the ring runs, with and without the flag, as it switches the
+    /// log on and off.
     pub(super) fn set_vring_addr(
         &mut self,
         message: &Message,
         device: &mut impl Device,
     ) -> Result<Answer, Reason> {
-        let VringAddr { index, flags, desc, used, avail, .. } = prefix(message)?;
-        let ring = self.ring(index)?;
-        // The only flag asks for a dirty log, which is not offered.
-        if flags != 0 {
+        let VringAddr { index, flags, desc, used, avail, log } = prefix(message)?;
+        self.ring(index)?;
+        if flags & !VRING_LOG != 0 {
             return Err(Reason::RingFlags { index, flags });
         }
-        // virtio 1.2, 2.7: alignment of the parts of a split ring.
-        for (part, addr, align) in
-            [("descriptor table", desc, 16), ("available ring", avail, 2), ("used ring", used, 4)]
-        {
-            if addr % align != 0 {
-                return Err(Reason::RingAlignment { index, part, addr, align });
-            }
+        let log = (flags & VRING_LOG != 0).then_some(log);
+        if log.is_some() {
+            self.require(ProtocolFeatures::LOG_SHMFD)?;
         }
-        let addresses = Some(Addresses { desc, avail, used });
-        if ring.addresses != addresses {
-            self.stop(index as usize, device);
-            self.rings[index as usize].addresses = addresses;
+        let addresses = Addresses { desc, avail, used };
+        Form::of(self.features).check_addresses(index, addresses)?;
+        let addresses = Some(addresses);
+        let index = index as usize;
+        if self.rings[index].addresses != addresses {
+            self.stop(index, device);
+            self.rings[index].addresses = addresses;
         }
-        self.start(index as usize, device).map(|()| Answer::Done)
+        let former = std::mem::replace(&mut self.rings[index].log, log);
+        if former != log {
+            self.renew(index, device);
+        }
+        let started = self.start(index, device);
+        if former.is_some() {
+            self.release_unused_log(device);
+        }
+        started.map(|()| Answer::Done)
     }
 
     pub(super) fn set_vring_base(&mut self, message: &Message) -> Result<Answer, Reason> {
         let VringState { index, num: base } = prefix(message)?;
+        let form = Form::of(self.features);
         let ring = self.ring(index)?;
-        let Ok(base) = u16::try_from(base) else {
-            return Err(Reason::RingBase { index, base });
-        };
+        form.check_base(index, base)?;
         if ring.running {
             return Err(Reason::RingRuns { index });
         }
@@ -165,9 +233,10 @@ impl Backend {
         let VringState { index, .. } = prefix(message)?;
         self.ring(index)?;
         self.stop(index as usize, device);
+        device.clear_inflight(index as usize);
         let ring = &mut self.rings[index as usize];
         ring.kick = Kick::Unset;
-        let num = u32::from(ring.base);
+        let num = ring.base;
         Ok(Answer::Reply(VringState { index, num }.as_bytes().to_vec()))
     }
 
@@ -234,12 +303,43 @@ impl Backend {
         if self.rings[index].running || self.slots.is_empty() {
             return Ok(());
         }
-        let Some(setup) = self.rings[index].setup(self.features) else {
+        let Some(setup) = self.setup(index) else {
             return Ok(());
         };
+        // Features may have changed since each was set.
+        let (form, at) = (Form::of(self.features), index as u32);
+        form.check_size(at, setup.size.into())?;
+        let RingSetup { desc, avail, used, .. } = setup;
+        form.check_addresses(at, Addresses { desc, avail, used })?;
+        form.check_base(at, setup.base)?;
         device.start_ring(index, &setup).map_err(Reason::Device)?;
         self.rings[index].running = true;
         Ok(())
+    }
+
+    /// What the device needs to run a ring, if all of it is there: a log, too, if it must log.
+    fn setup(&self, index: usize) -> Option<RingSetup> {
+        let ring = &self.rings[index];
+        let log = ring.logs(self.logs_all());
+        ring.setup(self.features, log).filter(|_| log.is_none() || self.has_log)
+    }
+
+    /// Lets a ring that runs go on with memory and log as they are now, or stops it if it cannot.
+    /// It goes on when it can again: that is no fault of the request that takes something away.
+    fn renew(&mut self, index: usize, device: &mut impl Device) {
+        if !self.rings[index].running {
+            return;
+        }
+        let setup = self.setup(index).filter(|_| !self.slots.is_empty());
+        if setup.is_none_or(|setup| device.renew_ring(index, &setup).is_err()) {
+            self.stop(index, device);
+        }
+    }
+
+    pub(super) fn renew_all(&mut self, device: &mut impl Device) {
+        for index in 0..self.rings.len() {
+            self.renew(index, device);
+        }
     }
 
     /// Stops a ring if it runs, and keeps where it stopped.
@@ -270,8 +370,9 @@ impl Backend {
     /// Stops all rings so that each needs a new kick, as after `GET_VRING_BASE`.
     pub(super) fn quiesce(&mut self, device: &mut impl Device) {
         self.stop_all(device);
-        for ring in &mut self.rings {
+        for (index, ring) in self.rings.iter_mut().enumerate() {
             ring.kick = Kick::Unset;
+            device.clear_inflight(index);
         }
     }
 

@@ -9,8 +9,10 @@
 mod error;
 mod exchange;
 mod requests;
+mod shared;
 
 pub use error::FrontendError;
+pub use shared::BackendRequests;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -68,22 +70,24 @@ impl Region<'_> {
 /// A ring to be started.
 #[derive(Clone, Copy, Debug)]
 pub struct RingConfig<'a> {
-    /// Number of descriptors, a power of two.
+    /// Number of descriptors, of a split ring a power of two.
     pub size: u16,
     /// Address of the descriptor table in this process.
     pub desc: u64,
-    /// Address of the available ring in this process.
+    /// Address of the available ring, or the driver's events, in this process.
     pub avail: u64,
-    /// Address of the used ring in this process.
+    /// Address of the used ring, or the device's events, in this process.
     pub used: u64,
-    /// Index in the available ring that the back-end reads first.
-    pub base: u16,
+    /// Where the back-end begins, as in [`RingSetup::base`](crate::RingSetup::base).
+    pub base: u32,
     /// Eventfd that this side writes; `None`: the back-end must poll.
     pub kick: Option<BorrowedFd<'a>>,
     /// Eventfd that the back-end writes; `None`: this side polls.
     pub call: Option<BorrowedFd<'a>>,
     /// Eventfd that the back-end writes when the ring is broken.
     pub err: Option<BorrowedFd<'a>>,
+    /// Guest-physical address at which writes to the used ring are logged, if they are to be.
+    pub log: Option<u64>,
 }
 
 /// A session with a back-end.

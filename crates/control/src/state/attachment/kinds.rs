@@ -41,6 +41,10 @@ pub struct VhostUser {
     #[serde(default)]
     #[schema(default = false)]
     pub in_order: bool,
+    /// Whether packed rings are offered.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    pub packed: bool,
     /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and received.
     #[serde(default = "yes")]
     #[schema(default = true)]
@@ -70,6 +74,13 @@ pub struct Tap {
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub offload: bool,
+}
+
+impl Tap {
+    /// One of that name, with all else as it is without being said.
+    pub fn of(interface: String) -> Tap {
+        Tap { interface, netns: None, queue_pairs: queue_pairs(), mtu: mtu(), offload: yes() }
+    }
 }
 
 /// An interface that is there already, by a packet socket: works with every driver.
