@@ -26,7 +26,7 @@ Settings:
 
 Options:
   -j, --json            answers and refusals as JSON, lists as of ip -j -d link
-      --port PORT       the port's name, such as shunt.vm7, or the path of a device or socket;
+      --port PORT       the port's name, such as shunt.vpf.vm7, or the path of a device or socket;
                         else SHUNT_GUEST_PORT, else the only port there is
   -V, --version
   -h, --help
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(of("vf 2").unwrap().command, Command::List(Some(2)));
         assert_eq!(of("vf 2 reset").unwrap().command, Command::Reset(2));
         assert_eq!(of("pf").unwrap().command, Command::Pf);
-        let args = of("--port shunt.vm -j vf list").unwrap();
-        assert_eq!((args.json, args.port.as_deref()), (true, Some("shunt.vm")));
+        let args = of("--port shunt.vpf.vm -j vf list").unwrap();
+        assert_eq!((args.json, args.port.as_deref()), (true, Some("shunt.vpf.vm")));
         assert_eq!(of("--port=/x vf").unwrap().port.as_deref(), Some("/x"));
         assert!(matches!(of("--help").unwrap().command, Command::Say(text) if text == HELP));
     }

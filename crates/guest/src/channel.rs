@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::json::Json;
 
 /// What names of our ports begin with.
-const PREFIX: &str = "shunt.";
+const PREFIX: &str = "shunt.vpf.";
 /// Where the kernel tells ports and their names.
 const PORTS: &str = "/sys/class/virtio-ports";
 /// How long another program may have the port.
@@ -23,8 +23,6 @@ const BUSY: Duration = Duration::from_secs(10);
 const SILENT: Duration = Duration::from_secs(20);
 /// The longest answer, in bytes.
 const ANSWER_MAX: u64 = 64 * 1024;
-/// Answers to requests of others before us that are passed over.
-const STRAY_MAX: usize = 64;
 
 /// An open channel.
 #[derive(Debug)]
@@ -135,7 +133,8 @@ fn connect(place: &Path) -> io::Result<Stream> {
 fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, String> {
     stream.write_all(line.as_bytes()).map_err(|error| error.to_string())?;
     let mut answers = BufReader::new(stream);
-    for _ in 0..STRAY_MAX {
+    let begun = Instant::now();
+    while begun.elapsed() < SILENT {
         let mut answer = String::new();
         let read = answers.by_ref().take(ANSWER_MAX).read_line(&mut answer);
         match read.map_err(|error| error.to_string())? {
@@ -189,11 +188,14 @@ mod tests {
         let ours = |known: &str| known.starts_with(PREFIX);
         assert!(find(dir.path(), ours).unwrap_err().contains("no such port"));
         add("vport1p1", "org.qemu.guest_agent.0");
-        add("vport1p2", "shunt.vm7");
+        add("vport1p2", "shunt.vpf.vm7");
         assert_eq!(find(dir.path(), ours).unwrap(), Path::new("/dev/vport1p2"));
-        add("vport2p1", "shunt.vm8");
+        add("vport2p1", "shunt.vpf.vm8");
         let told = find(dir.path(), ours).unwrap_err();
-        assert!(told.contains("shunt.vm7, shunt.vm8"), "{told}");
-        assert_eq!(find(dir.path(), |it| it == "shunt.vm8").unwrap(), Path::new("/dev/vport2p1"));
+        assert!(told.contains("shunt.vpf.vm7, shunt.vpf.vm8"), "{told}");
+        assert_eq!(
+            find(dir.path(), |it| it == "shunt.vpf.vm8").unwrap(),
+            Path::new("/dev/vport2p1")
+        );
     }
 }

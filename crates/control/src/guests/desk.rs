@@ -21,9 +21,9 @@ use super::refusal::{Errno, Refusal};
 use super::request::{Asked, Request};
 
 /// Requests that a guest may make at once, and a second.
-const REQUESTS: (u32, f64) = (200, 50.0);
+const REQUESTS: (u32, f64) = (2000, 500.0);
 /// What a change costs, in requests.
-const CHANGE_COST: u32 = 10;
+const CHANGE_COST: u32 = 100;
 /// Before a listener that cannot accept, for lack of descriptors say, tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 

@@ -144,6 +144,13 @@ impl GuestVf {
         }
     }
 
+    /// An adapter with it.
+    pub(crate) fn upon(&self, adapter: &Adapter) -> Adapter {
+        let mut adapter = adapter.clone();
+        self.put_upon(&mut adapter);
+        adapter
+    }
+
     /// Puts it upon an adapter.
     pub(super) fn put_upon(&self, adapter: &mut Adapter) {
         fn upon<T: Copy>(field: &mut T, set: Option<Set<T>>) {

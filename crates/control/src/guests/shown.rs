@@ -4,11 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::grants::may;
 use super::protocol::{LINE_MAX, VERSION};
-use crate::state::{ActualVpfVf, GuestSetting, State, Vpf, VpfModel};
+use crate::state::{ActualVpfVf, GuestSetting, MacText, Vpf, VpfModel};
 
-/// The answer to `hello`: what the PF is, and what the guest may set. `state` is the one in force.
-pub(crate) fn hello(state: &State, vpf: &Vpf) -> Value {
-    let mac = state.adapter(&vpf.pf).map(|adapter| adapter.mac.to_string());
+/// The answer to `hello`: what the PF is, with its address, and what the guest may set.
+pub(crate) fn hello(vpf: &Vpf, mac: Option<MacText>) -> Value {
+    let mac = mac.map(|mac| mac.to_string());
     let grants = vpf.control.as_ref().map(|control| {
         let all = || (0..vpf.vfs.len() as u16).collect();
         json!({

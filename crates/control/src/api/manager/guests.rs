@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::Value;
@@ -24,6 +24,8 @@ use crate::state::{
 };
 use crate::store::{Directory, Store, StoreError};
 
+/// How old what guests are told of themselves may be: the data plane is not asked more often.
+const FRESH: Duration = Duration::from_millis(100);
 /// Events that a guest may cause at once, and a second.
 const EVENTS: (u32, f64) = (20, 0.2);
 
@@ -37,6 +39,8 @@ pub(super) struct Guests {
     /// Who serves them, once somebody does.
     desk: Option<Desk>,
     channels: Vec<Open>,
+    /// When the data plane was last asked for a guest.
+    looked: Option<Instant>,
     /// By virtual PF: how many events it may still cause, and how many were held back.
     told: BTreeMap<String, (Ration, u64)>,
 }
@@ -207,37 +211,36 @@ impl Manager {
     }
 
     fn answer_guest(&mut self, name: &str, request: Request) -> Result<Value, Refusal> {
-        let actual = self.actual();
-        let find = |state: &State| {
-            state
-                .vpf(name)
-                .cloned()
-                .ok_or_else(|| Refusal::new(Errno::Perm, "the host has taken this PF away"))
-        };
-        let vpf = find(self.state())?;
+        let now = Instant::now();
+        if self.guests.looked.is_none_or(|looked| now.duration_since(looked) > FRESH) {
+            self.guests.looked = Some(now);
+            self.actual();
+        }
+        let vpf = self.state().vpf(name);
+        let vpf =
+            vpf.ok_or_else(|| Refusal::new(Errno::Perm, "the host has taken this PF away"))?;
         let next = match request {
-            Request::Hello => return Ok(shown::hello(&self.in_force(), &vpf)),
-            Request::List(None) => {
-                let shown = self.vpf(&vpf, &actual);
-                return Ok(shown::list(&vpf, &shown.vfs));
+            Request::Hello => {
+                let mac = self.state().adapter(&vpf.pf).map(|adapter| adapter.mac);
+                return Ok(shown::hello(vpf, mac));
             }
+            Request::List(None) => return Ok(shown::list(vpf, &self.vpf(vpf, &self.seen).vfs)),
             Request::List(Some(index)) => {
-                let shown = self.vpf(&vpf, &actual);
-                let one = shown.vfs.get(usize::from(index));
-                let one = one.ok_or_else(|| Refusal::no_vf(index))?;
-                return Ok(shown::list(&vpf, std::slice::from_ref(one)));
+                let shown = self.vpf(vpf, &self.seen);
+                let one = shown.vfs.get(usize::from(index)).ok_or_else(|| Refusal::no_vf(index))?;
+                return Ok(shown::list(vpf, std::slice::from_ref(one)));
             }
             Request::Set(index, wish) => {
                 self.guests.overlay.with(self.state(), name, index, &wish)?
             }
             Request::Reset(index) => self.guests.overlay.without(self.state(), name, index)?,
         };
-        self.set_guests(next, &actual)?;
+        self.set_guests(next)?;
         Ok(Value::Object(serde_json::Map::new()))
     }
 
     /// Brings another overlay into force and stores it.
-    fn set_guests(&mut self, next: Overlay, actual: &Actual) -> Result<(), Refusal> {
+    fn set_guests(&mut self, next: Overlay) -> Result<(), Refusal> {
         if next == self.guests.overlay {
             return Ok(());
         }
@@ -246,7 +249,7 @@ impl Manager {
             return Err(io("the host's daemon must be restarted first"));
         }
         let (from, to) = (self.in_force(), next.upon(self.state()));
-        refused(&to, actual).map_err(|problems| Refusal::of(&problems))?;
+        refused(&to, &self.seen).map_err(|problems| Refusal::of(&problems))?;
         let now = self.plane.reconcile(&from, &to);
         let now = now.map_err(|Refused(problems)| Refusal::of(&problems))?;
         if let Err(error) = self.store.keep_guests(&next) {
@@ -269,7 +272,7 @@ impl Manager {
     }
 
     fn vpf(&self, vpf: &Vpf, actual: &Actual) -> ActualVpf {
-        let state = self.in_force();
+        let state = self.state();
         let guest = |name: &str| {
             let adapter = actual.adapters.iter().find(|adapter| adapter.name == name);
             adapter.map_or(GuestState::Absent, |adapter| adapter.guest)
@@ -283,7 +286,10 @@ impl Manager {
                 adapter: vf.adapter.clone(),
                 vhost_vdpa: vf.vhost_vdpa.clone(),
                 guest: vf.adapter.as_deref().map(guest),
-                settings: adapter.map(|adapter| settings(&state, adapter)),
+                settings: adapter.map(|adapter| {
+                    let in_force = set.map_or_else(|| adapter.clone(), |set| set.upon(adapter));
+                    settings(state, &in_force)
+                }),
                 set_by_guest: names.into_iter().map(str::to_owned).collect(),
             }
         };

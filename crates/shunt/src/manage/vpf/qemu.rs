@@ -82,7 +82,7 @@ fn channel(options: &mut Options, vpf: &Vpf, id: &str, how: &How<'_>) {
     let socket = format!("socket,id={id}-ctl,path={}{}", escaped(&control.socket), reconnect(how));
     options.push(option("-chardev", socket));
     options.push(option("-device", format!("virtio-serial-pci,id={id}-serial")));
-    let name = escaped(&format!("shunt.{}", vpf.name));
+    let name = escaped(&format!("shunt.vpf.{}", vpf.name));
     let port = format!("virtserialport,bus={id}-serial.0,chardev={id}-ctl,name={name}");
     options.push(option("-device", port));
 }

@@ -43,7 +43,7 @@ fn vfs_come_before_the_pf_and_name_it() {
 -device virtio-net-pci,bus=vpf-7-port,addr=0x0.0x0,id=vpf-7,netdev=vpf-7-pf,mac=02:00:00:00:00:01,romfile=
 -chardev socket,id=vpf-7-ctl,path=/run/c,reconnect-ms=1000
 -device virtio-serial-pci,id=vpf-7-serial
--device virtserialport,bus=vpf-7-serial.0,chardev=vpf-7-ctl,name=shunt.7
+-device virtserialport,bus=vpf-7-serial.0,chardev=vpf-7-ctl,name=shunt.vpf.7
 ";
     assert_eq!(lines(&virtio(), &HOW), expected);
     let how = How { memory: None, reconnect_ms: 0, bus: Some("rp"), chassis: 0 };
