@@ -56,11 +56,7 @@ impl Shape {
         for (wanted, bit, feature) in [
             (self.event_idx, feature::VIRTIO_F_RING_EVENT_IDX, Features::EVENT_IDX),
             (self.kind != RingKind::Split, feature::VIRTIO_F_RING_PACKED, Features::PACKED),
-            (
-                self.kind == RingKind::PackedInOrder,
-                feature::VIRTIO_F_IN_ORDER,
-                Features::IN_ORDER,
-            ),
+            (self.kind == RingKind::PackedInOrder, feature::VIRTIO_F_IN_ORDER, Features::IN_ORDER),
         ] {
             if wanted {
                 bits.push(bit);
