@@ -10,7 +10,6 @@ const ALWAYS: Features = Features::VERSION_1
     .union(Features::ANY_LAYOUT)
     .union(Features::MTU)
     .union(Features::STATUS)
-    .union(Features::RING_RESET)
     .union(Features::CTRL_VQ)
     .union(Features::GUEST_ANNOUNCE)
     .union(Features::LOG_ALL)
