@@ -1,6 +1,7 @@
 //! The device that a front-end sees: virtio-net rings, on a port of a soft NIC.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use wire::virtio_net as net;
 
 use super::carried::Carried;
 use super::inflight::Records;
+use super::kept::Kept;
 use super::ring::Ring;
 use super::vmq::Vmq;
 use crate::state::{MacText, VhostUser};
@@ -44,6 +46,8 @@ pub(super) struct GuestDevice {
     /// Where it is written down how far its rings have come, and the file behind that.
     records: Option<Records>,
     records_file: Option<InflightArea>,
+    /// The same of packed rings, where the front-end does not keep it.
+    kept: Kept,
     /// Through which what another adapter promised comes.
     arriving: Option<OwnedFd>,
     /// The last receive ring, which a queue of the uplink's interface may fill.
@@ -87,10 +91,13 @@ impl GuestDevice {
         port: Arc<Port>,
         attachment: &VhostUser,
         identity: Identity,
+        run_dir: &Path,
     ) -> GuestDevice {
-        let last = usize::from(attachment.queue_pairs).saturating_sub(1);
+        let pairs = usize::from(attachment.queue_pairs);
+        let last = pairs.saturating_sub(1);
         GuestDevice {
             nic,
+            kept: Kept::new(run_dir, &port.label, pairs * 2),
             vmq: Vmq::new(port.clone(), last, attachment.mtu),
             port,
             identity,
@@ -174,6 +181,8 @@ impl GuestDevice {
             log_file,
             records: _,
             records_file,
+            // In files, which whoever takes over finds.
+            kept: _,
             arriving,
             // Its ring is started like the others, its queue steered anew.
             vmq: _,
@@ -213,14 +222,20 @@ impl GuestDevice {
     }
 
     /// A ring, with all that belongs to it now.
-    fn ring(&self, index: usize, setup: &RingSetup) -> Ring {
-        let inflight = self.records.as_ref().and_then(|records| records.of(index, setup.size));
+    fn ring(&mut self, index: usize, setup: &RingSetup) -> Ring {
+        let packed = net::feature::has(setup.features, net::feature::VIRTIO_F_RING_PACKED);
+        let inflight = match &self.records {
+            Some(records) => records.of(index, setup.size),
+            None if packed => self.kept.of(index, setup, &self.files),
+            None => None,
+        };
         Ring {
             setup: setup.clone(),
             memory: self.memory.clone(),
             log: self.log.clone(),
             inflight,
             stalled: self.stalled.clone(),
+            interrupt: None,
         }
     }
 
@@ -431,6 +446,7 @@ impl Device for GuestDevice {
         if let Some(records) = &self.records {
             records.clear(index);
         }
+        self.kept.clear(index);
     }
 
     fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {

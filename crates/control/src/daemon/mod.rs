@@ -21,6 +21,7 @@ mod device;
 mod devices;
 mod following;
 mod inflight;
+mod kept;
 mod log;
 mod offer;
 mod plant;
@@ -29,6 +30,7 @@ mod ring;
 pub(crate) mod run_dir;
 mod sockets;
 mod upgrade;
+mod vdpa;
 mod vmq;
 
 use std::io::Write;
@@ -208,7 +210,7 @@ impl Daemon {
         let input = epoll::EventFlags::IN;
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
         epoll::add(&epoll, desk.bell(), epoll::EventData::new_u64(DESK), input)?;
-        let plant = Shared::new(Plant::new(fabric, epoll.clone()));
+        let plant = Shared::new(Plant::new(fabric, epoll.clone(), config.run_dir.clone()));
         let daemon = Daemon {
             server: None,
             epoll,
@@ -283,7 +285,7 @@ impl Daemon {
             let now = Instant::now();
             let wait = {
                 let mut plant = self.plant.lock();
-                let settled = now - started >= SETTLE || plant.sockets.are_attached();
+                let settled = now - started >= SETTLE || plant.are_attached();
                 if settled && !plant.is_settled() {
                     plant.settle();
                 }

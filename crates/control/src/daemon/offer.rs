@@ -10,7 +10,7 @@ const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
 
 /// What a guest may leave to be done on frames, and what may be left to it. Fragments of UDP (UFO) are
 /// not among them: nobody makes them any more.
-const OFFLOADS: [u32; 11] = [
+pub(super) const OFFLOADS: [u32; 11] = [
     feature::VIRTIO_NET_F_CSUM,
     feature::VIRTIO_NET_F_HOST_TSO4,
     feature::VIRTIO_NET_F_HOST_TSO6,
