@@ -120,7 +120,7 @@ fn nics() {
 fn attachments() {
     let uplink = |text: &str| nic(&format!("uplink = {text}"));
     let table = |text: &str| nic(&format!("[nic.uplink]\n{text}"));
-    insta::assert_snapshot!(table("kind = \"af-xdp\""), @r#"shunt.toml:6:8: nic[0].uplink.kind: "af-xdp" is no kind; write "vhost-user" or "tap" or "packet" or "xdp" or "stream" or "pcap""#);
+    insta::assert_snapshot!(table("kind = \"af-xdp\""), @r#"shunt.toml:6:8: nic[0].uplink.kind: "af-xdp" is no kind; write "vhost-user" or "tap" or "packet" or "xdp" or "stream" or "pcap" or "vduse""#);
     insta::assert_snapshot!(table("kind = \"vhost-user\""), @r#"shunt.toml:5:1: nic[0].uplink.socket: is missing; write an absolute path of at most 107 bytes, such as "/run/shunt/web.sock""#);
     insta::assert_snapshot!(table("kind = \"xdp\"\nsocket = \"a\""), @r#"
     shunt.toml:5:1: nic[0].uplink.interface: is missing; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1"
@@ -134,6 +134,7 @@ fn attachments() {
     insta::assert_snapshot!(uplink("\"eth1\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth1" is not allowed; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(uplink("\"xdp:\""), @r#"shunt.toml:5:10: nic[0].uplink.interface: "" is not allowed; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1""#);
     insta::assert_snapshot!(uplink("\"stream:lock\""), @r#"shunt.toml:5:10: nic[0].uplink.socket: "stream:lock" is a file of the daemon's own, so choose another name; write a path in quotes, such as "vf0.sock""#);
+    insta::assert_snapshot!(uplink("\"vduse:control\""), @r#"shunt.toml:5:10: nic[0].uplink.name: "control" is what the kernel calls a file of its own; write another name"#);
     insta::assert_snapshot!(uplink("7"), @r#"shunt.toml:5:10: nic[0].uplink: 7 is a whole number; write a kind and its place in quotes, such as "xdp:eth1", or a table"#);
     let both = "attachment = \"tap:web0\"";
     insta::assert_snapshot!(vf(both), @r#"shunt.toml:7:10: nic[0].vf[0].socket: "vf0.sock" is beside `attachment`, which has all of that; leave it out"#);
