@@ -20,6 +20,7 @@ mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,16 +61,19 @@ pub(super) struct Plant {
     settled: bool,
     /// What is to be taken up instead of opened.
     heritage: Option<Heritage>,
+    /// Where devices keep what their next daemon needs.
+    run_dir: PathBuf,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
 
 impl Plant {
-    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>, records: Records) -> Plant {
+    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>, run_dir: PathBuf) -> Plant {
         Plant {
             sockets: Sockets::new(epoll),
             devices: Devices::default(),
-            vdpas: Vdpas::new(records),
+            vdpas: Vdpas::new(Records::new(&run_dir)),
+            run_dir,
             rigs: BTreeMap::new(),
             compiled: Compiled::default(),
             live: Live::default(),

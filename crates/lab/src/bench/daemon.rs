@@ -52,6 +52,7 @@ impl NicPlan {
         text += &format!("sleep = {}\n[[nic]]\nname = \"lab\"\nkind = \"soft\"\n", !self.busy);
         if self.uplink {
             text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
+            text += "in_order = true\n";
         }
         for (i, vf) in self.vfs.iter().enumerate() {
             let macs: Vec<String> = vf.macs.iter().map(|mac| format!("\"{mac}\"")).collect();

@@ -63,7 +63,8 @@ impl Plant {
                     Way::open(spec)?
                 }
             };
-            let device = GuestDevice::new(soft, port.clone(), spec, wish.identity.clone());
+            let (port, identity) = (port.clone(), wish.identity.clone());
+            let device = GuestDevice::new(soft, port, spec, identity, &self.run_dir);
             return Ok(End::Socket(self.sockets.add(spec, way, device)?));
         }
         if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
