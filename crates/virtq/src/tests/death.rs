@@ -181,6 +181,17 @@ fn a_record_that_was_cleared_says_nothing() {
 }
 
 #[test]
+fn a_record_of_a_ring_that_was_begun_anew_says_nothing() {
+    let mut world = World::new(Features::PACKED, READABLE);
+    world.post();
+    let mut device = world.owner(u32::MAX);
+    assert!(world.work(&mut device, 3, (1, u32::MAX)));
+    let (memory, size) = (world.driver.memory().clone(), world.driver.size());
+    world.driver = DriverQueue::new(memory, BASE, size, world.features).unwrap();
+    assert_eq!(world.owner(u32::MAX).position(), world.driver.first_position());
+}
+
+#[test]
 fn records_stand_beside_each_other_inside_their_memory() {
     assert_eq!([1, 8, 9, 256].map(Inflight::bytes), [128, 128, 192, 64 + 2048]);
     assert!(Inflight::new(mapping(), 4096 - 128, 8).is_some());
@@ -218,6 +229,8 @@ proptest! {
         }
         let inflight = Inflight::new(mapping, 0, SIZE).unwrap();
         let start = Start { inflight: Some(inflight), ..Start::at(0x8000_8000) };
+        // A device was here before.
+        memory.user_slice(world.driver.addresses().used, 1).unwrap().write(0, [1]);
         let at = world.driver.addresses();
         let mut device =
             DeviceQueue::new(memory, &at, SIZE, Features::PACKED, READABLE, start).unwrap();
