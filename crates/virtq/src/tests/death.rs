@@ -181,14 +181,32 @@ fn a_record_that_was_cleared_says_nothing() {
 }
 
 #[test]
-fn a_record_of_a_ring_that_was_begun_anew_says_nothing() {
-    let mut world = World::new(Features::PACKED, READABLE);
-    world.post();
-    let mut device = world.owner(u32::MAX);
-    assert!(world.work(&mut device, 3, (1, u32::MAX)));
-    let (memory, size) = (world.driver.memory().clone(), world.driver.size());
-    world.driver = DriverQueue::new(memory, BASE, size, world.features).unwrap();
-    assert_eq!(world.owner(u32::MAX).position(), world.driver.first_position());
+fn a_driver_that_begins_the_ring_anew_is_not_the_one_before() {
+    for (features, asks) in kinds()
+        .filter(|(features, _)| features.contains(Features::PACKED))
+        .flat_map(|(features, _)| [features, features | Features::EVENT_IDX])
+        .flat_map(|features| [(features, false), (features, true)])
+    {
+        let mut world = World::new(features, Content::Writable);
+        world.post();
+        let mut device = world.owner(u32::MAX);
+        assert!(world.work(&mut device, 3, (1, u32::MAX)));
+        if asks {
+            device.arm();
+        }
+        drop(device);
+        // The same driver still: the record holds, whether or not its owner slept.
+        assert_eq!(world.owner(u32::MAX).position(), 0x8004_8004, "{features:?}");
+
+        let memory = world.driver.memory().clone();
+        world.driver = DriverQueue::new(memory, BASE, SIZE, features).unwrap();
+        world.posted.clear();
+        world.post();
+        let mut next = world.owner(u32::MAX);
+        assert_eq!(next.position(), world.driver.first_position(), "{features:?}");
+        assert!(world.work(&mut next, 2, (7, u32::MAX)));
+        assert_eq!(world.reap(), [7, 7]);
+    }
 }
 
 #[test]
@@ -211,7 +229,8 @@ proptest! {
         log in prop::collection::vec((0..64u32, any::<u16>(), 0..20u16), 8),
         flags in prop::collection::vec(any::<u16>(), 7),
     ) {
-        let world = World::new(Features::PACKED, READABLE);
+        let mut world = World::new(Features::PACKED, READABLE);
+        drop(world.owner(u32::MAX)); // a ring that had no owner yet has no record
         let memory = world.driver.memory().clone();
         for (i, flags) in flags.iter().enumerate() {
             memory.slice(BASE + 16 * i as u64 + 14, 2).unwrap().write(0, flags.to_le_bytes());
