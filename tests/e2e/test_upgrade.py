@@ -8,6 +8,7 @@ import time
 import unittest
 
 from bench import cpus
+from daemon import binary
 from hosts import TwoHosts
 from labguest import LabGuests
 from managed import NOBODY, Managed, as_user
@@ -257,3 +258,34 @@ class Devices(unittest.TestCase):
     def test_an_af_xdp_uplink(self):
         """It is opened again: what comes meanwhile is the host's."""
         self.over({"kind": "xdp", "interface": "u0"}, lossless=False)
+
+
+class Lab(unittest.TestCase):
+    """The lab's own accounts, in small: every frame and every buffer."""
+
+    limit_s = 100
+    times = 8
+
+    def account(self, *args):
+        """What an experiment tells; it fails by itself if anything was lost, and here by how many there were."""
+        argv = [binary(), "lab", *args, "--count", str(self.times), "--rate", "20000", "--json"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:] + done.stdout)
+        told = json.loads(done.stdout)
+        self.assertEqual((told["count"], told["lost"], told["used_repeated"]), (self.times, 0, 0))
+        gap, again = told["gap_ms"], told["reattach_ms"]
+        print(f"    gaps {gap['p50']:.0f} ms, {gap['max']:.0f} at most; attached anew within {again['max']:.0f} ms; "
+              f"{told['duplicated']} frames came twice")
+        return told
+
+    def test_upgrades(self):
+        """Split and packed rings."""
+        for rings in ([], ["--packed"]):
+            with self.subTest(rings):
+                self.assertEqual(self.account("upgrade", *rings)["duplicated"], 0)
+
+    def test_kills(self):
+        """Without records of what is in flight, which split rings do not need, and with them."""
+        for rings in (["--no-inflight"], [], ["--packed"]):
+            with self.subTest(rings):
+                self.account("kill", *rings)

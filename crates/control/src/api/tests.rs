@@ -2,12 +2,14 @@
 
 mod changes;
 mod document;
+mod guests;
 mod life;
 mod limits;
 mod parts;
 mod people;
 mod reading;
 mod tls;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -10,7 +10,7 @@ const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
 
 /// What a guest may leave to be done on frames, and what may be left to it. Fragments of UDP (UFO) are
 /// not among them: nobody makes them any more.
-const OFFLOADS: [u32; 11] = [
+pub(super) const OFFLOADS: [u32; 11] = [
     feature::VIRTIO_NET_F_CSUM,
     feature::VIRTIO_NET_F_HOST_TSO4,
     feature::VIRTIO_NET_F_HOST_TSO6,
@@ -29,8 +29,6 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
     let mut bits = vec![
         feature::VIRTIO_F_VERSION_1,
         feature::VIRTIO_F_ANY_LAYOUT,
-        // A ring that is reset alone is stopped and started as every ring is.
-        feature::VIRTIO_F_RING_RESET,
         feature::VIRTIO_NET_F_MTU,
         feature::VIRTIO_NET_F_STATUS,
         // The front-end serves the control queue: by it a driver asks for more pairs, and says that it
