@@ -71,6 +71,23 @@ class VpfBase(unittest.TestCase):
         said = ping(space, plain(address), count=3, timeout=1)
         self.assertEqual(said, 0, said.text)
 
+    def sent_mbps(self, guest, function, spaces, address, seconds=4):
+        """What the daemon takes of a function's guest a second, while programs in these namespaces send all they can."""
+        send = ["python3", "/inguest/numbered.py", "send", plain(address), str(PORT), "--bytes", "1400", "--rate", "100000"]
+        floods = [space.start(*send) for space in spaces]
+        try:
+            for flood in floods:
+                flood.wait_said("started", timeout=30)
+            start, first = time.monotonic(), guest.counters(function)["tx_bytes"]
+            time.sleep(seconds)
+            # Read before the clock, so that what is counted took no longer than the time.
+            last, took = guest.counters(function)["tx_bytes"], time.monotonic() - start
+            return (last - first) * 8 / took / 1e6
+        finally:
+            for flood in floods:
+                flood.kill()
+                flood.wait()
+
     def eventually(self, found, expected, timeout=10.0):
         """Waits until something is what is expected."""
         deadline = time.monotonic() + timeout
@@ -171,24 +188,10 @@ class VirtualPfs(VpfBase):
 
     def test_rate_limit(self):
         """A VF's guest sends no more than it set, and less than it could."""
-        def delivered(seconds):
-            flood = self.spaces[0].start("python3", "/inguest/numbered.py", "send", plain(of_a(1)), str(PORT),
-                                         "--bytes", "1400", "--rate", "100000")  # fmt: skip
-            try:
-                time.sleep(1.0)
-                start, first = time.monotonic(), self.a.counters(0)["tx_bytes"]
-                time.sleep(seconds)
-                # Read before the clock, so that what is counted took no longer than the time.
-                last, took = self.a.counters(0)["tx_bytes"], time.monotonic() - start
-                return (last - first) * 8 / took / 1e6
-            finally:
-                flood.kill()
-                flood.wait()
-
         self.assert_reaches(self.spaces[0], of_a(1))
-        free = delivered(2)
+        free = self.sent_mbps(self.a, 0, self.spaces[:1], of_a(1))
         self.a.sets("vf", "0", "rate", str(RATE_MBPS))
-        held = delivered(4)
+        held = self.sent_mbps(self.a, 0, self.spaces[:1], of_a(1))
         print(f"    sent: {free:.1f} Mbit/s free, {held:.2f} Mbit/s at a limit of {RATE_MBPS}")
         self.assertGreater(free, 2 * RATE_MBPS)
         self.assertLessEqual(held, RATE_MBPS * 1.2)
@@ -347,20 +350,7 @@ class Igb(VpfBase):
     def test_rate(self):
         """All functions together send no more than the host allows."""
         self.assert_reaches(self.spaces[0], of_b(0))
-        floods = [
-            space.start("python3", "/inguest/numbered.py", "send", plain(of_b(0)), str(PORT), "--bytes", "1400", "--rate", "100000")
-            for space in self.spaces
-        ]
-        try:
-            time.sleep(2.0)
-            start, first = time.monotonic(), self.igb.counters("pf")["tx_bytes"]
-            time.sleep(4)
-            last, took = self.igb.counters("pf")["tx_bytes"], time.monotonic() - start
-        finally:
-            for flood in floods:
-                flood.kill()
-                flood.wait()
-        held = (last - first) * 8 / took / 1e6
+        held = self.sent_mbps(self.igb, "pf", self.spaces, of_b(0))
         print(f"    sent: {held:.2f} Mbit/s at a limit of {RATE_MBPS}")
         self.assertLessEqual(held, RATE_MBPS * 1.2)
         self.assertGreater(held, 0)
