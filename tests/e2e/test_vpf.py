@@ -11,6 +11,7 @@ import unittest
 from bench import cpus
 from guest import skip_without_guests
 from managed import Managed
+from netns import Network, call
 from tools import ping, wait_ping
 from vpf import VpfGuest
 
@@ -354,6 +355,35 @@ class Igb(VpfBase):
         print(f"    sent: {held:.2f} Mbit/s at a limit of {RATE_MBPS}")
         self.assertLessEqual(held, RATE_MBPS * 1.2)
         self.assertGreater(held, 0)
+
+
+class Taps(VpfBase):
+    """A tap of QEMU's behind each function: no shared memory, and the daemon has it as any interface."""
+
+    def test_a_vf_on_a_tap(self):
+        """A VF on a tap reaches a namespace behind the daemon; its guest's settings hold there as well."""
+        network = Network()
+        self.addCleanup(network.close)
+        peer = network.namespace("peer")
+        guest = VpfGuest(self.daemon, "vpt", "--vfs", "1", "--nic", "nic0", "--backend", "tap", *LIMITS)
+        tap = {"name": "peer", "nic": "nic0", "mac": "02:0e:2e:00:00:77", "iov_weight": 100,
+               "attachment": {"kind": "tap", "interface": "e0", "netns": peer.path}}  # fmt: skip
+        reply = self.daemon.ask("/v1/adapters/peer", "PUT", body=json.dumps(tap))
+        self.assertEqual(reply.status, 201, reply.body)
+        self.addClassCleanup(guest.close)
+        guest.start()
+        for function in ("pf", "vf0"):
+            call(["ip", "link", "set", "dev", f"vpt-{function}", "up"])
+        guest.ready()
+        peer.wait_link("e0")
+        peer.up("e0", "10.8.0.200/24")
+        (space,) = guest.enable(1, of_a)
+        self.assert_reaches(space, "10.8.0.200")
+        self.eventually(lambda: guest.seen()["vfs"][0]["guest"], "running")
+        guest.sets("vf", "0", "vlan", "100")
+        self.assert_cut_off(space, "10.8.0.200")
+        guest.sets("vf", "0", "reset")
+        self.assert_reaches(space, "10.8.0.200")
 
 
 class Commands(VpfBase):
