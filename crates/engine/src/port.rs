@@ -50,6 +50,9 @@ pub(crate) mod word {
     pub(crate) const END: usize = ATTACHED + 1;
 }
 
+/// Words that are no sums.
+pub(crate) const GAUGES: &[&str] = &["rings_attached", "-"];
+
 /// The names of a port's words, in order.
 pub(crate) fn schema() -> Vec<String> {
     let mut names: Vec<String> = vec!["-".into(); word::END];
@@ -268,8 +271,10 @@ impl Port {
         let mut half = place.transmit.lock();
         let Some(attached) = half.as_mut() else { return Ok(false) };
         // The kick is the same, and watched already.
-        *attached = Attached { fault_seen: false, ring: renew(&mut *attached.ring)? };
+        let ring = renew(&mut *attached.ring)?;
+        let former = std::mem::replace(attached, Attached { fault_seen: false, ring });
         drop(half);
+        drop(former); // not under the lock: it may be the last to hold a memory
         // The lane may sleep, and the new ring has not asked for a kick.
         if let Some(wake) = place.wake.get() {
             wake.wake();
@@ -288,7 +293,10 @@ impl Port {
     ) -> Result<bool, E> {
         let mut half = self.pairs[pair].receive.lock();
         let Some(attached) = half.as_mut() else { return Ok(false) };
-        *attached = Attached { fault_seen: false, ring: renew(&mut *attached.ring)? };
+        let ring = renew(&mut *attached.ring)?;
+        let former = std::mem::replace(attached, Attached { fault_seen: false, ring });
+        drop(half);
+        drop(former);
         Ok(true)
     }
 

@@ -9,6 +9,7 @@ mod parts;
 mod people;
 mod reading;
 mod tls;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -1,6 +1,7 @@
 //! The device that a front-end sees: virtio-net rings, on a port of a soft NIC.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use wire::virtio_net as net;
 
 use super::carried::Carried;
 use super::inflight::Records;
+use super::kept::Kept;
 use super::ring::Ring;
 use super::vmq::Vmq;
 use crate::state::{MacText, VhostUser};
@@ -41,10 +43,16 @@ pub(super) struct GuestDevice {
     /// What the guest's driver last said of itself, where the front-end hands it on.
     status: u8,
     memory: Arc<GuestMemory>,
-    /// Where writes to it are logged, while it is moved.
+    /// The files behind it, for a process that takes over.
+    files: Vec<MemoryRegion>,
+    /// Where writes to it are logged, while it is moved, and the file behind that.
     log: Option<Arc<DirtyLog>>,
-    /// Where it is written down how far its rings have come.
+    log_file: Option<SharedArea>,
+    /// Where it is written down how far its rings have come, and the file behind that.
     records: Option<Records>,
+    records_file: Option<InflightArea>,
+    /// The same of packed rings, where the front-end does not keep it.
+    kept: Kept,
     /// Through which what another adapter promised comes.
     arriving: Option<OwnedFd>,
     /// The last receive ring, which a queue of the uplink's interface may fill.
@@ -53,6 +61,16 @@ pub(super) struct GuestDevice {
     stalled: Arc<AtomicBool>,
     made: Instant,
     announcements: StormLimit,
+}
+
+/// What a front-end has set.
+#[derive(Debug)]
+pub(super) struct DeviceEstate<'a> {
+    pub(super) mtu: u16,
+    pub(super) files: &'a [MemoryRegion],
+    pub(super) log: Option<&'a SharedArea>,
+    pub(super) records: Option<&'a InflightArea>,
+    pub(super) arriving: Option<&'a OwnedFd>,
 }
 
 /// The addresses of a device.
@@ -78,10 +96,13 @@ impl GuestDevice {
         port: Arc<Port>,
         attachment: &VhostUser,
         identity: Identity,
+        run_dir: &Path,
     ) -> GuestDevice {
-        let last = usize::from(attachment.queue_pairs).saturating_sub(1);
+        let pairs = usize::from(attachment.queue_pairs);
+        let last = pairs.saturating_sub(1);
         GuestDevice {
             nic,
+            kept: Kept::new(run_dir, &port.label, pairs * 2),
             vmq: Vmq::new(port.clone(), last, attachment.mtu),
             port,
             identity,
@@ -91,8 +112,11 @@ impl GuestDevice {
             mtu_set: attachment.mtu,
             status: 0,
             memory: Arc::default(),
+            files: Vec::new(),
             log: None,
+            log_file: None,
             records: None,
+            records_file: None,
             arriving: None,
             stalled: Arc::default(),
             made: Instant::now(),
@@ -150,20 +174,82 @@ impl GuestDevice {
         self.stalled.swap(false, Ordering::Relaxed)
     }
 
+    /// What a front-end has set, for a process that takes over.
+    pub(super) fn estate(&self) -> DeviceEstate<'_> {
+        let GuestDevice {
+            // As the configuration says.
+            nic: _,
+            port: _,
+            identity: _,
+            queue_pairs: _,
+            mtu: _,
+            // As the representor has it.
+            representor_mtu: _,
+            mtu_set,
+            // The state machine has it, too, and says it anew.
+            status: _,
+            // Mapped anew.
+            memory: _,
+            files,
+            log: _,
+            log_file,
+            records: _,
+            records_file,
+            // In files, which whoever takes over finds.
+            kept: _,
+            arriving,
+            // Its ring is started like the others, its queue steered anew.
+            vmq: _,
+            // A front-end that blocks is noticed again, and what it may cause in a second begins anew.
+            stalled: _,
+            made: _,
+            announcements: _,
+        } = self;
+        DeviceEstate {
+            mtu: *mtu_set,
+            files,
+            log: log_file.as_ref(),
+            records: records_file.as_ref(),
+            arriving: arriving.as_ref(),
+        }
+    }
+
+    /// Takes over what a front-end has set; records go on as they are.
+    pub(super) fn inherit(
+        &mut self,
+        mtu: u16,
+        files: Vec<MemoryRegion>,
+        (log, records): (Option<SharedArea>, Option<InflightArea>),
+        arriving: Option<OwnedFd>,
+    ) -> Result<(), Refused> {
+        self.set_mtu(mtu)?;
+        self.set_memory(files)?;
+        self.set_log(log)?;
+        self.set_inflight(records)?;
+        self.arriving = arriving;
+        Ok(())
+    }
+
     fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
         self.memory = Arc::new(GuestMemory::new(regions).map_err(refused)?);
         Ok(())
     }
 
     /// A ring, with all that belongs to it now.
-    fn ring(&self, index: usize, setup: &RingSetup) -> Ring {
-        let inflight = self.records.as_ref().and_then(|records| records.of(index, setup.size));
+    fn ring(&mut self, index: usize, setup: &RingSetup) -> Ring {
+        let packed = net::feature::has(setup.features, net::feature::VIRTIO_F_RING_PACKED);
+        let inflight = match &self.records {
+            Some(records) => records.of(index, setup.size),
+            None if packed => self.kept.of(index, setup, &self.files),
+            None => None,
+        };
         Ring {
             setup: setup.clone(),
             memory: self.memory.clone(),
             log: self.log.clone(),
             inflight,
             stalled: self.stalled.clone(),
+            interrupt: None,
         }
     }
 
@@ -217,19 +303,23 @@ fn map(region: &MemoryRegion) -> Result<Region, Refused> {
 
 impl Device for GuestDevice {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
-        let regions = regions.iter().map(map).collect::<Result<_, _>>()?;
-        self.replace_memory(regions)
+        self.replace_memory(regions.iter().map(map).collect::<Result<_, _>>()?)?;
+        self.files = regions;
+        Ok(())
     }
 
     fn add_region(&mut self, region: MemoryRegion) -> Result<(), Refused> {
         let mut regions = self.memory.regions().to_vec();
         regions.push(map(&region)?);
-        self.replace_memory(regions)
+        self.replace_memory(regions)?;
+        self.files.push(region);
+        Ok(())
     }
 
     fn remove_region(&mut self, guest_addr: u64, user_addr: u64, _size: u64) {
         let mut regions = self.memory.regions().to_vec();
         regions.retain(|region| (region.guest_addr, region.user_addr) != (guest_addr, user_addr));
+        self.files.retain(|file| (file.guest_addr, file.user_addr) != (guest_addr, user_addr));
         self.replace_memory(regions).expect("fewer regions of a good memory are a good memory");
     }
 
@@ -336,12 +426,13 @@ impl Device for GuestDevice {
     }
 
     fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused> {
-        let map = |area: SharedArea| -> Result<_, Refused> {
+        let map = |area: &SharedArea| -> Result<_, Refused> {
             check_kind(area.fd.as_fd())?;
             let log = DirtyLog::new(area.fd.as_fd(), area.size, area.offset);
             Ok(Arc::new(log.map_err(|error| refused_chain(&error))?))
         };
-        self.log = log.map(map).transpose()?;
+        self.log = log.as_ref().map(map).transpose()?;
+        self.log_file = log;
         let said = if self.log.is_some() { "a log of what is written" } else { "no log any more" };
         tracing::debug!("{}: {said}", self.label());
         Ok(())
@@ -350,16 +441,20 @@ impl Device for GuestDevice {
     fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
         let made = Records::create(rings, ring_size).map_err(|error| refused_chain(&error));
         let (records, area) = made?;
+        let fd = area.fd.try_clone().map_err(refused)?;
         self.records = Some(records);
+        let kept = SharedArea { fd, ..area };
+        self.records_file = Some(InflightArea { area: kept, rings, ring_size });
         Ok(area)
     }
 
     fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
-        let open = |given: InflightArea| {
+        let open = |given: &InflightArea| {
             check_kind(given.area.fd.as_fd())?;
-            Records::open(&given)
+            Records::open(given)
         };
-        self.records = records.map(open).transpose()?;
+        self.records = records.as_ref().map(open).transpose()?;
+        self.records_file = records;
         Ok(())
     }
 
@@ -367,6 +462,7 @@ impl Device for GuestDevice {
         if let Some(records) = &self.records {
             records.clear(index);
         }
+        self.kept.clear(index);
     }
 
     fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {

@@ -10,6 +10,7 @@
 //! So whoever moves from one path to another is on the new one before the old one goes.
 
 mod actual;
+mod heir;
 mod pipes;
 mod serve;
 mod shared;
@@ -19,6 +20,7 @@ mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,11 +31,13 @@ use super::following::Following;
 use super::log::FaultLog;
 use super::rig::{End, Rig};
 use super::sockets::Sockets;
+use super::vdpa::{Records, Vdpas};
 use crate::compile::{self, Attached, Compiled, Live, Target};
 use crate::state::{Allocation, Facts, Refused, State, WantedPath, allocate};
 use stage::{Ready, Staged};
 use wanted::{Wanted, wanted};
 
+pub(super) use heir::Heritage;
 pub(super) use shared::Shared;
 pub(super) use wanted::Spec;
 
@@ -42,6 +46,7 @@ pub(super) use wanted::Spec;
 pub(super) struct Plant {
     pub(super) sockets: Sockets,
     pub(super) devices: Devices,
+    vdpas: Vdpas,
     rigs: BTreeMap<String, Rig>,
     compiled: Compiled,
     /// What was known of links when that was compiled, or last tried to be.
@@ -52,15 +57,23 @@ pub(super) struct Plant {
     held: BTreeMap<String, u16>,
     faults: FaultLog,
     following: Following,
+    /// Whether guests that were here before have had time to come back.
+    settled: bool,
+    /// What is to be taken up instead of opened.
+    heritage: Option<Heritage>,
+    /// Where devices keep what their next daemon needs.
+    run_dir: PathBuf,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
 
 impl Plant {
-    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>) -> Plant {
+    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>, run_dir: PathBuf) -> Plant {
         Plant {
             sockets: Sockets::new(epoll),
             devices: Devices::default(),
+            vdpas: Vdpas::new(Records::new(&run_dir)),
+            run_dir,
             rigs: BTreeMap::new(),
             compiled: Compiled::default(),
             live: Live::default(),
@@ -69,8 +82,21 @@ impl Plant {
             held: BTreeMap::new(),
             faults: FaultLog::default(),
             following: Following::default(),
+            settled: false,
+            heritage: None,
             fabric,
         }
+    }
+
+    /// Whether all guests may send.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Lets all guests send.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
+        self.fabric.hold(false);
     }
 
     /// Does what is due by the clock.
@@ -88,6 +114,11 @@ impl Plant {
         }
     }
 
+    /// Whether a guest is behind every socket and every vDPA device.
+    pub(super) fn are_attached(&self) -> bool {
+        self.sockets.are_attached() && self.vdpas.are_running()
+    }
+
     /// How long until something is due, `most` at the most.
     pub(super) fn wait(&self, now: Instant, most: Duration) -> Duration {
         let due = [self.sockets.wait(now), self.devices.wait(now)];
@@ -98,7 +129,7 @@ impl Plant {
     fn live(&self) -> Live {
         let is_down = |rig: &Rig| match rig.served.get(&Attached::Uplink).map(|served| served.end) {
             Some(End::Device(token)) => self.devices.has_no_link(token),
-            Some(End::Socket(_)) | None => false,
+            Some(End::Socket(_) | End::Vdpa(_)) | None => false,
         };
         let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
         let uplinks_down = down.map(|(name, _)| name.clone()).collect();
@@ -141,11 +172,16 @@ impl Plant {
         self.fabric.stop_lanes();
         self.sockets.clear();
         self.devices.clear();
+        self.vdpas.clear();
     }
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
         let mut facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
         facts.vfs.extend(self.held.clone());
+        if let Some(heritage) = &self.heritage {
+            facts.vfs.extend(heritage.vfs.clone());
+            facts.queues.extend(heritage.queues.clone());
+        }
         let given = allocate(to, &facts);
         let live = self.live();
         let compiled = compile::compile(to, &given, &live, Some(&self.compiled));
@@ -163,7 +199,6 @@ impl Plant {
         self.held.clear(); // what is in force says it from now on
         self.tell_guests();
         self.steer();
-        self.sockets.tell_changes();
         Ok(())
     }
 
@@ -232,11 +267,12 @@ impl Plant {
         keep: &BTreeSet<(String, Attached)>,
         mut old: Vec<(Arc<SoftNic>, Arc<Port>)>,
     ) {
+        let mut ends = Vec::new();
         for (name, rig) in &mut self.rigs {
             rig.served.retain(|owner, served| {
                 let stays = keep.contains(&(name.clone(), owner.clone()));
                 if !stays {
-                    end(&mut self.sockets, &mut self.devices, served.end);
+                    ends.push(served.end);
                     old.extend(served.ports().map(|port| (rig.soft.clone(), port.clone())));
                 }
                 stays
@@ -252,6 +288,7 @@ impl Plant {
                 stays
             });
         }
+        ends.into_iter().for_each(|it| self.let_end(it));
         for (soft, port) in old {
             self.fabric.remove_port(&soft, &port);
         }
@@ -264,14 +301,21 @@ impl Plant {
             stays
         });
     }
+
+    /// Ends what is behind a port.
+    fn let_end(&mut self, end: End) {
+        match end {
+            End::Socket(token) => self.sockets.remove(token),
+            End::Device(token) => self.devices.remove(token),
+            End::Vdpa(token) => self.vdpas.remove(token),
+        }
+    }
 }
 
-/// Ends what is behind a port.
-fn end(sockets: &mut Sockets, devices: &mut Devices, end: End) {
-    match end {
-        End::Socket(token) => sockets.remove(token),
-        End::Device(token) => devices.remove(token),
-    }
+/// What each file that gets copies calls the interface, by its path.
+fn labels(compiled: &Compiled, nic: &str) -> BTreeMap<String, String> {
+    let files = compiled.nic(nic).into_iter().flat_map(files);
+    files.map(|(path, label)| (path.to_owned(), label.to_owned())).collect()
 }
 
 /// The files that get copies, and of whose frames.

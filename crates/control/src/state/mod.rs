@@ -35,7 +35,8 @@ pub use adapter::{Adapter, WantedPath};
 pub(crate) use allocate::may_ever_have_vf;
 pub use allocate::{Allocation, Facts, allocate};
 pub use attachment::{
-    Attachment, AttachmentKind, Packet, Pcap, SocketMode, Stream, Tap, VhostUser, Xdp, ZeroCopy,
+    Attachment, AttachmentKind, Packet, Pcap, SocketMode, Stream, Tap, Vduse, VhostUser, Xdp,
+    ZeroCopy,
 };
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind, Profile};

@@ -4,6 +4,7 @@ mod allocation;
 mod form;
 mod meaning;
 mod plans;
+mod switchdev;
 
 use std::collections::BTreeMap;
 

@@ -124,7 +124,7 @@ pub(super) static FORMATS: [Format; 16] = [
     },
     Format {
         name: "attachment",
-        pattern: "^(vhost-user|tap|packet|xdp|stream|pcap):.+$",
+        pattern: "^(vhost-user|tap|packet|xdp|stream|pcap|vduse):.+$",
         allowed: "a kind and its place, such as \"tap:web0\", \"xdp:eth1\" or \"vhost-user:/run/shunt/web.sock\", or a \
                   table with its fields",
         takes: |text| super::Attachment::table_of(text).is_some(),

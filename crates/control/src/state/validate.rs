@@ -54,6 +54,8 @@ struct Check<'a> {
     sockets: Once<&'a str>,
     /// Interfaces, with the path of their network namespace.
     interfaces: Once<(Option<String>, String)>,
+    /// Names on the vDPA bus.
+    vdpas: Once<&'a str>,
     /// Files that are written: of mirrors, and sinks.
     files: Once<&'a str>,
     /// Captures that are played, known before the walk.
@@ -87,6 +89,7 @@ impl<'a> Check<'a> {
             behind: Once::new("is behind"),
             sockets: Once::new("is the socket of"),
             interfaces: Once::new("is the interface of"),
+            vdpas: Once::new("is the vDPA device of"),
             files: Once::new("is written by"),
             played: attachment::played(state),
             networks: Once::new("is the network of"),

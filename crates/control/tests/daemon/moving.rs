@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use guestmem::{LOG_PAGE, Pages, SharedFile};
-use vhost_user::Features;
+use vhost_user::{Features, FrontendError};
 
 use crate::guest::*;
 use crate::host::*;
@@ -77,7 +77,7 @@ fn send(
 ) {
     let (mut sent, mut next) = (0, 0);
     while next < n {
-        while sent < n && sent - next < 200 {
+        while sent < n && sent - next < 180 {
             a.send(&frame(mac(1), mac(0), sent));
             sent += 1;
         }
@@ -91,23 +91,36 @@ fn send(
     }
 }
 
-fn kinds() -> [Features; 4] {
-    let all = Features::VERSION_1 | Features::EVENT_IDX;
-    [all, all | Features::MRG_RXBUF, Features::VERSION_1, all | Features::INDIRECT_DESC]
+/// Split rings and packed ones, with and without what may change how they are written to.
+fn kinds() -> [Features; 6] {
+    let (least, packed) = (Features::VERSION_1, Features::VERSION_1 | Features::RING_PACKED);
+    let more = Features::EVENT_IDX | Features::MRG_RXBUF | Features::INDIRECT_DESC;
+    [
+        least,
+        least | more,
+        least | Features::EVENT_IDX,
+        packed,
+        packed | more,
+        packed | Features::EVENT_IDX,
+    ]
+}
+
+fn guests(host: &Host, features: Features) -> [Guest; 2] {
+    ["vf0", "vf1"].map(|socket| {
+        let mut guest = Guest::wanting(features);
+        guest.connect(&host.socket(socket));
+        guest
+    })
 }
 
 /// Frames that each kind of ring carries while its guests are moved.
-const FRAMES: u32 = 250_000;
+const FRAMES: u32 = 170_000;
 
 #[test]
 fn a_million_frames_and_nothing_is_missing_in_the_copies() {
     for features in kinds() {
         let host = Host::start(TWO);
-        let [mut a, mut b] = ["vf0", "vf1"].map(|socket| {
-            let mut guest = Guest::wanting(features);
-            guest.connect(&host.socket(socket));
-            guest
-        });
+        let [mut a, mut b] = guests(&host, features);
         let (mut from, mut to) = (Copy::begin(&mut a), Copy::begin(&mut b));
         let mut logged = [0; 2];
         send(&mut a, &mut b, FRAMES, |a, b| {
@@ -126,11 +139,17 @@ fn a_million_frames_and_nothing_is_missing_in_the_copies() {
 
 #[test]
 fn a_log_that_comes_and_goes_under_load_loses_no_frame_and_no_page() {
+    for features in kinds() {
+        come_and_go(features);
+    }
+}
+
+fn come_and_go(features: Features) {
     let host = Host::start(TWO);
-    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let [mut a, mut b] = guests(&host, features);
     let mut copy = None;
     let mut round = 0;
-    send(&mut a, &mut b, 60_000, |a, b| {
+    send(&mut a, &mut b, 20_000, |a, b| {
         round += 1;
         match round % 6 {
             1 => copy = Some((Copy::begin(a), Copy::begin(b))),
@@ -159,11 +178,7 @@ fn a_log_that_comes_and_goes_under_load_loses_no_frame_and_no_page() {
 fn every_page_that_changes_under_a_guest_that_stands_still_is_logged() {
     for features in kinds() {
         let host = Host::start(TWO);
-        let [mut a, mut b] = ["vf0", "vf1"].map(|socket| {
-            let mut guest = Guest::wanting(features);
-            guest.connect(&host.socket(socket));
-            guest
-        });
+        let [mut a, mut b] = guests(&host, features);
         // What is sent is posted before, and goes when the ring may run.
         a.frontend().enable_ring(TX, false).unwrap();
         for number in 0..200 {
@@ -184,4 +199,55 @@ fn every_page_that_changes_under_a_guest_that_stands_still_is_logged() {
             assert!(changed.len() >= pages_min, "{} pages", changed.len());
         }
     }
+}
+
+#[test]
+fn a_guest_that_arrives_at_anothers_adapter_is_refused_there() {
+    let host = Host::start(TWO);
+    let mut a = Guest::new();
+    a.reach(&host.socket("vf0"));
+    a.negotiate();
+    let state = a.frontend().save_state().unwrap();
+    // At its own, on another host; here it is the same.
+    a.frontend().load_state(&state).unwrap();
+    let mut b = Guest::new();
+    b.reach(&host.socket("vf1"));
+    b.negotiate();
+    let refused = b.frontend().load_state(&state);
+    assert!(matches!(refused, Err(FrontendError::Refused { .. })), "{refused:?}");
+    host.log.wait_for("the guest that comes has MAC 02:00:00:00:00:01, and this adapter");
+    // An uplink has no address of its own, and takes what comes.
+    let mut uplink = Guest::new();
+    uplink.reach(&host.socket("uplink"));
+    uplink.negotiate();
+    uplink.frontend().load_state(&state).unwrap();
+    // The sessions go on.
+    a.set_up();
+    b.set_up();
+    a.send(&frame(mac(1), mac(0), 1));
+    assert_eq!(b.wait_for(1), [frame(mac(1), mac(0), 1)]);
+}
+
+#[test]
+fn records_and_logs_that_could_stall_a_lane_or_are_not_ours_are_refused() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let log = SharedFile::create("log", 4096, Pages::Ordinary).unwrap();
+    let refused = |result: Result<(), FrontendError>| {
+        assert!(matches!(result, Err(FrontendError::Refused { .. })), "{result:?}");
+    };
+    let (inflight, _records) = a.frontend().get_inflight(2, RING).unwrap();
+    refused(a.frontend().set_inflight(&inflight, log.fd().as_fd()));
+    let disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    disk.set_len(inflight.size).unwrap();
+    refused(a.frontend().set_inflight(&inflight, disk.as_fd()));
+    host.log.wait_for("guest memory must be a memfd");
+    a.send(&frame(mac(1), mac(0), 1));
+    b.wait_for(1);
+    // A log has an answer of its own, so who gives a bad one is shown out, and nobody else.
+    assert!(a.frontend().set_log(disk.as_fd(), 4096, 0).is_err());
+    until("the session to end", || a.frontend().is_closed());
+    let [mut uplink] = host.guests(["uplink"]);
+    uplink.send(&frame(mac(1), [2, 9, 9, 9, 9, 9], 2));
+    b.wait_for(1);
 }

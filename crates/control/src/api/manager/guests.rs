@@ -135,7 +135,10 @@ pub(crate) fn serve_guests(manager: &Arc<Mutex<Manager>>) -> Result<()> {
     let answer: Answer = Box::new(move |vpf, request| {
         let manager = weak.upgrade().ok_or_else(gone)?;
         let mut manager = manager.lock().map_err(|_| gone())?;
-        manager.guest(vpf, request)
+        match manager.is_replaced() {
+            false => manager.guest(vpf, request),
+            true => Err(gone()),
+        }
     });
     let mut manager = manager.lock().unwrap_or_else(PoisonError::into_inner);
     manager.guests.desk = Some(Desk::start(answer)?);

@@ -60,6 +60,7 @@ impl Plant {
     fn device(&self, end: Option<End>) -> Option<ActualDevice> {
         match end? {
             End::Device(token) => self.devices.status(token).cloned(),
+            End::Vdpa(token) => self.vdpas.status(token),
             End::Socket(_) => None,
         }
     }

@@ -42,6 +42,8 @@ impl Plane for Shared {
     }
 
     fn device_news(&self) -> Vec<DeviceNews> {
-        self.lock().devices.take_news()
+        let mut plant = self.lock();
+        let news = plant.devices.take_news();
+        news.into_iter().chain(plant.vdpas.take_news()).collect()
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use engine::Port;
 use nic::Function;
-use port::Opened;
 use port::capture::{Capture, CaptureLimits};
 use port::xdp::Address;
 use wire::{Mac, Vid};
@@ -13,6 +13,8 @@ use wire::{Mac, Vid};
 use super::super::attachment::Way;
 use super::super::devices::{Context, NotOpened, Open, device, tunnel};
 use super::super::rig::{Captured, End, Rig, Served, capture_label, label};
+use super::super::upgrade;
+use super::super::vdpa::Begin;
 use super::{Plant, Spec, Wanted, files};
 use crate::compile::{self, Attached, Compiled};
 use crate::state::{Attachment, Problem, VhostUser};
@@ -34,8 +36,12 @@ pub(super) enum Ready {
     /// A vhost-user socket.
     Socket(Way),
     /// A device, as it was opened or why it is not there yet.
-    Device(Box<dyn Open>, Result<Opened, NotOpened>),
-    /// Something in the place of a vhost-user socket, which is served until the change is made.
+    Device(Box<dyn Open>, Result<port::Opened, NotOpened>),
+    /// A device that is handed over later.
+    HandedOver(Box<dyn Open>),
+    /// A vDPA device.
+    Vdpa(Begin),
+    /// Something in the place of a vhost-user socket or a vDPA device, which is served until the change is made.
     Later,
 }
 
@@ -79,6 +85,17 @@ impl Plant {
         addresses: Vec<Address>,
         staged: &mut Staged,
     ) -> Result<Ready, String> {
+        if let Some(heritage) = &mut self.heritage {
+            return match &wish.spec {
+                Spec::Attachment(Attachment::VhostUser(spec)) => {
+                    let way = heritage.way(&upgrade::Place::of(&wish.nic, &wish.owner), spec);
+                    let way = way.and_then(|way| way.context("it was not handed over"));
+                    way.map(Ready::Socket).map_err(|error| format!("{error:#}"))
+                }
+                Spec::Attachment(Attachment::Vduse(_)) => Ok(Ready::Vdpa(Begin::WhenTold)),
+                _ => Ok(Ready::HandedOver(opener(wish, addresses))),
+            };
+        }
         let place = wish.spec.place();
         let mut served =
             self.rigs.iter().flat_map(|(nic, rig)| rig.served.values().map(move |it| (nic, it)));
@@ -96,7 +113,13 @@ impl Plant {
                 self.devices.suspend(token);
                 staged.suspended.push(token);
             }
+            Some((End::Vdpa(_), ..)) => return Ok(Ready::Later),
             None => {}
+        }
+        if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
+            let opened = self.vdpas.open(spec, &wish.identity);
+            let opened = opened.map_err(|error| format!("{error:#}"))?;
+            return Ok(opened.map_or(Ready::Later, |opened| Ready::Vdpa(Begin::With(opened))));
         }
         if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
             return Way::open(spec).map(Ready::Socket).map_err(|error| format!("{error:#}"));
@@ -134,13 +157,16 @@ impl Plant {
                 let allowed = "the path of a new file that the daemon may write".to_owned();
                 Problem::new("mirror.file", path, format!("cannot be made: {error}"), allowed)
             };
-            let limits = CaptureLimits::default();
-            let made = Capture::create(path.as_ref(), label, limits);
-            let (capture, receive) = made.map_err(|error| refuse(error.to_string()))?;
+            let made = match self.heritage {
+                Some(_) => None, // it is handed over
+                None => Some(Capture::create(path.as_ref(), label, CaptureLimits::default())),
+            };
+            let made = made.transpose().map_err(|error| refuse(error.to_string()))?;
             let soft = self.rigs[nic].soft.clone();
             let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
             let port = port.map_err(|error| refuse(error.to_string()))?;
-            port.attach_receive(0, receive);
+            let (capture, receive) = made.unzip();
+            receive.into_iter().for_each(|receive| port.attach_receive(0, receive));
             staged.captures.push((nic.clone(), path.to_owned(), Captured::new(port, capture)));
         }
         Ok(())
