@@ -3,10 +3,11 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nic::DropReason;
-use port::{Receive, Transmit};
+use port::kept::Kept;
+use port::{Area, Burst, Receive, Transmit, VlanEdit};
 use virtq::Fault;
 
 use crate::counters::Block;
@@ -108,6 +109,9 @@ impl<T: ?Sized> Half<T> {
     }
 }
 
+/// The pair for whose receive ring frames are kept: what comes while none runs is the first's.
+const KEEPING: usize = 0;
+
 /// One queue pair of a port.
 struct Pair {
     transmit: Half<dyn Transmit>,
@@ -129,6 +133,8 @@ pub struct Port {
     receiving: AtomicUsize,
     /// Whether it was removed: its counters are another's then.
     gone: AtomicBool,
+    /// Where frames wait while the guest's first receive ring does not run, if they do.
+    kept: Mutex<Option<Kept>>,
 }
 
 impl fmt::Debug for Port {
@@ -153,7 +159,7 @@ impl Port {
         };
         let pairs = blocks.into_iter().map(pair).collect();
         let (receiving, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Port { label, number, pairs, receiving, gone }
+        Port { label, number, pairs, receiving, gone, kept: Mutex::default() }
     }
 
     /// Says which lane polls a pair's transmit half; once.
@@ -166,6 +172,7 @@ impl Port {
     /// by an older scene counts under the locks that are taken here.
     pub(crate) fn retire(&self) {
         self.gone.store(true, Ordering::Relaxed);
+        self.keep(None);
         self.detach_all();
     }
 
@@ -237,6 +244,10 @@ impl Port {
     /// If there is no such pair.
     pub fn attach_receive(&self, pair: usize, ring: Box<dyn Receive>) {
         drop(self.detach_receive(pair));
+        let ring = match self.kept().filter(|_| pair == KEEPING) {
+            Some(kept) => kept.behind(ring),
+            None => ring,
+        };
         let place = &self.pairs[pair].receive;
         *place.lock() = Some(Attached { fault_seen: false, ring });
         place.attached.store(true, Ordering::Release);
@@ -246,12 +257,60 @@ impl Port {
 
     /// Takes a receive ring out: no lane touches it when this returns.
     pub fn detach_receive(&self, pair: usize) -> Option<Box<dyn Receive>> {
+        let keeper = self.kept().filter(|_| pair == KEEPING).map(|kept| kept.half());
         let place = &self.pairs[pair].receive;
-        place.attached.store(false, Ordering::Release);
-        let ring = place.lock().take()?.ring;
+        let mut half = place.lock();
+        if !place.attached.swap(false, Ordering::AcqRel) {
+            return None; // nothing, or what keeps frames and is no ring of a guest's
+        }
+        let keeper = keeper.map(|ring| Attached { fault_seen: false, ring });
+        let ring = std::mem::replace(&mut *half, keeper)?.ring;
+        drop(half);
         self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
         self.count_receiving();
         Some(ring)
+    }
+
+    fn kept(&self) -> Option<Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says where frames wait from now on while the guest's first receive ring does not run; with
+    /// `None` they are dropped then, as usual, and those that wait with them.
+    pub fn keep(&self, kept: Option<Kept>) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept.clone();
+        let Some(pair) = self.pairs.get(KEEPING) else { return };
+        let mut half = pair.receive.lock();
+        if !pair.receive.attached.load(Ordering::Acquire) {
+            let half_of = |kept: Kept| Attached { fault_seen: false, ring: kept.half() };
+            *half = kept.map(half_of);
+        }
+    }
+
+    /// Hands frames that wait on to the guest, as far as it has buffers for them; says whether some
+    /// wait on for a guest that runs.
+    pub fn hand_on_kept(&self) -> bool {
+        let Some(kept) = self.kept().filter(Kept::is_waiting) else { return false };
+        let pair = &self.pairs[KEEPING];
+        let mut half = pair.receive.lock();
+        let Some(attached) =
+            half.as_mut().filter(|_| pair.receive.attached.load(Ordering::Acquire))
+        else {
+            return false;
+        };
+        let nothing =
+            Burst { heads: &[], deep: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 };
+        let mut area = Area::default();
+        attached.ring.swap(&mut area);
+        let delivered = attached.ring.deliver(&nothing, &[], VlanEdit::None);
+        let notified = attached.ring.publish();
+        attached.ring.swap(&mut area);
+        // Under the lock of the ring, as everything that is counted of it.
+        pair.block.add(word::RX_FRAMES, u64::from(delivered.frames));
+        pair.block.add(word::RX_BYTES, delivered.bytes);
+        pair.block.add(word::RX_NOTIFIES, u64::from(notified));
+        pair.block.add(word::RX_TOO_SMALL, u64::from(delivered.too_small));
+        delivered.fault.is_none() && kept.is_waiting()
     }
 
     /// Replaces the descriptor that interrupts the guest for its transmit ring.

@@ -29,6 +29,7 @@ mod deliver;
 mod device;
 mod events;
 mod judge;
+pub mod kept;
 mod opened;
 pub mod packet;
 pub mod pcap;

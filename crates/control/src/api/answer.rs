@@ -14,7 +14,8 @@ use super::fault::Fault;
 use super::manager::{Applied, Manager, vf_name};
 use super::operation::{Act, Operation};
 use super::resource::{Edit, Resource};
-use crate::state::{Actual, Plan, State};
+use crate::state::shape::check;
+use crate::state::{Actual, Plan, Problem, State};
 use crate::store::Owner;
 
 /// What an apply did, or would do.
@@ -135,6 +136,19 @@ pub(super) fn carry_out(
     };
     let manager = &mut *manager;
     match (operation.act, operation.resource) {
+        (Act::Move, _) => {
+            let status = manager.move_status(first(&asked.keys))?;
+            Ok(Answer::new(status).of(manager.generation()))
+        }
+        (Act::MoveStep, _) => {
+            check("MoveRequest", &asked.body, "").map_err(Fault::Wrong)?;
+            let request = serde_json::from_value(asked.body).map_err(|error| {
+                let error = format!("is no step: {error}");
+                Fault::Wrong(Problem::new("", Value::Null, error, "correct it").into())
+            })?;
+            let status = manager.move_step(first(&asked.keys), request, asked.expected)?;
+            Ok(Answer::new(status).of(manager.generation()))
+        }
         (Act::Get, Some(resource)) => {
             let part = resource.get(manager.state(), &asked.keys)?;
             Ok(Answer::new(part).of(manager.generation()))
@@ -161,6 +175,11 @@ pub(super) fn carry_out(
         (Act::Stats, None) => Ok(Answer::new(manager.stats()?)),
         _ => Ok(Answer::new(manager.state()).of(manager.generation())),
     }
+}
+
+/// The key of what the path names, which has one.
+fn first(keys: &[String]) -> &str {
+    keys.first().map_or("", String::as_str)
 }
 
 fn edit(

@@ -22,7 +22,7 @@ pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
 /// The state, its store, and the data plane.
 pub struct Manager {
     store: Store<Directory>,
-    plane: Box<dyn Plane>,
+    pub(super) plane: Box<dyn Plane>,
     stats: StatsSource,
     events: Events,
     /// What was in force when somebody last looked.
@@ -205,6 +205,11 @@ impl Manager {
         self.note_changes(&actual);
         self.seen = actual;
         Ok(())
+    }
+
+    /// Notes an event.
+    pub(super) fn note(&mut self, kind: EventKind, subject: String, text: String) {
+        self.events.add(kind, subject, text);
     }
 
     fn note_steps(&mut self, plan: &Plan) {

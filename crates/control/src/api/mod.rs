@@ -15,6 +15,7 @@ mod events;
 mod fault;
 mod listen;
 mod manager;
+mod moves;
 mod openapi;
 mod operation;
 mod resource;
@@ -33,6 +34,7 @@ pub use hyper::Method;
 
 pub use fault::{Fault, Trouble};
 pub use manager::{Applied, Manager, StatsSource};
+pub use moves::MoveStatus;
 pub use openapi::document as openapi;
 pub use server::{Listen, Server, Tcp, Tls};
 pub use token::{MAX_TOKEN_BYTES, MIN_TOKEN_BYTES, Token};

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{InForce, Outcome};
 use super::events::EventList;
 use super::fault::Trouble;
+use super::moves::MoveStatus;
 use super::operation::{Operation, operations};
 use super::resource::RESOURCES;
 use crate::state::shape::{add_schemas, schemas};
@@ -46,6 +47,7 @@ fn all_schemas() -> Map<String, Value> {
     add_schemas::<Outcome>(&mut all);
     add_schemas::<InForce>(&mut all);
     add_schemas::<EventList>(&mut all);
+    add_schemas::<MoveStatus>(&mut all);
     add_schemas::<Stats>(&mut all);
     all
 }

@@ -4,6 +4,7 @@ mod changes;
 mod document;
 mod life;
 mod limits;
+mod moves;
 mod parts;
 mod people;
 mod reading;

@@ -184,7 +184,9 @@ impl<'a> Scope<'a> {
         let mut switches = state.switches.iter().enumerate();
         let switch = switches.find(|(_, switch)| switch.nic == nic.name);
         let adapters = state.adapters.iter().enumerate();
+        // One whose guest is on another host is connected to nothing, and its addresses are there.
         let on_it = adapters
+            .filter(|(_, adapter)| !adapter.is_elsewhere())
             .filter(|(_, adapter)| state.nic_of(adapter).is_some_and(|on| on.name == nic.name));
         let member = |(at, adapter): (usize, &'a Adapter)| {
             // They stand in the same order; if not, it is looked for.

@@ -10,6 +10,7 @@
 //! So whoever moves from one path to another is on the new one before the old one goes.
 
 mod actual;
+mod keeping;
 mod serve;
 mod shared;
 mod stage;
@@ -30,6 +31,7 @@ use super::rig::{End, Rig};
 use super::sockets::Sockets;
 use crate::compile::{self, Attached, Compiled, Live, Target};
 use crate::state::{Allocation, Facts, Refused, State, WantedPath, allocate};
+use keeping::Keeping;
 use stage::{Ready, Staged};
 use wanted::{Wanted, wanted};
 
@@ -51,6 +53,7 @@ pub(super) struct Plant {
     held: BTreeMap<String, u16>,
     faults: FaultLog,
     following: Following,
+    keeping: Keeping,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
@@ -68,6 +71,7 @@ impl Plant {
             held: BTreeMap::new(),
             faults: FaultLog::default(),
             following: Following::default(),
+            keeping: Keeping::default(),
             fabric,
         }
     }
@@ -80,6 +84,7 @@ impl Plant {
             self.steer();
         }
         self.faults.look(&self.fabric, now);
+        self.keeping.look(now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
         if self.following.is_due(now) {
             self.follow(now);
@@ -88,7 +93,7 @@ impl Plant {
 
     /// How long until something is due, `most` at the most.
     pub(super) fn wait(&self, now: Instant, most: Duration) -> Duration {
-        let due = [self.sockets.wait(now), self.devices.wait(now)];
+        let due = [self.sockets.wait(now), self.devices.wait(now), self.keeping.wait()];
         due.into_iter().flatten().fold(most, Duration::min)
     }
 
@@ -157,6 +162,7 @@ impl Plant {
         self.live = live;
         self.given = given;
         self.held.clear(); // what is in force says it from now on
+        self.keep();
         self.steer();
         Ok(())
     }

@@ -12,6 +12,7 @@ mod allocate;
 mod attachment;
 mod function;
 mod model;
+mod moving;
 mod plan;
 mod plane;
 mod problem;
@@ -36,10 +37,11 @@ pub use attachment::{
 };
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind, Profile};
+pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualTunnel, ActualVf, DeviceNews,
-    DeviceState, Plane, Refused,
+    DeviceState, Kept, Plane, Refused,
 };
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};

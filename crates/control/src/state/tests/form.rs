@@ -221,6 +221,8 @@ fn the_defaults_of_the_schema_are_those_of_the_code() {
             "SwitchPort" => read::<super::super::SwitchPort>(given.clone()),
             "AclRule" => read::<super::super::AclRule>(given.clone()),
             "Vxlan" => read::<super::super::Vxlan>(given.clone()),
+            "Moving" => read::<super::super::Moving>(given.clone()),
+            "MoveRequest" => read::<super::super::MoveRequest>(given.clone()),
             "StaticEntry" => read::<super::super::StaticEntry>(given.clone()),
             other => panic!("{other} is not held against its schema"),
         };
