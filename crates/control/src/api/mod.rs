@@ -18,6 +18,7 @@ mod manager;
 mod moves;
 mod openapi;
 mod operation;
+mod reach;
 mod resource;
 mod router;
 mod server;
