@@ -9,6 +9,7 @@ No kernel module beyond veth, tap, bridge and cls_bpf is asked for; a VLAN is a 
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -35,40 +36,16 @@ def call(argv, timeout=COMMAND_S, check=True):
     return done.stdout
 
 
-class Namespace:
-    """One namespace. `name` is what `ip netns` calls it, `path` what a document of shunt may say."""
-
-    def __init__(self, network, name):
-        self.network = network
-        self.name = name
-        self.path = os.path.join(RUN, name)
-        call(["ip", "netns", "add", name])
-        # No duplicate address detection, no router solicitations: an address works at once, and silence is silence.
-        # An interface that goes down keeps its addresses.
-        values = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "keep_addr_on_down": 1}
-        self.sysctls({f"net/ipv6/conf/{which}/{key}": value
-                      for which in ("all", "default") for key, value in values.items()})  # fmt: skip
-        self.ip("link", "set", "lo", "up")
-
-    def within(self, argv):
-        """The command line that runs `argv` here. /sys shows this namespace's interfaces to it."""
-        return ["ip", "netns", "exec", self.name, *argv]
+class Interfaces:
+    """The interfaces of a namespace, or of a guest: whatever has `run` and a `name`."""
 
     def run(self, *argv, timeout=COMMAND_S, check=True):
-        """Runs a command here; its standard output."""
-        return call(self.within(argv), timeout, check)
-
-    def start(self, *argv, **options):
-        """Starts a command here, which `Network.close` ends if nobody else has."""
-        options = {"stdin": subprocess.DEVNULL, "start_new_session": True} | options
-        # `ip netns exec` becomes the command: the process id is the command's own.
-        process = subprocess.Popen(self.within(argv), **options)
-        self.network.processes.append(process)
-        return process
+        """Runs a command there; its standard output."""
+        raise NotImplementedError
 
     def ip(self, *args, check=True):
-        """`ip` here."""
-        return call(["ip", "-n", self.name, *args], check=check)
+        """`ip` there."""
+        return self.run("ip", *args, check=check)
 
     def sysctls(self, values):
         """Sets `net/...` to its value, for each."""
@@ -115,6 +92,47 @@ class Namespace:
         for port in ports:
             self.ip("link", "set", "dev", port, "master", name, "up")
         self.ip("link", "set", "dev", name, "up")
+
+    def listens(self, port):
+        """Whether somebody listens on a TCP port."""
+        text = self.run("cat", "/proc/net/tcp", "/proc/net/tcp6", check=False)
+        return re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", text) is not None
+
+
+class Namespace(Interfaces):
+    """One namespace. `name` is what `ip netns` calls it, `path` what a document of shunt may say."""
+
+    def __init__(self, network, name):
+        self.network = network
+        self.name = name
+        self.path = os.path.join(RUN, name)
+        call(["ip", "netns", "add", name])
+        # No duplicate address detection, no router solicitations: an address works at once, and silence is silence.
+        # An interface that goes down keeps its addresses.
+        values = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "keep_addr_on_down": 1}
+        self.sysctls({f"net/ipv6/conf/{which}/{key}": value
+                      for which in ("all", "default") for key, value in values.items()})  # fmt: skip
+        self.ip("link", "set", "lo", "up")
+
+    def within(self, argv):
+        """The command line that runs `argv` here. /sys shows this namespace's interfaces to it."""
+        return ["ip", "netns", "exec", self.name, *argv]
+
+    def run(self, *argv, timeout=COMMAND_S, check=True):
+        """Runs a command here; its standard output."""
+        return call(self.within(argv), timeout, check)
+
+    def start(self, *argv, **options):
+        """Starts a command here, which `Network.close` ends if nobody else has."""
+        options = {"stdin": subprocess.DEVNULL, "start_new_session": True} | options
+        # `ip netns exec` becomes the command: the process id is the command's own.
+        process = subprocess.Popen(self.within(argv), **options)
+        self.network.processes.append(process)
+        return process
+
+    def ip(self, *args, check=True):
+        """`ip` here."""
+        return call(["ip", "-n", self.name, *args], check=check)
 
 
 class Network:

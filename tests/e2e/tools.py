@@ -79,7 +79,7 @@ class Iperf:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=False,
         )  # fmt: skip
         deadline = time.monotonic() + 5
-        while not _listens(process.pid, self.PORT):
+        while not self.server.listens(self.PORT):
             if process.poll() is not None or time.monotonic() > deadline:
                 end(process)
                 raise NetworkError(f"{self.server.name}: iperf3 does not listen")
@@ -116,18 +116,6 @@ def flow_of(text, udp):
                     of["lost_packets"], of["packets"])  # fmt: skip
     got, sent = total["sum_received"], total["sum_sent"]
     return Flow(got["bits_per_second"], got["bytes"], got["seconds"], sent.get("retransmits", 0), 0, 0)
-
-
-def _listens(pid, port):
-    """Whether somebody in the process's namespace listens on a TCP port."""
-    try:
-        for name in ("tcp", "tcp6"):
-            with open(f"/proc/{pid}/net/{name}", encoding="ascii") as file:
-                if re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", file.read()):
-                    return True
-    except (FileNotFoundError, ProcessLookupError, OSError):
-        pass
-    return False
 
 
 CHECKED = {  # tshark's verdict on a checksum, and the name by which a fault is told

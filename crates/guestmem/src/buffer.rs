@@ -2,6 +2,16 @@
 
 use crate::slice::GuestSlice;
 
+/// What a ring must know of a buffer to give it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticket {
+    /// The ring's name for it: in a split ring the chain's first descriptor, in a packed ring what
+    /// the driver called it.
+    pub id: u16,
+    /// Descriptors of the ring that it takes, which a packed ring skips when it is used.
+    pub descriptors: u16,
+}
+
 /// A list of slices. Nearly every frame is one slice, so the first is held inline, and the others
 /// are named by their place in the owner's arena.
 #[derive(Clone, Copy, Debug)]
@@ -14,19 +24,25 @@ pub struct Buffer<'a> {
     pub rest_start: u16,
     /// How many other slices there are.
     pub rest_len: u16,
-    /// The ring's name for it: the chain's first descriptor.
-    pub id: u16,
+    /// How its ring knows it.
+    pub ticket: Ticket,
 }
 
 impl<'a> Buffer<'a> {
     /// A buffer of no bytes.
-    pub const EMPTY: Buffer<'static> =
-        Buffer { first: GuestSlice::EMPTY, len: 0, rest_start: 0, rest_len: 0, id: 0 };
+    pub const EMPTY: Buffer<'static> = Buffer {
+        first: GuestSlice::EMPTY,
+        len: 0,
+        rest_start: 0,
+        rest_len: 0,
+        ticket: Ticket { id: 0, descriptors: 0 },
+    };
 
-    /// A buffer of one slice.
+    /// A buffer of one slice, which is one descriptor.
     #[inline]
     pub fn single(first: GuestSlice<'a>, id: u16) -> Buffer<'a> {
-        Buffer { first, len: first.len(), rest_start: 0, rest_len: 0, id }
+        let ticket = Ticket { id, descriptors: 1 };
+        Buffer { first, len: first.len(), rest_start: 0, rest_len: 0, ticket }
     }
 
     /// All its slices in order; `arena` is the one that came with the buffer.

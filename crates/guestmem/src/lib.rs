@@ -31,7 +31,7 @@ mod memory;
 mod pool;
 mod slice;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Ticket};
 pub use copy::prefetch_read as prefetch;
 pub use mapping::{MapError, Mapping, Pages, ReadOnlyWords, SharedFile};
 pub use memory::{GuestMemory, LastHit, MemoryError, REGIONS_MAX, Region, Translator};

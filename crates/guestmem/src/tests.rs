@@ -170,7 +170,7 @@ proptest! {
             offset += n;
             slice
         }).collect();
-        let buffer = Buffer { first: slices[0], len: offset, rest_start: 1, rest_len: slices.len() as u16 - 1, id: 0 };
+        let buffer = Buffer { first: slices[0], len: offset, rest_start: 1, rest_len: slices.len() as u16 - 1, ticket: Ticket::default() };
         let mut seen = [0u8; 64];
         let n = buffer.read_bytes(&slices, at, &mut seen);
         let expected = (offset.saturating_sub(at) as usize).min(64);
@@ -186,8 +186,8 @@ fn a_pool_lends_what_is_inside_and_no_more_than_a_burst() {
     assert!(pool.lend(100, 4) && pool.lend(8191, 1));
     assert!(!pool.lend(8191, 2) && !pool.lend(u64::MAX, 1));
     let [first, second] = pool.buffers() else { panic!("two were lent") };
-    assert_eq!((first.first.read::<4>(0), first.id), (*b"abcd", 0));
-    assert_eq!((second.len, second.id), (1, 1));
+    assert_eq!((first.first.read::<4>(0), first.ticket.id), (*b"abcd", 0));
+    assert_eq!((second.len, second.ticket.id), (1, 1));
     (2..STAGED_MAX).for_each(|_| assert!(pool.lend(0, 1)));
     assert!(!pool.lend(0, 1));
     pool.clear();

@@ -43,6 +43,8 @@ pub mod xdp;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use virtq::Position;
+
 pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Placed, Polled, VlanEdit};
 pub use wire::virtio_net::Accepts;
 
@@ -111,7 +113,7 @@ pub trait Transmit: Send {
     fn raise_error(&self) {}
 
     /// Stops; where a later owner of the ring goes on, if this is one.
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> Position {
         0
     }
 }
@@ -141,7 +143,7 @@ pub trait Receive: Send {
     fn raise_error(&self) {}
 
     /// Stops; where a later owner of the ring goes on, if this is one.
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> Position {
         0
     }
 }

@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use virtq::DeviceQueue;
+use virtq::{DeviceQueue, Position};
 use wire::segment::Segment;
 use wire::virtio_net::Accepts;
 
@@ -175,8 +175,8 @@ impl Transmit for TransmitRing {
         self.events.raise_error();
     }
 
-    fn stop(&mut self) -> u16 {
-        self.queue.next_index()
+    fn stop(&mut self) -> Position {
+        self.queue.position()
     }
 }
 
@@ -262,7 +262,7 @@ impl Receive for ReceiveRing {
         self.events.raise_error();
     }
 
-    fn stop(&mut self) -> u16 {
-        self.queue.next_index()
+    fn stop(&mut self) -> Position {
+        self.queue.position()
     }
 }

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::backend::{Device, MemoryRegion, Refused, RingSetup};
+use crate::features::Features;
 use crate::message::RING_SIZE_MAX;
 
 /// Counts of the calls that were made.
@@ -143,8 +144,11 @@ impl Device for CheckedDevice {
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         assert!(self.running[index].is_none(), "ring {index} is started while it runs");
         assert!(!self.regions.is_empty(), "ring {index} is started without memory");
-        assert!(ring.size.is_power_of_two() && u32::from(ring.size) <= RING_SIZE_MAX);
-        assert_eq!((ring.desc % 16, ring.avail % 2, ring.used % 4), (0, 0, 0));
+        let packed = ring.features & Features::RING_PACKED.bits() != 0;
+        assert!(ring.size > 0 && u32::from(ring.size) <= RING_SIZE_MAX);
+        assert!(packed || ring.size.is_power_of_two() && ring.base <= 0xffff);
+        let align = if packed { 4 } else { 2 };
+        assert_eq!((ring.desc % 16, ring.avail % align, ring.used % 4), (0, 0, 0));
         assert_eq!(ring.features & !self.features_offered, 0, "features that were not offered");
         self.refuse("ring")?;
         self.calls.starts += 1;
@@ -152,10 +156,10 @@ impl Device for CheckedDevice {
         Ok(())
     }
 
-    fn stop_ring(&mut self, index: usize) -> u16 {
+    fn stop_ring(&mut self, index: usize) -> u32 {
         let ring = self.running[index].take().expect("a ring is stopped that does not run");
         self.calls.stops += 1;
-        ring.base.wrapping_add(self.served)
+        advanced(&ring, self.served)
     }
 
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
@@ -197,4 +201,16 @@ impl Device for CheckedDevice {
     fn config(&self) -> Vec<u8> {
         self.config.clone()
     }
+}
+
+/// Where a ring stops that came so many entries further.
+fn advanced(ring: &RingSetup, served: u16) -> u32 {
+    if ring.features & Features::RING_PACKED.bits() == 0 {
+        return u32::from((ring.base as u16).wrapping_add(served));
+    }
+    let (size, base) = (u32::from(ring.size), ring.base);
+    let next = (base & 0x7fff) + u32::from(served);
+    let wrap = (base ^ ((next / size) << 15)) & 0x8000;
+    let half = (next % size) | wrap;
+    half | half << 16
 }

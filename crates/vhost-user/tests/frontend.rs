@@ -24,7 +24,7 @@ fn region<'a>(fd: &'a OwnedFd, guest_addr: u64) -> Region<'a> {
     Region { guest_addr, size: 0x1000, user_addr, mmap_offset: 0, fd: fd.as_fd() }
 }
 
-fn ring<'a>(events: &'a [OwnedFd; 2], base: u16) -> RingConfig<'a> {
+fn ring<'a>(events: &'a [OwnedFd; 2], base: u32) -> RingConfig<'a> {
     RingConfig {
         size: 512,
         desc: 0x7000_0000,

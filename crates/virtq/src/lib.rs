@@ -12,8 +12,9 @@
 //! - [`DriverQueue`] is the guest's end, for the lab's guests and for tests.
 //! - A guest that breaks the rules of the ring stops the ring: the [`Fault`] says which rule.
 //!
-//! Because buffers are used in order and before the next are taken, the used index in the guest's
-//! memory is all the state a ring has: a new owner of the ring starts from there.
+//! Because buffers are used in order and before the next are taken, one [`Position`] is all the state
+//! that a ring has: a new owner [starts](Start) there. That of a split ring is in the guest's memory;
+//! that of a packed ring can be written down for it ([`Inflight`]).
 //!
 //! # Limits
 //! Rings of up to 32768 entries, [`CHAIN_MAX`] descriptors and [`CHAIN_BYTES_MAX`] bytes a chain.
@@ -26,15 +27,25 @@
 #![allow(unsafe_code)] // This is the room for it: rings in shared memory.
 
 mod chain;
+mod death;
 mod device;
 mod driver;
-mod event;
+mod fault;
+mod inflight;
 mod ring;
+mod split;
+mod staging;
+mod start;
 
-pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Fault};
-pub use device::{BURST, Content, DeviceQueue, Header, Stage};
-pub use driver::{DriverQueue, Segment, Used, guest_memory};
+pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
+pub use device::DeviceQueue;
+pub use driver::{Segment, Used, guest_memory};
+pub use fault::Fault;
+pub use inflight::Inflight;
 pub use ring::{Addresses, Features, RING_SIZE_MAX, SetupError};
+pub use split::DriverQueue;
+pub use staging::{BURST, Content, Header, Stage};
+pub use start::{Position, Start};
 
 #[cfg(test)]
 mod tests;

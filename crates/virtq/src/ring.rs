@@ -1,10 +1,8 @@
-//! The three parts of a split ring in memory: virtio 1.2, sections 2.7.5 to 2.7.8.
+//! What rings of both kinds are made of: virtio 1.2, sections 2.7.5, 2.8.1 and 6.
 
-use std::sync::atomic::AtomicU16;
+use guestmem::GuestMemory;
 
-use guestmem::{GuestMemory, GuestSlice};
-
-/// Most entries of a split ring (virtio 1.2, section 2.7).
+/// Most entries of a ring (virtio 1.2, sections 2.7 and 2.8.10.1).
 pub const RING_SIZE_MAX: u16 = 32768;
 
 bitflags::bitflags! {
@@ -73,9 +71,9 @@ impl Descriptor {
     /// `addr` and `len` name a table of descriptors.
     pub(crate) const INDIRECT: u16 = 4;
 
-    /// The table's form: two little-endian words.
+    /// A split ring's form: two little-endian words.
     #[inline(always)]
-    pub(crate) fn from_words(addr: u64, word: u64) -> Descriptor {
+    pub(crate) fn from_words([addr, word]: [u64; 2]) -> Descriptor {
         let (len, flags, next) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);
         Descriptor { addr, len, flags, next }
     }
@@ -87,161 +85,13 @@ impl Descriptor {
     }
 }
 
-/// Pointers to a ring's parts, every access within bounds: an entry's index is masked by the size.
-///
-/// The memory behind must outlive it: its owner keeps the memory beside it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
-    mask: u16,
-    desc: *mut [u64; 2],
-    /// flags, idx, ring[size], used_event.
-    avail: *mut u16,
-    /// flags, idx, then the entries, then avail_event.
-    used: *mut u16,
-}
-
-// SAFETY: shared memory, accessed by volatile and atomic accesses only.
-unsafe impl Send for Ring {}
-
-impl Ring {
-    /// Checks size, ranges and alignment.
-    pub(crate) fn new(
-        memory: &GuestMemory,
-        addresses: &Addresses,
-        size: u16,
-    ) -> Result<Ring, SetupError> {
-        if !size.is_power_of_two() || size > RING_SIZE_MAX {
-            return Err(SetupError::Size(size));
-        }
-        let entries = usize::from(size);
-        let find = |part, addr, bytes: usize| {
-            memory.user_slice(addr, bytes as u32).ok_or(SetupError::Outside { part, addr })
-        };
-        let desc = find("descriptor table", addresses.desc, Descriptor::SIZE * entries)?;
-        let avail = find("available ring", addresses.avail, 6 + 2 * entries)?;
-        let used = find("used ring", addresses.used, 6 + 8 * entries)?;
-        let array = |part, addr, align: usize, slice: GuestSlice<'_>| {
-            let aligned = slice.aligned_array::<u8>(0).filter(|at| at.addr().is_multiple_of(align));
-            aligned.ok_or(SetupError::Alignment { part, addr, align })
-        };
-        Ok(Ring {
-            mask: size - 1,
-            desc: array("descriptor table", addresses.desc, 16, desc)?.cast(),
-            avail: array("available ring", addresses.avail, 2, avail)?.cast(),
-            used: array("used ring", addresses.used, 4, used)?.cast(),
-        })
-    }
-
-    /// The highest descriptor index.
-    #[inline(always)]
-    pub(crate) fn mask(&self) -> u16 {
-        self.mask
-    }
-
-    /// Entries; a power of two.
-    #[inline(always)]
-    pub(crate) fn size(&self) -> u16 {
-        // The mask of 32768 entries plus one still fits.
-        self.mask + 1
-    }
-
-    /// A snapshot of the descriptor at `index` modulo the size: each word is read once.
-    #[inline(always)]
-    pub(crate) fn descriptor(&self, index: u16) -> Descriptor {
-        // SAFETY: the masked index is inside the table that `new` checked; words are aligned.
-        let (addr, word) = unsafe {
-            let at = self.desc.add(usize::from(index & self.mask)).cast::<u64>();
-            (at.read_volatile(), at.add(1).read_volatile())
-        };
-        Descriptor::from_words(addr, word)
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_descriptor(&self, index: u16, descriptor: Descriptor) {
-        let [addr, word] = descriptor.to_words();
-        // SAFETY: as in `descriptor`.
-        unsafe {
-            let at = self.desc.add(usize::from(index & self.mask)).cast::<u64>();
-            at.write_volatile(addr);
-            at.add(1).write_volatile(word);
-        }
-    }
-
-    /// Asks the cache for a descriptor. Any index is harmless.
-    #[inline(always)]
-    pub(crate) fn prefetch_descriptor(&self, index: u16) {
-        guestmem::prefetch(self.desc.wrapping_add(usize::from(index & self.mask)).cast());
-    }
-
-    /// The available ring's entry for position `index`.
-    #[inline(always)]
-    pub(crate) fn avail_entry(&self, index: u16) -> u16 {
-        // SAFETY: two words of flags and index, then the entry, inside what `new` checked.
-        unsafe { self.avail.add(2 + usize::from(index & self.mask)).read_volatile() }
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_avail_entry(&self, index: u16, head: u16) {
-        // SAFETY: as in `avail_entry`.
-        unsafe { self.avail.add(2 + usize::from(index & self.mask)).write_volatile(head) }
-    }
-
-    /// The used ring's entry for position `index`: chain's head and bytes written.
-    #[inline(always)]
-    pub(crate) fn used_entry(&self, index: u16) -> (u32, u32) {
-        // SAFETY: inside what `new` checked; the used ring is aligned to 4 bytes, so its words are.
-        unsafe {
-            let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
-            (at.read_volatile(), at.add(1).read_volatile())
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_used_entry(&self, index: u16, head: u16, len: u32) {
-        let entry = u64::from(head) | u64::from(len) << 32;
-        // SAFETY: as in `used_entry`; one unaligned word instead of two. Plain, for the compiler
-        // keeps it before the index's release store, and nobody looks earlier.
-        unsafe {
-            let at = self.used.cast::<u32>().add(1 + 2 * usize::from(index & self.mask));
-            at.cast::<u64>().write_unaligned(entry);
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn avail_flags(&self) -> &AtomicU16 {
-        self.word(self.avail, 0)
-    }
-
-    #[inline(always)]
-    pub(crate) fn avail_idx(&self) -> &AtomicU16 {
-        self.word(self.avail, 1)
-    }
-
-    /// The used index at which the driver wants an interrupt (section 2.7.7).
-    #[inline(always)]
-    pub(crate) fn used_event(&self) -> &AtomicU16 {
-        self.word(self.avail, 2 + usize::from(self.size()))
-    }
-
-    #[inline(always)]
-    pub(crate) fn used_flags(&self) -> &AtomicU16 {
-        self.word(self.used, 0)
-    }
-
-    #[inline(always)]
-    pub(crate) fn used_idx(&self) -> &AtomicU16 {
-        self.word(self.used, 1)
-    }
-
-    /// The available index at which the device wants a kick (section 2.7.10).
-    #[inline(always)]
-    pub(crate) fn avail_event(&self) -> &AtomicU16 {
-        self.word(self.used, 2 + 4 * usize::from(self.size()))
-    }
-
-    #[inline(always)]
-    fn word(&self, part: *mut u16, index: usize) -> &AtomicU16 {
-        // SAFETY: every caller's index is inside the part, whose size and alignment `new` checked.
-        unsafe { AtomicU16::from_ptr(part.add(index)) }
-    }
+/// A part of a ring: `bytes` at a front-end's address, all of them in one region, and aligned.
+pub(crate) fn part(
+    memory: &GuestMemory,
+    (part, addr): (&'static str, u64),
+    (bytes, align): (usize, usize),
+) -> Result<*mut u8, SetupError> {
+    let slice = memory.user_slice(addr, bytes as u32).ok_or(SetupError::Outside { part, addr })?;
+    let aligned = slice.aligned_array::<u8>(0).filter(|at| at.addr().is_multiple_of(align));
+    aligned.ok_or(SetupError::Alignment { part, addr, align })
 }

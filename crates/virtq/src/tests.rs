@@ -3,6 +3,7 @@
 
 mod aside;
 mod chains;
+pub(crate) mod death;
 mod exchange;
 mod hostile;
 mod kit;

@@ -20,7 +20,7 @@ struct Checked {
 impl Checked {
     fn new(guest: &Guest) -> Checked {
         let queue = guest.device();
-        let start = queue.next_index();
+        let start = queue.position() as u16;
         Checked { queue, staged: 0, used: start, published: start, faulted: false }
     }
 
@@ -32,7 +32,7 @@ impl Checked {
         let (buffers, arena) = self.queue.buffers();
         assert_eq!(buffers.len(), self.staged);
         for buffer in buffers {
-            assert!(buffer.id < guest.size && buffer.len <= CHAIN_BYTES_MAX);
+            assert!(buffer.ticket.id < guest.size && buffer.len <= CHAIN_BYTES_MAX);
             let mut sum = 0;
             let mut count = 0;
             for slice in buffer.slices(arena) {
@@ -61,7 +61,7 @@ impl Checked {
         if self.staged == 0 {
             return;
         }
-        let head = self.queue.buffers().0[0].id;
+        let head = self.queue.buffers().0[0].ticket.id;
         self.queue.use_next(len);
         assert_eq!(guest.used_entry(self.used), (u32::from(head), len));
         self.staged -= 1;
@@ -76,7 +76,7 @@ impl Checked {
             assert_eq!(guest.peek(guest.used_at(2)), self.used.to_le_bytes());
         }
         self.published = self.used;
-        assert_eq!(self.queue.next_index(), self.published);
+        assert_eq!(self.queue.position(), u32::from(self.published));
     }
 }
 

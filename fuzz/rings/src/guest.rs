@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use guestmem::{GuestMemory, GuestSlice, Mapping, Pages, Region, SharedFile};
-use virtq::{Addresses, Content, DeviceQueue, Features};
+use virtq::{Addresses, Content, DeviceQueue, Features, Start};
 
 use crate::input::Input;
 
@@ -83,8 +83,15 @@ impl Guest {
     /// The device's side of the ring, which goes on where the used index says.
     pub(crate) fn device(&self) -> DeviceQueue {
         let (memory, features) = (self.memory.clone(), self.features);
-        DeviceQueue::new(memory, &self.addresses, self.size, features, self.content)
-            .expect("a ring inside the memory")
+        DeviceQueue::new(
+            memory,
+            &self.addresses,
+            self.size,
+            features,
+            self.content,
+            Start::default(),
+        )
+        .expect("a ring inside the memory")
     }
 
     pub(crate) fn avail_at(&self, offset: u64) -> u64 {

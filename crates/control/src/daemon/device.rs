@@ -213,7 +213,7 @@ impl Device for GuestDevice {
         Ok(())
     }
 
-    fn stop_ring(&mut self, index: usize) -> u16 {
+    fn stop_ring(&mut self, index: usize) -> u32 {
         let pair = index / 2;
         let next = match index.is_multiple_of(2) {
             true if self.vmq.is(pair) => self.vmq.stop(),

@@ -19,7 +19,7 @@ use guestmem::GuestMemory;
 use port::virtio_net::{Events, Layout, ReceiveRing};
 use port::xdp::{Direct, DirectSpec, FlowRule, Queues};
 use vhost_user::{Refused, RingSetup};
-use virtq::{Addresses, Content, DeviceQueue, Features};
+use virtq::{Addresses, Content, DeviceQueue, Features, Position, Start};
 use wire::virtio_net::{self as net, Accepts, feature};
 use wire::{Mac, ethernet};
 
@@ -134,7 +134,14 @@ pub(super) fn queue(
     features.set(Features::INDIRECT, has(feature::VIRTIO_F_RING_INDIRECT_DESC));
     features.set(Features::EVENT_IDX, has(feature::VIRTIO_F_RING_EVENT_IDX));
     let addresses = Addresses { desc: setup.desc, avail: setup.avail, used: setup.used };
-    let queue = DeviceQueue::new(memory.clone(), &addresses, setup.size, features, content);
+    let queue = DeviceQueue::new(
+        memory.clone(),
+        &addresses,
+        setup.size,
+        features,
+        content,
+        Start::at(setup.base),
+    );
     queue.map_err(|error| Refused::new(error.to_string()))
 }
 
@@ -191,7 +198,7 @@ impl Vmq {
     }
 
     /// Nobody touches the ring any more when this returns; where its next owner goes on.
-    pub(super) fn stop(&mut self) -> u16 {
+    pub(super) fn stop(&mut self) -> Position {
         let next = self.leave();
         (self.ring, self.why) = (None, None);
         self.carry_on();
@@ -343,7 +350,7 @@ impl Vmq {
     }
 
     /// Takes the ring and the queue's frames out; where the ring goes on.
-    fn leave(&mut self) -> u16 {
+    fn leave(&mut self) -> Position {
         let placed = match (self.direct.take(), &self.wish) {
             (Some(_), Wish::Queue(steered)) => steered.ports.placed.detach_transmit(0),
             _ => None,

@@ -204,7 +204,7 @@ impl Guest {
         self.start_ring_at(index, 0);
     }
 
-    pub(crate) fn start_ring_at(&mut self, index: u8, base: u16) {
+    pub(crate) fn start_ring_at(&mut self, index: u8, base: u32) {
         let (frontend, _) = self.frontend.as_mut().expect("connected");
         let at = match index {
             RX => self.rx.addresses(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, Pages, SharedFile};
 use host::tsc;
-use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment};
+use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start};
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
@@ -167,7 +167,14 @@ pub fn self_test(frame_bytes: u32, rounds: u32) -> Result<f64> {
     let memory: Arc<GuestMemory> = virtq::guest_memory(&file, base)?;
     let mut tx = DriverQueue::new(memory.clone(), base, RING, Features::empty())?;
     let content = Content::Readable { header: HEADER, keep: false };
-    let mut sink = DeviceQueue::new(memory, &tx.addresses(), RING, Features::empty(), content)?;
+    let mut sink = DeviceQueue::new(
+        memory,
+        &tx.addresses(),
+        RING,
+        Features::empty(),
+        content,
+        Start::default(),
+    )?;
     for buffer in 0..u64::from(IN_FLIGHT) {
         let addr = base + DriverQueue::bytes(RING) + buffer * 2048;
         tx.post(Segment { addr, len: HEADER + frame_bytes - 4, writable: false });

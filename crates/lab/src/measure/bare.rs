@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use guestmem::{GuestMemory, Pages, SharedFile};
 use host::tsc;
-use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment};
+use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start};
 
 /// Entries of every ring, and bytes of every buffer.
 const RING: u16 = 1024;
@@ -112,7 +112,14 @@ impl Guest {
     fn device(&self) -> Result<End> {
         let end = |queue: &DriverQueue, content| {
             let memory = self.memory.clone();
-            DeviceQueue::new(memory, &queue.addresses(), RING, Features::empty(), content)
+            DeviceQueue::new(
+                memory,
+                &queue.addresses(),
+                RING,
+                Features::empty(),
+                content,
+                Start::default(),
+            )
         };
         let tx = end(&self.tx, Content::Readable { header: 0, keep: false })?;
         Ok(End { tx, rx: end(&self.rx, Content::Writable)? })

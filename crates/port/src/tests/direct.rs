@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use guestmem::{GuestMemory, Pages, SharedFile};
 use rustix::io::Errno;
-use virtq::{Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Used};
+use virtq::{Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Start, Used};
 use xdp::kit::{Wire, placing};
 
 use crate::virtio_net::{Events, HEADER_LEN};
@@ -95,7 +95,9 @@ fn half(memory: &Arc<GuestMemory>, driver: &DriverQueue, device: &Arc<Device>) -
     let (wire, placer) = placing(mapping, RING.into(), (HEADER_LEN, LONGEST));
     let at = driver.addresses();
     let features = Features::empty();
-    let queue = DeviceQueue::new(memory.clone(), &at, RING, features, Content::Writable).unwrap();
+    let queue =
+        DeviceQueue::new(memory.clone(), &at, RING, features, Content::Writable, Start::default())
+            .unwrap();
     let half = Placing::new((queue, Events::default()), placer, device.clone(), None).unwrap();
     (wire, half)
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use guestmem::{GuestMemory, Pages, SharedFile};
-use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Used};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
 use crate::virtio_net::{self, Events, HEADER_LEN, ReceiveRing, TransmitRing};
 use crate::{Accepts, Delivered, Offload, Receive, Transmit, VlanEdit};
@@ -67,7 +67,8 @@ impl Heap {
         let memory = || self.memory.clone();
         let driver = DriverQueue::new(memory(), BASE, RING, features).unwrap();
         let at = driver.addresses();
-        let device = DeviceQueue::new(memory(), &at, RING, features, content).unwrap();
+        let device =
+            DeviceQueue::new(memory(), &at, RING, features, content, Start::default()).unwrap();
         (driver, device)
     }
 }

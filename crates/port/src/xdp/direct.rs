@@ -18,9 +18,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use guestmem::Ticket;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use virtq::{BURST, DeviceQueue};
+use virtq::{BURST, DeviceQueue, Position};
 use xdp::{Handle, Placer, Unfit};
 
 use super::Device;
@@ -125,8 +126,8 @@ pub(crate) struct Placing {
     events: Events,
     /// None once it was stopped.
     placer: Option<Placer>,
-    /// The ids of the buffers that are posted, in order.
-    ids: VecDeque<u16>,
+    /// How the ring knows the buffers that are posted, in order.
+    tickets: VecDeque<Ticket>,
     device: Arc<Device>,
     /// The queue that fills it; none in tests.
     place: Option<Place>,
@@ -148,9 +149,9 @@ impl Placing {
         if let Some(kick) = &events.kick {
             epoll::add(&either, kick, data, epoll::EventFlags::IN)?;
         }
-        let (placer, ids) = (Some(placer), VecDeque::with_capacity(queue.size().into()));
+        let (placer, tickets) = (Some(placer), VecDeque::with_capacity(queue.size().into()));
         let direct = Arc::default();
-        Ok(Placing { queue, events, placer, ids, device, place, direct, either })
+        Ok(Placing { queue, events, placer, tickets, device, place, direct, either })
     }
 
     pub(crate) fn direct(&self) -> &Arc<Direct> {
@@ -180,7 +181,7 @@ impl Placing {
                     self.direct.end(why);
                     break;
                 }
-                self.ids.push_back(buffer.id);
+                self.tickets.push_back(buffer.ticket);
                 posted += 1;
             }
             self.queue.set_aside(posted);
@@ -196,11 +197,11 @@ impl Placing {
         let mut placed = Placed::default();
         let Some(placer) = &mut self.placer else { return placed };
         while placed.frames < BURST as u32 {
-            match (placer.take(), self.ids.front()) {
+            match (placer.take(), self.tickets.front()) {
                 (Ok(None), _) => break,
-                (Ok(Some((buffer, len))), Some(id)) => {
+                (Ok(Some((buffer, len))), Some(ticket)) => {
                     buffer.write(0, ONE_BUFFER);
-                    self.queue.use_set_aside(*id, HEADER_LEN + len);
+                    self.queue.use_set_aside(*ticket, HEADER_LEN + len);
                     placed.frames += 1;
                     placed.bytes += u64::from(len);
                 }
@@ -209,7 +210,7 @@ impl Placing {
                     break;
                 }
             }
-            self.ids.pop_front();
+            self.tickets.pop_front();
         }
         if placed.frames > 0 {
             placer.release();
@@ -334,8 +335,8 @@ impl Transmit for Placing {
         self.events.raise_error();
     }
 
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> Position {
         self.close();
-        self.queue.next_index()
+        self.queue.position()
     }
 }

@@ -44,9 +44,9 @@ pub trait Device {
     /// the start is tried again when one of its settings or the memory changes.
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused>;
 
-    /// Stops a ring: when this returns, nobody touches it any more. Returns the index in the
-    /// available ring that would have been read next.
-    fn stop_ring(&mut self, index: usize) -> u16;
+    /// Stops a ring: when this returns, nobody touches it any more. Returns where it stopped, in
+    /// the form of [`RingSetup::base`].
+    fn stop_ring(&mut self, index: usize) -> u32;
 
     /// The descriptor that interrupts the guest changed while the ring runs.
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>);
@@ -103,16 +103,20 @@ pub struct MemoryRegion {
 /// All that is needed to run a ring.
 #[derive(Clone, Debug)]
 pub struct RingSetup {
-    /// Number of descriptors, a power of two up to 32768.
+    /// Number of descriptors, up to 32768; of a split ring a power of two.
     pub size: u16,
     /// Descriptor table: address in the front-end, aligned to 16 bytes.
     pub desc: u64,
-    /// Available ring: address in the front-end, aligned to 2 bytes.
+    /// Available ring, or the driver's events of a packed ring: address in the front-end, aligned
+    /// to 2 bytes, or 4.
     pub avail: u64,
-    /// Used ring: address in the front-end, aligned to 4 bytes.
+    /// Used ring, or the device's events of a packed ring: address in the front-end, aligned to 4
+    /// bytes.
     pub used: u64,
-    /// Index in the available ring to read next.
-    pub base: u16,
+    /// Where to start. Split: the index in the available ring to read next. Packed: bits 0 to 14
+    /// the descriptor to take next, bit 15 its wrap counter, bits 16 to 31 the same of the
+    /// descriptor to use next.
+    pub base: u32,
     /// Readable when the guest made buffers available; `None`: the ring must be polled.
     pub kick: Option<Arc<OwnedFd>>,
     /// To be written when buffers were used; `None`: the guest polls.

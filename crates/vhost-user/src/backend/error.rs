@@ -58,7 +58,10 @@ pub enum Reason {
         rings: usize,
     },
     /// A ring's size is not possible.
-    #[error("size {size} of ring {index} is not possible; a power of two up to {RING_SIZE_MAX} is")]
+    #[error(
+        "size {size} of ring {index} is not possible; up to {RING_SIZE_MAX} is, \
+         and of a split ring a power of two"
+    )]
     RingSize {
         /// The ring.
         index: u32,

@@ -47,13 +47,63 @@ struct Addresses {
     used: u64,
 }
 
+/// What a ring must be like: virtio 1.2, sections 2.7 and 2.8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Split,
+    Packed,
+}
+
+impl Form {
+    fn of(features: u64) -> Form {
+        if features & Features::RING_PACKED.bits() == 0 { Form::Split } else { Form::Packed }
+    }
+
+    fn check_size(self, index: u32, size: u32) -> Result<u16, Reason> {
+        let possible = size > 0 && size <= RING_SIZE_MAX;
+        match possible && (self == Form::Packed || size.is_power_of_two()) {
+            true => Ok(size as u16),
+            false => Err(Reason::RingSize { index, size }),
+        }
+    }
+
+    fn check_addresses(self, index: u32, addresses: Addresses) -> Result<(), Reason> {
+        let Addresses { desc, avail, used } = addresses;
+        let parts = match self {
+            Form::Split => [
+                ("descriptor table", desc, 16),
+                ("available ring", avail, 2),
+                ("used ring", used, 4),
+            ],
+            Form::Packed => [
+                ("descriptor ring", desc, 16),
+                ("driver event area", avail, 4),
+                ("device event area", used, 4),
+            ],
+        };
+        for (part, addr, align) in parts {
+            if addr % align != 0 {
+                return Err(Reason::RingAlignment { index, part, addr, align });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_base(self, index: u32, base: u32) -> Result<(), Reason> {
+        match self == Form::Packed || base <= 0xffff {
+            true => Ok(()),
+            false => Err(Reason::RingBase { index, base }),
+        }
+    }
+}
+
 /// Settings and state of one ring.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     size: Option<u16>,
     addresses: Option<Addresses>,
     /// Where to start, or where the ring stopped.
-    base: u16,
+    base: u32,
     kick: Kick,
     call: Option<Arc<OwnedFd>>,
     err: Option<Arc<OwnedFd>>,
@@ -102,11 +152,9 @@ impl Backend {
         device: &mut impl Device,
     ) -> Result<Answer, Reason> {
         let VringState { index, num: size } = prefix(message)?;
+        let form = Form::of(self.features);
         let ring = self.ring(index)?;
-        if !size.is_power_of_two() || size > RING_SIZE_MAX {
-            return Err(Reason::RingSize { index, size });
-        }
-        let size = Some(size as u16);
+        let size = Some(form.check_size(index, size)?);
         if ring.running && ring.size != size {
             return Err(Reason::RingRuns { index });
         }
@@ -121,20 +169,15 @@ impl Backend {
         device: &mut impl Device,
     ) -> Result<Answer, Reason> {
         let VringAddr { index, flags, desc, used, avail, .. } = prefix(message)?;
+        let form = Form::of(self.features);
         let ring = self.ring(index)?;
         // The only flag asks for a dirty log, which is not offered.
         if flags != 0 {
             return Err(Reason::RingFlags { index, flags });
         }
-        // virtio 1.2, 2.7: alignment of the parts of a split ring.
-        for (part, addr, align) in
-            [("descriptor table", desc, 16), ("available ring", avail, 2), ("used ring", used, 4)]
-        {
-            if addr % align != 0 {
-                return Err(Reason::RingAlignment { index, part, addr, align });
-            }
-        }
-        let addresses = Some(Addresses { desc, avail, used });
+        let addresses = Addresses { desc, avail, used };
+        form.check_addresses(index, addresses)?;
+        let addresses = Some(addresses);
         if ring.addresses != addresses {
             self.stop(index as usize, device);
             self.rings[index as usize].addresses = addresses;
@@ -144,10 +187,9 @@ impl Backend {
 
     pub(super) fn set_vring_base(&mut self, message: &Message) -> Result<Answer, Reason> {
         let VringState { index, num: base } = prefix(message)?;
+        let form = Form::of(self.features);
         let ring = self.ring(index)?;
-        let Ok(base) = u16::try_from(base) else {
-            return Err(Reason::RingBase { index, base });
-        };
+        form.check_base(index, base)?;
         if ring.running {
             return Err(Reason::RingRuns { index });
         }
@@ -167,7 +209,7 @@ impl Backend {
         self.stop(index as usize, device);
         let ring = &mut self.rings[index as usize];
         ring.kick = Kick::Unset;
-        let num = u32::from(ring.base);
+        let num = ring.base;
         Ok(Answer::Reply(VringState { index, num }.as_bytes().to_vec()))
     }
 
@@ -237,6 +279,12 @@ impl Backend {
         let Some(setup) = self.rings[index].setup(self.features) else {
             return Ok(());
         };
+        // Features may have changed since each was set.
+        let (form, at) = (Form::of(self.features), index as u32);
+        form.check_size(at, setup.size.into())?;
+        let RingSetup { desc, avail, used, .. } = setup;
+        form.check_addresses(at, Addresses { desc, avail, used })?;
+        form.check_base(at, setup.base)?;
         device.start_ring(index, &setup).map_err(Reason::Device)?;
         self.rings[index].running = true;
         Ok(())

@@ -68,16 +68,16 @@ impl Region<'_> {
 /// A ring to be started.
 #[derive(Clone, Copy, Debug)]
 pub struct RingConfig<'a> {
-    /// Number of descriptors, a power of two.
+    /// Number of descriptors, of a split ring a power of two.
     pub size: u16,
     /// Address of the descriptor table in this process.
     pub desc: u64,
-    /// Address of the available ring in this process.
+    /// Address of the available ring, or the driver's events, in this process.
     pub avail: u64,
-    /// Address of the used ring in this process.
+    /// Address of the used ring, or the device's events, in this process.
     pub used: u64,
-    /// Index in the available ring that the back-end reads first.
-    pub base: u16,
+    /// Where the back-end begins, as in [`RingSetup::base`](crate::RingSetup::base).
+    pub base: u32,
     /// Eventfd that this side writes; `None`: the back-end must poll.
     pub kick: Option<BorrowedFd<'a>>,
     /// Eventfd that the back-end writes; `None`: this side polls.

@@ -64,8 +64,8 @@ impl Frontend {
     /// [`FrontendError`].
     pub fn start_ring(&mut self, index: u8, ring: &RingConfig<'_>) -> Result<(), FrontendError> {
         let &RingConfig { size, desc, avail, used, base, kick, call, err } = ring;
-        let state = |num: u16| VringState { index: index.into(), num: num.into() };
-        self.set(Request::SetVringNum, &state(size), &[])?;
+        let state = |num: u32| VringState { index: index.into(), num };
+        self.set(Request::SetVringNum, &state(size.into()), &[])?;
         self.set(Request::SetVringBase, &state(base), &[])?;
         let index = u32::from(index);
         let addresses = VringAddr { index, flags: 0, desc, used, avail, log: 0 };
@@ -93,15 +93,14 @@ impl Frontend {
         self.set(Request::SetVringEnable, &state, &[])
     }
 
-    /// Stops a ring. Returns the index in the available ring that the back-end would have read
-    /// next. To go on, start it again with this base.
+    /// Stops a ring. Returns where the back-end stopped. To go on, start it again with this base.
     ///
     /// # Errors
     /// [`FrontendError`].
-    pub fn stop_ring(&mut self, index: u8) -> Result<u16, FrontendError> {
+    pub fn stop_ring(&mut self, index: u8) -> Result<u32, FrontendError> {
         let state = VringState { index: index.into(), num: 0 };
         let reply: VringState = self.get(Request::GetVringBase, &state)?;
-        Ok(reply.num as u16)
+        Ok(reply.num)
     }
 
     /// Reads the device's configuration space. Needs `CONFIG`.

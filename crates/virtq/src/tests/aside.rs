@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use guestmem::Ticket;
+
 use super::kit::{Forge, memory};
 use crate::{BURST, Content, DeviceQueue, Features};
 
@@ -13,26 +15,30 @@ fn guest() -> Forge {
     guest
 }
 
-/// Sets all that is available aside; gives their ids.
-fn set_aside_all(device: &mut DeviceQueue) -> Vec<u16> {
-    let mut ids = Vec::new();
+/// Sets all that is available aside; gives their tickets.
+fn set_aside_all(device: &mut DeviceQueue) -> Vec<Ticket> {
+    let mut tickets = Vec::new();
     while device.stage(BURST) > 0 {
         let staged = device.buffers().0;
-        ids.extend(staged.iter().map(|buffer| buffer.id));
+        tickets.extend(staged.iter().map(|buffer| buffer.ticket));
         device.set_aside(device.buffers().0.len());
     }
-    ids
+    tickets
+}
+
+fn ids(tickets: &[Ticket]) -> Vec<u16> {
+    tickets.iter().map(|ticket| ticket.id).collect()
 }
 
 #[test]
 fn a_whole_ring_is_set_aside_and_used_in_order() {
     let guest = guest();
     let mut device = guest.device(Features::empty());
-    let ids = set_aside_all(&mut device);
-    assert_eq!(ids, (0..SIZE).collect::<Vec<_>>());
+    let tickets = set_aside_all(&mut device);
+    assert_eq!(ids(&tickets), (0..SIZE).collect::<Vec<_>>());
     assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), 0);
-    for id in ids {
-        device.use_set_aside(id, u32::from(id) + 12);
+    for ticket in tickets {
+        device.use_set_aside(ticket, u32::from(ticket.id) + 12);
     }
     device.publish();
     assert_eq!(guest.ring.used_idx().load(Ordering::Acquire), SIZE);
@@ -45,13 +51,13 @@ fn a_whole_ring_is_set_aside_and_used_in_order() {
 fn what_is_set_aside_and_not_used_is_a_later_owners() {
     let guest = guest();
     let mut device = guest.device(Features::empty());
-    let ids = set_aside_all(&mut device);
-    ids[..100].iter().for_each(|id| device.use_set_aside(*id, 60));
+    let tickets = set_aside_all(&mut device);
+    tickets[..100].iter().for_each(|ticket| device.use_set_aside(*ticket, 60));
     device.publish();
-    assert_eq!(device.next_index(), 100);
+    assert_eq!(device.position(), 100);
     drop(device);
     let mut next = guest.device(Features::empty());
-    assert_eq!(set_aside_all(&mut next), (100..SIZE).collect::<Vec<_>>());
+    assert_eq!(ids(&set_aside_all(&mut next)), (100..SIZE).collect::<Vec<_>>());
 }
 
 #[test]
@@ -60,6 +66,6 @@ fn what_is_left_staged_is_set_aside_later() {
     let mut device = guest.device(Features::empty());
     assert_eq!(device.stage(10), 10);
     device.set_aside(3);
-    assert_eq!(device.buffers().0[0].id, 3);
-    assert_eq!(set_aside_all(&mut device), (3..SIZE).collect::<Vec<_>>());
+    assert_eq!(device.buffers().0[0].ticket.id, 3);
+    assert_eq!(ids(&set_aside_all(&mut device)), (3..SIZE).collect::<Vec<_>>());
 }

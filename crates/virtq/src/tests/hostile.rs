@@ -8,7 +8,8 @@ use guestmem::{GuestMemory, GuestSlice, Mapping, Pages, Region, SharedFile};
 use proptest::prelude::*;
 
 use super::kit::{BASE, Forge, READABLE, bytes_of, memory};
-use crate::ring::{Descriptor, Ring};
+use crate::ring::Descriptor;
+use crate::split::ring::Ring;
 use crate::{
     BURST, CHAIN_BYTES_MAX, Content, DeviceQueue, DriverQueue, Fault, Features, Segment, Used,
 };
@@ -205,7 +206,7 @@ proptest! {
             let (buffers, arena) = device.buffers();
             prop_assert_eq!(buffers.len(), n);
             for buffer in buffers {
-                prop_assert!(buffer.id < 32 && buffer.len <= CHAIN_BYTES_MAX);
+                prop_assert!(buffer.ticket.id < 32 && buffer.len <= CHAIN_BYTES_MAX);
                 for slice in buffer.slices(arena).filter(|slice| !slice.is_empty()) {
                     let range = range_of(slice);
                     prop_assert!(inside.start <= range.start && range.end <= inside.end);

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use guestmem::{Buffer, GuestMemory, GuestSlice, Pages, SharedFile};
 
-use crate::ring::{Descriptor, Ring};
-use crate::{Addresses, Content, DeviceQueue, Features, guest_memory};
+use crate::ring::Descriptor;
+use crate::split::ring::Ring;
+use crate::{Addresses, Content, DeviceQueue, Features, Start, guest_memory};
 
 /// Where a test's memory begins: guest and front-end addresses alike.
 pub(super) const BASE: u64 = 0x1_0000_0000;
@@ -57,7 +58,8 @@ impl Forge {
 
     pub(super) fn device(&self, features: Features) -> DeviceQueue {
         let (memory, size) = (self.memory.clone(), self.ring.size());
-        DeviceQueue::new(memory, &self.addresses, size, features, self.content).unwrap()
+        DeviceQueue::new(memory, &self.addresses, size, features, self.content, Start::default())
+            .unwrap()
     }
 
     /// The direction flag that this ring's descriptors should have.

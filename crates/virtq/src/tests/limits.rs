@@ -3,12 +3,12 @@
 use super::kit::{BASE, memory};
 use crate::{
     Addresses, BURST, CHAIN_MAX, Content, DeviceQueue, DriverQueue, Features, RING_SIZE_MAX,
-    Segment, SetupError, Used,
+    Segment, SetupError, Start, Used,
 };
 
 fn setup(addresses: Addresses, size: u16) -> Result<DeviceQueue, SetupError> {
     let none = Features::empty();
-    DeviceQueue::new(memory(1 << 20), &addresses, size, none, Content::Writable)
+    DeviceQueue::new(memory(1 << 20), &addresses, size, none, Content::Writable, Start::default())
 }
 
 #[test]
@@ -48,7 +48,9 @@ fn the_largest_ring_can_be_full_and_its_index_wraps() {
     let mut driver = DriverQueue::new(memory.clone(), BASE, RING_SIZE_MAX, none).unwrap();
     let readable = Content::Readable { header: 0, keep: false };
     let at = driver.addresses();
-    let mut device = DeviceQueue::new(memory.clone(), &at, RING_SIZE_MAX, none, readable).unwrap();
+    let mut device =
+        DeviceQueue::new(memory.clone(), &at, RING_SIZE_MAX, none, readable, Start::default())
+            .unwrap();
     let mut number = 0u64;
     for round in 0..5 {
         for slot in 0..u64::from(RING_SIZE_MAX) {
@@ -85,7 +87,9 @@ fn a_ring_always_gets_on_however_long_its_chains_are() {
     let none = Features::empty();
     let mut driver = DriverQueue::new(memory.clone(), BASE, 1024, none).unwrap();
     let at = driver.addresses();
-    let mut device = DeviceQueue::new(memory.clone(), &at, 1024, none, Content::Writable).unwrap();
+    let mut device =
+        DeviceQueue::new(memory.clone(), &at, 1024, none, Content::Writable, Start::default())
+            .unwrap();
     let segments: Vec<_> = (0..pieces as u64)
         .map(|i| Segment { addr: BASE + (1 << 19) + i, len: 1, writable: true })
         .collect();
@@ -130,7 +134,8 @@ fn a_header_is_cut_off_wherever_the_pieces_end() {
         let at = driver.addresses();
         let header = Content::Readable { header: 12, keep: true };
         let mut device =
-            DeviceQueue::new(memory.clone(), &at, 64, Features::empty(), header).unwrap();
+            DeviceQueue::new(memory.clone(), &at, 64, Features::empty(), header, Start::default())
+                .unwrap();
         let mut addr = data;
         let segments: Vec<_> = cuts
             .iter()

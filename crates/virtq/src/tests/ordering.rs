@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, fence};
 
-use crate::event::{Wish, Word};
+use crate::split::event::{Wish, Word};
 
 impl Word for AtomicU16 {
     fn load(&self, order: Ordering) -> u16 {

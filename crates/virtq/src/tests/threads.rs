@@ -9,7 +9,7 @@ use std::time::Duration;
 use guestmem::GuestMemory;
 
 use super::kit::{BASE, READABLE, memory};
-use crate::{BURST, DeviceQueue, DriverQueue, Features, Segment, Used};
+use crate::{BURST, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
 const SIZE: u16 = 16;
 const COUNT: u64 = 20_000;
@@ -93,7 +93,9 @@ fn two_threads_that_sleep_whenever_they_can_lose_nothing() {
         let memory = memory(DriverQueue::bytes(SIZE) + 8 * u64::from(SIZE));
         let mut ours = DriverQueue::new(memory.clone(), BASE, SIZE, features).unwrap();
         let at = ours.addresses();
-        let theirs = DeviceQueue::new(memory.clone(), &at, SIZE, features, READABLE).unwrap();
+        let theirs =
+            DeviceQueue::new(memory.clone(), &at, SIZE, features, READABLE, Start::default())
+                .unwrap();
         let (kick, call) = (Bell::default(), Bell::default());
         let this = thread::current();
         thread::scope(|scope| {

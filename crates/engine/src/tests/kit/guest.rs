@@ -7,7 +7,7 @@ use guestmem::{GuestMemory, Pages, SharedFile};
 use port::virtio_net::{Events, HEADER_LEN, Layout, ReceiveRing, TransmitRing};
 use port::{Accepts, Area, Burst, Polled, Transmit};
 use rustix::event::{EventfdFlags, eventfd};
-use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Used};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
 use super::until;
 use crate::Port;
@@ -96,7 +96,7 @@ impl Guest {
 
     fn device(&self, driver: &DriverQueue, content: Content) -> DeviceQueue {
         let (memory, at) = (self.memory.clone(), driver.addresses());
-        DeviceQueue::new(memory, &at, RING, self.shape.features, content).unwrap()
+        DeviceQueue::new(memory, &at, RING, self.shape.features, content, Start::default()).unwrap()
     }
 
     pub(crate) fn attach_transmit(&self, port: &Port, pair: usize) {
@@ -318,7 +318,7 @@ impl Transmit for Treacherous {
         self.ring.raise_error();
     }
 
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> u32 {
         self.ring.stop()
     }
 }

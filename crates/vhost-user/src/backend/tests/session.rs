@@ -85,7 +85,7 @@ fn acknowledgements_tell_success_and_refusal() {
     let refusal = session.backend.take_refusal().unwrap();
     assert_eq!(
         refusal.to_string(),
-        "SET_VRING_NUM (8): size 3 of ring 0 is not possible; a power of two up to 32768 is"
+        "SET_VRING_NUM (8): size 3 of ring 0 is not possible; up to 32768 is, and of a split ring a power of two"
     );
     assert_eq!(session.backend.take_refusal(), None, "told once");
     assert_eq!(session.fail(bad()), refusal.reason, "without an answer it is an error");

@@ -8,7 +8,7 @@ use guestmem::GuestMemory;
 use super::wish::Wish;
 use super::{Op, SLOT, TABLE};
 use crate::tests::kit::{BASE, bytes_of, memory, pattern};
-use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Used};
+use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 
 /// A buffer as the model knows it.
 #[derive(Clone, Debug)]
@@ -50,7 +50,9 @@ impl World {
         let memory = memory(DriverQueue::bytes(size) + slots * (SLOT + TABLE));
         let driver = DriverQueue::new(memory.clone(), BASE, size, features).unwrap();
         let at = driver.addresses();
-        let device = DeviceQueue::new(memory.clone(), &at, size, features, content).unwrap();
+        let device =
+            DeviceQueue::new(memory.clone(), &at, size, features, content, Start::default())
+                .unwrap();
         let quiet = Wish::disarmed(features.contains(Features::EVENT_IDX), 0);
         let header = match content {
             Content::Readable { header, .. } => header,
@@ -185,7 +187,7 @@ impl World {
         let (buffers, arena) = self.device.buffers();
         assert_eq!(buffers.len(), n);
         for (buffer, posted) in buffers.iter().zip(&self.available) {
-            assert_eq!(buffer.id, posted.id);
+            assert_eq!(buffer.ticket.id, posted.id);
             assert_eq!(buffer.len, posted.len.saturating_sub(self.header));
             if !self.writable() {
                 let sent = pattern(posted.number, posted.len as usize);
@@ -224,7 +226,7 @@ impl World {
         self.used.append(&mut self.hidden);
         let wanted = self.driver_wish.wants(old, self.used_idx);
         assert_eq!(self.device.publish(), wanted, "{:?}", self.driver_wish);
-        assert_eq!(self.device.next_index(), self.used_idx);
+        assert_eq!(self.device.position(), u32::from(self.used_idx));
     }
 
     fn reap(&mut self, most: usize) {
@@ -254,7 +256,9 @@ impl World {
     /// A new owner takes over: what was not published as used was not used.
     fn hand_over(&mut self) {
         let (memory, at, size) = (self.memory.clone(), self.driver.addresses(), self.driver.size());
-        self.device = DeviceQueue::new(memory, &at, size, self.features, self.content).unwrap();
+        self.device =
+            DeviceQueue::new(memory, &at, size, self.features, self.content, Start::default())
+                .unwrap();
         self.hidden.append(&mut self.available);
         self.available = std::mem::take(&mut self.hidden);
         self.staged = 0;

@@ -9,7 +9,7 @@ use virtio_queue::mock::{AvailRing, DescriptorTable, UsedRing};
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
 
-use crate::{Addresses, Content, DeviceQueue, Features};
+use crate::{Addresses, Content, DeviceQueue, Features, Start};
 
 /// Two regions; the mock puts indirect tables at a fixed place, where the second one is.
 pub(super) const REGIONS: [(u64, u64); 2] = [(0, 1 << 20), (0x3000_0000, 1 << 18)];
@@ -43,7 +43,8 @@ impl Shared {
     }
 
     pub(super) fn device(&self, at: &Addresses, size: u16, content: Content) -> DeviceQueue {
-        DeviceQueue::new(self.ours.clone(), at, size, Features::INDIRECT, content).unwrap()
+        DeviceQueue::new(self.ours.clone(), at, size, Features::INDIRECT, content, Start::default())
+            .unwrap()
     }
 
     /// The guest address of a slice, which is in this memory.
@@ -61,7 +62,7 @@ impl Shared {
     pub(super) fn staged(&self, device: &DeviceQueue) -> Vec<Chain> {
         let (buffers, arena) = device.buffers();
         let chain = |buffer: &guestmem::Buffer<'_>| Chain {
-            head: buffer.id,
+            head: buffer.ticket.id,
             ranges: buffer
                 .slices(arena)
                 .map(|slice| (self.guest_addr(slice), slice.len()))

@@ -1,0 +1,242 @@
+//! The device's side of a split ring.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use guestmem::{Buffer, Ticket};
+
+use super::event::Wish;
+use super::ring::Ring;
+use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
+use crate::inflight::Inflight;
+use crate::ring::Descriptor;
+use crate::staging::{BURST, Staging};
+use crate::{Fault, Position};
+
+/// Where the device is in a split ring.
+#[derive(Debug)]
+pub(crate) struct SplitDevice {
+    ring: Ring,
+    event_idx: bool,
+    /// The next available entry to stage.
+    next_avail: u16,
+    /// The available index as last read: what is before it need not be asked for again.
+    seen_avail: u16,
+    /// The next used entry to write.
+    next_used: u16,
+    /// The used index as the guest sees it.
+    published: u16,
+}
+
+impl SplitDevice {
+    /// Goes on after the last used entry: everything before it is done, and nothing after it was
+    /// begun, for buffers are used in order.
+    pub(crate) fn new(ring: Ring, event_idx: bool) -> SplitDevice {
+        let next = ring.used_idx().load(Ordering::Acquire);
+        SplitDevice {
+            ring,
+            event_idx,
+            next_avail: next,
+            seen_avail: next,
+            next_used: next,
+            published: next,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, n: usize) {
+        for i in 0..n {
+            let head = self.ring.avail_entry(self.next_avail.wrapping_add(i as u16));
+            self.ring.prefetch_descriptor(head);
+        }
+    }
+
+    /// Forgets what was staged last: the `left` buffers are available again.
+    #[inline]
+    pub(crate) fn put_back(&mut self, left: &[Buffer<'static>]) {
+        self.next_avail = self.next_avail.wrapping_sub(left.len() as u16);
+    }
+
+    /// Stages up to `wanted` buffers behind those that are staged.
+    pub(crate) fn take(&mut self, staging: &mut Staging, wanted: usize) {
+        let mut ready = usize::from(self.seen_avail.wrapping_sub(self.next_avail));
+        if ready < wanted {
+            let seen = self.ring.avail_idx().load(Ordering::Acquire);
+            ready = usize::from(seen.wrapping_sub(self.next_avail));
+            if ready > usize::from(self.ring.size()) {
+                // A ring that was truncated away reads as zeros: name the cause, not the effect.
+                staging.notice_truncation();
+                staging.fault.get_or_insert(Fault::IndexJump);
+                return;
+            }
+            self.seen_avail = seen;
+        }
+        let n = ready.min(wanted);
+        if n == 0 {
+            return;
+        }
+        staging.notice_truncation();
+        let mut heads = [0u16; BURST];
+        let ring = self.ring;
+        for (i, head) in heads[..n].iter_mut().enumerate() {
+            *head = ring.avail_entry(self.next_avail.wrapping_add(i as u16));
+            ring.prefetch_descriptor(*head);
+        }
+        let mut heads = &heads[..n];
+        while let [next, rest @ ..] = heads {
+            if !staging.takes_more() {
+                break;
+            }
+            let simple = match staging.keep {
+                false => self.take_simple::<false>(staging, heads),
+                true => self.take_simple::<true>(staging, heads),
+            };
+            match simple {
+                0 => {
+                    self.take_chain(staging, *next);
+                    heads = rest;
+                }
+                taken => heads = &heads[taken..],
+            }
+        }
+    }
+
+    /// Stages the chains at the front of `heads` that nearly all are: one descriptor, in the region
+    /// that was hit last. Says how many. Everything it needs is in locals, and so in registers.
+    fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, heads: &[u16]) -> usize {
+        let (ring, walk, window) = (self.ring, staging.walk, staging.translator.last_hit());
+        let (wanted, prefix, mask) = (walk.wanted_flags(), walk.prefix, ring.mask());
+        let mut taken = 0;
+        let (buffers, headers) = (&mut staging.stage.0, &mut staging.stage.1);
+        let places = buffers[staging.end..].iter_mut().zip(&mut headers[staging.end..]);
+        for (&head, place) in heads.iter().zip(places) {
+            let piece = ring.descriptor(head);
+            let simple = (piece.flags == wanted)
+                & (head <= mask)
+                & (piece.len > prefix)
+                & (piece.len <= CHAIN_BYTES_MAX);
+            let slice = window.slice(piece.addr, piece.len).filter(|_| simple);
+            let Some(slice) = slice else { break };
+            Staging::put_simple::<KEEP>(walk, place, slice, head);
+            taken += 1;
+        }
+        staging.end += taken;
+        self.next_avail = self.next_avail.wrapping_add(taken as u16);
+        taken
+    }
+
+    /// Stages any chain, or finds the fault in it. Nothing that [`take_simple`](Self::take_simple)
+    /// read of it counts: it is judged by what is read here, once.
+    #[cold]
+    fn take_chain(&mut self, staging: &mut Staging, head: u16) {
+        if head > self.ring.mask() {
+            staging.fault = Some(Fault::BadIndex);
+            return;
+        }
+        let ticket = Ticket { id: head, descriptors: 1 };
+        if staging.put_chain(|chain| follow(&self.ring, chain, head).map(|()| ticket)).is_some() {
+            self.next_avail = self.next_avail.wrapping_add(1);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn use_one(&mut self, ticket: Ticket, len: u32) {
+        self.ring.set_used_entry(self.next_used, ticket.id, len);
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    pub(crate) fn use_each(&mut self, staged: &[Buffer<'static>], lens: &[u32]) {
+        let (ring, next) = (self.ring, self.next_used);
+        for (i, (buffer, len)) in staged.iter().zip(lens).enumerate() {
+            ring.set_used_entry(next.wrapping_add(i as u16), buffer.ticket.id, *len);
+        }
+        self.next_used = next.wrapping_add(lens.len() as u16);
+    }
+
+    /// Shows what was used by one store; says whether the guest wants to be notified of it.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self, inflight: Option<&Inflight>) -> bool {
+        let (old, new) = (self.published, self.next_used);
+        if old == new {
+            return false;
+        }
+        if let Some(inflight) = inflight {
+            inflight.begin(old, new, &[]);
+        }
+        self.ring.used_idx().store(new, Ordering::Release);
+        self.published = new;
+        let wish = Wish {
+            flags: self.ring.avail_flags(),
+            event: self.ring.used_event(),
+            event_idx: self.event_idx,
+        };
+        wish.must_notify(old, new)
+    }
+
+    pub(crate) fn arm(&mut self) -> bool {
+        self.wish().arm(self.next_avail, self.ring.avail_idx())
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.wish().disarm(self.next_avail);
+    }
+
+    fn wish(&self) -> Wish<'_, AtomicU16> {
+        Wish {
+            flags: self.ring.used_flags(),
+            event: self.ring.avail_event(),
+            event_idx: self.event_idx,
+        }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.published.into()
+    }
+
+    pub(crate) fn size(&self) -> u16 {
+        self.ring.size()
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.seen_avail != self.next_avail
+            || self.ring.avail_idx().load(Ordering::Relaxed) != self.next_avail
+    }
+}
+
+/// Appends the descriptor at `head` and what its links lead to: in the ring's table, and at the end
+/// in one indirect table. "The device MUST handle the case of zero or more normal chained
+/// descriptors followed by a single descriptor with flags&VIRTQ_DESC_F_INDIRECT" (2.7.5.3.2).
+fn follow(ring: &Ring, chain: &mut Chain<'_>, head: u16) -> Result<(), Fault> {
+    let mut table: Option<Table> = None;
+    let mut entries = ring.size();
+    let mut longest = CHAIN_MAX.min(usize::from(entries));
+    let mut descriptor = ring.descriptor(head);
+    loop {
+        if descriptor.flags & Descriptor::INDIRECT != 0 {
+            if table.is_some() {
+                return Err(Fault::BadIndirect); // a table inside a table
+            }
+            let inner = Table::new(chain, descriptor)?;
+            entries = inner.entries;
+            longest = CHAIN_MAX.min(chain.len() + usize::from(entries));
+            descriptor = Descriptor::from_words(inner.words(0));
+            table = Some(inner);
+            continue;
+        }
+        chain.append(descriptor)?;
+        if descriptor.flags & Descriptor::NEXT == 0 {
+            return Ok(());
+        }
+        if descriptor.next >= entries {
+            return Err(Fault::BadIndex);
+        }
+        if chain.len() >= longest {
+            return Err(Fault::ChainTooLong);
+        }
+        descriptor = match &table {
+            Some(table) => Descriptor::from_words(table.words(descriptor.next)),
+            None => ring.descriptor(descriptor.next),
+        };
+    }
+}

@@ -1,0 +1,211 @@
+//! Buffers between the guest's ring and the owner of the queue: what rings of both kinds share.
+
+use std::mem::transmute;
+use std::sync::Arc;
+
+use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket, Translator};
+
+use crate::Fault;
+use crate::chain::{CHAIN_MAX, Chain, Walk};
+
+/// Most buffers handled together.
+pub const BURST: usize = 64;
+
+/// Slices beyond the first of all staged chains: room for a burst of usual ones, and always for
+/// one of the longest.
+const ARENA: usize = 2 * CHAIN_MAX;
+
+/// What a ring's buffers hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The device reads them; each begins with a header of so many bytes, which staging cuts off.
+    Readable {
+        /// Bytes.
+        header: u32,
+        /// Whether the header is kept, for [`DeviceQueue::headers`](crate::DeviceQueue::headers);
+        /// else it is not even read.
+        keep: bool,
+    },
+    /// The device writes to them.
+    Writable,
+}
+
+/// Room for what is staged. A queue has its own; a lane that serves many lends them its one, which
+/// stays in its nearest cache where theirs would not: see
+/// [`DeviceQueue::swap_stage`](crate::DeviceQueue::swap_stage).
+#[derive(Debug)]
+pub struct Stage(pub(crate) Box<[Buffer<'static>; BURST]>, pub(crate) Box<[Header; BURST]>);
+
+/// The first bytes of a readable buffer, as far as the ring's header goes; the rest is zeros.
+pub type Header = [u8; HEADER_MAX as usize];
+/// The longest header that can be kept, bytes: that of virtio-net.
+const HEADER_MAX: u32 = 12;
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage(Box::new([Buffer::EMPTY; BURST]), Box::new([[0; _]; BURST]))
+    }
+}
+
+/// The buffers that are taken and not yet used, and how they are checked.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    pub(crate) walk: Walk,
+    /// Whether headers are kept.
+    pub(crate) keep: bool,
+    pub(crate) fault: Option<Fault>,
+    truncations: u32,
+    /// `stage[position..end]` are taken and not yet used.
+    pub(crate) position: usize,
+    pub(crate) end: usize,
+    pub(crate) stage: Stage,
+    arena: Vec<GuestSlice<'static>>,
+    pub(crate) translator: Translator,
+}
+
+impl Staging {
+    pub(crate) fn new(memory: Arc<GuestMemory>, content: Content, indirect: bool) -> Staging {
+        let (writable, prefix, keep) = match content {
+            Content::Readable { header, keep } => (false, header, keep),
+            Content::Writable => (true, 0, false),
+        };
+        Staging {
+            walk: Walk { writable, prefix, indirect },
+            keep,
+            fault: None,
+            truncations: guestmem::guard::truncations().wrapping_sub(1),
+            position: 0,
+            end: 0,
+            stage: Stage::default(),
+            arena: Vec::with_capacity(ARENA),
+            translator: Translator::new(memory),
+        }
+    }
+
+    /// Staged and not used.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.position
+    }
+
+    /// Whether another chain may be taken: no rule was broken, and its slices have room.
+    #[inline(always)]
+    pub(crate) fn takes_more(&self) -> bool {
+        self.fault.is_none() && self.arena.len() <= ARENA - CHAIN_MAX
+    }
+
+    /// Puts a buffer of one slice, with its header in front, at a free place; the caller counts it.
+    #[inline(always)]
+    pub(crate) fn put_simple<const KEEP: bool>(
+        walk: Walk,
+        (place, header): (&mut Buffer<'static>, &mut Header),
+        slice: GuestSlice<'_>,
+        id: u16,
+    ) {
+        if KEEP {
+            *header = header_of(&slice, walk.prefix);
+        }
+        // SAFETY: the translator keeps the memory, and `buffers` lends what is staged only while the
+        // queue is borrowed.
+        let slice = unsafe { slice.skip(walk.prefix).forget_lifetime() };
+        *place = Buffer::single(slice, id);
+        // Of a frame to send, the lines of its first 65 bytes; of a buffer to receive into, two
+        // lines, for what will come is not known. The hardware sees longer runs by itself.
+        if walk.writable {
+            slice.prefetch_write(0);
+            slice.prefetch_write(64);
+        } else {
+            slice.prefetch_read(0);
+            slice.prefetch_read((slice.len() - 1).min(64));
+        }
+    }
+
+    /// Stages the chain that `follow` walks, or finds the fault in it; gives how its ring knows it.
+    #[cold]
+    pub(crate) fn put_chain(
+        &mut self,
+        follow: impl FnOnce(&mut Chain<'_>) -> Result<Ticket, Fault>,
+    ) -> Option<Ticket> {
+        let mut chain = Chain::new(&mut self.arena, &mut self.translator, self.walk);
+        match follow(&mut chain) {
+            Ok(ticket) => {
+                let at = self.end & (BURST - 1);
+                let header = self.keep.then_some(&mut self.stage.1[at]);
+                self.stage.0[at] = chain.finish(header, ticket);
+                self.end += 1;
+                Some(ticket)
+            }
+            Err(fault) => {
+                self.fault = Some(fault);
+                None
+            }
+        }
+    }
+
+    /// Moves what is staged to the front, so that a whole burst fits behind it.
+    #[inline]
+    pub(crate) fn make_room(&mut self) {
+        self.stage.0.copy_within(self.position..self.end, 0);
+        if self.keep {
+            self.stage.1.copy_within(self.position..self.end, 0);
+        }
+        self.end -= self.position;
+        self.position = 0;
+        if !self.arena.is_empty() {
+            self.make_room_in_arena();
+        }
+    }
+
+    /// Drops the slices of used buffers. Without it, a ring that always has a buffer left over
+    /// would fill the arena with them and never stage again.
+    #[cold]
+    fn make_room_in_arena(&mut self) {
+        let staged = &mut self.stage.0[..self.end];
+        let first = staged.iter().find(|buffer| buffer.rest_len > 0);
+        let unused = first.map_or(self.arena.len(), |buffer| usize::from(buffer.rest_start));
+        self.arena.drain(..unused);
+        for buffer in staged {
+            buffer.rest_start = buffer.rest_start.saturating_sub(unused as u16);
+        }
+    }
+
+    /// Stops the ring if its memory was truncated since the last look.
+    #[inline]
+    pub(crate) fn notice_truncation(&mut self) {
+        let truncations = guestmem::guard::truncations();
+        if truncations != self.truncations {
+            self.truncations = truncations;
+            if self.translator.memory().is_truncated() {
+                self.fault = Some(Fault::Truncated);
+            }
+        }
+    }
+
+    /// The staged buffers in order, and the arena of their further slices.
+    #[inline]
+    pub(crate) fn buffers(&self) -> (&[Buffer<'_>], &[GuestSlice<'_>]) {
+        let staged = &self.stage.0[self.position..self.end];
+        // SAFETY: only lifetimes change: from "for ever", which was a lie for storage, to that of
+        // this borrow, during which the memory can be neither dropped nor replaced.
+        unsafe {
+            (
+                transmute::<&[Buffer<'static>], &[Buffer<'_>]>(staged),
+                transmute::<&[GuestSlice<'static>], &[GuestSlice<'_>]>(self.arena.as_slice()),
+            )
+        }
+    }
+}
+
+/// Reads the header of `prefix` bytes at the front of a slice, once.
+#[inline(always)]
+fn header_of(slice: &GuestSlice<'_>, prefix: u32) -> Header {
+    if prefix == HEADER_MAX && slice.len() >= HEADER_MAX {
+        return slice.read(0);
+    }
+    let mut header = [0; _];
+    slice.first(prefix).read_bytes(&mut header);
+    header
+}
+
+// The pieces that single descriptors are made of must stay small: they are read for every frame.
+const _: () = assert!(size_of::<Buffer<'_>>() <= 32);
