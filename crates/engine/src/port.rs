@@ -90,6 +90,8 @@ pub(crate) fn schema() -> Vec<String> {
 struct Half<T: ?Sized> {
     /// A hint that saves the lock of an empty place.
     attached: AtomicBool,
+    /// Whether the ring that is there is to wait, and so looks as if there were none.
+    waiting: AtomicBool,
     ring: Mutex<Option<Attached<T>>>,
 }
 
@@ -100,7 +102,8 @@ pub(crate) struct Attached<T: ?Sized> {
 
 impl<T: ?Sized> Half<T> {
     fn new() -> Half<T> {
-        Half { attached: AtomicBool::new(false), ring: Mutex::new(None) }
+        let (attached, waiting) = (AtomicBool::new(false), AtomicBool::new(false));
+        Half { attached, waiting, ring: Mutex::new(None) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Attached<T>>> {
@@ -133,6 +136,8 @@ pub struct Port {
     receiving: AtomicUsize,
     /// Whether it was removed: its counters are another's then.
     gone: AtomicBool,
+    /// Whether what its guest sends is to wait in the guest's rings.
+    held: AtomicBool,
     /// Where frames wait while the guest's first receive ring does not run, if they do.
     kept: Mutex<Option<Kept>>,
 }
@@ -159,7 +164,8 @@ impl Port {
         };
         let pairs = blocks.into_iter().map(pair).collect();
         let (receiving, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Port { label, number, pairs, receiving, gone, kept: Mutex::default() }
+        let (held, kept) = (AtomicBool::new(false), Mutex::default());
+        Port { label, number, pairs, receiving, gone, held, kept }
     }
 
     /// Says which lane polls a pair's transmit half; once.
@@ -218,8 +224,13 @@ impl Port {
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.watch(kick);
         }
-        *place.transmit.lock() = Some(Attached { fault_seen: false, ring });
-        place.transmit.attached.store(true, Ordering::Release);
+        {
+            let mut half = place.transmit.lock();
+            *half = Some(Attached { fault_seen: false, ring });
+            let held = self.held.load(Ordering::Acquire);
+            let shown = if held { &place.transmit.waiting } else { &place.transmit.attached };
+            shown.store(true, Ordering::Release);
+        }
         self.pairs[pair].block.add_shared(word::ATTACHED, 1);
         if let Some(wake) = place.wake.get() {
             wake.wake();
@@ -230,12 +241,32 @@ impl Port {
     pub fn detach_transmit(&self, pair: usize) -> Option<Box<dyn Transmit>> {
         let place = &self.pairs[pair];
         place.transmit.attached.store(false, Ordering::Release);
+        place.transmit.waiting.store(false, Ordering::Release);
         let ring = place.transmit.lock().take()?.ring;
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.forget(kick);
         }
         self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
         Some(ring)
+    }
+
+    /// Lets what the guest sends wait in its rings, or no more: a guest that is not known to be here
+    /// has no place, and its frames would be dropped. Rings that run already go on.
+    pub fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+        if held {
+            return;
+        }
+        for pair in &self.pairs {
+            let half = pair.transmit.lock();
+            if pair.transmit.waiting.swap(false, Ordering::AcqRel) {
+                pair.transmit.attached.store(true, Ordering::Release);
+            }
+            drop(half);
+            if let Some(wake) = pair.wake.get() {
+                wake.wake();
+            }
+        }
     }
 
     /// Puts a receive ring in place.
@@ -354,7 +385,8 @@ impl Port {
     /// Whether a guest has rings here in both directions.
     pub fn is_attached(&self) -> bool {
         let attached = |pair: &Pair| {
-            pair.transmit.attached.load(Ordering::Acquire)
+            let transmit = &pair.transmit;
+            (transmit.attached.load(Ordering::Acquire) || transmit.waiting.load(Ordering::Acquire))
                 && pair.receive.attached.load(Ordering::Acquire)
         };
         self.pairs.iter().any(attached)

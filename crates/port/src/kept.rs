@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guestmem::{Buffer, Pages, SharedFile};
+use virtq::Position;
 
 use crate::burst::{Area, BURST, Burst, Front, Head, VlanEdit};
 use crate::plain::{Scratch, append};
@@ -279,7 +280,7 @@ impl Receive for Behind {
         self.ring.raise_error();
     }
 
-    fn stop(&mut self) -> u16 {
+    fn stop(&mut self) -> Position {
         self.ring.stop()
     }
 }

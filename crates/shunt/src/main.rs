@@ -5,6 +5,7 @@
 mod conform;
 mod lab;
 mod manage;
+mod migrate;
 mod pages;
 mod stats;
 mod up;
@@ -42,6 +43,7 @@ enum Command {
     Apply(manage::apply::Apply),
     Export(manage::apply::Export),
     Events(manage::events::Events),
+    Migrate(Box<migrate::Migrate>),
     Stats(stats::Stats),
     Lab(lab::Lab),
     Conform(conform::Conform),
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Apply(apply) => apply.run(),
         Command::Export(export) => export.run(),
         Command::Events(events) => events.run(),
+        Command::Migrate(migrate) => migrate.run(),
         Command::Stats(stats) => stats.run(),
         Command::Lab(lab) => lab.run(),
         Command::Conform(conform) => conform.run(),

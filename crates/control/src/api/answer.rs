@@ -146,7 +146,11 @@ pub(super) fn carry_out(
                 let error = format!("is no step: {error}");
                 Fault::Wrong(Problem::new("", Value::Null, error, "correct it").into())
             })?;
-            let status = manager.move_step(first(&asked.keys), request, asked.expected)?;
+            let name = first(&asked.keys);
+            let status = match asked.dry_run {
+                true => manager.move_preview(name, request, asked.expected)?,
+                false => manager.move_step(name, request, asked.expected)?,
+            };
             Ok(Answer::new(status).of(manager.generation()))
         }
         (Act::Get, Some(resource)) => {

@@ -20,8 +20,8 @@ use super::events::EventKind;
 use super::fault::Fault;
 use super::manager::Manager;
 use crate::state::{
-    Adapter, AttachmentKind, Facts, MoveRequest, MoveStep, Moving, PathInForce, Phase, Problem,
-    Problems, Reason, State, VERSION, allocate,
+    Adapter, Allocation, AttachmentKind, Facts, MoveRequest, MoveStep, Moving, PathInForce, Phase,
+    Problem, Problems, Reason, State, VERSION, allocate,
 };
 
 /// How a move stands.
@@ -51,9 +51,13 @@ pub struct MoveStatus {
     pub kept: u64,
     /// Frames that were dropped, for there was no room to keep them.
     pub lost: u64,
+    /// Frames that its guest has received here, while it moves.
+    pub received: u64,
+    /// Frames that its guest has sent here, while it moves.
+    pub sent: u64,
     /// How many ports were told that its addresses are here, by this step.
     pub announced: u64,
-    /// After `hand-over`: the frames that were kept for it, each as hexadecimal digits.
+    /// After `hand-over`, and after `abort` at the target: the frames that were kept for it, each as hexadecimal digits.
     pub frames: Vec<String>,
 }
 
@@ -95,6 +99,8 @@ impl Manager {
             connected: in_force.is_some_and(|adapter| adapter.connected),
             kept: kept.frames,
             lost: kept.lost,
+            received: kept.received,
+            sent: kept.sent,
             announced: 0,
             frames: Vec::new(),
         })
@@ -159,7 +165,8 @@ impl Manager {
             (Is::Renew, Some(phase)) => self.set_move(name, Some(next(phase)), expected)?,
             (Is::Arrive, None) if self.state().adapter(name).is_none() => {
                 let moving = next(Arriving);
-                self.arrive(name, request, moving, expected)?;
+                let (to, _) = self.arrival(name, request, moving)?;
+                self.apply(&to, expected)?;
             }
             (Is::TakeOver, Some(Arriving)) => {
                 self.set_move(name, Some(next(Arrived)), expected)?;
@@ -175,14 +182,25 @@ impl Manager {
                 done.frames = self.plane.take_kept(name);
             }
             (Is::HandOver, Some(Left)) => done.frames = self.plane.take_kept(name),
-            (Is::Frames, Some(Arriving | Arrived)) => {
+            (Is::Frames, Some(_)) => {
                 self.plane.put_kept(name, whole(&request.frames)?);
             }
-            (Is::Finish, Some(Arrived)) | (Is::Abort, Some(Leaving | Left)) => {
+            (Is::Finish, Some(Arrived)) | (Is::Abort, Some(Leaving)) => {
                 self.set_move(name, None, expected)?;
             }
+            (Is::Abort, Some(Left)) => {
+                self.set_move(name, None, expected)?;
+                done.announced = self.plane.announce(name) as u64;
+            }
             (Is::Abort, None) => {} // it is over
-            (Is::Finish, Some(Left)) | (Is::Abort, Some(Arriving | Arrived)) => {
+            (Is::Abort, Some(Arrived)) => {
+                // First its addresses go, so that nothing comes after what is taken.
+                self.set_move(name, Some(next(Arriving)), expected)?;
+                done.frames = self.plane.take_kept(name);
+                let to = without(self.state(), name);
+                self.apply(&to, None)?;
+            }
+            (Is::Finish, Some(Left)) | (Is::Abort, Some(Arriving)) => {
                 let to = without(self.state(), name);
                 self.apply(&to, expected)?;
             }
@@ -198,14 +216,38 @@ impl Manager {
         Ok(done)
     }
 
-    /// Adds the adapter, if the state that its guest then runs in is one that can be.
-    fn arrive(
+    /// What an adapter would get here; nothing is changed.
+    ///
+    /// # Errors
+    /// As of the step `arrive`.
+    pub fn move_preview(
+        &mut self,
+        name: &str,
+        request: MoveRequest,
+        expected: Option<u64>,
+    ) -> Result<MoveStatus, Fault> {
+        self.expect(expected)?;
+        if request.step != MoveStep::Arrive {
+            let error = "?dry_run=true is for the step arrive".to_owned();
+            return Err(Fault::BadRequest { error, allowed: "leave it out".into() });
+        }
+        if self.state().adapter(name).is_some() {
+            let error = format!("there is an adapter {name} here already");
+            return Err(impossible("adapter.name", name, error, "remove it, or rename one"));
+        }
+        let moving = Moving { id: request.id.clone(), phase: Phase::Arriving, expires_ms: 0 };
+        let (_, given) = self.arrival(name, request, moving)?;
+        let Allocation { path, vf, queue, reason, .. } = given;
+        Ok(MoveStatus { path, vf, queue, reason, ..gone(name) })
+    }
+
+    /// The state with an adapter that arrives, and what it gets once its guest is here.
+    fn arrival(
         &mut self,
         name: &str,
         request: MoveRequest,
         moving: Moving,
-        expected: Option<u64>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(State, Allocation), Fault> {
         let Some(adapter) = request.adapter else {
             return Err(wrong("adapter", Value::Null, "is missing", "write the adapter"));
         };
@@ -214,9 +256,9 @@ impl Manager {
             let mut to = self.state().clone();
             let moving = Moving { phase, ..moving.clone() };
             to.adapters.push(Adapter { moving: Some(moving), ..adapter.clone() });
-            let switch =
-                to.switches.iter_mut().find(|one| Some(&one.name) == adapter.switch.as_ref());
-            if let Some(switch) = switch {
+            let mut switches = to.switches.iter_mut();
+            let its = switches.find(|switch| Some(&switch.name) == adapter.switch.as_ref());
+            if let Some(switch) = its {
                 switch.ports.retain(|port| port.adapter != name);
                 switch.ports.extend(request.port.clone());
                 switch.statics.retain(|entry| entry.port != name);
@@ -227,17 +269,15 @@ impl Manager {
         let (to, then) = (with(Phase::Arriving)?, with(Phase::Arrived)?);
         self.plan(&then)?;
         let given = allocate(&then, &Facts::of(&self.actual()));
-        let none = given.iter().find(|one| one.adapter == name && one.path == PathInForce::None);
-        if let Some(given) = none {
-            let error = format!(
-                "would be connected to nothing ({}): {}",
-                given.reason,
-                given.reason.text()
-            );
+        let given =
+            given.into_iter().find(|one| one.adapter == name).ok_or_else(|| absent(name))?;
+        if given.path == PathInForce::None {
+            let (code, text) = (given.reason, given.reason.text());
+            let error = format!("would be connected to nothing ({code}): {text}");
             let allowed = "free a VF, or put it on a switch, which is a path that there is always";
             return Err(impossible("adapter", name, error, allowed));
         }
-        self.apply(&to, expected).map(drop)
+        Ok((to, given))
     }
 
     fn set_move(
@@ -337,6 +377,8 @@ fn gone(name: &str) -> MoveStatus {
         connected: false,
         kept: 0,
         lost: 0,
+        received: 0,
+        sent: 0,
         announced: 0,
         frames: Vec::new(),
     }

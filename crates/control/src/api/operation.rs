@@ -135,7 +135,7 @@ fn of_moves() -> [Operation; 2] {
     let step = of(Method::POST, Act::MoveStep, "Do a step of the move of its guest.");
     [
         of(Method::GET, Act::Move, "How the move of its guest stands."),
-        Operation { body: Some("MoveRequest".to_owned()), ..step },
+        Operation { body: Some("MoveRequest".to_owned()), parameters: vec![&DRY_RUN], ..step },
     ]
 }
 

@@ -62,6 +62,10 @@ pub struct Kept {
     pub frames: u64,
     /// Frames that were dropped, for there was no room.
     pub lost: u64,
+    /// Frames that its guest has received here.
+    pub received: u64,
+    /// Frames that its guest has sent here.
+    pub sent: u64,
 }
 
 /// Something that became of a device.

@@ -128,3 +128,27 @@ fn what_there_is_no_room_for_is_counted() {
     kept.put_first(few.clone());
     assert_eq!((kept.frames(), kept.lost()), (FRAMES_MAX, 128));
 }
+
+/// A guest that runs where nobody knows that it is: what it sends waits until somebody does.
+#[test]
+fn a_guest_that_is_held_sends_nothing_and_loses_nothing() {
+    let net = Net::of(&[Path::Vf, Path::Vf].map(Adapter::plain), 1);
+    let (mut listener, mut sender) = (Guest::new(), Guest::new());
+    listener.attach(net.port(0));
+    net.port(1).hold(true);
+    sender.attach(net.port(1));
+    assert!(net.port(1).is_attached(), "its rings run");
+    let frames: Vec<Vec<u8>> = (0..50).map(|number| frame(mac(0), mac(1), number, 60)).collect();
+    frames.iter().for_each(|frame| sender.post(frame));
+    sender.flush();
+    net.bench.wait_for_rounds(3);
+    assert_eq!(sender.in_flight(), 50);
+    // One that comes and goes while it is held is no other.
+    net.port(1).detach_transmit(0).unwrap();
+    assert!(!net.port(1).is_attached());
+    sender.attach_transmit(net.port(1), 0);
+    net.port(1).hold(false);
+    assert_eq!(listener.wait_for(50), frames);
+    net.bench.expect("n/a1", "tx_drop_unplugged", 0);
+    net.bench.expect("n/a1", "rings_attached", 2);
+}

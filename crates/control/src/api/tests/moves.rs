@@ -47,6 +47,11 @@ fn an_adapter_arrives_with_its_port_and_holds_its_vf() {
     let mut request = arrival("new", 9, 1);
     request["port"] = json!({"adapter": "new", "unknown_unicast": false});
     request["static"] = json!([{"mac": "02:00:00:00:00:0b", "port": "new"}]);
+    let before = site.get("/v1/state");
+    let preview = site.does("POST", "/v1/adapters/new/move?dry_run=true", request.clone()).body;
+    assert_eq!((&preview["path"], &preview["vf"]), (&json!("vf"), &json!(2)));
+    assert_eq!(site.get("/v1/state"), before);
+    site.refuses(400, "POST", "/v1/adapters/web/move?dry_run=true", step("leave"));
     let status = site.moves("new", request.clone());
     assert_eq!((&status["phase"], &status["path"]), (&json!("arriving"), &json!("vf")));
     assert_eq!((&status["vf"], &status["reason"]), (&json!(2), &json!("Supported")));
@@ -159,7 +164,7 @@ fn steps_that_make_no_sense_are_refused_and_change_nothing() {
         site.refuses(404, "POST", &path("nobody"), step(name));
     }
     site.moves("web", step("leave"));
-    for name in ["take-over", "finish", "arrive", "frames"] {
+    for name in ["take-over", "finish", "arrive"] {
         let refusal = site.refuses(409, "POST", &path("web"), step(name));
         assert!(refusal.trouble.error.contains("web is leaving"), "{refusal:?}");
     }

@@ -83,6 +83,11 @@ impl Plant {
             port.keep(Some(kept.clone()));
             self.keeping.all.insert(name, Keeper { port, kept, over: None });
         }
+        for adapter in &self.state.adapters {
+            if let Some(keeper) = self.keeping.all.get(&adapter.name) {
+                keeper.port.hold(adapter.is_elsewhere());
+            }
+        }
         self.keeping.look(now);
     }
 
@@ -98,8 +103,16 @@ impl Plant {
     }
 
     pub(super) fn kept(&self, adapter: &str) -> Kept {
-        let of = |kept: &kept::Kept| Kept { frames: kept.frames() as u64, lost: kept.lost() };
-        self.keeping.of(adapter).map(of).unwrap_or_default()
+        let Some(Keeper { port, kept, .. }) = self.keeping.all.get(adapter) else {
+            return Kept::default();
+        };
+        let traffic = port.traffic();
+        Kept {
+            frames: kept.frames() as u64,
+            lost: kept.lost(),
+            received: traffic.rx_frames,
+            sent: traffic.tx_frames,
+        }
     }
 
     /// Sends reverse ARP in an adapter's name, so that switches learn where it is.
