@@ -19,6 +19,22 @@ pub struct Stats {
     /// file has not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStats>,
+    /// Rules of NICs in switchdev mode, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub offloads: Vec<OffloadStats>,
+}
+
+/// What a rule of a NIC in switchdev mode has matched. It goes on while the rule stays, whichever others come and go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OffloadStats {
+    /// The NIC.
+    pub nic: String,
+    /// Its place in the NIC's `rule`, from 0.
+    pub rule: usize,
+    /// Frames that it was the first to match.
+    pub frames: u64,
+    /// Their bytes, as they were sent.
+    pub bytes: u64,
 }
 
 /// How often a rule of a switch port was met, whatever its action. It begins anew when rules of the switch change.
@@ -96,6 +112,7 @@ pub fn of(snapshots: Vec<Snapshot>) -> Stats {
         ports: ports.into_iter().map(port).collect(),
         lanes: lanes.into_iter().map(lane).collect(),
         rules: Vec::new(),
+        offloads: Vec::new(),
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) struct Scratch {
     pub(crate) nic: NicStop,
     pub(crate) switch: SwitchStop,
     pub(crate) hop: Hop,
+    pub(crate) fates: nic::Fates,
     transmit: Area,
     pub(crate) receive: Area,
 }
@@ -25,6 +26,7 @@ impl Scratch {
             nic: NicStop::new(),
             switch: SwitchStop::new(),
             hop: Hop::new(),
+            fates: nic::Fates::new(),
             transmit: Area::default(),
             receive: Area::default(),
         }
@@ -90,6 +92,8 @@ pub(crate) fn forward(
     match source.scene.place(source.port) {
         Some(Place::Function(id)) => from_function(source, id, transmit, sender, scratch),
         Some(Place::Switch(id)) => from_switch(source, (id, polled), transmit, sender, scratch),
+        Some(Place::Piped(id)) => from_piped(source, id, transmit, sender, scratch),
+        Some(Place::Representor(of)) => from_representor(source, of, transmit, sender, scratch),
         None => unplugged(source, polled),
     }
     let notified = transmit.complete();
@@ -172,6 +176,38 @@ fn from_switch(
     let summary = switch.classify(own, id, &view, sender.now_ns, Some(&mut sender.switch_flows));
     let mut way = SwitchWay { nic: Some((nic, hop)), receive };
     walk.leave_switch(own, id, &view, summary, switch, &mut way);
+}
+
+/// A burst of a function of a NIC in switchdev mode.
+fn from_piped(
+    source: Source<'_>,
+    id: nic::PortId,
+    transmit: &mut dyn Transmit,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) {
+    let table = &source.scene.table;
+    if table.needs_deep(id) {
+        transmit.deepen();
+    }
+    let burst = transmit.burst();
+    let walk = Walk::new(source, &burst, sender.now_ns, id == nic::PortId::UPLINK);
+    table.sort(id, burst.heads, burst.deep, &mut scratch.fates);
+    let (fates, storm) = (scratch.fates.as_slice(), Some(&mut sender.storm));
+    walk.leave_function(id, &View::of(&burst), fates, storm, &mut scratch.receive);
+}
+
+/// A burst of what the host sends to such a function.
+fn from_representor(
+    source: Source<'_>,
+    of: nic::PortId,
+    transmit: &mut dyn Transmit,
+    sender: &mut Sender,
+    scratch: &mut Scratch,
+) {
+    let burst = transmit.burst();
+    let walk = Walk::new(source, &burst, sender.now_ns, false);
+    walk.leave_representor(of, &View::of(&burst), &mut scratch.receive);
 }
 
 /// The frames of a burst in order.

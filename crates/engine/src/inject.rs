@@ -48,6 +48,15 @@ pub(crate) fn inject(scene: &Scene, from: &Port, frame: &[u8]) -> usize {
             };
             walk.flood_switch(switch, id, &view, (0, vswitch::Flood::Group), &mut way)
         }
-        (Place::Switch(_), _) => 0,
+        (Place::Piped(id), _) => {
+            let (heads, deep) = (burst.heads, [wire::DeepHead::of_frame(frame)]);
+            scene.table.sort(id, heads, &deep, &mut scratch.fates);
+            let mut fates = scratch.fates.as_slice().to_vec();
+            // No check of the source, as everywhere here.
+            let spoofed = nic::Fate::Drop(nic::DropReason::SpoofedMac);
+            fates.iter_mut().filter(|it| **it == spoofed).for_each(|it| *it = nic::Fate::Slow);
+            walk.leave_function(id, &view, &fates, None, &mut scratch.receive)
+        }
+        (Place::Switch(_) | Place::Representor(_), _) => 0,
     }
 }

@@ -36,7 +36,7 @@ mod worker;
 pub use fabric::{Fabric, SoftNic, StartError};
 pub use lane::{IdlePolicy, Lane, LaneSpec};
 pub use port::Port;
-pub use scene::{Hits, Place, Plug, Scene, SceneSpec, SwitchSpec};
+pub use scene::{Hits, Place, Plug, RuleHits, Scene, SceneSpec, SwitchSpec};
 pub use traffic::Traffic;
 
 #[cfg(test)]

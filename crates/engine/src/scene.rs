@@ -28,6 +28,10 @@ pub enum Place {
     Function(PortId),
     /// In the switch.
     Switch(SwitchPort),
+    /// In a NIC in switchdev mode: the uplink, the PF or a VF, at the far end of its pipe.
+    Piped(PortId),
+    /// At the near end of that function's pipe, which is the host's.
+    Representor(PortId),
 }
 
 /// A port and where it is plugged in.
@@ -69,6 +73,8 @@ pub struct SceneSpec {
     pub queues: Vec<(PortId, Arc<Port>)>,
     /// The ports behind the numbers of [`nic::Monitor::Capture`]; `None` where there is none.
     pub monitors: Vec<Option<Arc<Port>>>,
+    /// What the rules of a NIC in switchdev mode have counted, by their numbers.
+    pub rules: Vec<Arc<RuleHits>>,
     /// What a real card could carry, if that is to be shown.
     pub budget: Option<Arc<Mutex<Budget>>>,
 }
@@ -77,8 +83,8 @@ impl SceneSpec {
     /// Functions only.
     pub fn new(table: impl Into<Arc<nic::Table>>, plugs: Vec<Plug>) -> SceneSpec {
         let table = table.into();
-        let (senders, queues, monitors) = (Vec::new(), Vec::new(), Vec::new());
-        SceneSpec { table, switch: None, plugs, senders, queues, monitors, budget: None }
+        let (senders, queues, monitors, rules) = Default::default();
+        SceneSpec { table, switch: None, plugs, senders, queues, monitors, rules, budget: None }
     }
 }
 
@@ -117,6 +123,25 @@ impl Hits {
     }
 }
 
+/// What a rule of a NIC in switchdev mode has matched. Lanes add to it once a burst.
+#[derive(Debug, Default)]
+pub struct RuleHits {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl RuleHits {
+    /// Frames and bytes, before their tags were changed.
+    pub fn get(&self) -> (u64, u64) {
+        (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn add(&self, frames: u64, bytes: u64) {
+        self.frames.fetch_add(frames, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 /// The switch as lanes see it.
 #[derive(Debug)]
 pub(crate) struct Switch {
@@ -133,7 +158,7 @@ impl Switch {
     fn new(spec: SwitchSpec, plugs: &[Plug]) -> Switch {
         let plugged = plugs.iter().filter_map(|plug| match plug.place {
             Place::Switch(id) => Some((id, plug.port.clone())),
-            Place::Function(_) => None,
+            Place::Function(_) | Place::Piped(_) | Place::Representor(_) => None,
         });
         let ports = by_index(plugged.chain(spec.monitors).map(|(id, port)| (id.index(), port)));
         let uplink_needs_deep = spec.table.needs_deep(SwitchPort::UPLINK);
@@ -161,6 +186,10 @@ pub struct Scene {
     pub(crate) switch: Option<Switch>,
     /// By the NIC's port number; none at the PF if a switch hangs there.
     ports: Vec<Option<Arc<Port>>>,
+    /// By the function's port number; in switchdev mode only.
+    representors: Vec<Option<Arc<Port>>>,
+    /// By the rule's number; likewise.
+    pub(crate) rules: Vec<Arc<RuleHits>>,
     monitors: Vec<Option<Arc<Port>>>,
     /// By the port's own number; their shares are those in force.
     plugs: Vec<Option<Plug>>,
@@ -184,8 +213,8 @@ impl Scene {
     pub fn new(spec: SceneSpec) -> Scene {
         let plugs = spec.plugs.iter().map(|plug| {
             let share = match plug.place {
-                Place::Function(id) => spec.table.share(id),
-                Place::Switch(_) => plug.share,
+                Place::Function(id) | Place::Piped(id) => spec.table.share(id),
+                Place::Switch(_) | Place::Representor(_) => plug.share,
             };
             (plug.port.number, Plug { share, ..plug.clone() })
         });
@@ -195,8 +224,12 @@ impl Scene {
         });
         let plugs = by_index(plugs.chain(senders));
         let functions = spec.plugs.iter().filter_map(|plug| match plug.place {
-            Place::Function(id) => Some((id, plug.port.clone())),
-            Place::Switch(_) => None,
+            Place::Function(id) | Place::Piped(id) => Some((id, plug.port.clone())),
+            Place::Switch(_) | Place::Representor(_) => None,
+        });
+        let representors = spec.plugs.iter().filter_map(|plug| match plug.place {
+            Place::Representor(of) => Some((of.index(), plug.port.clone())),
+            _ => None,
         });
         let ports = by_index(functions.chain(spec.queues).map(|(id, port)| (id.index(), port)));
         Scene {
@@ -204,6 +237,8 @@ impl Scene {
             switch: spec.switch.map(|switch| Switch::new(switch, &spec.plugs)),
             table: spec.table,
             ports,
+            representors: by_index(representors),
+            rules: spec.rules,
             monitors: spec.monitors,
             plugs,
             budget: spec.budget,
@@ -245,23 +280,24 @@ impl Scene {
     /// meters of its own.
     pub(crate) fn storm_limit(&self, port: &Port) -> u32 {
         match self.place(port) {
-            Some(Place::Function(id)) => self.table.storm_limit(id),
-            Some(Place::Switch(_)) | None => 0,
+            Some(Place::Function(id) | Place::Piped(id)) => self.table.storm_limit(id),
+            Some(Place::Switch(_) | Place::Representor(_)) | None => 0,
         }
     }
 
-    /// Where the port's frames enter the NIC: those of the switch do at the PF.
+    /// Where the port's frames enter the NIC: those of the switch do at the PF, and so do those of representors.
     pub(crate) fn enters(&self, port: &Port) -> PortId {
         match self.place(port) {
-            Some(Place::Function(id)) => id,
-            Some(Place::Switch(_)) | None => PortId::PF,
+            Some(Place::Function(id) | Place::Piped(id)) => id,
+            Some(Place::Switch(_) | Place::Representor(_)) | None => PortId::PF,
         }
     }
 
     /// Whether the port's link is up: what its guest is to be told.
     pub fn is_up(&self, port: &Port) -> bool {
         match (self.place(port), &self.switch) {
-            (Some(Place::Function(id)), _) => self.table.is_up(id),
+            (Some(Place::Function(id) | Place::Piped(id)), _) => self.table.is_up(id),
+            (Some(Place::Representor(of)), _) => self.table.has(of),
             (Some(Place::Switch(id)), Some(switch)) => switch.table.has(id),
             (Some(Place::Switch(_)), None) | (None, _) => false,
         }
@@ -277,6 +313,12 @@ impl Scene {
     #[inline]
     pub fn port(&self, id: PortId) -> Option<&Arc<Port>> {
         self.ports.get(id.index())?.as_ref()
+    }
+
+    /// The port at the near end of a function's pipe.
+    #[inline]
+    pub(crate) fn representor(&self, of: PortId) -> Option<&Arc<Port>> {
+        self.representors.get(of.index())?.as_ref()
     }
 
     /// The port behind the number of a capture.

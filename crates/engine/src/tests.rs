@@ -11,6 +11,7 @@ mod kit;
 mod lanes;
 mod model;
 mod paths;
+mod pipes;
 mod placed;
 mod sleep;
 mod switch;

@@ -7,6 +7,7 @@
 //! one change, and made by the copy.
 
 mod at_nic;
+mod at_pipe;
 mod at_switch;
 
 use nic::{DropReason, StormLimit};

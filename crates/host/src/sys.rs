@@ -117,6 +117,12 @@ pub(crate) fn set_tun_header(fd: BorrowedFd<'_>, bytes: c_int) -> Result<(), Err
     done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) })
 }
 
+/// Sets whether a tap has a carrier.
+pub(crate) fn set_tun_carrier(fd: BorrowedFd<'_>, up: c_int) -> Result<(), Errno> {
+    // SAFETY: the kernel reads one int.
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETCARRIER, &raw const up) })
+}
+
 /// Sets what the reader of a tap takes, `TUN_F_*`.
 pub(crate) fn set_tun_offload(fd: BorrowedFd<'_>, flags: u32) -> Result<(), Errno> {
     // SAFETY: the flags are the argument itself; the kernel touches no memory.

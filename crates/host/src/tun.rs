@@ -9,7 +9,7 @@
 //! opens it: see [`netns`](crate::netns).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -138,6 +138,14 @@ pub fn open(netns: Option<&str>, name: &str, queues: u16, offload: bool) -> Resu
         has_uso &= set_offload(queue, offload).map_err(failed)?;
     }
     Ok(Tap { queues, existed, has_uso })
+}
+
+/// Gives the tap of this queue a carrier, or takes it away: what its guest sees of the link.
+///
+/// # Errors
+/// The kernel's word; before Linux 5.0 there is no such request.
+pub fn set_carrier(queue: BorrowedFd<'_>, up: bool) -> Result<(), Errno> {
+    sys::set_tun_carrier(queue, up.into())
 }
 
 /// What failed.

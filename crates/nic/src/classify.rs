@@ -192,15 +192,21 @@ impl Table {
         open.checked_shr((BURST - heads.len()) as u32).unwrap_or(0)
     }
 
-    /// Judges a frame in full: the rules of the crate's documentation, in their order.
-    fn judge(&self, source: &Source, head: Head) -> Verdict {
-        let (dst, src) = (head.dst_key(), head.src_key());
-        let spoofed = if source.src_lookup {
+    /// Whether a frame's source is none of the function's, where that is checked.
+    #[inline(always)]
+    pub(crate) fn is_spoofed(&self, source: &Source, head: Head) -> bool {
+        let src = head.src_key();
+        if source.src_lookup {
             self.macs.get(key(src, source.vid)) != Some(source.own)
         } else {
             (src ^ source.src_key) & source.src_mask != 0
-        };
-        if spoofed {
+        }
+    }
+
+    /// Judges a frame in full: the rules of the crate's documentation, in their order.
+    fn judge(&self, source: &Source, head: Head) -> Verdict {
+        let (dst, src) = (head.dst_key(), head.src_key());
+        if self.is_spoofed(source, head) {
             return SPOOFED_MAC;
         }
         if src & 1 != 0 {

@@ -3,7 +3,7 @@
 use wire::{Mac, Vid};
 
 use crate::mistake::{ConfigError, Field};
-use crate::{Function, Monitor, PortId, QOS_MAX, VlanProtocol, WEIGHT_MAX};
+use crate::{Function, Monitor, PortId, QOS_MAX, Rule, VlanProtocol, WEIGHT_MAX};
 
 /// The most VFs that a NIC can have; PCI-SIG's bus number and our port numbers allow 255.
 pub const MAX_VFS: usize = 255;
@@ -64,6 +64,9 @@ pub struct NicConfig {
     pub switch: Option<Vec<Filter>>,
     /// The bridge's mode.
     pub mode: Mode,
+    /// The rules of switchdev mode, the first to be tried first; `None` in the usual mode. In that mode each function is
+    /// at the end of a pipe from its representor, and there is no bridge.
+    pub switchdev: Option<Vec<Rule>>,
     /// Whether the uplink has a link.
     pub uplink_up: bool,
     /// Whether promiscuous functions also receive frames to unknown MACs that other functions
@@ -79,6 +82,7 @@ impl Default for NicConfig {
             vfs: Vec::new(),
             queues: Vec::new(),
             switch: None,
+            switchdev: None,
             mode: Mode::Veb,
             uplink_up: true,
             floods_unknown: true,
@@ -154,7 +158,8 @@ impl NicConfig {
                 return Err(ConfigError::TooManyAddresses { port, addresses });
             }
         }
-        self.check_switch(addresses)
+        self.check_switch(addresses)?;
+        self.check_switchdev()
     }
 
     /// Checks the switch on the PF, beside functions and queues with so many addresses.

@@ -41,6 +41,8 @@
 //!    MAC of the switch or of a queue returns to neither, and what the switch sends to an address
 //!    of its own or of a queue is a hairpin in every mode.
 //!
+//! In switchdev mode ([`NicConfig::switchdev`]) all that is otherwise: see [`Table::sort`].
+//!
 //! Around the classifier, as objects that a lane drives with its own time: [`Schedule`] says which
 //! transmit ring is next and how much it may send, [`StormLimit`] how many broadcasts, [`Budget`]
 //! what a real card could carry. [`NicState`] is what an operator changes: it applies a [`Change`]
@@ -72,6 +74,7 @@ mod refused;
 mod schedule;
 mod source;
 mod state;
+mod switchdev;
 mod table;
 mod verdict;
 mod vids;
@@ -86,6 +89,7 @@ pub use function::{
     Function, LinkState, Mirror, Monitor, PortVlan, QOS_MAX, Share, VlanProtocol, WEIGHT_DEFAULT,
     WEIGHT_MAX, Way,
 };
+pub use matcher::{IpPrefix, MacPrefix, Match};
 pub use mirror::MirrorCopy;
 pub use mistake::{ConfigError, Field};
 pub use port::PortId;
@@ -95,6 +99,7 @@ pub use reason::DropReason;
 pub use refused::{Errno, Refused};
 pub use schedule::{Schedule, Turn};
 pub use state::{NicState, OWNER_BYTES_MAX};
+pub use switchdev::{Fate, Fates, MAX_RULES, Rule, Target};
 pub use table::Table;
 pub use verdict::{Action, BURST, Summary, Verdict, Verdicts};
 pub use vids::Vids;

@@ -3,7 +3,7 @@
 use wire::Mac;
 
 use crate::config::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS};
-use crate::{PortId, QOS_MAX, WEIGHT_MAX};
+use crate::{MAX_RULES, PortId, QOS_MAX, WEIGHT_MAX};
 
 /// A field that holds a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,37 @@ pub enum ConfigError {
         field: Field,
         /// The VLAN.
         vid: u16,
+    },
+    /// Switchdev mode beside a switch, or with a mode of the bridge that is no bridge's of its own.
+    #[error("switchdev: there is no bridge then; allowed is it without a switch, in the mode veb")]
+    SwitchdevBridge,
+    /// A setting that means nothing in switchdev mode.
+    #[error(
+        "{port}: {field}: means nothing in switchdev mode, where rules and the host say that; allowed is none"
+    )]
+    Switchdev {
+        /// The function.
+        port: PortId,
+        /// The setting.
+        field: &'static str,
+    },
+    /// More rules than the table takes.
+    #[error("switchdev: {rules} rules are too many; allowed are up to {MAX_RULES}")]
+    TooManyRules {
+        /// How many there are.
+        rules: usize,
+    },
+    /// A rule that means nothing.
+    #[error("switchdev[{rule}].{field}: {value}; allowed is {allowed}")]
+    Rule {
+        /// Its number.
+        rule: usize,
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        allowed: String,
     },
     /// More MACs than the table takes.
     #[error(

@@ -50,6 +50,8 @@ pub struct Profile {
     pub max_rate_max_mbit: u32,
     /// Whether rates are refused while the uplink is down.
     pub rate_needs_link: bool,
+    /// Switchdev mode.
+    pub switchdev: Option<Errno>,
     /// The mode VEPA.
     pub vepa: Option<Errno>,
     /// What no driver has a way to set.
@@ -181,6 +183,16 @@ impl Profile {
             }
         }
         Ok(())
+    }
+
+    /// Whether the driver has switchdev mode.
+    ///
+    /// # Errors
+    /// That it has not.
+    pub fn check_switchdev(&self) -> Result<(), Refused> {
+        let allowed = format!("legacy with the profile {}", self.name);
+        self.switchdev
+            .map_or(Ok(()), |errno| Err(Refused::new(errno, "mode", "switchdev", allowed)))
     }
 
     /// Whether the driver would accept a mode of the bridge.

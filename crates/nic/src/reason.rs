@@ -25,11 +25,13 @@ pub enum DropReason {
     /// A broadcast or multicast beyond what its sender may send in a second. The classifier has no
     /// clock: who holds the function's [`StormLimit`](crate::StormLimit) gives this reason.
     Storm = 8,
+    /// A rule of switchdev mode says so; the rule counts it too.
+    Rule = 9,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SpoofedMac,
         Self::SourceMulticast,
         Self::VlanForbidden,
@@ -39,6 +41,7 @@ impl DropReason {
         Self::LinkDown,
         Self::Isolated,
         Self::Storm,
+        Self::Rule,
     ];
 
     /// The name, as counters and reports show it.
@@ -53,6 +56,7 @@ impl DropReason {
             Self::LinkDown => "link-down",
             Self::Isolated => "isolated",
             Self::Storm => "storm",
+            Self::Rule => "rule",
         }
     }
 

@@ -5,7 +5,9 @@ use std::fmt;
 use wire::Mac;
 
 use crate::mistake::{ConfigError, vlan_name};
-use crate::{MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS, QOS_MAX, WEIGHT_MAX};
+use crate::{
+    MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_RULES, MAX_VFS, QOS_MAX, WEIGHT_MAX,
+};
 
 /// An error number of Linux; those that drivers give for settings of VFs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,7 +103,9 @@ const fn errno(error: &ConfigError) -> Errno {
         ConfigError::TooManyMacs { .. }
         | ConfigError::TooManyAddresses { .. }
         | ConfigError::TooManyFilters { .. }
-        | ConfigError::TooManyGroups { .. } => Errno::Enospc,
+        | ConfigError::TooManyGroups { .. }
+        | ConfigError::TooManyRules { .. } => Errno::Enospc,
+        ConfigError::SwitchdevBridge | ConfigError::Switchdev { .. } => Errno::Eopnotsupp,
         ConfigError::MulticastMac { .. }
         | ConfigError::ZeroMac { .. }
         | ConfigError::TooManyVfs { .. }
@@ -111,6 +115,7 @@ const fn errno(error: &ConfigError) -> Errno {
         | ConfigError::Qos { .. }
         | ConfigError::ServiceTrunk { .. }
         | ConfigError::Weight { .. }
+        | ConfigError::Rule { .. }
         | ConfigError::Rates { .. } => Errno::Einval,
     }
 }
@@ -146,6 +151,20 @@ fn parts(error: &ConfigError) -> (String, String, String) {
         }
         ConfigError::FilterVid { field, vid } => {
             (format!("PF: {field}"), format!("VLAN {vid}"), "0 to 4094".into())
+        }
+        ConfigError::SwitchdevBridge => {
+            let value = "it beside a switch, or in a mode other than veb,".into();
+            ("switchdev".into(), value, "it alone".into())
+        }
+        ConfigError::Switchdev { port, field } => {
+            let value = "a setting of the bridge's".into();
+            (format!("{port}: {field}"), value, "none in switchdev mode".into())
+        }
+        ConfigError::TooManyRules { rules } => {
+            ("switchdev".into(), rules.to_string(), up_to(MAX_RULES))
+        }
+        ConfigError::Rule { rule, field, value, allowed } => {
+            (format!("switchdev[{rule}].{field}"), value.clone(), allowed.clone())
         }
         ConfigError::TooManyMacs { port, macs } => {
             let value = format!("{macs} MACs of all functions");

@@ -10,6 +10,7 @@ use crate::function::{Mirror, WEIGHT_DEFAULT};
 use crate::map::{MacMap, key};
 use crate::mistake::{ConfigError, Field};
 use crate::source::Source;
+use crate::switchdev::Rules;
 use crate::{DropReason, Filter, Function, Mode, NicConfig, PortId, Share, Verdict, Vids};
 
 /// The next table's number; 0 is none's.
@@ -99,6 +100,8 @@ pub struct Table {
     /// Whether a switch hangs on the PF.
     pub(crate) has_switch: bool,
     uplink_up: bool,
+    /// In switchdev mode.
+    pub(crate) rules: Option<Box<Rules>>,
 }
 
 impl Table {
@@ -110,6 +113,7 @@ impl Table {
         config.check()?;
         let ports = ports(config);
         let (sources, trunks) = sources(config);
+        let sources_len = sources.len();
         let (members, groups) = groups(config);
         let mut table = Self {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -127,6 +131,10 @@ impl Table {
             ports,
             has_switch: config.switch.is_some(),
             uplink_up: config.uplink_up,
+            rules: config
+                .switchdev
+                .as_ref()
+                .map(|rules| Box::new(Rules::build(rules, sources_len))),
         };
         table.find_misses();
         Ok(table)

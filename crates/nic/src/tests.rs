@@ -8,6 +8,7 @@ mod queues;
 mod random;
 mod rules;
 mod switch;
+mod switchdev;
 mod vlans;
 
 use wire::{Mac, Vid};

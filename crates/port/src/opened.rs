@@ -33,6 +33,9 @@ pub trait Tend: Send {
     /// Does what is due; control calls it several times a second, and it does not wait.
     fn tend(&mut self, now: Instant);
 
+    /// Shows whoever is at the other end that the link is up or down, if it can.
+    fn set_carrier(&mut self, _up: bool) {}
+
     /// Whether somebody is at the other end, where that can be told.
     fn is_connected(&self) -> bool {
         true

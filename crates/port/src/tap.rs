@@ -56,6 +56,8 @@ pub struct Spec {
     pub offload: bool,
     /// The address of an interface that is made; `None`: one that the kernel makes up.
     pub mac: Option<Mac>,
+    /// Whether an interface that is made is switched on.
+    pub begins_up: bool,
 }
 
 /// Why a tap cannot be a port.
@@ -91,7 +93,7 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
             interfaces.set_mac(name, mac.0)?;
         }
         interfaces.set_mtu(name, u32::from(*mtu))?;
-        interfaces.set_up(name, true)?;
+        interfaces.set_up(name, spec.begins_up)?;
     }
     let condition = Arc::new(Condition::default());
     let Tap { queues, has_uso, .. } = tap;
@@ -101,23 +103,26 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
         (true, true) => Accepts::all(),
     };
     let rules = Rules { frame_bytes_max: u32::from(*mtu) + OVERHEAD_MAX, leaves: takes };
+    let queues: Vec<_> = queues.into_iter().map(Arc::new).collect();
     let pairs = queues
-        .into_iter()
-        .map(|queue| pair(queue, takes, rules, &condition))
+        .iter()
+        .map(|queue| pair(queue.clone(), takes, rules, &condition))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| TapError::Memory { name: name.clone(), source })?;
-    let link = Link::new(interfaces, name, condition.clone())?;
+    let mut link = Link::new(interfaces, name, condition.clone())?;
+    if let [first, ..] = &queues[..] {
+        link = link.with_queue(first);
+    }
     Ok(Opened { pairs, condition, tend: Some(Box::new(link)), notes })
 }
 
 /// The halves of a queue.
 pub(crate) fn pair(
-    queue: OwnedFd,
+    queue: Arc<OwnedFd>,
     takes: Accepts,
     rules: Rules,
     condition: &Arc<Condition>,
 ) -> Result<Pair, MapError> {
-    let queue = Arc::new(queue);
     let intake = Intake::new("tap", POOL_BYTES, rules)?;
     let transmit = Inlet::new(FromTap { queue: queue.clone() }, intake, condition.clone());
     let receive = Outlet::new(ToTap { queue, takes }, condition.clone());

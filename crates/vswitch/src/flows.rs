@@ -8,8 +8,8 @@
 //! remembers of which table and port it speaks. A source owns its cache, so that a guest with many
 //! flows spoils only its own.
 
-use crate::deep::Words;
 use crate::{DropReason, PortId};
+use matcher::Words;
 
 /// Sets of two; 40 KiB in all.
 const SET_BITS: u32 = 8;

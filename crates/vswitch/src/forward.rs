@@ -3,7 +3,7 @@
 use wire::vlan::{TPID_8021Q, vid_of_tci};
 use wire::{Head, Mac};
 
-use crate::acl::compiled::Compiled;
+use crate::acl::Compiled;
 use crate::bins::{fresh, key};
 use crate::fdb::{Fdb, Learned};
 use crate::meter::{Cost, KINDS, Meters};

@@ -64,7 +64,6 @@ mod acl;
 mod bins;
 mod classify;
 mod config;
-mod deep;
 mod error;
 mod fdb;
 mod flows;

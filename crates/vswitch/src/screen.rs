@@ -1,9 +1,10 @@
 //! Guards and ACL: which frames of a burst may go on, by more than their first 16 bytes.
 
+use matcher::{ICMP, ICMPV6, Key, UDP, Words, has, place};
 use wire::{DeepHead, Head};
 
-use crate::acl::compiled::Compiled;
-use crate::deep::{ICMP, ICMPV6, Key, UDP, Words, has, place};
+use crate::acl::Compiled;
+
 use crate::flows::{Flows, Outcome, same};
 use crate::forward::Source;
 use crate::{Burst, DropReason, PortConfig, Table, Verdicts};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::{Head, Vid};
 
-use crate::acl::compiled::Compiled;
+use crate::acl::Compiled;
 use crate::bins::{Bins, key};
 use crate::forward::Source;
 use crate::groups::Groups;

@@ -1,6 +1,7 @@
 //! Rules of a port, as the switch takes them.
 
 use vswitch::{Acl, MacPrefix, Match, Rule, RuleAction};
+use wire::Mac;
 
 use crate::state::{AclAction, AclRule, IpPrefix, MacText};
 
@@ -9,11 +10,18 @@ pub(super) fn acl(rules: &[AclRule]) -> Acl {
     Acl { rules: rules.iter().map(rule).collect(), default_allow: true }
 }
 
+/// One address, of all its bits.
+pub(super) fn mac_match(mac: Mac) -> MacPrefix {
+    MacPrefix { mac, len: 48 }
+}
+
+pub(super) fn ip_match(IpPrefix { address, length }: IpPrefix) -> vswitch::IpPrefix {
+    vswitch::IpPrefix { addr: address, len: length }
+}
+
 fn rule(rule: &AclRule) -> Rule {
-    let mac = |mac: Option<MacText>| mac.map(|MacText(mac)| MacPrefix { mac, len: 48 });
-    let ip = |prefix: Option<IpPrefix>| {
-        prefix.map(|IpPrefix { address, length }| vswitch::IpPrefix { addr: address, len: length })
-    };
+    let mac = |mac: Option<MacText>| mac.map(|MacText(mac)| mac_match(mac));
+    let ip = |prefix: Option<IpPrefix>| prefix.map(ip_match);
     let matches = Match {
         src_mac: mac(rule.from_mac),
         dst_mac: mac(rule.to_mac),

@@ -8,8 +8,8 @@ use wire::{Mac, Vid};
 
 use super::Live;
 use crate::state::{
-    Adapter, Allocation, LinkState, MacText, Mirror, Nic, Pf, State, StaticEntry, Switch, Vf, Vlan,
-    VlanProto, VlanRange,
+    Adapter, Allocation, FunctionName, LinkState, MacText, Mirror, Nic, Pf, State, StaticEntry,
+    Switch, Vf, Vlan, VlanProto, VlanRange,
 };
 
 /// A NIC with all that is on it.
@@ -24,6 +24,8 @@ pub(super) struct Scope<'a> {
     /// The adapters on it, in the document's order.
     pub(super) members: Vec<Member<'a>>,
     pub(super) uplink_up: bool,
+    /// In switchdev mode: functions whose representors are up.
+    pub(super) representors_up: BTreeSet<FunctionName>,
 }
 
 /// An adapter of a NIC and what it was given.
@@ -38,8 +40,8 @@ pub(super) struct Member<'a> {
 /// What is set of a function, wherever it stands in the document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings<'a> {
-    vlan: Option<Vlan>,
-    trunks: &'a [VlanRange],
+    pub(super) vlan: Option<Vlan>,
+    pub(super) trunks: &'a [VlanRange],
     pub(super) spoof_check: bool,
     trust: bool,
     pub(super) promiscuous: bool,
@@ -188,6 +190,8 @@ impl<'a> Scope<'a> {
         let on_it = adapters
             .filter(|(_, adapter)| !adapter.is_elsewhere())
             .filter(|(_, adapter)| state.nic_of(adapter).is_some_and(|on| on.name == nic.name));
+        let up = live.representors_up.iter().filter(|(of, _)| *of == nic.name);
+        let representors_up: BTreeSet<_> = up.map(|(_, function)| *function).collect();
         let member = |(at, adapter): (usize, &'a Adapter)| {
             // They stand in the same order; if not, it is looked for.
             let same = |one: &&Allocation| one.adapter == adapter.name;
@@ -201,7 +205,9 @@ impl<'a> Scope<'a> {
             at: format!("nic[{at}]"),
             switch: switch.map(|(at, switch)| (switch, format!("switch[{at}]"))),
             members: on_it.filter_map(member).collect(),
-            uplink_up: !live.uplinks_down.contains(&nic.name),
+            uplink_up: !live.uplinks_down.contains(&nic.name)
+                && (!nic.is_switchdev() || representors_up.contains(&FunctionName::Uplink)),
+            representors_up,
         }
     }
 

@@ -19,6 +19,8 @@
 //! Links: an adapter whose link is down (`link_state`, or `auto` and the uplink's is) has no port in the switch. Its
 //! addresses stand at port 0 meanwhile, so nobody else can take them, and frames for them are not flooded to guests.
 //!
+//! Switchdev mode: each function is at the far end of a pipe from its representor, whose link it has; there is no switch.
+//!
 //! Numbers: a port of a switch keeps its number as long as its adapter is on the switch, on whichever path, so what was
 //! learned there stays right; numbers that nobody has any more are told ([`Switch::left`]).
 //!
@@ -36,13 +38,14 @@ mod numbers;
 mod origin;
 mod profile;
 mod switch;
+mod switchdev;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::state::{Allocation, Problems, State};
+use crate::state::{Allocation, FunctionName, Problems, State};
 
 pub use engine::Place;
 pub use numbers::Numbers;
@@ -52,6 +55,8 @@ pub use numbers::Numbers;
 pub struct Live {
     /// NICs whose uplink has no link, by name.
     pub uplinks_down: BTreeSet<String>,
+    /// Representors that are up, by NIC.
+    pub representors_up: BTreeSet<(String, FunctionName)>,
 }
 
 /// Everything that the data plane is to be.
@@ -80,6 +85,8 @@ pub struct Nic {
     pub plugs: Vec<Plug>,
     /// Who gets copies, by the number of [`nic::Monitor::Capture`].
     pub monitors: Vec<Monitor>,
+    /// In switchdev mode: which of the document's rules each of the table's is.
+    pub rules: Vec<usize>,
 }
 
 /// A switch.
@@ -115,6 +122,8 @@ pub enum Attached {
     Adapter(String),
     /// Of a tunnel of the NIC's switch, by name.
     Tunnel(String),
+    /// The host's, for a function of a NIC in switchdev mode.
+    Representor(FunctionName),
 }
 
 /// An attachment and its place.
@@ -183,6 +192,9 @@ pub fn compile(
         let scope = function::Scope::new(state, given, live, at);
         let rates = before.map(|before| &before.rates);
         all.rates.extend(profile::check(&scope, rates, &mut problems));
+        if scope.nic.is_switchdev() {
+            switchdev::check(&scope, &mut problems);
+        }
         let old = before.and_then(|before| before.nic(&state.nics[at].name));
         match nics::nic(&scope, old) {
             Ok(nic) => all.nics.push(nic),

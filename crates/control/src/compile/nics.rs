@@ -6,8 +6,10 @@ use nic::{Filter, Mode, PortId, Way};
 
 use super::function::{Member, Owner, Scope, Settings};
 use super::origin::Origins;
-use super::{Attached, Monitor, Nic, Place, Plug, Target, switch};
-use crate::state::{Bridging, Mirror, MirrorDirection, PathInForce, Problem, Profile};
+use super::{Attached, Monitor, Nic, Place, Plug, Target, switch, switchdev};
+use crate::state::{
+    Bridging, FunctionName, Mirror, MirrorDirection, PathInForce, Problem, Profile,
+};
 
 /// Compiles a NIC; `old` is what it was.
 pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> {
@@ -25,6 +27,14 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
     build.uplink_and_pf();
     build.vfs();
     build.queues();
+    let mut rules = Vec::new();
+    if scope.nic.is_switchdev() {
+        build.plugs.extend(switchdev::representors(scope));
+        let (table, numbers) = switchdev::rules(scope);
+        build.config.switchdev = Some(table);
+        build.origins.rules.clone_from(&numbers);
+        rules = numbers;
+    }
     let floods = profile(scope.nic.profile).floods_unknown;
     build.config.floods_unknown = floods && build.is_unknown_wanted();
     let mut switch = None;
@@ -50,6 +60,7 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
         switch,
         plugs: build.plugs,
         monitors: build.monitors.0,
+        rules,
     })
 }
 
@@ -64,12 +75,13 @@ struct Build<'s, 'a> {
 impl<'a> Build<'_, 'a> {
     fn uplink_and_pf(&mut self) {
         if self.scope.nic.uplink.is_some() {
-            let place = Place::Function(PortId::UPLINK);
+            let place = self.place(PortId::UPLINK);
             self.plugs.push(free_plug(Attached::Uplink, place, self.scope.uplink_up));
         }
         if let Some(owner) = self.scope.pf() {
+            let owner = self.linked(owner, FunctionName::Pf);
             self.config.pf = Some(self.function(&owner));
-            let place = Place::Function(PortId::PF);
+            let place = self.place(PortId::PF);
             self.plugs.push(plug(Attached::Pf, place, &owner.settings, self.scope.uplink_up));
             self.origins.owners.push((PortId::PF, owner));
         }
@@ -89,15 +101,29 @@ impl<'a> Build<'_, 'a> {
                 Some(member) => self.scope.adapter_on(member, Some(index)),
                 None => self.scope.vacant(index),
             };
+            let owner = self.linked(owner, FunctionName::Vf(index));
             let function = self.function(&owner);
             self.config.vfs.push(Some(function));
             if let Some(Member { adapter, .. }) = holder {
                 let of = Attached::Adapter(adapter.name.clone());
-                let place = Place::Function(port);
+                let place = self.place(port);
                 self.plugs.push(plug(of, place, &owner.settings, self.scope.uplink_up));
             }
             self.origins.owners.push((port, owner));
         }
+    }
+
+    /// Where a function is plugged in.
+    fn place(&self, port: PortId) -> Place {
+        if self.scope.nic.is_switchdev() { Place::Piped(port) } else { Place::Function(port) }
+    }
+
+    /// A function with the link that it has in the NIC's mode.
+    fn linked(&self, mut owner: Owner<'a>, name: FunctionName) -> Owner<'a> {
+        if self.scope.nic.is_switchdev() {
+            owner.settings.link = switchdev::link(self.scope, name);
+        }
+        owner
     }
 
     fn queues(&mut self) {

@@ -13,6 +13,8 @@ pub(super) struct Origins<'a> {
     pub(super) owners: Vec<(PortId, Owner<'a>)>,
     /// By filter: the field of its address.
     pub(super) filters: Vec<String>,
+    /// By the table's rule: which of the document's it is.
+    pub(super) rules: Vec<usize>,
     /// The entry of the NIC.
     pub(super) nic: String,
 }
@@ -69,6 +71,15 @@ impl Origins<'_> {
                 let allowed =
                     format!("leave VLANs of trunks out; {} is the most", nic::MAX_ADDRESSES);
                 Problem::new(self.nic.clone(), (), error, allowed)
+            }
+            ConfigError::Switchdev { port, field } => {
+                let error = "is of the NIC's own bridge, which there is none of in switchdev mode";
+                Problem::new(self.settings(port, field), (), error, "leave it out".to_owned())
+            }
+            ConfigError::Rule { rule, field, value, allowed } => {
+                let rule = self.rules.get(rule).copied().unwrap_or(rule);
+                let field = format!("{}.rule[{rule}].{}", self.nic, super::acl::field(field));
+                Problem::new(field, value, "cannot be", format!("write {allowed}"))
             }
             other => Problem::new(self.nic.clone(), (), other.to_string(), "correct it"),
         }

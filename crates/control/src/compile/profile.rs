@@ -25,6 +25,11 @@ pub(super) fn check(
     if let Err(refused) = card.check_mode(mode(scope.nic.bridging)) {
         problems.push(problem(card.name, &refused, format!("{}.bridging", scope.at), ""));
     }
+    if scope.nic.is_switchdev()
+        && let Err(refused) = card.check_switchdev()
+    {
+        problems.push(problem(card.name, &refused, format!("{}.mode", scope.at), ""));
+    }
     let mut rates = BTreeMap::new();
     if scope.nic.profile == Profile::Ideal {
         return rates; // which refuses nothing that the document can say
@@ -45,7 +50,7 @@ pub(super) fn check(
 }
 
 /// Everything that is a function of the NIC or could be one, and what helps beside another value.
-fn owners<'a>(scope: &Scope<'a>) -> Vec<(PortId, Owner<'a>, &'static str)> {
+pub(super) fn owners<'a>(scope: &Scope<'a>) -> Vec<(PortId, Owner<'a>, &'static str)> {
     let mut all: Vec<_> = scope.pf().map(|owner| (PortId::PF, owner, "")).into_iter().collect();
     let named = |index: u16| scope.members.iter().any(|one| one.adapter.vf == Some(index));
     for vf in scope.nic.vfs.iter().filter(|vf| !named(vf.index)) {

@@ -30,6 +30,9 @@ pub(super) fn nics(nics: &[model::Nic]) -> Vec<state::Nic> {
         uplink: nic.uplink.clone(),
         pf: nic.pf.as_ref().map(pf),
         vfs: Vec::new(),
+        mode: if nic.switchdev { state::NicMode::Switchdev } else { state::NicMode::Legacy },
+        representors: Vec::new(),
+        rules: Vec::new(),
     };
     nics.iter().map(nic).collect()
 }

@@ -149,6 +149,7 @@ mod rows {
         field("name", Special("1 to 15 of the characters a-z, 0-9 and -, in quotes"), Required),
         field("kind", Choice(&["soft"]), Required),
         field("profile", Choice(&["ideal", "82576", "x520", "xl710", "cx6"]), Word("ideal")),
+        field("mode", Choice(&["legacy", "switchdev"]), Word("legacy")),
         field("bridging", Choice(&["veb", "vepa", "isolated"]), Word("veb")),
         field("total_vfs", Int(0, 255, ""), Computed("the number of `[[nic.vf]]` tables")),
         field("budget_permille", Int(0, 1_000_000, ""), DefaultInt(0)),
@@ -156,6 +157,8 @@ mod rows {
         field("uplink", Attachment("xdp:eth1"), Computed("none")),
         field("pf", Table(&PF), Computed("none")),
         field("vf", Tables(&VF), Computed("none")),
+        field("representor", Document("[[nic.representor]]"), Computed("none")),
+        field("rule", Document("[[nic.rule]]"), Computed("none")),
     ]] };
 
     pub(in super::super) static PF: Section = Section { header: "[nic.pf]", groups: &[FUNCTION, SOCKET] };

@@ -57,6 +57,8 @@ pub struct Nic {
     pub profile: Profile,
     /// How it treats frames from one function to another.
     pub bridging: nic::Mode,
+    /// Whether it is in switchdev mode.
+    pub switchdev: bool,
     /// How many VFs it can have, 0 to 255.
     pub total_vfs: u16,
     /// How much of what the profile's card could carry it carries, in thousandths; 0: no limit.

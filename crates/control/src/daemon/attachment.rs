@@ -95,6 +95,11 @@ impl Attachment {
         self.device.set_identity(identity);
     }
 
+    /// Gives the device the MTU of its representor, or takes that away.
+    pub(super) fn set_mtu(&mut self, mtu: Option<u32>) {
+        self.device.set_representor_mtu(mtu);
+    }
+
     /// The device behind it.
     pub(super) fn device(&self) -> &GuestDevice {
         &self.device

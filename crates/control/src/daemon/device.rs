@@ -30,6 +30,8 @@ pub(super) struct GuestDevice {
     identity: Identity,
     queue_pairs: u16,
     mtu: u16,
+    /// That of its representor, in switchdev mode: what the guest is told, up to `mtu`.
+    representor_mtu: Option<u32>,
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
@@ -73,6 +75,7 @@ impl GuestDevice {
             identity,
             queue_pairs: attachment.queue_pairs,
             mtu: attachment.mtu,
+            representor_mtu: None,
             mtu_set: attachment.mtu,
             memory: Arc::default(),
             stalled: Arc::default(),
@@ -84,6 +87,11 @@ impl GuestDevice {
     /// Gives it other addresses: a driver reads them when it starts.
     pub(super) fn set_identity(&mut self, identity: Identity) {
         self.identity = identity;
+    }
+
+    /// Tells it the MTU of its representor: the guest reads it when its driver starts.
+    pub(super) fn set_representor_mtu(&mut self, mtu: Option<u32>) {
+        self.representor_mtu = mtu;
     }
 
     pub(super) fn vmq(&mut self) -> &mut Vmq {
@@ -275,11 +283,13 @@ impl Device for GuestDevice {
 
     fn config(&self) -> Vec<u8> {
         let link_up = self.nic.scene().is_up(&self.port);
+        // No less than the least that the driver takes for an MTU.
+        let told = |mtu: u32| u16::try_from(mtu).unwrap_or(self.mtu).clamp(68, self.mtu);
         let config = net::Config {
             mac: self.identity.mac.unwrap_or(Mac::ZERO),
             status: if link_up { net::STATUS_LINK_UP } else { 0 }.into(),
             max_virtqueue_pairs: self.queue_pairs.into(),
-            mtu: self.mtu.into(),
+            mtu: self.representor_mtu.map_or(self.mtu, told).into(),
             ..net::Config::default()
         };
         config.to_bytes().to_vec()

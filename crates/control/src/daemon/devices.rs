@@ -58,6 +58,11 @@ pub(super) trait Open: Send + std::fmt::Debug {
     /// The same device with another address, if it has one.
     fn set_mac(&mut self, _mac: Mac) {}
 
+    /// The most that its MTU may be, if others may set it.
+    fn mtu_max(&self) -> Option<u16> {
+        None
+    }
+
     /// Another set of addresses whose frames it takes, if it chooses.
     fn set_addresses(&mut self, _addresses: Vec<port::xdp::Address>) {}
 }
@@ -135,6 +140,25 @@ impl Devices {
     /// How a device is.
     pub(super) fn status(&self, token: u64) -> Option<&ActualDevice> {
         self.kept.get(&token).map(|device| &device.status)
+    }
+
+    /// The MTU of a device that is an interface, while it is there.
+    pub(super) fn mtu(&self, token: u64) -> Option<u32> {
+        self.kept.get(&token)?.mtu
+    }
+
+    /// Gives a device that stands for a guest the MTU of its representor, if it has one.
+    pub(super) fn set_mtu(&mut self, token: u64, mtu: Option<u32>) {
+        if let (Some(device), Some(mtu)) = (self.kept.get_mut(&token), mtu) {
+            device.set_mtu(mtu);
+        }
+    }
+
+    /// Lets a device that stands for a guest show that its link is up, or down.
+    pub(super) fn set_carrier(&mut self, token: u64, up: bool) {
+        if let Some(device) = self.kept.get_mut(&token) {
+            device.set_carrier(up);
+        }
     }
 
     /// Whether a device is an interface without a link.

@@ -226,8 +226,10 @@ fn serve_api(config: &Config, plant: &Shared) -> Result<Option<Server>> {
     let run_dir = config.run_dir.clone();
     let counted = plant.clone();
     let stats = Box::new(move || {
-        let rules = counted.lock().rules();
-        crate::stats::read(&run_dir).map(|stats| Stats { rules, ..stats })
+        let plant = counted.lock();
+        let (rules, offloads) = (plant.rules(), plant.offloads());
+        drop(plant);
+        crate::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
     });
     let mut manager = Manager::open(directory, Box::new(plant.clone()), stats)?;
     if manager.generation() == 0 {

@@ -11,6 +11,7 @@
 
 mod actual;
 mod keeping;
+mod pipes;
 mod serve;
 mod shared;
 mod stage;
@@ -81,6 +82,7 @@ impl Plant {
         self.sockets.look(now);
         if self.devices.look(now) {
             self.follow_links();
+            self.tell_guests();
             self.steer();
         }
         self.faults.look(&self.fabric, now);
@@ -104,10 +106,12 @@ impl Plant {
             Some(End::Socket(_)) | None => false,
         };
         let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
-        Live { uplinks_down: down.map(|(name, _)| name.clone()).collect() }
+        let uplinks_down = down.map(|(name, _)| name.clone()).collect();
+        Live { uplinks_down, representors_up: self.representors_up() }
     }
 
-    /// Lets functions with `link_state = "auto"` have the link that their uplink has.
+    /// Lets functions with `link_state = "auto"` have the link that their uplink has, and in switchdev mode that of their
+    /// representor.
     fn follow_links(&mut self) {
         let live = self.live();
         if live == self.live {
@@ -163,6 +167,7 @@ impl Plant {
         self.given = given;
         self.held.clear(); // what is in force says it from now on
         self.keep();
+        self.tell_guests();
         self.steer();
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! One NIC as it runs: its soft NIC in the engine, and what is plugged in there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::{Fabric, Hits, Plug, Port, Scene, SceneSpec, SoftNic, SwitchSpec};
+use engine::{Fabric, Hits, Plug, Port, RuleHits, Scene, SceneSpec, SoftNic, SwitchSpec};
 use nic::{Budget, Capacity};
 use port::capture::Capture;
 
@@ -13,7 +13,7 @@ use super::device::Identity;
 use super::plant::Spec;
 use super::vmq;
 use crate::compile::{self, Attached, Target};
-use crate::stats::RuleStats;
+use crate::stats::{OffloadStats, RuleStats};
 
 /// An attachment that is served.
 #[derive(Debug, Clone)]
@@ -59,6 +59,24 @@ impl Captured {
     }
 }
 
+/// The rules of switchdev mode in force, and what each has counted.
+#[derive(Debug, Default)]
+struct Offloads(Vec<(nic::Rule, Arc<RuleHits>)>);
+
+impl Offloads {
+    /// Takes up the rules of a NIC: those that stay, wherever they stand now, go on counting.
+    fn keep(&mut self, config: &nic::NicConfig) -> Vec<Arc<RuleHits>> {
+        let mut old: VecDeque<_> = std::mem::take(&mut self.0).into();
+        for rule in config.switchdev.iter().flatten() {
+            // Most stand where they stood, so the first is nearly always it.
+            let known = old.iter().position(|(known, _)| known == rule);
+            let hits = known.and_then(|at| old.remove(at)).map(|(_, hits)| hits);
+            self.0.push((rule.clone(), hits.unwrap_or_default()));
+        }
+        self.0.iter().map(|(_, hits)| hits.clone()).collect()
+    }
+}
+
 /// What a switch remembers, whatever its settings become. Another switch on the NIC begins with none
 /// of it: its ports are other adapters'.
 #[derive(Debug)]
@@ -82,6 +100,8 @@ pub(super) struct Rig {
     acls: (Vec<vswitch::Acl>, Vec<String>),
     /// How often the rules of the switch's ACLs were met.
     hits: Arc<Hits>,
+    /// What rules of switchdev mode have counted.
+    offloads: Offloads,
 }
 
 /// Addresses that a switch can learn.
@@ -98,6 +118,7 @@ impl Rig {
             budget: None,
             acls: Default::default(),
             hits: Arc::default(),
+            offloads: Offloads::default(),
         }
     }
 
@@ -133,7 +154,8 @@ impl Rig {
         let table = compiled.table.clone();
         let vmqs = self.served.values().filter_map(|served| served.vmq.as_ref());
         let senders = vmqs.map(|ports| (nic::PortId::UPLINK, ports.copied.clone())).collect();
-        let spec = SceneSpec { table, switch, plugs, senders, queues, monitors, budget };
+        let rules = self.offloads.keep(&compiled.config);
+        let spec = SceneSpec { table, switch, plugs, senders, queues, monitors, rules, budget };
         self.soft.set_scene(Scene::new(spec));
         if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory)
             && !switch.left.is_empty()
@@ -170,6 +192,18 @@ impl Rig {
         };
         let monitors = switch.taps.iter().filter_map(tap).collect();
         SwitchSpec { table: switch.table.clone(), state, hits: self.hits.clone(), monitors }
+    }
+
+    /// What each rule of switchdev mode has counted, by the document's numbers.
+    pub(super) fn offloads(&self, compiled: &compile::Nic) -> Vec<OffloadStats> {
+        let counted = compiled.rules.iter().zip(&self.offloads.0);
+        let stats = |(rule, (_, hits)): (&usize, &(nic::Rule, Arc<RuleHits>))| {
+            let (frames, bytes) = hits.get();
+            OffloadStats { nic: compiled.name.clone(), rule: *rule, frames, bytes }
+        };
+        let mut all: Vec<OffloadStats> = counted.map(stats).collect();
+        all.sort_unstable_by_key(|stats| stats.rule);
+        all
     }
 
     /// How often each rule of the switch in force was met.
@@ -227,6 +261,7 @@ pub(super) fn label(nic: &str, of: &Attached) -> String {
             format!("{nic}/{}", short.filter(|rest| rest.starts_with("vf")).unwrap_or(name))
         }
         Attached::Tunnel(name) => format!("{nic}/vxlan:{name}"),
+        Attached::Representor(of) => format!("{nic}/{}", of.port_name()),
     }
 }
 

@@ -57,6 +57,13 @@ impl Sockets {
         }
     }
 
+    /// Gives a guest the MTU of its representor, or takes that away.
+    pub(super) fn set_mtu(&mut self, token: u64, mtu: Option<u32>) {
+        if let Some(attachment) = self.served.get_mut(&token) {
+            attachment.set_mtu(mtu);
+        }
+    }
+
     /// Gives a guest's adapter a queue of the uplink's interface, or takes it away.
     pub(super) fn set_wish(&mut self, token: u64, wish: Wish) {
         if let Some(attachment) = self.served.get_mut(&token) {

@@ -19,6 +19,7 @@ mod problem;
 mod reason;
 pub mod shape;
 mod switch;
+mod switchdev;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
@@ -40,12 +41,13 @@ pub use model::{Bridging, Nic, NicKind, Profile};
 pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{
-    Actual, ActualAdapter, ActualDevice, ActualNic, ActualTunnel, ActualVf, DeviceNews,
-    DeviceState, Kept, Plane, Refused,
+    Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
+    DeviceNews, DeviceState, Kept, Plane, Refused,
 };
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
+pub use switchdev::{AnyMacText, FunctionName, NicMode, NicRule, Representor, RuleTarget};
 pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
 pub use transition::transition;
 

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::attachment::Attachment;
 use super::function::{Pf, Vf};
+use super::switchdev::{NicMode, NicRule, Representor};
 use super::text;
 
 /// One SR-IOV NIC.
@@ -26,6 +27,10 @@ pub struct Nic {
     #[serde(default)]
     #[schema(default = "ideal")]
     pub profile: Profile,
+    /// What is between its functions: its own bridge, or the host by way of representors.
+    #[serde(default)]
+    #[schema(default = "legacy")]
+    pub mode: NicMode,
     /// How many VFs it can have; fixed when the NIC is created.
     #[schema(minimum = 0, maximum = 255)]
     pub total_vfs: u16,
@@ -56,6 +61,14 @@ pub struct Nic {
     #[serde(default, rename = "vf")]
     #[schema(max_items = 255)]
     pub vfs: Vec<Vf>,
+    /// Representors that are not taps of the usual names, in mode `switchdev`.
+    #[serde(default, rename = "representor")]
+    #[schema(max_items = 257)]
+    pub representors: Vec<Representor>,
+    /// Rules that lead frames off to other functions before the host has them, in mode `switchdev`.
+    #[serde(default, rename = "rule")]
+    #[schema(max_items = 4096)]
+    pub rules: Vec<NicRule>,
 }
 
 fn vmq_queues() -> u16 {

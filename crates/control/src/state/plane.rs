@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::follow::Decision;
 
-use super::{Allocation, PathInForce, Problems, Reason, State};
+use super::{Allocation, FunctionName, PathInForce, Problems, Reason, State};
 
 /// What carries frames.
 pub trait Plane: Send {
@@ -157,6 +157,26 @@ pub struct ActualNic {
     /// What the guest of the PF has, unless a vhost-user socket.
     #[serde(default)]
     pub pf: Option<ActualDevice>,
+    /// In switchdev mode: what the host has of each function.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub representors: Vec<ActualRepresentor>,
+}
+
+/// A representor as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualRepresentor {
+    /// Of which function.
+    pub of: FunctionName,
+    /// Its `phys_port_name`, as of Linux, such as `pf0vf2`.
+    pub name: String,
+    /// What it is, such as `tap:nic0pf0vf2`.
+    pub attachment: String,
+    /// Whether it is up: so is the function's link then.
+    pub up: bool,
+    /// Its MTU in bytes, if it is an interface; the function's is no larger.
+    pub mtu: Option<u32>,
+    /// How its device is, unless it is a vhost-user socket.
+    pub device: Option<ActualDevice>,
 }
 
 /// A VF as it is.

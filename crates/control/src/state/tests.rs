@@ -87,6 +87,7 @@ impl Plane for Paper {
             vfs: Vec::new(),
             uplink: None,
             pf: None,
+            representors: Vec::new(),
         };
         self.actual = Actual {
             nics: to.nics.iter().map(nic).collect(),

@@ -13,6 +13,8 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use wire::Mac;
 
+use super::switchdev::{AnyMacText, FunctionName, RuleTarget};
+
 /// A text is not what its field takes; the field's row in the schema has the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the text is not of the form that this value has")]
@@ -29,7 +31,7 @@ pub(super) struct Format {
 }
 
 /// Every kind of text.
-pub(super) static FORMATS: [Format; 12] = [
+pub(super) static FORMATS: [Format; 15] = [
     Format {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -95,6 +97,24 @@ pub(super) static FORMATS: [Format; 12] = [
         pattern: "^(/[^\\x00]{1,4094}|[^/\\s\\x00]{1,255})$",
         allowed: "the absolute path of a network namespace, or the name of one in /run/netns, such as \"blue\"",
         takes: |text| is_path(text, 4095) || is_netns_name(text),
+    },
+    Format {
+        name: "any-mac",
+        pattern: "^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$",
+        allowed: "a MAC address, six hex pairs such as \"ff:ff:ff:ff:ff:ff\"",
+        takes: |text| text.parse::<AnyMacText>().is_ok(),
+    },
+    Format {
+        name: "function",
+        pattern: "^(uplink|pf|vf(0|[1-9][0-9]{0,2}))$",
+        allowed: "a function of the NIC: \"uplink\", \"pf\", or a VF such as \"vf0\"",
+        takes: |text| text.parse::<FunctionName>().is_ok(),
+    },
+    Format {
+        name: "rule-target",
+        pattern: "^(uplink|pf|vf(0|[1-9][0-9]{0,2})|representor|drop)$",
+        allowed: "\"drop\", \"representor\", or a function of the NIC such as \"uplink\" or \"vf0\"",
+        takes: |text| text.parse::<RuleTarget>().is_ok(),
     },
     Format {
         name: "attachment",
@@ -299,7 +319,10 @@ as_text!(
     MacText = "mac",
     VlanRange = "vlan-range",
     PortRange = "port-range",
-    IpPrefix = "ip-prefix"
+    IpPrefix = "ip-prefix",
+    AnyMacText = "any-mac",
+    FunctionName = "function",
+    RuleTarget = "rule-target"
 );
 
 /// The schema of a text of that format.

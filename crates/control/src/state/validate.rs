@@ -6,6 +6,7 @@ mod adapter;
 mod attachment;
 mod service;
 mod switch;
+mod switchdev;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -45,7 +46,7 @@ struct Check<'a> {
     adapter_names: Once<&'a str>,
     sockets: Once<&'a str>,
     /// Interfaces, with the path of their network namespace.
-    interfaces: Once<(Option<String>, &'a str)>,
+    interfaces: Once<(Option<String>, String)>,
     /// Files that are written: of mirrors, and sinks.
     files: Once<&'a str>,
     /// Captures that are played, known before the walk.
@@ -114,6 +115,7 @@ impl<'a> Check<'a> {
             self.vf(nic, vf, &at);
         }
         self.service_vlans(nic, at);
+        self.switchdev(nic, at);
     }
 
     fn pf(&mut self, nic: &'a Nic, pf: &'a Pf, at: &str) {

@@ -183,7 +183,12 @@ impl Walk<'_> {
 
     /// Charges the NIC's budget, if it has one, for what went from one function to another.
     #[inline]
-    fn charge(&self, (from, to): (PortId, PortId), frames: u64, bytes: impl FnOnce() -> u64) {
+    pub(super) fn charge(
+        &self,
+        (from, to): (PortId, PortId),
+        frames: u64,
+        bytes: impl FnOnce() -> u64,
+    ) {
         if let Some(budget) = &self.scene().budget {
             let mut budget = budget.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             budget.charge(from, to, frames, bytes());

@@ -30,6 +30,7 @@ pub(super) const PROFILE: Profile = Profile {
     max_rate_max_mbit: 0,
     rate_needs_link: false,
     // mlx5_eswitch_set_vepa().
+    switchdev: None,
     vepa: None,
     extensions: Some(Errno::Eopnotsupp),
     // VFs that guests hold vanish from under them on most cards; here it is refused.

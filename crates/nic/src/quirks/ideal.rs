@@ -19,6 +19,7 @@ pub(super) const PROFILE: Profile = Profile {
     max_rate_min_mbit: 0,
     max_rate_max_mbit: 0,
     rate_needs_link: false,
+    switchdev: None,
     vepa: None,
     extensions: None,
     disable_in_use: Errno::Ebusy,

@@ -34,6 +34,7 @@ pub(super) const PROFILE: Profile = Profile {
     // igb_ndo_set_vf_bw() looks at the link.
     rate_needs_link: true,
     // The driver has no bridge operations.
+    switchdev: Some(Errno::Eopnotsupp),
     vepa: Some(Errno::Eopnotsupp),
     extensions: Some(Errno::Eopnotsupp),
     // igb_disable_sriov() while VFs are assigned to guests.

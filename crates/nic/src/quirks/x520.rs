@@ -29,6 +29,7 @@ pub(super) const PROFILE: Profile = Profile {
     max_rate_max_mbit: 0,
     rate_needs_link: true,
     // ixgbe_ndo_bridge_setlink() takes both modes.
+    switchdev: Some(Errno::Eopnotsupp),
     vepa: None,
     extensions: Some(Errno::Eopnotsupp),
     // ixgbe_disable_sriov() while VFs are assigned to guests.

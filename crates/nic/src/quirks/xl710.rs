@@ -32,6 +32,7 @@ pub(super) const PROFILE: Profile = Profile {
     max_rate_max_mbit: 0,
     rate_needs_link: false,
     // i40e_ndo_bridge_setlink() takes both modes.
+    switchdev: Some(Errno::Eopnotsupp),
     vepa: None,
     extensions: Some(Errno::Eopnotsupp),
     // i40e_pci_sriov_configure() warns and answers EINVAL while VFs are assigned; from memory.

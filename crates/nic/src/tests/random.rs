@@ -77,7 +77,8 @@ pub(super) fn any_config() -> impl Strategy<Value = NicConfig> {
     (functions, queues, switch, bridge).prop_map(
         |((pf, vfs), queues, switch, (mode, uplink_up, floods_unknown))| {
             let pf = pf.filter(|_| switch.is_none());
-            let config = NicConfig { pf, vfs, queues, switch, mode, uplink_up, floods_unknown };
+            let bridge = NicConfig { mode, uplink_up, floods_unknown, ..NicConfig::default() };
+            let config = NicConfig { pf, vfs, queues, switch, ..bridge };
             without_most_duplicates(config)
         },
     )

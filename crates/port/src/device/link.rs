@@ -1,9 +1,11 @@
 //! An interface under a port, watched from outside the lanes.
 
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use host::interface::{InterfaceError, Interfaces};
+use host::tun;
 use rustix::io::Errno;
 
 use crate::{Condition, Tend};
@@ -17,6 +19,8 @@ pub(crate) struct Link {
     index: u32,
     is_running: bool,
     condition: Arc<Condition>,
+    /// A queue of it, if it is a tap: whoever has one says whether there is a carrier.
+    queue: Weak<OwnedFd>,
 }
 
 impl Link {
@@ -28,7 +32,13 @@ impl Link {
     ) -> Result<Link, InterfaceError> {
         let state = interfaces.state(name)?;
         let (index, is_running) = (state.index, state.is_running);
-        Ok(Link { interfaces, name: name.to_owned(), index, is_running, condition })
+        let queue = Weak::new();
+        Ok(Link { interfaces, name: name.to_owned(), index, is_running, condition, queue })
+    }
+
+    /// Of a tap, with a queue of it.
+    pub(crate) fn with_queue(self, queue: &Arc<OwnedFd>) -> Link {
+        Link { queue: Arc::downgrade(queue), ..self }
     }
 }
 
@@ -42,6 +52,13 @@ impl Tend for Link {
             }
             Err(_) => self.is_running, // the kernel does not tell just now
         };
+    }
+
+    fn set_carrier(&mut self, up: bool) {
+        if let Some(queue) = self.queue.upgrade() {
+            // A kernel before 5.0 has no way to; its taps show a carrier always.
+            let _ = tun::set_carrier(queue.as_fd(), up);
+        }
     }
 
     fn is_connected(&self) -> bool {

@@ -29,7 +29,7 @@ impl Tap {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let condition = Arc::new(Condition::default());
         let rules = Rules { frame_bytes_max: 1500 + OVERHEAD_MAX, leaves: Accepts::all() };
-        let pair = tap::pair(queue, takes, rules, &condition).unwrap();
+        let pair = tap::pair(Arc::new(queue), takes, rules, &condition).unwrap();
         Tap { pair, kernel, condition }
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::packet::{Ip, Packet, Payload, Upper, any_packet};
 use super::*;
-use crate::deep::{Key, has};
+use matcher::{Key, has};
 
 fn key(bytes: &[u8]) -> Option<Key> {
     let (head, deep) = (Head::of_frame(bytes).unwrap(), DeepHead::of_frame(bytes));

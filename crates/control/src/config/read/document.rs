@@ -45,8 +45,11 @@ impl Reader {
         }
         let of_vfs = of_vfs.into_iter().map(|(_, adapter)| json!(adapter));
         let adapters: Vec<Value> = of_vfs.chain(adapter_values).collect();
-        let document =
-            json!({ "nic": desired::nics(nics), "switch": switch_values, "adapter": adapters });
+        let nics = self.nic_values(root, nics);
+        if report.errors() > errors {
+            return None;
+        }
+        let document = json!({ "nic": nics, "switch": switch_values, "adapter": adapters });
         match State::parse(&document) {
             Ok(state) => Some(state),
             Err(problems) => {
@@ -55,6 +58,22 @@ impl Reader {
                 None
             }
         }
+    }
+
+    /// The NICs, with those of their tables that are written as in the state document.
+    fn nic_values(&mut self, root: &Table<'_>, nics: &[Nic]) -> Vec<Value> {
+        let mut values: Vec<Value> =
+            desired::nics(nics).into_iter().map(|nic| json!(nic)).collect();
+        for (table, value) in root.tables("nic").iter().zip(&mut values) {
+            for name in ["representor", "rule"] {
+                let tables = table.plain_tables(name);
+                value[name] = self::values(root.report, &tables).into();
+                for (fields, item) in &tables {
+                    self.adapter_socket(root, (fields, item));
+                }
+            }
+        }
+        values
     }
 
     /// The state's rules keep adapters' sockets apart; only this knows what else the daemon has in its directory, and

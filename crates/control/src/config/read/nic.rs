@@ -28,6 +28,7 @@ impl Reader {
             Some("isolated") => nic::Mode::Isolated,
             _ => nic::Mode::Veb,
         };
+        let switchdev = table.choice("mode") == Some("switchdev");
         let profile = table.choice("profile").map(profile);
         let (budget_permille, vmq_queues) = (table.int("budget_permille"), table.int("vmq_queues"));
         let mut scope = NicScope { addresses: Unique::new(), indices: Unique::new() };
@@ -48,6 +49,7 @@ impl Reader {
             name: name?,
             kind: kind?,
             profile: profile?,
+            switchdev,
             bridging,
             total_vfs: total_vfs?.0,
             budget_permille,

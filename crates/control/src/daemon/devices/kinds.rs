@@ -26,12 +26,14 @@ pub(in super::super) struct Context {
     pub(in super::super) label: String,
     /// The addresses of its NIC, in their VLANs.
     pub(in super::super) addresses: Vec<Address>,
+    /// Whether an interface that is made for it is left switched off, as the kernel leaves representors.
+    pub(in super::super) begins_down: bool,
 }
 
 /// How an attachment is opened, which is no vhost-user socket.
 pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box<dyn Open> {
     match attachment {
-        Attachment::Tap(tap) => Box::new(tap_spec(tap, context.mac)),
+        Attachment::Tap(tap) => Box::new(tap_spec(tap, &context)),
         Attachment::Packet(packet) => Box::new(packet_spec(packet)),
         Attachment::Xdp(xdp) => Box::new(xdp_device(xdp, context.addresses)),
         Attachment::Stream(stream) => Box::new(stream_spec(stream)),
@@ -65,9 +67,10 @@ fn may_be_there(error: &InterfaceError) -> bool {
     }
 }
 
-fn tap_spec(tap: &Tap, mac: Option<Mac>) -> tap::Spec {
+fn tap_spec(tap: &Tap, Context { mac, begins_down, .. }: &Context) -> tap::Spec {
     let Tap { interface, netns, queue_pairs, mtu, offload } = tap.clone();
-    tap::Spec { name: interface, netns, queue_pairs, mtu, offload, mac }
+    let (mac, begins_up) = (*mac, !begins_down);
+    tap::Spec { name: interface, netns, queue_pairs, mtu, offload, mac, begins_up }
 }
 
 impl Open for tap::Spec {
@@ -89,6 +92,10 @@ impl Open for tap::Spec {
 
     fn set_mac(&mut self, mac: Mac) {
         self.mac = Some(mac);
+    }
+
+    fn mtu_max(&self) -> Option<u16> {
+        Some(self.mtu)
     }
 }
 

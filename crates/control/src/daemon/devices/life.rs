@@ -23,6 +23,13 @@ pub(super) struct Held {
     netns: Option<(u64, u64)>,
 }
 
+/// What an interface that stands for a guest was given last.
+#[derive(Debug, Default)]
+struct Given {
+    mtu: Option<u32>,
+    carrier: Option<bool>,
+}
+
 /// A port's device.
 pub(super) struct Device {
     /// What people call it, such as `xdp:eth1`.
@@ -33,6 +40,10 @@ pub(super) struct Device {
     /// Its halves, until the lanes get them.
     pub(super) halves: Vec<Pair>,
     pub(super) status: ActualDevice,
+    /// Its interface's, as of the last look.
+    pub(super) mtu: Option<u32>,
+    /// What its interface was given as a guest's, since it was opened.
+    given: Given,
     retry: Instant,
     pub(super) quiet: Quiet,
     failures: Repeated,
@@ -60,6 +71,8 @@ impl Device {
             held: None,
             halves: Vec::new(),
             status,
+            mtu: None,
+            given: Given::default(),
             retry: Instant::now(),
             quiet: Quiet::default(),
             failures: Repeated::default(),
@@ -84,6 +97,7 @@ impl Device {
             Some((link, mtu))
         });
         let netns = self.netns();
+        self.given = Given::default();
         self.held = Some(Held { condition, tend, link, netns });
         self.status.notes = notes;
         self.failures.forget();
@@ -145,8 +159,36 @@ impl Device {
         })
     }
 
+    /// Gives its interface an MTU, up to what it may have.
+    pub(super) fn set_mtu(&mut self, mtu: u32) {
+        let (Some(most), Some((interface, _))) = (self.open.mtu_max(), self.open.interface())
+        else {
+            return;
+        };
+        let mtu = mtu.min(most.into());
+        let link = self.held.as_ref().and_then(|held| held.link.as_ref());
+        if let Some((link, _)) = link.filter(|_| self.given.mtu != Some(mtu)) {
+            self.given.mtu = Some(mtu);
+            if let Err(error) = link.set_mtu(interface, mtu) {
+                let error = anyhow::Error::from(error);
+                let label = &self.port.label;
+                self.quiet.warn(&format!("{label}: it has not its representor's MTU: {error:#}"));
+            }
+        }
+    }
+
+    /// Lets it show that its link is up or down, if it can.
+    pub(super) fn set_carrier(&mut self, up: bool) {
+        let tend = self.held.as_mut().and_then(|held| held.tend.as_mut());
+        if let Some(tend) = tend.filter(|_| self.given.carrier.unwrap_or(true) != up) {
+            self.given.carrier = Some(up);
+            tend.set_carrier(up);
+        }
+    }
+
     /// Sees how it is now, and says so if that is another thing than before.
     pub(super) fn look(&mut self) -> Option<DeviceNews> {
+        self.mtu = None;
         let (state, reason) = self.state();
         if state == DeviceState::Gone {
             self.held = None;
@@ -182,7 +224,7 @@ impl Device {
         }
     }
 
-    fn state(&self) -> (DeviceState, Option<String>) {
+    fn state(&mut self) -> (DeviceState, Option<String>) {
         let Some(held) = &self.held else {
             return (DeviceState::Gone, self.status.reason.clone());
         };
@@ -191,7 +233,9 @@ impl Device {
         }
         let down = |why: &str| (DeviceState::Down, Some(why.to_owned()));
         if let (Some((link, _)), Some((interface, _))) = (&held.link, self.open.interface()) {
-            match link.state(interface) {
+            let state = link.state(interface);
+            self.mtu = state.as_ref().ok().map(|state| state.mtu);
+            match state {
                 Ok(state) if !state.is_up => return down("it is switched off"),
                 Ok(state) if !state.is_running => return down("it has no carrier"),
                 Err(InterfaceError::Missing { .. }) => return down("there is no such interface"),

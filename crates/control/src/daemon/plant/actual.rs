@@ -4,10 +4,10 @@ use super::super::rig::{End, Served};
 use super::Plant;
 use crate::compile::Attached;
 use crate::state::{
-    Actual, ActualAdapter, ActualDevice, ActualNic, ActualTunnel, ActualVf, Allocation,
-    DeviceState, Nic, Reason, Switch, Vxlan,
+    Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
+    Allocation, DeviceState, Nic, Reason, Switch, Vxlan,
 };
-use crate::stats::RuleStats;
+use crate::stats::{OffloadStats, RuleStats};
 
 impl Plant {
     /// What is in force.
@@ -61,6 +61,30 @@ impl Plant {
         switches.flat_map(|(rig, switch)| rig.rules(switch)).collect()
     }
 
+    /// What each rule of NICs in switchdev mode has counted.
+    pub(in super::super) fn offloads(&self) -> Vec<OffloadStats> {
+        let nics = self.compiled.nics.iter();
+        let rigs = nics.filter_map(|nic| self.rigs.get(&nic.name).zip(Some(nic)));
+        rigs.flat_map(|(rig, nic)| rig.offloads(nic)).collect()
+    }
+
+    /// The representors of a NIC.
+    fn representors(&self, nic: &Nic) -> Vec<ActualRepresentor> {
+        let up = &self.live.representors_up;
+        let all = nic.representors().into_iter().map(|(of, attachment, _)| {
+            let end = self.end(&nic.name, &Attached::Representor(of));
+            ActualRepresentor {
+                of,
+                name: of.port_name(),
+                attachment: attachment.to_string(),
+                up: up.contains(&(nic.name.clone(), of)),
+                mtu: self.mtu_of(end),
+                device: self.device(end),
+            }
+        });
+        all.collect()
+    }
+
     /// An adapter as it is served.
     pub(super) fn served(&self, adapter: &str) -> Option<&Served> {
         self.rigs.values().find_map(|rig| rig.adapter(adapter))
@@ -94,6 +118,7 @@ impl Plant {
             vfs: (0..nic.num_vfs).map(vf).collect(),
             uplink: self.device(self.end(&nic.name, &Attached::Uplink)),
             pf: self.device(self.end(&nic.name, &Attached::Pf)),
+            representors: self.representors(nic),
         }
     }
 }

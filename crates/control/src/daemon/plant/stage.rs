@@ -157,7 +157,8 @@ impl Served {
 /// How the device of a spec is opened, which is no vhost-user socket.
 pub(super) fn opener(wish: &Wanted, addresses: Vec<Address>) -> Box<dyn Open> {
     let label = label(&wish.nic, &wish.owner);
-    let context = Context { mac: wish.identity.mac, label, addresses };
+    let begins_down = matches!(wish.owner, Attached::Representor(_));
+    let context = Context { mac: wish.identity.mac, label, addresses, begins_down };
     match &wish.spec {
         Spec::Attachment(attachment) => device(attachment, context),
         Spec::Tunnel(vxlan) => tunnel(vxlan),
@@ -167,12 +168,12 @@ pub(super) fn opener(wish: &Wanted, addresses: Vec<Address>) -> Box<dyn Open> {
 fn refused(wish: &Wanted, text: &str) -> Problem {
     let (field, value) = wish.spec.named();
     let error = format!("cannot be opened: {text}");
-    Problem::new(
-        format!("{}.{field}", wish.field),
-        value,
-        error,
-        "mend that, or write another".to_owned(),
-    )
+    // What nobody wrote has the field that it comes from.
+    let at = match wish.field.ends_with(".mode") {
+        true => wish.field.clone(),
+        false => format!("{}.{field}", wish.field),
+    };
+    Problem::new(at, value, error, "mend that, or write another".to_owned())
 }
 
 /// The addresses of a NIC in their VLANs, and the groups of those: what a filter lets through.

@@ -95,6 +95,13 @@ pub(super) fn wanted(state: &State) -> Vec<Wanted> {
         if let Some(uplink) = &nic.uplink {
             want(Attached::Uplink, "uplink", uplink, Identity::default());
         }
+        for (of, attachment, given) in nic.representors() {
+            let field = match given {
+                Some(at) => format!("representor[{at}].attachment"),
+                None => "mode".to_owned(),
+            };
+            want(Attached::Representor(of), &field, &attachment, Identity::default());
+        }
         if let Some(pf) = &nic.pf {
             let identity = Identity::of(pf.mac, &pf.macs, pf.spoof_check);
             want(Attached::Pf, "pf.attachment", &pf.attachment, identity);

@@ -72,6 +72,13 @@ pub struct Tap {
     pub offload: bool,
 }
 
+impl Tap {
+    /// One of that name, with all else as it is without being said.
+    pub fn of(interface: String) -> Tap {
+        Tap { interface, netns: None, queue_pairs: queue_pairs(), mtu: mtu(), offload: yes() }
+    }
+}
+
 /// An interface that is there already, by a packet socket: works with every driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

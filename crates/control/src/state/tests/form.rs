@@ -188,6 +188,7 @@ fn least(schema: &Value) -> Value {
         Some("mac") => json!("02:00:00:00:00:01"),
         Some("path" | "file") => json!("/run/x"),
         Some("name" | "label" | "interface") => json!("x"),
+        Some("function" | "rule-target") => json!("uplink"),
         _ if schema["type"] == "array" => json!([]),
         _ => schema["minimum"].as_f64().map_or(Value::Null, |number| json!(number as u64)),
     }
@@ -219,6 +220,8 @@ fn the_defaults_of_the_schema_are_those_of_the_code() {
             "Attachment" => read::<super::super::Attachment>(given.clone()),
             "Switch" => read::<super::super::Switch>(given.clone()),
             "SwitchPort" => read::<super::super::SwitchPort>(given.clone()),
+            "NicRule" => read::<super::super::NicRule>(given.clone()),
+            "Representor" => read::<super::super::Representor>(given.clone()),
             "AclRule" => read::<super::super::AclRule>(given.clone()),
             "Vxlan" => read::<super::super::Vxlan>(given.clone()),
             "Moving" => read::<super::super::Moving>(given.clone()),

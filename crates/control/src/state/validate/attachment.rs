@@ -24,7 +24,8 @@ impl<'a> Check<'a> {
             self.sockets.claim(&mut self.problems, socket, &place, &socket);
         }
         if let Some((interface, netns)) = attachment.interface() {
-            self.interfaces.claim(&mut self.problems, (netns, interface), &place, &interface);
+            let key = (netns, interface.to_owned());
+            self.interfaces.claim(&mut self.problems, key, &place, &interface);
         }
         let Attachment::Pcap(Pcap { sink, rate_mbps, rate_pps, .. }) = attachment else { return };
         if let Some(sink) = sink {
@@ -54,8 +55,10 @@ impl<'a> Check<'a> {
 /// The captures that a state plays.
 pub(super) fn played(state: &State) -> HashSet<&str> {
     let nics = state.nics.iter();
-    let of_nics =
-        nics.flat_map(|nic| nic.uplink.iter().chain(nic.pf.iter().map(|pf| &pf.attachment)));
+    let of_nics = nics.flat_map(|nic| {
+        let representors = nic.representors.iter().map(|it| &it.attachment);
+        nic.uplink.iter().chain(nic.pf.iter().map(|pf| &pf.attachment)).chain(representors)
+    });
     let of_adapters = state.adapters.iter().map(|adapter| &adapter.attachment);
     let played = |attachment: &'_ Attachment| matches!(attachment, Attachment::Pcap(_));
     let all = of_nics.chain(of_adapters).filter(|attachment| played(attachment));

@@ -173,7 +173,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn rule(&mut self, rule: &AclRule, at: &str) {
+    pub(super) fn rule(&mut self, rule: &AclRule, at: &str) {
         let with_ports = rule.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol));
         if (rule.from_port.is_some() || rule.to_port.is_some()) && !with_ports {
             let error = "has no ports, and a rule for ports needs one that has";

@@ -7,7 +7,7 @@ use nic::{Function, NicConfig, PortId, Share, Table};
 
 use super::{Guest, until};
 use crate::counters::Reader;
-use crate::{Fabric, IdlePolicy, LaneSpec, Place, Plug, Port, Scene, SceneSpec};
+use crate::{Fabric, IdlePolicy, LaneSpec, Place, Plug, Port, RuleHits, Scene, SceneSpec};
 
 /// One soft NIC `n` with lanes of its own, and the counter file.
 pub(crate) struct Bench {
@@ -69,11 +69,19 @@ impl Bench {
         let lanes: Vec<_> = lanes.iter().map(|idle| LaneSpec { cpu: None, idle: *idle }).collect();
         let mut fabric = Fabric::start(&lanes, Some(&path)).unwrap();
         let nic = fabric.add_nic("n");
-        let plug = |(id, name): Named| {
+        let mut plug = |place: Place, name: &str| {
             let port = fabric.add_port(&nic, &format!("n/{name}"), pairs).unwrap();
-            Plug { port, place: Place::Function(id), share: Share::default() }
+            Plug { port, place, share: Share::default() }
         };
-        let plugs: Vec<Plug> = ports.into_iter().map(plug).collect();
+        let mut plugs = Vec::new();
+        for (id, name) in ports {
+            if config.switchdev.is_none() {
+                plugs.push(plug(Place::Function(id), &name));
+            } else {
+                plugs.push(plug(Place::Piped(id), &name));
+                plugs.push(plug(Place::Representor(id), &format!("{name}-rep")));
+            }
+        }
         let bench = Bench { fabric, plugs, reader: Reader::open(&path).unwrap(), _dir: dir };
         bench.set_table(Table::build(&config).unwrap());
         bench
@@ -91,8 +99,20 @@ impl Bench {
         self.fabric.nics()[0].set_scene(Scene::new(spec));
     }
 
+    /// Likewise, with rules that count there.
+    pub(crate) fn set_rules(&self, table: Table, rules: Vec<Arc<RuleHits>>) {
+        let spec = SceneSpec { rules, ..SceneSpec::new(table, self.plugs.clone()) };
+        self.fabric.nics()[0].set_scene(Scene::new(spec));
+    }
+
     pub(crate) fn port(&self, id: PortId) -> &Arc<Port> {
-        let plug = self.plugs.iter().find(|plug| plug.place == Place::Function(id));
+        let is = |plug: &&Plug| [Place::Function(id), Place::Piped(id)].contains(&plug.place);
+        &self.plugs.iter().find(is).unwrap().port
+    }
+
+    /// The port of the host for a function of a NIC in switchdev mode.
+    pub(crate) fn representor(&self, of: PortId) -> &Arc<Port> {
+        let plug = self.plugs.iter().find(|plug| plug.place == Place::Representor(of));
         &plug.unwrap().port
     }
 

@@ -51,7 +51,7 @@ impl Gather {
 
 /// A field whose values are compared with ranges.
 #[derive(Clone, Debug)]
-pub(super) struct Ranges<T> {
+pub(crate) struct Ranges<T> {
     /// Where the second and every later interval begins, ascending.
     starts: Box<[T]>,
     /// The set of each interval; one more than `starts`.
@@ -62,7 +62,7 @@ pub(super) struct Ranges<T> {
 impl<T: Copy + Ord> Ranges<T> {
     /// From each rule's range, both ends included, `None` for any value; `next` counts one up.
     /// `None` if no rule names the field: it need not be looked at then.
-    pub(super) fn build(ranges: &[Option<(T, T)>], next: impl Fn(T) -> Option<T>) -> Option<Self> {
+    pub(crate) fn build(ranges: &[Option<(T, T)>], next: impl Fn(T) -> Option<T>) -> Option<Self> {
         if ranges.iter().all(Option::is_none) {
             return None;
         }
@@ -92,7 +92,7 @@ impl<T: Copy + Ord> Ranges<T> {
 
     /// The rules that a value matches.
     #[inline]
-    pub(super) fn get(&self, value: T) -> &[u64] {
+    pub(crate) fn get(&self, value: T) -> &[u64] {
         let interval = self.starts.partition_point(|start| *start <= value);
         self.sets.get(self.set_of[interval])
     }
@@ -100,14 +100,14 @@ impl<T: Copy + Ord> Ranges<T> {
 
 /// A field of eight bits, compared in any way.
 #[derive(Clone, Debug)]
-pub(super) struct Byte {
+pub(crate) struct Byte {
     set_of: Box<[u16; 256]>,
     sets: Sets,
 }
 
 impl Byte {
     /// From a (mask, value) for each rule; `None` if no rule looks at any bit.
-    pub(super) fn build(masks: &[(u8, u8)]) -> Option<Self> {
+    pub(crate) fn build(masks: &[(u8, u8)]) -> Option<Self> {
         if masks.iter().all(|(mask, _)| *mask == 0) {
             return None;
         }
@@ -125,7 +125,7 @@ impl Byte {
 
     /// The rules that a value matches.
     #[inline]
-    pub(super) fn get(&self, value: u8) -> &[u64] {
+    pub(crate) fn get(&self, value: u8) -> &[u64] {
         self.sets.get(self.set_of[usize::from(value)])
     }
 }

@@ -1,8 +1,8 @@
-//! What guards and ACLs look at: the key made of the first 128 bytes of a frame.
+//! What a frame shows of itself: the key made of its first 128 bytes.
 //!
 //! Model: one walk over Ethernet, tags and LLC/SNAP, IP with its options or extension headers, to
 //! the ports. Who receives a frame may be laxer than we are, so whatever is cut off, malformed or
-//! nested too deep has no key, and the frame is dropped: an unknown header could hide anything.
+//! nested too deep has no key: an unknown header could hide anything.
 //! Sections: RFC 791, RFC 8200 section 4, RFC 4302 (AH), IEEE 802.2 with RFC 1042.
 //!
 //! Limits: two tags, one SNAP header, eight extension headers. Lengths beyond the headers are not
@@ -18,10 +18,14 @@ const UPPER_LEN: usize = 14;
 /// Type fields below are lengths (IEEE 802.3-2022, 3.2.6).
 pub(crate) const TYPE_MIN: u16 = 0x600;
 
-pub(crate) const ICMP: u8 = 1;
-pub(crate) const TCP: u8 = 6;
-pub(crate) const UDP: u8 = 17;
-pub(crate) const ICMPV6: u8 = 58;
+/// The protocol number of ICMP.
+pub const ICMP: u8 = 1;
+/// That of TCP.
+pub const TCP: u8 = 6;
+/// That of UDP.
+pub const UDP: u8 = 17;
+/// That of ICMPv6.
+pub const ICMPV6: u8 = 58;
 /// Protocols that begin with a source and a destination port: also DCCP, SCTP and UDP-Lite.
 pub(crate) const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
@@ -32,63 +36,83 @@ fn fixed<const N: usize>(deep: &DeepHead, at: usize) -> [u8; N] {
 }
 
 /// What a [`Key`] has, and thus what its other fields mean.
-pub(crate) mod has {
+pub mod has {
     /// IPv4 addresses.
-    pub(crate) const IPV4: u8 = 1;
+    pub const IPV4: u8 = 1;
     /// IPv6 addresses.
-    pub(crate) const IPV6: u8 = 2;
+    pub const IPV6: u8 = 2;
     /// A source and a destination port.
-    pub(crate) const PORTS: u8 = 4;
+    pub const PORTS: u8 = 4;
     /// ICMP's type and code, or ICMPv6's, where else the destination port is.
-    pub(crate) const ICMP: u8 = 8;
+    pub const ICMP: u8 = 8;
     /// TCP's flags.
-    pub(crate) const TCP: u8 = 16;
+    /// That of TCP.
+    pub const TCP: u8 = 16;
     /// It is a fragment but not the first.
-    pub(crate) const LATER_FRAGMENT: u8 = 32;
+    pub const LATER_FRAGMENT: u8 = 32;
     /// A protocol, whatever the version of IP.
-    pub(crate) const IP: u8 = 64;
+    pub const IP: u8 = 64;
 }
 
 /// A key as eight words, to hash, mask and compare. See [`Key::words`].
-pub(crate) type Words = [u64; 8];
+pub type Words = [u64; 8];
 
 /// Where a field lies in [`Words`]: the word, and by how much it is shifted up.
-pub(crate) mod place {
-    pub(crate) const SRC_IP: usize = 0;
-    pub(crate) const DST_IP: usize = 2;
-    pub(crate) const SRC_MAC: usize = 4;
-    pub(crate) const DST_MAC: usize = 5;
-    pub(crate) const ETHERTYPE: (usize, u32) = (6, 48);
-    pub(crate) const VID: (usize, u32) = (6, 32);
-    pub(crate) const SRC_PORT: (usize, u32) = (6, 16);
-    pub(crate) const DST_PORT: (usize, u32) = (6, 0);
-    pub(crate) const PROTOCOL: (usize, u32) = (7, 0);
-    pub(crate) const TCP_FLAGS: (usize, u32) = (7, 8);
-    pub(crate) const HAS: (usize, u32) = (7, 16);
+pub mod place {
+    /// The source address's first word.
+    pub const SRC_IP: usize = 0;
+    /// The destination address's first word.
+    pub const DST_IP: usize = 2;
+    /// The source MAC's word.
+    pub const SRC_MAC: usize = 4;
+    /// The destination MAC's word.
+    pub const DST_MAC: usize = 5;
+    /// The type.
+    pub const ETHERTYPE: (usize, u32) = (6, 48);
+    /// The VLAN.
+    pub const VID: (usize, u32) = (6, 32);
+    /// The source port.
+    pub const SRC_PORT: (usize, u32) = (6, 16);
+    /// The destination port, or ICMP's type and code.
+    pub const DST_PORT: (usize, u32) = (6, 0);
+    /// The protocol.
+    pub const PROTOCOL: (usize, u32) = (7, 0);
+    /// TCP's flags.
+    pub const TCP_FLAGS: (usize, u32) = (7, 8);
+    /// What there is, see [`has`](super::has).
+    pub const HAS: (usize, u32) = (7, 16);
 }
 
 /// All that rules can ask of a frame. What a frame does not have is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Key {
-    /// Of IPv4 in the low 32 bits.
-    pub(crate) src_ip: u128,
-    pub(crate) dst_ip: u128,
-    /// As big-endian numbers, so that a prefix is a range.
-    pub(crate) src_mac: u64,
-    pub(crate) dst_mac: u64,
+pub struct Key {
+    /// Source address; of IPv4 in the low 32 bits.
+    pub src_ip: u128,
+    /// Destination address.
+    pub dst_ip: u128,
+    /// Source MAC, as a big-endian number, so that a prefix is a range.
+    pub src_mac: u64,
+    /// Destination MAC, likewise.
+    pub dst_mac: u64,
     /// 0 for LLC without an EtherType.
-    pub(crate) ethertype: u16,
-    pub(crate) vid: u16,
-    pub(crate) src_port: u16,
-    pub(crate) dst_port: u16,
-    pub(crate) protocol: u8,
-    pub(crate) tcp_flags: u8,
-    pub(crate) has: u8,
+    pub ethertype: u16,
+    /// The VLAN, as the caller has it.
+    pub vid: u16,
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port, or ICMP's type and code.
+    pub dst_port: u16,
+    /// Protocol of IP.
+    pub protocol: u8,
+    /// Flags of TCP.
+    pub tcp_flags: u8,
+    /// What of this there is, see [`has`].
+    pub has: u8,
 }
 
 impl Key {
     /// The key of a frame that belongs to a VLAN; `None` if its headers cannot be told.
-    pub(crate) fn of(head: Head, deep: &DeepHead, vid: u16) -> Option<Self> {
+    pub fn of(head: Head, deep: &DeepHead, vid: u16) -> Option<Self> {
         let bytes = deep.bytes();
         let big_endian = |key: u64| key.swap_bytes() >> 16;
         let mut key = Self {
@@ -107,9 +131,17 @@ impl Key {
         Some(key)
     }
 
+    /// The key of a frame whose headers cannot be told: addresses, VLAN, and the type if that can be.
+    pub fn outer(head: Head, deep: &DeepHead, vid: u16) -> Self {
+        let big_endian = |key: u64| key.swap_bytes() >> 16;
+        let (src_mac, dst_mac) = (big_endian(head.src_key()), big_endian(head.dst_key()));
+        let ethertype = ethertype(deep.bytes()).map_or(0, |(ethertype, _)| ethertype);
+        Self { src_mac, dst_mac, vid, ethertype, ..Self::default() }
+    }
+
     /// As eight words, one cache line.
     #[inline(always)]
-    pub(crate) fn words(&self) -> Words {
+    pub fn words(&self) -> Words {
         let both = |a: u16, b: u16| u64::from(a) << 16 | u64::from(b);
         [
             self.src_ip as u64,
@@ -124,7 +156,7 @@ impl Key {
     }
 
     /// The key that has these words.
-    pub(crate) fn from_words(words: &Words) -> Self {
+    pub fn from_words(words: &Words) -> Self {
         let ip = |at: usize| u128::from(words[at]) | u128::from(words[at + 1]) << 64;
         let number = |(word, shift): (usize, u32)| (words[word] >> shift) as u16;
         let byte = |place| number(place) as u8;
@@ -146,7 +178,7 @@ impl Key {
     /// The words of a frame's key: as [`of`](Self::of) gives them, but in haste for the frames that
     /// most are: TCP and UDP over IP without options, behind no tag or one.
     #[inline]
-    pub(crate) fn words_of(head: Head, deep: &DeepHead, vid: u16) -> Option<Words> {
+    pub fn words_of(head: Head, deep: &DeepHead, vid: u16) -> Option<Words> {
         let plain =
             if head.is_tagged() { Self::plain::<18>(deep) } else { Self::plain::<14>(deep) };
         match plain {

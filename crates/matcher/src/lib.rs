@@ -1,0 +1,88 @@
+//! Which of a list of matches a frame fits: what ACLs of the switch and rules of the NIC share.
+//!
+//! Model: a [`Match`] is what is asked of a frame; a frame fits if every field that it names does,
+//! and one that does not have a field (ports, of a frame that is not TCP or the like) does not fit
+//! a match that names it. A [`Key`] is what a frame shows of itself, and a [`List`] tells which of
+//! many matches a key fits, the first of them first. What is done with frames is the caller's.
+//!
+//! Limits: 128 bytes of each frame, see [`Key`]. No I/O, no allocation after a list is built;
+//! nothing here can panic on a frame's bytes.
+
+mod check;
+mod dimension;
+mod key;
+mod list;
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use wire::Mac;
+
+pub use check::Mistake;
+pub use key::{ICMP, ICMPV6, Key, TCP, UDP, Words, has, place};
+pub use list::List;
+
+/// Which frames are meant; `None` for any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Match {
+    /// Source MAC.
+    pub src_mac: Option<MacPrefix>,
+    /// Destination MAC.
+    pub dst_mac: Option<MacPrefix>,
+    /// The type of what the frame carries, behind tags and SNAP.
+    pub ethertype: Option<u16>,
+    /// The VLAN that the frame belongs to; 0 is the untagged network.
+    pub vid: Option<RangeInclusive<u16>>,
+    /// Source address of IPv4 or IPv6.
+    pub src_ip: Option<IpPrefix>,
+    /// Destination address of IPv4 or IPv6.
+    pub dst_ip: Option<IpPrefix>,
+    /// Protocol of IPv4, or that behind the extension headers of IPv6.
+    pub protocol: Option<u8>,
+    /// Source port of TCP, UDP, SCTP, DCCP or UDP-Lite.
+    pub src_port: Option<RangeInclusive<u16>>,
+    /// Destination port of these.
+    pub dst_port: Option<RangeInclusive<u16>>,
+    /// What kind of ICMP or ICMPv6.
+    pub icmp: Option<Icmp>,
+    /// Flags of TCP.
+    pub tcp_flags: Option<TcpFlags>,
+    /// Whether it is a fragment but not the first.
+    pub later_fragment: Option<bool>,
+}
+
+/// MACs that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacPrefix {
+    /// An address; zero beyond the prefix.
+    pub mac: Mac,
+    /// Bits that are compared, 0 to 48.
+    pub len: u8,
+}
+
+/// IP addresses that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpPrefix {
+    /// An address; zero beyond the prefix.
+    pub addr: IpAddr,
+    /// Bits that are compared, 0 to 32 or to 128.
+    pub len: u8,
+}
+
+/// A kind of ICMP or ICMPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Icmp {
+    /// The type.
+    pub kind: u8,
+    /// The code; `None` for any.
+    pub code: Option<u8>,
+}
+
+/// Flags of TCP that must be set, and not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpFlags {
+    /// The flags that are looked at, FIN in bit 0.
+    pub mask: u8,
+    /// Those among them that must be set.
+    pub value: u8,
+}
