@@ -344,6 +344,53 @@ impl Port {
         delivered.fault.is_none() && kept.is_waiting()
     }
 
+    /// Puts what `renew` makes of the transmit ring in its place, while no lane has it in hand and
+    /// none finds the place empty; says whether a ring was there.
+    ///
+    /// # Errors
+    /// Those of `renew`; the ring stays as it is.
+    pub fn renew_transmit<E>(
+        &self,
+        pair: usize,
+        renew: impl FnOnce(&mut dyn Transmit) -> Result<Box<dyn Transmit>, E>,
+    ) -> Result<bool, E> {
+        let place = &self.pairs[pair];
+        let mut half = place.transmit.lock();
+        let Some(attached) = half.as_mut() else { return Ok(false) };
+        // The kick is the same, and watched already.
+        *attached = Attached { fault_seen: false, ring: renew(&mut *attached.ring)? };
+        drop(half);
+        // The lane may sleep, and the new ring has not asked for a kick.
+        if let Some(wake) = place.wake.get() {
+            wake.wake();
+        }
+        Ok(true)
+    }
+
+    /// As [`renew_transmit`](Self::renew_transmit), of the receive ring.
+    ///
+    /// # Errors
+    /// Those of `renew`; the ring stays as it is.
+    pub fn renew_receive<E>(
+        &self,
+        pair: usize,
+        renew: impl FnOnce(&mut dyn Receive) -> Result<Box<dyn Receive>, E>,
+    ) -> Result<bool, E> {
+        let kept = self.kept().filter(|_| pair == KEEPING);
+        let place = &self.pairs[pair].receive;
+        let mut half = place.lock();
+        // What keeps frames while there is no ring is no ring.
+        let is_ring = place.attached.load(Ordering::Acquire);
+        let Some(attached) = half.as_mut().filter(|_| is_ring) else { return Ok(false) };
+        let ring = renew(&mut *attached.ring)?;
+        let ring = match kept {
+            Some(kept) => kept.behind(ring),
+            None => ring,
+        };
+        *attached = Attached { fault_seen: false, ring };
+        Ok(true)
+    }
+
     /// Replaces the descriptor that interrupts the guest for its transmit ring.
     pub fn set_transmit_call(&self, pair: usize, call: Option<Arc<OwnedFd>>) {
         if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {

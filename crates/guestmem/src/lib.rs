@@ -5,7 +5,8 @@
 //! their guest addresses form one immutable [`GuestMemory`]. An address that a guest writes is
 //! turned into a [`GuestSlice`] by [`GuestMemory::slice`], which checks the whole range, and a
 //! slice is the only way to touch the memory behind it. A [`Buffer`] is a list of slices: what one
-//! descriptor chain describes.
+//! descriptor chain describes. While a guest is moved, what is written to its memory is said in a
+//! [`DirtyLog`].
 //!
 //! # Rules
 //! - There are no references into guest memory. Every access is a volatile or atomic access, or
@@ -24,6 +25,7 @@
 
 mod buffer;
 mod copy;
+mod dirty;
 pub mod guard;
 pub mod io;
 mod mapping;
@@ -33,6 +35,7 @@ mod slice;
 
 pub use buffer::{Buffer, Ticket};
 pub use copy::prefetch_read as prefetch;
+pub use dirty::{DirtyLog, PAGE as LOG_PAGE};
 pub use mapping::{MapError, Mapping, Pages, ReadOnlyWords, SharedFile};
 pub use memory::{GuestMemory, LastHit, MemoryError, REGIONS_MAX, Region, Translator};
 pub use pool::{Pool, STAGED_MAX};

@@ -356,6 +356,11 @@ impl SharedFile {
         self.fd.as_fd()
     }
 
+    /// The file alone, to be handed over for good.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
     /// A second handle of the file.
     pub fn file(&self) -> std::io::Result<File> {
         Ok(File::from(self.fd.try_clone()?))

@@ -127,6 +127,14 @@ impl GuestMemory {
         })
     }
 
+    /// The guest physical address of a slice, if all of it is in one of the regions.
+    pub fn guest_addr_of(&self, slice: &GuestSlice<'_>) -> Option<u64> {
+        self.regions.iter().find_map(|region| {
+            let offset = region.mapping.offset_of(slice)?;
+            Some(region.guest_addr + offset)
+        })
+    }
+
     /// Whether the front-end shrank a file behind any region.
     pub fn is_truncated(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.is_truncated())

@@ -1,7 +1,7 @@
 //! A checked range of guest memory, and the only accesses to it.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64};
 
 use crate::copy;
 
@@ -149,6 +149,13 @@ impl<'a> GuestSlice<'a> {
     #[inline]
     pub fn prefetch_write(&self, offset: u32) {
         copy::prefetch_write(self.start.wrapping_add(offset as usize));
+    }
+
+    /// The byte at `offset` as an atomic that others share; `None` if outside.
+    pub fn atomic_u8(self, offset: u32) -> Option<&'a AtomicU8> {
+        let at = self.aligned::<AtomicU8>(offset)?;
+        // SAFETY: inside, alive for 'a; an atomic tolerates others' writes.
+        Some(unsafe { &*at })
     }
 
     /// Two bytes at `offset` as an atomic that the guest shares; `None` if outside or unaligned.

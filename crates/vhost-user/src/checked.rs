@@ -6,9 +6,12 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::backend::{Device, MemoryRegion, Refused, RingSetup};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::backend::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea};
 use crate::features::Features;
 use crate::message::RING_SIZE_MAX;
+use crate::transfer;
 
 /// Counts of the calls that were made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,10 @@ pub struct Calls {
     pub memory: u64,
     /// Interrupt or error descriptors changed on a running ring.
     pub fds: u64,
+    /// Rings that went on with something changed.
+    pub renewals: u64,
+    /// Logs set and released.
+    pub logs: u64,
     /// Resets.
     pub resets: u64,
 }
@@ -29,6 +36,11 @@ pub struct Calls {
 #[derive(Debug)]
 pub struct CheckedDevice {
     running: Vec<Option<RingSetup>>,
+    /// Rings that run with memory or a log that is no more: [`assert_settled`](Self::assert_settled).
+    stale: Vec<bool>,
+    log: Option<SharedArea>,
+    /// How many rings have records of what is in flight.
+    inflight: Option<u16>,
     regions: Vec<MemoryRegion>,
     features_offered: u64,
     calls: Calls,
@@ -45,6 +57,11 @@ pub struct CheckedDevice {
     pub rarp: Option<[u8; 6]>,
     /// The status last set.
     pub status: Option<u8>,
+    /// What is written where a state is asked for; what was read where one was given.
+    pub state: Vec<u8>,
+    state_from: Option<OwnedFd>,
+    /// How often a record was cleared.
+    pub cleared: u64,
 }
 
 impl CheckedDevice {
@@ -54,6 +71,9 @@ impl CheckedDevice {
         running.resize_with(rings, || None);
         Self {
             running,
+            stale: vec![false; rings],
+            log: None,
+            inflight: None,
             regions: Vec::new(),
             features_offered,
             calls: Calls::default(),
@@ -63,6 +83,9 @@ impl CheckedDevice {
             mtu: None,
             rarp: None,
             status: None,
+            state: Vec::new(),
+            state_from: None,
+            cleared: 0,
         }
     }
 
@@ -74,6 +97,23 @@ impl CheckedDevice {
     /// Number of rings that run.
     pub fn rings_running(&self) -> usize {
         self.running.iter().flatten().count()
+    }
+
+    /// Bytes of the log, while there is one.
+    pub fn log(&self) -> Option<u64> {
+        self.log.as_ref().map(|log| log.size)
+    }
+
+    /// How many rings have records of what is in flight, if any.
+    pub fn inflight(&self) -> Option<u16> {
+        self.inflight
+    }
+
+    /// To be called when a request was carried out: no ring may use what was taken away.
+    pub fn assert_settled(&self) {
+        for (index, stale) in self.stale.iter().enumerate() {
+            assert!(!stale, "ring {index} runs with memory or a log that is no more");
+        }
     }
 
     /// The memory.
@@ -93,7 +133,23 @@ impl CheckedDevice {
     }
 
     fn assert_still(&self) {
-        assert_eq!(self.rings_running(), 0, "memory changed or device reset while a ring runs");
+        assert_eq!(self.rings_running(), 0, "device reset, or its state moved, while a ring runs");
+    }
+
+    /// Something was replaced under the rings that run.
+    fn make_stale(&mut self) {
+        self.stale = self.running.iter().map(Option::is_some).collect();
+    }
+
+    fn assert_possible(&self, index: usize, ring: &RingSetup) {
+        assert!(!self.regions.is_empty(), "ring {index} is started without memory");
+        let packed = ring.features & Features::RING_PACKED.bits() != 0;
+        assert!(ring.size > 0 && u32::from(ring.size) <= RING_SIZE_MAX);
+        assert!(packed || ring.size.is_power_of_two() && ring.base <= 0xffff);
+        let align = if packed { 4 } else { 2 };
+        assert_eq!((ring.desc % 16, ring.avail % align, ring.used % 4), (0, 0, 0));
+        assert_eq!(ring.features & !self.features_offered, 0, "features that were not offered");
+        assert!(ring.log.is_none() || self.log.is_some(), "ring {index} logs and has no log");
     }
 
     fn assert_fits(&self, region: &MemoryRegion) {
@@ -111,11 +167,13 @@ impl CheckedDevice {
 
 impl Device for CheckedDevice {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
-        self.assert_still();
-        if !regions.is_empty() {
-            self.refuse("memory")?;
+        match regions.is_empty() {
+            false => self.refuse("memory")?,
+            // It may be a table of the front-end's, or the end.
+            true => {}
         }
         self.calls.memory += 1;
+        self.make_stale();
         self.regions.clear();
         for region in regions {
             self.assert_fits(&region);
@@ -125,17 +183,17 @@ impl Device for CheckedDevice {
     }
 
     fn add_region(&mut self, region: MemoryRegion) -> Result<(), Refused> {
-        self.assert_still();
         self.assert_fits(&region);
         self.refuse("region")?;
         self.calls.memory += 1;
+        self.make_stale();
         self.regions.push(region);
         Ok(())
     }
 
     fn remove_region(&mut self, guest_addr: u64, user_addr: u64, size: u64) {
-        self.assert_still();
         self.calls.memory += 1;
+        self.make_stale();
         let wanted = (guest_addr, user_addr, size);
         let at = self.regions.iter().position(|r| (r.guest_addr, r.user_addr, r.size) == wanted);
         self.regions.remove(at.expect("a region that was never added is removed"));
@@ -143,22 +201,28 @@ impl Device for CheckedDevice {
 
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         assert!(self.running[index].is_none(), "ring {index} is started while it runs");
-        assert!(!self.regions.is_empty(), "ring {index} is started without memory");
-        let packed = ring.features & Features::RING_PACKED.bits() != 0;
-        assert!(ring.size > 0 && u32::from(ring.size) <= RING_SIZE_MAX);
-        assert!(packed || ring.size.is_power_of_two() && ring.base <= 0xffff);
-        let align = if packed { 4 } else { 2 };
-        assert_eq!((ring.desc % 16, ring.avail % align, ring.used % 4), (0, 0, 0));
-        assert_eq!(ring.features & !self.features_offered, 0, "features that were not offered");
+        self.assert_possible(index, ring);
         self.refuse("ring")?;
         self.calls.starts += 1;
         self.running[index] = Some(ring.clone());
         Ok(())
     }
 
+    fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
+        let running = self.running[index].as_ref().expect("a ring is renewed that does not run");
+        let base = advanced(running, self.served);
+        self.assert_possible(index, ring);
+        self.refuse("renewal")?;
+        self.calls.renewals += 1;
+        self.stale[index] = false;
+        self.running[index] = Some(RingSetup { base, ..ring.clone() });
+        Ok(())
+    }
+
     fn stop_ring(&mut self, index: usize) -> u32 {
         let ring = self.running[index].take().expect("a ring is stopped that does not run");
         self.calls.stops += 1;
+        self.stale[index] = false;
         advanced(&ring, self.served)
     }
 
@@ -196,6 +260,66 @@ impl Device for CheckedDevice {
             self.assert_still();
         }
         self.status = Some(status);
+    }
+
+    fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused> {
+        if let Some(log) = &log {
+            assert!(log.size > 0 && log.offset.checked_add(log.size).is_some());
+            self.refuse("log")?;
+        }
+        self.calls.logs += 1;
+        self.log = log;
+        for (stale, ring) in self.stale.iter_mut().zip(&self.running) {
+            *stale |= ring.as_ref().is_some_and(|ring| ring.log.is_some());
+        }
+        Ok(())
+    }
+
+    fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
+        assert!(rings > 0 && usize::from(rings) <= self.running.len());
+        assert!((1..=RING_SIZE_MAX).contains(&ring_size.into()));
+        self.refuse("records")?;
+        let fd = memfd_create("checked", MemfdFlags::CLOEXEC);
+        let fd = fd.map_err(|errno| Refused::new(errno.to_string()))?;
+        self.inflight = Some(rings);
+        Ok(SharedArea { size: u64::from(rings) * 64, offset: 0, fd })
+    }
+
+    fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
+        if let Some(InflightArea { area, rings, ring_size }) = &records {
+            assert!(*rings > 0 && usize::from(*rings) <= self.running.len());
+            assert!((1..=RING_SIZE_MAX).contains(&u32::from(*ring_size)));
+            assert!(area.size > 0 && area.offset.checked_add(area.size).is_some());
+            self.refuse("records")?;
+        }
+        self.inflight = records.map(|records| records.rings);
+        Ok(())
+    }
+
+    fn clear_inflight(&mut self, index: usize) {
+        assert!(self.running[index].is_none(), "the record of a ring that runs is cleared");
+        self.cleared += 1;
+    }
+
+    fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {
+        self.assert_still();
+        self.refuse("state")?;
+        transfer::save(to, &self.state).map_err(|error| Refused::new(error.to_string()))
+    }
+
+    fn load_state(&mut self, from: OwnedFd) -> Result<(), Refused> {
+        self.assert_still();
+        self.refuse("state")?;
+        let from = transfer::open(from).map_err(|error| Refused::new(error.to_string()))?;
+        self.state_from = Some(from);
+        Ok(())
+    }
+
+    fn check_state(&mut self) -> Result<(), Refused> {
+        let Some(from) = self.state_from.take() else { return Ok(()) };
+        let state = transfer::load(from).map_err(|error| Refused::new(error.to_string()))?;
+        self.state = state;
+        Ok(())
     }
 
     fn config(&self) -> Vec<u8> {

@@ -20,6 +20,8 @@ bitflags! {
         const MTU = 1 << 3;
         /// The device tells its MAC.
         const MAC = 1 << 5;
+        /// Both sides take frames longer than the MTU (legacy).
+        const GSO = 1 << 6;
         /// The guest takes TCP/IPv4 frames longer than the MTU.
         const GUEST_TSO4 = 1 << 7;
         /// The guest takes TCP/IPv6 frames longer than the MTU.
@@ -46,6 +48,8 @@ bitflags! {
         const CTRL_RX = 1 << 18;
         /// The control queue sets VLAN filters.
         const CTRL_VLAN = 1 << 19;
+        /// The control queue sets more receive modes.
+        const CTRL_RX_EXTRA = 1 << 20;
         /// The guest announces itself when asked.
         const GUEST_ANNOUNCE = 1 << 21;
         /// Several queue pairs.
@@ -78,8 +82,20 @@ bitflags! {
         const SR_IOV = 1 << 37;
         /// Notifications carry data.
         const NOTIFICATION_DATA = 1 << 38;
+        /// Each ring says where its notifications go.
+        const NOTIF_CONFIG_DATA = 1 << 39;
         /// One ring can be reset.
         const RING_RESET = 1 << 40;
+        /// There is an administration queue.
+        const ADMIN_VQ = 1 << 41;
+        /// The control queue tells statistics.
+        const DEVICE_STATS = 1 << 50;
+        /// Frames are hashed by what is inside a tunnel.
+        const HASH_TUNNEL = 1 << 51;
+        /// The control queue sets how one ring's interrupts are gathered.
+        const VQ_NOTF_COAL = 1 << 52;
+        /// The control queue sets how interrupts are gathered.
+        const NOTF_COAL = 1 << 53;
         /// The guest takes long UDP/IPv4 frames.
         const GUEST_USO4 = 1 << 54;
         /// The guest takes long UDP/IPv6 frames.
@@ -139,17 +155,33 @@ bitflags! {
         const CONFIGURE_MEM_SLOTS = 1 << 15;
         /// The virtio device status is shown to the back-end.
         const STATUS = 1 << 16;
+        /// Regions are mapped as Xen grants.
+        const XEN_MMAP = 1 << 17;
+        /// Objects that several back-ends share.
+        const SHARED_OBJECT = 1 << 18;
+        /// The back-end's own state moves with the guest.
+        const DEVICE_STATE = 1 << 19;
+        /// A ring may stop with requests in flight, which are recorded.
+        const GET_VRING_BASE_INFLIGHT = 1 << 20;
+        /// Regions have guest addresses only.
+        const GPA_ADDRESSES = 1 << 21;
+        /// The back-end maps memory into the guest.
+        const SHMEM = 1 << 22;
     }
 }
 
 impl ProtocolFeatures {
     /// What [`Backend`](crate::Backend) knows how to do, and so may offer.
     pub const SUPPORTED: Self = Self::MQ
+        .union(Self::LOG_SHMFD)
         .union(Self::RARP)
         .union(Self::REPLY_ACK)
         .union(Self::NET_MTU)
+        .union(Self::BACKEND_REQ)
         .union(Self::CONFIG)
+        .union(Self::INFLIGHT_SHMFD)
         .union(Self::RESET_DEVICE)
         .union(Self::CONFIGURE_MEM_SLOTS)
-        .union(Self::STATUS);
+        .union(Self::STATUS)
+        .union(Self::DEVICE_STATE);
 }

@@ -23,14 +23,15 @@
 //! * [`listener`], [`connector`]: server and client mode, with reconnection;
 //! * [`backend`]: the state machine, without I/O and without a clock, that drives a [`Device`];
 //! * [`frontend`]: the other side, blocking, for guests of the lab;
+//! * [`transfer`]: a device's state through the pipe that a front-end gives;
 //! * [`checked`]: a device that asserts what the state machine promises, for tests and fuzzing.
 //!
 //! # Limits
 //!
 //! Little is believed of what a peer says: sizes, counts, indices and bits are checked before
 //! anything is kept, and a peer that breaks a rule loses its own connection and nothing else.
-//! Split rings only; no dirty log, no in-flight buffer, no IOTLB, no postcopy, no request channel
-//! from back-end to front-end: none of these is offered.
+//! Split rings only; no IOTLB, no postcopy: neither is offered. What is, and with what it was tested,
+//! is in `docs/virtio.md`.
 
 pub mod backend;
 pub mod checked;
@@ -42,13 +43,15 @@ pub mod message;
 pub mod payload;
 mod request;
 pub mod socket;
+pub mod transfer;
 
 pub use backend::{
-    Backend, BackendConfig, Device, MemoryRegion, ProtocolError, Reason, Refused, RingSetup,
+    Backend, BackendConfig, Device, InflightArea, MemoryRegion, ProtocolError, Reason, Refused,
+    RingLog, RingSetup, SharedArea,
 };
 pub use connector::{ConnectError, Connector, Retry};
 pub use features::{Features, ProtocolFeatures};
 pub use frontend::{Frontend, FrontendError, Negotiated, Region, RingConfig};
 pub use listener::{ListenError, Listener};
-pub use message::{Flags, Message, Request, RequestName};
+pub use message::{BackendRequest, Flags, Message, Request, RequestName};
 pub use socket::{Receiver, SocketError};

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub use crate::request::{Request, RequestName};
+pub use crate::request::{BackendRequest, Request, RequestName};
 
 /// Bytes of a message header.
 pub const HEADER_SIZE: usize = 12;
@@ -135,6 +135,16 @@ impl Message {
             request: request.code(),
             flags: Flags::empty(),
             payload: payload.as_bytes().to_vec(),
+            fds: Vec::new(),
+        }
+    }
+
+    /// A back-end's request without a payload, that wants no answer.
+    pub fn of_backend(request: BackendRequest) -> Self {
+        Self {
+            request: request.code(),
+            flags: Flags::empty(),
+            payload: Vec::new(),
             fds: Vec::new(),
         }
     }

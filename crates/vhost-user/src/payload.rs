@@ -9,6 +9,11 @@ pub const VRING_NO_FD: u64 = 1 << 8;
 /// The ring's index in the number of `SET_VRING_KICK`, `_CALL` and `_ERR`.
 pub const VRING_INDEX_MASK: u64 = 0xff;
 
+/// Bit 0 of a ring address's flags: writes to the used ring are logged (`VHOST_VRING_F_LOG`).
+pub const VRING_LOG: u32 = 1 << 0;
+/// Bit 8 of the number in the reply to `SET_DEVICE_STATE_FD`: no descriptor comes with it.
+pub const STATE_NO_FD: u64 = 1 << 8;
+
 /// A number for one ring: its size, base or enabled state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -73,6 +78,59 @@ pub struct SingleRegion {
     pub padding: u64,
     /// The region.
     pub region: RegionPayload,
+}
+
+/// The file of `SET_LOG_BASE`: a dirty log in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LogArea {
+    /// Bytes.
+    pub size: u64,
+    /// Offset of its first byte in the file.
+    pub offset: u64,
+}
+
+/// The file of `GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`. The specification ends it with
+/// `queue_size`; front-ends send it as a C compiler pads it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Inflight {
+    /// Bytes.
+    pub size: u64,
+    /// Offset of its first byte in the file.
+    pub offset: u64,
+    /// Rings that it is for, from the first on.
+    pub rings: u16,
+    /// Entries of each ring.
+    pub ring_size: u16,
+    /// Unused.
+    pub padding: u32,
+}
+
+impl Inflight {
+    /// Bytes up to the padding.
+    pub const UNPADDED: usize = 20;
+}
+
+/// The direction and phase of `SET_DEVICE_STATE_FD`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StateTransfer {
+    /// [`SAVE`](Self::SAVE) or [`LOAD`](Self::LOAD).
+    pub direction: u32,
+    /// [`STOPPED`](Self::STOPPED), the only one there is.
+    pub phase: u32,
+}
+
+impl StateTransfer {
+    /// The back-end writes its state.
+    pub const SAVE: u32 = 0;
+    /// The back-end reads its state.
+    pub const LOAD: u32 = 1;
+    /// All rings stand.
+    pub const STOPPED: u32 = 0;
 }
 
 /// What stands before the bytes of `GET_CONFIG` and `SET_CONFIG`.

@@ -5,22 +5,22 @@
 use std::fmt;
 
 macro_rules! requests {
-    ($($name:ident = $code:literal, $text:literal;)*) => {
-        /// The requests a front-end sends, as numbered by the specification.
+    ($(#[$doc:meta])* $kind:ident: $($name:ident = $code:literal, $text:literal;)*) => {
+        $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        pub enum Request {
+        pub enum $kind {
             $(#[doc = concat!("`", $text, "`, request ", $code, ".")] $name = $code,)*
         }
 
-        impl Request {
+        impl $kind {
             /// Every request, in the order of the codes.
-            pub const ALL: &'static [Request] = &[$(Request::$name),*];
+            pub const ALL: &'static [$kind] = &[$($kind::$name),*];
 
             /// The request with this code.
             pub fn from_code(code: u32) -> Option<Self> {
                 match code {
-                    $($code => Some(Request::$name),)*
+                    $($code => Some($kind::$name),)*
                     _ => None,
                 }
             }
@@ -28,14 +28,36 @@ macro_rules! requests {
             /// The name, as the specification has it but without the `VHOST_USER_` before it.
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Request::$name => $text,)*
+                    $($kind::$name => $text,)*
                 }
+            }
+
+            /// The code on the wire.
+            pub fn code(self) -> u32 {
+                self as u32
             }
         }
     };
 }
 
 requests! {
+    /// The requests a back-end sends, over the socket of `SET_BACKEND_REQ_FD`.
+    BackendRequest:
+    IotlbMsg = 1, "BACKEND_IOTLB_MSG";
+    ConfigChangeMsg = 2, "BACKEND_CONFIG_CHANGE_MSG";
+    VringHostNotifierMsg = 3, "BACKEND_VRING_HOST_NOTIFIER_MSG";
+    VringCall = 4, "BACKEND_VRING_CALL";
+    VringErr = 5, "BACKEND_VRING_ERR";
+    SharedObjectAdd = 6, "BACKEND_SHARED_OBJECT_ADD";
+    SharedObjectRemove = 7, "BACKEND_SHARED_OBJECT_REMOVE";
+    SharedObjectLookup = 8, "BACKEND_SHARED_OBJECT_LOOKUP";
+    ShmemMap = 9, "BACKEND_SHMEM_MAP";
+    ShmemUnmap = 10, "BACKEND_SHMEM_UNMAP";
+}
+
+requests! {
+    /// The requests a front-end sends, as numbered by the specification.
+    Request:
     GetFeatures = 1, "GET_FEATURES";
     SetFeatures = 2, "SET_FEATURES";
     SetOwner = 3, "SET_OWNER";
@@ -83,11 +105,6 @@ requests! {
 }
 
 impl Request {
-    /// The code on the wire.
-    pub fn code(self) -> u32 {
-        self as u32
-    }
-
     /// True if the answer has a body of its own, so that an acknowledgement cannot stand for it:
     /// a front-end would take the acknowledgement's number for the value it asked for.
     pub fn has_reply(self) -> bool {
@@ -98,6 +115,7 @@ impl Request {
                 | GetProtocolFeatures
                 | GetVringBase
                 | GetQueueNum
+                | SetLogBase
                 | GetConfig
                 | CreateCryptoSession
                 | PostcopyAdvise

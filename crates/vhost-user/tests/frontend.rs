@@ -34,6 +34,7 @@ fn ring<'a>(events: &'a [OwnedFd; 2], base: u32) -> RingConfig<'a> {
         kick: Some(events[0].as_fd()),
         call: Some(events[1].as_fd()),
         err: None,
+        log: None,
     }
 }
 
@@ -183,4 +184,39 @@ fn accepts_a_back_end_in_client_mode() {
     frontend.negotiate(FEATURES, ProtocolFeatures::SUPPORTED).unwrap();
     drop(frontend);
     assert!(matches!(server.join().unwrap().1, End::Closed));
+}
+
+#[test]
+fn log_records_requests_and_state() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = serve(ours, config());
+    let mut frontend = Frontend::from_stream(theirs);
+    frontend.negotiate(FEATURES, ProtocolFeatures::SUPPORTED).unwrap();
+    assert_eq!(frontend.save_state().unwrap(), common::device().state);
+    frontend.load_state(b"a guest that came").unwrap();
+    assert!(matches!(frontend.load_state(&[0; 5000]), Err(FrontendError::TooMuch { .. })));
+
+    let memory = event();
+    frontend.set_memory(&[region(&memory, 0)]).unwrap();
+    let (inflight, records) = frontend.get_inflight(2, 512).unwrap();
+    frontend.set_inflight(&inflight, records.as_fd()).unwrap();
+    let mut requests = frontend.take_requests().unwrap();
+    assert_eq!(requests.poll().unwrap(), None);
+
+    let events = [event(), event()];
+    let plain = ring(&events, 0);
+    frontend.start_ring(0, &plain).unwrap();
+    frontend.enable_ring(0, true).unwrap();
+    frontend.set_log(memory.as_fd(), 4096, 0).unwrap();
+    frontend.log_all(true).unwrap();
+    frontend.set_ring_addresses(0, &RingConfig { log: Some(0x3000), ..plain }).unwrap();
+    let refused = frontend.save_state();
+    assert!(matches!(refused, Err(FrontendError::Refused { .. })), "a ring runs");
+    frontend.log_all(false).unwrap();
+    frontend.set_ring_addresses(0, &plain).unwrap();
+    drop(frontend);
+    let (device, end) = server.join().unwrap();
+    assert!(matches!(end, End::Closed), "{end:?}");
+    assert_eq!(device.state, b"a guest that came");
+    assert_eq!((device.calls().starts, device.calls().logs), (1, 3));
 }

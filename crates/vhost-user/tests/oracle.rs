@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
@@ -13,16 +14,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use vhost::vhost_user::message::{
-    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures,
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags,
+    VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
 use vhost_user::checked::CheckedDevice;
 use vhost_user::socket::send_before;
 use vhost_user::{Features, Flags, Message, ProtocolFeatures, Reason, Receiver, Request};
 
 use common::{End, FEATURES, config, serve};
 
+const LOG_ALL: u64 = Features::LOG_ALL.bits();
+/// What a front-end takes, the log aside.
 const OFFERED: u64 = FEATURES | Features::PROTOCOL_FEATURES.bits();
 
 struct Peer {
@@ -45,7 +49,7 @@ impl Peer {
         let mut peer = Self::new();
         let frontend = &mut peer.frontend;
         frontend.set_owner().unwrap();
-        assert_eq!(frontend.get_features().unwrap(), OFFERED);
+        assert_eq!(frontend.get_features().unwrap(), OFFERED | LOG_ALL);
         let offered = frontend.get_protocol_features().unwrap();
         assert_eq!(offered.bits(), ProtocolFeatures::SUPPORTED.bits());
         frontend.set_protocol_features(offered).unwrap();
@@ -63,6 +67,18 @@ impl Peer {
         let reply = Receiver::new().receive(&self.stream, deadline).unwrap();
         assert_eq!(reply.payload, [0; 8]);
         event
+    }
+
+    /// Starts rings 0 and 1.
+    fn start_rings(&mut self) {
+        for ring in [0, 1] {
+            self.frontend.set_vring_num(ring, 256).unwrap();
+            self.frontend.set_vring_base(ring, 40).unwrap();
+            self.frontend.set_vring_addr(ring, &vring()).unwrap();
+            self.event(Request::SetVringCall, ring as u64);
+            self.event(Request::SetVringKick, ring as u64);
+            self.frontend.set_vring_enable(ring, true).unwrap();
+        }
     }
 
     /// Closes the connection and returns what the back-end saw.
@@ -115,14 +131,7 @@ fn rings_live_and_stop() {
     let files = [memory(), memory()];
     let regions = [region(&files[0], 0), region(&files[1], 0x1_0000)];
     peer.frontend.set_mem_table(&regions).unwrap();
-    for ring in [0, 1] {
-        peer.frontend.set_vring_num(ring, 256).unwrap();
-        peer.frontend.set_vring_base(ring, 40).unwrap();
-        peer.frontend.set_vring_addr(ring, &vring()).unwrap();
-        peer.event(Request::SetVringCall, ring as u64);
-        peer.event(Request::SetVringKick, ring as u64);
-        peer.frontend.set_vring_enable(ring, true).unwrap();
-    }
+    peer.start_rings();
     // The device of these tests says it served 5 whenever it is stopped.
     peer.frontend.set_mem_table(&regions[..1]).unwrap();
     assert_eq!(peer.frontend.get_vring_base(0).unwrap(), 50);
@@ -133,7 +142,7 @@ fn rings_live_and_stop() {
     let (device, end) = peer.finish();
     assert!(matches!(end, End::Closed), "{end:?}");
     let calls = device.calls();
-    assert_eq!((calls.starts, calls.stops), (5, 5));
+    assert_eq!((calls.starts, calls.stops, calls.renewals), (3, 3, 2));
     // Two tables, and the release at the end.
     assert_eq!(calls.memory, 3);
 }
@@ -202,4 +211,72 @@ fn without_acknowledgements_a_refusal_ends_the_session() {
     let (_, end) = peer.finish();
     let End::Protocol(error) = end else { panic!("{end:?}") };
     assert_eq!(error.reason, Reason::RingSize { index: 0, size: 3 });
+}
+
+#[test]
+fn a_log_is_shared_while_rings_run() {
+    let mut peer = Peer::negotiated();
+    let file = memory();
+    peer.frontend.set_mem_table(&[region(&file, 0)]).unwrap();
+    peer.start_rings();
+    let log = memory();
+    let mmap_handle = log.as_raw_fd();
+    let area = VhostUserDirtyLogRegion { mmap_size: 4096, mmap_offset: 0, mmap_handle };
+    peer.frontend.set_log_base(0, Some(area)).unwrap();
+    peer.frontend.set_features(OFFERED | LOG_ALL).unwrap();
+    let logged = VringConfigData { flags: 1, log_addr: Some(0x3000), ..vring() };
+    for ring in [0, 1] {
+        peer.frontend.set_vring_addr(ring, &logged).unwrap();
+    }
+    peer.frontend.set_features(OFFERED).unwrap();
+    for ring in [0, 1] {
+        peer.frontend.set_vring_addr(ring, &vring()).unwrap();
+    }
+    let (device, end) = peer.finish();
+    assert!(matches!(end, End::Closed), "{end:?}");
+    let calls = device.calls();
+    assert_eq!((calls.starts, calls.stops, calls.logs), (2, 2, 3), "set, not needed, the end");
+}
+
+#[test]
+fn records_of_what_is_in_flight_are_made_and_given_back() {
+    let mut peer = Peer::negotiated();
+    let asked = VhostUserInflight::new(0, 0, 4, 256);
+    let (given, file) = peer.frontend.get_inflight_fd(&asked).unwrap();
+    assert_eq!((given.num_queues, given.queue_size, given.mmap_offset), (4, 256, 0));
+    assert!(given.mmap_size > 0);
+    peer.frontend.set_inflight_fd(&given, file.as_raw_fd()).unwrap();
+    let bad = VhostUserInflight { num_queues: 9, ..given };
+    assert!(peer.frontend.set_inflight_fd(&bad, file.as_raw_fd()).is_err());
+    let (_, end) = peer.finish();
+    assert!(matches!(end, End::Closed), "{end:?}");
+}
+
+#[test]
+fn a_channel_for_requests_is_taken() {
+    let mut peer = Peer::negotiated();
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    peer.frontend.set_backend_request_fd(&theirs).unwrap();
+    assert!(peer.frontend.set_backend_request_fd(&memory()).is_err(), "no socket");
+    let (_, end) = peer.finish();
+    assert!(matches!(end, End::Closed), "{end:?}");
+}
+
+#[test]
+fn a_state_goes_there_and_back() {
+    let peer = Peer::negotiated();
+    let (save, load) = (VhostTransferStateDirection::SAVE, VhostTransferStateDirection::LOAD);
+    let stopped = VhostTransferStatePhase::STOPPED;
+    let (read, write) = std::io::pipe().unwrap();
+    assert!(peer.frontend.set_device_state_fd(save, stopped, write.into()).unwrap().is_none());
+    peer.frontend.check_device_state().unwrap();
+    let state = std::io::read_to_string(read).unwrap();
+    assert_eq!(state.as_bytes(), common::device().state);
+    let (read, mut write) = std::io::pipe().unwrap();
+    assert!(peer.frontend.set_device_state_fd(load, stopped, read.into()).unwrap().is_none());
+    write.write_all(b"another").unwrap();
+    assert!(peer.frontend.check_device_state().is_err(), "the pipe is still open");
+    let (device, end) = peer.finish();
+    assert!(matches!(end, End::Closed), "{end:?}");
+    assert_eq!(device.state, common::device().state, "what did not come whole changes nothing");
 }

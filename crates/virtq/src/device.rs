@@ -10,6 +10,10 @@ use guestmem::{Buffer, GuestMemory, GuestSlice, Ticket};
 
 use crate::fault::Fault;
 use crate::inflight::Inflight;
+use crate::log::WriteLog;
+use crate::packed::place::Place;
+use crate::packed::ring::Ring as PackedRing;
+use crate::packed::{PackedDevice, recover};
 use crate::ring::{Addresses, Features, SetupError};
 use crate::split::SplitDevice;
 use crate::split::ring::Ring as SplitRing;
@@ -22,11 +26,37 @@ pub struct DeviceQueue {
     kind: Kind,
     staging: Staging,
     inflight: Option<Inflight>,
+    /// While the front-end wants to know what is written.
+    log: Option<Box<WriteLog>>,
 }
 
 #[derive(Debug)]
 enum Kind {
     Split(SplitDevice),
+    Packed(PackedDevice),
+}
+
+impl Kind {
+    fn new(
+        memory: &GuestMemory,
+        (addresses, size): (&Addresses, u16),
+        features: Features,
+        readable: bool,
+        start: &Start,
+    ) -> Result<Kind, SetupError> {
+        let event_idx = features.contains(Features::EVENT_IDX);
+        if !features.contains(Features::PACKED) {
+            let ring = SplitRing::new(memory, addresses, size)?;
+            return Ok(Kind::Split(SplitDevice::new(ring, event_idx)));
+        }
+        let ring = PackedRing::new(memory, addresses, size)?;
+        let recovered = start.inflight.as_ref().and_then(|inflight| recover(&ring, inflight));
+        let base = start.base;
+        let place = recovered.or_else(|| Place::of(base, size));
+        let place = place.ok_or(SetupError::Base { size, base })?;
+        let in_one = readable && features.contains(Features::IN_ORDER);
+        Ok(Kind::Packed(PackedDevice::new(ring, place, event_idx, in_one)))
+    }
 }
 
 /// Calls a method of the ring's own kind.
@@ -34,6 +64,7 @@ macro_rules! each {
     ($queue:expr, $device:ident => $call:expr) => {
         match $queue {
             Kind::Split($device) => $call,
+            Kind::Packed($device) => $call,
         }
     };
 }
@@ -48,11 +79,14 @@ impl DeviceQueue {
         content: Content,
         start: Start,
     ) -> Result<DeviceQueue, SetupError> {
-        let event_idx = features.contains(Features::EVENT_IDX);
-        let ring = SplitRing::new(&memory, addresses, size)?;
-        let kind = Kind::Split(SplitDevice::new(ring, event_idx));
+        let readable = content != Content::Writable;
+        let kind = Kind::new(&memory, (addresses, size), features, readable, &start)?;
+        let log = start.log.map(|log| Box::new(WriteLog::new(log, &memory, addresses)));
         let staging = Staging::new(memory, content, features.contains(Features::INDIRECT));
-        let mut queue = DeviceQueue { kind, staging, inflight: start.inflight };
+        let mut queue = DeviceQueue { kind, staging, inflight: start.inflight, log };
+        if let Some(log) = queue.log.as_ref().filter(|_| queue.inflight.is_some()) {
+            each!(&queue.kind, device => device.log_recovered(log));
+        }
         queue.disarm();
         Ok(queue)
     }
@@ -116,7 +150,10 @@ impl DeviceQueue {
         assert!(staging.position < staging.end);
         let ticket = staging.stage.0[staging.position & (BURST - 1)].ticket;
         each!(&mut self.kind, device => device.use_one(ticket, len));
-        staging.position += 1;
+        if self.log.is_some() {
+            self.log_buffers(&[len]);
+        }
+        self.staging.position += 1;
     }
 
     /// Uses as many staged buffers as there are `lens`, each with so many bytes written into it.
@@ -128,7 +165,21 @@ impl DeviceQueue {
         let staging = &mut self.staging;
         let staged = &staging.stage.0[staging.position..staging.end][..lens.len()];
         each!(&mut self.kind, device => device.use_each(staged, lens));
-        staging.position += lens.len();
+        if self.log.is_some() {
+            self.log_buffers(lens);
+        }
+        self.staging.position += lens.len();
+    }
+
+    /// Logs what was written to the buffers at the front of those staged.
+    #[cold]
+    fn log_buffers(&self, lens: &[u32]) {
+        let Some(log) = &self.log else { return };
+        let memory = self.staging.translator.memory();
+        let (buffers, arena) = self.staging.buffers();
+        for (buffer, len) in buffers.iter().zip(lens) {
+            log.buffer(memory, (buffer, arena), *len);
+        }
     }
 
     /// Takes the first `n` staged buffers off the stage unused, for an owner who has more of them in
@@ -144,9 +195,10 @@ impl DeviceQueue {
     }
 
     /// Uses the oldest buffer that was set aside, by its [ticket](Buffer::ticket), with `len` bytes
-    /// written.
+    /// written. Not for a queue that logs its writes: who else wrote there is not known here.
     #[inline]
     pub fn use_set_aside(&mut self, ticket: Ticket, len: u32) {
+        debug_assert!(self.log.is_none());
         each!(&mut self.kind, device => device.use_one(ticket, len));
     }
 
@@ -159,7 +211,20 @@ impl DeviceQueue {
     /// Shows what was used to the guest; says whether it wants to be notified of it.
     #[inline]
     pub fn publish(&mut self) -> bool {
+        if self.log.is_some() {
+            return self.publish_and_log();
+        }
         each!(&mut self.kind, device => device.publish(self.inflight.as_ref()))
+    }
+
+    #[cold]
+    fn publish_and_log(&mut self) -> bool {
+        let from = self.position();
+        let notify = each!(&mut self.kind, device => device.publish(self.inflight.as_ref()));
+        if let Some(log) = &self.log {
+            each!(&self.kind, device => device.log_published(log, from));
+        }
+        notify
     }
 
     /// Asks the guest to kick when it makes the next buffer available; says whether one is there
@@ -170,12 +235,25 @@ impl DeviceQueue {
         if self.staging.fault.is_some() {
             return false;
         }
-        self.staging.len() > 0 || each!(&mut self.kind, device => device.arm())
+        if self.staging.len() > 0 {
+            return true;
+        }
+        let ready = each!(&mut self.kind, device => device.arm());
+        self.log_wish();
+        ready
     }
 
     /// Asks the guest not to kick: the ring is polled.
     pub fn disarm(&mut self) {
         each!(&mut self.kind, device => device.disarm());
+        self.log_wish();
+    }
+
+    /// Logs that it was said when a kick is wanted.
+    fn log_wish(&self) {
+        if let Some(log) = &self.log {
+            each!(&self.kind, device => device.log_wish(log));
+        }
     }
 
     /// The rule that was broken, if any: from then on nothing more is taken from the ring.

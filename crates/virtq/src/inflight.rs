@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use guestmem::{GuestSlice, Mapping};
 
+use crate::death;
+
 /// One ring's record, in shared memory that zeros mean nothing in.
 #[derive(Clone, Debug)]
 pub struct Inflight {
@@ -39,6 +41,12 @@ impl Record {
     fn to_word(self) -> u64 {
         let Record { old, new, count } = self;
         Record::VALID | u64::from(old) | u64::from(new) << 16 | u64::from(count) << 32
+    }
+
+    fn from_word(word: u64) -> Option<Record> {
+        let half = |shift| (word >> shift) as u16;
+        let record = Record { old: half(0), new: half(16), count: half(32) };
+        (record.to_word() == word).then_some(record)
     }
 }
 
@@ -68,19 +76,30 @@ impl Inflight {
 
     /// Writes down that a publication begins, and what it stores; nothing of it was stored yet.
     #[inline]
-    pub(crate) fn begin(&self, old: u16, new: u16, log: &[u64]) {
+    pub(crate) fn begin(&self, old: u16, new: u16, log: impl Iterator<Item = u64>) {
         let words = self.words();
-        let room = &words[Inflight::LOG..];
-        let log = &log[..log.len().min(room.len())];
-        for (word, entry) in room.iter().zip(log) {
-            crate::death::point();
-            word.store(*entry, Ordering::Relaxed);
+        let mut count = 0;
+        for (word, entry) in words[Inflight::LOG..].iter().zip(log) {
+            death::point();
+            word.store(entry, Ordering::Relaxed);
+            count += 1;
         }
-        crate::death::point();
-        let record = Record { old, new, count: log.len() as u16 };
+        death::point();
+        let record = Record { old, new, count };
         words[0].store(record.to_word(), Ordering::Release);
         // What follows must not be stored before it.
         fence(Ordering::Release);
+    }
+
+    /// The last publication that was begun, if there was one.
+    pub(crate) fn last(&self) -> Option<Record> {
+        Record::from_word(self.word(0).load(Ordering::Acquire))
+    }
+
+    /// An entry of what the last publication stores; zero where there is none.
+    pub(crate) fn entry(&self, index: u16) -> u64 {
+        let at = Inflight::LOG + usize::from(index);
+        self.words().get(at).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {

@@ -1,7 +1,7 @@
-//! Virtqueues: split rings, the device's side and the driver's side.
+//! Virtqueues: split and packed rings, the device's side and the driver's side.
 //!
-//! Follows virtio 1.2, section 2.7 (split virtqueues), with `VIRTIO_F_INDIRECT_DESC`,
-//! `VIRTIO_F_EVENT_IDX`, `VIRTIO_F_IN_ORDER` and `VIRTIO_F_VERSION_1`.
+//! Follows virtio 1.2, sections 2.7 (split virtqueues) and 2.8 (packed virtqueues), with
+//! `VIRTIO_F_INDIRECT_DESC`, `VIRTIO_F_EVENT_IDX`, `VIRTIO_F_IN_ORDER` and `VIRTIO_F_VERSION_1`.
 //!
 //! # Model
 //! - [`DeviceQueue`] is what the daemon holds of a guest's ring. It works in bursts: [`stage`] takes
@@ -32,18 +32,21 @@ mod device;
 mod driver;
 mod fault;
 mod inflight;
+mod log;
+mod packed;
 mod ring;
+mod shared;
 mod split;
 mod staging;
 mod start;
 
 pub use chain::{CHAIN_BYTES_MAX, CHAIN_MAX};
 pub use device::DeviceQueue;
-pub use driver::{Segment, Used, guest_memory};
+pub use driver::{DriverQueue, Segment, Used, guest_memory};
 pub use fault::Fault;
 pub use inflight::Inflight;
+pub use log::Log;
 pub use ring::{Addresses, Features, RING_SIZE_MAX, SetupError};
-pub use split::DriverQueue;
 pub use staging::{BURST, Content, Header, Stage};
 pub use start::{Position, Start};
 

@@ -13,26 +13,43 @@ bitflags::bitflags! {
         const INDIRECT = 1;
         /// `VIRTIO_F_EVENT_IDX`: each side says at which index it wants to be notified.
         const EVENT_IDX = 2;
+        /// `VIRTIO_F_RING_PACKED`: one ring of descriptors that both sides write to.
+        const PACKED = 4;
+        /// `VIRTIO_F_IN_ORDER`: the driver relies on the order in which buffers are used.
+        const IN_ORDER = 8;
     }
 }
 
 /// Where a ring's parts are, in the front-end's own addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Descriptor table; 16-byte aligned.
+    /// Descriptor table, or packed ring; 16-byte aligned.
     pub desc: u64,
-    /// Available ring (driver area); 2-byte aligned.
+    /// Available ring, or driver event area of a packed ring; 2-byte aligned, or 4.
     pub avail: u64,
-    /// Used ring (device area); 4-byte aligned.
+    /// Used ring, or device event area of a packed ring; 4-byte aligned.
     pub used: u64,
 }
 
 /// Why a ring cannot be used at all.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SetupError {
-    /// Not a power of two, or out of range.
+    /// Of a split ring: not a power of two, or out of range.
     #[error("a ring of {0} entries is not possible; a power of two up to {RING_SIZE_MAX} is")]
     Size(u16),
+    /// Of a packed ring: out of range.
+    #[error("a packed ring of {0} entries is not possible; 1 to {RING_SIZE_MAX} are")]
+    PackedSize(u16),
+    /// The front-end says that a packed ring is at a place that is outside of it.
+    #[error(
+        "a packed ring of {size} entries cannot be at {base:#x}; each half's low 15 bits are an index"
+    )]
+    Base {
+        /// Entries.
+        size: u16,
+        /// What the front-end says.
+        base: u32,
+    },
     /// A part lies outside the guest's memory.
     #[error("the {part} at {addr:#x} is not inside one region of the guest's memory")]
     Outside {

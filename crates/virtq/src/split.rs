@@ -6,4 +6,4 @@ pub(crate) mod event;
 pub(crate) mod ring;
 
 pub(crate) use device::SplitDevice;
-pub use driver::DriverQueue;
+pub(crate) use driver::SplitDriver;

@@ -1,6 +1,7 @@
 //! Where an owner of a ring begins, and where it leaves off.
 
 use crate::inflight::Inflight;
+use crate::log::Log;
 
 /// A place in a ring, as vhost-user's vring base has it. In a split ring the low 16 bits are the
 /// available index. In a packed ring bits 0 to 14 are the next descriptor to take and bit 15 the wrap
@@ -18,11 +19,13 @@ pub struct Start {
     /// What former owners, which may have died at any moment, wrote down; it says more than `base`,
     /// and this owner goes on with it.
     pub inflight: Option<Inflight>,
+    /// Where this owner says what it writes, if it is to.
+    pub log: Option<Log>,
 }
 
 impl Start {
     /// Begins at `base`, and writes nothing down.
     pub fn at(base: Position) -> Start {
-        Start { base, inflight: None }
+        Start { base, ..Start::default() }
     }
 }

@@ -12,7 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::checked::{Calls, CheckedDevice};
 use vhost_user::message::{FDS_MAX, PAYLOAD_SIZE_MAX};
 use vhost_user::payload::{
-    ConfigHeader, RegionPayload, SingleRegion, TableHeader, VringAddr, VringState,
+    ConfigHeader, Inflight, LogArea, RegionPayload, SingleRegion, StateTransfer, TableHeader,
+    VringAddr, VringState,
 };
 use vhost_user::{
     Backend, BackendConfig, Features, Flags, Message, ProtocolFeatures, Receiver, Request,
@@ -23,7 +24,7 @@ const QUEUE_PAIRS: u16 = 2;
 const FEATURES: Features = Features::VERSION_1.union(Features::MRG_RXBUF);
 
 /// The requests, the ones that matter for rings more often.
-const REQUESTS: [Request; 32] = [
+const REQUESTS: [Request; 39] = [
     Request::SetVringNum,
     Request::SetVringNum,
     Request::SetVringAddr,
@@ -55,6 +56,13 @@ const REQUESTS: [Request; 32] = [
     Request::GetConfig,
     Request::SetConfig,
     Request::SetLogBase,
+    Request::SetLogBase,
+    Request::SetBackendReqFd,
+    Request::GetInflightFd,
+    Request::SetInflightFd,
+    Request::SetDeviceStateFd,
+    Request::CheckDeviceState,
+    Request::GetMaxMemSlots,
     Request::VringKick,
 ];
 
@@ -110,11 +118,11 @@ fn payload(request: Request, input: &mut Input<'_>) -> (Vec<u8>, usize) {
         SetVringAddr => {
             let address = VringAddr {
                 index: input.pick(&[0, 1, 2, 3]) as u32,
-                flags: input.pick(&[0]) as u32,
+                flags: input.pick(&[0, 0, 1]) as u32,
                 desc: input.pick(&[0x10_0000, 0x10_0010]),
                 used: input.pick(&[0x10_0100, 0x10_0104]),
                 avail: input.pick(&[0x10_0200, 0x10_0202]),
-                log: 0,
+                log: input.pick(&[0, 0x10_0100]),
             };
             (address.as_bytes().to_vec(), 0)
         }
@@ -141,9 +149,26 @@ fn payload(request: Request, input: &mut Input<'_>) -> (Vec<u8>, usize) {
             payload.resize(payload.len() + size.min(300) as usize, 0);
             (payload, 0)
         }
+        SetLogBase => {
+            let area = LogArea { size: input.pick(&[4096, 64, 0]), offset: input.pick(&[0, 8]) };
+            (area.as_bytes().to_vec(), 1)
+        }
+        GetInflightFd | SetInflightFd => {
+            let rings = input.pick(&[4, 2, 1, 0]) as u16;
+            let (size, ring_size) = (input.pick(&[320, 64, 0]), input.pick(&[256, 1, 0]) as u16);
+            let inflight = Inflight { size, rings, ring_size, ..Inflight::default() };
+            (inflight.as_bytes().to_vec(), usize::from(request == SetInflightFd))
+        }
+        SetBackendReqFd => (Vec::new(), 1),
+        SetDeviceStateFd => {
+            let (direction, phase) = (input.pick(&[0, 1]) as u32, input.pick(&[0]) as u32);
+            (StateTransfer { direction, phase }.as_bytes().to_vec(), 1)
+        }
         SetFeatures => {
             let bit = Features::PROTOCOL_FEATURES;
-            let values = [(FEATURES | bit).bits(), FEATURES.bits(), bit.bits(), 0];
+            let all = (FEATURES | bit).bits();
+            let log = Features::LOG_ALL.bits();
+            let values = [all, all | log, FEATURES.bits(), bit.bits(), 0];
             (input.pick(&values).as_bytes().to_vec(), 0)
         }
         SetProtocolFeatures => {
@@ -192,7 +217,7 @@ pub fn messages(data: &[u8]) -> Calls {
         mem_slots_max: 4,
     };
     let mut backend = Backend::new(config).expect("this configuration is possible");
-    let offered = FEATURES | Features::PROTOCOL_FEATURES;
+    let offered = FEATURES | Features::PROTOCOL_FEATURES | Features::LOG_ALL;
     let mut device = CheckedDevice::new(usize::from(QUEUE_PAIRS) * 2, offered.bits());
     device.served = u16::from(input.byte());
     device.refusals = match input.byte() {
@@ -205,13 +230,16 @@ pub fn messages(data: &[u8]) -> Calls {
         match backend.handle(message, &mut device) {
             Ok(Some(reply)) => {
                 assert_eq!((reply.request, reply.flags), (request, Flags::REPLY));
-                assert!(reply.payload.len() <= PAYLOAD_SIZE_MAX && reply.fds.is_empty());
+                assert!(reply.payload.len() <= PAYLOAD_SIZE_MAX);
+                let records = request == Request::GetInflightFd.code();
+                assert_eq!(reply.fds.len(), usize::from(records));
             }
             Ok(None) => {}
             // Errors must be printable, whatever they carry.
             Err(error) => assert!(!error.to_string().is_empty()),
         }
         drop(backend.take_refusal());
+        device.assert_settled();
         if device.regions().is_empty() {
             assert_eq!(device.rings_running(), 0, "a ring runs without memory");
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
-use vhost_user::{Backend, Connector, Listener, Receiver, SocketError};
+use vhost_user::{Backend, Connector, Device, Listener, Receiver, SocketError};
 
 use super::device::{GuestDevice, Identity};
 use super::log::{Quiet, Repeated};
@@ -54,6 +54,8 @@ pub(super) struct Attachment {
     device: GuestDevice,
     stream: Option<UnixStream>,
     receiver: Receiver,
+    /// The configuration space as the front-end knows it.
+    told: Vec<u8>,
     /// When the last session began.
     begun: Option<Instant>,
     /// Until when nobody may attach.
@@ -74,6 +76,7 @@ impl Attachment {
             device,
             stream: None,
             receiver: Receiver::new(),
+            told: Vec::new(),
             begun: None,
             banned: None,
             token: 0,
@@ -153,6 +156,25 @@ impl Attachment {
     pub(super) fn end_if_stalled(&mut self, epoll: BorrowedFd<'_>) {
         if self.device.is_stalled() {
             self.end(epoll, "connection closed: its call or err eventfd blocks and is full");
+        }
+    }
+
+    /// Tells the front-end, if it wants to know, that the guest has to read its configuration anew: its
+    /// link went up or down.
+    pub(super) fn tell_changes(&mut self) {
+        if self.stream.is_none() {
+            return;
+        }
+        let config = self.device.config();
+        if config == self.told {
+            return;
+        }
+        self.told = config;
+        let Some((channel, message)) = self.backend.config_change() else { return };
+        if let Err(error) = vhost_user::socket::send(channel, &message) {
+            let label = self.device.label();
+            self.quiet.warn(&format!("{label}: its front-end is told no changes: {error}"));
+            self.backend.close_channel();
         }
     }
 
@@ -246,6 +268,7 @@ impl Attachment {
         self.quiet.info(&format!("{}: front-end connected", self.device.label()));
         self.stream = Some(stream);
         self.receiver = Receiver::new();
+        self.told = self.device.config();
         self.begun = Some(Instant::now());
     }
 

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use engine::{Port, SoftNic};
-use guestmem::{GuestMemory, Mapping, Region};
+use guestmem::{DirtyLog, GuestMemory, Mapping, Region};
 use nic::StormLimit;
-use port::virtio_net::{Events, TransmitRing};
-use vhost_user::{Device, MemoryRegion, Refused, RingSetup};
-use virtq::{Content, DeviceQueue};
+use vhost_user::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea, transfer};
 use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
-use wire::virtio_net::{self as net, Accepts};
+use wire::virtio_net as net;
 
-use super::vmq::{self, Vmq};
+use super::carried::Carried;
+use super::inflight::Records;
+use super::ring::Ring;
+use super::vmq::Vmq;
 use crate::state::{MacText, VhostUser};
 
 /// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
@@ -35,6 +36,12 @@ pub(super) struct GuestDevice {
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
+    /// Where writes to it are logged, while it is moved.
+    log: Option<Arc<DirtyLog>>,
+    /// Where it is written down how far its rings have come.
+    records: Option<Records>,
+    /// Through which what another adapter promised comes.
+    arriving: Option<OwnedFd>,
     /// The last receive ring, which a queue of the uplink's interface may fill.
     vmq: Vmq,
     /// Set by whoever was held up by a descriptor of the front-end's.
@@ -70,7 +77,7 @@ impl GuestDevice {
         let last = usize::from(attachment.queue_pairs).saturating_sub(1);
         GuestDevice {
             nic,
-            vmq: Vmq::new(port.clone(), last),
+            vmq: Vmq::new(port.clone(), last, attachment.mtu),
             port,
             identity,
             queue_pairs: attachment.queue_pairs,
@@ -78,6 +85,9 @@ impl GuestDevice {
             representor_mtu: None,
             mtu_set: attachment.mtu,
             memory: Arc::default(),
+            log: None,
+            records: None,
+            arriving: None,
             stalled: Arc::default(),
             made: Instant::now(),
             announcements: StormLimit::new(ANNOUNCEMENTS_PER_S, 0),
@@ -124,6 +134,7 @@ impl GuestDevice {
     /// held up one of our threads. No ring may run any more.
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
+        self.arriving = None;
         self.stalled.swap(false, Ordering::Relaxed)
     }
 
@@ -132,10 +143,26 @@ impl GuestDevice {
         Ok(())
     }
 
-    fn start_transmit(&self, pair: usize, queue: DeviceQueue, events: Events, leaves: Accepts) {
-        let longest = u32::from(self.mtu_set) + OVERHEAD_MAX;
-        let ring = TransmitRing::new(queue, events, longest, leaves);
-        self.port.attach_transmit(pair, Box::new(ring));
+    /// A ring, with all that belongs to it now.
+    fn ring(&self, index: usize, setup: &RingSetup) -> Ring {
+        let inflight = self.records.as_ref().and_then(|records| records.of(index, setup.size));
+        Ring {
+            setup: setup.clone(),
+            memory: self.memory.clone(),
+            log: self.log.clone(),
+            inflight,
+            stalled: self.stalled.clone(),
+        }
+    }
+
+    /// The longest frame that a guest may send, bytes.
+    fn frame_bytes_max(&self) -> u32 {
+        u32::from(self.mtu_set) + OVERHEAD_MAX
+    }
+
+    /// What its guest is promised.
+    fn promised(&self) -> Carried {
+        Carried::new(self.identity.mac, self.mtu_set)
     }
 }
 
@@ -197,28 +224,41 @@ impl Device for GuestDevice {
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         let pair = index / 2;
         // Even rings are the guest's Rx, odd ones its Tx (virtio 1.2, section 5.1.2).
-        if index.is_multiple_of(2) {
-            let receive = vmq::Ring {
-                setup: ring.clone(),
-                memory: self.memory.clone(),
-                stalled: self.stalled.clone(),
-                mtu: self.mtu,
-            };
-            match self.vmq.is(pair) {
-                true => self.vmq.start(receive)?,
-                false => self.port.attach_receive(pair, Box::new(receive.receive()?)),
+        let made = self.ring(index, ring);
+        let events = made.events();
+        match index.is_multiple_of(2) {
+            true if self.vmq.is(pair) => self.vmq.start(made)?,
+            true => self.port.attach_receive(pair, Box::new(made.receive()?)),
+            false => {
+                let half = made.transmit_at(ring.base, self.frame_bytes_max())?;
+                self.port.attach_transmit(pair, Box::new(half));
             }
-        } else {
-            let leaves = Accepts::of_transmit(ring.features);
-            let header = net::header_len(ring.features) as u32;
-            let content = Content::Readable { header, keep: !leaves.is_empty() };
-            let queue = vmq::queue(ring, &self.memory, content)?;
-            self.start_transmit(pair, queue, vmq::events(ring, &self.stalled), leaves);
         }
         // The owner before us may have died between showing a buffer and saying so.
-        vmq::events(ring, &self.stalled).notify();
+        events.notify();
         tracing::debug!("{}: ring {index} of {} entries started", self.label(), ring.size);
         Ok(())
+    }
+
+    fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
+        let pair = index / 2;
+        let made = self.ring(index, ring);
+        let there = match index.is_multiple_of(2) {
+            true if self.vmq.is(pair) => return self.vmq.renew(made),
+            true => self.port.renew_receive(pair, |old| -> Result<_, Refused> {
+                Ok(Box::new(made.receive_at(old.stop())?))
+            })?,
+            false => {
+                let longest = self.frame_bytes_max();
+                self.port.renew_transmit(pair, |old| -> Result<_, Refused> {
+                    Ok(Box::new(made.transmit_at(old.stop(), longest)?))
+                })?
+            }
+        };
+        match there {
+            true => Ok(()),
+            false => Err(Refused::new("the ring is not there any more")),
+        }
     }
 
     fn stop_ring(&mut self, index: usize) -> u32 {
@@ -279,6 +319,56 @@ impl Device for GuestDevice {
 
     fn set_status(&mut self, status: u8) {
         tracing::debug!("{}: device status {status:#x}", self.label());
+    }
+
+    fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused> {
+        let map = |area: SharedArea| -> Result<_, Refused> {
+            check_kind(area.fd.as_fd())?;
+            let log = DirtyLog::new(area.fd.as_fd(), area.size, area.offset);
+            Ok(Arc::new(log.map_err(|error| refused_chain(&error))?))
+        };
+        self.log = log.map(map).transpose()?;
+        let said = if self.log.is_some() { "a log of what is written" } else { "no log any more" };
+        tracing::debug!("{}: {said}", self.label());
+        Ok(())
+    }
+
+    fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
+        let made = Records::create(rings, ring_size).map_err(|error| refused_chain(&error));
+        let (records, area) = made?;
+        self.records = Some(records);
+        Ok(area)
+    }
+
+    fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
+        let open = |given: InflightArea| {
+            check_kind(given.area.fd.as_fd())?;
+            Records::open(&given)
+        };
+        self.records = records.map(open).transpose()?;
+        Ok(())
+    }
+
+    fn clear_inflight(&mut self, index: usize) {
+        if let Some(records) = &self.records {
+            records.clear(index);
+        }
+    }
+
+    fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {
+        transfer::save(to, &self.promised().to_bytes()).map_err(|error| refused_chain(&error))
+    }
+
+    fn load_state(&mut self, from: OwnedFd) -> Result<(), Refused> {
+        self.arriving = Some(transfer::open(from).map_err(|error| refused_chain(&error))?);
+        Ok(())
+    }
+
+    fn check_state(&mut self) -> Result<(), Refused> {
+        let Some(from) = self.arriving.take() else { return Ok(()) };
+        let state = transfer::load(from).map_err(|error| refused_chain(&error))?;
+        let here = Carried::new(self.identity.mac, self.mtu);
+        Carried::from_bytes(&state)?.suits(&here)
     }
 
     fn config(&self) -> Vec<u8> {

@@ -16,13 +16,16 @@
 //!    after them. So what a guest has posted has either arrived, or waits for the next daemon.
 
 mod attachment;
+mod carried;
 mod device;
 mod devices;
 mod following;
+mod inflight;
 mod log;
 mod offer;
 mod plant;
 mod rig;
+mod ring;
 pub(crate) mod run_dir;
 mod sockets;
 mod vmq;

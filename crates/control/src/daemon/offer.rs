@@ -48,14 +48,7 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
     }
     BackendConfig {
         features: feature::mask(&bits),
-        protocol_features: ProtocolFeatures::MQ
-            | ProtocolFeatures::REPLY_ACK
-            | ProtocolFeatures::CONFIG
-            | ProtocolFeatures::NET_MTU
-            | ProtocolFeatures::RARP
-            | ProtocolFeatures::STATUS
-            | ProtocolFeatures::CONFIGURE_MEM_SLOTS
-            | ProtocolFeatures::RESET_DEVICE,
+        protocol_features: ProtocolFeatures::SUPPORTED,
         queue_pairs_max: attachment.queue_pairs,
         mem_slots_max: MEM_SLOTS,
     }

@@ -169,6 +169,7 @@ impl Plant {
         self.keep();
         self.tell_guests();
         self.steer();
+        self.sockets.tell_changes();
         Ok(())
     }
 

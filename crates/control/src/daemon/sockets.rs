@@ -99,6 +99,13 @@ impl Sockets {
         }
     }
 
+    /// Tells front-ends what guests see change.
+    pub(super) fn tell_changes(&mut self) {
+        for attachment in self.served.values_mut() {
+            attachment.tell_changes();
+        }
+    }
+
     /// Does what is due by the clock.
     pub(super) fn look(&mut self, now: Instant) {
         for attachment in self.served.values_mut() {

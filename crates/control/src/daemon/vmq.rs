@@ -11,17 +11,16 @@
 //! What the guest does to make it impossible holds until its ring starts anew.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use engine::Port;
-use guestmem::GuestMemory;
-use port::virtio_net::{Events, Layout, ReceiveRing};
+use port::virtio_net::Events;
 use port::xdp::{Direct, DirectSpec, FlowRule, Queues};
 use vhost_user::{Refused, RingSetup};
-use virtq::{Addresses, Content, DeviceQueue, Features, Position, Start};
-use wire::virtio_net::{self as net, Accepts, feature};
+use virtq::{Content, Position};
 use wire::{Mac, ethernet};
+
+use super::ring::Ring;
 
 /// How long a guest's memory is not shared again, and how many times as long as that took: a guest may
 /// start its ring as often as it likes, and all sockets wait meanwhile.
@@ -78,73 +77,6 @@ impl Wish {
     }
 }
 
-/// A receive ring that runs, and all that it was made of.
-#[derive(Debug)]
-pub(super) struct Ring {
-    pub(super) setup: RingSetup,
-    pub(super) memory: Arc<GuestMemory>,
-    pub(super) stalled: Arc<AtomicBool>,
-    pub(super) mtu: u16,
-}
-
-impl Ring {
-    fn has(&self, bit: u32) -> bool {
-        feature::has(self.setup.features, bit)
-    }
-
-    fn header(&self) -> u32 {
-        net::header_len(self.setup.features) as u32
-    }
-
-    fn events(&self) -> Events {
-        events(&self.setup, &self.stalled)
-    }
-
-    fn queue(&self) -> Result<DeviceQueue, Refused> {
-        queue(&self.setup, &self.memory, Content::Writable)
-    }
-
-    /// The ring as a port's half.
-    pub(super) fn receive(&self) -> Result<ReceiveRing, Refused> {
-        let mergeable = self.has(feature::VIRTIO_NET_F_MRG_RXBUF);
-        let layout = Layout { header: self.header(), mergeable };
-        let takes = Accepts::of_receive(self.setup.features);
-        Ok(ReceiveRing::new(self.queue()?, self.events(), layout, takes))
-    }
-}
-
-/// The events of a ring.
-pub(super) fn events(setup: &RingSetup, stalled: &Arc<AtomicBool>) -> Events {
-    Events {
-        kick: setup.kick.clone(),
-        call: setup.call.clone(),
-        error: setup.err.clone(),
-        stalled: stalled.clone(),
-    }
-}
-
-/// The daemon's end of a ring.
-pub(super) fn queue(
-    setup: &RingSetup,
-    memory: &Arc<GuestMemory>,
-    content: Content,
-) -> Result<DeviceQueue, Refused> {
-    let has = |bit| feature::has(setup.features, bit);
-    let mut features = Features::empty();
-    features.set(Features::INDIRECT, has(feature::VIRTIO_F_RING_INDIRECT_DESC));
-    features.set(Features::EVENT_IDX, has(feature::VIRTIO_F_RING_EVENT_IDX));
-    let addresses = Addresses { desc: setup.desc, avail: setup.avail, used: setup.used };
-    let queue = DeviceQueue::new(
-        memory.clone(),
-        &addresses,
-        setup.size,
-        features,
-        content,
-        Start::at(setup.base),
-    );
-    queue.map_err(|error| Refused::new(error.to_string()))
-}
-
 /// A guest's last receive ring, and the queue of the interface that may fill it.
 #[derive(Debug)]
 pub(super) struct Vmq {
@@ -156,6 +88,8 @@ pub(super) struct Vmq {
     rule: Result<FlowRule, String>,
     /// While it runs.
     ring: Option<Ring>,
+    /// The longest frame of the guest's, without its Ethernet header.
+    mtu: u16,
     /// While frames are placed there.
     direct: Option<Arc<Direct>>,
     /// Why they are not, as far as that is the guest's doing.
@@ -168,8 +102,8 @@ pub(super) struct Vmq {
 }
 
 impl Vmq {
-    /// Of a port whose last queue pair is `pair`.
-    pub(super) fn new(port: Arc<Port>, pair: usize) -> Vmq {
+    /// Of a port whose last queue pair is `pair`, and whose guest has this MTU.
+    pub(super) fn new(port: Arc<Port>, pair: usize, mtu: u16) -> Vmq {
         let (wish, rule) = (Wish::Nothing, Err(String::new()));
         Vmq {
             port,
@@ -177,6 +111,7 @@ impl Vmq {
             wish,
             rule,
             ring: None,
+            mtu,
             direct: None,
             why: None,
             next: None,
@@ -195,6 +130,26 @@ impl Vmq {
         self.leave();
         (self.ring, self.why) = (Some(ring), None);
         self.enter()
+    }
+
+    /// The ring goes on with something changed. Where frames are placed it is taken out for a moment,
+    /// in which they wait in the queue.
+    pub(super) fn renew(&mut self, ring: Ring) -> Result<(), Refused> {
+        if self.direct.is_some() {
+            let base = self.leave();
+            self.ring = Some(Ring { setup: RingSetup { base, ..ring.setup }, ..ring });
+            return self.enter();
+        }
+        let renewed = self.port.renew_receive(self.pair, |old| -> Result<_, Refused> {
+            Ok(Box::new(ring.receive_at(old.stop())?))
+        })?;
+        if !renewed {
+            return Err(Refused::new("the ring is not there any more"));
+        }
+        // It may have been the log that kept frames from being placed.
+        self.waits |= self.ring.as_ref().is_some_and(Ring::logs) && !ring.logs();
+        self.ring = Some(ring);
+        Ok(())
     }
 
     /// Nobody touches the ring any more when this returns; where its next owner goes on.
@@ -264,8 +219,9 @@ impl Vmq {
         if self.direct.is_some() {
             return Some(format!("placed by queue {queue} of {interface}{steering}"));
         }
-        let idle = match self.ring {
+        let idle = match &self.ring {
             None => "the guest does not run its last queue pair",
+            Some(ring) if ring.logs() => "the guest is being moved",
             Some(_) => "its ring started a moment ago",
         };
         let why = steered.refusal.as_deref().or(self.why.as_deref()).unwrap_or(idle);
@@ -304,7 +260,8 @@ impl Vmq {
     fn place(&mut self) -> bool {
         self.waits = false;
         let (Wish::Queue(steered), Some(ring)) = (&self.wish, &self.ring) else { return false };
-        if steered.refusal.is_some() || self.why.is_some() {
+        // The kernel would not log what it writes.
+        if steered.refusal.is_some() || self.why.is_some() || ring.logs() {
             return false;
         }
         let now = Instant::now();
@@ -312,14 +269,14 @@ impl Vmq {
             self.waits = true;
             return false;
         }
-        let Ok(queue) = ring.queue() else { return false };
+        let Ok(queue) = ring.queue(Content::Writable) else { return false };
         let spec = DirectSpec {
             queue,
             events: ring.events(),
             header: ring.header(),
             memory: ring.memory.clone(),
             mac: steered.mac.0,
-            frame_bytes_max: u32::from(ring.mtu) + ethernet::HEADER_LEN as u32,
+            frame_bytes_max: u32::from(self.mtu) + ethernet::HEADER_LEN as u32,
         };
         let placed = steered.queues.place(steered.index, spec);
         self.next = Some(now + PAUSE.max(now.elapsed() * PAUSE_FACTOR));
@@ -358,9 +315,16 @@ impl Vmq {
         if let Wish::Queue(steered) = &self.wish {
             drop(steered.ports.copied.detach_transmit(0));
         }
-        match placed {
+        let next = match placed {
             Some(mut half) => half.stop(),
-            None => self.port.detach_receive(self.pair).map_or(0, |mut ring| ring.stop()),
+            None => match self.port.detach_receive(self.pair) {
+                Some(mut ring) => ring.stop(),
+                None => return self.ring.as_ref().map_or(0, |ring| ring.setup.base),
+            },
+        };
+        if let Some(ring) = &mut self.ring {
+            ring.setup.base = next;
         }
+        next
     }
 }

@@ -219,6 +219,7 @@ impl Guest {
             kick: Some(self.kick.as_fd()),
             call: Some(self.call.as_fd()),
             err: Some(self.error.as_fd()),
+            log: None,
         };
         frontend.start_ring(index, &ring).unwrap();
         frontend.enable_ring(index, true).unwrap();

@@ -126,6 +126,7 @@ impl Guest {
                 kick: Some(self.kick.as_fd()),
                 call: Some(self.call.as_fd()),
                 err: None,
+                log: None,
             };
             frontend.start_ring(index, &ring)?;
             frontend.enable_ring(index, true)?;

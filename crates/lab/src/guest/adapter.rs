@@ -91,6 +91,7 @@ impl Adapter {
                 kick: Some(kick.as_fd()),
                 call: Some(call.as_fd()),
                 err: None,
+                log: None,
             };
             frontend.start_ring(index, &ring)?;
             frontend.enable_ring(index, true)?;

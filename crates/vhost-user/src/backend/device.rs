@@ -8,12 +8,13 @@ use std::sync::Arc;
 ///
 /// # What the state machine promises
 ///
-/// 1. Memory changes only while no ring runs, so a device may forget all translations then.
+/// 1. Memory and dirty log change also while rings run. Rings that run go on with what they had, and
+///    each of them is then renewed or stopped, before the front-end hears that it is done.
 /// 2. A ring is started only when it is stopped, with memory, size, addresses, a kick (or poll
 ///    mode), and enabled; it is stopped only when it runs.
 /// 3. A refused call is as if it had not been made: the device must keep what it had.
 /// 4. When the connection ends, all rings are stopped first, then the memory is released by an
-///    empty table.
+///    empty table, and log and records of buffers in flight by `None`.
 ///
 /// # What it does not promise
 ///
@@ -44,6 +45,14 @@ pub trait Device {
     /// the start is tried again when one of its settings or the memory changes.
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused>;
 
+    /// Something about a ring that runs changed: memory, log, or whether it logs. It goes on where it
+    /// is, by this setup, whose `base` means nothing; no lane must find it missing meanwhile. When
+    /// this returns nobody uses the former memory or log for it any more.
+    ///
+    /// # Errors
+    /// [`Refused`] if that is not possible; the ring runs as it did, and is stopped.
+    fn renew_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused>;
+
     /// Stops a ring: when this returns, nobody touches it any more. Returns where it stopped, in
     /// the form of [`RingSetup::base`].
     fn stop_ring(&mut self, index: usize) -> u32;
@@ -68,6 +77,49 @@ pub trait Device {
 
     /// The guest's driver changed the virtio device status.
     fn set_status(&mut self, status: u8);
+
+    /// From now on rings whose setup says so log their writes there. `None` releases the log, and is
+    /// never refused.
+    ///
+    /// # Errors
+    /// [`Refused`] if it cannot be mapped; the former log stays.
+    fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused>;
+
+    /// Makes records of what is in flight, for so many rings from the first on with up to so many
+    /// entries each, and keeps them from now on. The front-end hands them to our successor.
+    ///
+    /// # Errors
+    /// [`Refused`] if there is no memory for them.
+    fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused>;
+
+    /// Keeps the records there from now on; a ring that starts goes on where its
+    /// record says, if it has one. `None` releases them, and is never refused.
+    ///
+    /// # Errors
+    /// [`Refused`] if they cannot be mapped, or are not ours; the former ones stay.
+    fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused>;
+
+    /// The front-end knows where this ring stopped, or had it reset: its record is no more.
+    fn clear_inflight(&mut self, index: usize);
+
+    /// Writes what the device has to carry to where its guest moves, to a pipe, and closes it.
+    /// No ring runs.
+    ///
+    /// # Errors
+    /// [`Refused`] if it cannot be written at once.
+    fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused>;
+
+    /// Such a state will come from a pipe; not all of it need be there yet. No ring runs.
+    ///
+    /// # Errors
+    /// [`Refused`] if this is no pipe.
+    fn load_state(&mut self, from: OwnedFd) -> Result<(), Refused>;
+
+    /// All of the state was handed over, in either direction.
+    ///
+    /// # Errors
+    /// [`Refused`] if it did not arrive whole, or does not suit this device.
+    fn check_state(&mut self) -> Result<(), Refused>;
 
     /// The bytes of `virtio_net_config` (virtio 1.2, 5.1.4), as many as the device has.
     fn config(&self) -> Vec<u8>;
@@ -100,6 +152,38 @@ pub struct MemoryRegion {
     pub fd: OwnedFd,
 }
 
+/// A part of a file that front-end and back-end share.
+#[derive(Debug)]
+pub struct SharedArea {
+    /// Bytes.
+    pub size: u64,
+    /// Offset of its first byte in the file.
+    pub offset: u64,
+    /// The file.
+    pub fd: OwnedFd,
+}
+
+/// Where records of what is in flight are kept.
+#[derive(Debug)]
+pub struct InflightArea {
+    /// The memory, as [`Device::create_inflight`] made it.
+    pub area: SharedArea,
+    /// Rings that have one, from the first on.
+    pub rings: u16,
+    /// Entries that a ring may have.
+    pub ring_size: u16,
+}
+
+/// Which writes of a ring are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingLog {
+    /// All of them, in buffers and in the ring; else only those to the ring.
+    pub buffers: bool,
+    /// Guest-physical address at which writes to the used ring (split), or to the device's event
+    /// area (packed), are logged; `None`: at the address where memory has it.
+    pub used: Option<u64>,
+}
+
 /// All that is needed to run a ring.
 #[derive(Clone, Debug)]
 pub struct RingSetup {
@@ -125,4 +209,6 @@ pub struct RingSetup {
     pub err: Option<Arc<OwnedFd>>,
     /// The features negotiated, as [`Features`](crate::Features) bits.
     pub features: u64,
+    /// What is logged; `None`: nothing.
+    pub log: Option<RingLog>,
 }

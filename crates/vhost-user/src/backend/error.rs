@@ -88,8 +88,8 @@ pub enum Reason {
         /// The alignment virtio demands, in bytes.
         align: u64,
     },
-    /// Flags of a ring address that are unknown or need the dirty log.
-    #[error("address flags {flags:#x} of ring {index} are not possible; only 0 is")]
+    /// Flags of a ring address that are unknown.
+    #[error("address flags {flags:#x} of ring {index} are not possible; 0 and 1 (log) are")]
     RingFlags {
         /// The ring.
         index: u32,
@@ -175,6 +175,41 @@ pub enum Reason {
     /// A RARP for an address that is none of a station.
     #[error("a RARP cannot be sent for a multicast or zero address")]
     RarpAddress,
+    /// A range of a file that wraps around, or an empty one.
+    #[error("{size} bytes at offset {offset:#x} of the file: that is no range")]
+    BadArea {
+        /// Bytes.
+        size: u64,
+        /// Offset in the file.
+        offset: u64,
+    },
+    /// More rings than there are, or none; or entries that no ring has.
+    #[error(
+        "records for {rings} rings of {ring_size} entries; this device has {has} rings of 1 to \
+         {RING_SIZE_MAX}"
+    )]
+    InflightRings {
+        /// Rings asked for.
+        rings: u16,
+        /// Entries of each.
+        ring_size: u16,
+        /// Rings there are.
+        has: usize,
+    },
+    /// A descriptor for requests of ours that is none.
+    #[error("the file descriptor for requests to the front-end must be a Unix stream socket")]
+    NotASocket,
+    /// Neither of the directions, or another phase.
+    #[error("state in direction {direction}, phase {phase}; 0 (save) and 1 (load) in phase 0 are")]
+    StateTransfer {
+        /// The direction asked for.
+        direction: u32,
+        /// The phase asked for.
+        phase: u32,
+    },
+    /// The state is asked for while a ring runs.
+    #[error("the device's state is only moved while all rings stand; stop them first")]
+    StateWhileRunning,
     /// The device refused.
     #[error("refused by the device: {0}")]
     Device(Refused),

@@ -1,5 +1,9 @@
 //! The memory table: which regions exist. The device holds their mappings.
 //!
+//! Rings that run go on with the new memory, without a moment in which they stand. A ring that does
+//! not lie in it stops, and goes on when it does again: a front-end that changes a region takes it
+//! away and adds it anew.
+//!
 //! Specification: vhost-user.rst, `SET_MEM_TABLE`, `ADD_MEM_REG`, `REM_MEM_REG`.
 
 use std::mem::size_of;
@@ -8,7 +12,7 @@ use std::os::fd::OwnedFd;
 use zerocopy::FromBytes;
 
 use crate::features::ProtocolFeatures;
-use crate::message::Message;
+use crate::message::{Message, Request};
 use crate::payload::{RegionPayload, SingleRegion, TableHeader};
 
 use super::device::{Device, MemoryRegion};
@@ -76,11 +80,10 @@ impl Backend {
             slots.push(Slot::check(&payload, &slots)?);
             regions.push(MemoryRegion::new(&payload, fd));
         }
-        self.change_memory(device, |backend, device| {
-            device.set_memory(regions).map_err(Reason::Device)?;
-            backend.slots = slots;
-            Ok(())
-        })
+        device.set_memory(regions).map_err(Reason::Device)?;
+        self.slots = slots;
+        self.renew_all(device);
+        self.start_all(device).map(|()| Answer::Done)
     }
 
     pub(super) fn add_region(
@@ -98,11 +101,13 @@ impl Backend {
         let Some(fd) = message.fds.pop() else {
             return Err(Reason::FdCount { expected: 1, got: 0 });
         };
-        self.change_memory(device, |backend, device| {
-            device.add_region(MemoryRegion::new(&region, fd)).map_err(Reason::Device)?;
-            backend.slots.push(slot);
-            Ok(())
-        })
+        device.add_region(MemoryRegion::new(&region, fd)).map_err(Reason::Device)?;
+        self.slots.push(slot);
+        self.renew_all(device);
+        // A ring may wait for the next region, so that it cannot start is no fault of this one.
+        let started = self.start_all(device);
+        self.note(Request::AddMemReg, started);
+        Ok(Answer::Done)
     }
 
     pub(super) fn remove_region(
@@ -119,23 +124,9 @@ impl Backend {
         let Some(at) = self.slots.iter().position(|slot| *slot == wanted) else {
             return Err(Reason::NoSuchRegion { guest_addr, size });
         };
-        self.change_memory(device, |backend, device| {
-            device.remove_region(guest_addr, user_addr, size);
-            backend.slots.remove(at);
-            Ok(())
-        })
-    }
-
-    /// Changes memory while all rings stand, and lets them go on where they stopped. If the
-    /// change is refused they go on with the memory they had.
-    fn change_memory<D: Device>(
-        &mut self,
-        device: &mut D,
-        change: impl FnOnce(&mut Self, &mut D) -> Result<(), Reason>,
-    ) -> Result<Answer, Reason> {
-        self.stop_all(device);
-        let changed = change(self, device);
-        let started = self.start_all(device);
-        changed.and(started).map(|()| Answer::Done)
+        device.remove_region(guest_addr, user_addr, size);
+        self.slots.remove(at);
+        self.renew_all(device);
+        Ok(Answer::Done)
     }
 }

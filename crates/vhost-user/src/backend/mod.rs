@@ -1,6 +1,6 @@
 //! The back-end's state machine: one message in, calls to a device, perhaps a reply out.
 //!
-//! No I/O and no clock: the caller receives messages (with [`Receiver`](crate::Receiver)), hands
+//! No clock, and no I/O on the session's socket: the caller receives messages (with [`Receiver`](crate::Receiver)), hands
 //! them to [`Backend::handle`] and sends what comes back (with [`send`](crate::socket::send)).
 //!
 //! # Model
@@ -21,7 +21,9 @@
 //! 2. `SET_FEATURES`, `SET_MEM_TABLE`
 //! 3. per ring `SET_VRING_NUM`, `_BASE`, `_ADDR`, `_KICK`, `_CALL`, `_ENABLE`: it starts
 //! 4. per ring `GET_VRING_BASE`: it stops; 2 to 4 repeat as the guest's driver comes and goes
-//! 5. [`Backend::disconnect`]: rings stop, memory is released, ready for the next front-end
+//! 5. a migration: `SET_LOG_BASE`, `SET_FEATURES` and `SET_VRING_ADDR` while rings run, in the end
+//!    without the log again, or 4
+//! 6. [`Backend::disconnect`]: rings stop, memory is released, ready for the next front-end
 
 mod device;
 mod error;
@@ -29,28 +31,34 @@ mod memory;
 mod ring;
 mod session;
 mod shape;
+mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use device::{Device, MemoryRegion, Refused, RingSetup};
+pub use device::{Device, InflightArea, MemoryRegion, Refused, RingLog, RingSetup, SharedArea};
 pub use error::{ConfigError, ProtocolError, Reason};
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
 use crate::features::{Features, ProtocolFeatures};
-use crate::message::{Flags, MEM_SLOTS_MAX, Message, QUEUE_PAIRS_MAX, Request};
+use crate::message::{BackendRequest, Flags, MEM_SLOTS_MAX, Message, QUEUE_PAIRS_MAX, Request};
 
 use zerocopy::IntoBytes;
 
 use memory::Slot;
 use ring::{Ring, RingFd};
 
-/// Features that this state machine does not serve: a dirty log, an IOMMU, packed rings.
+/// Features that this state machine does not serve: an IOMMU, packed rings. `LOG_ALL` comes with
+/// `LOG_SHMFD` by itself.
 const FEATURES_UNSERVED: Features =
     Features::LOG_ALL.union(Features::ACCESS_PLATFORM).union(Features::RING_PACKED);
 
 /// What a back-end offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// Features offered, as [`Features`] bits. `PROTOCOL_FEATURES` is added by itself.
+    /// Features offered, as [`Features`] bits. `PROTOCOL_FEATURES` is added by itself, and
+    /// `LOG_ALL` where the dirty log is among the protocol features.
     pub features: u64,
     /// Protocol features offered, of [`ProtocolFeatures::SUPPORTED`].
     pub protocol_features: ProtocolFeatures,
@@ -67,6 +75,8 @@ enum Answer {
     Done,
     /// This payload.
     Reply(Vec<u8>),
+    /// This payload, with a descriptor beside it.
+    ReplyWith(Vec<u8>, OwnedFd),
 }
 
 /// One session of the vhost-user protocol, seen from the back-end.
@@ -79,6 +89,10 @@ pub struct Backend {
     status: u8,
     slots: Vec<Slot>,
     rings: Vec<Ring>,
+    /// Whether the device has a dirty log.
+    has_log: bool,
+    /// Over which the front-end takes requests of ours.
+    channel: Option<UnixStream>,
     refusal: Option<ProtocolError>,
 }
 
@@ -115,6 +129,8 @@ impl Backend {
             status: 0,
             slots: Vec::new(),
             rings,
+            has_log: false,
+            channel: None,
             refusal: None,
         }
     }
@@ -136,6 +152,9 @@ impl Backend {
         let ack = ask && self.protocol_features.contains(ProtocolFeatures::REPLY_ACK);
         match outcome {
             Ok(Answer::Reply(payload)) => Ok(Some(Message::reply(code, payload))),
+            Ok(Answer::ReplyWith(payload, fd)) => {
+                Ok(Some(Message { fds: vec![fd], ..Message::reply(code, payload) }))
+            }
             Ok(Answer::Done) => Ok(ack.then(|| acknowledge(code, 0))),
             Err(reason) => {
                 let has_reply = Request::from_code(code).is_some_and(Request::has_reply);
@@ -158,6 +177,8 @@ impl Backend {
             let released = device.set_memory(Vec::new());
             debug_assert!(released.is_ok(), "an empty table was refused");
         }
+        let released = device.set_log(None).and(device.set_inflight(None));
+        debug_assert!(released.is_ok(), "a release was refused");
         *self = Self::fresh(self.config);
     }
 
@@ -187,6 +208,20 @@ impl Backend {
         self.status
     }
 
+    /// What to send, and where, to tell the front-end that the configuration space changed; `None` if
+    /// it does not want to know. [`close_channel`](Self::close_channel) if it does not take it.
+    pub fn config_change(&self) -> Option<(&UnixStream, Message)> {
+        let wanted = ProtocolFeatures::CONFIG | ProtocolFeatures::BACKEND_REQ;
+        let channel = self.channel.as_ref()?;
+        let message = || Message::of_backend(BackendRequest::ConfigChangeMsg);
+        self.protocol_features.contains(wanted).then(|| (channel, message()))
+    }
+
+    /// Makes no more requests in this session.
+    pub fn close_channel(&mut self) {
+        self.channel = None;
+    }
+
     fn dispatch(&mut self, message: Message, device: &mut impl Device) -> Result<Answer, Reason> {
         if message.flags.contains(Flags::REPLY) {
             return Err(Reason::IsReply);
@@ -204,6 +239,7 @@ impl Backend {
             SetOwner => Ok(Answer::Done),
             ResetOwner => self.reset_owner(device),
             SetMemTable => self.set_mem_table(message, device),
+            SetLogBase => self.set_log_base(message, device),
             SetVringNum => self.set_vring_num(&message, device),
             SetVringAddr => self.set_vring_addr(&message, device),
             SetVringBase => self.set_vring_base(&message),
@@ -212,7 +248,7 @@ impl Backend {
             SetVringCall => self.set_vring_fd(RingFd::Call, message, device),
             SetVringErr => self.set_vring_fd(RingFd::Err, message, device),
             GetProtocolFeatures => Ok(Answer::number(self.config.protocol_features.bits())),
-            SetProtocolFeatures => self.set_protocol_features(&message),
+            SetProtocolFeatures => self.set_protocol_features(&message, device),
             GetQueueNum => {
                 self.require_offered(ProtocolFeatures::MQ)?;
                 Ok(Answer::number(self.config.queue_pairs_max.into()))
@@ -220,8 +256,11 @@ impl Backend {
             SetVringEnable => self.set_vring_enable(&message, device),
             SendRarp => self.send_rarp(&message, device),
             NetSetMtu => self.set_mtu(&message, device),
+            SetBackendReqFd => self.set_channel(message),
             GetConfig => self.get_config(message, device),
             SetConfig => self.check_config(&message, device),
+            GetInflightFd => self.get_inflight(&message, device),
+            SetInflightFd => self.set_inflight(message, device),
             ResetDevice => self.reset_device(device),
             GetMaxMemSlots => {
                 self.require(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
@@ -234,6 +273,8 @@ impl Backend {
                 self.require(ProtocolFeatures::STATUS)?;
                 Ok(Answer::number(self.status.into()))
             }
+            SetDeviceStateFd => self.transfer_state(message, device),
+            CheckDeviceState => self.check_state(device),
             _ => Err(Reason::NotOffered),
         }
     }
@@ -250,9 +291,7 @@ fn is_served(request: Request) -> bool {
     use Request::*;
     !matches!(
         request,
-        SetLogBase
-            | SetLogFd
-            | SetBackendReqFd
+        SetLogFd
             | IotlbMsg
             | SetVringEndian
             | CreateCryptoSession
@@ -260,13 +299,9 @@ fn is_served(request: Request) -> bool {
             | PostcopyAdvise
             | PostcopyListen
             | PostcopyEnd
-            | GetInflightFd
-            | SetInflightFd
             | GpuSetSocket
             | VringKick
             | GetSharedObject
-            | SetDeviceStateFd
-            | CheckDeviceState
             | GetShmemConfig
     )
 }

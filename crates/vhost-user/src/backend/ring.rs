@@ -3,7 +3,7 @@
 //! Specification: vhost-user.rst, "Ring states". The states here:
 //!
 //! ```text
-//!             memory, size, addresses, kick or poll mode, enabled
+//!             memory, size, addresses, kick or poll mode, enabled, log if it must log
 //!   stopped  ----------------------------------------------------->  running
 //!            <-----------------------------------------------------
 //!              disabled, GET_VRING_BASE, RESET_*, status 0, no memory
@@ -11,7 +11,9 @@
 //!
 //! The specification starts a ring at its first kick; here it starts when the kick descriptor
 //! comes, which nobody can tell from a kick, and which poll mode needs anyway. A ring that is
-//! started but disabled would have to discard what the guest sends; here it stands.
+//! started but disabled would have to discard what the guest sends; here it stands. So does one that
+//! must log its writes while there is no log: QEMU starts rings of a guest that boots during its
+//! migration before it sends the log.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -19,11 +21,11 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use zerocopy::IntoBytes;
 
-use crate::features::Features;
+use crate::features::{Features, ProtocolFeatures};
 use crate::message::{Message, RING_SIZE_MAX};
-use crate::payload::{VRING_INDEX_MASK, VRING_NO_FD, VringAddr, VringState};
+use crate::payload::{VRING_INDEX_MASK, VRING_LOG, VRING_NO_FD, VringAddr, VringState};
 
-use super::device::{Device, RingSetup};
+use super::device::{Device, RingLog, RingSetup};
 use super::error::Reason;
 use super::shape::prefix;
 use super::{Answer, Backend};
@@ -102,6 +104,8 @@ impl Form {
 pub(super) struct Ring {
     size: Option<u16>,
     addresses: Option<Addresses>,
+    /// Guest address at which writes to the used ring are logged, if they are.
+    pub(super) log: Option<u64>,
     /// Where to start, or where the ring stopped.
     base: u32,
     kick: Kick,
@@ -112,8 +116,17 @@ pub(super) struct Ring {
 }
 
 impl Ring {
+    pub(super) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// What is logged of this ring, if anything, with `buffers` if the session wants all.
+    pub(super) fn logs(&self, buffers: bool) -> Option<RingLog> {
+        (buffers || self.log.is_some()).then_some(RingLog { buffers, used: self.log })
+    }
+
     /// What the device needs to run this ring, if all of it is there.
-    fn setup(&self, features: u64) -> Option<RingSetup> {
+    fn setup(&self, features: u64, log: Option<RingLog>) -> Option<RingSetup> {
         let Addresses { desc, avail, used } = self.addresses?;
         let kick = match &self.kick {
             Kick::Unset => return None,
@@ -133,6 +146,7 @@ impl Ring {
             call: self.call.clone(),
             err: self.err.clone(),
             features,
+            log,
         })
     }
 }
@@ -162,27 +176,39 @@ impl Backend {
         self.start(index as usize, device).map(|()| Answer::Done)
     }
 
-    /// QEMU repeats the addresses while the ring runs, so this stops and starts it if need be.
+    /// QEMU repeats the addresses while the ring runs, with and without the flag, as it switches the
+    /// log on and off.
     pub(super) fn set_vring_addr(
         &mut self,
         message: &Message,
         device: &mut impl Device,
     ) -> Result<Answer, Reason> {
-        let VringAddr { index, flags, desc, used, avail, .. } = prefix(message)?;
-        let form = Form::of(self.features);
-        let ring = self.ring(index)?;
-        // The only flag asks for a dirty log, which is not offered.
-        if flags != 0 {
+        let VringAddr { index, flags, desc, used, avail, log } = prefix(message)?;
+        self.ring(index)?;
+        if flags & !VRING_LOG != 0 {
             return Err(Reason::RingFlags { index, flags });
         }
-        let addresses = Addresses { desc, avail, used };
-        form.check_addresses(index, addresses)?;
-        let addresses = Some(addresses);
-        if ring.addresses != addresses {
-            self.stop(index as usize, device);
-            self.rings[index as usize].addresses = addresses;
+        let log = (flags & VRING_LOG != 0).then_some(log);
+        if log.is_some() {
+            self.require(ProtocolFeatures::LOG_SHMFD)?;
         }
-        self.start(index as usize, device).map(|()| Answer::Done)
+        let addresses = Addresses { desc, avail, used };
+        Form::of(self.features).check_addresses(index, addresses)?;
+        let addresses = Some(addresses);
+        let index = index as usize;
+        if self.rings[index].addresses != addresses {
+            self.stop(index, device);
+            self.rings[index].addresses = addresses;
+        }
+        let former = std::mem::replace(&mut self.rings[index].log, log);
+        if former != log {
+            self.renew(index, device);
+        }
+        let started = self.start(index, device);
+        if former.is_some() {
+            self.release_unused_log(device);
+        }
+        started.map(|()| Answer::Done)
     }
 
     pub(super) fn set_vring_base(&mut self, message: &Message) -> Result<Answer, Reason> {
@@ -207,6 +233,7 @@ impl Backend {
         let VringState { index, .. } = prefix(message)?;
         self.ring(index)?;
         self.stop(index as usize, device);
+        device.clear_inflight(index as usize);
         let ring = &mut self.rings[index as usize];
         ring.kick = Kick::Unset;
         let num = ring.base;
@@ -276,7 +303,7 @@ impl Backend {
         if self.rings[index].running || self.slots.is_empty() {
             return Ok(());
         }
-        let Some(setup) = self.rings[index].setup(self.features) else {
+        let Some(setup) = self.setup(index) else {
             return Ok(());
         };
         // Features may have changed since each was set.
@@ -288,6 +315,31 @@ impl Backend {
         device.start_ring(index, &setup).map_err(Reason::Device)?;
         self.rings[index].running = true;
         Ok(())
+    }
+
+    /// What the device needs to run a ring, if all of it is there: a log, too, if it must log.
+    fn setup(&self, index: usize) -> Option<RingSetup> {
+        let ring = &self.rings[index];
+        let log = ring.logs(self.logs_all());
+        ring.setup(self.features, log).filter(|_| log.is_none() || self.has_log)
+    }
+
+    /// Lets a ring that runs go on with memory and log as they are now, or stops it if it cannot.
+    /// It goes on when it can again: that is no fault of the request that takes something away.
+    fn renew(&mut self, index: usize, device: &mut impl Device) {
+        if !self.rings[index].running {
+            return;
+        }
+        let setup = self.setup(index).filter(|_| !self.slots.is_empty());
+        if setup.is_none_or(|setup| device.renew_ring(index, &setup).is_err()) {
+            self.stop(index, device);
+        }
+    }
+
+    pub(super) fn renew_all(&mut self, device: &mut impl Device) {
+        for index in 0..self.rings.len() {
+            self.renew(index, device);
+        }
     }
 
     /// Stops a ring if it runs, and keeps where it stopped.
@@ -318,8 +370,9 @@ impl Backend {
     /// Stops all rings so that each needs a new kick, as after `GET_VRING_BASE`.
     pub(super) fn quiesce(&mut self, device: &mut impl Device) {
         self.stop_all(device);
-        for ring in &mut self.rings {
+        for (index, ring) in self.rings.iter_mut().enumerate() {
             ring.kick = Kick::Unset;
+            device.clear_inflight(index);
         }
     }
 

@@ -20,12 +20,13 @@ impl Answer {
 }
 
 impl Backend {
-    /// The features offered, with the bit that makes protocol features possible.
+    /// The features offered, with the bits that make protocol features and the log possible.
     pub(super) fn offered_features(&self) -> u64 {
-        match self.config.protocol_features.is_empty() {
-            true => self.config.features,
-            false => self.config.features | Features::PROTOCOL_FEATURES.bits(),
-        }
+        let mut features = Features::from_bits_retain(self.config.features);
+        let protocol = self.config.protocol_features;
+        features.set(Features::PROTOCOL_FEATURES, !protocol.is_empty());
+        features.set(Features::LOG_ALL, protocol.contains(ProtocolFeatures::LOG_SHMFD));
+        features.bits()
     }
 
     /// Demands that a protocol feature was negotiated.
@@ -55,9 +56,12 @@ impl Backend {
         if unknown != 0 {
             return Err(Reason::FeaturesNotOffered(unknown));
         }
-        if features != self.features {
-            self.stop_all(device);
-            self.features = features;
+        let former = std::mem::replace(&mut self.features, features);
+        // A migration begins and ends while rings run, and they are not to notice.
+        match (former ^ features) & !Features::LOG_ALL.bits() {
+            0 if former != features => self.renew_all(device),
+            0 => {}
+            _ => self.stop_all(device),
         }
         // "Upon receiving a SET_FEATURES message without PROTOCOL_FEATURES set, the back-end must
         // enable all rings immediately." With the bit, rings stay as they are: a front-end may
@@ -67,17 +71,29 @@ impl Backend {
                 ring.enabled = true;
             }
         }
-        self.start_all(device).map(|()| Answer::Done)
+        let started = self.start_all(device);
+        if former & Features::LOG_ALL.bits() != 0 {
+            self.release_unused_log(device);
+        }
+        started.map(|()| Answer::Done)
     }
 
-    pub(super) fn set_protocol_features(&mut self, message: &Message) -> Result<Answer, Reason> {
+    pub(super) fn set_protocol_features(
+        &mut self,
+        message: &Message,
+        device: &mut impl Device,
+    ) -> Result<Answer, Reason> {
         let bits: u64 = prefix(message)?;
         let unknown = bits & !self.config.protocol_features.bits();
         if unknown != 0 {
             return Err(Reason::FeaturesNotOffered(unknown));
         }
+        let former = self.logs_all();
         self.protocol_features = ProtocolFeatures::from_bits_truncate(bits);
-        Ok(Answer::Done)
+        if former != self.logs_all() {
+            self.renew_all(device);
+        }
+        self.start_all(device).map(|()| Answer::Done)
     }
 
     /// "It is recommended that back-ends either ignore this message, or use it to disable all
@@ -94,7 +110,7 @@ impl Backend {
     /// reinitialized." Memory and the protocol features belong to the session and stay.
     pub(super) fn reset_device(&mut self, device: &mut impl Device) -> Result<Answer, Reason> {
         self.require_offered(ProtocolFeatures::RESET_DEVICE)?;
-        self.stop_all(device);
+        self.quiesce(device);
         self.rings.fill_with(Ring::default);
         self.features = 0;
         self.status = 0;

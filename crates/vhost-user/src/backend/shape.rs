@@ -8,7 +8,8 @@ use zerocopy::FromBytes;
 
 use crate::message::{Message, Request, TABLE_REGIONS_MAX};
 use crate::payload::{
-    ConfigHeader, RegionPayload, SingleRegion, TableHeader, VRING_NO_FD, VringAddr, VringState,
+    ConfigHeader, Inflight, LogArea, RegionPayload, SingleRegion, StateTransfer, TableHeader,
+    VRING_NO_FD, VringAddr, VringState,
 };
 
 use super::error::Reason;
@@ -37,7 +38,13 @@ fn payload_size(request: Request, message: &Message) -> Result<usize, Reason> {
         | SendRarp | NetSetMtu | SetStatus => size_of::<u64>(),
         SetVringNum | SetVringBase | GetVringBase | SetVringEnable => size_of::<VringState>(),
         SetVringAddr => size_of::<VringAddr>(),
+        SetLogBase => size_of::<LogArea>(),
         AddMemReg | RemMemReg => size_of::<SingleRegion>(),
+        SetDeviceStateFd => size_of::<StateTransfer>(),
+        GetInflightFd | SetInflightFd => match message.payload.len() {
+            Inflight::UNPADDED => Inflight::UNPADDED,
+            _ => size_of::<Inflight>(),
+        },
         SetMemTable => {
             let table: TableHeader = prefix(message)?;
             // Before the multiplication, which could overflow on 32 bits.
@@ -58,7 +65,7 @@ fn fd_count(request: Request, message: &Message) -> usize {
     use Request::*;
     match request {
         SetMemTable => prefix(message).map_or(0, |table: TableHeader| table.count as usize),
-        AddMemReg => 1,
+        AddMemReg | SetLogBase | SetBackendReqFd | SetInflightFd | SetDeviceStateFd => 1,
         SetVringKick | SetVringCall | SetVringErr => {
             prefix(message).map_or(0, |value: u64| usize::from(value & VRING_NO_FD == 0))
         }

@@ -4,6 +4,7 @@ mod hostile;
 mod properties;
 mod rings;
 mod session;
+mod shared;
 
 use std::os::fd::OwnedFd;
 
@@ -12,9 +13,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::*;
 use crate::checked::CheckedDevice;
-use crate::payload::{RegionPayload, SingleRegion, TableHeader, VringAddr, VringState};
+use crate::payload::{
+    LogArea, RegionPayload, SingleRegion, TableHeader, VRING_LOG, VringAddr, VringState,
+};
 
 const FEATURES: u64 = Features::VERSION_1.union(Features::MRG_RXBUF).union(Features::MTU).bits();
+const LOG_ALL: u64 = Features::LOG_ALL.bits();
+/// With which a front-end begins: all that is offered but the log.
 const OFFERED: u64 = FEATURES | Features::PROTOCOL_FEATURES.bits();
 
 const CONFIG: BackendConfig = BackendConfig {
@@ -51,6 +56,12 @@ fn message(
     message
 }
 
+/// With a wish for an acknowledgement.
+fn asked(mut message: Message) -> Message {
+    message.flags = Flags::NEED_REPLY;
+    message
+}
+
 fn table(regions: &[RegionPayload]) -> Message {
     let mut payload = TableHeader { count: regions.len() as u32, padding: 0 }.as_bytes().to_vec();
     payload.extend(regions.iter().flat_map(|region| region.as_bytes()));
@@ -81,7 +92,9 @@ impl Session {
     }
 
     fn handle(&mut self, message: Message) -> Result<Option<Message>, ProtocolError> {
-        self.backend.handle(message, &mut self.device)
+        let result = self.backend.handle(message, &mut self.device);
+        self.device.assert_settled();
+        result
     }
 
     /// A request that succeeds without an answer.

@@ -78,6 +78,18 @@ impl Frontend {
         self.receive(request)
     }
 
+    /// As [`exchange`](Self::exchange), with descriptors beside the question, and perhaps one beside
+    /// the answer.
+    pub(super) fn exchange_fds(
+        &mut self,
+        request: Request,
+        payload: &(impl IntoBytes + Immutable + ?Sized),
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Message, FrontendError> {
+        self.send(request, &Message::request(request, payload), fds)?;
+        self.receive_fds(request)
+    }
+
     fn send(
         &mut self,
         request: Request,
@@ -90,13 +102,18 @@ impl Frontend {
     }
 
     fn receive(&mut self, request: Request) -> Result<Message, FrontendError> {
+        let reply = self.receive_fds(request)?;
+        if reply.fds.is_empty() { Ok(reply) } else { Err(wrong(request, &reply)) }
+    }
+
+    fn receive_fds(&mut self, request: Request) -> Result<Message, FrontendError> {
         let deadline = Instant::now() + self.timeout;
         let reply = self
             .receiver
             .receive(&self.stream, deadline)
             .map_err(|source| FrontendError::Socket { request: name(request), source })?;
         let answers = reply.request == request.code() && reply.flags.contains(Flags::REPLY);
-        if answers && reply.fds.is_empty() { Ok(reply) } else { Err(wrong(request, &reply)) }
+        if answers { Ok(reply) } else { Err(wrong(request, &reply)) }
     }
 }
 

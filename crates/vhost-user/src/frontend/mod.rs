@@ -9,8 +9,10 @@
 mod error;
 mod exchange;
 mod requests;
+mod shared;
 
 pub use error::FrontendError;
+pub use shared::BackendRequests;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -84,6 +86,8 @@ pub struct RingConfig<'a> {
     pub call: Option<BorrowedFd<'a>>,
     /// Eventfd that the back-end writes when the ring is broken.
     pub err: Option<BorrowedFd<'a>>,
+    /// Guest-physical address at which writes to the used ring are logged, if they are to be.
+    pub log: Option<u64>,
 }
 
 /// A session with a back-end.

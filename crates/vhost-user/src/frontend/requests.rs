@@ -4,7 +4,7 @@ use zerocopy::IntoBytes;
 
 use crate::features::{Features, ProtocolFeatures};
 use crate::message::{PAYLOAD_SIZE_MAX, Request, TABLE_REGIONS_MAX};
-use crate::payload::{ConfigHeader, SingleRegion, TableHeader, VringAddr, VringState};
+use crate::payload::{ConfigHeader, SingleRegion, TableHeader, VRING_LOG, VringAddr, VringState};
 
 use super::exchange::{name, wrong};
 use super::{EMPTY, Frontend, FrontendError, Region, RingConfig};
@@ -63,17 +63,32 @@ impl Frontend {
     /// # Errors
     /// [`FrontendError`].
     pub fn start_ring(&mut self, index: u8, ring: &RingConfig<'_>) -> Result<(), FrontendError> {
-        let &RingConfig { size, desc, avail, used, base, kick, call, err } = ring;
+        let &RingConfig { size, base, kick, call, err, .. } = ring;
         let state = |num: u32| VringState { index: index.into(), num };
         self.set(Request::SetVringNum, &state(size.into()), &[])?;
         self.set(Request::SetVringBase, &state(base), &[])?;
+        self.set_ring_addresses(index, ring)?;
         let index = u32::from(index);
-        let addresses = VringAddr { index, flags: 0, desc, used, avail, log: 0 };
-        self.set(Request::SetVringAddr, &addresses, &[])?;
         self.set_ring_fd(Request::SetVringCall, index, call)?;
         self.set_ring_fd(Request::SetVringErr, index, err)?;
         // Last, for with the kick a ring is complete.
         self.set_ring_fd(Request::SetVringKick, index, kick)
+    }
+
+    /// Says where a ring is, and whether writes to it are logged: also while it runs.
+    ///
+    /// # Errors
+    /// [`FrontendError`].
+    pub fn set_ring_addresses(
+        &mut self,
+        index: u8,
+        ring: &RingConfig<'_>,
+    ) -> Result<(), FrontendError> {
+        let &RingConfig { desc, avail, used, log, .. } = ring;
+        let flags = if log.is_some() { VRING_LOG } else { 0 };
+        let (index, log) = (u32::from(index), log.unwrap_or(0));
+        let addresses = VringAddr { index, flags, desc, used, avail, log };
+        self.set(Request::SetVringAddr, &addresses, &[])
     }
 
     /// Lets a ring run, or stand. Without `PROTOCOL_FEATURES` rings are always enabled.

@@ -24,7 +24,9 @@ pub(crate) fn config() -> BackendConfig {
 }
 
 pub(crate) fn device() -> CheckedDevice {
-    let mut device = CheckedDevice::new(8, FEATURES | Features::PROTOCOL_FEATURES.bits());
+    let bits = Features::PROTOCOL_FEATURES | Features::LOG_ALL;
+    let mut device = CheckedDevice::new(8, FEATURES | bits.bits());
+    device.state = b"what it leaves behind".to_vec();
     device.served = 5;
     device.config = vec![0x02, 0x11, 0x22, 0x33, 0x44, 0x55, 1, 0, 4, 0, 0xdc, 0x05];
     device
@@ -62,7 +64,9 @@ fn session(stream: &UnixStream, backend: &mut Backend, device: &mut CheckedDevic
             Err(SocketError::Closed) => return End::Closed,
             Err(error) => panic!("the front-end of this test broke the framing: {error}"),
         };
-        match backend.handle(message, device) {
+        let handled = backend.handle(message, device);
+        device.assert_settled();
+        match handled {
             Ok(None) => {}
             Ok(Some(reply)) => send(stream, &reply).expect("the front-end waits for this"),
             Err(error) => return End::Protocol(error),

@@ -7,10 +7,17 @@ use guestmem::{Buffer, Ticket};
 use super::event::Wish;
 use super::ring::Ring;
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
+use crate::death;
 use crate::inflight::Inflight;
+use crate::log::WriteLog;
 use crate::ring::Descriptor;
 use crate::staging::{BURST, Staging};
 use crate::{Fault, Position};
+
+/// Offsets in the used ring, bytes: virtio 1.2, section 2.7.8.
+const USED_FLAGS: u64 = 0;
+const USED_IDX: u64 = 2;
+const USED_ENTRIES: u64 = 4;
 
 /// Where the device is in a split ring.
 #[derive(Debug)]
@@ -161,8 +168,9 @@ impl SplitDevice {
             return false;
         }
         if let Some(inflight) = inflight {
-            inflight.begin(old, new, &[]);
+            inflight.begin(old, new, std::iter::empty());
         }
+        death::point();
         self.ring.used_idx().store(new, Ordering::Release);
         self.published = new;
         let wish = Wish {
@@ -179,6 +187,28 @@ impl SplitDevice {
 
     pub(crate) fn disarm(&mut self) {
         self.wish().disarm(self.next_avail);
+    }
+
+    /// Logs what [`publish`](Self::publish) showed: the used entries from there on, and their index.
+    pub(crate) fn log_published(&self, log: &WriteLog, from: Position) {
+        let size = u64::from(self.ring.size());
+        let count = u64::from(self.published.wrapping_sub(from as u16)).min(size);
+        let start = u64::from(from as u16 & self.ring.mask());
+        let run = count.min(size - start);
+        log.used(USED_ENTRIES + 8 * start, 8 * run);
+        log.used(USED_ENTRIES, 8 * (count - run));
+        log.used(USED_IDX, 2);
+    }
+
+    /// Logs what was written when the ring was taken over: nothing was.
+    pub(crate) fn log_recovered(&self, _log: &WriteLog) {}
+
+    /// Logs what [`arm`](Self::arm) and [`disarm`](Self::disarm) write to.
+    pub(crate) fn log_wish(&self, log: &WriteLog) {
+        match self.event_idx {
+            true => log.used(USED_ENTRIES + 8 * u64::from(self.ring.size()), 2),
+            false => log.used(USED_FLAGS, 2),
+        }
     }
 
     fn wish(&self) -> Wish<'_, AtomicU16> {

@@ -7,35 +7,15 @@
 //! Each has a store and then a load of what the other side stores; without a full fence between
 //! them both could miss each other and sleep for ever. The tests explore every interleaving.
 
-use std::sync::atomic::{AtomicU16, Ordering, fence};
+use std::sync::atomic::Ordering;
 
-/// A 16-bit word that the other side shares. Real memory, or the model checker's.
-pub(crate) trait Word {
-    fn load(&self, order: Ordering) -> u16;
-    fn store(&self, value: u16, order: Ordering);
-    fn full_fence();
-}
-
-impl Word for AtomicU16 {
-    #[inline(always)]
-    fn load(&self, order: Ordering) -> u16 {
-        AtomicU16::load(self, order)
-    }
-    #[inline(always)]
-    fn store(&self, value: u16, order: Ordering) {
-        AtomicU16::store(self, value, order);
-    }
-    #[inline(always)]
-    fn full_fence() {
-        fence(Ordering::SeqCst);
-    }
-}
+use crate::shared::Shared;
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT` and `VIRTQ_USED_F_NO_NOTIFY` have the same value.
 const QUIET: u16 = 1;
 
 /// What one side says of when it wants to be notified.
-pub(crate) struct Wish<'a, W: Word> {
+pub(crate) struct Wish<'a, W: Shared<u16>> {
     /// Its ring's flags: used without `EVENT_IDX`.
     pub(crate) flags: &'a W,
     /// Its event index: used with `EVENT_IDX`.
@@ -43,7 +23,7 @@ pub(crate) struct Wish<'a, W: Word> {
     pub(crate) event_idx: bool,
 }
 
-impl<W: Word> Wish<'_, W> {
+impl<W: Shared<u16>> Wish<'_, W> {
     /// Whether publishing `old..new` obliges to notify. Call it after the index was stored.
     #[inline]
     pub(crate) fn must_notify(&self, old: u16, new: u16) -> bool {

@@ -59,16 +59,25 @@ fn content() -> impl Strategy<Value = Content> {
     ]
 }
 
+/// Of either kind; a packed ring need not be a power of two.
+fn ring() -> impl Strategy<Value = (u16, Features)> {
+    let bits = 0..=Features::all().bits();
+    (bits, 0..=10u32, 1..=1024u16).prop_map(|(bits, order, any)| {
+        let features = Features::from_bits_truncate(bits);
+        let packed = features.contains(Features::PACKED) && any % 4 != 0;
+        (if packed { any } else { 1 << order }, features)
+    })
+}
+
 proptest! {
     #[test]
     fn every_buffer_arrives_once_and_in_order(
-        order in 0..=10u32,
-        bits in 0..4u8,
+        (size, features) in ring(),
         content in content(),
         start in prop_oneof![3 => Just(0), 1 => 65_000..=65_535u16],
         ops in prop::collection::vec(op(), 1..150),
     ) {
-        let mut world = World::new(1 << order, Features::from_bits_truncate(bits), content);
+        let mut world = World::new(size, features, content);
         world.advance(start);
         ops.iter().for_each(|op| world.run(op));
         world.drain();
@@ -77,10 +86,11 @@ proptest! {
 
 #[test]
 fn small_rings_get_past_the_end_of_the_index() {
-    for order in 0..8 {
-        for features in [Features::empty(), Features::all()] {
+    const SPLIT: Features = Features::all().difference(Features::PACKED);
+    for size in [1, 2, 4, 8, 16, 32, 64, 128] {
+        for features in [Features::empty(), SPLIT, Features::PACKED, Features::all()] {
             let mut world =
-                World::new(1 << order, features, Content::Readable { header: 12, keep: false });
+                World::new(size, features, Content::Readable { header: 12, keep: false });
             world.advance(65_530);
             for _ in 0..100 {
                 for op in [

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, fence};
 
-use crate::split::event::{Wish, Word};
+use crate::shared::Shared;
+use crate::split::event::Wish;
 
-impl Word for AtomicU16 {
+impl Shared<u16> for AtomicU16 {
     fn load(&self, order: Ordering) -> u16 {
         AtomicU16::load(self, order)
     }
@@ -24,7 +25,7 @@ impl Word for AtomicU16 {
 /// A word without the fence, to show that the tests below would notice.
 struct Unfenced(AtomicU16);
 
-impl Word for Unfenced {
+impl Shared<u16> for Unfenced {
     fn load(&self, order: Ordering) -> u16 {
         self.0.load(order)
     }
@@ -42,7 +43,7 @@ struct Direction<W> {
     event_idx: bool,
 }
 
-impl<W: Word> Direction<W> {
+impl<W: Shared<u16>> Direction<W> {
     /// A direction whose reader polls: it asked not to be notified.
     fn new(word: impl Fn(u16) -> W, event_idx: bool) -> Direction<W> {
         let (idx, flags, event) = (word(0), word(1), word(0x8000));
@@ -62,7 +63,7 @@ impl<W: Word> Direction<W> {
 }
 
 /// A writer publishes two entries; its reader takes what it sees, and goes to sleep.
-fn sleep_while_two_are_published<W: Word + Send + Sync + 'static>(
+fn sleep_while_two_are_published<W: Shared<u16> + Send + Sync + 'static>(
     word: fn(u16) -> W,
     event_idx: bool,
 ) {
@@ -85,7 +86,10 @@ fn sleep_while_two_are_published<W: Word + Send + Sync + 'static>(
 }
 
 /// Two sides publish to each other, and both go to sleep: a ping-pong that must not stop.
-fn sleep_on_both_sides<W: Word + Send + Sync + 'static>(word: fn(u16) -> W, event_idx: bool) {
+fn sleep_on_both_sides<W: Shared<u16> + Send + Sync + 'static>(
+    word: fn(u16) -> W,
+    event_idx: bool,
+) {
     loom::model(move || {
         let avail = Arc::new(Direction::new(word, event_idx));
         let used = Arc::new(Direction::new(word, event_idx));
@@ -105,7 +109,7 @@ fn sleep_on_both_sides<W: Word + Send + Sync + 'static>(word: fn(u16) -> W, even
 }
 
 /// A side that polled, slept, was woken and disarms again may be notified in vain, never missed.
-fn sleep_poll_and_sleep_again<W: Word + Send + Sync + 'static>(
+fn sleep_poll_and_sleep_again<W: Shared<u16> + Send + Sync + 'static>(
     word: fn(u16) -> W,
     event_idx: bool,
 ) {

@@ -10,6 +10,12 @@ fn valid_size(request: Request) -> (usize, usize) {
     match request {
         SetMemTable => (8 + 32, 1),
         AddMemReg => (40, 1),
+        SetLogBase => (16, 1),
+        SetBackendReqFd => (0, 1),
+        GetInflightFd => (24, 0),
+        SetInflightFd => (24, 1),
+        SetDeviceStateFd => (8, 1),
+        CheckDeviceState => (0, 0),
         RemMemReg => (40, 0),
         SetVringAddr => (40, 0),
         SetVringKick | SetVringCall | SetVringErr => (8, 1),
@@ -107,9 +113,11 @@ fn ring_addresses_are_checked() {
         let reason = session.fail(message(Request::SetVringAddr, &addr, 0));
         assert!(reason.to_string().starts_with(part), "{reason}");
     }
-    let logged = VringAddr { flags: 1, ..addresses(0) };
-    let reason = session.fail(message(Request::SetVringAddr, &logged, 0));
-    assert_eq!(reason, Reason::RingFlags { index: 0, flags: 1 });
+    for flags in [2, 3, u32::MAX] {
+        let addr = VringAddr { flags, ..addresses(0) };
+        let reason = session.fail(message(Request::SetVringAddr, &addr, 0));
+        assert_eq!(reason, Reason::RingFlags { index: 0, flags });
+    }
 }
 
 #[test]

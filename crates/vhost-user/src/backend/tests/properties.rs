@@ -1,5 +1,5 @@
 //! Random requests, most of them nearly right: nothing panics, [`CheckedDevice`] finds every
-//! promise kept, and a ring runs exactly when a model of five conditions says so.
+//! promise kept, and a ring runs exactly when a model of six conditions says so.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -45,8 +45,9 @@ fn ring_fd() -> impl Strategy<Value = Step> {
 }
 
 fn ring_addr() -> impl Strategy<Value = Step> {
-    (0..5u32, 0..3u64).prop_map(|(index, shift)| {
-        let shifted = VringAddr { desc: 0x100 + shift * 8, ..addresses(index) };
+    (0..5u32, 0..3u64, 0..3u32).prop_map(|(index, shift, flags)| {
+        let desc = 0x100 + shift * 8;
+        let shifted = VringAddr { desc, flags: flags & VRING_LOG, log: 0x100, ..addresses(index) };
         step(Request::SetVringAddr, shifted.as_bytes().to_vec(), 0)
     })
 }
@@ -72,8 +73,9 @@ fn memory() -> impl Strategy<Value = Step> {
 
 fn number() -> impl Strategy<Value = Step> {
     use Request::*;
-    let features = (0..4u64).prop_map(|at| {
-        let value = [OFFERED, FEATURES, OFFERED & !(1 << 15), 1 << 60][at as usize];
+    let features = (0..5u64).prop_map(|at| {
+        let fewer = OFFERED & !(1 << 15);
+        let value = [OFFERED, FEATURES, fewer, OFFERED | LOG_ALL, 1 << 60][at as usize];
         step(SetFeatures, value.to_ne_bytes().to_vec(), 0)
     });
     let protocol = any::<bool>().prop_map(|all| {
@@ -84,6 +86,13 @@ fn number() -> impl Strategy<Value = Step> {
     let other = (other, prop_oneof![Just(0u64), Just(15), Just(1500), any::<u64>()])
         .prop_map(|(request, value)| step(request, value.to_ne_bytes().to_vec(), 0));
     prop_oneof![features, protocol, other]
+}
+
+fn log() -> impl Strategy<Value = Step> {
+    (0..3u64).prop_map(|size| {
+        let area = LogArea { size: size * 4096, offset: 0 };
+        step(Request::SetLogBase, area.as_bytes().to_vec(), 1)
+    })
 }
 
 fn anything() -> impl Strategy<Value = Step> {
@@ -104,7 +113,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         6 => ring_fd(),
         4 => ring_addr(),
         3 => memory(),
-        2 => number(),
+        3 => number(),
+        2 => log(),
         1 => bare(),
         1 => anything(),
     ];
@@ -118,11 +128,16 @@ struct Known {
     addresses: bool,
     kick: bool,
     enabled: bool,
+    logs: bool,
 }
 
 #[derive(Default)]
 struct Model {
     rings: [Known; 4],
+    features: u64,
+    /// Whether the log was agreed on, and whether there is one.
+    may_log: bool,
+    log: bool,
 }
 
 impl Model {
@@ -132,28 +147,50 @@ impl Model {
         let num = step.payload.get(4).is_some_and(|&num| num != 0);
         match step.request {
             Request::SetVringNum => self.rings[at].size = true,
-            Request::SetVringAddr => self.rings[at].addresses = true,
+            Request::SetVringAddr => {
+                self.rings[at].addresses = true;
+                self.release(self.rings[at].logs, |model| model.rings[at].logs = num);
+            }
+            Request::SetLogBase => self.log = true,
+            Request::SetProtocolFeatures => {
+                let features = ProtocolFeatures::from_bits_retain(number_of(step));
+                self.may_log = features.contains(ProtocolFeatures::LOG_SHMFD);
+            }
             Request::SetVringKick => self.rings[at].kick = true,
             Request::GetVringBase => self.rings[at].kick = false,
             Request::SetVringEnable => self.rings[at].enabled = num,
-            Request::ResetDevice => self.rings = Default::default(),
+            Request::ResetDevice => (self.rings, self.features) = Default::default(),
             Request::ResetOwner => self.rings.iter_mut().for_each(|ring| ring.enabled = false),
             Request::SetStatus if at == 0 => {
                 self.rings.iter_mut().for_each(|ring| ring.kick = false);
             }
-            Request::SetFeatures
-                if !Features::from_bits_retain(number_of(step))
-                    .contains(Features::PROTOCOL_FEATURES) =>
-            {
-                self.rings.iter_mut().for_each(|ring| ring.enabled = true);
+            Request::SetFeatures => {
+                let features = number_of(step);
+                self.release(self.features & LOG_ALL != 0, |model| model.features = features);
+                if features & Features::PROTOCOL_FEATURES.bits() == 0 {
+                    self.rings.iter_mut().for_each(|ring| ring.enabled = true);
+                }
             }
             _ => {}
         }
     }
 
+    /// Makes a change after which nothing may be logged any more, if something was before.
+    fn release(&mut self, logged: bool, change: impl FnOnce(&mut Self)) {
+        change(self);
+        if logged && (0..4).all(|at| !self.must_log(at)) {
+            self.log = false;
+        }
+    }
+
+    fn must_log(&self, at: usize) -> bool {
+        self.rings[at].logs || (self.may_log && self.features & LOG_ALL != 0)
+    }
+
     fn runs(&self, at: usize, memory: bool) -> bool {
-        let Known { size, addresses, kick, enabled } = self.rings[at];
-        memory && size && addresses && kick && enabled
+        let Known { size, addresses, kick, enabled, .. } = self.rings[at];
+        let log = self.log || !self.must_log(at);
+        memory && size && addresses && kick && enabled && log
     }
 }
 

@@ -99,7 +99,7 @@ fn get_vring_base_stops_until_the_next_kick() {
 }
 
 #[test]
-fn new_memory_restarts_rings_where_they_stopped() {
+fn rings_go_on_with_new_memory() {
     let mut session = Session::ready();
     for index in [0, 1] {
         session.set_up(index, 100);
@@ -118,6 +118,8 @@ fn new_memory_restarts_rings_where_they_stopped() {
     ));
     assert_eq!(session.device.ring(1).unwrap().base, 114);
     assert_eq!(session.device.regions().len(), 3);
+    let calls = session.device.calls();
+    assert_eq!((calls.stops, calls.renewals), (0, 4), "they never stood");
     // Without any memory they stand, and go on with the next table.
     session.done(table(&[]));
     assert_eq!(session.device.rings_running(), 0);
@@ -230,7 +232,7 @@ fn a_refused_start_is_tried_again() {
     session.enable(0, true);
     assert!(session.runs(0));
     // One ring that is refused after a change of memory does not hold up the other.
-    session.device.refusals = 0b010;
+    session.device.refusals = 0b1010;
     assert!(matches!(session.fail(table(&[region(0, 0x2000)])), Reason::Device(_)));
     assert!(!session.runs(0) && session.runs(1));
     session.device.refusals = 0;
@@ -253,4 +255,31 @@ fn refused_memory_leaves_the_old() {
     assert!(matches!(gone, Reason::NoSuchRegion { .. }));
     session.done(message(Request::RemMemReg, &single(region(0, 0x1000)), 0));
     assert!(!session.runs(0));
+}
+
+#[test]
+fn a_ring_waits_for_the_region_it_lies_in() {
+    let mut session = Session::ready();
+    for index in [0, 1] {
+        session.set_up(index, 0);
+        session.enable(index, true);
+    }
+    let single = |at| SingleRegion { padding: 0, region: region(at, 0x1000) };
+    let add = |at| asked(message(Request::AddMemReg, &single(at), 1));
+    assert_eq!(session.ask::<u64>(add(0x1000)), 0);
+    // Ring 0 lies in what is taken away: it stops, the other goes on, and both are no failure.
+    session.device.refusals = 0b1;
+    let remove = asked(message(Request::RemMemReg, &single(0x1000), 0));
+    assert_eq!(session.ask::<u64>(remove), 0);
+    assert!(!session.runs(0) && session.runs(1));
+    assert_eq!(session.backend.take_refusal(), None);
+    // Another region comes first: it is added, and why the ring still stands is told.
+    session.device.refusals = 0b100;
+    assert_eq!(session.ask::<u64>(add(0x2000)), 0);
+    assert!(!session.runs(0) && session.runs(1));
+    assert!(session.backend.take_refusal().is_some());
+    session.device.refusals = 0;
+    assert_eq!(session.ask::<u64>(add(0x1000)), 0);
+    assert!(session.runs(0) && session.runs(1));
+    assert_eq!(session.device.calls().stops, 1, "only the one");
 }

@@ -8,11 +8,6 @@ fn config_message(request: Request, offset: u32, bytes: &[u8]) -> Message {
     message(request, &[header.as_bytes(), bytes].concat()[..], 0)
 }
 
-fn asking(mut message: Message) -> Message {
-    message.flags = Flags::NEED_REPLY;
-    message
-}
-
 #[test]
 fn a_back_end_does_not_offer_what_it_cannot_serve() {
     let new = |config| Backend::new(config).err();
@@ -28,7 +23,9 @@ fn a_back_end_does_not_offer_what_it_cannot_serve() {
     let features = Features::RING_PACKED;
     let error = new(BackendConfig { features: features.bits() | FEATURES, ..CONFIG });
     assert_eq!(error, Some(ConfigError::Features(features)));
-    let protocol_features = ProtocolFeatures::LOG_SHMFD;
+    let error = new(BackendConfig { features: LOG_ALL | FEATURES, ..CONFIG });
+    assert_eq!(error, Some(ConfigError::Features(Features::LOG_ALL)));
+    let protocol_features = ProtocolFeatures::PAGEFAULT;
     let error = new(BackendConfig { protocol_features, ..CONFIG });
     assert_eq!(error, Some(ConfigError::ProtocolFeatures(protocol_features)));
 }
@@ -36,14 +33,15 @@ fn a_back_end_does_not_offer_what_it_cannot_serve() {
 #[test]
 fn features_are_offered_and_accepted() {
     let mut session = Session::new(CONFIG);
-    assert_eq!(session.ask::<u64>(message(Request::GetFeatures, &[0u8; 0], 0)), OFFERED);
+    let offered: u64 = session.ask(message(Request::GetFeatures, &[0u8; 0], 0));
+    assert_eq!(offered, OFFERED | LOG_ALL);
     let protocol: u64 = session.ask(message(Request::GetProtocolFeatures, &[0u8; 0], 0));
     assert_eq!(protocol, ProtocolFeatures::SUPPORTED.bits());
     assert_eq!(session.ask::<u64>(message(Request::GetQueueNum, &[0u8; 0], 0)), 2);
     let reason = session.fail(message(Request::SetFeatures, &(OFFERED | 1 << 40), 0));
     assert_eq!(reason, Reason::FeaturesNotOffered(1 << 40));
-    let reason = session.fail(message(Request::SetProtocolFeatures, &(1u64 << 1), 0));
-    assert_eq!(reason, Reason::FeaturesNotOffered(1 << 1));
+    let reason = session.fail(message(Request::SetProtocolFeatures, &(1u64 << 8), 0));
+    assert_eq!(reason, Reason::FeaturesNotOffered(1 << 8));
     session.done(message(Request::SetFeatures, &OFFERED, 0));
     assert_eq!(session.backend.features(), OFFERED);
 }
@@ -73,15 +71,15 @@ fn without_protocol_features_none_can_be_used() {
 fn acknowledgements_tell_success_and_refusal() {
     let mut session = Session::new(CONFIG);
     // Not negotiated: the flag means nothing.
-    session.done(asking(message(Request::SetOwner, &[0u8; 0], 0)));
+    session.done(asked(message(Request::SetOwner, &[0u8; 0], 0)));
     let bits = CONFIG.protocol_features.bits();
-    let ack: u64 = session.ask(asking(message(Request::SetProtocolFeatures, &bits, 0)));
+    let ack: u64 = session.ask(asked(message(Request::SetProtocolFeatures, &bits, 0)));
     assert_eq!(ack, 0);
     // Not asked for: none.
     session.done(message(Request::SetOwner, &[0u8; 0], 0));
     // Refused: told to the front-end, and why to the operator.
     let bad = || message(Request::SetVringNum, &state(0, 3), 0);
-    assert_eq!(session.ask::<u64>(asking(bad())), 1);
+    assert_eq!(session.ask::<u64>(asked(bad())), 1);
     let refusal = session.backend.take_refusal().unwrap();
     assert_eq!(
         refusal.to_string(),
@@ -90,21 +88,21 @@ fn acknowledgements_tell_success_and_refusal() {
     assert_eq!(session.backend.take_refusal(), None, "told once");
     assert_eq!(session.fail(bad()), refusal.reason, "without an answer it is an error");
     // Unknown requests, and those of features not offered, alike.
-    let mut unknown = asking(message(Request::SetOwner, &[0u8; 0], 0));
+    let mut unknown = asked(message(Request::SetOwner, &[0u8; 0], 0));
     unknown.request = 4711;
     assert_eq!(session.ask::<u64>(unknown), 1);
-    for request in [Request::SetLogBase, Request::SetLogFd, Request::SetBackendReqFd] {
-        assert_eq!(session.ask::<u64>(asking(message(request, &0u64, 1))), 1);
+    for request in [Request::IotlbMsg, Request::SetLogFd, Request::VringKick] {
+        assert_eq!(session.ask::<u64>(asked(message(request, &0u64, 1))), 1);
         assert_eq!(session.backend.take_refusal().unwrap().reason, Reason::NotOffered);
         assert_eq!(session.fail(message(request, &0u64, 1)), Reason::NotOffered);
     }
     // A malformed message, or one that is owed a value, cannot be answered so.
-    let malformed = session.fail(asking(message(Request::SetFeatures, &0u32, 0)));
+    let malformed = session.fail(asked(message(Request::SetFeatures, &0u32, 0)));
     assert_eq!(malformed, Reason::PayloadSize { expected: 8, got: 4 });
-    let valueless = session.fail(asking(message(Request::GetVringBase, &state(9, 0), 0)));
+    let valueless = session.fail(asked(message(Request::GetVringBase, &state(9, 0), 0)));
     assert_eq!(valueless, Reason::NoSuchRing { index: 9, rings: 4 });
     // Requests with an answer of their own get that one.
-    let answer: u64 = session.ask(asking(message(Request::GetMaxMemSlots, &[0u8; 0], 0)));
+    let answer: u64 = session.ask(asked(message(Request::GetMaxMemSlots, &[0u8; 0], 0)));
     assert_eq!(answer, 4);
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use guestmem::GuestMemory;
 
-use super::wish::Wish;
+use super::wish::{Units, Wish};
 use super::{Op, SLOT, TABLE};
 use crate::tests::kit::{BASE, bytes_of, memory, pattern};
 use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
@@ -38,8 +38,9 @@ pub(super) struct World {
     staged: usize,
     hidden: VecDeque<Posted>,
     used: VecDeque<Posted>,
-    avail_idx: u16,
-    used_idx: u16,
+    units: Units,
+    avail_at: u64,
+    used_at: u64,
     device_wish: Wish,
     driver_wish: Wish,
 }
@@ -49,11 +50,10 @@ impl World {
         let slots = u64::from(size);
         let memory = memory(DriverQueue::bytes(size) + slots * (SLOT + TABLE));
         let driver = DriverQueue::new(memory.clone(), BASE, size, features).unwrap();
-        let at = driver.addresses();
-        let device =
-            DeviceQueue::new(memory.clone(), &at, size, features, content, Start::default())
-                .unwrap();
-        let quiet = Wish::disarmed(features.contains(Features::EVENT_IDX), 0);
+        let (at, start) = (driver.addresses(), Start::at(driver.first_position()));
+        let device = DeviceQueue::new(memory.clone(), &at, size, features, content, start).unwrap();
+        let units = Units::new(features, size);
+        let quiet = Wish::disarmed(units, 0);
         let header = match content {
             Content::Readable { header, .. } => header,
             Content::Writable => 0,
@@ -73,15 +73,21 @@ impl World {
             staged: 0,
             hidden: VecDeque::new(),
             used: VecDeque::new(),
-            avail_idx: 0,
-            used_idx: 0,
+            units,
+            avail_at: 0,
+            used_at: 0,
             device_wish: quiet,
             driver_wish: quiet,
         }
     }
 
-    fn event_idx(&self) -> bool {
-        self.features.contains(Features::EVENT_IDX)
+    /// What a buffer counts as.
+    fn count(&self, posted: &Posted) -> u64 {
+        if self.units.packed { posted.descriptors as u64 } else { 1 }
+    }
+
+    fn count_all<'a>(&self, posted: impl IntoIterator<Item = &'a Posted>) -> u64 {
+        posted.into_iter().map(|posted| self.count(posted)).sum()
     }
 
     fn writable(&self) -> bool {
@@ -97,13 +103,11 @@ impl World {
             Op::DriverArm => {
                 let there = self.driver.arm();
                 assert_eq!(there, !self.used.is_empty());
-                let next = self.used_idx.wrapping_sub(self.used.len() as u16);
-                self.driver_wish = Wish::armed(self.event_idx(), next);
+                self.driver_wish = Wish::armed(self.units, self.next_reaped());
             }
             Op::DriverDisarm => {
                 self.driver.disarm();
-                let next = self.used_idx.wrapping_sub(self.used.len() as u16);
-                self.driver_wish = Wish::disarmed(self.event_idx(), next);
+                self.driver_wish = Wish::disarmed(self.units, self.next_reaped());
             }
             Op::Reap(most) => self.reap(*most),
             Op::Recycle => self.recycle(),
@@ -118,12 +122,12 @@ impl World {
                 let there = self.device.arm();
                 assert_eq!(there, !self.available.is_empty());
                 if self.staged == 0 {
-                    self.device_wish = Wish::armed(self.event_idx(), self.next_avail());
+                    self.device_wish = Wish::armed(self.units, self.next_avail());
                 }
             }
             Op::DeviceDisarm => {
                 self.device.disarm();
-                self.device_wish = Wish::disarmed(self.event_idx(), self.next_avail());
+                self.device_wish = Wish::disarmed(self.units, self.next_avail());
             }
             Op::HandOver => self.hand_over(),
         }
@@ -131,9 +135,14 @@ impl World {
         assert_eq!(self.driver.strays(), 0);
     }
 
-    /// The index of the first entry that is not staged.
-    fn next_avail(&self) -> u16 {
-        self.avail_idx.wrapping_sub((self.available.len() - self.staged) as u16)
+    /// The place of the first buffer that is not staged.
+    fn next_avail(&self) -> u64 {
+        self.avail_at - self.count_all(self.available.iter().skip(self.staged))
+    }
+
+    /// The place of the first used buffer that is not reaped.
+    fn next_reaped(&self) -> u64 {
+        self.used_at - self.count_all(&self.used)
     }
 
     fn post(&mut self, lens: &[u32], indirect: bool) {
@@ -172,10 +181,10 @@ impl World {
     }
 
     fn driver_publish(&mut self) {
-        let old = self.avail_idx;
-        self.avail_idx = old.wrapping_add(self.posted.len() as u16);
+        let old = self.avail_at;
+        self.avail_at += self.count_all(&self.posted);
         self.available.append(&mut self.posted);
-        let wanted = self.device_wish.wants(old, self.avail_idx);
+        let wanted = self.device_wish.wants(self.units, old, self.avail_at);
         assert_eq!(self.driver.publish(), wanted, "{:?}", self.device_wish);
     }
 
@@ -221,12 +230,12 @@ impl World {
     }
 
     fn device_publish(&mut self) {
-        let old = self.used_idx;
-        self.used_idx = old.wrapping_add(self.hidden.len() as u16);
+        let old = self.used_at;
+        self.used_at += self.count_all(&self.hidden);
         self.used.append(&mut self.hidden);
-        let wanted = self.driver_wish.wants(old, self.used_idx);
+        let wanted = self.driver_wish.wants(self.units, old, self.used_at);
         assert_eq!(self.device.publish(), wanted, "{:?}", self.driver_wish);
-        assert_eq!(self.device.position(), u32::from(self.used_idx));
+        assert_eq!(self.device.position(), self.units.position(self.used_at));
     }
 
     fn reap(&mut self, most: usize) {
@@ -256,13 +265,13 @@ impl World {
     /// A new owner takes over: what was not published as used was not used.
     fn hand_over(&mut self) {
         let (memory, at, size) = (self.memory.clone(), self.driver.addresses(), self.driver.size());
+        let start = Start::at(self.device.position());
         self.device =
-            DeviceQueue::new(memory, &at, size, self.features, self.content, Start::default())
-                .unwrap();
+            DeviceQueue::new(memory, &at, size, self.features, self.content, start).unwrap();
         self.hidden.append(&mut self.available);
         self.available = std::mem::take(&mut self.hidden);
         self.staged = 0;
-        self.device_wish = Wish::disarmed(self.event_idx(), self.used_idx);
+        self.device_wish = Wish::disarmed(self.units, self.used_at);
     }
 
     /// Carries so many buffers across, one after the other, so that the indices are there.
@@ -276,11 +285,11 @@ impl World {
             self.device.publish();
             assert_eq!(self.driver.reap(&mut [Used::default()]), 1);
         }
-        (self.avail_idx, self.used_idx) = (count, count);
+        (self.avail_at, self.used_at) = (count.into(), count.into());
         self.device.disarm();
-        self.device_wish = Wish::disarmed(self.event_idx(), count);
+        self.device_wish = Wish::disarmed(self.units, count.into());
         self.driver.disarm();
-        self.driver_wish = Wish::disarmed(self.event_idx(), count);
+        self.driver_wish = Wish::disarmed(self.units, count.into());
     }
 
     /// Carries everything across that is on its way.

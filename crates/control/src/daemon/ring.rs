@@ -1,0 +1,106 @@
+//! A ring as a session sets it up, and what the data plane makes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use guestmem::{DirtyLog, GuestMemory};
+use port::virtio_net::{Events, Layout, ReceiveRing, TransmitRing};
+use vhost_user::{Refused, RingSetup};
+use virtq::{Addresses, Content, DeviceQueue, Features, Inflight, Log, Position, Start};
+use wire::virtio_net::{self as net, Accepts, feature};
+
+/// All that a ring is made of.
+#[derive(Debug)]
+pub(super) struct Ring {
+    pub(super) setup: RingSetup,
+    pub(super) memory: Arc<GuestMemory>,
+    /// Where writes are logged, if the setup says that they are.
+    pub(super) log: Option<Arc<DirtyLog>>,
+    /// Where it is written down how far the ring has come.
+    pub(super) inflight: Option<Inflight>,
+    /// Set by whoever is held up by a descriptor of the front-end's.
+    pub(super) stalled: Arc<AtomicBool>,
+}
+
+impl Ring {
+    pub(super) fn has(&self, bit: u32) -> bool {
+        feature::has(self.setup.features, bit)
+    }
+
+    /// Bytes of the device's header.
+    pub(super) fn header(&self) -> u32 {
+        net::header_len(self.setup.features) as u32
+    }
+
+    /// Whether anything that is written is logged.
+    pub(super) fn logs(&self) -> bool {
+        self.setup.log.is_some()
+    }
+
+    /// The descriptors that tell of it.
+    pub(super) fn events(&self) -> Events {
+        let RingSetup { kick, call, err, .. } = &self.setup;
+        Events {
+            kick: kick.clone(),
+            call: call.clone(),
+            error: err.clone(),
+            stalled: self.stalled.clone(),
+        }
+    }
+
+    /// The daemon's end of it.
+    pub(super) fn queue(&self, content: Content) -> Result<DeviceQueue, Refused> {
+        self.queue_at(self.setup.base, content)
+    }
+
+    fn queue_at(&self, base: Position, content: Content) -> Result<DeviceQueue, Refused> {
+        let mut features = Features::empty();
+        features.set(Features::INDIRECT, self.has(feature::VIRTIO_F_RING_INDIRECT_DESC));
+        features.set(Features::EVENT_IDX, self.has(feature::VIRTIO_F_RING_EVENT_IDX));
+        features.set(Features::PACKED, self.has(feature::VIRTIO_F_RING_PACKED));
+        features.set(Features::IN_ORDER, self.has(feature::VIRTIO_F_IN_ORDER));
+        let RingSetup { desc, avail, used, size, .. } = self.setup;
+        let addresses = Addresses { desc, avail, used };
+        let start = Start { base, inflight: self.inflight.clone(), log: self.log()? };
+        let queue =
+            DeviceQueue::new(self.memory.clone(), &addresses, size, features, content, start);
+        queue.map_err(|error| Refused::new(error.to_string()))
+    }
+
+    fn log(&self) -> Result<Option<Log>, Refused> {
+        match (self.setup.log, &self.log) {
+            (None, _) => Ok(None),
+            (Some(wish), Some(pages)) => {
+                let pages = pages.clone();
+                Ok(Some(Log { pages, buffers: wish.buffers, used: wish.used }))
+            }
+            (Some(_), None) => Err(Refused::new("writes are to be logged, and there is no log")),
+        }
+    }
+
+    /// As the half of a port that frames go to.
+    pub(super) fn receive(&self) -> Result<ReceiveRing, Refused> {
+        self.receive_at(self.setup.base)
+    }
+
+    /// The same, from another position on.
+    pub(super) fn receive_at(&self, base: Position) -> Result<ReceiveRing, Refused> {
+        let mergeable = self.has(feature::VIRTIO_NET_F_MRG_RXBUF);
+        let layout = Layout { header: self.header(), mergeable };
+        let takes = Accepts::of_receive(self.setup.features);
+        let queue = self.queue_at(base, Content::Writable)?;
+        Ok(ReceiveRing::new(queue, self.events(), layout, takes))
+    }
+
+    /// As the half of a port that frames come from, of at most so many bytes, from a position on.
+    pub(super) fn transmit_at(
+        &self,
+        base: Position,
+        frame_bytes_max: u32,
+    ) -> Result<TransmitRing, Refused> {
+        let leaves = Accepts::of_transmit(self.setup.features);
+        let content = Content::Readable { header: self.header(), keep: !leaves.is_empty() };
+        let queue = self.queue_at(base, content)?;
+        Ok(TransmitRing::new(queue, self.events(), frame_bytes_max, leaves))
+    }
+}

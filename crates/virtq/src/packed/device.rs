@@ -1,0 +1,336 @@
+//! The device's side of a packed ring.
+
+use std::sync::atomic::AtomicU32;
+
+use guestmem::{Buffer, Ticket};
+
+use super::event::Wish;
+use super::place::Place;
+use super::ring::{Ring, Word};
+use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
+use crate::death;
+use crate::inflight::{Inflight, Record};
+use crate::log::WriteLog;
+use crate::ring::Descriptor;
+use crate::staging::Staging;
+use crate::{Fault, Position};
+
+/// Bytes of the device's event area (section 2.8.14).
+const EVENT_AREA: u64 = 4;
+/// Descriptors that share a cache line.
+const IN_A_LINE: usize = 4;
+
+/// Where the device is in a packed ring.
+#[derive(Debug)]
+pub(crate) struct PackedDevice {
+    ring: Ring,
+    event_idx: bool,
+    /// Whether a publication is one descriptor, that of its last buffer written in the place of its
+    /// first: `VIRTIO_F_IN_ORDER`, and buffers whose lengths nobody asks for (section 2.8.8).
+    in_one: bool,
+    /// The next descriptor to take, the next to use, and the next as the guest sees it.
+    next_avail: Place,
+    next_used: Place,
+    published: Place,
+    /// What is used and not yet shown. A used descriptor overwrites an available one, which the
+    /// next owner of the ring must find if this one dies, so it is written only when all is done.
+    pending: Vec<Pending>,
+}
+
+/// A used descriptor that is not written yet: length, id and place, in the order of a [`Word`].
+#[derive(Clone, Copy, Debug)]
+struct Pending(u64);
+
+impl Pending {
+    #[inline(always)]
+    fn new(len: u32, id: u16, place: Place) -> Pending {
+        Pending(Word::new(len, id, place.0).0)
+    }
+
+    #[inline(always)]
+    fn place(self) -> Place {
+        Place(Word(self.0).flags())
+    }
+
+    #[inline(always)]
+    fn word(self) -> Word {
+        let Pending(word) = self;
+        Word::used(Word(word).len(), Word(word).id(), self.place())
+    }
+}
+
+impl PackedDevice {
+    /// Goes on at `place`, whose index is in the ring.
+    pub(crate) fn new(ring: Ring, place: Place, event_idx: bool, in_one: bool) -> PackedDevice {
+        PackedDevice {
+            ring,
+            event_idx,
+            in_one,
+            next_avail: place,
+            next_used: place,
+            published: place,
+            // Never more, for each takes a descriptor.
+            pending: Vec::with_capacity(ring.size().into()),
+        }
+    }
+
+    /// Descriptors that the guest can have made available: what is taken and not shown as used is
+    /// no longer its to offer.
+    #[inline(always)]
+    fn room(&self) -> u16 {
+        self.ring.size() - self.published.distance(self.next_avail, self.ring.size())
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, n: usize) {
+        let size = self.ring.size();
+        for i in (0..n.min(size.into())).step_by(IN_A_LINE) {
+            self.ring.prefetch(self.next_avail.advance(i as u16, size).index());
+        }
+    }
+
+    /// Forgets what was staged last: the `left` buffers are available again.
+    #[inline]
+    pub(crate) fn put_back(&mut self, left: &[Buffer<'static>]) {
+        let descriptors = left.iter().map(|buffer| buffer.ticket.descriptors).sum();
+        self.next_avail = self.next_avail.retreat(descriptors, self.ring.size());
+    }
+
+    /// Stages up to `wanted` buffers behind those that are staged.
+    pub(crate) fn take(&mut self, staging: &mut Staging, wanted: usize) {
+        // A ring that was truncated away reads as zeros, and so as empty: this alone tells.
+        staging.notice_truncation();
+        let end = staging.end + wanted;
+        while staging.end < end && staging.takes_more() {
+            let n = (end - staging.end).min(self.room().into());
+            let taken = match staging.keep {
+                false => self.take_simple::<false>(staging, n),
+                true => self.take_simple::<true>(staging, n),
+            };
+            // What is next is not there, or not simple.
+            if taken == n || !self.take_chain(staging) {
+                break;
+            }
+        }
+    }
+
+    /// Stages up to `n` of the next buffers as far as they are what nearly all are: one descriptor,
+    /// in the region that was hit last. Says how many. All it needs is in locals, and so in registers.
+    fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, n: usize) -> usize {
+        let (ring, walk, window) = (self.ring, staging.walk, staging.translator.last_hit());
+        let (wanted, prefix, size) = (walk.wanted_flags(), walk.prefix, ring.size());
+        let mut at = self.next_avail;
+        let mut taken = 0;
+        let (buffers, headers) = (&mut staging.stage.0, &mut staging.stage.1);
+        let places = buffers[staging.end..].iter_mut().zip(&mut headers[staging.end..]);
+        for place in places.take(n) {
+            let word = ring.word(at.index());
+            if word.telling_flags() != wanted | Word::available_flags(at) {
+                break;
+            }
+            let len = word.len();
+            let simple = (len > prefix) & (len <= CHAIN_BYTES_MAX);
+            let slice = window.slice(ring.addr(at.index()), len).filter(|_| simple);
+            let Some(slice) = slice else { break };
+            Staging::put_simple::<KEEP>(walk, place, slice, word.id());
+            taken += 1;
+            at = at.advance(1, size);
+        }
+        self.next_avail = at;
+        staging.end += taken;
+        taken
+    }
+
+    /// Stages the next buffer if there is one, whatever it is, or finds the fault in it; says whether
+    /// there was one. Nothing that [`take_simple`](Self::take_simple) read of it counts.
+    fn take_chain(&mut self, staging: &mut Staging) -> bool {
+        let (ring, at, room) = (self.ring, self.next_avail, self.room());
+        if room == 0 {
+            return false;
+        }
+        let first = ring.word(at.index());
+        if !first.is_available(at) {
+            return false;
+        }
+        let ticket = staging.put_chain(|chain| follow(&ring, chain, (at, first), room));
+        if let Some(Ticket { descriptors, .. }) = ticket {
+            self.next_avail = at.advance(descriptors, ring.size());
+        }
+        ticket.is_some()
+    }
+
+    #[inline(always)]
+    pub(crate) fn use_one(&mut self, ticket: Ticket, len: u32) {
+        let at = self.next_used;
+        self.next_used = at.advance(ticket.descriptors, self.ring.size());
+        match self.pending.first_mut() {
+            Some(pending) if self.in_one => *pending = Pending::new(0, ticket.id, pending.place()),
+            _ => self.pending.push(Pending::new(len, ticket.id, at)),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn use_each(&mut self, staged: &[Buffer<'static>], lens: &[u32]) {
+        for (buffer, len) in staged.iter().zip(lens) {
+            self.use_one(buffer.ticket, *len);
+        }
+    }
+
+    /// Shows what was used: all but the first descriptor, and by the first, on which the guest
+    /// waits, all at once. Says whether the guest wants to be notified of it.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self, inflight: Option<&Inflight>) -> bool {
+        let (old, new) = (self.published, self.next_used);
+        if self.pending.is_empty() {
+            return false;
+        }
+        if let Some(inflight) = inflight {
+            inflight.begin(old.0, new.0, self.pending.iter().map(|pending| pending.0));
+        }
+        show(&self.ring, &self.pending);
+        self.pending.clear();
+        self.published = new;
+        let wish = Wish { area: self.ring.driver_events(), event_idx: self.event_idx };
+        wish.must_notify(old, new, self.ring.size())
+    }
+
+    pub(crate) fn arm(&mut self) -> bool {
+        self.wish().arm(self.next_avail, || self.has_backlog())
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.wish().disarm();
+    }
+
+    /// Logs what [`publish`](Self::publish) showed: all descriptors from there on.
+    pub(crate) fn log_published(&self, log: &WriteLog, from: Position) {
+        let (from, size) = (Place(from as u16), self.ring.size());
+        let count = from.distance(self.published, size).min(size);
+        let run = count.min(size - from.index());
+        let bytes = |descriptors: u16| (Descriptor::SIZE as u64) * u64::from(descriptors);
+        log.descriptors(bytes(from.index()), bytes(run));
+        log.descriptors(0, bytes(count - run));
+    }
+
+    /// Logs what [`recover`] may have written.
+    pub(crate) fn log_recovered(&self, log: &WriteLog) {
+        log.descriptors(0, Descriptor::SIZE as u64 * u64::from(self.ring.size()));
+    }
+
+    /// Logs what [`arm`](Self::arm) and [`disarm`](Self::disarm) write to.
+    pub(crate) fn log_wish(&self, log: &WriteLog) {
+        log.used(0, EVENT_AREA);
+    }
+
+    fn wish(&self) -> Wish<'_, AtomicU32> {
+        Wish { area: self.ring.device_events(), event_idx: self.event_idx }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.published.position()
+    }
+
+    pub(crate) fn size(&self) -> u16 {
+        self.ring.size()
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_backlog(&self) -> bool {
+        let at = self.next_avail;
+        self.room() > 0 && self.ring.word(at.index()).is_available(at)
+    }
+}
+
+/// Writes used descriptors, the first one last.
+#[inline(always)]
+fn show(ring: &Ring, pending: &[Pending]) {
+    let [first, rest @ ..] = pending else { return };
+    for pending in rest {
+        death::point();
+        ring.set_word(pending.place().index(), pending.word());
+    }
+    death::point();
+    ring.hand_over(first.place().index(), first.word());
+}
+
+/// Where a ring is whose last owner wrote down what it did, which may be cut short: what it began to
+/// show is shown, from the beginning. `None` if nothing, or nothing of this ring, is written down.
+pub(crate) fn recover(ring: &Ring, inflight: &Inflight) -> Option<Place> {
+    let size = ring.size();
+    let Record { old, new, count } = inflight.last()?;
+    let (old, new) = (Place(old), Place(new));
+    if old.index() >= size || new.index() >= size {
+        return None;
+    }
+    if count == 0 || !ring.word(old.index()).is_available(old) {
+        return Some(new); // all of it was shown: its first descriptor is written last
+    }
+    let pending: Vec<_> = (0..count).map(|i| Pending(inflight.entry(i))).collect();
+    // Places from `old` on, each behind the last, before `new`: else it is no record of ours.
+    let mut free = 0;
+    for (i, pending) in pending.iter().enumerate() {
+        let place = pending.place();
+        let at = old.distance(place, size);
+        let is_next = if i == 0 { at == 0 } else { at >= free };
+        if place.index() >= size || !is_next || at >= old.distance(new, size) {
+            return Some(old);
+        }
+        free = at + 1;
+    }
+    show(ring, &pending);
+    Some(new)
+}
+
+/// Appends the buffer whose first descriptor is `first`: a list of descriptors, of which the guest
+/// can have made `room` available, or one indirect table. "Buffer ID ... is included in the last
+/// descriptor in the list" (section 2.8.6).
+fn follow(
+    ring: &Ring,
+    chain: &mut Chain<'_>,
+    (mut at, mut word): (Place, Word),
+    room: u16,
+) -> Result<Ticket, Fault> {
+    let longest = CHAIN_MAX.min(room.into());
+    let mut descriptors = 0;
+    loop {
+        let (addr, len, flags) = (ring.addr(at.index()), word.len(), word.flags());
+        descriptors += 1;
+        let piece = Descriptor { addr, len, flags, next: 0 };
+        if flags & Descriptor::INDIRECT != 0 {
+            // "A driver MUST NOT write direct descriptors with VIRTQ_DESC_F_INDIRECT set in a
+            // scatter-gather list linked by VIRTQ_DESC_F_NEXT" (section 2.8.17).
+            if descriptors > 1 {
+                return Err(Fault::BadIndirect);
+            }
+            follow_table(chain, piece)?;
+        } else {
+            chain.append(piece)?;
+        }
+        if flags & Descriptor::NEXT == 0 {
+            return Ok(Ticket { id: word.id(), descriptors });
+        }
+        if usize::from(descriptors) >= longest {
+            return Err(Fault::ChainTooLong);
+        }
+        at = at.advance(1, ring.size());
+        word = ring.word(at.index());
+    }
+}
+
+/// Appends all entries of a table, in their order: there are no links in it, and of their flags
+/// only that of the direction has a meaning (section 2.8.7).
+fn follow_table(chain: &mut Chain<'_>, outer: Descriptor) -> Result<(), Fault> {
+    let table = Table::new(chain, outer)?;
+    if usize::from(table.entries) > CHAIN_MAX {
+        return Err(Fault::ChainTooLong);
+    }
+    for index in 0..table.entries {
+        let [addr, word] = table.words(index);
+        let (len, flags) = (Word(word).len(), Word(word).flags());
+        if flags & Descriptor::INDIRECT != 0 {
+            return Err(Fault::BadIndirect); // a table inside a table
+        }
+        chain.append(Descriptor { addr, len, flags, next: 0 })?;
+    }
+    Ok(())
+}
