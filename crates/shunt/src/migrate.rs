@@ -76,6 +76,9 @@ pub(crate) struct Migrate {
     /// How long the target's QEMU may take until it answers, in seconds.
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = "Migration")]
     start_timeout: u64,
+    /// How long the guest's rings may take to run at the target, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 20, help_heading = "Migration")]
+    verify_timeout: u64,
     /// Leave the source's QEMU, with a guest that stands still, instead of ending it.
     #[arg(long, help_heading = "Migration")]
     keep_source: bool,
@@ -130,6 +133,7 @@ impl Migrate {
             timeout: Duration::from_secs(self.timeout),
             start: self.start.clone(),
             start_timeout: Duration::from_secs(self.start_timeout),
+            verify_timeout: Duration::from_secs(self.verify_timeout),
             keep_source: self.keep_source,
         })
     }

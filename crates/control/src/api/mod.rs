@@ -23,7 +23,7 @@ mod resource;
 mod router;
 mod server;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod token;
 
 use std::path::{Path, PathBuf};

@@ -23,6 +23,8 @@
 mod plan;
 mod roll_back;
 mod site;
+#[cfg(test)]
+mod tests;
 mod vmm;
 
 use std::collections::BTreeMap;
@@ -45,8 +47,6 @@ use vmm::{Progress, Vmm};
 const HOLD_S: u32 = 60;
 /// How often QEMU is asked where nothing happens.
 const POLL: Duration = Duration::from_millis(100);
-/// How long the guest's rings may take to run at the target.
-const VERIFY: Duration = Duration::from_secs(20);
 /// How long it is waited for a first frame there, which a silent guest never sends.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
 
@@ -83,6 +83,8 @@ pub struct Spec {
     pub start: Option<String>,
     /// How long the target's QEMU may take until it answers.
     pub start_timeout: Duration,
+    /// How long the guest's rings may take to run at the target.
+    pub verify_timeout: Duration,
     /// Whether the source's QEMU is left, with a guest that stands still.
     pub keep_source: bool,
 }
@@ -475,7 +477,7 @@ impl Mover<'_> {
                     self.done("verify", told.join("; "), begun);
                     return Ok(());
                 }
-            } else if begun.elapsed() > VERIFY {
+            } else if begun.elapsed() > self.spec.verify_timeout {
                 let text = format!("the guest is not well at the target: {}", missing.join("; "));
                 return Err(Failed::new(text));
             }
