@@ -11,7 +11,7 @@ from standin import Standin
 from testpmd import BURST, Guest, VirtioUser
 
 MACS = ["02:00:00:00:00:01", "02:00:00:00:00:02"]
-MRG_RXBUF, IN_ORDER, VERSION_1 = 1 << 15, 1 << 35, 1 << 32
+MRG_RXBUF, VERSION_1, RING_PACKED, IN_ORDER = 1 << 15, 1 << 32, 1 << 34, 1 << 35
 
 
 def cpus():
@@ -23,11 +23,13 @@ def cpus():
 class Bench:
     """Two VFs, their back-end, and one testpmd that holds both."""
 
-    def __init__(self, *, mode="client", offer_in_order=True, guest=None):
+    def __init__(self, *, mode="client", offer_in_order=True, offer_packed=True, guest=None):
         self.run_dir = tempfile.mkdtemp(prefix="shunt-e2e-")
         self.mode = mode
         self.guest_options = guest or {}
-        vfs = [Vf(mac, f"vf{i}.sock", mode, offer_in_order) for i, mac in enumerate(MACS)]
+        offer = {"in_order": offer_in_order, "packed": offer_packed}
+        queue_pairs = self.guest_options.get("queues", 1)
+        vfs = [Vf(mac, f"vf{i}.sock", mode, queue_pairs=queue_pairs, **offer) for i, mac in enumerate(MACS)]
         back_end = Standin if os.environ.get("SHUNT_E2E_STANDIN") else Daemon
         self.back_end = back_end(self.run_dir, vfs, cpu=cpus()[0])
         self.guest = None
@@ -113,4 +115,4 @@ class BenchCase(unittest.TestCase):
         return found, counts
 
 
-__all__ = ["BURST", "IN_ORDER", "MACS", "MRG_RXBUF", "VERSION_1", "Bench", "BenchCase", "Counts"]
+__all__ = ["BURST", "IN_ORDER", "MACS", "MRG_RXBUF", "RING_PACKED", "VERSION_1", "Bench", "BenchCase", "Counts"]

@@ -28,6 +28,8 @@ class Vf:
     mode: str = "client"
     in_order: bool = True
     mergeable: bool = True
+    packed: bool = True
+    queue_pairs: int = 1
 
 
 def config_text(run_dir, vfs, cpu):

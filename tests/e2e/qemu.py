@@ -137,14 +137,15 @@ class Qmp:
 class Machine:
     """One QEMU process with these devices, and the sockets to it: QMP, and the agent's.
 
-    `options`: further words of the command line, such as `-incoming defer`.
+    `slots`: pieces of memory that can be plugged, of 256 MiB at most. `options`: further words of the command line, such as `-incoming defer`.
     """
 
-    def __init__(self, run_dir, name, devices, *, memory_mib=384, cpus=1, append="", options=()):
+    def __init__(self, run_dir, name, devices, *, memory_mib=384, slots=0, cpus=1, append="", options=()):
         self.tree = Tree()
         self.name = name
         self.devices = list(devices)
-        self.memory_mib, self.cpus, self.append, self.options = memory_mib, cpus, append, list(options)
+        self.memory_mib, self.slots, self.cpus = memory_mib, slots, cpus
+        self.append, self.options = append, list(options)
         self._paths = {key: os.path.join(run_dir, f"{name}.{key}") for key in ("qmp", "monitor", "agent", "console")}
         self.process = None
         self.qmp = None
@@ -162,7 +163,8 @@ class Machine:
         argv += ["-name", self.name, "-run-with", "exit-with-parent=on", "-nodefaults", "-no-user-config"]
         argv += ["-M", "q35,accel=tcg,memory-backend=mem,sata=off,usb=off", "-display", "none"]
         argv += ["-object", f"memory-backend-memfd,id=mem,size={self.memory_mib}M,share=on"]
-        argv += ["-m", str(self.memory_mib), "-smp", str(self.cpus), "-cpu", "qemu64,+rdrand", "-serial", f"file:{paths['console']}"]
+        plugs = f",slots={self.slots},maxmem={self.memory_mib + 256 * self.slots}M" if self.slots else ""
+        argv += ["-m", f"{self.memory_mib}{plugs}", "-smp", str(self.cpus), "-cpu", "qemu64,+rdrand", "-serial", f"file:{paths['console']}"]
         argv += ["-qmp", f"unix:{paths['qmp']},server=on,wait=off"]
         argv += ["-qmp", f"unix:{paths['monitor']}"]
         argv += ["-chardev", f"socket,id=agent,path={paths['agent']}", "-device", "virtio-serial-pci,id=serial,addr=0x1e"]

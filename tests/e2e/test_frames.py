@@ -2,10 +2,10 @@
 
 import time
 
-from bench import BURST, IN_ORDER, MRG_RXBUF, VERSION_1, Bench, BenchCase
+from bench import BURST, IN_ORDER, MRG_RXBUF, RING_PACKED, VERSION_1, Bench, BenchCase
 
 RUN_S = 1.0
-BURSTS = 16  # 512 frames from each port: half of a ring, so that no ring can ever be full
+BURSTS = 16  # 512 frames from each port: half of a ring, so that no ring can ever be full; fewer from each of many
 
 
 class FramesBase(BenchCase):
@@ -25,24 +25,28 @@ class FramesBase(BenchCase):
         in_order = self.options.get("offer_in_order", True) and guest.get("in_order", True)
         if self.bench.back_end.name != "shunt":
             in_order = guest.get("in_order", True)
+        packed = guest.get("packed", False) and self.options.get("offer_packed", True)
         for features in self.bench.guest.features():
             self.assertTrue(features & VERSION_1)
             self.assertEqual(bool(features & MRG_RXBUF), guest.get("mrg_rxbuf", True))
             self.assertEqual(bool(features & IN_ORDER), in_order)
+            self.assertEqual(bool(features & RING_PACKED), packed)
 
     def circle(self, frame_bytes):
         """Puts frames in flight, lets them run, and counts them at both sides."""
         guest, back_end = self.bench.guest, self.bench.back_end
+        queues = self.options.get("guest", {}).get("queues", 1)
+        bursts = BURSTS // queues
         before, counters_before = guest.stats(), back_end.stats()
-        guest.inject(frame_bytes, BURSTS)
+        guest.inject(frame_bytes, bursts)
         seen = before
         deadline = time.monotonic() + RUN_S
         while time.monotonic() < deadline:
             self.wait_for_frames(guest, seen, 0.5)  # they keep coming, on both ports
             seen = guest.stats()
             time.sleep(0.1)
-        _, counts = self.assert_drained(guest, before, frame_bytes, BURSTS * BURST)
-        self.assertGreater(min(counts.rx), 10 * BURSTS * BURST, "they came back only a few times")
+        _, counts = self.assert_drained(guest, before, frame_bytes, bursts * BURST * queues)
+        self.assertGreater(min(counts.rx), 10 * bursts * BURST * queues, "they came back only a few times")
         back_end.check_alive()
         if counters_before is not None:
             self.check_counters(counters_before, back_end.stats(), counts)
@@ -76,18 +80,25 @@ def vf_ports(stats):
 def load_tests(loader, _standard, _pattern):
     """One class per kind of ring; the names are what `run --only` selects by."""
     suite = loader.suiteClass()
-    for mrg in (True, False):
-        name = f"mrg_rxbuf={int(mrg)}"
-        rings = {
-            f"{name},in_order=1": {"guest": {"mrg_rxbuf": mrg, "in_order": True}},
-            f"{name},in_order=refused": {"guest": {"mrg_rxbuf": mrg, "in_order": False}},
-            f"{name},in_order=not_offered": {"offer_in_order": False, "guest": {"mrg_rxbuf": mrg}},
-        }
-        for title, options in rings.items():
-            suite.addTests(case(loader, title, options))
-    vectorized = {"mrg_rxbuf": False, "in_order": False, "vectorized": True}
-    suite.addTests(case(loader, "mrg_rxbuf=0,vectorized=1", {"guest": vectorized}))
-    suite.addTests(case(loader, "socket=server", {"mode": "server"}))
+    for packed in (False, True):
+        ring = "packed_vq=1," if packed else ""
+        for mrg in (True, False):
+            name = f"{ring}mrg_rxbuf={int(mrg)}"
+            guest = {"packed": packed, "mrg_rxbuf": mrg}
+            rings = {
+                f"{name},in_order=1": {"guest": {**guest, "in_order": True}},
+                f"{name},in_order=refused": {"guest": {**guest, "in_order": False}},
+                f"{name},in_order=not_offered": {"offer_in_order": False, "guest": guest},
+            }
+            for title, options in rings.items():
+                suite.addTests(case(loader, title, options))
+        # testpmd's vectorized code for packed rings wants them in order, that for split ones does not.
+        vectorized = {"packed": packed, "mrg_rxbuf": False, "in_order": packed, "vectorized": True}
+        suite.addTests(case(loader, f"{ring}mrg_rxbuf=0,vectorized=1", {"guest": vectorized}))
+        suite.addTests(case(loader, f"{ring}socket=server", {"mode": "server", "guest": {"packed": packed}}))
+        suite.addTests(case(loader, f"{ring}queues=8", {"guest": {"packed": packed, "queues": 8}}))
+    refused = {"offer_packed": False, "guest": {"packed": True}}
+    suite.addTests(case(loader, "packed_vq=not_offered", refused))
     return suite
 
 

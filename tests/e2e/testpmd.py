@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 BURST = 32  # testpmd's default burst; `start tx_first N` sends N bursts from every port
 RING_SIZE = 1024
+RING_SIZE_MANY = 256  # with several queues: what fills all rings must fit into memory
 
 
 class TestpmdError(Exception):
@@ -33,6 +34,7 @@ class VirtioUser:
     mrg_rxbuf: bool = True
     in_order: bool = True
     vectorized: bool = False
+    packed: bool = False
     queues: int = 1
 
     def vdev(self, index):
@@ -41,7 +43,7 @@ class VirtioUser:
             "server": self.server,
             "mrg_rxbuf": self.mrg_rxbuf,
             "in_order": self.in_order,
-            "packed_vq": False,
+            "packed_vq": self.packed,
             "vectorized": self.vectorized,
         }
         fields = [f"net_virtio_user{index}", f"path={self.path}", f"mac={self.mac}", f"queues={self.queues}"]
@@ -82,6 +84,9 @@ def guest_command_line(ports, *, cpu, prefix, hugepages=False):
     """As `command_line`, for ports in pairs: each one's frames are addressed to its neighbour. A single one has none."""
     peers = [f"--eth-peer={i},{ports[i ^ 1].mac}" for i in range(len(ports) & ~1)]
     vdevs = [port.vdev(i) for i, port in enumerate(ports)]
+    queues = max(port.queues for port in ports)
+    if queues > 1:
+        peers += [f"--rxq={queues}", f"--txq={queues}", f"--rxd={RING_SIZE_MANY}", f"--txd={RING_SIZE_MANY}"]
     return command_line(vdevs, cpu=cpu, prefix=prefix, args=peers, hugepages=hugepages)
 
 
@@ -239,7 +244,7 @@ class Guest(Process):
         return [last[port.path] for port in self.ports]
 
     def inject(self, frame_bytes, bursts):
-        """Puts `bursts` * 32 frames in flight from every port, and forwards from then on."""
+        """Puts `bursts` * 32 frames in flight from every queue of every port, and forwards from then on."""
         self.command(f"set txpkts {frame_bytes}")
         self.command("set fwd io")
         text = self.command(f"start tx_first {bursts}")

@@ -8,6 +8,7 @@ mod deep;
 mod direct;
 mod events;
 mod guests;
+mod logged;
 mod offload;
 mod pcap;
 mod snapshot;

@@ -10,4 +10,5 @@ mod kit;
 mod limits;
 mod oracle;
 mod ordering;
+mod packed;
 mod threads;

@@ -196,6 +196,7 @@ mod rows {
         field("indirect", Bool, DefaultBool(true)),
         field("event_index", Bool, DefaultBool(true)),
         field("in_order", Bool, DefaultBool(false)),
+        field("packed", Bool, DefaultBool(true)),
         field("offload", Bool, DefaultBool(true)),
     ];
 }

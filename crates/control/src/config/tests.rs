@@ -37,6 +37,7 @@ fn the_least_file_gets_every_default() {
         indirect: true,
         event_index: true,
         in_order: false,
+        packed: true,
         offload: true,
     });
     let mac = "02:00:00:00:00:01".parse().unwrap();

@@ -38,6 +38,7 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
         (attachment.indirect, feature::VIRTIO_F_RING_INDIRECT_DESC),
         (attachment.event_index, feature::VIRTIO_F_RING_EVENT_IDX),
         (attachment.in_order, feature::VIRTIO_F_IN_ORDER),
+        (attachment.packed, feature::VIRTIO_F_RING_PACKED),
         // The front-end serves the control queue by which a driver asks for more pairs.
         (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_MQ),
         (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_CTRL_VQ),

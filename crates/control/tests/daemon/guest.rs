@@ -2,13 +2,14 @@
 //!
 //! Its memory and rings outlive a connection, as a virtual machine's do.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
+use guestmem::{GuestMemory, LOG_PAGE, Mapping, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::{
     Features, Flags, Frontend, Listener, Message, Negotiated, ProtocolFeatures, Receiver, Region,
@@ -205,24 +206,73 @@ impl Guest {
     }
 
     pub(crate) fn start_ring_at(&mut self, index: u8, base: u32) {
-        let (frontend, _) = self.frontend.as_mut().expect("connected");
-        let at = match index {
-            RX => self.rx.addresses(),
-            _ => self.tx.addresses(),
-        };
         let ring = RingConfig {
-            size: RING,
-            desc: at.desc,
-            avail: at.avail,
-            used: at.used,
             base,
             kick: Some(self.kick.as_fd()),
             call: Some(self.call.as_fd()),
             err: Some(self.error.as_fd()),
-            log: None,
+            ..self.ring(index, false)
         };
+        let (frontend, _) = self.frontend.as_mut().expect("connected");
         frontend.start_ring(index, &ring).unwrap();
         frontend.enable_ring(index, true).unwrap();
+    }
+
+    /// Where a ring is, and whether writes to it are logged.
+    fn ring(&self, index: u8, log: bool) -> RingConfig<'static> {
+        let at = match index {
+            RX => self.rx.addresses(),
+            _ => self.tx.addresses(),
+        };
+        RingConfig {
+            size: RING,
+            desc: at.desc,
+            avail: at.avail,
+            used: at.used,
+            base: 0,
+            kick: None,
+            call: None,
+            err: None,
+            log: log.then_some(at.used - USER + GUEST),
+        }
+    }
+
+    /// Switches the log on or off as QEMU does: for all writes, then for each ring.
+    pub(crate) fn set_logging(&mut self, on: bool) {
+        self.frontend().log_all(on).unwrap();
+        for index in [RX, TX] {
+            let ring = self.ring(index, on);
+            self.frontend().set_ring_addresses(index, &ring).unwrap();
+        }
+    }
+
+    /// Bytes of a log for its memory.
+    pub(crate) fn log_size(&self) -> u64 {
+        let end = GUEST + self.file.mapping().size() as u64;
+        (end / LOG_PAGE / 8 + 1).next_multiple_of(8)
+    }
+
+    /// The number of its memory's first page.
+    pub(crate) fn first_page() -> usize {
+        (GUEST / LOG_PAGE) as usize
+    }
+
+    /// All of its memory, as it is now.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.file.mapping().size()];
+        self.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Its memory from an offset on.
+    pub(crate) fn read(&self, at: usize, bytes: &mut [u8]) {
+        self.file.mapping().slice(at as u64, bytes.len()).unwrap().read_bytes(bytes);
+    }
+
+    /// The pages that it writes to itself: its rings, and what it sends.
+    pub(crate) fn own_pages(&self) -> BTreeSet<usize> {
+        let end = 2 * DriverQueue::bytes(RING) + u64::from(RING) * u64::from(BUFFER);
+        (0..(end / LOG_PAGE) as usize).collect()
     }
 
     /// Replaces the descriptor that interrupts for a ring.

@@ -8,6 +8,7 @@ mod host;
 mod lifecycle;
 mod log;
 mod moves;
+mod moving;
 mod net;
 mod offers;
 mod rings;

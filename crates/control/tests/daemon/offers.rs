@@ -10,6 +10,7 @@ const ALWAYS: Features = Features::VERSION_1
     .union(Features::ANY_LAYOUT)
     .union(Features::MTU)
     .union(Features::STATUS)
+    .union(Features::LOG_ALL)
     .union(Features::PROTOCOL_FEATURES);
 
 /// What is offered of offloads.
@@ -45,16 +46,18 @@ fn the_offer_follows_the_configuration() {
     let all = ALWAYS | Features::MAC;
     let (merge, indirect, event) =
         (Features::MRG_RXBUF, Features::INDIRECT_DESC, Features::EVENT_IDX);
+    let packed = Features::RING_PACKED;
     let multiqueue = Features::MQ | Features::CTRL_VQ;
     for (settings, features) in [
-        ("", merge | indirect | event | OFFLOADS),
-        ("mergeable = false", indirect | event | OFFLOADS),
-        ("indirect = false", merge | event | OFFLOADS),
-        ("event_index = false", merge | indirect | OFFLOADS),
-        ("offload = false", merge | indirect | event),
-        ("in_order = true", merge | indirect | event | OFFLOADS | Features::IN_ORDER),
-        ("queue_pairs = 4", merge | indirect | event | OFFLOADS | multiqueue),
-        ("mergeable = false\nindirect = false\nevent_index = false", OFFLOADS),
+        ("", merge | indirect | event | packed | OFFLOADS),
+        ("mergeable = false", indirect | event | packed | OFFLOADS),
+        ("indirect = false", merge | event | packed | OFFLOADS),
+        ("event_index = false", merge | indirect | packed | OFFLOADS),
+        ("packed = false", merge | indirect | event | OFFLOADS),
+        ("offload = false", merge | indirect | event | packed),
+        ("in_order = true", merge | indirect | event | packed | OFFLOADS | Features::IN_ORDER),
+        ("queue_pairs = 4", merge | indirect | event | packed | OFFLOADS | multiqueue),
+        ("mergeable = false\nindirect = false\nevent_index = false\npacked = false", OFFLOADS),
     ] {
         let host = Host::start(&one(settings));
         let got = offered(&host, "vf0");

@@ -49,10 +49,9 @@ use zerocopy::IntoBytes;
 use memory::Slot;
 use ring::{Ring, RingFd};
 
-/// Features that this state machine does not serve: an IOMMU, packed rings. `LOG_ALL` comes with
-/// `LOG_SHMFD` by itself.
-const FEATURES_UNSERVED: Features =
-    Features::LOG_ALL.union(Features::ACCESS_PLATFORM).union(Features::RING_PACKED);
+/// Features that this state machine does not serve: an IOMMU. `LOG_ALL` comes with `LOG_SHMFD` by
+/// itself.
+const FEATURES_UNSERVED: Features = Features::LOG_ALL.union(Features::ACCESS_PLATFORM);
 
 /// What a back-end offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,8 +95,7 @@ fn two_threads_that_sleep_whenever_they_can_lose_nothing() {
         let mut ours = DriverQueue::new(memory.clone(), BASE, SIZE, features).unwrap();
         let (at, start) = (ours.addresses(), Start::at(ours.first_position()));
         let theirs =
-            DeviceQueue::new(memory.clone(), &at, SIZE, features, READABLE, start)
-                .unwrap();
+            DeviceQueue::new(memory.clone(), &at, SIZE, features, READABLE, start).unwrap();
         let (kick, call) = (Bell::default(), Bell::default());
         let this = thread::current();
         thread::scope(|scope| {

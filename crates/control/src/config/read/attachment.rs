@@ -17,8 +17,17 @@ use super::document::{json, told};
 use crate::state::{Attachment, AttachmentKind, Problem, SocketMode, VhostUser, shape};
 
 /// The fields that `attachment` stands for.
-const SOCKET: [&str; 8] =
-    ["socket", "mode", "queue_pairs", "mtu", "mergeable", "indirect", "event_index", "in_order"];
+const SOCKET: [&str; 9] = [
+    "socket",
+    "mode",
+    "queue_pairs",
+    "mtu",
+    "mergeable",
+    "indirect",
+    "event_index",
+    "in_order",
+    "packed",
+];
 
 impl Reader {
     /// `Some(None)` for a NIC without one, `None` for one with a mistake.
@@ -54,8 +63,8 @@ impl Reader {
             _ => SocketMode::Server,
         });
         let (queue_pairs, mtu) = (table.int("queue_pairs"), table.int("mtu"));
-        let [mergeable, indirect, event_index, in_order, offload] =
-            ["mergeable", "indirect", "event_index", "in_order", "offload"]
+        let [mergeable, indirect, event_index, in_order, packed, offload] =
+            ["mergeable", "indirect", "event_index", "in_order", "packed", "offload"]
                 .map(|name| table.bool(name));
         Some(Attachment::VhostUser(VhostUser {
             // The file is UTF-8, and a run directory that is not was refused.
@@ -67,6 +76,7 @@ impl Reader {
             indirect,
             event_index,
             in_order,
+            packed,
             offload,
         }))
     }

@@ -75,7 +75,8 @@ fn every_setting_of_a_pf_and_a_vf() {
     let both = "macs = [\"02:00:00:00:00:02\"]\nvlan = 5\nvlan_qos = 6\ntrunk = [9, 8, 10, 20, 9]\n\
         spoof_check = false\ntrust = true\npromiscuous = true\nlink_state = \"disable\"\n\
         weight = 3\nmin_tx_mbps = 10\nmax_tx_mbps = 20\nstorm_limit = 1000\nqueue_pairs = 2\nmtu = 9000\n\
-        mergeable = false\nindirect = false\nevent_index = false\nin_order = true\n";
+        mergeable = false\nindirect = false\nevent_index = false\nin_order = true\n\
+        packed = false\n";
     let text = format!(
         "[[nic]]\nname = \"n\"\nkind = \"soft\"\ntotal_vfs = 8\n\
          [nic.pf]\nmac = \"02:00:00:00:00:01\"\nsocket = \"/p\"\n{both}\
@@ -90,7 +91,7 @@ fn every_setting_of_a_pf_and_a_vf() {
             "storm_limit_pps": 1000,
             "attachment": {
                 "socket": name, "queue_pairs": 2, "mtu": 9000, "mergeable": false, "indirect": false,
-                "event_index": false, "in_order": true,
+                "event_index": false, "in_order": true, "packed": false,
             },
         })
     };

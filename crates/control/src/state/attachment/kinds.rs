@@ -41,6 +41,10 @@ pub struct VhostUser {
     #[serde(default)]
     #[schema(default = false)]
     pub in_order: bool,
+    /// Whether packed rings are offered.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    pub packed: bool,
     /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and received.
     #[serde(default = "yes")]
     #[schema(default = true)]

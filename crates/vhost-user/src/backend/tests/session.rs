@@ -20,7 +20,7 @@ fn a_back_end_does_not_offer_what_it_cannot_serve() {
         let error = new(BackendConfig { mem_slots_max: slots, ..CONFIG });
         assert_eq!(error, Some(ConfigError::MemSlots(slots)));
     }
-    let features = Features::RING_PACKED;
+    let features = Features::ACCESS_PLATFORM;
     let error = new(BackendConfig { features: features.bits() | FEATURES, ..CONFIG });
     assert_eq!(error, Some(ConfigError::Features(features)));
     let error = new(BackendConfig { features: LOG_ALL | FEATURES, ..CONFIG });

@@ -1,0 +1,187 @@
+//! A front-end that moves its guest: it copies the memory while frames flow, again where the log says
+//! that something was written, and in the end has all of it.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use guestmem::{LOG_PAGE, Pages, SharedFile};
+use vhost_user::Features;
+
+use crate::guest::*;
+use crate::host::*;
+
+const PAGE: usize = LOG_PAGE as usize;
+
+/// A guest's memory somewhere else, and the log of what is to be copied there again.
+struct Copy {
+    bits: SharedFile,
+    bytes: Vec<u8>,
+}
+
+impl Copy {
+    /// Switches the log on, and then copies everything.
+    fn begin(guest: &mut Guest) -> Copy {
+        let size = guest.log_size();
+        let bits = SharedFile::create("log", size, Pages::Ordinary).unwrap();
+        guest.frontend().set_log(bits.fd().as_fd(), size, 0).unwrap();
+        guest.set_logging(true);
+        Copy { bits, bytes: guest.bytes() }
+    }
+
+    /// The pages of the guest's memory that are logged, by number; takes them out of the log.
+    fn take(&self) -> BTreeSet<usize> {
+        let words = self.bits.mapping().slice(0, self.bits.mapping().size()).unwrap();
+        let first = Guest::first_page();
+        let mut pages = BTreeSet::new();
+        for (at, word) in words.atomics_u64().unwrap().iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let bits = word.swap(0, Ordering::AcqRel);
+            let set = (0..64).filter(|bit| bits >> bit & 1 == 1);
+            pages.extend(set.map(|bit| at * 64 + bit - first));
+        }
+        pages
+    }
+
+    /// Copies what is logged, and what the guest itself may have written: says how much was logged.
+    fn again(&mut self, guest: &Guest) -> usize {
+        let logged = self.take();
+        for page in logged.union(&guest.own_pages()) {
+            let range = page * PAGE..(page + 1) * PAGE;
+            guest.read(range.start, &mut self.bytes[range]);
+        }
+        logged.len()
+    }
+
+    /// The last copy, of a guest whose rings stand; and all must be there.
+    fn end(mut self, guest: &Guest) {
+        self.again(guest);
+        assert_eq!(differing(&self.bytes, &guest.bytes()), [0usize; 0], "pages were not logged");
+        assert!(self.take().is_empty(), "something was written although all rings stand");
+    }
+}
+
+fn differing(one: &[u8], other: &[u8]) -> Vec<usize> {
+    let pages = one.chunks(PAGE).zip(other.chunks(PAGE)).enumerate();
+    pages.filter(|(_, (one, other))| one != other).map(|(page, _)| page).collect()
+}
+
+/// Sends `n` frames from `a` to `b`, with a word in between now and then.
+fn send(
+    a: &mut Guest,
+    b: &mut Guest,
+    n: u32,
+    mut now_and_then: impl FnMut(&mut Guest, &mut Guest),
+) {
+    let (mut sent, mut next) = (0, 0);
+    while next < n {
+        while sent < n && sent - next < 200 {
+            a.send(&frame(mac(1), mac(0), sent));
+            sent += 1;
+        }
+        for got in b.receive() {
+            assert_eq!(number(&got), next, "lost, repeated or overtaken");
+            next += 1;
+        }
+        if next.is_multiple_of(8) {
+            now_and_then(a, b);
+        }
+    }
+}
+
+fn kinds() -> [Features; 4] {
+    let all = Features::VERSION_1 | Features::EVENT_IDX;
+    [all, all | Features::MRG_RXBUF, Features::VERSION_1, all | Features::INDIRECT_DESC]
+}
+
+/// Frames that each kind of ring carries while its guests are moved.
+const FRAMES: u32 = 250_000;
+
+#[test]
+fn a_million_frames_and_nothing_is_missing_in_the_copies() {
+    for features in kinds() {
+        let host = Host::start(TWO);
+        let [mut a, mut b] = ["vf0", "vf1"].map(|socket| {
+            let mut guest = Guest::wanting(features);
+            guest.connect(&host.socket(socket));
+            guest
+        });
+        let (mut from, mut to) = (Copy::begin(&mut a), Copy::begin(&mut b));
+        let mut logged = [0; 2];
+        send(&mut a, &mut b, FRAMES, |a, b| {
+            logged[0] += from.again(a);
+            logged[1] += to.again(b);
+        });
+        for guest in [&mut a, &mut b] {
+            guest.frontend().stop_ring(RX).unwrap();
+            guest.frontend().stop_ring(TX).unwrap();
+        }
+        from.end(&a);
+        to.end(&b);
+        assert!(logged[0] > 50 && logged[1] > 5000, "{logged:?}: nothing was shown");
+    }
+}
+
+#[test]
+fn a_log_that_comes_and_goes_under_load_loses_no_frame_and_no_page() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let mut copy = None;
+    let mut round = 0;
+    send(&mut a, &mut b, 60_000, |a, b| {
+        round += 1;
+        match round % 6 {
+            1 => copy = Some((Copy::begin(a), Copy::begin(b))),
+            // A larger log, as when memory is added: the old one gets nothing any more.
+            3 => copy = Some((Copy::begin(a), Copy::begin(b))),
+            5 => {
+                a.set_logging(false);
+                b.set_logging(false);
+                let (from, to) = copy.take().expect("it was switched on");
+                from.take();
+                to.take();
+                assert!(from.take().is_empty() && to.take().is_empty());
+            }
+            _ => {
+                if let Some((from, to)) = &mut copy {
+                    from.again(a);
+                    to.again(b);
+                }
+            }
+        }
+    });
+}
+
+/// A guest that touches nothing: whatever changes in its memory was the daemon.
+#[test]
+fn every_page_that_changes_under_a_guest_that_stands_still_is_logged() {
+    for features in kinds() {
+        let host = Host::start(TWO);
+        let [mut a, mut b] = ["vf0", "vf1"].map(|socket| {
+            let mut guest = Guest::wanting(features);
+            guest.connect(&host.socket(socket));
+            guest
+        });
+        // What is sent is posted before, and goes when the ring may run.
+        a.frontend().enable_ring(TX, false).unwrap();
+        for number in 0..200 {
+            a.send(&frame(mac(1), mac(0), number));
+        }
+        let (from, to) = (Copy::begin(&mut a), Copy::begin(&mut b));
+        a.frontend().enable_ring(TX, true).unwrap();
+        until("all to be sent", || (a.tx.used_len(), b.rx.used_len()) == (200, 200));
+        for guest in [&mut a, &mut b] {
+            guest.frontend().stop_ring(TX).unwrap();
+            guest.frontend().stop_ring(RX).unwrap();
+        }
+        for (copy, guest, pages_min) in [(&from, &a, 1), (&to, &b, 90)] {
+            let changed: BTreeSet<usize> =
+                differing(&copy.bytes, &guest.bytes()).into_iter().collect();
+            let logged = copy.take();
+            assert!(changed.is_subset(&logged), "{:?}", changed.difference(&logged));
+            assert!(changed.len() >= pages_min, "{} pages", changed.len());
+        }
+    }
+}

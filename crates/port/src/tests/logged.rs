@@ -1,0 +1,200 @@
+//! What is written to a guest's memory is logged, exactly: the front-end compares all of its memory
+//! before and after each step with the log, on both sides, for both kinds of rings, with and without
+//! mergeable buffers, tables of descriptors, event index and order, while the log is switched on and
+//! off; and nothing is logged that nobody may have written.
+
+mod side;
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use virtq::{Content, Features};
+
+use crate::virtio_net::{self, Events, HEADER_LEN, ReceiveRing, TransmitRing};
+use crate::{Accepts, Receive, Transmit, VlanEdit};
+use side::{Layout, Logs, RING, Side, unlogged};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send(usize, Layout),
+    Post(u32, Layout),
+    /// Takes a burst, delivers those of its frames that the mask names, and gives it back.
+    Carry(u64, VlanEdit, bool),
+    Arm,
+    Disarm,
+    /// What is logged from now on: of the sender, else of the receiver.
+    Switch(bool, Logs),
+    Reap,
+}
+
+fn layout() -> impl Strategy<Value = Layout> {
+    let cuts = prop::collection::vec(prop_oneof![1..40u32, 200..1500u32], 0..4);
+    (cuts, any::<bool>()).prop_map(|(cuts, indirect)| Layout { cuts, indirect })
+}
+
+fn logs() -> impl Strategy<Value = Logs> {
+    let all = [Logs::Nothing, Logs::Ring, Logs::All, Logs::All, Logs::All, Logs::AllUnsaid];
+    prop::sample::select(all.to_vec())
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let edit = prop_oneof![
+        4 => Just(VlanEdit::None),
+        1 => any::<[u8; 4]>().prop_map(VlanEdit::Push),
+    ];
+    prop_oneof![
+        6 => (14..2600usize, layout()).prop_map(|(len, layout)| Step::Send(len, layout)),
+        8 => (20..2800u32, layout()).prop_map(|(len, layout)| Step::Post(len, layout)),
+        6 => (any::<u64>(), edit, any::<bool>())
+            .prop_map(|(mask, edit, deep)| Step::Carry(mask, edit, deep)),
+        1 => Just(Step::Arm),
+        1 => Just(Step::Disarm),
+        2 => (any::<bool>(), logs()).prop_map(|(from, logs)| Step::Switch(from, logs)),
+        2 => Just(Step::Reap),
+    ]
+}
+
+const SEND: Content = Content::Readable { header: HEADER_LEN, keep: false };
+
+struct World {
+    from: Side,
+    to: Side,
+    transmit: TransmitRing,
+    receive: ReceiveRing,
+    mergeable: bool,
+    /// Makes each frame another one, so that writing it changes what it is written over.
+    count: usize,
+}
+
+impl World {
+    fn new(features: Features, mergeable: bool) -> World {
+        let (from, to) = (Side::new(features), Side::new(features));
+        let (transmit, receive) = (from.driver.first_position(), to.driver.first_position());
+        let transmit = sending(&from, transmit);
+        let receive = receiving(&to, receive, mergeable);
+        World { from, to, transmit, receive, mergeable, count: 0 }
+    }
+
+    fn take(&mut self, step: &Step) {
+        let before = (self.from.pages(), self.to.pages());
+        match step {
+            Step::Arm => {
+                self.transmit.arm();
+            }
+            Step::Disarm => self.transmit.disarm(),
+            Step::Carry(mask, edit, deep) => self.carry(*mask, *edit, *deep),
+            Step::Switch(true, logs) => {
+                self.from.logs = *logs;
+                self.transmit = sending(&self.from, self.transmit.stop());
+            }
+            Step::Switch(false, logs) => {
+                self.to.logs = *logs;
+                self.receive = receiving(&self.to, self.receive.stop(), self.mergeable);
+            }
+            step => return self.guest(step),
+        }
+        self.from.check(&before.0, false);
+        self.to.check(&before.1, true);
+    }
+
+    /// What the guests do, which is no affair of the log.
+    fn guest(&mut self, step: &Step) {
+        self.count += 1;
+        match step {
+            Step::Send(len, layout) => {
+                let mut bytes = vec![0; HEADER_LEN as usize];
+                bytes.extend(super::guests::frame(self.count, *len));
+                self.from.post(&bytes, layout, false);
+            }
+            Step::Post(len, layout) => {
+                let old = vec![self.count as u8 ^ 0x5a; *len as usize];
+                self.to.post(&old, layout, true);
+            }
+            _ => {
+                self.from.reap();
+                self.to.reap();
+            }
+        }
+    }
+
+    fn carry(&mut self, mask: u64, edit: VlanEdit, deep: bool) {
+        let polled = self.transmit.poll();
+        assert_eq!(polled.fault, None);
+        if deep {
+            self.transmit.deepen();
+        }
+        let picks: Vec<u8> = (0..polled.frames as u8).filter(|i| mask >> i & 1 == 1).collect();
+        let delivered = self.receive.deliver(&self.transmit.burst(), &picks, edit);
+        assert_eq!(delivered.fault, None);
+        self.receive.publish();
+        self.transmit.complete();
+    }
+}
+
+fn sending(side: &Side, base: virtq::Position) -> TransmitRing {
+    TransmitRing::new(side.device(SEND, base), Events::default(), 9018, Accepts::empty())
+}
+
+fn receiving(side: &Side, base: virtq::Position, mergeable: bool) -> ReceiveRing {
+    let layout = virtio_net::Layout { header: HEADER_LEN, mergeable };
+    let queue = side.device(Content::Writable, base);
+    ReceiveRing::new(queue, Events::default(), layout, Accepts::empty())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn all_that_is_written_is_logged(
+        features in (0u8..8).prop_map(|bits| {
+            let mut features = Features::INDIRECT;
+            features.set(Features::PACKED, bits & 1 != 0);
+            features.set(Features::EVENT_IDX, bits & 2 != 0);
+            features.set(Features::IN_ORDER, bits & 4 != 0);
+            features
+        }),
+        mergeable in any::<bool>(),
+        first in logs(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut world = World::new(features, mergeable);
+        world.take(&Step::Switch(true, first));
+        world.take(&Step::Switch(false, first));
+        for step in &steps {
+            world.take(step);
+        }
+    }
+}
+
+/// The ring's end is crossed, by bursts that end before it, at it, and behind it.
+#[test]
+fn what_is_written_around_a_rings_end_is_logged() {
+    let layout = Layout { cuts: Vec::new(), indirect: false };
+    for features in [Features::EVENT_IDX, Features::EVENT_IDX | Features::PACKED] {
+        let mut world = World::new(features, true);
+        world.take(&Step::Switch(true, Logs::All));
+        world.take(&Step::Switch(false, Logs::All));
+        for round in 0..3 * usize::from(RING) / 7 {
+            for _ in 0..7 {
+                world.take(&Step::Post(1600, layout.clone()));
+                world.take(&Step::Send(60 + round, layout.clone()));
+            }
+            world.take(&Step::Carry(u64::MAX, VlanEdit::None, round % 5 == 0));
+            world.take(&Step::Reap);
+        }
+    }
+}
+
+/// The comparison finds a page that is missing from the log, and only where it should be there.
+#[test]
+fn a_page_that_is_not_logged_is_found() {
+    let changed = BTreeSet::from([0x100, 0x101, 0x40001]);
+    for missing in [0x101, 0x40001] {
+        let mut logged = changed.clone();
+        logged.remove(&missing);
+        assert_eq!(unlogged(&changed, &logged, Logs::All), [missing]);
+        let of_ring = if missing == 0x101 { vec![missing] } else { Vec::new() };
+        assert_eq!(unlogged(&changed, &logged, Logs::Ring), of_ring);
+        assert_eq!(unlogged(&changed, &logged, Logs::Nothing), [0u64; 0]);
+    }
+}

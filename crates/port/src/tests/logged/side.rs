@@ -1,0 +1,183 @@
+//! One guest with one ring, whose front-end compares its memory with the log.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use guestmem::{DirtyLog, GuestMemory, LOG_PAGE, Mapping, Pages, Region, SharedFile};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, Log, Position, Segment, Start, Used};
+
+pub(super) const RING: u16 = 256;
+/// Guest addresses of the ring and of the buffers, which are two regions; the front-end's own.
+const RING_AT: u64 = 0x10_0000;
+const BUFFERS_AT: u64 = 0x4000_0000;
+const USER: u64 = 0x7000_0000_0000;
+const RING_BYTES: u64 = 16 << 10;
+/// Room of a buffer, which never begins or ends with a page, and how many there are.
+const ROOM: u64 = 3001;
+const ROOMS: u64 = 48;
+/// Bytes at the front of a buffer's room for a table of descriptors.
+const TABLE: u64 = 16 * 8;
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Logs {
+    Nothing,
+    /// `VHOST_VRING_F_LOG` without `VHOST_F_LOG_ALL`.
+    Ring,
+    All,
+    /// `VHOST_F_LOG_ALL` without `VHOST_VRING_F_LOG`.
+    AllUnsaid,
+}
+
+/// How one buffer is laid out.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// Bytes of each piece but the last.
+    pub(super) cuts: Vec<u32>,
+    pub(super) indirect: bool,
+}
+
+pub(super) struct Side {
+    memory: Arc<GuestMemory>,
+    pub(super) driver: DriverQueue,
+    features: Features,
+    bits: SharedFile,
+    log: Arc<DirtyLog>,
+    pub(super) logs: Logs,
+    free: Vec<u64>,
+    /// The buffers that the device has: room and length.
+    posted: HashMap<u16, (u64, u32)>,
+}
+
+impl Side {
+    pub(super) fn new(features: Features) -> Side {
+        let region = |guest_addr, size| {
+            let file = SharedFile::create("side", size, Pages::Ordinary).unwrap();
+            let mapping = Arc::new(Mapping::new(file.fd(), size, 0).unwrap());
+            Region { guest_addr, user_addr: USER + guest_addr, mapping }
+        };
+        let buffers = (ROOM * ROOMS).next_multiple_of(LOG_PAGE);
+        let regions = vec![region(RING_AT, RING_BYTES), region(BUFFERS_AT, buffers)];
+        let memory = Arc::new(GuestMemory::new(regions).unwrap());
+        let driver = DriverQueue::new(memory.clone(), USER + RING_AT, RING, features).unwrap();
+        let size = (BUFFERS_AT + buffers) / LOG_PAGE / 8 + 1;
+        let bits = SharedFile::create("bits", size, Pages::Ordinary).unwrap();
+        let log = Arc::new(DirtyLog::new(bits.fd(), size, 0).unwrap());
+        let free = (0..ROOMS).map(|room| BUFFERS_AT + room * ROOM).collect();
+        let logs = Logs::Nothing;
+        Side { memory, driver, features, bits, log, logs, free, posted: HashMap::new() }
+    }
+
+    /// The device's end, from a position on, logging what `logs` says.
+    pub(super) fn device(&self, content: Content, base: Position) -> DeviceQueue {
+        let at = self.driver.addresses();
+        let log = (self.logs != Logs::Nothing).then(|| Log {
+            pages: self.log.clone(),
+            buffers: self.logs != Logs::Ring,
+            used: (self.logs != Logs::AllUnsaid).then_some(at.used - USER),
+        });
+        let start = Start { log, ..Start::at(base) };
+        let memory = self.memory.clone();
+        DeviceQueue::new(memory, &at, RING, self.features, content, start).unwrap()
+    }
+
+    /// Makes a buffer of `bytes` available, at most as many as there is room for.
+    pub(super) fn post(&mut self, bytes: &[u8], layout: &Layout, writable: bool) {
+        let pieces_max = layout.cuts.len() + 1;
+        if self.driver.room() < pieces_max {
+            return;
+        }
+        let Some(room) = self.free.pop() else { return };
+        let bytes = &bytes[..bytes.len().min((ROOM - TABLE) as usize)];
+        let (mut addr, mut left) = (room + TABLE, bytes.len() as u32);
+        self.memory.slice(addr, left).unwrap().write_bytes(bytes);
+        let mut pieces = Vec::new();
+        for cut in layout.cuts.iter().copied().chain([u32::MAX]) {
+            let len = cut.min(left);
+            if len > 0 {
+                pieces.push(Segment { addr, len, writable });
+            }
+            addr += u64::from(len);
+            left -= len;
+        }
+        let id = match layout.indirect {
+            true => self.driver.post_indirect(&pieces, room),
+            false => self.driver.post_chain(&pieces),
+        };
+        self.driver.publish();
+        let former = self.posted.insert(id.unwrap(), (room, bytes.len() as u32));
+        assert_eq!(former, None);
+    }
+
+    /// Takes back what was used.
+    pub(super) fn reap(&mut self) {
+        let mut used = vec![Used::default(); RING.into()];
+        let n = self.driver.reap(&mut used);
+        assert_eq!(self.driver.strays(), 0);
+        for used in &used[..n] {
+            let (room, _) = self.posted.remove(&used.id).expect("a buffer that was posted");
+            self.free.push(room);
+        }
+    }
+
+    /// All pages of memory, by number.
+    pub(super) fn pages(&self) -> HashMap<u64, Vec<u8>> {
+        let mut pages = HashMap::new();
+        for region in self.memory.regions() {
+            for at in (0..region.mapping.size() as u64).step_by(LOG_PAGE as usize) {
+                let mut bytes = vec![0; LOG_PAGE as usize];
+                region.mapping.slice(at, bytes.len()).unwrap().read_bytes(&mut bytes);
+                pages.insert((region.guest_addr + at) / LOG_PAGE, bytes);
+            }
+        }
+        pages
+    }
+
+    /// The pages that are logged; takes their bits away.
+    pub(super) fn take_log(&self) -> BTreeSet<u64> {
+        let all = self.bits.mapping().slice(0, self.bits.mapping().size()).unwrap();
+        let mut bits = vec![0; all.len() as usize];
+        all.read_bytes(&mut bits);
+        all.write_bytes(&vec![0; bits.len()]);
+        let of_byte = |(at, byte): (usize, &u8)| {
+            let byte = *byte;
+            (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| at as u64 * 8 + bit)
+        };
+        bits.iter().enumerate().flat_map(of_byte).collect()
+    }
+
+    /// Compares what was written since `before` with what was logged.
+    pub(super) fn check(&self, before: &HashMap<u64, Vec<u8>>, may_write: bool) {
+        let after = self.pages();
+        let changed = after.iter().filter(|(page, bytes)| before[page] != **bytes);
+        let changed: BTreeSet<u64> = changed.map(|(page, _)| *page).collect();
+        let logged = self.take_log();
+        assert_eq!(self.log.outside(), 0);
+        let unlogged = unlogged(&changed, &logged, self.logs);
+        assert_eq!(unlogged, [0u64; 0], "pages were written and are not logged ({:?})", self.logs);
+        let writable = self.writable(may_write);
+        let too_many: Vec<_> = logged.difference(&writable).collect();
+        assert_eq!(too_many, [&0u64; 0], "pages are logged that nobody may have written");
+    }
+
+    /// Pages that a device may write to, and log.
+    fn writable(&self, buffers: bool) -> BTreeSet<u64> {
+        let of = |from: u64, len: u64| from / LOG_PAGE..=(from + len - 1) / LOG_PAGE;
+        let ring = of(RING_AT, RING_BYTES).filter(|_| self.logs != Logs::Nothing);
+        let wanted = buffers && matches!(self.logs, Logs::All | Logs::AllUnsaid);
+        let posted = self.posted.values().filter(|_| wanted);
+        let posted = posted.flat_map(|(room, len)| of(room + TABLE, u64::from(*len)));
+        ring.chain(posted).collect()
+    }
+}
+
+/// What should have been logged and was not.
+pub(super) fn unlogged(changed: &BTreeSet<u64>, logged: &BTreeSet<u64>, logs: Logs) -> Vec<u64> {
+    let is_ring = |page: &u64| page * LOG_PAGE < BUFFERS_AT;
+    let missing = changed.difference(logged).copied();
+    match logs {
+        Logs::Nothing => Vec::new(),
+        Logs::Ring => missing.filter(is_ring).collect(),
+        Logs::All | Logs::AllUnsaid => missing.collect(),
+    }
+}

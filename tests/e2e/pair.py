@@ -1,0 +1,135 @@
+"""Two Linux guests on one daemon, and a namespace behind a tap: the bench of the suites with real guests."""
+
+import json
+import os
+
+from bench import cpus
+from devices import VhostUser, VirtioNet
+from guest import Guest, GuestError
+from managed import Managed
+from netns import Network
+from qemu import HERE
+
+NUMBERED = "/inguest/numbered.py"
+MACS = ["02:0e:2e:00:00:01", "02:0e:2e:00:00:02", "02:0e:2e:00:00:03"]
+V4 = ["10.9.0.1", "10.9.0.2", "10.9.0.3"]
+V6 = ["fd09::1", "fd09::2", "fd09::3"]
+MACHINE = {"slots": 16, "append": "memhp_default_state=online"}  # room for memory to be plugged
+NAMES = ["g0", "g1", "host"]
+
+
+class Pair:
+    """`guests` are two `guest.Guest`, the third end, `host`, is a namespace with a tap `e0`. `ends` are all three.
+
+    `features`: of the guests' devices, as QEMU calls them; `attachment`: fields of the daemon's.
+    """
+
+    def __init__(self, *, pairs=1, path="vf", mtu=1500, cpus_each=1, features=None, attachment=None):
+        self.network = Network()
+        self._running = []
+        try:
+            self.host = self.network.namespace("host")
+            self.daemon = Managed(cpu=cpus()[0])
+            self.network.ending.callback(self.daemon.close)
+            self.daemon.start()
+            self.daemon.wait_ready()
+            self.mtu, self.pairs = mtu, pairs
+            self.daemon.apply(self._document(pairs, path, attachment or {}))
+            # One where the daemon listens, and one where QEMU does.
+            self.guests = [
+                Guest(self.daemon.run_dir, [self._device(number, features or {})], name=NAMES[number], **MACHINE, cpus=cpus_each)
+                for number in (0, 1)
+            ]
+        except BaseException:
+            self.network.close()
+            raise
+        self.ends = [*self.guests, self.host]
+
+    def _document(self, pairs, path, attachment):
+        adapters = []
+        for number, (name, mac) in enumerate(zip(NAMES, MACS)):
+            where = {"socket": self.daemon.path(f"{name}.sock"), "mode": ("server", "client")[number % 2],
+                     "queue_pairs": pairs, "mtu": self.mtu, **attachment}  # fmt: skip
+            if name == "host":
+                where = {"kind": "tap", "interface": "e0", "netns": self.host.path, "mtu": self.mtu}
+            weight = 100 if path == "vf" else 0
+            adapters.append({"name": name, "switch": "sw0", "mac": mac, "attachment": where, "iov_weight": weight, "vmq_weight": 0})
+        nic = {"name": "nic0", "total_vfs": 8, "num_vfs": 8}
+        return {"nic": [nic], "switch": [{"name": "sw0", "nic": "nic0", "iov": True}], "adapter": adapters}
+
+    def _device(self, number, features):
+        net = VhostUser(self.daemon.path(f"{NAMES[number]}.sock"), listens=number % 2 == 1, queues=self.pairs)
+        return VirtioNet(MACS[number], net, features={"host_mtu": self.mtu, **features})
+
+    def start(self):
+        """Boots both, at the same time, and gives everybody its addresses."""
+        for guest in self.guests:
+            guest.start_machine()
+        for guest in self.guests:
+            guest.wait_boot()
+        self.host.wait_link("e0")
+        for number in range(3):
+            self.settle(number)
+
+    def interface(self, number):
+        """The name of an end's interface."""
+        return self.ends[number].interface(MACS[number]) if number < 2 else "e0"
+
+    def settle(self, number):
+        """Brings an end's interface up. Its kernel knows the others: it sends nothing that nobody has asked for."""
+        end, name = self.ends[number], self.interface(number)
+        lines = [f"ip link set dev {name} multicast off arp off mtu {self.mtu} up"]
+        for address, bits in ((V4[number], 24), (V6[number], 64)):
+            lines.append(f"ip addr replace {address}/{bits} dev {name} {'nodad' * (bits == 64)}")
+        if number < 2 and self.pairs > 1:
+            lines.append(f"ethtool -L {name} combined {self.pairs} || :")
+        for other in range(3):
+            if other != number:
+                for address in (V4[other], V6[other]):
+                    lines.append(f"ip neigh replace {address} lladdr {MACS[other]} dev {name} nud permanent")
+        end.run("sh", "-ec", "\n".join(lines), timeout=30)
+
+    def numbered(self, number, *words, **options):
+        """What a run of `inguest/numbered.py` at an end says in the end."""
+        end = self.ends[number]
+        text = end.run(*self.program(number), *map(str, words), **options)
+        return json.loads(text.splitlines()[-1])
+
+    def start_numbered(self, number, *words):
+        """Starts it at an end (a guest). `stop_commands` ends it if nobody else does."""
+        running = self.ends[number].start(*self.program(number), *map(str, words))
+        self._running.append(running)
+        if words[0] != "stream":
+            running.wait_said("listening" if words[0] == "drain" else "started")
+        return running
+
+    def stop_commands(self):
+        """Ends what was started in guests that still run."""
+        while self._running:
+            running = self._running.pop()
+            try:
+                if running.poll() is None:
+                    running.kill()
+                    running.wait()
+            except GuestError:
+                pass  # its guest has ended, and it with that
+
+    def program(self, number):
+        """How `numbered.py` is called at an end. In a guest it has one processor: where a sender
+        moves between several, so do its packets between queues, and overtake each other."""
+        return ["taskset", "1", "python3", NUMBERED] if number < 2 else ["python3", os.path.join(HERE, "inguest", "numbered.py")]
+
+    def counters(self):
+        """The ports' counters, by adapter: `rx`, `tx`, and `drops` of each reason."""
+        return {
+            name: {"rx": port["rx_frames"], "tx": port["tx_frames"], "drops": port["drops"], "faults": port["faults"]}
+            for port in self.daemon.stats()["ports"]
+            for name in NAMES
+            if port["name"] == f"nic0/{name}"
+        }
+
+    def close(self):
+        """Ends and removes everything."""
+        for guest in getattr(self, "guests", []):
+            guest.close()
+        self.network.close()
