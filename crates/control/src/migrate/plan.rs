@@ -187,10 +187,9 @@ fn of_guest(spec: &Spec, guest: &Inspected) -> Vec<String> {
     if !guest.vfs.is_empty() {
         found.push(format!(
             "the guest has VFs enabled ({}): QEMU would report the migration as completed, and leave them dead. \
-             Either take them away for its time, in the guest: `echo 0 > /sys/bus/pci/devices/.../sriov_numvfs`, or \
-             here: --vfs-off with the guest agent's socket, which also brings them back; or give the guest a failover \
-             pair (virtio-net-pci,failover=on and a primary with failover_pair_id=), which QEMU unplugs and plugs \
-             by itself",
+             Either take them away for its time, by `echo 0 > /sys/bus/pci/devices/.../sriov_numvfs` in the guest, and \
+             write the old number again when it has moved; or give the guest a failover pair (virtio-net-pci with \
+             failover=on, and a primary with failover_pair_id=), which QEMU unplugs and plugs by itself",
             guest.vfs.join(", ")
         ));
     }
