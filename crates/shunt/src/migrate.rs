@@ -135,6 +135,7 @@ impl Migrate {
             start_timeout: Duration::from_secs(self.start_timeout),
             verify_timeout: Duration::from_secs(self.verify_timeout),
             keep_source: self.keep_source,
+            interrupted: migrate::interrupted_by_signals()?,
         })
     }
 

@@ -31,6 +31,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host::qmp::QmpError;
@@ -87,6 +89,20 @@ pub struct Spec {
     pub verify_timeout: Duration,
     /// Whether the source's QEMU is left, with a guest that stands still.
     pub keep_source: bool,
+    /// Set when the move is to be given up; once the guest may be at the target it is finished all the same.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// A flag that SIGINT and SIGTERM set, instead of ending this process in the middle of a move.
+///
+/// # Errors
+/// If the system refuses the handler.
+pub fn interrupted_by_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let flag = Arc::<AtomicBool>::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, flag.clone())?;
+    }
+    Ok(flag)
 }
 
 /// Why a move, or a step of it, did not happen.
@@ -526,8 +542,11 @@ impl Mover<'_> {
         self.done("finish", text, begun);
     }
 
-    /// Tells both daemons now and then that the mover lives.
+    /// Tells both daemons now and then that the mover lives; an error if it is not to go on.
     fn renew(&mut self) -> Result<(), Failed> {
+        if self.spec.interrupted.load(Ordering::Relaxed) && !self.stage.released {
+            return Err(Failed::new("it was interrupted"));
+        }
         if self.renewed.elapsed() < Duration::from_secs(u64::from(HOLD_S) / 4) {
             return Ok(());
         }

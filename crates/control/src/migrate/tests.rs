@@ -70,6 +70,7 @@ impl Lab {
             start_timeout: Duration::from_millis(300),
             verify_timeout: Duration::from_millis(300),
             keep_source: false,
+            interrupted: Default::default(),
         }
     }
 
@@ -115,6 +116,22 @@ fn a_guest_moves_with_its_adapter_and_what_waited_for_it() {
     let told = lab.source.arguments("migrate-set-parameters");
     assert_eq!(told, json!({"max-bandwidth": 1_000_000, "downtime-limit": 50}));
     assert_eq!(lab.target.arguments("migrate-incoming"), json!({"uri": "unix:/run/migration"}));
+}
+
+#[test]
+fn a_move_that_is_interrupted_is_undone() {
+    let lab = Lab::new(Some(Fault::NeverEnds));
+    let before = lab.states();
+    let spec = Spec { timeout: Duration::from_secs(60), ..lab.spec() };
+    let flag = spec.interrupted.clone();
+    let mut tell = |done: &super::Done| {
+        // After this step QEMU copies for ever.
+        flag.store(done.step == "leave", std::sync::atomic::Ordering::Relaxed);
+    };
+    let report = run(&spec, &mut tell).unwrap();
+    assert_eq!(report.outcome, Outcome::RolledBack, "{report:#?}");
+    assert_eq!(report.error.as_deref(), Some("it was interrupted"));
+    assert_eq!((lab.states(), lab.source.status()), (before, "running".into()));
 }
 
 /// When QEMU goes on, the target has the addresses and the source has them no more.
