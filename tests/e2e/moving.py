@@ -7,12 +7,12 @@ behind a tap beside the guest's adapter.
 import json
 import os
 import subprocess
-import threading
 import time
 
 from devices import VhostUser, VirtioNet
 from guest import Guest
 from hosts import TwoHosts
+from qemu import QemuError
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inguest", "numbers.py")
 MAC = "02:0e:2e:0a:00:01"
@@ -82,6 +82,7 @@ class Moves:
             self.guest = Guest(self.run_dir, self.devices(0), name="vm", **options)
             self.network.ending.callback(self.guest.close)
             self._count = 0
+            self.machine = None  # that it moves to
         except BaseException:
             self.close()
             raise
@@ -107,7 +108,7 @@ class Moves:
         self._uri = f"unix:{self.run_dir}/migration.{self._count}"
         self._waiting = os.path.join(self.run_dir, f"vm-{len(self.guest._machines)}.qmp")
         return [
-            "migrate", "vm", "--from-qmp", self.guest.machine.qmp_path, "--to-qmp", self._waiting, "--uri", self._uri,
+            "migrate", self.guest.machine.name, "--from-qmp", self.guest.machine.qmp_path, "--to-qmp", self._waiting, "--uri", self._uri,
             "--to", self.hosts[to].daemon.run_dir, "--socket", f"vm={self.socket(to)}", *more,
         ]  # fmt: skip
 
@@ -124,16 +125,13 @@ class Moves:
         self._count += 1
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.network.processes.append(process)
-        self._made = []
-        target = self.devices(1 - self.at)
-        self._starter = threading.Thread(target=lambda: self._made.append(self.guest.incoming(target)))
-        self._starter.start()
+        # Not in a thread of its own, with which it would end.
+        try:
+            self.machine = self.guest.incoming(self.devices(1 - self.at))
+        except QemuError as error:
+            process.kill()
+            raise AssertionError(f"{error}; shunt migrate says: {process.communicate()}") from None
         return process
-
-    def machine(self, timeout=60):
-        """The machine that the guest moves to, once it speaks."""
-        self._starter.join(timeout)
-        return self._made[0]
 
     def end_move(self, process, timeout=180):
         """Waits for the end; exit code, report and what was complained of."""
@@ -145,8 +143,8 @@ class Moves:
         code, report, err = self.end_move(self.start_move(*more))
         if code != 0:
             logs = [host.daemon.log()[-3000:] for host in self.hosts]
-            raise AssertionError(f"shunt migrate: {code}: {err}\n{json.dumps(report, indent=1)}\n{logs}\n{self.guest.machine.said()}")
-        self.guest.moved(self.machine())
+            raise AssertionError(f"shunt migrate: {code}: {err}\n{json.dumps(report, indent=1)}\n{logs}\n{self.guest.machine.said()}\n{self.machine.said()}")
+        self.guest.moved(self.machine)
         self.at = 1 - self.at
         return report
 

@@ -69,6 +69,8 @@ class Ten(MigrateBase):
                 f"     {number}: total {report['total_ms']} ms, downtime {report['downtime_ms']} ms, "
                 f"switch {report['switch_ms']} ms, carried {report['carried']}, lost {report['lost']}"
             )
+            time.sleep(1)
+            print([x for x in self.moves.hosts[self.moves.at].daemon.stats()["ports"] if "/vm" in x["name"]], self.moves.hosts[self.moves.at].daemon.log()[-300:])
             self.assertEqual(report["lost"], 0)
         self.assert_nothing_lost(traffic)
 
@@ -136,14 +138,14 @@ class Failing(MigrateBase):
         self.assertEqual(report["steps"][-1]["text"], "the guest runs on at the source")
         self.assertIsNone(self.moves.adapter(1))
         self.assert_is_here()
-        self.moves.machine().kill()
+        self.moves.machine.kill()
         self.assert_nothing_lost(traffic)
 
     def test_the_targets_qemu_is_killed(self):
         traffic = self.traffic()
         process = self.moves.start_move("--bandwidth-mbps", "8")
         self.wait_active(process)
-        self.moves.machine().kill()
+        self.moves.machine.kill()
         self.failed(process, "QEMU's migration is failed")
         self.assertIsNone(self.moves.adapter(1))
         self.assert_is_here()
@@ -158,7 +160,7 @@ class Failing(MigrateBase):
         report = self.failed(process, "after 6 s")
         self.assertIn("it gives the adapter up by itself", report["steps"][-1]["text"])
         self.assert_is_here()
-        self.moves.machine().kill()
+        self.moves.machine.kill()
         # It comes back with what it was told to hold, and lets that go.
         target.start()
         target.wait_ready()
@@ -179,7 +181,7 @@ class Failing(MigrateBase):
         self.failed(process, "it was interrupted")
         self.assertIsNone(self.moves.adapter(1))
         self.assert_is_here()
-        self.moves.machine().kill()
+        self.moves.machine.kill()
         self.assert_nothing_lost(traffic)
 
 
@@ -247,7 +249,7 @@ class Failover(MigrateBase):
         code, report, err = self.moves.end_move(process)
         self.assertEqual((code, report.get("outcome")), (0, "moved"), (report, err))
         self.assertIn("UNPLUG_PRIMARY", [event["event"] for event in qmp.events[events:]])
-        self.moves.guest.moved(self.moves.machine())
+        self.moves.guest.moved(self.moves.machine)
         self.moves.at = 1
         self.moves.guest.qmp.run("set_link", name="primary", up=False)
         plugged = self.moves.guest.qmp.run("qom-list", path="/machine/peripheral")
