@@ -360,6 +360,8 @@ def load_tests(loader, _standard, _pattern):
     suite = loader.suiteClass()
     kinds = {
         "split,mrg_rxbuf=1,pairs=1": {},
+        "packed,mrg_rxbuf=0,pairs=1": {"features": {"packed": True, "mrg_rxbuf": False}},
+        "packed,mrg_rxbuf=1,pairs=4": {"pairs": 4, "cpus_each": 2, "features": {"packed": True}},
         "split,mrg_rxbuf=0,pairs=4": {"pairs": 4, "cpus_each": 2, "features": {"mrg_rxbuf": False}},
         "split,mrg_rxbuf=1,pairs=4,synthetic": {"pairs": 4, "cpus_each": 2, "path": "synthetic", "mtu": 9000},
     }

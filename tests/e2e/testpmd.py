@@ -87,6 +87,7 @@ def guest_command_line(ports, *, cpu, prefix, hugepages=False):
     queues = max(port.queues for port in ports)
     if queues > 1:
         peers += [f"--rxq={queues}", f"--txq={queues}", f"--rxd={RING_SIZE_MANY}", f"--txd={RING_SIZE_MANY}"]
+        peers += ["--total-num-mbufs=16384"]
     return command_line(vdevs, cpu=cpu, prefix=prefix, args=peers, hugepages=hugepages)
 
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use engine::counters::{Reader, Snapshot};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// All counters of a daemon at one moment.
@@ -25,7 +25,7 @@ pub struct Stats {
 }
 
 /// What a rule of a NIC in switchdev mode has matched. It goes on while the rule stays, whichever others come and go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OffloadStats {
     /// The NIC.
     pub nic: String,
@@ -38,7 +38,7 @@ pub struct OffloadStats {
 }
 
 /// How often a rule of a switch port was met, whatever its action. It begins anew when rules of the switch change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleStats {
     /// The switch.
     pub switch: String,

@@ -202,6 +202,24 @@ impl Counters {
         }
     }
 
+    /// Adds what was counted elsewhere to the first block of the same kind and label, word by word by
+    /// their names, but for those named. What has no place here is forgotten.
+    pub(crate) fn add_all(&self, counted: &[Snapshot], except: &[&str]) {
+        for snapshot in counted {
+            let same = |(kind, label, _): &&(&str, Option<String>, usize)| {
+                *kind == snapshot.kind && label.as_deref() == Some(&snapshot.label)
+            };
+            let mut blocks = self.order.iter().map(|index| &self.blocks[*index]);
+            let Some((kind, _, at)) = blocks.find(same) else { continue };
+            let schema = self.schemas.iter().find(|(name, _)| name == kind);
+            for (i, name) in schema.iter().flat_map(|(_, names)| names.iter().enumerate()) {
+                if let (Some(n), false) = (snapshot.values.get(name), except.contains(&&**name)) {
+                    self.words[at + i].fetch_add(*n, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
     fn text(&self) -> String {
         let mut text = String::new();
         for (kind, words) in &self.schemas {

@@ -83,6 +83,16 @@ impl Fabric {
     /// # Errors
     /// The file cannot be made, or a lane not be started or pinned.
     pub fn start(lanes: &[LaneSpec], counters: Option<&Path>) -> Result<Fabric, StartError> {
+        let mut fabric = Fabric::prepare(lanes, counters)?;
+        fabric.go();
+        Ok(fabric)
+    }
+
+    /// The same with lanes that are where they are to run, and wait for [`go`](Self::go).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn prepare(lanes: &[LaneSpec], counters: Option<&Path>) -> Result<Fabric, StartError> {
         host::brief::start().map_err(StartError::Watch)?;
         let schemas = vec![("port", port::schema()), ("lane", lane::schema())];
         let mut counters = Counters::create(counters, schemas)?;
@@ -95,6 +105,18 @@ impl Fabric {
             started.push(lane::Lane::start(spec.cpu, number, worker)?);
         }
         Ok(Fabric { nics: Vec::new(), counters, lanes: started, held })
+    }
+
+    /// Lets the lanes begin.
+    pub fn go(&mut self) {
+        self.lanes.iter_mut().for_each(lane::Lane::go);
+    }
+
+    /// Goes on counting from what another daemon with these NICs has counted, before any lane begins.
+    /// What is no sum, such as a number of rings, is not taken over.
+    pub fn go_on_from(&self, counted: &[crate::Snapshot]) {
+        let gauges = [port::GAUGES, lane::GAUGES].concat();
+        self.counters.add_all(counted, &gauges);
     }
 
     /// Adds a NIC on which nothing is plugged in.

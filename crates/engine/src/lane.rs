@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -53,6 +54,9 @@ pub(crate) mod slot {
     pub(crate) const END: usize = ROUND_LOG2 + ROUND_BUCKETS;
 }
 
+/// Words that are no sums.
+pub(crate) const GAUGES: &[&str] = &["thread_id", "tsc_hz", "-"];
+
 /// The names of a lane's words, in order.
 pub(crate) fn schema() -> Vec<String> {
     let mut names: Vec<String> = vec!["-".into(); slot::END];
@@ -87,11 +91,13 @@ pub struct Lane {
     pub(crate) wake: Arc<Wake>,
     pub(crate) roster: Arc<Roster>,
     stop: Arc<AtomicBool>,
+    /// Lets it begin, once.
+    go: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lane {
-    /// Starts lane `number` on `cpu`; returns when it runs there.
+    /// Starts lane `number` on `cpu`; returns when it is there, and waits for [`go`](Self::go).
     pub(crate) fn start(
         cpu: Option<usize>,
         number: usize,
@@ -100,11 +106,12 @@ impl Lane {
         let (stop, wake) = (worker.stop.clone(), worker.wake.clone());
         let roster = worker.roster.clone();
         let (said, heard) = std::sync::mpsc::channel();
+        let (go, begin) = std::sync::mpsc::sync_channel(1);
         let body = move || {
             let pinned = cpu.map_or(Ok(()), host::cpu::pin_this_thread);
-            let go = pinned.is_ok();
+            let good = pinned.is_ok();
             let _ = said.send(pinned); // the starter waits for it
-            if go {
+            if good && begin.recv().is_ok() {
                 worker.run();
             }
         };
@@ -113,13 +120,21 @@ impl Lane {
         if let Ok(Err(source)) = heard.recv() {
             return Err(StartError::Pin { lane: number, source });
         }
-        Ok(Lane { cpu, wake, roster, stop, thread: Some(thread) })
+        Ok(Lane { cpu, wake, roster, stop, go: Some(go), thread: Some(thread) })
+    }
+
+    /// Lets it begin.
+    pub(crate) fn go(&mut self) {
+        if let Some(go) = self.go.take() {
+            let _ = go.send(()); // there is room for it
+        }
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        self.go.take(); // one that never began ends
         self.wake.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a lane that panicked has said so on standard error

@@ -33,6 +33,7 @@ mod wake;
 mod walk;
 mod worker;
 
+pub use counters::Snapshot;
 pub use fabric::{Fabric, SoftNic, StartError};
 pub use lane::{IdlePolicy, Lane, LaneSpec};
 pub use port::Port;

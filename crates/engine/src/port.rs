@@ -51,6 +51,9 @@ pub(crate) mod word {
     pub(crate) const END: usize = ATTACHED + 1;
 }
 
+/// Words that are no sums.
+pub(crate) const GAUGES: &[&str] = &["rings_attached", "-"];
+
 /// The names of a port's words, in order.
 pub(crate) fn schema() -> Vec<String> {
     let mut names: Vec<String> = vec!["-".into(); word::END];

@@ -103,6 +103,13 @@ impl Hits {
         self.0.get(rule).map_or(0, |hits| hits.load(Ordering::Relaxed))
     }
 
+    /// Goes on from what was counted elsewhere.
+    pub fn go_on_from(&self, rule: usize, frames: u64) {
+        if let Some(hits) = self.0.get(rule) {
+            hits.fetch_add(frames, Ordering::Relaxed);
+        }
+    }
+
     /// Takes what a lane has counted.
     pub(crate) fn add(&self, counted: &mut [u64]) {
         for (hits, counted) in self.0.iter().zip(counted) {
@@ -134,6 +141,11 @@ impl RuleHits {
     /// Frames and bytes, before their tags were changed.
     pub fn get(&self) -> (u64, u64) {
         (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Goes on from what was counted elsewhere.
+    pub fn go_on_from(&self, frames: u64, bytes: u64) {
+        self.add(frames, bytes);
     }
 
     pub(crate) fn add(&self, frames: u64, bytes: u64) {

@@ -27,6 +27,8 @@ mod half;
 mod ring;
 mod writer;
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -196,6 +198,8 @@ impl Shared {
 pub struct Capture {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<()>>,
+    /// Another hold on the file.
+    file: Arc<OwnedFd>,
 }
 
 impl Capture {
@@ -211,16 +215,50 @@ impl Capture {
         limits: CaptureLimits,
     ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
         limits.check(interface)?;
+        Capture::write(path, file::open(path)?, 0, interface, limits)
+    }
+
+    /// Goes on with the file of a capture that was [finished](Self::finish), here or in another process,
+    /// behind its `bytes` bytes.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn go_on(
+        path: &Path,
+        (file, bytes): (OwnedFd, u64),
+        interface: &str,
+        limits: CaptureLimits,
+    ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
+        limits.check(interface)?;
+        Capture::write(path, File::from(file), bytes, interface, limits)
+    }
+
+    /// The file, and how many bytes of it are whole blocks.
+    pub fn file(&self) -> (Arc<OwnedFd>, u64) {
+        (self.file.clone(), self.counts().file_bytes)
+    }
+
+    /// Writes to the file behind its first bytes.
+    fn write(
+        path: &Path,
+        disk: File,
+        bytes: u64,
+        interface: &str,
+        limits: CaptureLimits,
+    ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
         let (producer, consumer) = ring::ring(limits.buffer_bytes)?;
         let shared = Arc::new(Shared::new(path.to_owned()));
-        let disk = file::open(path)?;
-        let writer = writer::Writer::begin(disk, consumer, shared.clone(), limits, interface)?;
+        let file = disk.try_clone();
+        let file = file.map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
+        let shape = (interface, bytes);
+        let writer = writer::Writer::begin(disk, consumer, shared.clone(), limits, shape)?;
         let writer = std::thread::Builder::new()
             .name("capture".into())
             .spawn(move || writer.run())
             .map_err(CaptureError::Thread)?;
         let half = Half::new(producer, limits.snap_len, shared.clone(), writer.thread().clone());
-        Ok((Capture { shared, writer: Some(writer) }, Box::new(half)))
+        let file = Arc::new(OwnedFd::from(file));
+        Ok((Capture { shared, writer: Some(writer), file }, Box::new(half)))
     }
 
     /// What became of the frames so far.

@@ -40,6 +40,11 @@ pub(crate) trait Source: Send {
 
     /// Becomes readable when a frame comes.
     fn kick(&self) -> BorrowedFd<'_>;
+
+    /// What was received and not taken, as [`Transmit::remains`].
+    fn remains(&self, _intake: &Intake) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Where frames go.
@@ -123,6 +128,10 @@ impl<S: Source> Transmit for Inlet<S> {
 
     fn kick(&self) -> Option<BorrowedFd<'_>> {
         Some(self.source.kick())
+    }
+
+    fn remains(&self) -> Vec<u8> {
+        self.source.remains(&self.intake)
     }
 }
 

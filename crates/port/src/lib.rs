@@ -30,6 +30,7 @@ mod device;
 mod events;
 mod judge;
 pub mod kept;
+mod legacy;
 mod opened;
 pub mod packet;
 pub mod pcap;
@@ -48,6 +49,7 @@ use virtq::Position;
 pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Placed, Polled, VlanEdit};
 pub use wire::virtio_net::Accepts;
 
+pub use legacy::{Incomplete, Legacy};
 pub use opened::{Condition, Opened, Pair, Tend};
 
 /// What became of the frames handed to [`Receive::deliver`].
@@ -115,6 +117,11 @@ pub trait Transmit: Send {
     /// Stops; where a later owner of the ring goes on, if this is one.
     fn stop(&mut self) -> Position {
         0
+    }
+
+    /// What was taken from a device and not handed on, for a process that goes on with it.
+    fn remains(&self) -> Vec<u8> {
+        Vec::new()
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::{Receive, Transmit};
+use crate::{Legacy, Receive, Transmit};
 
 /// The halves of a queue pair.
 pub struct Pair {
@@ -39,6 +39,13 @@ pub trait Tend: Send {
     /// Whether somebody is at the other end, where that can be told.
     fn is_connected(&self) -> bool {
         true
+    }
+
+    /// What another process needs to go on with the device, once no lane has its halves; `remains` are
+    /// those of the transmit halves. `None`: it has to open the device anew, when this one has closed it.
+    /// This process can go on with the device only as the other would.
+    fn legacy(&mut self, _remains: &[Vec<u8>]) -> Option<Legacy> {
+        None
     }
 }
 

@@ -15,6 +15,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use guestmem::{MapError, io};
 use host::interface::{InterfaceError, Interfaces};
@@ -27,7 +28,7 @@ use crate::burst::BURST;
 use crate::device::{Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
 use crate::device::{Sink, Source, is_readable};
 use crate::judge::{FRAME_MAX, Rules};
-use crate::{Condition, Offload, Opened, Pair};
+use crate::{Condition, Incomplete, Legacy, Offload, Opened, Pair, Tend};
 
 /// Where in its line the header of a frame begins, so that the frame begins a line.
 const HEADER_AT: u64 = 64 - HEADER_LEN as u64;
@@ -64,6 +65,9 @@ pub enum OpenError {
     /// It cannot be asked.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// Another process handed over something else.
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
     /// There is no memory to receive into.
     #[error("interface {name:?}: no memory to receive into; free memory")]
     Memory {
@@ -92,16 +96,65 @@ pub fn open(spec: &Spec) -> Result<Opened, OpenError> {
     if !state.is_up {
         notes.push(format!("interface {name}: switched off (ip link set {name} up)"));
     }
+    with_socket(spec, interfaces, (socket, mtu), notes)
+}
+
+/// Goes on with a packet socket that another process had open.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, OpenError> {
+    let Spec { name, netns, .. } = spec;
+    let socket = legacy.fds.into_iter().next().ok_or(Incomplete("a packet socket"))?;
+    let interfaces = Interfaces::of(netns.as_deref())?;
+    let mtu = match spec.mtu {
+        Some(mtu) => u32::from(mtu),
+        None => interfaces.state(name)?.mtu,
+    };
+    with_socket(spec, interfaces, (socket, mtu), Vec::new())
+}
+
+fn with_socket(
+    spec: &Spec,
+    interfaces: Interfaces,
+    (socket, mtu): (Arc<OwnedFd>, u32),
+    notes: Vec<String>,
+) -> Result<Opened, OpenError> {
+    let name = &spec.name;
     let condition = Arc::new(Condition::default());
     let rules = Rules { frame_bytes_max: mtu + OVERHEAD_MAX, leaves: Accepts::all() };
     let intake = Intake::new("packet", STRIDE * BURST as u64, rules)
         .map_err(|source| OpenError::Memory { name: name.clone(), source })?;
     let source = FromInterface { socket: socket.clone(), receiver: io::Receiver::default() };
     let transmit = Inlet::new(source, intake, condition.clone());
-    let receive = Outlet::new(ToInterface { socket }, condition.clone());
+    let receive = Outlet::new(ToInterface { socket: socket.clone() }, condition.clone());
     let link = Link::new(interfaces, name, condition.clone())?;
     let pair = Pair { transmit: Box::new(transmit), receive: Box::new(receive) };
-    Ok(Opened { pairs: vec![pair], condition, tend: Some(Box::new(link)), notes })
+    let tend: Option<Box<dyn Tend>> = Some(Box::new(Kept { link, socket }));
+    Ok(Opened { pairs: vec![pair], condition, tend, notes })
+}
+
+/// The interface beside the lanes.
+#[derive(Debug)]
+struct Kept {
+    link: Link,
+    socket: Arc<OwnedFd>,
+}
+
+impl Tend for Kept {
+    fn tend(&mut self, now: Instant) {
+        self.link.tend(now);
+    }
+
+    fn is_connected(&self) -> bool {
+        self.link.is_connected()
+    }
+
+    /// Frames wait in the socket, none here.
+    fn legacy(&mut self, _: &[Vec<u8>]) -> Option<Legacy> {
+        let Kept { link: _, socket } = self;
+        Some(Legacy { fds: vec![socket.clone()], words: Vec::new() })
+    }
 }
 
 /// Frames that the interface receives.

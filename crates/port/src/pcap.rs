@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guestmem::MapError;
 use rustix::io::Errno;
@@ -28,7 +28,8 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use crate::burst::{Area, BURST, Burst, VlanEdit};
 use crate::capture::{Capture, CaptureError, CaptureLimits};
 use crate::device::{Inlet, Intake, Source};
-use crate::{Condition, Delivered, Offload, Opened, Pair, Receive, Tend};
+use crate::legacy::{Said, Words};
+use crate::{Condition, Delivered, Incomplete, Legacy, Offload, Opened, Pair, Receive, Tend};
 use player::Player;
 
 pub use player::LATE_MAX;
@@ -89,6 +90,9 @@ pub enum PcapError {
         /// What is wrong, and what is allowed.
         what: &'static str,
     },
+    /// Another process handed over something else.
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
     /// There is no memory for it.
     #[error("{}: no memory to hold it; free memory, or cut it (editcap -c)", path.display())]
     Memory {
@@ -115,6 +119,35 @@ pub enum PcapError {
 /// # Errors
 /// [`PcapError`].
 pub fn open(spec: &Spec) -> Result<Opened, PcapError> {
+    open_at(spec, None)
+}
+
+/// Goes on with a file that another process was playing, from where that was, and with its sink.
+///
+/// # Errors
+/// [`PcapError`].
+pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, PcapError> {
+    open_at(spec, Some(legacy))
+}
+
+/// Where another process was: since when, where in the file, and how far in the sink.
+struct Place {
+    begin: Option<Instant>,
+    sink_bytes: Option<u64>,
+}
+
+/// Brings the player to where it was.
+fn place(player: &mut Player, legacy: &Legacy) -> Option<Place> {
+    let mut said = Said(&legacy.words);
+    let sink_bytes = said.flag()?.then(|| said.number()).flatten();
+    let mut played = Said(said.bytes()?);
+    let (begun, since_ns) = (played.flag()?, played.number()?);
+    let begin = Instant::now().checked_sub(Duration::from_nanos(since_ns));
+    player.go_on(&mut played)?;
+    Some(Place { begin: begin.filter(|_| begun), sink_bytes })
+}
+
+fn open_at(spec: &Spec, legacy: Option<Legacy>) -> Result<Opened, PcapError> {
     let (recording, intake) = recording::load(&spec.file)?;
     let mut notes = Vec::new();
     if recording.cut > 0 {
@@ -124,22 +157,29 @@ pub fn open(spec: &Spec) -> Result<Opened, PcapError> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
         .map_err(|e| PcapError::Timer { path: spec.file.clone(), source: e.into() })?;
+    let condition = Arc::new(Condition::default()); // memory of ours is not lost
+    let mut player = Player::new(recording, spec.pace, spec.repeat);
+    let incomplete = Incomplete("a recording");
+    let was = match &legacy {
+        Some(legacy) => Some(place(&mut player, legacy).ok_or(incomplete)?),
+        None => None,
+    };
+    let limits = CaptureLimits::default();
     let (capture, receive): (_, Box<dyn Receive>) = match &spec.sink {
         Some(sink) => {
-            let limits = CaptureLimits::default();
-            let (capture, half) = Capture::create(sink, &spec.name, limits)?;
+            let file = legacy.as_ref().and_then(|legacy| legacy.fds.first()?.try_clone().ok());
+            let written = was.as_ref().and_then(|was| was.sink_bytes);
+            let (capture, half) = match file.zip(written) {
+                Some(file) => Capture::go_on(sink, file, &spec.name, limits)?,
+                None => Capture::create(sink, &spec.name, limits)?,
+            };
             (Some(capture), half)
         }
         None => (None, Box::new(Nowhere)),
     };
-    let condition = Arc::new(Condition::default()); // memory of ours is not lost
-    let player = Player::new(recording, spec.pace, spec.repeat);
-    let source = Played { player, begin: None, timer };
+    let source = Played { player, begin: was.and_then(|was| was.begin), timer };
     let transmit = Box::new(Inlet::new(source, intake, condition.clone()));
-    let tend: Option<Box<dyn Tend>> = match capture {
-        Some(capture) => Some(Box::new(Kept { _capture: capture })),
-        None => None,
-    };
+    let tend: Option<Box<dyn Tend>> = Some(Box::new(Kept { capture }));
     Ok(Opened { pairs: vec![Pair { transmit, receive }], condition, tend, notes })
 }
 
@@ -195,16 +235,38 @@ impl Source for Played {
     fn kick(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
+
+    fn remains(&self, _: &Intake) -> Vec<u8> {
+        let mut words = Words::default();
+        words.flag(self.begin.is_some());
+        words.number(self.begin.map_or(0, |begin| begin.elapsed().as_nanos() as u64));
+        self.player.place(&mut words);
+        words.0
+    }
 }
 
 /// Keeps the sink's writer for as long as the port is open.
 #[derive(Debug)]
 struct Kept {
-    _capture: Capture,
+    capture: Option<Capture>,
 }
 
 impl Tend for Kept {
     fn tend(&mut self, _: Instant) {}
+
+    fn legacy(&mut self, remains: &[Vec<u8>]) -> Option<Legacy> {
+        let Kept { capture } = self;
+        let (mut fds, mut words) = (Vec::new(), Words::default());
+        words.flag(capture.is_some());
+        if let Some(capture) = capture {
+            capture.finish();
+            let (file, bytes) = capture.file();
+            fds.push(file);
+            words.number(bytes);
+        }
+        words.bytes(remains.first()?);
+        Some(Legacy { fds, words: words.0 })
+    }
 }
 
 /// Where frames go that nobody wants.

@@ -20,18 +20,22 @@ mod line;
 mod receive;
 
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use guestmem::MapError;
+use rustix::io::Errno;
 use vhost_user::{ConnectError, Connector, ListenError, Listener};
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
 use crate::device::{Inlet, Intake};
 use crate::judge::Rules;
-use crate::{Condition, Opened, Pair, Tend};
+use crate::legacy::{Said, Words};
+use crate::{Condition, Incomplete, Legacy, Opened, Pair, Tend};
 use line::{FromStream, Line};
 use receive::ToStream;
 
@@ -66,6 +70,9 @@ pub enum StreamError {
     /// It can never be connected to. A peer that is not there yet is no error.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// Another process handed over something else.
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
     /// There is no memory to receive into.
     #[error("socket {}: no memory to receive into; free memory", path.display())]
     Memory {
@@ -90,21 +97,65 @@ pub enum StreamError {
 /// [`StreamError`]. That nobody is there yet is none.
 pub fn open(spec: &Spec) -> Result<Opened, StreamError> {
     let path = || spec.socket.clone();
-    let line = Line::new().map_err(|e| StreamError::Wait { path: path(), source: e.into() })?;
-    let line = Arc::new(line);
+    let line = new_line(spec)?;
     let side = match spec.role {
         Role::Server => Side::Server(Listener::bind(path())?),
         Role::Client => Side::Client(Connector::new(path())),
     };
-    let mut tender = Tender { line: line.clone(), side };
+    let mut tender = Tender { line, side };
     tender.connect(Instant::now())?;
+    with_peer(spec, tender, &[])
+}
+
+/// Goes on with a socket that another process had open, and with its peer.
+///
+/// # Errors
+/// [`StreamError`].
+pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, StreamError> {
+    let path = || spec.socket.clone();
+    let incomplete = Incomplete("a stream socket");
+    let mut fds = legacy.fds.into_iter();
+    let mut fd = || {
+        let fd = fds.next().ok_or(incomplete)?;
+        fd.try_clone().map_err(|source| StreamError::Wait { path: path(), source })
+    };
+    let mut said = Said(&legacy.words);
+    let file = said.flag().ok_or(incomplete)?;
+    let file = file.then(|| said.number().zip(said.number()).ok_or(incomplete)).transpose()?;
+    let side = match spec.role {
+        Role::Server => Side::Server(
+            Listener::inherit(fd()?, path(), file)
+                .map_err(|source| StreamError::Wait { path: path(), source })?,
+        ),
+        Role::Client => Side::Client(Connector::new(path())),
+    };
+    let line = new_line(spec)?;
+    let mut received: &[u8] = &[];
+    if said.flag().ok_or(incomplete)? {
+        line.connect(UnixStream::from(fd()?));
+        received = said.bytes().ok_or(incomplete)?;
+        line.go_on(said.bytes().ok_or(incomplete)?);
+    }
+    with_peer(spec, Tender { line, side }, received)
+}
+
+fn new_line(spec: &Spec) -> Result<Arc<Line>, StreamError> {
+    let line = Line::new();
+    let wait = |e: Errno| StreamError::Wait { path: spec.socket.clone(), source: e.into() };
+    line.map(Arc::new).map_err(wait)
+}
+
+/// The port of a tender, with what was received and not taken.
+fn with_peer(spec: &Spec, tender: Tender, received: &[u8]) -> Result<Opened, StreamError> {
+    let line = tender.line.clone();
     let frame_bytes_max = u32::from(spec.mtu) + OVERHEAD_MAX;
     let rules = Rules { frame_bytes_max, leaves: Accepts::empty() };
     let intake = Intake::new("stream", line::IN_BYTES, rules)
-        .map_err(|source| StreamError::Memory { path: path(), source })?;
+        .map_err(|source| StreamError::Memory { path: spec.socket.clone(), source })?;
     // There is no device that could be lost: another peer may always come.
     let condition = Arc::new(Condition::default());
-    let transmit = Inlet::new(FromStream::new(line.clone()), intake, condition.clone());
+    let source = FromStream::within(line.clone(), &intake, received);
+    let transmit = Inlet::new(source, intake, condition.clone());
     let receive = ToStream::new(line);
     let pair = Pair { transmit: Box::new(transmit), receive: Box::new(receive) };
     let tend: Option<Box<dyn Tend>> = Some(Box::new(tender));
@@ -150,5 +201,28 @@ impl Tend for Tender {
 
     fn is_connected(&self) -> bool {
         self.line.is_connected()
+    }
+
+    fn legacy(&mut self, remains: &[Vec<u8>]) -> Option<Legacy> {
+        let Tender { line, side } = self;
+        let (mut fds, mut words) = (Vec::new(), Words::default());
+        let mut file = None;
+        if let Side::Server(listener) = side {
+            fds.push(Arc::new(listener.as_fd().try_clone_to_owned().ok()?));
+            file = listener.leave();
+        }
+        words.flag(file.is_some());
+        if let Some((device, inode)) = file {
+            words.number(device);
+            words.number(inode);
+        }
+        let peer = line.peer();
+        words.flag(peer.is_some());
+        if let Some(peer) = peer {
+            fds.push(Arc::new(peer.as_fd().try_clone_to_owned().ok()?));
+            words.bytes(remains.first().map_or(&[], Vec::as_slice));
+            words.bytes(&line.unsent());
+        }
+        Some(Legacy { fds, words: words.0 })
     }
 }

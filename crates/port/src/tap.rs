@@ -15,6 +15,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use guestmem::{MapError, io};
 use host::interface::{InterfaceError, Interfaces};
@@ -28,7 +29,8 @@ use crate::burst::BURST;
 use crate::device::{Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
 use crate::device::{Sink, Source, is_readable};
 use crate::judge::{FRAME_MAX, Rules};
-use crate::{Condition, Offload, Opened, Pair};
+use crate::legacy::{Said, Words};
+use crate::{Condition, Incomplete, Legacy, Offload, Opened, Pair, Tend};
 
 /// Bytes after which a burst ends, so that what was read is still in the nearest caches when it is
 /// written: four of the longest frames.
@@ -69,6 +71,9 @@ pub enum TapError {
     /// It cannot be made what it is to be.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// Another process handed over something else.
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
     /// There is no memory to receive into.
     #[error("tap {name:?}: no memory to receive into; free memory, or ask for fewer queue pairs")]
     Memory {
@@ -95,15 +100,38 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
         interfaces.set_mtu(name, u32::from(*mtu))?;
         interfaces.set_up(name, spec.begins_up)?;
     }
-    let condition = Arc::new(Condition::default());
     let Tap { queues, has_uso, .. } = tap;
+    let queues = queues.into_iter().map(Arc::new).collect();
+    with_queues(spec, interfaces, (queues, has_uso), notes)
+}
+
+/// Goes on with a tap that another process had open.
+///
+/// # Errors
+/// [`TapError`]; the tap stays as long as somebody has it open.
+pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, TapError> {
+    let Legacy { fds, words } = legacy;
+    let has_uso = Said(&words).flag();
+    let whole = has_uso.filter(|_| fds.len() == usize::from(spec.queue_pairs));
+    let has_uso = whole.ok_or(Incomplete("a tap"))?;
+    let interfaces = Interfaces::of(spec.netns.as_deref())?;
+    with_queues(spec, interfaces, (fds, has_uso), Vec::new())
+}
+
+fn with_queues(
+    spec: &Spec,
+    interfaces: Interfaces,
+    (queues, has_uso): (Vec<Arc<OwnedFd>>, bool),
+    notes: Vec<String>,
+) -> Result<Opened, TapError> {
+    let Spec { name, mtu, .. } = spec;
+    let condition = Arc::new(Condition::default());
     let takes = match (spec.offload, has_uso) {
         (false, _) => Accepts::empty(),
         (true, false) => Accepts::all() - Accepts::USO,
         (true, true) => Accepts::all(),
     };
     let rules = Rules { frame_bytes_max: u32::from(*mtu) + OVERHEAD_MAX, leaves: takes };
-    let queues: Vec<_> = queues.into_iter().map(Arc::new).collect();
     let pairs = queues
         .iter()
         .map(|queue| pair(queue.clone(), takes, rules, &condition))
@@ -113,7 +141,38 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
     if let [first, ..] = &queues[..] {
         link = link.with_queue(first);
     }
-    Ok(Opened { pairs, condition, tend: Some(Box::new(link)), notes })
+    let tend: Option<Box<dyn Tend>> = Some(Box::new(Kept { link, queues, has_uso }));
+    Ok(Opened { pairs, condition, tend, notes })
+}
+
+/// The tap beside the lanes.
+#[derive(Debug)]
+struct Kept {
+    link: Link,
+    queues: Vec<Arc<OwnedFd>>,
+    has_uso: bool,
+}
+
+impl Tend for Kept {
+    fn tend(&mut self, now: Instant) {
+        self.link.tend(now);
+    }
+
+    fn set_carrier(&mut self, up: bool) {
+        self.link.set_carrier(up);
+    }
+
+    fn is_connected(&self) -> bool {
+        self.link.is_connected()
+    }
+
+    /// Frames wait in the kernel, none here.
+    fn legacy(&mut self, _: &[Vec<u8>]) -> Option<Legacy> {
+        let Kept { link: _, queues, has_uso } = self;
+        let mut words = Words::default();
+        words.flag(*has_uso);
+        Some(Legacy { fds: queues.clone(), words: words.0 })
+    }
 }
 
 /// The halves of a queue.

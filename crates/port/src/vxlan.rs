@@ -25,15 +25,18 @@ mod learned;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use guestmem::MapError;
+use wire::Mac;
 use wire::virtio_net::Accepts;
 
 use crate::device::{Inlet, Intake, Outlet};
 use crate::judge::Rules;
-use crate::{Condition, Opened, Pair};
+use crate::legacy::{Said, Words};
+use crate::{Condition, Incomplete, Legacy, Opened, Pair, Tend};
 use halves::{FromTunnel, ToTunnel};
 use hub::{Hub, Membership};
 use learned::Learned;
@@ -100,6 +103,9 @@ pub enum VxlanError {
         /// The kernel's word.
         source: io::Error,
     },
+    /// Another process handed over something else.
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
     /// There is no memory to receive into.
     #[error("VXLAN {vni}: no memory to receive into; free memory")]
     Memory {
@@ -128,6 +134,41 @@ const fn ip_header_len(peer: IpAddr) -> u32 {
 /// # Errors
 /// [`VxlanError`].
 pub fn open(spec: &Spec) -> Result<Opened, VxlanError> {
+    open_on(spec, None, Learned::new(Instant::now()))
+}
+
+/// Goes on with a tunnel that another process had open: knows the addresses that it had learned, and has
+/// its frames.
+///
+/// # Errors
+/// [`VxlanError`].
+pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, VxlanError> {
+    let vni = spec.vni;
+    let incomplete = Incomplete("a VXLAN tunnel");
+    let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), spec.port);
+    let socket = legacy.fds.first().ok_or(incomplete)?.try_clone();
+    let socket = socket.map_err(|source| VxlanError::Socket { vni, at, source })?;
+    let mut said = Said(&legacy.words);
+    let now = Instant::now();
+    let mut learned = Learned::new(now.checked_sub(AGE_MAX).unwrap_or(now));
+    for _ in 0..said.number().ok_or(incomplete)? {
+        let mac = said.bytes().and_then(|mac| mac.try_into().ok()).ok_or(incomplete)?;
+        let peer = said.number().ok_or(incomplete)? as u16;
+        let age = Duration::from_secs(said.number().ok_or(incomplete)?);
+        learned.learn(Mac(mac), peer, now.checked_sub(age).unwrap_or(now));
+    }
+    let mut mail = Vec::new();
+    for _ in 0..said.number().ok_or(incomplete)? {
+        let from = said.bytes().and_then(|from| std::str::from_utf8(from).ok()?.parse().ok());
+        mail.push((from.ok_or(incomplete)?, said.bytes().ok_or(incomplete)?.to_vec()));
+    }
+    open_on(spec, Some((socket, mail)), learned)
+}
+
+/// A socket, and frames that others had found for a network.
+type Found = (OwnedFd, Vec<(IpAddr, Vec<u8>)>);
+
+fn open_on(spec: &Spec, found: Option<Found>, learned: Learned) -> Result<Opened, VxlanError> {
     let vni = spec.vni;
     let first = check(spec).map_err(|what| VxlanError::Spec { vni, what })?;
     let any = match first {
@@ -135,7 +176,11 @@ pub fn open(spec: &Spec) -> Result<Opened, VxlanError> {
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     let at = SocketAddr::new(spec.local.unwrap_or(any), spec.port);
-    let hub = Hub::get(at).map_err(|e| VxlanError::Socket { vni, at, source: e.into() })?;
+    let (socket, mail) = found.unzip();
+    let hub = match socket {
+        Some(socket) => Hub::inherit(at, socket),
+        None => Hub::get(at).map_err(|e| VxlanError::Socket { vni, at, source: e.into() })?,
+    };
     let at = hub.at();
     let member = Membership::new(hub, vni, &spec.peers)
         .map_err(|e| VxlanError::Socket { vni, at, source: e.into() })?
@@ -147,15 +192,51 @@ pub fn open(spec: &Spec) -> Result<Opened, VxlanError> {
     let intake = Intake::new("vxlan", halves::POOL_BYTES, rules)
         .map_err(|source| VxlanError::Memory { vni, source })?;
     let condition = Arc::new(Condition::default()); // a socket of ours is not lost
-    let learned = Arc::new(Mutex::new(Learned::new(Instant::now())));
+    let learned = Arc::new(Mutex::new(learned));
     let member = Arc::new(member);
+    let mail = mail.into_iter().flatten();
+    mail.for_each(|(from, frame)| member.inbox.put_back(from, frame));
+    let kept = Kept { member: member.clone(), learned: learned.clone() };
     let peers: Arc<[IpAddr]> = spec.peers.clone().into();
     let source = FromTunnel::new(member.clone(), peers.clone(), learned.clone());
     let sink = ToTunnel::new(member, (&peers, spec.port), frame_bytes_max, learned);
     let transmit = Box::new(Inlet::new(source, intake, condition.clone()));
     let receive = Box::new(Outlet::new(sink, condition.clone()));
     let pairs = vec![Pair { transmit, receive }];
-    Ok(Opened { pairs, condition, tend: None, notes: Vec::new() })
+    let tend: Option<Box<dyn Tend>> = Some(Box::new(kept));
+    Ok(Opened { pairs, condition, tend, notes: Vec::new() })
+}
+
+/// The tunnel beside the lanes.
+#[derive(Debug)]
+struct Kept {
+    member: Arc<Membership>,
+    learned: Arc<Mutex<Learned>>,
+}
+
+impl Tend for Kept {
+    fn tend(&mut self, _: Instant) {}
+
+    fn legacy(&mut self, _: &[Vec<u8>]) -> Option<Legacy> {
+        let Kept { member, learned } = self;
+        let socket = Arc::new(member.hub.socket().try_clone_to_owned().ok()?);
+        let mut words = Words::default();
+        let learned = learned.lock().unwrap_or_else(PoisonError::into_inner);
+        let known: Vec<_> = learned.all(Instant::now()).collect();
+        words.number(known.len() as u64);
+        for (mac, peer, age) in known {
+            words.bytes(&mac.0);
+            words.number(peer.into());
+            words.number(age.into());
+        }
+        let mail = member.inbox.copies();
+        words.number(mail.len() as u64);
+        for (from, frame) in mail {
+            words.bytes(from.to_string().as_bytes());
+            words.bytes(&frame);
+        }
+        Some(Legacy { fds: vec![socket], words: words.0 })
+    }
 }
 
 /// What is wrong; the first peer if nothing is.

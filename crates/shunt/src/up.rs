@@ -1,9 +1,11 @@
 //! `shunt up`: the daemon in the foreground.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use control::config::Config;
+use control::config::{Config, ConfigErrors};
+use control::daemon::Launch;
 
 use crate::{Mistake, say};
 
@@ -22,26 +24,33 @@ Examples:
 docs/shunt.example.toml is an annotated example, docs/configuration.md lists every field.")]
 pub(crate) struct Up {
     /// The configuration file.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "take_over")]
+    config: Option<PathBuf>,
     /// Only check the file: exit code 2 and one line a mistake if there are any.
     #[arg(long)]
     check: bool,
     /// End when the process that started this one ends; for experiments, not for people.
     #[arg(long, hide = true)]
     with_parent: bool,
+    /// Take over from the daemon at the other end of standard input; for `shunt upgrade`.
+    #[arg(long, hide = true, conflicts_with_all = ["config", "check", "with_parent"])]
+    take_over: bool,
 }
 
 impl Up {
     pub(crate) fn run(self) -> Result<()> {
-        let config = Config::load(&self.config).map_err(|errors| Mistake(errors.to_string()))?;
+        let Some(path) = self.config else {
+            let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+            return control::daemon::take_over(socket);
+        };
+        let mistake = |errors: ConfigErrors| Mistake(errors.to_string());
+        let text = Config::read(&path).map_err(mistake)?;
+        let config = Config::parse(&text.0, &text.1).map_err(mistake)?;
         if self.check {
-            return Ok(say(&format!("{}: good\n", self.config.display()))?);
+            return Ok(say(&format!("{}: good\n", path.display()))?);
         }
-        if self.with_parent {
-            host::process::end_with_parent()?;
-        }
+        let launch = Launch { config: text, with_parent: self.with_parent };
         // Nobody may be listening, and the daemon serves all the same.
-        control::daemon::run(&config, || drop(say("ready\n")))
+        control::daemon::run(&config, launch, || drop(say("ready\n")))
     }
 }

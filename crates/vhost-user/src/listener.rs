@@ -9,7 +9,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -93,6 +93,31 @@ impl Listener {
         socket.set_nonblocking(true).map_err(|source| bind_error(&path, source))?;
         let file = identity(&path);
         Ok(Self { socket, path, file })
+    }
+
+    /// Goes on with a socket that another process listened on, whose file is known by device and
+    /// inode: that of `path` if it is the same, and removed on drop just then.
+    ///
+    /// # Errors
+    /// It is no socket that can be used without waiting.
+    pub fn inherit(
+        socket: OwnedFd,
+        path: impl Into<PathBuf>,
+        file: Option<(u64, u64)>,
+    ) -> io::Result<Self> {
+        let socket = UnixListener::from(socket);
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, path: path.into(), file })
+    }
+
+    /// Device and inode of the file that was made for this socket.
+    pub fn file(&self) -> Option<(u64, u64)> {
+        self.file
+    }
+
+    /// Leaves the file where it is on drop, for another process goes on with the socket.
+    pub fn leave(&mut self) -> Option<(u64, u64)> {
+        self.file.take()
     }
 
     /// Accepts a connection; `None` if nobody waits. It is close-on-exec and non-blocking.

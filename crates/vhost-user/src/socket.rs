@@ -49,6 +49,12 @@ pub enum SocketError {
          or this process reached its limit of open files (raise it with `ulimit -n`)"
     )]
     FdsTruncated,
+    /// More was received of a message than it has.
+    #[error("{bytes} bytes are more than the message has")]
+    TooLong {
+        /// Bytes received.
+        bytes: usize,
+    },
     /// The peer does not read, so a message could not be sent whole.
     #[error("the peer does not read its messages: its socket buffer is full")]
     PeerStuck,
@@ -128,6 +134,32 @@ impl Receiver {
             }
             wait(stream, PollFlags::IN, deadline)?;
         }
+    }
+
+    /// What was received of a message whose rest has not come, with its descriptors.
+    pub fn partial(&self) -> (&[u8], &[OwnedFd]) {
+        let Receiver { bytes, filled, header: _, fds } = self;
+        (&bytes[..*filled], fds)
+    }
+
+    /// A receiver that goes on where another one was.
+    ///
+    /// # Errors
+    /// [`SocketError`] if that was not within a message.
+    pub fn within(received: &[u8], fds: Vec<OwnedFd>) -> Result<Self, SocketError> {
+        let mut receiver = Self::new();
+        let head = received.len().min(HEADER_SIZE);
+        receiver.bytes[..head].copy_from_slice(&received[..head]);
+        (receiver.filled, receiver.fds) = (head, fds);
+        if head == HEADER_SIZE {
+            receiver.read_header()?;
+            let rest = &received[head..];
+            let room = receiver.bytes.get_mut(head..received.len());
+            let room = room.ok_or(SocketError::TooLong { bytes: received.len() })?;
+            room.copy_from_slice(rest);
+            receiver.filled = received.len();
+        }
+        Ok(receiver)
     }
 
     fn advance(&mut self, stream: &UnixStream) -> Result<Option<Message>, SocketError> {

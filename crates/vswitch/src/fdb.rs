@@ -135,6 +135,23 @@ impl Fdb {
         })
     }
 
+    /// Knows an address as another table knew it, unless it is known already or there is no room; says
+    /// whether it is known now.
+    pub fn recall(&self, entry: Entry) -> bool {
+        let Entry { mac, vid, port, ticks } = entry;
+        let key = key(mac.key(), vid);
+        if self.bins.find(key).is_none() {
+            self.learn(key, port, u32::MAX);
+            let _writer = self.write();
+            for _ in 0..ticks.min(3) {
+                if let Some(found) = self.bins.find(key).filter(|found| found.age() > 0) {
+                    self.bins.grow_older(found);
+                }
+            }
+        }
+        self.look_up(key).is_some()
+    }
+
     /// Makes every address one step older, and forgets those that are too old; says how many.
     pub fn tick(&self) -> usize {
         let _writer = self.write();

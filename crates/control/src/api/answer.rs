@@ -1,6 +1,7 @@
 //! What is answered when something is done, and how a request is read.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use axum::body::{Body, Bytes};
@@ -11,6 +12,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::fault::Fault;
+use super::listen::Peer;
 use super::manager::{Applied, Manager, vf_name};
 use super::operation::{Act, Operation};
 use super::resource::{Edit, Resource};
@@ -27,6 +29,15 @@ pub struct Outcome {
     pub generation: u64,
     /// The steps.
     pub plan: Plan,
+}
+
+/// An order to have another process take over.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upgrade {
+    /// The program, by its whole path; not there: the one that the daemon was started from, as it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<String>,
 }
 
 /// What is in force.
@@ -92,6 +103,8 @@ pub(super) struct Asked {
     /// The generation of If-Match.
     pub(super) expected: Option<u64>,
     pub(super) body: Value,
+    /// Who asks on the UNIX socket.
+    pub(super) peer: Option<Peer>,
 }
 
 impl Asked {
@@ -135,6 +148,9 @@ pub(super) fn carry_out(
         return Err(Fault::Broken(why.into()));
     };
     let manager = &mut *manager;
+    if manager.is_replaced() {
+        return Err(Fault::Replaced);
+    }
     match (operation.act, operation.resource) {
         (Act::Move, _) => {
             let status = manager.move_status(first(&asked.keys))?;
@@ -176,6 +192,11 @@ pub(super) fn carry_out(
         }
         (Act::Actual, None) => Ok(Answer::new(in_force(manager)).of(manager.generation())),
         (Act::Events, None) => Ok(Answer::new(manager.events(asked.since))),
+        (Act::Upgrade, None) => {
+            let Peer(user) = asked.peer.ok_or(Fault::NotHere)?;
+            let Upgrade { binary } = serde_json::from_value(asked.body).map_err(not_an_order)?;
+            Ok(Answer::new(manager.upgrade(binary.map(PathBuf::from), Some(user))?))
+        }
         (Act::Stats, None) => Ok(Answer::new(manager.stats()?)),
         _ => Ok(Answer::new(manager.state()).of(manager.generation())),
     }
@@ -184,6 +205,11 @@ pub(super) fn carry_out(
 /// The key of what the path names, which has one.
 fn first(keys: &[String]) -> &str {
     keys.first().map_or("", String::as_str)
+}
+
+fn not_an_order(error: serde_json::Error) -> Fault {
+    let error = format!("the body is no order to upgrade: {error}");
+    Fault::BadRequest { error, allowed: r#"send {} or {"binary": "/path/to/shunt"}"#.to_owned() }
 }
 
 fn edit(

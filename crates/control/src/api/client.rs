@@ -21,6 +21,11 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// How long an answer may take: an apply waits for the disk and the data plane.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
+/// The status of a daemon that another process has replaced: nothing was done, and that one answers at
+/// the same place in a moment.
+const REPLACED: u16 = 421;
+const REPLACED_PAUSE: Duration = Duration::from_millis(5);
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -161,9 +166,21 @@ impl Client {
         let body = body.map_or(Bytes::new(), |body| Bytes::from(body.to_string()));
         let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
         runtime.block_on(async {
-            let answered = tokio::time::timeout(ANSWER_TIME, self.exchange(request)).await;
+            let answered = tokio::time::timeout(ANSWER_TIME, self.ask(request)).await;
             answered.unwrap_or_else(|_| Err(ClientError::Broken("it took over a minute".into())))
         })
+    }
+
+    /// Asks again while it meets a daemon that another process has just replaced.
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
+        loop {
+            match self.exchange(request.clone()).await {
+                Err(ClientError::Refused(refusal)) if refusal.status == REPLACED => {
+                    tokio::time::sleep(REPLACED_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {

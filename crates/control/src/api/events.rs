@@ -15,6 +15,8 @@ pub const MAX_EVENTS: usize = 1024;
 pub enum EventKind {
     /// The daemon brought back the stored state.
     Start,
+    /// Another process took over from the daemon, or could not.
+    Upgrade,
     /// An apply that a crash had interrupted was undone.
     Undo,
     /// One step of an apply was done.
@@ -64,6 +66,16 @@ impl Events {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time_ms = now.as_millis() as u64;
         self.kept.push_back(Event { sequence: self.last, time_ms, kind, subject, text });
+    }
+
+    /// Goes on behind the events of another process.
+    pub(super) fn go_on(&mut self, before: EventList) {
+        let own = std::mem::take(&mut self.kept);
+        let EventList { events, last, lost: _ } = before;
+        (self.kept, self.last) = (events.into(), last);
+        for Event { kind, subject, text, .. } in own {
+            self.add(kind, subject, text);
+        }
     }
 
     /// Those after number `since`.

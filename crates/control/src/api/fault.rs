@@ -79,6 +79,15 @@ pub enum Fault {
     /// Counters cannot be read: 503.
     #[error("the counters cannot be read now: {0:#}")]
     NoStats(anyhow::Error),
+    /// Only who is at the UNIX socket may ask that: 403.
+    #[error("this is served on the UNIX socket only; ask there, as the daemon's user or as root")]
+    NotHere,
+    /// No other process took over: 409.
+    #[error("{0}")]
+    NotReplaced(String),
+    /// Another process took over meanwhile, and answers on the same socket: 421.
+    #[error("another process has taken over; ask again")]
+    Replaced,
     /// The data plane is in a state that is not known: 500.
     #[error("{0}; restart the daemon, which brings back the stored state")]
     Broken(String),
@@ -90,7 +99,11 @@ impl Fault {
         match self {
             Fault::BadRequest { .. } => StatusCode::BAD_REQUEST,
             Fault::Wrong(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Fault::Impossible(_) | Fault::Refused(_) | Fault::NotYours(_) => StatusCode::CONFLICT,
+            Fault::Impossible(_)
+            | Fault::Refused(_)
+            | Fault::NotYours(_)
+            | Fault::NotReplaced(_) => StatusCode::CONFLICT,
+            Fault::NotHere => StatusCode::FORBIDDEN,
             Fault::NotFound(_) => StatusCode::NOT_FOUND,
             Fault::Method => StatusCode::METHOD_NOT_ALLOWED,
             Fault::Stale { .. } => StatusCode::PRECONDITION_FAILED,
@@ -100,6 +113,7 @@ impl Fault {
             Fault::Slow => StatusCode::REQUEST_TIMEOUT,
             Fault::Store(_) | Fault::Broken(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Fault::NoStats(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Fault::Replaced => StatusCode::MISDIRECTED_REQUEST,
         }
     }
 
@@ -118,9 +132,11 @@ impl Fault {
                 plain(format!("{self}: {source}{cause}"))
             }
             // These repeat what others say.
-            Fault::NotFound(_) | Fault::NotYours(_) | Fault::NoStats(_) | Fault::Broken(_) => {
-                plain(self.to_string())
-            }
+            Fault::NotFound(_)
+            | Fault::NotYours(_)
+            | Fault::NoStats(_)
+            | Fault::NotReplaced(_)
+            | Fault::Broken(_) => plain(self.to_string()),
             // Sentences of our own, with what is allowed after the semicolon.
             other => {
                 let text = other.to_string();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +17,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::server::{Tcp, Tls};
 
 /// A UNIX socket of mode 0600; its file goes with it.
+#[derive(Debug)]
 pub(super) struct OwnersSocket {
     socket: std::os::unix::net::UnixListener,
-    _path: vhost_user::Listener,
+    path: vhost_user::Listener,
 }
 
 impl OwnersSocket {
@@ -28,9 +29,19 @@ impl OwnersSocket {
         // Whoever connects before this is turned away by who it is.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))
             .with_context(|| format!("cannot make socket {} its owner's alone", path.display()))?;
+        OwnersSocket::on(listener)
+    }
+
+    /// On a socket that is its owner's alone.
+    pub(super) fn on(listener: vhost_user::Listener) -> Result<OwnersSocket> {
         let socket = std::os::unix::net::UnixListener::from(listener.as_fd().try_clone_to_owned()?);
         socket.set_nonblocking(true)?;
-        Ok(OwnersSocket { socket, _path: listener })
+        Ok(OwnersSocket { socket, path: listener })
+    }
+
+    /// The socket, and where it is.
+    pub(super) fn listener(&self) -> &vhost_user::Listener {
+        &self.path
     }
 
     /// For the runtime that this is called in.
@@ -39,16 +50,27 @@ impl OwnersSocket {
     }
 }
 
-/// Whether the peer is this process's user, or root.
-pub(super) fn is_owner(stream: &tokio::net::UnixStream) -> bool {
+/// The user at the other end of a connection on the UNIX socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Peer(pub(super) u32);
+
+/// Who the peer is, if that is this process's user or root.
+pub(super) fn owner(stream: &tokio::net::UnixStream) -> Option<Peer> {
     let us = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == us || peer.uid() == 0)
+    let user = stream.peer_cred().ok()?.uid();
+    [0, us].contains(&user).then_some(Peer(user))
 }
 
 /// A TCP socket, and what encrypts its connections.
 pub(super) struct TcpSocket {
     socket: std::net::TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
+}
+
+impl std::fmt::Debug for TcpSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TcpSocket").field(&self.socket).finish()
+    }
 }
 
 impl TcpSocket {
@@ -64,6 +86,19 @@ impl TcpSocket {
             .with_context(|| format!("cannot listen on {}", tcp.address))?;
         socket.set_nonblocking(true)?;
         Ok(TcpSocket { socket, tls })
+    }
+
+    /// Goes on with a socket that another process listened on.
+    pub(super) fn inherit(tcp: &Tcp, socket: OwnedFd) -> Result<TcpSocket> {
+        let tls = tcp.tls.as_ref().map(acceptor).transpose()?;
+        let socket = std::net::TcpListener::from(socket);
+        socket.set_nonblocking(true)?;
+        Ok(TcpSocket { socket, tls })
+    }
+
+    /// The socket.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     pub(super) fn address(&self) -> io::Result<std::net::SocketAddr> {

@@ -4,8 +4,12 @@
 //! has changed, and if the disk does the data plane is brought back.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::events::{EventKind, EventList, Events};
 use super::fault::Fault;
@@ -27,6 +31,10 @@ pub struct Manager {
     events: Events,
     /// What was in force when somebody last looked.
     seen: Actual,
+    /// Who has another process take over.
+    upgrader: Option<Upgrader>,
+    /// Whether one has: nothing here is in force any more.
+    replaced: bool,
     /// Why nothing more is changed, if the data plane could not be brought back.
     broken: Option<String>,
 }
@@ -37,6 +45,39 @@ impl std::fmt::Debug for Manager {
         f.debug_struct("Manager").field("generation", &generation).finish_non_exhaustive()
     }
 }
+
+/// An order to have another process take over.
+#[derive(Debug)]
+pub struct UpgradeOrder {
+    /// The program; `None` for the one that the daemon was started from.
+    pub binary: Option<PathBuf>,
+    /// The user who asks, if it is known.
+    pub user: Option<u32>,
+    /// The generation in force.
+    pub generation: u64,
+    /// What happened lately.
+    pub events: EventList,
+    /// What holds the state directory.
+    pub state_lock: OwnedFd,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Upgraded {
+    /// The process that serves from now on.
+    pub pid: u32,
+    /// Its program's version.
+    pub version: String,
+    /// Its program.
+    pub binary: String,
+    /// For how many microseconds neither process served frames.
+    pub silent_us: u64,
+    /// How many milliseconds it took all together.
+    pub total_ms: u64,
+}
+
+/// Who carries such an order out: an error says why not, and that everything is as before.
+pub type Upgrader = Box<dyn Fn(UpgradeOrder) -> Result<Upgraded, String> + Send>;
 
 /// What an apply did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,9 +114,72 @@ impl Manager {
         }
         let text = format!("the state of generation {} is in force", store.record().generation);
         events.add(EventKind::Start, String::new(), text);
-        let mut manager = Manager { store, plane, stats, events, seen, broken: None };
+        let mut manager = Manager {
+            store,
+            plane,
+            stats,
+            events,
+            seen,
+            upgrader: None,
+            replaced: false,
+            broken: None,
+        };
         manager.note_owners();
         Ok(manager)
+    }
+
+    /// Says who has another process take over.
+    pub fn on_upgrade(&mut self, upgrader: Upgrader) {
+        self.upgrader = Some(upgrader);
+    }
+
+    /// Has another process take over, of the program `binary` if one is named; `user` is who asks.
+    ///
+    /// # Errors
+    /// It did not; everything is as before.
+    pub fn upgrade(
+        &mut self,
+        binary: Option<PathBuf>,
+        user: Option<u32>,
+    ) -> Result<Upgraded, Fault> {
+        let Some(upgrader) = &self.upgrader else {
+            return Err(Fault::NotReplaced("this daemon cannot be replaced".to_owned()));
+        };
+        if let Some(why) = &self.broken {
+            return Err(Fault::Broken(why.clone()));
+        }
+        // Frames that wait for a guest are not handed over.
+        let mut adapters = self.state().adapters.iter();
+        if let Some(adapter) = adapters.find(|adapter| adapter.moving.is_some()) {
+            let text =
+                format!("the guest of adapter {} is being moved; wait for that", adapter.name);
+            return Err(Fault::NotReplaced(text));
+        }
+        let lock = self.store.files().lock().try_clone_to_owned();
+        let state_lock = lock.map_err(|error| Fault::NotReplaced(error.to_string()))?;
+        let (generation, events) = (self.generation(), self.events.since(0));
+        let done = upgrader(UpgradeOrder { binary, user, generation, events, state_lock });
+        match &done {
+            Ok(_) => self.replaced = true,
+            Err(why) => self.events.add(EventKind::Upgrade, String::new(), why.clone()),
+        }
+        done.map_err(Fault::NotReplaced)
+    }
+
+    /// Whether another process has taken over.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced
+    }
+
+    /// Goes on where the process before was: events go on behind its, and what is in force now is no
+    /// news.
+    pub fn took_over(&mut self, before: EventList, text: String) {
+        self.plane.decisions();
+        self.plane.device_news();
+        self.seen = self.plane.actual();
+        self.events = Events::default();
+        self.events.add(EventKind::Upgrade, String::new(), text);
+        self.events.go_on(before);
     }
 
     /// The state that shall be.

@@ -28,16 +28,16 @@ mod token;
 
 use std::path::{Path, PathBuf};
 
-pub use answer::{InForce, Outcome};
+pub use answer::{InForce, Outcome, Upgrade};
 pub use client::{Client, ClientError, Refusal, Reply};
 pub use events::{Event, EventKind, EventList, MAX_EVENTS};
 pub use hyper::Method;
 
 pub use fault::{Fault, Trouble};
-pub use manager::{Applied, Manager, StatsSource};
+pub use manager::{Applied, Manager, StatsSource, UpgradeOrder, Upgraded, Upgrader};
 pub use moves::MoveStatus;
 pub use openapi::document as openapi;
-pub use server::{Listen, Server, Tcp, Tls};
+pub use server::{Doors, Listen, Server, Tcp, Tls};
 pub use token::{MAX_TOKEN_BYTES, MIN_TOKEN_BYTES, Token};
 
 /// The largest body that is read, in bytes.

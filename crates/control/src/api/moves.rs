@@ -299,6 +299,9 @@ impl Manager {
 
     /// Ends moves that were given up. `now_ms` is in milliseconds since 1970.
     pub fn tick(&mut self, now_ms: u64) {
+        if self.is_replaced() {
+            return; // another daemon has the state
+        }
         let moving = self.state().adapters.iter().filter_map(|adapter| {
             let moving = adapter.moving.as_ref()?;
             Some((adapter.name.clone(), moving.phase, moving.expires_ms <= now_ms))

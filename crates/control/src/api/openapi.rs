@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::answer::{InForce, Outcome};
+use super::answer::{InForce, Outcome, Upgrade};
 use super::events::EventList;
 use super::fault::Trouble;
+use super::manager::Upgraded;
 use super::moves::MoveStatus;
 use super::operation::{Operation, operations};
 use super::resource::RESOURCES;
@@ -45,6 +46,8 @@ fn all_schemas() -> Map<String, Value> {
     }
     add_schemas::<Trouble>(&mut all);
     add_schemas::<Outcome>(&mut all);
+    add_schemas::<Upgrade>(&mut all);
+    add_schemas::<Upgraded>(&mut all);
     add_schemas::<InForce>(&mut all);
     add_schemas::<EventList>(&mut all);
     add_schemas::<MoveStatus>(&mut all);

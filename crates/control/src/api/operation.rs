@@ -21,6 +21,7 @@ pub(super) enum Act {
     MoveStep,
     Events,
     Stats,
+    Upgrade,
     OpenApi,
 }
 
@@ -113,6 +114,16 @@ pub(super) fn operations() -> Vec<Operation> {
             ..plain(get.clone(), "/v1/events", Act::Events, "What happened lately.", "EventList")
         },
         plain(get.clone(), "/v1/stats", Act::Stats, "What was counted.", "Stats"),
+        Operation {
+            body: Some("Upgrade".to_owned()),
+            ..plain(
+                Method::POST,
+                "/v1/upgrade",
+                Act::Upgrade,
+                "Have another process take over without losing a frame; on the UNIX socket only.",
+                "Upgraded",
+            )
+        },
         Operation {
             answer: Some(json!({"type": "object"})),
             ..plain(get, "/openapi.json", Act::OpenApi, "This document.", "State")

@@ -73,6 +73,7 @@ async fn serve(
     let keys = request.extract_parts::<RawPathParams>().await;
     let keys = keys.map_err(|_| bad("the path is not UTF-8", "write %-encoded UTF-8"))?;
     asked.keys = keys.iter().map(|(_, key)| key.to_owned()).collect();
+    asked.peer = request.extensions().get().copied();
     asked.read_query(&operation, request.uri().query().unwrap_or_default())?;
     if operation.act == Act::OpenApi {
         return Ok(Answer::ready(document));

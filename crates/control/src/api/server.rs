@@ -1,20 +1,25 @@
 //! The thread that serves the API.
 
 use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::AbortHandle;
 
-use super::listen::{OwnersSocket, TcpSocket, is_owner};
+use super::listen::{OwnersSocket, Peer, TcpSocket, owner};
 use super::manager::Manager;
 use super::moves::now_ms;
 use super::router::router;
@@ -60,11 +65,55 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
+/// Sockets that are listened on, and on which nobody is answered yet.
+#[derive(Debug)]
+pub struct Doors {
+    unix: OwnersSocket,
+    tcp: Option<TcpSocket>,
+}
+
+impl Doors {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// A socket cannot be opened, or the certificate is no good; each says what and why.
+    pub fn open(listen: &Listen) -> Result<Doors> {
+        let unix = OwnersSocket::bind(&listen.socket)?;
+        let tcp = listen.tcp.as_ref().map(TcpSocket::bind).transpose()?;
+        Ok(Doors { unix, tcp })
+    }
+
+    /// Goes on with those of another process.
+    ///
+    /// # Errors
+    /// A certificate is no good, or a socket is missing.
+    pub fn inherit(
+        listen: &Listen,
+        unix: vhost_user::Listener,
+        tcp: Option<OwnedFd>,
+    ) -> Result<Doors> {
+        let unix = OwnersSocket::on(unix)?;
+        let tcp = match &listen.tcp {
+            Some(spec) => {
+                let socket = tcp.context("the API's TCP socket was not handed over")?;
+                Some(TcpSocket::inherit(spec, socket)?)
+            }
+            None => None,
+        };
+        Ok(Doors { unix, tcp })
+    }
+}
+
 /// The API while it is served; dropping it ends that, after the request that is being worked on.
 #[derive(Debug)]
 pub struct Server {
     manager: Arc<Mutex<Manager>>,
     tcp_address: Option<SocketAddr>,
+    doors: Arc<Doors>,
+    /// Room for connections on the UNIX socket.
+    room: Arc<Semaphore>,
+    /// What accepts them.
+    accepting: Arc<Mutex<Vec<AbortHandle>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -75,9 +124,16 @@ impl Server {
     /// # Errors
     /// A socket cannot be opened, or the certificate is no good; each says what and why.
     pub fn start(manager: Manager, listen: &Listen) -> Result<Server> {
-        let unix = OwnersSocket::bind(&listen.socket)?;
-        let tcp = listen.tcp.as_ref().map(TcpSocket::bind).transpose()?;
-        let tcp_address = tcp.as_ref().map(TcpSocket::address).transpose()?;
+        Server::behind(manager, Doors::open(listen)?, listen)
+    }
+
+    /// Starts the thread on sockets that are there.
+    ///
+    /// # Errors
+    /// There is no thread or no runtime to be had.
+    pub fn behind(manager: Manager, doors: Doors, listen: &Listen) -> Result<Server> {
+        let tcp_address = doors.tcp.as_ref().map(TcpSocket::address).transpose()?;
+        let doors = Arc::new(doors);
         let manager = Arc::new(Mutex::new(manager));
         let plain = router(manager.clone(), None);
         let with_token =
@@ -90,18 +146,45 @@ impl Server {
             .context("the API's runtime cannot be made")?;
         let (stop, stopped) = oneshot::channel();
         let ticked = manager.clone();
+        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let (at, unix_room) = (doors.clone(), room.clone());
+        let accepting = Arc::new(Mutex::new(Vec::new()));
+        let accepts = accepting.clone();
         let thread = std::thread::Builder::new().name("api".into()).spawn(move || {
             runtime.block_on(async {
-                tokio::spawn(told(serve_unix(unix, plain)));
                 tokio::spawn(tick(ticked));
-                if let Some((tcp, router)) = tcp.zip(with_token) {
-                    tokio::spawn(told(serve_tcp(tcp, router)));
-                }
+                let unix = tokio::spawn(told(serve_unix(at.clone(), plain, unix_room)));
+                let tcp = with_token.map(|router| tokio::spawn(told(serve_tcp(at, router))));
+                let all = std::iter::once(unix).chain(tcp);
+                let all = all.map(|task| task.abort_handle());
+                accepts.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
                 let _ = stopped.await; // an error is a sender that is gone
             });
         });
         let thread = thread.context("the API's thread cannot be started")?;
-        Ok(Server { manager, tcp_address, stop: Some(stop), thread: Some(thread) })
+        let (stop, thread) = (Some(stop), Some(thread));
+        Ok(Server { manager, tcp_address, doors, room, accepting, stop, thread })
+    }
+
+    /// The UNIX socket.
+    pub fn unix(&self) -> &vhost_user::Listener {
+        self.doors.unix.listener()
+    }
+
+    /// The TCP socket, if there is one.
+    pub fn tcp(&self) -> Option<BorrowedFd<'_>> {
+        self.doors.tcp.as_ref().map(TcpSocket::socket)
+    }
+
+    /// Accepts nobody any more, for another process does, and waits until everybody at the UNIX socket has
+    /// had an answer and left, or so long.
+    pub fn see_out(&self, most: Duration) {
+        let until = Instant::now() + most;
+        let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        accepting.iter().for_each(AbortHandle::abort);
+        while self.room.available_permits() < MAX_CONNECTIONS && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Where it is served over TCP.
@@ -145,22 +228,28 @@ async fn told(served: impl Future<Output = std::io::Result<()>>) {
     }
 }
 
-async fn serve_unix(socket: OwnersSocket, router: Router) -> std::io::Result<()> {
-    let listener = socket.listen()?;
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn serve_unix(
+    doors: Arc<Doors>,
+    router: Router,
+    room: Arc<Semaphore>,
+) -> std::io::Result<()> {
+    let listener = doors.unix.listen()?;
     loop {
         let permit = permit(&room).await;
         match listener.accept().await {
-            Ok((stream, _)) if is_owner(&stream) => {
-                tokio::spawn(serve_connection(stream, router.clone(), permit));
+            Ok((stream, _)) => {
+                // Anybody else is closed: it may know nothing.
+                if let Some(peer) = owner(&stream) {
+                    tokio::spawn(serve_connection(stream, router.clone(), Some(peer), permit));
+                }
             }
-            Ok(_) => {} // closed: it may know nothing
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-async fn serve_tcp(socket: TcpSocket, router: Router) -> std::io::Result<()> {
+async fn serve_tcp(doors: Arc<Doors>, router: Router) -> std::io::Result<()> {
+    let Some(socket) = &doors.tcp else { return Ok(()) };
     let listener = socket.listen()?;
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -171,11 +260,11 @@ async fn serve_tcp(socket: TcpSocket, router: Router) -> std::io::Result<()> {
         };
         let router = router.clone();
         match socket.tls.clone() {
-            None => drop(tokio::spawn(serve_connection(stream, router, permit))),
+            None => drop(tokio::spawn(serve_connection(stream, router, None, permit))),
             Some(tls) => drop(tokio::spawn(async move {
                 let handshake = tokio::time::timeout(HEADER_TIME, tls.accept(stream)).await;
                 if let Ok(Ok(stream)) = handshake {
-                    serve_connection(stream, router, permit).await;
+                    serve_connection(stream, router, None, permit).await;
                 }
             })),
         }
@@ -187,14 +276,26 @@ async fn permit(room: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 }
 
 /// Until the client has no more requests, or is silent for too long.
-async fn serve_connection<S>(stream: S, router: Router, permit: OwnedSemaphorePermit)
-where
+async fn serve_connection<S>(
+    stream: S,
+    router: Router,
+    peer: Option<Peer>,
+    permit: OwnedSemaphorePermit,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let service = TowerToHyperService::new(router);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(stream),
+            service_fn(move |mut request: Request<Incoming>| {
+                // Of what a client sends nothing can be taken for this.
+                peer.map(|peer| request.extensions_mut().insert(peer));
+                service.call(request)
+            }),
+        );
     if let Err(error) = served.await {
         tracing::debug!("a connection of the API ended: {error}");
     }

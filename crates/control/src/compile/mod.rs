@@ -192,8 +192,8 @@ pub fn compile(
         let scope = function::Scope::new(state, given, live, at);
         let rates = before.map(|before| &before.rates);
         all.rates.extend(profile::check(&scope, rates, &mut problems));
-        if scope.nic.is_switchdev() {
-            switchdev::check(&scope, &mut problems);
+        if scope.nic.is_switchdev() && !switchdev::check(&scope, &mut problems) {
+            continue; // the table would refuse it again, in other words
         }
         let old = before.and_then(|before| before.nic(&state.nics[at].name));
         match nics::nic(&scope, old) {

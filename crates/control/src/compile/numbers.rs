@@ -14,6 +14,11 @@ impl Numbers {
         self.0.get(name).copied().map(PortId)
     }
 
+    /// All names that have one.
+    pub fn all(&self) -> impl Iterator<Item = (&str, PortId)> {
+        self.0.iter().map(|(name, number)| (name.as_str(), PortId(*number)))
+    }
+
     /// Numbers for the names in `need`. Who has one keeps it, and so do those of `stay` who had one, while there are enough.
     ///
     /// A new name gets the lowest number that nobody had, and only if there is none one that somebody had who has left.

@@ -10,8 +10,9 @@ use super::profile::owners;
 use super::{Attached, Place, Plug};
 use crate::state::{FunctionName, NicRule, Problem, Problems, RuleTarget, Vlan, VlanProto};
 
-/// Refuses what only a bridge means, of all that is a function or could be one.
-pub(super) fn check(scope: &Scope<'_>, problems: &mut Problems) {
+/// Refuses what only a bridge means, of all that is a function or could be one; says whether there was nothing.
+pub(super) fn check(scope: &Scope<'_>, problems: &mut Problems) -> bool {
+    let before = problems.problems.len();
     for (_, owner, _) in owners(scope) {
         for field in refused(&owner) {
             let error = "is of the NIC's own bridge, and in switchdev mode the host says that";
@@ -19,6 +20,7 @@ pub(super) fn check(scope: &Scope<'_>, problems: &mut Problems) {
             problems.push(Problem::new(format!("{}.{field}", owner.at), (), error, allowed));
         }
     }
+    problems.problems.len() == before
 }
 
 /// The fields that mean nothing.

@@ -3,6 +3,7 @@
 mod errors;
 mod paths;
 mod settings;
+mod switchdev;
 mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +134,8 @@ impl<'a> World<'a> {
         match place {
             Some(Place::Function(port)) => self.in_nic(port, frame, &mut got),
             Some(Place::Switch(port)) => self.in_switch(port, frame, &mut got),
+            Some(Place::Piped(port)) => self.in_pipe(port, frame, &mut got),
+            Some(Place::Representor(of)) => self.arrives(Place::Piped(of), None, frame, &mut got),
             None => {}
         }
         got
@@ -143,6 +146,7 @@ impl<'a> World<'a> {
             Attached::Uplink => name == "wire",
             Attached::Pf => name == "pf",
             Attached::Adapter(is) | Attached::Tunnel(is) => is == name,
+            Attached::Representor(of) => of.port_name() == name,
         };
         self.nic.plugs.iter().find(is_it).map(|plug| plug.place)
     }
@@ -159,17 +163,38 @@ impl<'a> World<'a> {
         };
         let Some(plug) = self.nic.plugs.iter().find(here) else { return };
         let name = match &plug.of {
-            Attached::Uplink => "wire",
-            Attached::Pf => "pf",
-            Attached::Adapter(name) | Attached::Tunnel(name) => name,
+            Attached::Uplink => "wire".to_owned(),
+            Attached::Pf => "pf".to_owned(),
+            Attached::Adapter(name) | Attached::Tunnel(name) => name.clone(),
+            Attached::Representor(of) => of.port_name(),
         };
         let tag = Head::of_frame(frame).unwrap().tag();
-        let name = tag.map_or(name.to_owned(), |tag| {
+        let name = tag.map_or(name.clone(), |tag| {
             let service = if tag.tpid == 0x88a8 { "s" } else { "" };
             let priority = if tag.pcp > 0 { format!("/{}", tag.pcp) } else { String::new() };
             format!("{name}@{service}{}{priority}", tag.vid)
         });
         *got.entry(name).or_default() += 1;
+    }
+
+    /// The way of a frame in switchdev mode, tags aside.
+    fn in_pipe(&mut self, from: nic::PortId, frame: &[u8], got: &mut Got) {
+        let (head, deep) = (Head::of_frame(frame).unwrap().0, DeepHead::of_frame(frame));
+        let (mut fates, table) = (nic::Fates::new(), &self.nic.table);
+        table.sort(from, &[head], &[deep], &mut fates);
+        let to = match fates.as_slice()[0] {
+            nic::Fate::Drop(reason) => {
+                self.drops.insert(reason.name());
+                return;
+            }
+            nic::Fate::Slow => nic::Target::Representor,
+            nic::Fate::Rule(number) => table.rule(number).unwrap().to,
+        };
+        match to {
+            nic::Target::Port(to) => self.arrives(Place::Piped(to), None, frame, got),
+            nic::Target::Representor => self.arrives(Place::Representor(from), None, frame, got),
+            nic::Target::Drop => drop(self.drops.insert("rule")),
+        }
     }
 
     fn in_nic(&mut self, from: nic::PortId, frame: &[u8], got: &mut Got) {

@@ -58,16 +58,25 @@ impl Config {
     /// # Errors
     /// Every mistake that was found, up to 20, one line each; a file that cannot be read is one of them.
     pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
+        let (name, text) = Config::read(path)?;
+        Config::parse(&name, &text)
+    }
+
+    /// Reads a file: what errors call it, and its text, for [`Config::parse`].
+    ///
+    /// # Errors
+    /// It cannot be read, or is no text.
+    pub fn read(path: &Path) -> Result<(String, String), ConfigErrors> {
         let name = path.display().to_string();
         let whole = |message: String| ConfigErrors::of_file(&name, message);
         let bytes = read_limited(path).map_err(|error| whole(cannot_read(&error)))?;
         if bytes.len() > MAX_FILE_BYTES {
             return Err(whole(format!("is larger than {MAX_FILE_BYTES} bytes, the most allowed")));
         }
-        match str::from_utf8(&bytes) {
-            Ok(text) => Config::parse(&name, text),
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok((name, text)),
             Err(error) => {
-                let good = &bytes[..error.valid_up_to()];
+                let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = 1 + good.iter().filter(|&&byte| byte == b'\n').count();
                 Err(whole(format!("line {line} is not UTF-8; save the file as UTF-8")))
             }

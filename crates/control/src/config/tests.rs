@@ -48,6 +48,7 @@ fn the_least_file_gets_every_default() {
         kind: NicKind::Soft,
         profile: Profile::Ideal,
         bridging: nic::Mode::Veb,
+        switchdev: false,
         total_vfs: 1,
         budget_permille: 0,
         vmq_queues: 64,

@@ -3,6 +3,8 @@
 //! A front-end is as hostile as its guest: a broken message ends its connection and nothing else,
 //! half a message waits without holding up anybody, and what it may log is limited.
 
+mod estate;
+
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -18,6 +20,8 @@ use super::log::{Quiet, Repeated};
 use super::offer::offer;
 use super::vmq::Vmq;
 use crate::state::{SocketMode, VhostUser};
+
+pub(super) use estate::{inherit_listener, listening};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
 const MESSAGES_A_TURN: usize = 32;

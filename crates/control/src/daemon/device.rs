@@ -36,10 +36,14 @@ pub(super) struct GuestDevice {
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
-    /// Where writes to it are logged, while it is moved.
+    /// The files behind it, for a process that takes over.
+    files: Vec<MemoryRegion>,
+    /// Where writes to it are logged, while it is moved, and the file behind that.
     log: Option<Arc<DirtyLog>>,
-    /// Where it is written down how far its rings have come.
+    log_file: Option<SharedArea>,
+    /// Where it is written down how far its rings have come, and the file behind that.
     records: Option<Records>,
+    records_file: Option<InflightArea>,
     /// Through which what another adapter promised comes.
     arriving: Option<OwnedFd>,
     /// The last receive ring, which a queue of the uplink's interface may fill.
@@ -48,6 +52,16 @@ pub(super) struct GuestDevice {
     stalled: Arc<AtomicBool>,
     made: Instant,
     announcements: StormLimit,
+}
+
+/// What a front-end has set.
+#[derive(Debug)]
+pub(super) struct DeviceEstate<'a> {
+    pub(super) mtu: u16,
+    pub(super) files: &'a [MemoryRegion],
+    pub(super) log: Option<&'a SharedArea>,
+    pub(super) records: Option<&'a InflightArea>,
+    pub(super) arriving: Option<&'a OwnedFd>,
 }
 
 /// The addresses of a device.
@@ -85,8 +99,11 @@ impl GuestDevice {
             representor_mtu: None,
             mtu_set: attachment.mtu,
             memory: Arc::default(),
+            files: Vec::new(),
             log: None,
+            log_file: None,
             records: None,
+            records_file: None,
             arriving: None,
             stalled: Arc::default(),
             made: Instant::now(),
@@ -136,6 +153,58 @@ impl GuestDevice {
         self.mtu_set = self.mtu;
         self.arriving = None;
         self.stalled.swap(false, Ordering::Relaxed)
+    }
+
+    /// What a front-end has set, for a process that takes over.
+    pub(super) fn estate(&self) -> DeviceEstate<'_> {
+        let GuestDevice {
+            // As the configuration says.
+            nic: _,
+            port: _,
+            identity: _,
+            queue_pairs: _,
+            mtu: _,
+            // As the representor has it.
+            representor_mtu: _,
+            mtu_set,
+            // Mapped anew.
+            memory: _,
+            files,
+            log: _,
+            log_file,
+            records: _,
+            records_file,
+            arriving,
+            // Its ring is started like the others, its queue steered anew.
+            vmq: _,
+            // A front-end that blocks is noticed again, and what it may cause in a second begins anew.
+            stalled: _,
+            made: _,
+            announcements: _,
+        } = self;
+        DeviceEstate {
+            mtu: *mtu_set,
+            files,
+            log: log_file.as_ref(),
+            records: records_file.as_ref(),
+            arriving: arriving.as_ref(),
+        }
+    }
+
+    /// Takes over what a front-end has set; records go on as they are.
+    pub(super) fn inherit(
+        &mut self,
+        mtu: u16,
+        files: Vec<MemoryRegion>,
+        (log, records): (Option<SharedArea>, Option<InflightArea>),
+        arriving: Option<OwnedFd>,
+    ) -> Result<(), Refused> {
+        self.set_mtu(mtu)?;
+        self.set_memory(files)?;
+        self.set_log(log)?;
+        self.set_inflight(records)?;
+        self.arriving = arriving;
+        Ok(())
     }
 
     fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
@@ -205,19 +274,23 @@ fn map(region: &MemoryRegion) -> Result<Region, Refused> {
 
 impl Device for GuestDevice {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
-        let regions = regions.iter().map(map).collect::<Result<_, _>>()?;
-        self.replace_memory(regions)
+        self.replace_memory(regions.iter().map(map).collect::<Result<_, _>>()?)?;
+        self.files = regions;
+        Ok(())
     }
 
     fn add_region(&mut self, region: MemoryRegion) -> Result<(), Refused> {
         let mut regions = self.memory.regions().to_vec();
         regions.push(map(&region)?);
-        self.replace_memory(regions)
+        self.replace_memory(regions)?;
+        self.files.push(region);
+        Ok(())
     }
 
     fn remove_region(&mut self, guest_addr: u64, user_addr: u64, _size: u64) {
         let mut regions = self.memory.regions().to_vec();
         regions.retain(|region| (region.guest_addr, region.user_addr) != (guest_addr, user_addr));
+        self.files.retain(|file| (file.guest_addr, file.user_addr) != (guest_addr, user_addr));
         self.replace_memory(regions).expect("fewer regions of a good memory are a good memory");
     }
 
@@ -275,10 +348,13 @@ impl Device for GuestDevice {
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
         let pair = index / 2;
         match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call),
-            true => self.port.set_receive_call(pair, call),
-            false => self.port.set_transmit_call(pair, call),
+            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call.clone()),
+            true => self.port.set_receive_call(pair, call.clone()),
+            false => self.port.set_transmit_call(pair, call.clone()),
         }
+        // QEMU starts a ring before it says whom to interrupt: what was shown until now is told here.
+        port::virtio_net::Events { kick: None, call, error: None, stalled: self.stalled.clone() }
+            .notify();
     }
 
     fn set_err(&mut self, index: usize, error: Option<Arc<OwnedFd>>) {
@@ -322,12 +398,13 @@ impl Device for GuestDevice {
     }
 
     fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused> {
-        let map = |area: SharedArea| -> Result<_, Refused> {
+        let map = |area: &SharedArea| -> Result<_, Refused> {
             check_kind(area.fd.as_fd())?;
             let log = DirtyLog::new(area.fd.as_fd(), area.size, area.offset);
             Ok(Arc::new(log.map_err(|error| refused_chain(&error))?))
         };
-        self.log = log.map(map).transpose()?;
+        self.log = log.as_ref().map(map).transpose()?;
+        self.log_file = log;
         let said = if self.log.is_some() { "a log of what is written" } else { "no log any more" };
         tracing::debug!("{}: {said}", self.label());
         Ok(())
@@ -336,16 +413,20 @@ impl Device for GuestDevice {
     fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
         let made = Records::create(rings, ring_size).map_err(|error| refused_chain(&error));
         let (records, area) = made?;
+        let fd = area.fd.try_clone().map_err(refused)?;
         self.records = Some(records);
+        let kept = SharedArea { fd, ..area };
+        self.records_file = Some(InflightArea { area: kept, rings, ring_size });
         Ok(area)
     }
 
     fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
-        let open = |given: InflightArea| {
+        let open = |given: &InflightArea| {
             check_kind(given.area.fd.as_fd())?;
-            Records::open(&given)
+            Records::open(given)
         };
-        self.records = records.map(open).transpose()?;
+        self.records = records.as_ref().map(open).transpose()?;
+        self.records_file = records;
         Ok(())
     }
 

@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Port;
-use port::Opened;
 use port::xdp::Queues;
+use port::{Legacy, Opened};
+use vhost_user::backend::Half;
 use wire::Mac;
 
 use crate::state::{ActualDevice, DeviceNews, DeviceState};
@@ -39,6 +40,11 @@ const NEWS_MAX: usize = 256;
 pub(super) trait Open: Send + std::fmt::Debug {
     /// Opens it.
     fn open(&self) -> Result<Opened, NotOpened>;
+
+    /// Goes on with it as another process had it open.
+    fn resume(&self, _legacy: Legacy) -> Result<Opened, NotOpened> {
+        self.open()
+    }
 
     /// The interface that it is, and the network namespace where that is.
     fn interface(&self) -> Option<(&str, Option<&str>)> {
@@ -103,6 +109,39 @@ impl Devices {
         token
     }
 
+    /// The same for a device that is handed over: it is opened by [`inherit`](Self::inherit) or
+    /// [`resume`](Self::resume).
+    pub(super) fn add_later(
+        &mut self,
+        port: Arc<Port>,
+        (name, open): (String, Box<dyn Open>),
+    ) -> u64 {
+        let token = self.next;
+        self.next += 1;
+        self.kept.insert(token, Device::new(name, port, open));
+        token
+    }
+
+    /// Takes half of every device out of the lanes' hands.
+    pub(super) fn let_go(&mut self, half: Half) {
+        self.kept.values_mut().for_each(|device| device.let_go(half));
+    }
+
+    /// What a process needs to go on with a device that was let go of. One that cannot be handed over
+    /// is closed.
+    pub(super) fn legacy(&mut self, token: u64) -> Option<Legacy> {
+        self.kept.get_mut(&token)?.legacy()
+    }
+
+    /// Goes on with a device that another process had open.
+    pub(super) fn inherit(&mut self, token: u64, legacy: Legacy) -> anyhow::Result<()> {
+        let Some(device) = self.kept.get_mut(&token) else { return Ok(()) };
+        device.inherit(legacy)?;
+        let news = device.look();
+        self.tell(news);
+        Ok(())
+    }
+
     /// Hands devices that were added to the lanes: to be called when their ports have their places, for
     /// one may have frames at once.
     pub(super) fn plug(&mut self) {
@@ -129,7 +168,10 @@ impl Devices {
     pub(super) fn resume(&mut self, token: u64) {
         let Some(device) = self.kept.get_mut(&token) else { return };
         if device.held.is_none() {
-            let opened = device.open.open();
+            let opened = match device.left.take() {
+                Some(legacy) => device.open.resume(legacy),
+                None => device.open.open(),
+            };
             device.begin(opened, Instant::now());
             device.plug();
             let news = device.look();

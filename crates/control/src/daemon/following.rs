@@ -50,6 +50,11 @@ impl Following {
         changes
     }
 
+    /// Takes up an adapter that was found to suit this path before.
+    pub(super) fn resume(&mut self, adapter: &str, path: PathInForce) {
+        self.follower.resume(adapter, path);
+    }
+
     /// The path that suits each adapter.
     pub(super) fn suited(&self) -> BTreeMap<String, PathInForce> {
         self.follower.suited()

@@ -88,6 +88,15 @@ pub(super) struct FaultLog {
 }
 
 impl FaultLog {
+    /// Takes all that there are for said.
+    pub(super) fn remember(&mut self, fabric: &Fabric) {
+        for port in fabric.nics().iter().flat_map(|nic| nic.ports()) {
+            for (ring, fault, count) in port.faults() {
+                self.said.insert((port.label.clone(), ring, fault), count);
+            }
+        }
+    }
+
     /// Looks whether it is time to.
     pub(super) fn look(&mut self, fabric: &Fabric, now: Instant) {
         if self.next.is_some_and(|next| now < next) {

@@ -28,10 +28,11 @@ mod rig;
 mod ring;
 pub(crate) mod run_dir;
 mod sockets;
+mod upgrade;
 mod vmq;
 
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,12 +43,15 @@ use engine::{Fabric, IdlePolicy, LaneSpec};
 use host::CpuLatency;
 use rustix::event::{Timespec, epoll};
 
-use crate::api::{Manager, Server};
+use crate::api::{Doors, EventList, Listen, Manager, Server};
 use crate::config::Config;
 use crate::stats::Stats;
 use crate::store::Directory;
 use log::LOOK;
 use plant::{Plant, Shared};
+use upgrade::{Belongings, Counter, Desk, Origin};
+
+pub use upgrade::take_over;
 
 /// The counter file's name in the run directory.
 pub const COUNTERS: &str = "counters";
@@ -55,18 +59,43 @@ pub(crate) use run_dir::LOCK;
 
 /// How long after its start the daemon waits for guests to come back before it lets any send.
 const SETTLE: Duration = Duration::from_millis(500);
+/// How long clients may take to read their last answers when another process has taken over.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
 /// How often it looks meanwhile whether all are there.
 const SETTLE_LOOK: Duration = Duration::from_millis(2);
 
-/// Runs until SIGINT or SIGTERM. `ready` is called once all sockets are served.
+/// How a daemon was started.
+#[derive(Debug)]
+pub struct Launch {
+    /// What errors call the configuration, and its text.
+    pub config: (String, String),
+    /// Whether it ends when the process ends that started it.
+    pub with_parent: bool,
+}
+
+/// Runs until SIGINT or SIGTERM, or until another process has taken over. `ready` is called once all
+/// sockets are served.
 ///
 /// # Errors
 /// What keeps the daemon from starting: each says what is wrong, where, and the remedy.
-pub fn run(config: &Config, ready: impl FnOnce()) -> Result<()> {
-    let (daemon, stop) = Daemon::start(config)?;
-    stop.on_signals()?;
+pub fn run(config: &Config, launch: Launch, ready: impl FnOnce()) -> Result<()> {
+    let Launch { config: text, with_parent } = launch;
+    let program = std::env::current_exe().context("the program's own path is not known")?;
+    let guardian = if with_parent { Some(guardian()?) } else { None };
+    let (mut daemon, stop) = Daemon::start(config)?;
+    daemon.be_replaceable(Origin { config: text, program, guardian })?;
     ready();
-    daemon.serve()
+    upgrade::ready();
+    daemon.run(stop)
+}
+
+/// The process that started this one, which is also to be watched by who takes over.
+fn guardian() -> Result<OwnedFd> {
+    host::process::end_with_parent()?;
+    let parent =
+        rustix::process::getppid().context("the parent of this process is not to be seen")?;
+    let flags = rustix::process::PidfdFlags::empty();
+    rustix::process::pidfd_open(parent, flags).context("the parent of this process is gone")
 }
 
 /// A daemon whose lanes run and whose sockets are there.
@@ -79,9 +108,15 @@ pub struct Daemon {
     /// What is to be removed at the end.
     leftovers: Leftovers,
     /// Readable when it is to stop; epoll watches it.
-    _stop: UnixStream,
+    stop: UnixStream,
+    /// Where orders to be replaced are found, and what whoever replaces it must know.
+    desk: Desk,
+    counter: Option<Counter>,
+    origin: Option<Origin>,
+    /// The API as long as another process serves it.
+    arriving: Option<Arriving>,
     /// Held until the end: the run directory is one daemon's.
-    _lock: std::fs::File,
+    lock: OwnedFd,
     /// Likewise: how soon CPUs wake up, if the configuration says.
     _cpu_latency: Option<CpuLatency>,
 }
@@ -111,6 +146,23 @@ impl Stop {
 
 /// Epoll's data for [`Stop`]; attachments have their index.
 const STOP: u64 = u64::MAX;
+/// The same for orders to be replaced, and for the end of the process that it is to end with.
+const DESK: u64 = u64::MAX - 1;
+const GUARDIAN: u64 = u64::MAX - 2;
+
+/// How serving ended.
+enum Ended {
+    Stopped,
+    Replaced,
+}
+
+/// The API of a daemon that is about to take over.
+#[derive(Debug)]
+struct Arriving {
+    manager: Manager,
+    doors: Option<(Doors, Listen)>,
+    before: EventList,
+}
 
 impl Daemon {
     /// Starts lanes and opens sockets; nobody is served before [`serve`](Self::serve).
@@ -119,48 +171,123 @@ impl Daemon {
     /// As [`run`].
     pub fn start(config: &Config) -> Result<(Daemon, Stop)> {
         let run_dir = &config.run_dir;
-        let lock = run_dir::claim(run_dir)?;
+        let lock = run_dir::claim(run_dir)?.into();
         raise_file_limit();
+        let leftovers = Leftovers::new(run_dir, COUNTERS);
+        let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
+        fabric.hold(true);
+        let (mut daemon, stop) = Daemon::around(config, fabric, leftovers, lock)?;
+        let mut manager = daemon.manage(config, open_state(config)?)?;
+        if manager.generation() == 0 {
+            manager.apply(&config.state, None).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+        } else if *manager.state() != config.state {
+            tracing::warn!(
+                "the stored state is in force, not that of the configuration file, which is for a \
+                 first start; to go back to the file's, remove {}/state.json and start again",
+                config.state_dir.as_deref().unwrap_or(Path::new("state_dir")).display()
+            );
+        }
+        if let Some(api) = &config.api {
+            daemon.server = Some(Server::start(manager, &api.listen()?)?);
+        }
+        Ok((daemon, Stop(stop)))
+    }
+
+    /// A daemon with a data plane that is empty, and the other end of its [`Stop`].
+    fn around(
+        config: &Config,
+        fabric: Fabric,
+        leftovers: Leftovers,
+        lock: OwnedFd,
+    ) -> Result<(Daemon, UnixStream)> {
         let latency = config.lanes.cpu_latency_us.map(CpuLatency::hold).transpose();
         let cpu_latency = latency.context("cannot keep lanes.cpu_latency_us")?;
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let (ours, stop) = UnixStream::pair()?;
+        let (desk, counter) = upgrade::desk()?;
         let input = epoll::EventFlags::IN;
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
-
-        let leftovers = Leftovers { run_dir: run_dir.clone() };
-        let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
-        fabric.hold(true);
+        epoll::add(&epoll, desk.bell(), epoll::EventData::new_u64(DESK), input)?;
         let plant = Shared::new(Plant::new(fabric, epoll.clone()));
-        let server = serve_api(config, &plant)?;
         let daemon = Daemon {
-            server,
+            server: None,
             epoll,
             plant,
             leftovers,
-            _stop: ours,
-            _lock: lock,
+            stop: ours,
+            desk,
+            counter: Some(counter),
+            origin: None,
+            arriving: None,
+            lock,
             _cpu_latency: cpu_latency,
         };
-        Ok((daemon, Stop(stop)))
+        Ok((daemon, stop))
+    }
+
+    /// The manager of the state in `directory`, which is in force when this returns.
+    fn manage(&mut self, config: &Config, directory: Directory) -> Result<Manager> {
+        let (run_dir, counted) = (config.run_dir.clone(), self.plant.clone());
+        let stats = Box::new(move || {
+            let plant = counted.lock();
+            let (rules, offloads) = (plant.rules(), plant.offloads());
+            drop(plant);
+            crate::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
+        });
+        let mut manager = Manager::open(directory, Box::new(self.plant.clone()), stats)?;
+        if let Some(counter) = self.counter.take() {
+            manager.on_upgrade(Box::new(move |order| counter.order(order)));
+        }
+        Ok(manager)
+    }
+
+    /// Lets another process take over when that is ordered; before, such orders are refused.
+    fn be_replaceable(&mut self, origin: Origin) -> Result<()> {
+        if let Some(guardian) = &origin.guardian {
+            let data = epoll::EventData::new_u64(GUARDIAN);
+            epoll::add(&self.epoll, guardian, data, epoll::EventFlags::IN)?;
+        }
+        self.origin = Some(origin);
+        Ok(())
+    }
+
+    /// Serves until a signal, or until another process has taken over: then this process ends at once, and
+    /// removes nothing that is the other's now.
+    fn run(mut self, stop: Stop) -> Result<()> {
+        stop.on_signals()?;
+        match self.attend()? {
+            Ended::Stopped => self.end(),
+            Ended::Replaced => {
+                if let Some(server) = &self.server {
+                    server.see_out(LAST_ANSWERS);
+                }
+                std::process::exit(0);
+            }
+        }
+        Ok(())
     }
 
     /// Serves guests until [`Stop`] says otherwise.
     ///
     /// # Errors
     /// If waiting for events fails, which only a bug could cause.
-    pub fn serve(self) -> Result<()> {
+    pub fn serve(mut self) -> Result<()> {
+        self.attend()?;
+        self.end();
+        Ok(())
+    }
+
+    fn attend(&mut self) -> Result<Ended> {
         let started = Instant::now();
-        let mut settled = false;
         loop {
             let now = Instant::now();
             let wait = {
-                let plant = self.plant.lock();
-                if !settled && (now - started >= SETTLE || plant.sockets.are_attached()) {
-                    settled = true;
-                    plant.fabric.hold(false);
+                let mut plant = self.plant.lock();
+                let settled = now - started >= SETTLE || plant.sockets.are_attached();
+                if settled && !plant.is_settled() {
+                    plant.settle();
                 }
-                let most = if settled { LOOK } else { SETTLE_LOOK };
+                let most = if plant.is_settled() { LOOK } else { SETTLE_LOOK };
                 plant.wait(now, most)
             };
             let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos().min(999_999_999) as i64 };
@@ -172,22 +299,48 @@ impl Daemon {
                 Err(rustix::io::Errno::INTR) => 0,
                 Err(error) => return Err(error).context("waiting for sockets failed"),
             };
-            let mut plant = self.plant.lock();
             for event in &events[..n] {
                 match event.data.u64() {
-                    STOP => {
-                        drop(plant);
-                        self.stop();
-                        return Ok(());
+                    STOP | GUARDIAN => return Ok(Ended::Stopped),
+                    DESK => {
+                        if self.look_at_desk() {
+                            return Ok(Ended::Replaced);
+                        }
                     }
-                    token => plant.sockets.serve(token),
+                    token => self.plant.lock().sockets.serve(token),
                 }
             }
-            plant.look(Instant::now());
+            self.plant.lock().look(Instant::now());
         }
     }
 
-    fn stop(self) {
+    /// Carries out an order to be replaced; says whether this daemon is.
+    fn look_at_desk(&mut self) -> bool {
+        let Some(waiting) = self.desk.next() else { return false };
+        let Some(origin) = &self.origin else {
+            waiting.answer(Err("this daemon was not started by shunt up".to_owned()));
+            return false;
+        };
+        let belongings = Belongings {
+            origin,
+            run_lock: self.lock.as_fd(),
+            server: self.server.as_ref(),
+            stop: self.stop.as_fd(),
+        };
+        let done = upgrade::replace(&self.plant, &belongings, &waiting.order);
+        match &done {
+            Ok(upgraded) => {
+                upgrade::main_pid(upgraded.pid);
+                tracing::info!("process {} has taken over", upgraded.pid);
+            }
+            Err(error) => tracing::error!("not upgraded: {error:#}"),
+        }
+        let replaced = done.is_ok();
+        waiting.answer(done.map_err(|error| format!("{error:#}")));
+        replaced
+    }
+
+    fn end(self) {
         tracing::info!("stopping");
         drop(self.server);
         self.plant.lock().stop();
@@ -199,53 +352,44 @@ impl Daemon {
 /// them. What stays does no harm: the next daemon begins with files of its own.
 #[derive(Debug)]
 struct Leftovers {
-    run_dir: PathBuf,
+    counters: PathBuf,
+    state: PathBuf,
+    /// Whether they are another process's.
+    spared: bool,
+}
+
+impl Leftovers {
+    fn new(run_dir: &Path, counters: &str) -> Leftovers {
+        let (counters, state) = (run_dir.join(counters), run_dir.join(FLEETING_STATE));
+        Leftovers { counters, state, spared: false }
+    }
 }
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
         // Nobody shall take the counters of lanes that do not run for a daemon's.
-        let _ = std::fs::remove_file(counters_path(&self.run_dir));
-        let _ = std::fs::remove_dir_all(self.run_dir.join(FLEETING_STATE));
+        let _ = std::fs::remove_file(&self.counters);
+        if !self.spared {
+            let _ = std::fs::remove_dir_all(&self.state);
+        }
     }
 }
 
-/// Brings the desired state into force, and serves the API by which it changes.
-fn serve_api(config: &Config, plant: &Shared) -> Result<Option<Server>> {
-    let directory = match &config.state_dir {
-        Some(directory) => Directory::open(directory)?,
-        None => {
-            // What changed in the life of the daemon before is not to outlive it.
-            let directory = config.run_dir.join(FLEETING_STATE);
-            match std::fs::remove_dir_all(&directory) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    let shown = directory.display();
-                    return Err(error).with_context(|| format!("cannot remove {shown}"));
-                }
-                _ => Directory::open(&directory)?,
+/// Opens the directory where the state is kept.
+fn open_state(config: &Config) -> Result<Directory> {
+    let Some(directory) = &config.state_dir else {
+        // What changed in the life of the daemon before is not to outlive it.
+        let directory = config.run_dir.join(FLEETING_STATE);
+        match std::fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let shown = directory.display();
+                return Err(error).with_context(|| format!("cannot remove {shown}"));
             }
+            _ => {}
         }
+        return Ok(Directory::open(&directory)?);
     };
-    let run_dir = config.run_dir.clone();
-    let counted = plant.clone();
-    let stats = Box::new(move || {
-        let plant = counted.lock();
-        let (rules, offloads) = (plant.rules(), plant.offloads());
-        drop(plant);
-        crate::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
-    });
-    let mut manager = Manager::open(directory, Box::new(plant.clone()), stats)?;
-    if manager.generation() == 0 {
-        manager.apply(&config.state, None).map_err(|fault| anyhow::anyhow!("{fault}"))?;
-    } else if *manager.state() != config.state {
-        tracing::warn!(
-            "the stored state is in force, not that of the configuration file, which is for a \
-             first start; to go back to the file's, remove {}/state.json and start again",
-            config.state_dir.as_deref().unwrap_or(Path::new("state_dir")).display()
-        );
-    }
-    let Some(api) = &config.api else { return Ok(None) };
-    Server::start(manager, &api.listen()?).map(Some)
+    Ok(Directory::open(directory)?)
 }
 
 /// Where the state is kept if it is not to outlive the daemon, in the run directory.

@@ -10,6 +10,7 @@
 //! So whoever moves from one path to another is on the new one before the old one goes.
 
 mod actual;
+mod heir;
 mod keeping;
 mod pipes;
 mod serve;
@@ -36,6 +37,7 @@ use keeping::Keeping;
 use stage::{Ready, Staged};
 use wanted::{Wanted, wanted};
 
+pub(super) use heir::Heritage;
 pub(super) use shared::Shared;
 pub(super) use wanted::Spec;
 
@@ -55,6 +57,10 @@ pub(super) struct Plant {
     faults: FaultLog,
     following: Following,
     keeping: Keeping,
+    /// Whether guests that were here before have had time to come back.
+    settled: bool,
+    /// What is to be taken up instead of opened.
+    heritage: Option<Heritage>,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
@@ -73,8 +79,21 @@ impl Plant {
             faults: FaultLog::default(),
             following: Following::default(),
             keeping: Keeping::default(),
+            settled: false,
+            heritage: None,
             fabric,
         }
+    }
+
+    /// Whether all guests may send.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Lets all guests send.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
+        self.fabric.hold(false);
     }
 
     /// Does what is due by the clock.
@@ -151,6 +170,10 @@ impl Plant {
     fn change(&mut self, to: &State) -> Result<(), Refused> {
         let mut facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
         facts.vfs.extend(self.held.clone());
+        if let Some(heritage) = &self.heritage {
+            facts.vfs.extend(heritage.vfs.clone());
+            facts.queues.extend(heritage.queues.clone());
+        }
         let given = allocate(to, &facts);
         let live = self.live();
         let compiled = compile::compile(to, &given, &live, Some(&self.compiled));
@@ -270,6 +293,12 @@ impl Plant {
             stays
         });
     }
+}
+
+/// What each file that gets copies calls the interface, by its path.
+fn labels(compiled: &Compiled, nic: &str) -> BTreeMap<String, String> {
+    let files = compiled.nic(nic).into_iter().flat_map(files);
+    files.map(|(path, label)| (path.to_owned(), label.to_owned())).collect()
 }
 
 /// Ends what is behind a port.

@@ -1,13 +1,14 @@
 //! One NIC as it runs: its soft NIC in the engine, and what is plugged in there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::{Fabric, Hits, Plug, Port, RuleHits, Scene, SceneSpec, SoftNic, SwitchSpec};
 use nic::{Budget, Capacity};
-use port::capture::Capture;
+use port::capture::{Capture, CaptureError, CaptureLimits};
 
 use super::device::Identity;
 use super::plant::Spec;
@@ -47,15 +48,33 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) port: Arc<Port>,
-    /// Held while frames are to be written.
-    pub(super) capture: Capture,
+    /// Held while frames are to be written; `None` until it is handed over.
+    pub(super) capture: Option<Capture>,
     /// Whether it was said that frames cannot be written.
     told: bool,
 }
 
 impl Captured {
-    pub(super) fn new(port: Arc<Port>, capture: Capture) -> Captured {
+    pub(super) fn new(port: Arc<Port>, capture: Option<Capture>) -> Captured {
         Captured { port, capture, told: false }
+    }
+
+    /// Goes on with a file, behind its first bytes; without one it begins anew.
+    pub(super) fn go_on(
+        &mut self,
+        path: &str,
+        interface: Option<&String>,
+        file: Option<(OwnedFd, u64)>,
+    ) -> Result<(), CaptureError> {
+        let interface = interface.map_or("shunt", String::as_str);
+        let limits = CaptureLimits::default();
+        let (capture, receive) = match file {
+            Some(file) => Capture::go_on(path.as_ref(), file, interface, limits)?,
+            None => Capture::create(path.as_ref(), interface, limits)?,
+        };
+        self.port.attach_receive(0, receive);
+        self.capture = Some(capture);
+        Ok(())
     }
 }
 
@@ -194,6 +213,24 @@ impl Rig {
         SwitchSpec { table: switch.table.clone(), state, hits: self.hits.clone(), monitors }
     }
 
+    /// What the switch has learned, if there is one.
+    pub(super) fn fdb(&self) -> Option<&vswitch::Fdb> {
+        self.memory.as_ref().map(|memory| &memory.state.fdb)
+    }
+
+    /// Goes on from what another process had counted of rules.
+    pub(super) fn go_on_from(&self, switch: &compile::Switch, counted: &[RuleStats]) {
+        let ports = switch.acls.iter().enumerate();
+        for (acl, port) in ports {
+            let same = |one: &&RuleStats| (&one.switch, &one.port) == (&switch.name, port);
+            for RuleStats { rule, frames, .. } in counted.iter().filter(same) {
+                if let Some(counter) = switch.table.counter(acl, *rule) {
+                    self.hits.go_on_from(counter, *frames);
+                }
+            }
+        }
+    }
+
     /// What each rule of switchdev mode has counted, by the document's numbers.
     pub(super) fn offloads(&self, compiled: &compile::Nic) -> Vec<OffloadStats> {
         let counted = compiled.rules.iter().zip(&self.offloads.0);
@@ -204,6 +241,16 @@ impl Rig {
         let mut all: Vec<OffloadStats> = counted.map(stats).collect();
         all.sort_unstable_by_key(|stats| stats.rule);
         all
+    }
+
+    /// Goes on from what another process had counted of rules of switchdev mode.
+    pub(super) fn go_on_offloading(&self, compiled: &compile::Nic, counted: &[OffloadStats]) {
+        for (rule, (_, hits)) in compiled.rules.iter().zip(&self.offloads.0) {
+            let same = |one: &&OffloadStats| (&one.nic, one.rule) == (&compiled.name, *rule);
+            if let Some(OffloadStats { frames, bytes, .. }) = counted.iter().find(same) {
+                hits.go_on_from(*frames, *bytes);
+            }
+        }
     }
 
     /// How often each rule of the switch in force was met.
@@ -231,7 +278,7 @@ impl Rig {
     /// Lets learned addresses age, and says which captures fail.
     pub(super) fn look(&mut self, now: Instant) {
         for captured in self.captures.values_mut().filter(|captured| !captured.told) {
-            if let Some(error) = captured.capture.error() {
+            if let Some(error) = captured.capture.as_ref().and_then(Capture::error) {
                 captured.told = true;
                 tracing::warn!("{}: frames are lost: {error}", captured.port.label);
             }

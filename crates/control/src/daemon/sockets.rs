@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use vhost_user::backend::Half;
 
 use super::attachment::{Attachment, Way};
 use super::device::{GuestDevice, Identity};
+use super::upgrade::{Given, Giving, Session, Socket};
 use super::vmq::Wish;
 use crate::state::VhostUser;
 
@@ -36,6 +38,48 @@ impl Sockets {
         self.next += 1;
         self.served.insert(token, attachment);
         Ok(token)
+    }
+
+    /// All that a process needs which takes over a socket.
+    pub(super) fn estate(
+        &self,
+        token: u64,
+        giving: &mut Giving,
+        now: Instant,
+    ) -> std::io::Result<Option<Socket>> {
+        self.served.get(&token).map(|attachment| attachment.estate(giving, now)).transpose()
+    }
+
+    /// Takes up a session; its rings stand until [`resume`](Self::resume).
+    pub(super) fn inherit(
+        &mut self,
+        token: u64,
+        session: (Option<Session>, Option<u64>),
+        given: &mut Given,
+    ) -> Result<()> {
+        let epoll = self.epoll.clone();
+        match self.served.get_mut(&token) {
+            Some(attachment) => attachment.inherit(epoll.as_fd(), session, given),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets go of all rings of one half: no lane touches them when this returns.
+    pub(super) fn suspend(&mut self, half: Half) {
+        self.served.values_mut().for_each(|attachment| attachment.suspend(half));
+    }
+
+    /// Where the rings of a socket go on.
+    pub(super) fn positions(&self, token: u64) -> Option<Vec<u32>> {
+        self.served.get(&token).map(Attachment::positions)
+    }
+
+    /// Lets the rings of a socket run from there.
+    pub(super) fn resume(&mut self, token: u64, positions: &[u32]) -> Result<()> {
+        match self.served.get_mut(&token) {
+            Some(attachment) => attachment.resume(positions),
+            None => Ok(()),
+        }
     }
 
     /// Ends the session on a socket, and serves it no more.

@@ -211,7 +211,11 @@ fn whatever_fails_before_the_guest_is_there_is_undone() {
         let error = report.error.as_deref().unwrap();
         assert!(error.contains(says), "{fault:?}: {error}");
         let undone = report.steps.last().unwrap();
-        assert_eq!((&*undone.step, &*undone.text), ("undo", "the guest runs on at the source"), "{fault:?}");
+        assert_eq!(
+            (&*undone.step, &*undone.text),
+            ("undo", "the guest runs on at the source"),
+            "{fault:?}"
+        );
         assert_eq!(lab.states(), before, "{fault:?}");
         assert_eq!(lab.source.status(), "running", "{fault:?}");
         let kept = lab.here.plane.0.lock().unwrap().kept.clone();

@@ -4,12 +4,15 @@ mod allocation;
 mod form;
 mod meaning;
 mod plans;
+mod switchdev;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Actual, ActualAdapter, ActualNic, Facts, Kept, Plane, Reason, Refused, State, allocate};
+use super::{
+    Actual, ActualAdapter, ActualNic, Facts, Kept, Plane, Reason, Refused, State, allocate,
+};
 
 /// A NIC with four VFs, three of them enabled, an iov switch on it, and two adapters there.
 pub(crate) fn document() -> Value {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -59,7 +60,7 @@ pub trait Files {
 pub struct Directory {
     path: PathBuf,
     /// Held until the end.
-    _lock: File,
+    lock: File,
 }
 
 impl Directory {
@@ -78,12 +79,24 @@ impl Directory {
         let lock = options().open(path.join("lock"));
         let lock = lock.map_err(|source| failed("write to the state directory", source))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Directory { path: path.to_owned(), lock }),
             Err(rustix::io::Errno::AGAIN) => {
                 Err(StoreError::InUse { directory: path.display().to_string() })
             }
             Err(errno) => Err(failed("lock the state directory", errno.into())),
         }
+    }
+}
+
+impl Directory {
+    /// Goes on with a directory that another process has locked, by that lock.
+    pub fn inherit(path: &Path, lock: OwnedFd) -> Directory {
+        Directory { path: path.to_owned(), lock: lock.into() }
+    }
+
+    /// The lock, for a process that goes on with the directory.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
     }
 }
 

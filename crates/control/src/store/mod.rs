@@ -123,6 +123,11 @@ impl<F: Files> Store<F> {
         }
     }
 
+    /// Where it is stored.
+    pub fn files(&self) -> &F {
+        &self.files
+    }
+
     /// What is stored.
     pub fn record(&self) -> &Record {
         &self.record

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use guestmem::{GuestMemory, LOG_PAGE, Mapping, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
+use vhost_user::payload::Inflight;
 use vhost_user::{
     Features, Flags, Frontend, Listener, Message, Negotiated, ProtocolFeatures, Receiver, Region,
     Request, RingConfig,
@@ -46,6 +47,8 @@ pub(crate) struct Guest {
     file: SharedFile,
     more: SharedFile,
     kick: OwnedFd,
+    /// What daemons write down of its rings, once it was asked for.
+    records: Option<(Inflight, OwnedFd)>,
     pub(crate) call: OwnedFd,
     pub(crate) error: OwnedFd,
     /// Buffers that are not posted, and those that are, by descriptor.
@@ -82,10 +85,10 @@ impl Guest {
         let more = SharedFile::create("more", MORE, Pages::Ordinary).unwrap();
         let regions = vec![region(&file, GUEST, USER), region(&more, MORE_GUEST, MORE_USER)];
         let memory = Arc::new(GuestMemory::new(regions).unwrap());
-        let features = match wanted.contains(Features::EVENT_IDX) {
-            true => virtq::Features::EVENT_IDX,
-            false => virtq::Features::empty(),
-        };
+        let mut features = virtq::Features::empty();
+        features.set(virtq::Features::EVENT_IDX, wanted.contains(Features::EVENT_IDX));
+        features.set(virtq::Features::PACKED, wanted.contains(Features::RING_PACKED));
+        features.set(virtq::Features::IN_ORDER, wanted.contains(Features::IN_ORDER));
         let ring = |at| DriverQueue::new(memory.clone(), at, RING, features).unwrap();
         let (rx, tx) = (ring(USER), ring(USER + ring_bytes));
         let buffers = GUEST + 2 * ring_bytes;
@@ -99,6 +102,7 @@ impl Guest {
             file,
             more,
             kick: event(),
+            records: None,
             call: event(),
             error: event(),
             tx_free: (0..RING).map(buffer).collect(),
@@ -153,6 +157,10 @@ impl Guest {
     pub(crate) fn set_up(&mut self) {
         self.negotiate();
         self.set_memory(&[GUEST]);
+        if let Some((inflight, records)) = &self.records {
+            let (frontend, _) = self.frontend.as_mut().expect("connected");
+            frontend.set_inflight(inflight, records.as_fd()).unwrap();
+        }
         for index in [RX, TX] {
             self.start_ring(index);
         }
@@ -200,9 +208,18 @@ impl Guest {
         frontend.remove_region(&shared(&self.more, MORE_GUEST, MORE_USER)).unwrap();
     }
 
-    /// Starts a ring and enables it.
+    /// Has the daemon write down where its rings are, and gives that to each daemon after it.
+    pub(crate) fn keep_records(&mut self) {
+        self.records = Some(self.frontend().get_inflight(2, RING).unwrap());
+    }
+
+    /// Starts a ring that is new, or one whose place is written down, and enables it.
     pub(crate) fn start_ring(&mut self, index: u8) {
-        self.start_ring_at(index, 0);
+        let base = match index {
+            RX => self.rx.first_position(),
+            _ => self.tx.first_position(),
+        };
+        self.start_ring_at(index, base);
     }
 
     pub(crate) fn start_ring_at(&mut self, index: u8, base: u32) {

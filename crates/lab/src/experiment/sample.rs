@@ -21,7 +21,12 @@ impl Sample {
     fn take(bench: Option<&Bench>, guests: &[GuestProcess]) -> Result<Sample> {
         let stats = match bench {
             Some(bench) => bench.stats()?,
-            None => Stats { lanes: Vec::new(), ports: Vec::new(), rules: Vec::new(), offloads: Vec::new() },
+            None => Stats {
+                lanes: Vec::new(),
+                ports: Vec::new(),
+                rules: Vec::new(),
+                offloads: Vec::new(),
+            },
         };
         let switch_cpu = bench.map(Bench::cpu).transpose()?.unwrap_or_default();
         let guests_cpu = guests.iter().map(GuestProcess::cpu).collect::<Result<_>>()?;

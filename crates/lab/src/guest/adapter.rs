@@ -29,6 +29,18 @@ const BASE: u64 = 1 << 32;
 /// How long the daemon's socket may take to appear.
 const WAIT: Duration = Duration::from_secs(10);
 
+/// Agrees on features with a daemon.
+fn agree(frontend: &mut Frontend, event_idx: bool) -> Result<()> {
+    let mut wanted = feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
+    if event_idx {
+        wanted |= feature::mask(&[feature::VIRTIO_F_RING_EVENT_IDX]);
+    }
+    let protocol = ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
+    let agreed = frontend.negotiate(wanted, protocol)?.features;
+    ensure!(agreed & wanted == wanted, "the daemon does not offer VERSION_1 and MRG_RXBUF");
+    Ok(())
+}
+
 /// An attached adapter.
 #[derive(Debug)]
 pub struct Adapter {
@@ -42,8 +54,10 @@ pub struct Adapter {
     memory: Arc<GuestMemory>,
     kick_tx: OwnedFd,
     kick_rx: OwnedFd,
+    call_tx: OwnedFd,
     call_rx: OwnedFd,
     frontend: Frontend,
+    event_idx: bool,
     file: SharedFile,
 }
 
@@ -56,16 +70,7 @@ impl Adapter {
     }
 
     fn on(mut frontend: Frontend, event_idx: bool, pages: Pages) -> Result<Adapter> {
-        let mut wanted =
-            feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
-        if event_idx {
-            wanted |= feature::mask(&[feature::VIRTIO_F_RING_EVENT_IDX]);
-        }
-        let protocol =
-            ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
-        let agreed = frontend.negotiate(wanted, protocol)?.features;
-        ensure!(agreed & wanted == wanted, "the daemon does not offer VERSION_1 and MRG_RXBUF");
-
+        agree(&mut frontend, event_idx)?;
         let rings = DriverQueue::bytes(RING);
         let size = (2 * rings + u64::from(BUFFERS) * STRIDE + FIRST).next_multiple_of(2 << 20);
         let file = SharedFile::create("shunt-lab-guest", size, pages)?;
@@ -73,13 +78,36 @@ impl Adapter {
         let features = if event_idx { Features::EVENT_IDX } else { Features::empty() };
         let rx = DriverQueue::new(memory.clone(), BASE, RING, features)?;
         let tx = DriverQueue::new(memory.clone(), BASE + rings, RING, features)?;
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let places = || vec![0; usize::from(RING)].into_boxed_slice();
+        let (sending, receiving) = (places(), places());
+        let mut adapter = Adapter {
+            tx,
+            rx,
+            sending,
+            receiving,
+            memory,
+            kick_tx: event()?,
+            kick_rx: event()?,
+            call_tx: event()?,
+            call_rx: event()?,
+            frontend,
+            event_idx,
+            file,
+        };
+        adapter.start()?;
+        Ok(adapter)
+    }
+
+    /// Shows the daemon memory and rings, and starts them.
+    fn start(&mut self) -> Result<()> {
+        let Adapter { rx, tx, frontend, file, .. } = self;
+        let size = file.mapping().size() as u64;
         let region =
             Region { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd: file.fd() };
         frontend.set_memory(&[region])?;
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (kick_tx, kick_rx, call_tx, call_rx) = (event()?, event()?, event()?, event()?);
         for (index, queue, kick, call) in
-            [(0, &rx, &kick_rx, &call_rx), (1, &tx, &kick_tx, &call_tx)]
+            [(0, rx, &self.kick_rx, &self.call_rx), (1, tx, &self.kick_tx, &self.call_tx)]
         {
             let addresses = queue.addresses();
             let ring = RingConfig {
@@ -96,20 +124,22 @@ impl Adapter {
             frontend.start_ring(index, &ring)?;
             frontend.enable_ring(index, true)?;
         }
-        let places = || vec![0; usize::from(RING)].into_boxed_slice();
-        let (sending, receiving) = (places(), places());
-        Ok(Adapter {
-            tx,
-            rx,
-            sending,
-            receiving,
-            memory,
-            kick_tx,
-            kick_rx,
-            call_rx,
-            frontend,
-            file,
-        })
+        Ok(())
+    }
+
+    /// Whether the daemon is gone.
+    pub fn is_alone(&self) -> bool {
+        self.frontend.is_closed()
+    }
+
+    /// Attaches to the next daemon, if one listens, with memory and rings as they are; says whether
+    /// it did.
+    pub fn reattach(&mut self, socket: &Path) -> Result<bool> {
+        let Ok(mut frontend) = Frontend::connect(socket, Duration::ZERO) else { return Ok(false) };
+        agree(&mut frontend, self.event_idx)?;
+        self.frontend = frontend;
+        self.start()?;
+        Ok(true)
     }
 
     /// Guest physical address of a buffer.

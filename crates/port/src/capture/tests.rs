@@ -185,7 +185,7 @@ impl Bench {
         let shared = Arc::new(Shared::new(PathBuf::from("mirror.pcapng")));
         let disk = Moody::default();
         let writer =
-            Writer::begin(disk.clone(), consumer, shared.clone(), limits, "web/eth0").unwrap();
+            Writer::begin(disk.clone(), consumer, shared.clone(), limits, ("web/eth0", 0)).unwrap();
         Bench { disk, producer, writer, shared, now: Instant::now() }
     }
 

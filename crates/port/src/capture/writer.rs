@@ -75,17 +75,23 @@ pub(super) struct Writer<D> {
 }
 
 impl<D: Disk> Writer<D> {
-    /// Begins the file, which is empty.
+    /// Begins the file, or goes on behind its first `bytes`, which begin with the same.
     pub(super) fn begin(
         disk: D,
         consumer: Consumer,
         shared: Arc<Shared>,
         limits: CaptureLimits,
-        interface: &str,
+        (interface, bytes): (&str, u64),
     ) -> Result<Self, CaptureError> {
         let failed = |source| CaptureError::Write { path: shared.path.clone(), source };
-        let blocks = preamble(interface, limits.snap_len).map_err(|e| failed(other(e)))?;
-        disk.put(blocks.get_ref(), 0).map_err(failed)?;
+        let mut blocks = preamble(interface, limits.snap_len).map_err(|e| failed(other(e)))?;
+        match bytes {
+            0 => disk.put(blocks.get_ref(), 0).map_err(failed)?,
+            _ => {
+                disk.cut(bytes).map_err(failed)?;
+                blocks.get_mut().clear();
+            }
+        }
         let mut writer = Self {
             disk,
             consumer,
@@ -93,7 +99,7 @@ impl<D: Disk> Writer<D> {
             file_bytes_max: limits.file_bytes_max,
             blocks,
             pending: Pending::default(),
-            len: 0,
+            len: bytes,
             missed: 0,
             retry_at: None,
             full: false,

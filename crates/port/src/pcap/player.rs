@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Pace;
 use super::recording::{Frame, Recording};
+use crate::legacy::{Said, Words};
 
 /// How late frames may be: what is later is not made up for.
 pub const LATE_MAX: Duration = Duration::from_millis(100);
@@ -29,6 +30,32 @@ impl Player {
     pub(super) fn new(recording: Recording, pace: Pace, repeat: u32) -> Player {
         let left = (repeat > 0).then_some(repeat);
         Player { frames: recording.frames, pace, left, next: 0, begin_ns: 0, bytes: 0 }
+    }
+
+    /// How far it is, for another process.
+    pub(super) fn place(&self, words: &mut Words) {
+        let Player { frames: _, pace: _, left, next, begin_ns, bytes } = self;
+        words.flag(left.is_some());
+        words.number(left.unwrap_or_default().into());
+        words.number(*next as u64);
+        words.number(*begin_ns);
+        words.number(*bytes);
+    }
+
+    /// Goes on from there, if there is such a place.
+    pub(super) fn go_on(&mut self, said: &mut Said<'_>) -> Option<()> {
+        let (counted, left) = (said.flag()?, said.number()? as u32);
+        let (next, begin_ns, bytes) = (said.number()?, said.number()?, said.number()?);
+        let next = usize::try_from(next).ok().filter(|next| *next < self.frames.len())?;
+        *self = Player {
+            frames: std::mem::take(&mut self.frames),
+            pace: self.pace,
+            left: counted.then_some(left),
+            next,
+            begin_ns,
+            bytes,
+        };
+        Some(())
     }
 
     /// Whether everything was played.

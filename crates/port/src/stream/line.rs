@@ -80,6 +80,24 @@ impl Line {
         self.number.fetch_add(1, Ordering::Release);
     }
 
+    /// The connection, if there is one.
+    pub(super) fn peer(&self) -> Option<Arc<UnixStream>> {
+        self.connection().clone()
+    }
+
+    /// What the peer did not take yet.
+    pub(super) fn unsent(&self) -> Vec<u8> {
+        let out = self.out();
+        out.bytes[out.sent..].to_vec()
+    }
+
+    /// Sends what another process had not sent yet.
+    pub(super) fn go_on(&self, unsent: &[u8]) {
+        let mut out = self.out();
+        out.bytes.extend_from_slice(unsent);
+        self.flush(&mut out);
+    }
+
     /// The connection, and its number.
     fn current(&self) -> (u64, Option<Arc<UnixStream>>) {
         let connection = self.connection();
@@ -190,8 +208,11 @@ pub(super) struct FromStream {
 }
 
 impl FromStream {
-    pub(super) fn new(line: Arc<Line>) -> FromStream {
-        FromStream { line, number: 0, connection: None, at: 0, end: 0, more: false }
+    /// With bytes that were received before, and of which no frame was taken.
+    pub(super) fn within(line: Arc<Line>, intake: &Intake, received: &[u8]) -> FromStream {
+        let (number, connection) = line.current();
+        let end = intake.room(0, received.len() as u32).write_bytes(received).into();
+        FromStream { line, number, connection, at: 0, end, more: end > 0 }
     }
 
     /// The length of the next frame, if it is there as a whole; an error if there is no such frame.
@@ -275,5 +296,14 @@ impl Source for FromStream {
 
     fn kick(&self) -> BorrowedFd<'_> {
         self.line.epoll.as_fd()
+    }
+
+    fn remains(&self, intake: &Intake) -> Vec<u8> {
+        if self.number != self.line.number.load(Ordering::Acquire) {
+            return Vec::new(); // of a connection that is no more
+        }
+        let mut bytes = vec![0; (self.end - self.at) as usize];
+        intake.room(self.at, bytes.len() as u32).read_bytes(&mut bytes);
+        bytes
     }
 }

@@ -39,6 +39,17 @@ impl Hub {
         Ok(hub)
     }
 
+    /// The same, with a socket that another process had open there.
+    pub(super) fn inherit(at: SocketAddr, socket: OwnedFd) -> Arc<Hub> {
+        let mut hubs: MutexGuard<'_, _> = HUBS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hub) = hubs.iter().filter_map(Weak::upgrade).find(|hub| hub.at == at) {
+            return hub;
+        }
+        let hub = Arc::new(Hub { at, socket, members: RwLock::new(Vec::new()) });
+        hubs.push(Arc::downgrade(&hub));
+        hub
+    }
+
     /// Where it listens.
     pub(super) fn at(&self) -> SocketAddr {
         self.at

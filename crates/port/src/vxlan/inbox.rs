@@ -70,6 +70,22 @@ impl Inbox {
         self.len.store(mail.len(), Ordering::Relaxed);
     }
 
+    /// Copies of what is there.
+    pub(super) fn copies(&self) -> Vec<(IpAddr, Vec<u8>)> {
+        self.mail().iter().cloned().collect()
+    }
+
+    /// Puts in a frame of another process's inbox.
+    pub(super) fn put_back(&self, from: IpAddr, frame: Vec<u8>) {
+        let mut mail = self.mail();
+        mail.push_back((from, frame));
+        if mail.len() == 1 {
+            // Its counter was 0, so it takes the 1.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+        self.len.store(mail.len(), Ordering::Relaxed);
+    }
+
     /// Takes out what is there, `most` frames at most.
     pub(super) fn take(&self, most: usize, mut take: impl FnMut(IpAddr, &[u8])) {
         let mut mail = self.mail();

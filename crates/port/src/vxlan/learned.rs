@@ -60,6 +60,13 @@ impl Learned {
         }
     }
 
+    /// All that are known: address, peer, and seconds since it was seen.
+    pub(super) fn all(&self, now: Instant) -> impl Iterator<Item = (Mac, u16, u32)> {
+        let now = self.seconds(now);
+        let known = self.sets.iter().flatten().filter(|entry| entry.seen != 0);
+        known.map(move |entry| (Mac(entry.mac), entry.peer, now.saturating_sub(entry.seen)))
+    }
+
     /// Behind which peer the address was seen last, if it was not long ago.
     pub(super) fn find(&self, mac: Mac, now: Instant) -> Option<u16> {
         let now = self.seconds(now);

@@ -8,9 +8,11 @@ pub(crate) mod apply;
 pub(crate) mod events;
 pub(crate) mod nic;
 mod patch;
+mod rules;
 pub(crate) mod switch;
 mod table;
 mod tunnel;
+pub(crate) mod upgrade;
 pub(crate) mod vf;
 
 use std::path::PathBuf;

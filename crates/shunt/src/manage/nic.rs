@@ -6,6 +6,7 @@ use control::api::Method;
 use serde_json::{Value, json};
 
 use super::patch::Patch;
+use super::rules::{Rules, representors};
 use super::table::{attachment, cell, entries, find, table, told_of, with_state};
 use super::{Change, Target, part};
 
@@ -16,6 +17,7 @@ Examples:
   shunt nic list
   shunt nic create nic0 --total-vfs 8 --num-vfs 4 --uplink-socket /run/shunt/wire.sock
   shunt nic set nic0 --uplink xdp:eth1 --uplink-set zero_copy=require
+  shunt nic set nic0 --mode switchdev
   shunt nic set nic0 --num-vfs 0          VFs off; from 0 to any number, as in Linux
   shunt nic delete nic0 --dry-run")]
 pub(crate) struct Nics {
@@ -76,6 +78,14 @@ Examples:
         #[command(flatten)]
         how: Change,
     },
+    /// Show or change the rules of a NIC in mode switchdev, with what each has counted.
+    #[command(after_help = "\
+Examples:
+  shunt nic rules nic0
+  shunt nic rules nic0 --add 'vf0 vf1 to_mac=02:00:00:00:00:02' --add 'vf1 uplink protocol=6 to_port=443 push_vlan=100'
+  shunt nic rules nic0 --remove 1
+  shunt nic rules nic0 --clear")]
+    Rules(Rules),
     /// Remove a NIC on which nothing is left.
     #[command(after_help = "\
 Examples:
@@ -93,6 +103,9 @@ struct Settings {
     /// How many VFs are enabled; changes from or to 0 only.
     #[arg(long, value_name = "N")]
     num_vfs: Option<u64>,
+    /// What is between functions: legacy, the NIC's own bridge, or switchdev, the host by way of representors.
+    #[arg(long)]
+    mode: Option<String>,
     /// Where frames between functions go: veb, vepa or isolated.
     #[arg(long)]
     bridging: Option<String>,
@@ -133,6 +146,7 @@ impl Settings {
             .attachment("uplink", uplink, &self.uplink_set)
             .attachment("pf.attachment", self.pf_attachment.as_deref(), &[])
             .set("num_vfs", self.num_vfs)
+            .set("mode", self.mode.as_deref())
             .set("bridging", self.bridging.as_deref())
             .socket("uplink", self.uplink_socket.as_deref())
             .set("uplink.mode", self.uplink_mode.as_deref())
@@ -150,7 +164,8 @@ impl Nics {
             Command::List => list(target),
             Command::Show { nic } => target.show_part_in_force(&path(nic), |actual| {
                 let nic = find(&actual["nics"], "name", &json!(nic));
-                told_of("uplink", &nic["uplink"]) + &told_of("pf", &nic["pf"])
+                let ports = told_of("uplink", &nic["uplink"]) + &told_of("pf", &nic["pf"]);
+                ports + &representors(nic)
             }),
             Command::Create { nic, total_vfs, profile, vmq_queues, settings, how } => {
                 let body = settings
@@ -168,6 +183,7 @@ impl Nics {
                 let done = format!("changed NIC {nic}");
                 target.change(Method::PATCH, &path(nic), Some(&body), how, &done)
             }
+            Command::Rules(rules) => rules.run(target),
             Command::Delete { nic, how } => {
                 let done = format!("deleted NIC {nic}");
                 target.change(Method::DELETE, &path(nic), None, how, &done)

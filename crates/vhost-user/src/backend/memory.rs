@@ -23,9 +23,9 @@ use super::{Answer, Backend};
 /// A region that the device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    guest_addr: u64,
-    user_addr: u64,
-    size: u64,
+    pub(super) guest_addr: u64,
+    pub(super) user_addr: u64,
+    pub(super) size: u64,
 }
 
 impl Slot {

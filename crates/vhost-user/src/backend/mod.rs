@@ -23,7 +23,8 @@
 //! 4. per ring `GET_VRING_BASE`: it stops; 2 to 4 repeat as the guest's driver comes and goes
 //! 5. a migration: `SET_LOG_BASE`, `SET_FEATURES` and `SET_VRING_ADDR` while rings run, in the end
 //!    without the log again, or 4
-//! 6. [`Backend::disconnect`]: rings stop, memory is released, ready for the next front-end
+//! 6. perhaps [`Backend::snapshot`]: another process goes on with it (`snapshot.rs`)
+//! 7. [`Backend::disconnect`]: rings stop, memory is released, ready for the next front-end
 
 mod device;
 mod error;
@@ -32,11 +33,13 @@ mod ring;
 mod session;
 mod shape;
 mod shared;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use device::{Device, InflightArea, MemoryRegion, Refused, RingLog, RingSetup, SharedArea};
 pub use error::{ConfigError, ProtocolError, Reason};
+pub use snapshot::{Half, KickSnapshot, RestoreError, RingSnapshot, Snapshot};
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

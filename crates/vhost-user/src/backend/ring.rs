@@ -32,7 +32,7 @@ use super::{Answer, Backend};
 
 /// How the guest says that it made buffers available.
 #[derive(Clone, Debug, Default)]
-enum Kick {
+pub(super) enum Kick {
     /// Nothing was said: the ring is stopped.
     #[default]
     Unset,
@@ -43,21 +43,21 @@ enum Kick {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Addresses {
-    desc: u64,
-    avail: u64,
-    used: u64,
+pub(super) struct Addresses {
+    pub(super) desc: u64,
+    pub(super) avail: u64,
+    pub(super) used: u64,
 }
 
 /// What a ring must be like: virtio 1.2, sections 2.7 and 2.8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     Split,
     Packed,
 }
 
 impl Form {
-    fn of(features: u64) -> Form {
+    pub(super) fn of(features: u64) -> Form {
         if features & Features::RING_PACKED.bits() == 0 { Form::Split } else { Form::Packed }
     }
 
@@ -91,7 +91,7 @@ impl Form {
         Ok(())
     }
 
-    fn check_base(self, index: u32, base: u32) -> Result<(), Reason> {
+    pub(super) fn check_base(self, index: u32, base: u32) -> Result<(), Reason> {
         match self == Form::Packed || base <= 0xffff {
             true => Ok(()),
             false => Err(Reason::RingBase { index, base }),
@@ -102,17 +102,17 @@ impl Form {
 /// Settings and state of one ring.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    size: Option<u16>,
-    addresses: Option<Addresses>,
+    pub(super) size: Option<u16>,
+    pub(super) addresses: Option<Addresses>,
     /// Guest address at which writes to the used ring are logged, if they are.
     pub(super) log: Option<u64>,
     /// Where to start, or where the ring stopped.
-    base: u32,
-    kick: Kick,
-    call: Option<Arc<OwnedFd>>,
-    err: Option<Arc<OwnedFd>>,
+    pub(super) base: u32,
+    pub(super) kick: Kick,
+    pub(super) call: Option<Arc<OwnedFd>>,
+    pub(super) err: Option<Arc<OwnedFd>>,
     pub(super) enabled: bool,
-    running: bool,
+    pub(super) running: bool,
 }
 
 impl Ring {
@@ -343,7 +343,7 @@ impl Backend {
     }
 
     /// Stops a ring if it runs, and keeps where it stopped.
-    fn stop(&mut self, index: usize, device: &mut impl Device) {
+    pub(super) fn stop(&mut self, index: usize, device: &mut impl Device) {
         let ring = &mut self.rings[index];
         if ring.running {
             ring.base = device.stop_ring(index);

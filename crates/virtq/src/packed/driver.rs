@@ -162,10 +162,8 @@ impl PackedDriver {
                 self.next_used = self.next_used.advance(length, self.ring.size());
                 out[n] = used;
                 n += 1;
-            } else if self.used_at(self.next_used).is_none() {
+            } else if !self.skip_stray(books) {
                 break;
-            } else {
-                self.skip_stray(books);
             }
         }
         n
@@ -183,10 +181,8 @@ impl PackedDriver {
                 }
                 self.note(id);
                 n += 1;
-            } else if self.used_at(self.next_used).is_none() {
+            } else if !self.skip_stray(books) {
                 break;
-            } else {
-                self.skip_stray(books);
             }
         }
         n
@@ -218,11 +214,16 @@ impl PackedDriver {
     }
 
     /// Steps over a used descriptor that names nothing in flight: one, for who knows how many it
-    /// stands for.
+    /// stands for. Says whether to look again: not if there is none, but also if one came since
+    /// the last look.
     #[cold]
-    fn skip_stray(&mut self, books: &mut Books) {
-        books.strays += 1;
-        self.next_used = self.next_used.advance(1, self.ring.size());
+    fn skip_stray(&mut self, books: &mut Books) -> bool {
+        let Some(word) = self.used_at(self.next_used) else { return false };
+        if books.length(word.id().into()) == 0 {
+            books.strays += 1;
+            self.next_used = self.next_used.advance(1, self.ring.size());
+        }
+        true
     }
 
     pub(crate) fn arm(&mut self) -> bool {

@@ -182,7 +182,7 @@ impl SplitDevice {
     }
 
     pub(crate) fn arm(&mut self) -> bool {
-        self.wish().arm(self.next_avail, self.ring.avail_idx())
+        self.wish().arm(self.next_avail, || self.ring.avail_idx().load(Ordering::Acquire))
     }
 
     pub(crate) fn disarm(&mut self) {

@@ -128,7 +128,7 @@ impl SplitDriver {
     }
 
     pub(crate) fn arm(&mut self) -> bool {
-        self.wish().arm(self.next_used, self.ring.used_idx())
+        self.wish().arm(self.next_used, || self.ring.used_idx().load(Ordering::Acquire))
     }
 
     pub(crate) fn disarm(&mut self) {

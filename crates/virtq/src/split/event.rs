@@ -38,15 +38,15 @@ impl<W: Shared<u16>> Wish<'_, W> {
     }
 
     /// Asks to be notified of the entry at `next`, then says whether it is there already (and the
-    /// caller must not sleep).
-    pub(crate) fn arm(&self, next: u16, idx: &W) -> bool {
+    /// caller must not sleep), which is when `idx`, the other side's index, is past it.
+    pub(crate) fn arm(&self, next: u16, idx: impl FnOnce() -> u16) -> bool {
         if self.event_idx {
             self.event.store(next, Ordering::Relaxed);
         } else {
             self.flags.store(0, Ordering::Relaxed);
         }
         W::full_fence();
-        idx.load(Ordering::Acquire) != next
+        idx() != next
     }
 
     /// Asks not to be notified: a hint, which the other side may see late.

@@ -1,20 +1,230 @@
-//! The death of a ring's owner at any store of a publication.
+//! The death of a ring's owner at any store of a publication, and what its successor makes of it.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use guestmem::{Mapping, Pages, SharedFile};
+use proptest::prelude::*;
+
+use super::kit::{BASE, READABLE, memory};
+use crate::{BURST, Content, DeviceQueue, DriverQueue, Features, Inflight, Segment, Start, Used};
 
 thread_local! {
     /// Stores that this thread's owner has yet to live for.
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
-/// Dies, as a panic, if its time has come.
+/// Dies, if its time has come.
 pub(crate) fn point() {
     let left = LEFT.get();
     if left == 0 {
-        LEFT.set(u32::MAX);
-        panic!("the owner of the ring dies here");
+        resume_unwind(Box::new("the owner of the ring dies here"));
     }
     if left != u32::MAX {
         LEFT.set(left - 1);
+    }
+}
+
+/// Does something that lives for so many stores; `None` if it died.
+fn living_for<T>(stores: u32, act: impl FnOnce() -> T) -> Option<T> {
+    LEFT.set(stores);
+    let done = catch_unwind(AssertUnwindSafe(act)).ok();
+    LEFT.set(u32::MAX);
+    done
+}
+
+const SIZE: u16 = 7;
+
+/// Memory for records.
+fn mapping() -> Arc<Mapping> {
+    let file = SharedFile::create("inflight", 4096, Pages::Ordinary).unwrap();
+    Arc::new(Mapping::new(file.fd(), 4096, 0).unwrap())
+}
+
+/// A driver, and the device's owners one after the other.
+struct World {
+    driver: DriverQueue,
+    features: Features,
+    content: Content,
+    inflight: Inflight,
+    posted: VecDeque<u16>,
+    deaths: u32,
+}
+
+impl World {
+    fn new(features: Features, content: Content) -> World {
+        let memory = memory(1 << 20);
+        let size = if features.contains(Features::PACKED) { SIZE } else { 8 };
+        let driver = DriverQueue::new(memory, BASE, size, features).unwrap();
+        let inflight = Inflight::new(mapping(), 64, size).unwrap();
+        World { driver, features, content, inflight, posted: VecDeque::new(), deaths: 0 }
+    }
+
+    /// Fills the ring with buffers of one to three descriptors.
+    fn post(&mut self) {
+        let writable = self.content == Content::Writable;
+        let piece = Segment { addr: BASE + 0x8000, len: 64, writable };
+        for pieces in [1, 2, 1, 3, 1] {
+            let Some(id) = self.driver.post_chain(&vec![piece; pieces]) else { break };
+            self.posted.push_back(id);
+        }
+        self.driver.publish();
+    }
+
+    /// The next owner, which the front-end tells what was true in the beginning; it may die as well.
+    fn owner(&mut self, stores: u32) -> DeviceQueue {
+        let (memory, at) = (self.driver.memory().clone(), self.driver.addresses());
+        let (size, features, content) = (self.driver.size(), self.features, self.content);
+        let base = self.driver.first_position();
+        let new = || {
+            let start = Start { inflight: Some(self.inflight.clone()), ..Start::at(base) };
+            DeviceQueue::new(memory.clone(), &at, size, features, content, start).unwrap()
+        };
+        living_for(stores, new).unwrap_or_else(|| {
+            self.deaths += 1;
+            new()
+        })
+    }
+
+    /// Uses the next `n` buffers, with a length that tells the turn, and publishes them unless it
+    /// dies over it.
+    fn work(&mut self, device: &mut DeviceQueue, n: usize, (turn, stores): (u32, u32)) -> bool {
+        device.stage(BURST);
+        let n = n.min(device.buffers().0.len());
+        let len = if self.content == Content::Writable { turn } else { 0 };
+        (0..n).for_each(|_| device.use_next(len));
+        let shown = living_for(stores, || device.publish()).is_some();
+        self.deaths += u32::from(!shown);
+        shown
+    }
+
+    /// Takes in what was used: the oldest buffers, each once.
+    fn reap(&mut self) -> Vec<u32> {
+        let mut used = [Used::default(); 8];
+        let n = self.driver.reap(&mut used);
+        assert_eq!(self.driver.strays(), 0);
+        for used in &used[..n] {
+            assert_eq!(Some(used.id), self.posted.pop_front());
+        }
+        used[..n].iter().map(|used| used.len).collect()
+    }
+}
+
+/// Every kind of ring that a record is for.
+fn kinds() -> impl Iterator<Item = (Features, Content)> {
+    let packed = [Features::empty(), Features::PACKED, Features::PACKED | Features::IN_ORDER];
+    packed
+        .into_iter()
+        .flat_map(|features| [READABLE, Content::Writable].map(|content| (features, content)))
+}
+
+#[test]
+fn an_owner_may_die_at_any_store_and_so_may_its_successor() {
+    let mut deaths = 0;
+    for (features, content) in kinds() {
+        for (stores, again) in (0..14).flat_map(|stores| (0..6).map(move |again| (stores, again))) {
+            let mut world = World::new(features, content);
+            for turn in 1..8 {
+                world.post();
+                let mut device = world.owner(u32::MAX);
+                let shown = world.work(&mut device, 3, (turn, stores));
+                let waiting = world.driver.used_len();
+                assert!([0, 3].contains(&waiting), "all of a burst or nothing: {waiting}");
+                assert!(!shown || waiting == 3);
+                drop(device);
+                let mut next = world.owner(again);
+                let seen = world.reap();
+                assert!([0, 3].contains(&seen.len()));
+                // What the dead one did is seen with the lengths that it gave.
+                let len = if content == Content::Writable { turn } else { 0 };
+                assert_eq!(seen, vec![len; seen.len()]);
+                // And the successor goes on with what is left, to the end.
+                while world.work(&mut next, BURST, (turn + 100, u32::MAX)) {
+                    if world.reap().is_empty() {
+                        break;
+                    }
+                }
+                assert!(world.posted.is_empty(), "{features:?}: lost {:?}", world.posted);
+                assert_eq!(world.driver.room(), usize::from(world.driver.size()));
+            }
+            deaths += world.deaths;
+        }
+    }
+    assert!(deaths > 1000, "hardly anybody died: {deaths}");
+}
+
+#[test]
+fn a_publication_that_was_begun_is_carried_out() {
+    let mut world = World::new(Features::PACKED, Content::Writable);
+    world.post();
+    let mut device = world.owner(u32::MAX);
+    // Three stores of what is published, one of the record, two of descriptors: all but the first.
+    assert!(!world.work(&mut device, 3, (55, 6)));
+    assert_eq!(world.driver.used_len(), 0);
+    drop(device);
+    let next = world.owner(u32::MAX);
+    assert_eq!(world.reap(), [55, 55, 55]);
+    assert_eq!(next.position(), 0x8004_8004);
+}
+
+#[test]
+fn a_record_that_was_cleared_says_nothing() {
+    let mut world = World::new(Features::PACKED, READABLE);
+    world.post();
+    let mut device = world.owner(u32::MAX);
+    assert!(world.work(&mut device, 3, (1, u32::MAX)));
+    assert_eq!(world.owner(u32::MAX).position(), 0x8004_8004);
+    world.inflight.clear();
+    assert_eq!(world.owner(u32::MAX).position(), world.driver.first_position());
+}
+
+#[test]
+fn records_stand_beside_each_other_inside_their_memory() {
+    assert_eq!([1, 8, 9, 256].map(Inflight::bytes), [128, 128, 192, 64 + 2048]);
+    assert!(Inflight::new(mapping(), 4096 - 128, 8).is_some());
+    assert!(Inflight::new(mapping(), 4096 - 120, 8).is_none());
+    assert!(Inflight::new(mapping(), 4, 8).is_none());
+    assert!(Inflight::new(mapping(), u64::MAX - 7, 8).is_none());
+}
+
+proptest! {
+    #[test]
+    fn a_record_that_lies_does_no_harm(
+        head in any::<u64>(),
+        valid: bool,
+        old in 0..16u16,
+        new in 0..16u16,
+        count in 0..10u16,
+        log in prop::collection::vec((0..64u32, any::<u16>(), 0..20u16), 8),
+        flags in prop::collection::vec(any::<u16>(), 7),
+    ) {
+        let world = World::new(Features::PACKED, READABLE);
+        let memory = world.driver.memory().clone();
+        for (i, flags) in flags.iter().enumerate() {
+            memory.slice(BASE + 16 * i as u64 + 14, 2).unwrap().write(0, flags.to_le_bytes());
+        }
+        let mapping = mapping();
+        let all = mapping.slice(0, 4096).unwrap();
+        let word = match valid {
+            true => 1 << 63 | u64::from(old) | u64::from(new) << 16 | u64::from(count) << 32,
+            false => head,
+        };
+        all.write(0, word.to_le_bytes());
+        for (i, (len, id, place)) in log.iter().enumerate() {
+            let word = u64::from(*len) | u64::from(*id) << 32 | u64::from(*place) << 48;
+            all.write(64 + 8 * i as u32, word.to_le_bytes());
+        }
+        let inflight = Inflight::new(mapping, 0, SIZE).unwrap();
+        let start = Start { inflight: Some(inflight), ..Start::at(0x8000_8000) };
+        let at = world.driver.addresses();
+        let mut device =
+            DeviceQueue::new(memory, &at, SIZE, Features::PACKED, READABLE, start).unwrap();
+        let index = device.position() & 0x7fff;
+        prop_assert!(index < u32::from(SIZE));
+        device.stage(BURST);
+        device.use_all();
+        device.publish();
     }
 }

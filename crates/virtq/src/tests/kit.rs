@@ -19,6 +19,21 @@ pub(super) fn memory(bytes: u64) -> Arc<GuestMemory> {
     guest_memory(&file, BASE).unwrap()
 }
 
+/// Whether this process runs the test `name` alone. If not, has it run in one that does: the model
+/// checker's threads have a handler of their own for the signal that truncated memory raises.
+pub(super) fn is_alone(name: &str) -> bool {
+    const ALONE: &str = "SHUNT_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut command = std::process::Command::new(program);
+    let output = command.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    false
+}
+
 /// Bytes that tell the buffer with this number from all others.
 pub(super) fn pattern(number: u64, len: usize) -> Vec<u8> {
     let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).to_le_bytes();

@@ -5,76 +5,161 @@
 use std::sync::atomic::Ordering;
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU16, fence};
+use loom::sync::atomic::{AtomicU16, AtomicU32, fence};
 
+use crate::packed::event::Wish as PackedWish;
+use crate::packed::place::Place;
 use crate::shared::Shared;
-use crate::split::event::Wish;
+use crate::split::event::Wish as SplitWish;
 
-impl Shared<u16> for AtomicU16 {
-    fn load(&self, order: Ordering) -> u16 {
-        AtomicU16::load(self, order)
-    }
-    fn store(&self, value: u16, order: Ordering) {
-        AtomicU16::store(self, value, order);
-    }
-    fn full_fence() {
-        fence(Ordering::SeqCst);
-    }
+macro_rules! shared {
+    ($atomic:ident, $value:ty) => {
+        impl Shared<$value> for $atomic {
+            fn load(&self, order: Ordering) -> $value {
+                $atomic::load(self, order)
+            }
+            fn store(&self, value: $value, order: Ordering) {
+                $atomic::store(self, value, order);
+            }
+            fn full_fence() {
+                fence(Ordering::SeqCst);
+            }
+        }
+    };
 }
+shared!(AtomicU16, u16);
+shared!(AtomicU32, u32);
 
 /// A word without the fence, to show that the tests below would notice.
-struct Unfenced(AtomicU16);
+struct Unfenced<A>(A);
 
-impl Shared<u16> for Unfenced {
-    fn load(&self, order: Ordering) -> u16 {
+impl<T, A: Shared<T>> Shared<T> for Unfenced<A> {
+    fn load(&self, order: Ordering) -> T {
         self.0.load(order)
     }
-    fn store(&self, value: u16, order: Ordering) {
+    fn store(&self, value: T, order: Ordering) {
         self.0.store(value, order);
     }
     fn full_fence() {}
 }
 
 /// One direction of a ring: what the writer stores, and what the reader stores.
-struct Direction<W> {
-    idx: W,
+trait Direction: Send + Sync + 'static {
+    /// A direction whose reader polls: it asked not to be notified.
+    fn new(event_idx: bool) -> Self;
+    /// The writer's part: entry `old` is there. Says whether it must notify.
+    fn publish(&self, old: u16) -> bool;
+    /// How many entries the reader sees.
+    fn seen(&self) -> u16;
+    /// The reader's part: it wants to sleep until the entry `next` is there.
+    fn arm(&self, next: u16) -> bool;
+    fn disarm(&self, next: u16);
+}
+
+struct Split<W> {
+    idx: AtomicU16,
     flags: W,
     event: W,
     event_idx: bool,
 }
 
-impl<W: Shared<u16>> Direction<W> {
-    /// A direction whose reader polls: it asked not to be notified.
-    fn new(word: impl Fn(u16) -> W, event_idx: bool) -> Direction<W> {
-        let (idx, flags, event) = (word(0), word(1), word(0x8000));
-        Direction { idx, flags, event, event_idx }
-    }
+/// A word of the model, with its fence or without.
+trait Model<T>: Shared<T> + Send + Sync + 'static {
+    fn make(value: T) -> Self;
+}
 
-    fn wish(&self) -> Wish<'_, W> {
-        let (flags, event) = (&self.flags, &self.event);
-        Wish { flags, event, event_idx: self.event_idx }
+impl Model<u16> for AtomicU16 {
+    fn make(value: u16) -> Self {
+        AtomicU16::new(value)
     }
+}
 
-    /// The writer's part: entry `old` is there. Says whether it must notify.
+impl Model<u32> for AtomicU32 {
+    fn make(value: u32) -> Self {
+        AtomicU32::new(value)
+    }
+}
+
+impl<T: 'static, A: Model<T>> Model<T> for Unfenced<A> {
+    fn make(value: T) -> Self {
+        Unfenced(A::make(value))
+    }
+}
+
+impl<W: Model<u16>> Split<W> {
+    fn wish(&self) -> SplitWish<'_, W> {
+        SplitWish { flags: &self.flags, event: &self.event, event_idx: self.event_idx }
+    }
+}
+
+impl<W: Model<u16>> Direction for Split<W> {
+    fn new(event_idx: bool) -> Self {
+        Split { idx: AtomicU16::new(0), flags: W::make(1), event: W::make(0x8000), event_idx }
+    }
     fn publish(&self, old: u16) -> bool {
         self.idx.store(old + 1, Ordering::Release);
         self.wish().must_notify(old, old + 1)
     }
+    fn seen(&self) -> u16 {
+        self.idx.load(Ordering::Acquire)
+    }
+    fn arm(&self, next: u16) -> bool {
+        self.wish().arm(next, || self.idx.load(Ordering::Acquire))
+    }
+    fn disarm(&self, next: u16) {
+        self.wish().disarm(next);
+    }
+}
+
+/// A count stands for the flags of the descriptors: they are seen in order.
+struct Packed<W> {
+    there: AtomicU16,
+    area: W,
+    event_idx: bool,
+}
+
+/// Two descriptors, so that the wrap counter turns within a test.
+const SIZE: u16 = 2;
+
+fn place(count: u16) -> Place {
+    Place::FIRST.advance(count, SIZE)
+}
+
+impl<W: Model<u32>> Packed<W> {
+    fn wish(&self) -> PackedWish<'_, W> {
+        PackedWish { area: &self.area, event_idx: self.event_idx }
+    }
+}
+
+impl<W: Model<u32>> Direction for Packed<W> {
+    fn new(event_idx: bool) -> Self {
+        Packed { there: AtomicU16::new(0), area: W::make(1 << 16), event_idx }
+    }
+    fn publish(&self, old: u16) -> bool {
+        self.there.store(old + 1, Ordering::Release);
+        self.wish().must_notify(place(old), place(old + 1), SIZE)
+    }
+    fn seen(&self) -> u16 {
+        self.there.load(Ordering::Acquire)
+    }
+    fn arm(&self, next: u16) -> bool {
+        self.wish().arm(place(next), || self.there.load(Ordering::Acquire) > next)
+    }
+    fn disarm(&self, _: u16) {
+        self.wish().disarm();
+    }
 }
 
 /// A writer publishes two entries; its reader takes what it sees, and goes to sleep.
-fn sleep_while_two_are_published<W: Shared<u16> + Send + Sync + 'static>(
-    word: fn(u16) -> W,
-    event_idx: bool,
-) {
+fn sleep_while_two_are_published<D: Direction>(event_idx: bool) {
     loom::model(move || {
-        let ring = Arc::new(Direction::new(word, event_idx));
+        let ring = Arc::new(D::new(event_idx));
         let writer = loom::thread::spawn({
             let ring = ring.clone();
             move || [ring.publish(0), ring.publish(1)]
         });
-        let taken = ring.idx.load(Ordering::Acquire);
-        let awake = ring.wish().arm(taken, &ring.idx);
+        let taken = ring.seen();
+        let awake = ring.arm(taken);
         let notified = writer.join().unwrap();
         if !awake && taken < 2 {
             // With an event index the notification must be that of the very next entry; without,
@@ -86,17 +171,14 @@ fn sleep_while_two_are_published<W: Shared<u16> + Send + Sync + 'static>(
 }
 
 /// Two sides publish to each other, and both go to sleep: a ping-pong that must not stop.
-fn sleep_on_both_sides<W: Shared<u16> + Send + Sync + 'static>(
-    word: fn(u16) -> W,
-    event_idx: bool,
-) {
+fn sleep_on_both_sides<D: Direction>(event_idx: bool) {
     loom::model(move || {
-        let avail = Arc::new(Direction::new(word, event_idx));
-        let used = Arc::new(Direction::new(word, event_idx));
-        let side = |mine: Arc<Direction<W>>, theirs: Arc<Direction<W>>| {
+        let avail = Arc::new(D::new(event_idx));
+        let used = Arc::new(D::new(event_idx));
+        let side = |mine: Arc<D>, theirs: Arc<D>| {
             move || {
                 let notify = mine.publish(0);
-                let awake = theirs.wish().arm(0, &theirs.idx);
+                let awake = theirs.arm(0);
                 (notify, awake)
             }
         };
@@ -109,21 +191,18 @@ fn sleep_on_both_sides<W: Shared<u16> + Send + Sync + 'static>(
 }
 
 /// A side that polled, slept, was woken and disarms again may be notified in vain, never missed.
-fn sleep_poll_and_sleep_again<W: Shared<u16> + Send + Sync + 'static>(
-    word: fn(u16) -> W,
-    event_idx: bool,
-) {
+fn sleep_poll_and_sleep_again<D: Direction>(event_idx: bool) {
     loom::model(move || {
-        let ring = Arc::new(Direction::new(word, event_idx));
+        let ring = Arc::new(D::new(event_idx));
         let writer = loom::thread::spawn({
             let ring = ring.clone();
             move || [ring.publish(0), ring.publish(1)]
         });
         let mut taken = 0;
-        if ring.wish().arm(taken, &ring.idx) {
-            taken = ring.idx.load(Ordering::Acquire);
-            ring.wish().disarm(taken);
-            let awake = ring.wish().arm(taken, &ring.idx);
+        if ring.arm(taken) {
+            taken = ring.seen();
+            ring.disarm(taken);
+            let awake = ring.arm(taken);
             let notified = writer.join().unwrap();
             assert!(awake || taken == 2 || notified[usize::from(taken)]);
         } else {
@@ -135,15 +214,18 @@ fn sleep_poll_and_sleep_again<W: Shared<u16> + Send + Sync + 'static>(
 #[test]
 fn a_sleeping_reader_is_always_notified() {
     for event_idx in [false, true] {
-        sleep_while_two_are_published(AtomicU16::new, event_idx);
-        sleep_poll_and_sleep_again(AtomicU16::new, event_idx);
+        sleep_while_two_are_published::<Split<AtomicU16>>(event_idx);
+        sleep_poll_and_sleep_again::<Split<AtomicU16>>(event_idx);
+        sleep_while_two_are_published::<Packed<AtomicU32>>(event_idx);
+        sleep_poll_and_sleep_again::<Packed<AtomicU32>>(event_idx);
     }
 }
 
 #[test]
 fn both_sides_may_sleep_at_once() {
     for event_idx in [false, true] {
-        sleep_on_both_sides(AtomicU16::new, event_idx);
+        sleep_on_both_sides::<Split<AtomicU16>>(event_idx);
+        sleep_on_both_sides::<Packed<AtomicU32>>(event_idx);
     }
 }
 
@@ -153,17 +235,35 @@ fn both_sides_may_sleep_at_once() {
 #[test]
 #[should_panic = "asleep at"]
 fn without_the_fence_a_flag_is_missed() {
-    sleep_while_two_are_published(|value| Unfenced(AtomicU16::new(value)), false);
+    sleep_while_two_are_published::<Split<Unfenced<AtomicU16>>>(false);
+}
+
+#[test]
+#[should_panic = "asleep at"]
+fn without_the_fence_a_packed_rings_flag_is_missed() {
+    sleep_while_two_are_published::<Packed<Unfenced<AtomicU32>>>(false);
 }
 
 #[test]
 #[should_panic = "asleep at"]
 fn without_the_fence_an_event_index_is_missed() {
-    sleep_while_two_are_published(|value| Unfenced(AtomicU16::new(value)), true);
+    sleep_while_two_are_published::<Split<Unfenced<AtomicU16>>>(true);
+}
+
+#[test]
+#[should_panic = "asleep at"]
+fn without_the_fence_an_event_of_a_packed_ring_is_missed() {
+    sleep_while_two_are_published::<Packed<Unfenced<AtomicU32>>>(true);
 }
 
 #[test]
 #[should_panic = "sleeps and was not"]
 fn without_the_fence_both_sides_sleep() {
-    sleep_on_both_sides(|value| Unfenced(AtomicU16::new(value)), true);
+    sleep_on_both_sides::<Split<Unfenced<AtomicU16>>>(true);
+}
+
+#[test]
+#[should_panic = "sleeps and was not"]
+fn without_the_fence_both_sides_of_packed_rings_sleep() {
+    sleep_on_both_sides::<Packed<Unfenced<AtomicU32>>>(true);
 }

@@ -78,7 +78,7 @@ fn what_a_card_refuses_of_nics_and_vfs_is_told_with_its_field() {
 #[test]
 fn rates_that_were_accepted_outlast_the_link() {
     let rated = profile(but(0, "max_tx_mbps", json!(100)), "82576");
-    let down = Live { uplinks_down: ["nic0".to_owned()].into() };
+    let down = Live { uplinks_down: ["nic0".to_owned()].into(), ..Live::default() };
     let up = compiled(&rated);
     compiled_after(&rated, &down, None); // what was stored comes back after a restart
     let held = compiled_after(&rated, &down, Some(&up));

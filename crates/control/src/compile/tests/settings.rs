@@ -90,7 +90,7 @@ fn a_link_that_is_down_carries_nothing_on_each_path() {
         // Nobody takes its address meanwhile.
         assert_eq!(world.send("b", mac(99), mac(1)), got(&[]), "{path}");
     });
-    let live = Live { uplinks_down: ["nic0".to_owned()].into() };
+    let live = Live { uplinks_down: ["nic0".to_owned()].into(), ..Live::default() };
     let enabled = but(3, "link_state", json!("enable"));
     let enabled = with(enabled, "/adapter/0/link_state", json!("enable"));
     let compiled = compiled_after(&enabled, &live, None);
@@ -152,6 +152,7 @@ fn shares_and_storm_limits_go_along() {
                 assert!((10..=12).contains(&passed), "{path}: {passed}");
                 assert_eq!(world.dropped(), ["storm-broadcast"], "{path}");
             }
+            Place::Piped(_) | Place::Representor(_) => panic!("a NIC in mode legacy"),
         }
     });
 }

@@ -22,7 +22,9 @@ fn the_example_means_what_its_comments_say() {
     let tcp = config.api.as_ref().and_then(|api| api.tcp.as_ref()).unwrap();
     assert_eq!((tcp.address.port(), tcp.tls.is_some()), (8443, true));
     assert_eq!(config.state.adapter("web").map(|web| web.iov_weight), Some(50));
-    let [nic, _] = config.nics.as_slice() else { panic!("{} NICs", config.nics.len()) };
+    let [nic, _, smart] = config.nics.as_slice() else { panic!("{} NICs", config.nics.len()) };
+    assert!(smart.switchdev && !nic.switchdev);
+    assert_eq!(config.state.nic("nic2").unwrap().rules.len(), 2);
     assert_eq!((nic.name.as_str(), nic.kind, nic.total_vfs), ("nic0", NicKind::Soft, 8));
     let uplink = nic.uplink.as_ref().unwrap();
     assert_eq!(uplink.to_string(), "vhost-user:/run/shunt/uplink.sock");
@@ -43,7 +45,9 @@ fn the_example_shows_every_field() {
         for (key, value) in table.iter() {
             found.insert(key.get_ref().to_string());
             // Their fields are the state document's.
-            if ["switch", "adapter", "uplink"].contains(&key.get_ref().as_ref()) {
+            if ["switch", "adapter", "uplink", "representor", "rule"]
+                .contains(&key.get_ref().as_ref())
+            {
                 continue;
             }
             match value.get_ref() {
@@ -99,6 +103,17 @@ fn the_page_has_the_row_of_every_field_of_every_attachment() {
     assert_eq!(kinds.next(), None);
 }
 
+#[test]
+fn the_page_has_every_field_of_a_rule() {
+    let (_, chapter) = PAGE.split_once("\n## Switchdev mode\n").unwrap();
+    let (_, rows) = chapter.split_once("`[[nic.rule]]`").unwrap();
+    let rows = rows.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let found: BTreeSet<&str> =
+        rows.flat_map(|(names, _)| names.trim_end_matches('`').split("`, `")).collect();
+    let fields = shape::schemas()["NicRule"]["properties"].as_object().unwrap().keys();
+    assert_eq!(found, fields.map(String::as_str).collect());
+}
+
 /// The beginning of a field's row, up to the meaning, which only the page has.
 fn row(field: &Field) -> String {
     let allowed = field.kind.to_string().replace('|', "\\|");
@@ -121,8 +136,10 @@ fn row(field: &Field) -> String {
 
 #[test]
 fn the_page_has_the_row_of_every_field_and_no_other() {
-    let mut sections =
-        PAGE.split("\n## ").skip(1).filter(|section| !section.starts_with("Attachments\n"));
+    let of_the_state = ["Attachments\n", "Switchdev mode\n"];
+    let is_of_the_file =
+        |section: &&str| !of_the_state.iter().any(|chapter| section.starts_with(chapter));
+    let mut sections = PAGE.split("\n## ").skip(1).filter(is_of_the_file);
     for section in SECTIONS {
         let page = sections.next().unwrap_or_else(|| panic!("no chapter for {:?}", section.header));
         let (heading, body) = page.split_once('\n').unwrap();

@@ -85,8 +85,8 @@ fn unknown_fields() {
     insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: nic[0].vf[0].sleep: unknown field in [[nic.vf]]; it belongs in [lanes]. Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, packed, offload");
     insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter");
     insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field in [lanes]; did you mean cpus? Allowed are cpus, poll_us, yield_us, sleep, cpu_latency_us");
-    insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field in [[nic]]; did you mean vf? Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
-    insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: unknown field in [[nic]]; did you mean uplink? Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
+    insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field in [[nic]]; did you mean vf? Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
+    insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: unknown field in [[nic]]; did you mean uplink? Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
 }
 
 #[test]
@@ -97,12 +97,12 @@ fn tables_of_the_wrong_shape() {
     insta::assert_snapshot!(nic("[[nic.pf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:5:1: nic[0].pf: [[nic.pf]] is a list; write one table with the header [nic.pf]");
     insta::assert_snapshot!(nic("uplink = \"eth0\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth0" is not allowed; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(nic("vf = [1]"), @"shunt.toml:5:7: nic[0].vf[0]: 1 is a whole number; write tables, each with the header [[nic.vf]]");
-    insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: nic[0].lanes: unknown field in [[nic]]; it belongs at the top of the file. Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
+    insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: nic[0].lanes: unknown field in [[nic]]; it belongs at the top of the file. Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
 }
 
 #[test]
 fn nics() {
-    insta::assert_snapshot!(nic("vlan = 5"), @"shunt.toml:5:1: nic[0].vlan: unknown field in [[nic]]; it belongs in [nic.pf] or in [[nic.vf]]. Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
+    insta::assert_snapshot!(nic("vlan = 5"), @"shunt.toml:5:1: nic[0].vlan: unknown field in [[nic]]; it belongs in [nic.pf] or in [[nic.vf]]. Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
     insta::assert_snapshot!(told("[[nic]]"), @r#"
     shunt.toml:1:1: nic[0].name: is missing; write 1 to 15 of the characters a-z, 0-9 and -, in quotes
     shunt.toml:1:1: nic[0].kind: is missing; write "soft"
@@ -177,7 +177,7 @@ fn lanes_and_cpus() {
     insta::assert_snapshot!(lanes("cpu_latency_us = -1"), @"shunt.toml:6:18: lanes.cpu_latency_us: -1 is out of range; write a whole number of microseconds, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = 1000001"), @"shunt.toml:6:18: lanes.cpu_latency_us: 1000001 is out of range; write a whole number of microseconds, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = true"), @"shunt.toml:6:18: lanes.cpu_latency_us: true is true or false; write a whole number of microseconds, 0 to 1000000");
-    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: nic[0].cpu_latency_us: unknown field in [[nic]]; it belongs in [lanes]. Allowed are name, kind, profile, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf");
+    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: nic[0].cpu_latency_us: unknown field in [[nic]]; it belongs in [lanes]. Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
     insta::assert_snapshot!(lanes("sleep = 0"), @"shunt.toml:6:9: lanes.sleep: 0 is a whole number; write true or false");
 }
 

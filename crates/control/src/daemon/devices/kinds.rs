@@ -11,7 +11,7 @@ use port::pcap::Pace;
 use port::tap::TapError;
 use port::vxlan::VxlanError;
 use port::xdp::{Address, Filter, Queues, XdpError};
-use port::{Opened, packet, pcap, stream, tap, vxlan, xdp};
+use port::{Legacy, Opened, packet, pcap, stream, tap, vxlan, xdp};
 use wire::Mac;
 
 use super::{NotOpened, Open};
@@ -86,6 +86,10 @@ impl Open for tap::Spec {
         })
     }
 
+    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+        tap::resume(self, legacy).map_err(|error| not_opened(error, false))
+    }
+
     fn interface(&self) -> Option<(&str, Option<&str>)> {
         Some((&self.name, self.netns.as_deref()))
     }
@@ -116,6 +120,10 @@ impl Open for packet::Spec {
         })
     }
 
+    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+        packet::resume(self, legacy).map_err(|error| not_opened(error, false))
+    }
+
     fn interface(&self) -> Option<(&str, Option<&str>)> {
         Some((&self.name, self.netns.as_deref()))
     }
@@ -136,6 +144,10 @@ fn stream_spec(stream: &Stream) -> stream::Spec {
 impl Open for stream::Spec {
     fn open(&self) -> Result<Opened, NotOpened> {
         stream::open(self).map_err(|error| not_opened(error, false))
+    }
+
+    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+        stream::resume(self, legacy).map_err(|error| not_opened(error, false))
     }
 }
 
@@ -211,6 +223,10 @@ impl Open for pcap::Spec {
     fn open(&self) -> Result<Opened, NotOpened> {
         pcap::open(self).map_err(|error| not_opened(error, false))
     }
+
+    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+        pcap::resume(self, legacy).map_err(|error| not_opened(error, false))
+    }
 }
 
 impl Open for vxlan::Spec {
@@ -225,5 +241,9 @@ impl Open for vxlan::Spec {
             };
             not_opened(error, may_come)
         })
+    }
+
+    fn resume(&self, legacy: Legacy) -> Result<Opened, NotOpened> {
+        vxlan::resume(self, legacy).map_err(|error| not_opened(error, false))
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use anyhow::{Result, bail};
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
-use port::{Condition, Opened, Pair, Tend};
+use port::{Condition, Legacy, Opened, Pair, Tend, Transmit};
 use rustix::io::Errno;
+use vhost_user::backend::Half;
 
 use super::super::log::{Quiet, Repeated};
 use super::{NotOpened, Open, RETRY};
@@ -39,6 +41,10 @@ pub(super) struct Device {
     pub(super) held: Option<Held>,
     /// Its halves, until the lanes get them.
     pub(super) halves: Vec<Pair>,
+    /// Its transmit halves, while it is about to be handed over.
+    silenced: Vec<Box<dyn Transmit>>,
+    /// As it was handed over, until that is known to be for good.
+    pub(super) left: Option<Legacy>,
     pub(super) status: ActualDevice,
     /// Its interface's, as of the last look.
     pub(super) mtu: Option<u32>,
@@ -70,6 +76,8 @@ impl Device {
             open,
             held: None,
             halves: Vec::new(),
+            silenced: Vec::new(),
+            left: None,
             status,
             mtu: None,
             given: Given::default(),
@@ -110,6 +118,56 @@ impl Device {
             self.port.attach_receive(i, pair.receive);
             self.port.attach_transmit(i, pair.transmit);
         }
+    }
+
+    /// Takes half of it out of the lanes' hands.
+    pub(super) fn let_go(&mut self, half: Half) {
+        for pair in 0..self.port.pairs() {
+            match half {
+                Half::Transmit => self.silenced.extend(self.port.detach_transmit(pair)),
+                Half::Receive => drop(self.port.detach_receive(pair)),
+            }
+        }
+    }
+
+    /// What a process needs to go on with it; this one has it no more.
+    pub(super) fn legacy(&mut self) -> Option<Legacy> {
+        let Device {
+            // As the configuration says, or for people.
+            name: _,
+            port: _,
+            open: _,
+            status: _,
+            quiet: _,
+            failures: _,
+            // It is looked for at once.
+            retry: _,
+            // Looked at, and given, anew.
+            mtu: _,
+            given: _,
+            // There are none: they were plugged.
+            halves: _,
+            held,
+            silenced,
+            left,
+        } = self;
+        let remains: Vec<Vec<u8>> = silenced.drain(..).map(|half| half.remains()).collect();
+        let mut held = held.take()?;
+        if held.condition.is_lost() {
+            return None;
+        }
+        *left = held.tend.as_mut().and_then(|tend| tend.legacy(&remains));
+        left.clone()
+    }
+
+    /// Goes on with it as another process had it.
+    pub(super) fn inherit(&mut self, legacy: Legacy) -> Result<()> {
+        match self.open.resume(legacy) {
+            Ok(opened) => self.begin(Ok(opened), Instant::now()),
+            Err(NotOpened { text, .. }) => bail!("{}: {text}", self.port.label),
+        }
+        self.plug();
+        Ok(())
     }
 
     /// What its network namespace is now, if it is in one.

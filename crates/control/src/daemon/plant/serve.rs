@@ -58,13 +58,17 @@ impl Plant {
         if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
             let way = match ready {
                 Ready::Socket(way) => way,
-                Ready::Device(..) | Ready::Later => Way::open(spec)?,
+                Ready::Device(..) | Ready::HandedOver(_) | Ready::Later => Way::open(spec)?,
             };
             let device = GuestDevice::new(soft, port.clone(), spec, wish.identity.clone());
             return Ok(End::Socket(self.sockets.add(spec, way, device)?));
         }
+        let name = wish.spec.to_string();
         let (open, opened) = match ready {
             Ready::Device(open, opened) => (open, opened),
+            Ready::HandedOver(open) => {
+                return Ok(End::Device(self.devices.add_later(port.clone(), (name, open))));
+            }
             Ready::Socket(_) | Ready::Later => {
                 let open = opener(wish, addresses);
                 // It cannot be refused any more; if it cannot be had it is tried again.
@@ -72,7 +76,6 @@ impl Plant {
                 (open, opened)
             }
         };
-        let name = wish.spec.to_string();
         Ok(End::Device(self.devices.add(port.clone(), (name, open), opened)))
     }
 

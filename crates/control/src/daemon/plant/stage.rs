@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use engine::Port;
 use nic::Function;
 use port::Opened;
@@ -13,6 +14,7 @@ use wire::{Mac, Vid};
 use super::super::attachment::Way;
 use super::super::devices::{Context, NotOpened, Open, device, tunnel};
 use super::super::rig::{Captured, End, Rig, Served, capture_label, label};
+use super::super::upgrade;
 use super::{Plant, Spec, Wanted, files};
 use crate::compile::{self, Attached, Compiled};
 use crate::state::{Attachment, Problem, VhostUser};
@@ -35,6 +37,8 @@ pub(super) enum Ready {
     Socket(Way),
     /// A device, as it was opened or why it is not there yet.
     Device(Box<dyn Open>, Result<Opened, NotOpened>),
+    /// A device that is handed over later.
+    HandedOver(Box<dyn Open>),
     /// Something in the place of a vhost-user socket, which is served until the change is made.
     Later,
 }
@@ -79,6 +83,16 @@ impl Plant {
         addresses: Vec<Address>,
         staged: &mut Staged,
     ) -> Result<Ready, String> {
+        if let Some(heritage) = &mut self.heritage {
+            return match &wish.spec {
+                Spec::Attachment(Attachment::VhostUser(spec)) => {
+                    let way = heritage.way(&upgrade::Place::of(&wish.nic, &wish.owner), spec);
+                    let way = way.and_then(|way| way.context("it was not handed over"));
+                    way.map(Ready::Socket).map_err(|error| format!("{error:#}"))
+                }
+                _ => Ok(Ready::HandedOver(opener(wish, addresses))),
+            };
+        }
         let place = wish.spec.place();
         let mut served =
             self.rigs.iter().flat_map(|(nic, rig)| rig.served.values().map(move |it| (nic, it)));
@@ -134,13 +148,16 @@ impl Plant {
                 let allowed = "the path of a new file that the daemon may write".to_owned();
                 Problem::new("mirror.file", path, format!("cannot be made: {error}"), allowed)
             };
-            let limits = CaptureLimits::default();
-            let made = Capture::create(path.as_ref(), label, limits);
-            let (capture, receive) = made.map_err(|error| refuse(error.to_string()))?;
+            let made = match self.heritage {
+                Some(_) => None, // it is handed over
+                None => Some(Capture::create(path.as_ref(), label, CaptureLimits::default())),
+            };
+            let made = made.transpose().map_err(|error| refuse(error.to_string()))?;
             let soft = self.rigs[nic].soft.clone();
             let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
             let port = port.map_err(|error| refuse(error.to_string()))?;
-            port.attach_receive(0, receive);
+            let (capture, receive) = made.unzip();
+            receive.into_iter().for_each(|receive| port.attach_receive(0, receive));
             staged.captures.push((nic.clone(), path.to_owned(), Captured::new(port, capture)));
         }
         Ok(())

@@ -7,7 +7,7 @@ use guestmem::{GuestMemory, GuestSlice, Mapping, Region};
 use proptest::prelude::*;
 
 use super::book::{AVAIL, Book, NEXT, USED, WRITE};
-use crate::tests::kit::{BASE, READABLE, bytes_of, memory};
+use crate::tests::kit::{BASE, READABLE, bytes_of, is_alone, memory};
 use crate::{BURST, CHAIN_BYTES_MAX, Content, DriverQueue, Fault, Features, Segment, Used};
 
 #[test]
@@ -56,6 +56,9 @@ fn buffers_in_hand_are_not_taken_twice() {
 
 #[test]
 fn truncated() {
+    if !is_alone("tests::packed::hostile::truncated") {
+        return;
+    }
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let fd = rustix::fs::memfd_create("shrinks", flags).unwrap();
     rustix::fs::ftruncate(&fd, 1 << 20).unwrap();

@@ -1,0 +1,269 @@
+//! A socket and its session, handed over to another process and taken up there.
+//!
+//! The process that gives handles no message from [`Attachment::estate`] on, and lets go of rings with
+//! [`Attachment::suspend`]; it can always go on by itself ([`Attachment::resume`]).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use rustix::event::epoll;
+use vhost_user::backend::{Half, KickSnapshot, RingSnapshot, Snapshot};
+use vhost_user::{InflightArea, Listener, MemoryRegion, Receiver, SharedArea};
+
+use super::super::device::DeviceEstate;
+use super::super::upgrade::{
+    Area, Fd, Given, Giving, Kick, Listening, Region, Ring, Session, Socket, from_hex, to_hex,
+};
+use super::{Attachment, Way};
+use crate::state::{SocketMode, VhostUser};
+
+impl Way {
+    /// Goes on with a socket that another process has listened on; without one it is opened.
+    pub(in super::super) fn inherit(
+        spec: &VhostUser,
+        listening: Option<Listening>,
+        given: &mut Given,
+    ) -> Result<Way> {
+        match (listening, spec.mode) {
+            (Some(listening), SocketMode::Server) => {
+                Ok(Way::Server(inherit_listener(listening, given)?.into()))
+            }
+            _ => Way::open(spec),
+        }
+    }
+}
+
+/// Hands over a socket that is listened on.
+pub(in super::super) fn listening(
+    listener: &Listener,
+    giving: &mut Giving,
+) -> io::Result<Listening> {
+    let socket = giving.put(listener.as_fd())?;
+    Ok(Listening { socket, path: listener.path().to_owned(), file: listener.file() })
+}
+
+/// Goes on with one.
+pub(in super::super) fn inherit_listener(
+    listening: Listening,
+    given: &mut Given,
+) -> Result<Listener> {
+    let Listening { socket, path, file } = listening;
+    let fd = given.take(socket).context("a socket is missing")?;
+    let shown = path.display().to_string();
+    Listener::inherit(fd, path, file).with_context(|| format!("cannot go on with socket {shown}"))
+}
+
+impl Attachment {
+    /// All that a process needs which takes over.
+    pub(in super::super) fn estate(&self, giving: &mut Giving, now: Instant) -> io::Result<Socket> {
+        let Attachment {
+            way,
+            backend,
+            device,
+            stream,
+            receiver,
+            told,
+            // What follows from time, or is for people, begins anew.
+            begun: _,
+            banned,
+            token: _,
+            quiet: _,
+            failures: _,
+        } = self;
+        let listening = match way {
+            Way::Server(listener) => Some(listening(listener, giving)?),
+            Way::Client(_) => None,
+        };
+        let session = match stream {
+            Some(stream) => {
+                let mut session = session(stream, receiver, backend.snapshot()?, giving)?;
+                session.told = to_hex(told);
+                give_device(device.estate(), &mut session, giving)?;
+                Some(session)
+            }
+            None => None,
+        };
+        let left = banned.map(|end| end.saturating_duration_since(now).as_millis() as u64);
+        Ok(Socket { listening, session, banned_ms: left.filter(|left| *left > 0) })
+    }
+
+    /// Takes up a session; its rings stand until [`resume`](Self::resume).
+    pub(in super::super) fn inherit(
+        &mut self,
+        epoll: BorrowedFd<'_>,
+        (session, banned_ms): (Option<Session>, Option<u64>),
+        given: &mut Given,
+    ) -> Result<()> {
+        self.banned = banned_ms.map(|left| Instant::now() + Duration::from_millis(left));
+        let Some(session) = session else { return Ok(()) };
+        let stream = given.take(session.stream).context("its connection is missing")?;
+        let stream = UnixStream::from(stream);
+        let (bytes, fds) = &session.partial;
+        let fds = fds.iter().map(|fd| given.take(*fd));
+        let fds = fds.collect::<Option<_>>().context("descriptors of a message are missing")?;
+        let bytes = from_hex(bytes).context("half a message is none")?;
+        self.receiver = Receiver::within(&bytes, fds).context("half a message is none")?;
+        self.told = from_hex(&session.told).context("the configuration space is none")?;
+        self.inherit_device(&session, given)?;
+        self.backend.restore(snapshot(session, given)?)?;
+        let data = epoll::EventData::new_u64(self.token);
+        epoll::add(epoll, &stream, data, epoll::EventFlags::IN)?;
+        self.stream = Some(stream);
+        self.begun = Some(Instant::now());
+        Ok(())
+    }
+
+    fn inherit_device(&mut self, session: &Session, given: &mut Given) -> Result<()> {
+        let files = session.memory.iter().map(|region| {
+            let Region { guest_addr, size, user_addr, mmap_offset, file } = *region;
+            let fd = given.take(file).context("a file of its memory is missing")?;
+            Ok(MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd })
+        });
+        let files = files.collect::<Result<Vec<_>>>()?;
+        let mut area = |area: &Area| {
+            let Area { size, offset, file } = *area;
+            let fd = given.take(file).context("a file that is shared with it is missing")?;
+            anyhow::Ok(SharedArea { size, offset, fd })
+        };
+        let log = session.log.as_ref().map(&mut area).transpose()?;
+        let records = match &session.records {
+            Some((shared, rings, ring_size)) => {
+                let (rings, ring_size) = (*rings, *ring_size);
+                Some(InflightArea { area: area(shared)?, rings, ring_size })
+            }
+            None => None,
+        };
+        let arriving = session.arriving.map(|fd| given.take(fd).context("a state is missing"));
+        self.device.inherit(session.mtu, files, (log, records), arriving.transpose()?)?;
+        Ok(())
+    }
+
+    /// Lets go of the rings of one half.
+    pub(in super::super) fn suspend(&mut self, half: Half) {
+        self.backend.suspend(half, &mut self.device);
+    }
+
+    /// Where each ring goes on.
+    pub(in super::super) fn positions(&self) -> Vec<u32> {
+        self.backend.positions()
+    }
+
+    /// Goes on there.
+    pub(in super::super) fn resume(&mut self, positions: &[u32]) -> Result<()> {
+        let label = self.device.label().to_owned();
+        self.backend.set_positions(positions).with_context(|| label.clone())?;
+        let started = self.backend.resume(&mut self.device);
+        started.map_err(|reason| anyhow!("{label}: a ring does not start: {reason}"))
+    }
+}
+
+/// What the state machine has; the device's part is left open.
+fn session(
+    stream: &UnixStream,
+    receiver: &Receiver,
+    snapshot: Snapshot,
+    giving: &mut Giving,
+) -> io::Result<Session> {
+    let Snapshot { features, protocol_features, status, slots, rings, has_log, channel } = snapshot;
+    let (bytes, fds) = receiver.partial();
+    let fds = fds.iter().map(|fd| giving.put(fd.as_fd())).collect::<io::Result<_>>()?;
+    let rings = rings.into_iter().map(|ring| to_ring(ring, giving)).collect();
+    Ok(Session {
+        stream: giving.put(stream.as_fd())?,
+        partial: (to_hex(bytes), fds),
+        features,
+        protocol_features,
+        status,
+        slots,
+        rings,
+        has_log,
+        channel: channel.map(|channel| giving.put_shared(channel)),
+        mtu: 0,
+        told: String::new(),
+        memory: Vec::new(),
+        log: None,
+        records: None,
+        arriving: None,
+    })
+}
+
+/// Adds what the device has.
+fn give_device(
+    estate: DeviceEstate<'_>,
+    session: &mut Session,
+    giving: &mut Giving,
+) -> io::Result<()> {
+    let DeviceEstate { mtu, files, log, records, arriving } = estate;
+    let region = |region: &MemoryRegion| {
+        let MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd } = region;
+        let (guest_addr, size, user_addr) = (*guest_addr, *size, *user_addr);
+        let file = giving.put(fd.as_fd())?;
+        Ok(Region { guest_addr, size, user_addr, mmap_offset: *mmap_offset, file })
+    };
+    session.memory = files.iter().map(region).collect::<io::Result<_>>()?;
+    let mut area = |area: &SharedArea| {
+        let SharedArea { size, offset, fd } = area;
+        io::Result::Ok(Area { size: *size, offset: *offset, file: giving.put(fd.as_fd())? })
+    };
+    session.mtu = mtu;
+    session.log = log.map(&mut area).transpose()?;
+    if let Some(InflightArea { area: shared, rings, ring_size }) = records {
+        session.records = Some((area(shared)?, *rings, *ring_size));
+    }
+    session.arriving = arriving.map(|fd| giving.put(fd.as_fd())).transpose()?;
+    Ok(())
+}
+
+fn to_ring(ring: RingSnapshot, giving: &mut Giving) -> Ring {
+    let RingSnapshot { size, addresses, log, base, kick, call, err, enabled } = ring;
+    let kick = match kick {
+        KickSnapshot::Unset => Kick::Unset,
+        KickSnapshot::Poll => Kick::Poll,
+        KickSnapshot::Fd(fd) => Kick::Fd(giving.put_shared(fd)),
+    };
+    let mut put = |fd: Option<_>| fd.map(|fd| giving.put_shared(fd));
+    let (call, err) = (put(call), put(err));
+    Ring { size, addresses, log, base, kick, call, err, enabled }
+}
+
+/// The session of the state machine, without what the device has.
+fn snapshot(session: Session, given: &mut Given) -> Result<Snapshot> {
+    let Session {
+        stream: _,
+        partial: _,
+        features,
+        protocol_features,
+        status,
+        slots,
+        rings,
+        has_log,
+        channel,
+        mtu: _,
+        told: _,
+        memory: _,
+        log: _,
+        records: _,
+        arriving: _,
+    } = session;
+    let rings = rings.into_iter().map(|ring| from_ring(ring, given)).collect::<Result<_>>()?;
+    let channel = channel.map(|fd| given.take(fd).context("its channel is missing"));
+    let channel = channel.transpose()?.map(Into::into);
+    Ok(Snapshot { features, protocol_features, status, slots, rings, has_log, channel })
+}
+
+fn from_ring(ring: Ring, given: &mut Given) -> Result<RingSnapshot> {
+    let Ring { size, addresses, log, base, kick, call, err, enabled } = ring;
+    let mut take = |fd: Fd| {
+        Ok::<_, anyhow::Error>(given.take(fd).context("an event of a ring is missing")?.into())
+    };
+    let kick = match kick {
+        Kick::Unset => KickSnapshot::Unset,
+        Kick::Poll => KickSnapshot::Poll,
+        Kick::Fd(fd) => KickSnapshot::Fd(take(fd)?),
+    };
+    let (call, err) = (call.map(&mut take).transpose()?, err.map(&mut take).transpose()?);
+    Ok(RingSnapshot { size, addresses, log, base, kick, call, err, enabled })
+}

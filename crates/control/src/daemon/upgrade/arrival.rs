@@ -1,0 +1,120 @@
+//! A daemon that is put together from what another one hands over.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use engine::Fabric;
+use engine::counters::Reader;
+
+use super::super::plant::Heritage;
+use super::super::{
+    Arriving, COUNTERS, Daemon, FLEETING_STATE, Leftovers, Stop, attachment, counters_path,
+    lane_specs,
+};
+use super::format::{ApiDoors, Estate, Rest};
+use super::{Given, new};
+use crate::api::{Doors, Server};
+use crate::config::Config;
+use crate::store::Directory;
+
+/// The counter file until the other daemon's has its last word.
+const COUNTERS_NEW: &str = "counters.new";
+
+impl Daemon {
+    /// Takes up all that can be while the other daemon serves; nobody is served, and nothing is changed
+    /// that is the other's.
+    ///
+    /// # Errors
+    /// What cannot be taken up, and why.
+    pub(super) fn prepare(
+        config: &Config,
+        mut estate: Estate,
+        mut given: Given,
+        program: PathBuf,
+    ) -> Result<(Daemon, Stop)> {
+        let run_dir = &config.run_dir;
+        let origin = new::origin(&mut estate, &mut given, program)?;
+        let Estate {
+            config: _,
+            guardian: _,
+            run_lock,
+            state_lock,
+            generation,
+            api,
+            events,
+            suited,
+            vfs,
+            queues,
+            sockets,
+        } = estate;
+        let lock = given.take(run_lock).context("the lock of the run directory is missing")?;
+        let state = given.take(state_lock).context("the lock of the state directory is missing")?;
+        let mut leftovers = Leftovers::new(run_dir, COUNTERS_NEW);
+        leftovers.spared = true;
+        let lanes = lane_specs(config);
+        let fabric = Fabric::prepare(&lanes, Some(&run_dir.join(COUNTERS_NEW)))?;
+        let (mut daemon, stop) = Daemon::around(config, fabric, leftovers, lock)?;
+        let doors = doors(config, api, &mut given)?;
+        let sockets: BTreeMap<_, _> = sockets.into_iter().collect();
+        let [vfs, queues] = [vfs, queues].map(|held| held.into_iter().collect());
+        let heritage = Heritage { sockets, given, vfs, queues };
+        daemon.plant.lock().expect(heritage, suited);
+        let directory = config.state_dir.clone();
+        let directory = directory.unwrap_or_else(|| run_dir.join(FLEETING_STATE));
+        let manager = daemon.manage(config, Directory::inherit(&directory, state))?;
+        if manager.generation() != generation {
+            let stored = manager.generation();
+            bail!("the state in force is of generation {generation}, and {stored} is stored");
+        }
+        daemon.plant.lock().take_up_sessions()?;
+        daemon.be_replaceable(origin)?;
+        daemon.arriving = Some(Arriving { manager, doors, before: events });
+        Ok((daemon, Stop(stop)))
+    }
+
+    /// Takes up the rest: rings and devices are in the lanes' hands, and the lanes stand.
+    ///
+    /// # Errors
+    /// What cannot be taken up, and why; the other daemon can go on.
+    pub(super) fn inherit(&mut self, config: &Config, rest: Rest, mut given: Given) -> Result<()> {
+        let mut plant = self.plant.lock();
+        let counted = Reader::open(&counters_path(&config.run_dir))?.read();
+        plant.fabric.go_on_from(&counted);
+        plant.go_on(rest, &mut given)
+    }
+
+    /// Begins. Nothing can fail any more; the other daemon touches nothing.
+    pub(super) fn go(&mut self, config: &Config, before: &str) {
+        self.plant.lock().begin();
+        let counters = counters_path(&config.run_dir);
+        match std::fs::rename(&self.leftovers.counters, &counters) {
+            Ok(()) => self.leftovers = Leftovers::new(&config.run_dir, COUNTERS),
+            Err(error) => tracing::error!("counters are not to be seen: {error}"),
+        }
+        let Some(Arriving { mut manager, doors, before: events }) = self.arriving.take() else {
+            return;
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        manager.took_over(events, format!("shunt {version} took over from shunt {before}"));
+        let Some((doors, listen)) = doors else { return };
+        match Server::behind(manager, doors, &listen) {
+            Ok(server) => self.server = Some(server),
+            Err(error) => tracing::error!("the API is not served: {error:#}; restart the daemon"),
+        }
+    }
+}
+
+/// The API's sockets, which nobody is answered on yet.
+fn doors(
+    config: &Config,
+    api: Option<ApiDoors>,
+    given: &mut Given,
+) -> Result<Option<(Doors, crate::api::Listen)>> {
+    let (Some(wanted), Some(ApiDoors { unix, tcp })) = (&config.api, api) else { return Ok(None) };
+    let listen = wanted.listen()?;
+    let unix = attachment::inherit_listener(unix, given)?;
+    let tcp = tcp.map(|tcp| given.take(tcp).context("the API's TCP socket is missing"));
+    let doors = Doors::inherit(&listen, unix, tcp.transpose()?)?;
+    Ok(Some((doors, listen)))
+}

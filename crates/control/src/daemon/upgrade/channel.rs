@@ -1,0 +1,323 @@
+//! Messages with descriptors between two daemons of one user.
+//!
+//! A message is a head (magic, bytes of text, number of descriptors), then one byte for each batch of
+//! descriptors, which come beside it, then the text. Every wait has an end, and ends early when the
+//! daemon is to stop.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::format::Fd;
+
+const MAGIC: [u8; 8] = *b"SHUNTUP\n";
+const HEAD: usize = 16;
+/// Descriptors beside one byte; the kernel takes 253.
+const BATCH: usize = 250;
+/// The longest text, bytes: tables of the largest daemon are a tenth of it.
+const TEXT_MAX: usize = 256 << 20;
+/// The most descriptors.
+const FDS_MAX: usize = 1 << 20;
+
+/// Why a message did not come through.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ChannelError {
+    #[error("it ended")]
+    Ended,
+    #[error("it was silent for too long")]
+    Late,
+    #[error("this daemon is to stop")]
+    Stopping,
+    #[error("it says something else")]
+    Strange,
+    #[error("it says something else: {0}")]
+    Text(serde_json::Error),
+    #[error("descriptors were lost; raise the limit of open files (ulimit -n)")]
+    Descriptors,
+    #[error("the socket between failed")]
+    Socket(#[source] std::io::Error),
+}
+
+impl From<Errno> for ChannelError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::PIPE | Errno::CONNRESET => ChannelError::Ended,
+            Errno::MFILE | Errno::NFILE | Errno::TOOMANYREFS => ChannelError::Descriptors,
+            other => ChannelError::Socket(other.into()),
+        }
+    }
+}
+
+/// Descriptors that are to go beside a message.
+#[derive(Debug, Default)]
+pub(in super::super) struct Giving(Vec<Arc<OwnedFd>>);
+
+impl Giving {
+    /// Puts in another hold on a file.
+    pub(in super::super) fn put(&mut self, fd: BorrowedFd<'_>) -> std::io::Result<Fd> {
+        Ok(self.put_shared(Arc::new(fd.try_clone_to_owned()?)))
+    }
+
+    /// Puts in one that is shared.
+    pub(in super::super) fn put_shared(&mut self, fd: Arc<OwnedFd>) -> Fd {
+        self.0.push(fd);
+        Fd(self.0.len() as u32 - 1)
+    }
+}
+
+/// Descriptors that came beside a message; those that nobody takes are closed.
+#[derive(Debug, Default)]
+pub(in super::super) struct Given(Vec<Option<OwnedFd>>);
+
+impl Given {
+    /// Takes one out, once.
+    pub(in super::super) fn take(&mut self, fd: Fd) -> Option<OwnedFd> {
+        self.0.get_mut(fd.0 as usize)?.take()
+    }
+}
+
+/// How long something may take, and what ends it early.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience<'a> {
+    pub(super) until: Instant,
+    /// Readable when the daemon is to stop.
+    pub(super) stop: Option<BorrowedFd<'a>>,
+}
+
+/// One end.
+#[derive(Debug)]
+pub(super) struct Channel(pub(super) UnixStream);
+
+impl Channel {
+    /// Sends a message.
+    pub(super) fn send(
+        &self,
+        message: &impl Serialize,
+        giving: &Giving,
+        patience: Patience<'_>,
+    ) -> Result<(), ChannelError> {
+        let text = serde_json::to_vec(message).map_err(ChannelError::Text)?;
+        let mut head = MAGIC.to_vec();
+        head.extend((text.len() as u32).to_le_bytes());
+        head.extend((giving.0.len() as u32).to_le_bytes());
+        self.send_all(&head, patience)?;
+        for batch in giving.0.chunks(BATCH) {
+            let fds: Vec<BorrowedFd<'_>> = batch.iter().map(|fd| fd.as_fd()).collect();
+            while self.send_some(&[0], &fds)? == 0 {
+                self.wait(PollFlags::OUT, patience)?;
+            }
+        }
+        self.send_all(&text, patience)
+    }
+
+    /// Waits for a message.
+    pub(super) fn receive<T: DeserializeOwned>(
+        &self,
+        patience: Patience<'_>,
+    ) -> Result<(T, Given), ChannelError> {
+        let mut head = [0; HEAD];
+        let mut fds = Vec::new();
+        self.receive_all(&mut head, &mut fds, patience)?;
+        let number = |at: usize| {
+            let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+            u32::from_le_bytes(bytes) as usize
+        };
+        let (len, count) = (number(8), number(12));
+        if head[..8] != MAGIC || len > TEXT_MAX || count > FDS_MAX {
+            return Err(ChannelError::Strange);
+        }
+        for _ in 0..count.div_ceil(BATCH) {
+            self.receive_all(&mut [0], &mut fds, patience)?;
+        }
+        let mut text = vec![0; len];
+        self.receive_all(&mut text, &mut fds, patience)?;
+        if fds.len() != count {
+            return Err(ChannelError::Descriptors);
+        }
+        let message = serde_json::from_slice(&text).map_err(ChannelError::Text)?;
+        Ok((message, Given(fds.into_iter().map(Some).collect())))
+    }
+
+    fn send_all(&self, bytes: &[u8], patience: Patience<'_>) -> Result<(), ChannelError> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.send_some(&bytes[sent..], &[])? {
+                0 => self.wait(PollFlags::OUT, patience)?,
+                some => sent += some,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what there is room for; 0 if there is none now.
+    fn send_some(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, ChannelError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(ChannelError::Descriptors);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(sent) => Ok(sent),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn receive_all(
+        &self,
+        bytes: &mut [u8],
+        fds: &mut Vec<OwnedFd>,
+        patience: Patience<'_>,
+    ) -> Result<(), ChannelError> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut slices = [IoSliceMut::new(&mut bytes[filled..])];
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received = rustix::net::recvmsg(&self.0, &mut slices, &mut control, flags);
+            match received {
+                Ok(received) => {
+                    for message in control.drain() {
+                        if let RecvAncillaryMessage::ScmRights(some) = message {
+                            fds.extend(some);
+                        }
+                    }
+                    if received.bytes == 0 {
+                        return Err(ChannelError::Ended);
+                    }
+                    filled += received.bytes;
+                }
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, patience)?,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, events: PollFlags, patience: Patience<'_>) -> Result<(), ChannelError> {
+        let left = patience.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ChannelError::Late);
+        }
+        let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+        let socket = PollFd::new(&self.0, events);
+        let mut fds = [socket.clone(), socket];
+        let mut n = 1;
+        if let Some(stop) = patience.stop {
+            fds[1] = PollFd::from_borrowed_fd(stop, PollFlags::IN);
+            n = 2;
+        }
+        match rustix::event::poll(&mut fds[..n], Some(&left)) {
+            Ok(_) if n == 2 && !fds[1].revents().is_empty() => Err(ChannelError::Stopping),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Bytes as text.
+pub(in super::super) fn to_hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// Text as bytes, if it is such.
+pub(in super::super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let nibble = |digit: u8| char::from(digit).to_digit(16).map(|nibble| nibble as u8);
+    let byte = |pair: &[u8]| Some(nibble(pair[0])? << 4 | nibble(pair[1])?);
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().map(|pair| byte(pair)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn soon<'a>() -> Patience<'a> {
+        Patience { until: Instant::now() + Duration::from_secs(5), stop: None }
+    }
+
+    fn pair() -> (Channel, Channel) {
+        let (a, b) = UnixStream::pair().unwrap();
+        (Channel(a), Channel(b))
+    }
+
+    #[test]
+    fn a_message_comes_with_all_its_descriptors_in_order() {
+        let (here, there) = pair();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut giving = Giving::default();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let shared: Arc<OwnedFd> = Arc::new(null.into());
+        for _ in 0..2 * BATCH {
+            giving.put_shared(shared.clone());
+        }
+        let place = giving.put(writer.as_fd()).unwrap();
+        drop(writer);
+        let text: Vec<String> = (0..50_000).map(|i| i.to_string()).collect();
+        let sender = std::thread::spawn(move || here.send(&text, &giving, soon()).unwrap());
+        let (heard, mut given) = there.receive::<Vec<String>>(soon()).unwrap();
+        sender.join().unwrap();
+        assert_eq!(heard[49_999], "49999");
+        assert_eq!(given.0.len(), 2 * BATCH + 1);
+        std::fs::File::from(given.take(place).unwrap()).write_all(b"x").unwrap();
+        assert!(given.take(place).is_none(), "once");
+        assert!(given.take(Fd(9999)).is_none());
+        drop(given);
+        let mut all = String::new();
+        reader.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "x", "and the sender's are closed");
+    }
+
+    #[test]
+    fn every_wait_has_an_end() {
+        let (here, there) = pair();
+        let short = Patience { until: Instant::now() + Duration::from_millis(10), stop: None };
+        assert!(matches!(there.receive::<String>(short), Err(ChannelError::Late)));
+        let (stop, stopper) = UnixStream::pair().unwrap();
+        (&stopper).write_all(&[0]).unwrap();
+        let patience = Patience { stop: Some(stop.as_fd()), ..soon() };
+        assert!(matches!(there.receive::<String>(patience), Err(ChannelError::Stopping)));
+        here.send(&"word", &Giving::default(), soon()).unwrap();
+        drop(here);
+        assert_eq!(there.receive::<String>(soon()).unwrap().0, "word");
+        assert!(matches!(there.receive::<String>(soon()), Err(ChannelError::Ended)));
+    }
+
+    #[test]
+    fn what_is_no_message_is_told_from_one() {
+        let (here, there) = pair();
+        (&here.0).write_all(b"Usage: something else").unwrap();
+        assert!(matches!(there.receive::<String>(soon()), Err(ChannelError::Strange)));
+        let (here, there) = pair();
+        here.send(&7, &Giving::default(), soon()).unwrap();
+        assert!(matches!(there.receive::<String>(soon()), Err(ChannelError::Text(_))));
+    }
+
+    #[test]
+    fn bytes_as_text_and_back() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hex(&to_hex(&bytes)).unwrap(), bytes);
+        assert_eq!(to_hex(&[0x0a, 0xf0]), "0af0");
+        assert!(from_hex("0").is_none() && from_hex("0g").is_none());
+    }
+}

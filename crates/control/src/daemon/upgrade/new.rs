@@ -1,0 +1,94 @@
+//! The daemon that takes over.
+//!
+//! Everything that can fail is done before [`Reply::Serving`] is said, and no ring is touched before:
+//! lanes stand until then. What this process leaves undone is undone with it, for sockets and files stay
+//! the other's.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::super::{Daemon, Stop};
+use super::channel::{Channel, ChannelError, Given, Giving, Patience};
+use super::format::{Estate, FORMAT, Offer, Reply, Rest};
+use super::old::Origin;
+use crate::config::Config;
+
+/// How long the other daemon may be silent: longer than it waits for this one.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Takes over from the daemon at the other end of `socket`, and serves until it is stopped or replaced.
+///
+/// # Errors
+/// Why it cannot; the other daemon was told.
+pub fn take_over(socket: OwnedFd) -> Result<()> {
+    // It was started by the name of a descriptor.
+    let _ = rustix::thread::set_name(c"shunt");
+    let channel = Channel(UnixStream::from(socket));
+    let (daemon, stop) = match arrive(&channel) {
+        Ok(taken) => taken,
+        Err(error) if error.is::<ChannelError>() => return Err(error), // nobody would hear it
+        Err(error) => {
+            let why = format!("{error:#}");
+            let _ = say(&channel, &Reply::Failed { why });
+            return Err(error);
+        }
+    };
+    drop(channel);
+    daemon.run(stop)
+}
+
+fn patience<'a>() -> Patience<'a> {
+    Patience { until: Instant::now() + SILENCE, stop: None }
+}
+
+fn say(channel: &Channel, reply: &Reply) -> Result<(), ChannelError> {
+    channel.send(reply, &Giving::default(), patience())
+}
+
+/// All of it, up to a daemon that serves.
+fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
+    super::super::raise_file_limit();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let Offer { format, version: theirs } = channel.receive(patience())?.0;
+    if format != FORMAT {
+        bail!(
+            "shunt {version} takes over by format {FORMAT}, and shunt {theirs} offers {format}; restart the daemon instead"
+        );
+    }
+    say(channel, &Reply::Understood { version: version.clone() })?;
+    let (estate, given): (Estate, Given) = match channel.receive(patience()) {
+        Err(ChannelError::Text(error)) => {
+            bail!("shunt {version} does not know all that shunt {theirs} hands over: {error}")
+        }
+        other => other?,
+    };
+    let (name, text) = &estate.config;
+    let config = Config::parse(name, text).map_err(|errors| anyhow::anyhow!("{errors}"))?;
+    let program = std::env::current_exe().context("the program's own path is not known")?;
+    let (mut daemon, stop) = Daemon::prepare(&config, estate, given, program)?;
+    say(channel, &Reply::Ready)?;
+    let (rest, given): (Rest, Given) = match channel.receive(patience()) {
+        Err(ChannelError::Text(error)) => {
+            bail!("shunt {version} does not know all that shunt {theirs} hands over: {error}")
+        }
+        other => other?,
+    };
+    daemon.inherit(&config, rest, given)?;
+    say(channel, &Reply::Serving)?;
+    daemon.go(&config, &theirs);
+    tracing::info!("shunt {version} has taken over from shunt {theirs}");
+    Ok((daemon, stop))
+}
+
+/// What the configuration and the program say of a daemon that was handed over.
+pub(in super::super) fn origin(
+    estate: &mut Estate,
+    given: &mut Given,
+    program: std::path::PathBuf,
+) -> Result<Origin> {
+    let guardian = estate.guardian.map(|fd| given.take(fd).context("the guardian is missing"));
+    Ok(Origin { config: estate.config.clone(), program, guardian: guardian.transpose()? })
+}

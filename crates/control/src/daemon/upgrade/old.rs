@@ -1,0 +1,172 @@
+//! The daemon that is replaced.
+//!
+//! Until the new one has said that it serves, this one can go on, and does if anything goes wrong: the
+//! new process is ended first, and touches nothing from then on.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::super::plant::Shared;
+use super::channel::{Channel, ChannelError, Giving, Patience};
+use super::format::{ApiDoors, Estate, FORMAT, Offer, Reply};
+use super::program::{Program, Successor, choose};
+use crate::api::{Server, UpgradeOrder, Upgraded};
+
+/// How long the new program may take to say that it knows the format.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long it may take to be ready: it maps all guests' memory, and opens nothing.
+const READY: Duration = Duration::from_secs(10);
+/// How long it may take to serve, while nobody does.
+const SERVING: Duration = Duration::from_secs(1);
+/// How long one that hung up may take to end, which says more than that it hung up.
+const END: Duration = Duration::from_millis(200);
+
+/// What a daemon must know of itself to be replaced.
+#[derive(Debug)]
+pub(in super::super) struct Origin {
+    /// What errors call the configuration, and its text.
+    pub(in super::super) config: (String, String),
+    /// The file that it was started from.
+    pub(in super::super) program: PathBuf,
+    /// The process whose end ends the daemon, if there is one.
+    pub(in super::super) guardian: Option<OwnedFd>,
+}
+
+/// What is handed over beside the plant.
+#[derive(Debug)]
+pub(in super::super) struct Belongings<'a> {
+    pub(in super::super) origin: &'a Origin,
+    pub(in super::super) run_lock: BorrowedFd<'a>,
+    pub(in super::super) server: Option<&'a Server>,
+    /// Readable when the daemon is to stop.
+    pub(in super::super) stop: BorrowedFd<'a>,
+}
+
+/// Has another process take over. It lives and serves when this returns without an error, and nothing
+/// of this daemon's may be touched, nor removed, any more.
+///
+/// # Errors
+/// Why it did not; this daemon serves on as before.
+pub(in super::super) fn replace(
+    plant: &Shared,
+    belongings: &Belongings<'_>,
+    order: &UpgradeOrder,
+) -> Result<Upgraded> {
+    let begun = Instant::now();
+    let path = choose(&belongings.origin.program, order.binary.as_deref(), order.user)?;
+    let program = Program::open(&path)?;
+    let (ours, theirs) = UnixStream::pair().context("no socket for the new program")?;
+    let started = program.start(theirs);
+    let mut successor = started.with_context(|| format!("{} does not start", path.display()))?;
+    let told = tell(&Channel(ours), plant, belongings, order, &mut successor);
+    match told {
+        Ok((version, silent)) => Ok(Upgraded {
+            pid: successor.let_go(),
+            version,
+            binary: path.display().to_string(),
+            silent_us: silent.as_micros() as u64,
+            total_ms: begun.elapsed().as_millis() as u64,
+        }),
+        Err(error) => {
+            let hung_up = error.downcast_ref::<ChannelError>();
+            let patience = match hung_up {
+                Some(ChannelError::Ended) => END,
+                _ => Duration::ZERO,
+            };
+            let ended = successor.end(patience);
+            let ended = ended.map_or(String::new(), |status| format!(" ({status}; see the log)"));
+            let shown = path.display();
+            Err(anyhow!("{shown} did not take over: {error:#}{ended}; this daemon serves on"))
+        }
+    }
+}
+
+/// Tells the new process everything; says its version, and for how long nobody served.
+fn tell(
+    channel: &Channel,
+    plant: &Shared,
+    belongings: &Belongings<'_>,
+    order: &UpgradeOrder,
+    successor: &mut Successor,
+) -> Result<(String, Duration)> {
+    let within = |time| Patience { until: Instant::now() + time, stop: Some(belongings.stop) };
+    let offer = Offer { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned() };
+    channel.send(&offer, &Giving::default(), within(ANSWER))?;
+    let version = match channel.receive(within(ANSWER))?.0 {
+        Reply::Understood { version } => version,
+        other => return Err(unexpected(other)),
+    };
+    let mut plant = plant.lock();
+    let mut giving = Giving::default();
+    let estate = estate(&plant, belongings, order, &mut giving)?;
+    channel.send(&estate, &giving, within(READY))?;
+    drop((estate, giving));
+    match channel.receive(within(READY))?.0 {
+        Reply::Ready => {}
+        other => return Err(unexpected(other)),
+    }
+    let silent = Instant::now();
+    plant.suspend();
+    let mut giving = Giving::default();
+    let served = plant.rest(&mut giving).and_then(|rest| {
+        // From here on it is not asked whether this daemon is to stop: one of the two must serve.
+        let patience = Patience { until: Instant::now() + SERVING, stop: None };
+        channel.send(&rest, &giving, patience)?;
+        match channel.receive(patience)?.0 {
+            Reply::Serving => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    });
+    if let Err(error) = served {
+        let ended = successor.end(END).unwrap_or_default();
+        plant.resume();
+        let ended = if ended.is_empty() { ended } else { format!(" ({ended})") };
+        return Err(error.context(format!("it was ready, and then failed{ended}")));
+    }
+    Ok((version, silent.elapsed()))
+}
+
+fn unexpected(reply: Reply) -> anyhow::Error {
+    match reply {
+        Reply::Failed { why } => anyhow!("{why}"),
+        other => anyhow!("it answered {other:?} out of turn"),
+    }
+}
+
+fn estate(
+    plant: &super::super::plant::Plant,
+    belongings: &Belongings<'_>,
+    order: &UpgradeOrder,
+    giving: &mut Giving,
+) -> Result<Estate> {
+    let Belongings { origin, run_lock, server, stop: _ } = belongings;
+    if !plant.is_settled() {
+        bail!("guests are still coming back to this daemon; try again in a second");
+    }
+    let guardian = origin.guardian.as_ref();
+    let api = match server {
+        Some(server) => Some(ApiDoors {
+            unix: super::super::attachment::listening(server.unix(), giving)?,
+            tcp: server.tcp().map(|tcp| giving.put(tcp)).transpose()?,
+        }),
+        None => None,
+    };
+    let [vfs, queues] = plant.held();
+    Ok(Estate {
+        config: origin.config.clone(),
+        guardian: guardian.map(|guardian| giving.put(guardian.as_fd())).transpose()?,
+        run_lock: giving.put(*run_lock)?,
+        state_lock: giving.put(order.state_lock.as_fd())?,
+        generation: order.generation,
+        api,
+        events: order.events.clone(),
+        suited: plant.suited(),
+        vfs,
+        queues,
+        sockets: plant.sockets_estate(giving)?,
+    })
+}

@@ -1,0 +1,171 @@
+//! `shunt nic rules`, and the representors that `shunt nic show` tells of.
+
+use anyhow::Result;
+use clap::Args;
+use control::api::Method;
+use serde_json::{Value, json};
+
+use super::table::{cell, entries, find, table, told_of};
+use super::{Change, Mistake, Target, part};
+
+#[derive(Debug, Args)]
+pub(super) struct Rules {
+    /// The NIC, in mode switchdev.
+    nic: String,
+    /// Add a rule behind the others: whose frames, where they go (a function, representor or drop), and conditions and
+    /// changes such as protocol=6 to_port=443 push_vlan=100 pop_vlan priority=5.
+    #[arg(long, value_name = "RULE")]
+    add: Vec<String>,
+    /// Remove the rule of this number, as shown; may be given several times.
+    #[arg(long, value_name = "N")]
+    remove: Vec<usize>,
+    /// Remove all rules first.
+    #[arg(long, conflicts_with = "remove")]
+    clear: bool,
+    #[command(flatten)]
+    how: Change,
+}
+
+impl Rules {
+    pub(super) fn run(&self, target: &Target) -> Result<()> {
+        let path = format!("/v1/nics/{}", part(&self.nic));
+        let nic = target.get(&path)?;
+        let rules: Vec<Value> = entries(&nic["rule"]).cloned().collect();
+        if self.add.is_empty() && self.remove.is_empty() && !self.clear {
+            let stats = target.get("/v1/stats")?;
+            let counted: Vec<Value> = (0..rules.len())
+                .map(|rule| self.with_counters(&rules[rule], rule, &stats))
+                .collect();
+            return target.show(&json!(counted), |_| show(&counted));
+        }
+        if let Some(wrong) = self.remove.iter().find(|number| !(1..=rules.len()).contains(number)) {
+            let most = rules.len();
+            return Err(Mistake(format!("--remove {wrong}: there are rules 1 to {most}")).into());
+        }
+        let stays = |number: usize| !self.clear && !self.remove.contains(&number);
+        let numbered = (1..).zip(rules).filter(|(number, _)| stays(*number));
+        let mut all: Vec<Value> = numbered.map(|(_, rule)| rule).collect();
+        for text in &self.add {
+            all.push(rule(text)?);
+        }
+        let done = format!("changed the rules of {}", self.nic);
+        target.change(Method::PATCH, &path, Some(&json!({"rule": all})), &self.how, &done)
+    }
+
+    /// A rule with what it has counted; one that waits for a VF counts nothing.
+    fn with_counters(&self, rule: &Value, number: usize, stats: &Value) -> Value {
+        let is_it = |one: &&Value| one["nic"] == *self.nic && one["rule"] == number;
+        let counted = entries(&stats["offloads"]).find(is_it).unwrap_or(&Value::Null);
+        let mut rule = rule.clone();
+        rule["frames"] = counted["frames"].clone();
+        rule["bytes"] = counted["bytes"].clone();
+        rule
+    }
+}
+
+/// `vf0 uplink protocol=6 push_vlan=100`. The daemon checks what the words say.
+fn rule(text: &str) -> Result<Value, Mistake> {
+    let mut words = text.split_whitespace();
+    let (Some(from), Some(to)) = (words.next(), words.next()) else {
+        let error = format!(
+            "--add \"{text}\": a rule begins with whose frames and where they go, such as vf0 uplink"
+        );
+        return Err(Mistake(error));
+    };
+    let mut rule = json!({"from": from, "to": to});
+    for word in words {
+        match word.split_once('=') {
+            None if word == "pop_vlan" => rule["pop_vlan"] = true.into(),
+            None => {
+                let error = format!(
+                    "--add \"{text}\": {word} is no condition; write one such as protocol=6"
+                );
+                return Err(Mistake(error));
+            }
+            Some(("push_vlan", id)) => rule["push_vlan"] = json!({"id": number(id)}),
+            Some((name @ ("push_qos" | "push_proto"), value)) if rule["push_vlan"].is_object() => {
+                let name = name.trim_start_matches("push_");
+                rule["push_vlan"][name] = number(value);
+            }
+            Some((name, value)) => {
+                let is_number = matches!(name, "ethertype" | "vlan" | "protocol" | "priority");
+                rule[name] = if is_number { number(value) } else { value.into() };
+            }
+        }
+    }
+    Ok(rule)
+}
+
+/// A number, or the text that the daemon will refuse.
+fn number(text: &str) -> Value {
+    text.parse::<u64>().map_or_else(|_| text.into(), Value::from)
+}
+
+fn show(rules: &[Value]) -> String {
+    const OWN: [&str; 7] = ["from", "to", "priority", "pop_vlan", "push_vlan", "frames", "bytes"];
+    let row = |(i, rule): (usize, &Value)| {
+        let conditions = rule.as_object().into_iter().flatten();
+        let conditions = conditions.filter(|(name, _)| !OWN.contains(&name.as_str()));
+        let mut words: Vec<String> =
+            conditions.map(|(name, value)| format!("{name}={}", cell(value))).collect();
+        if words.is_empty() {
+            words.push("every frame".to_owned());
+        }
+        words.extend((rule["pop_vlan"] == true).then(|| "pop_vlan".to_owned()));
+        words.extend(rule["push_vlan"]["id"].as_u64().map(|id| format!("push_vlan={id}")));
+        let [priority, from, to, frames, bytes] =
+            ["priority", "from", "to", "frames", "bytes"].map(|name| cell(&rule[name]));
+        [(i + 1).to_string(), priority, from, to, words.join(" "), frames, bytes]
+    };
+    let header = ["rule", "priority", "from", "to", "frames of it", "frames", "bytes"];
+    table(header, rules.iter().enumerate().map(row).collect())
+}
+
+/// The representors of a NIC in force, as comments of a file.
+pub(super) fn representors(nic: &Value) -> String {
+    let one = |it: &Value| {
+        let name = cell(&it["name"]);
+        let link = if it["up"] == true { "up" } else { "down" };
+        let mtu = it["mtu"].as_u64().map_or_else(String::new, |mtu| format!(", MTU {mtu}"));
+        let line = format!(
+            "# {name}: representor of {}, {}, {link}{mtu}\n",
+            cell(&it["of"]),
+            cell(&it["attachment"])
+        );
+        let gone = find(&json!([it["device"]]), "state", &json!("gone")).clone();
+        line + &told_of(&name, &gone)
+    };
+    entries(&nic["representors"]).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_written_as_it_is_shown() {
+        let read =
+            rule("vf0 uplink protocol=6 to_port=443 push_vlan=100 push_qos=3 pop_vlan priority=5");
+        let expected = json!({
+            "from": "vf0", "to": "uplink", "protocol": 6, "to_port": "443", "pop_vlan": true,
+            "push_vlan": {"id": 100, "qos": 3}, "priority": 5,
+        });
+        assert_eq!(read.unwrap(), expected);
+        let text = show(&[expected]);
+        assert!(text.contains("protocol=6 to_port=443 pop_vlan push_vlan=100"), "{text}");
+        assert!(rule("vf0").unwrap_err().0.contains("vf0 uplink"));
+        assert!(rule("vf0 drop quickly").unwrap_err().0.contains("quickly is no condition"));
+    }
+
+    #[test]
+    fn representors_say_whose_they_are_and_how() {
+        let up = json!({"of": "vf0", "name": "pf0vf0", "attachment": "tap:a", "up": true, "mtu": 1500, "device": null});
+        let gone = json!({"state": "gone", "since_ms": 0, "reason": "no such device", "notes": []});
+        let down = json!({"of": "uplink", "name": "p0", "attachment": "tap:b", "up": false, "mtu": null, "device": gone});
+        let text = representors(&json!({"representors": [up, down]}));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "# pf0vf0: representor of vf0, tap:a, up, MTU 1500");
+        assert_eq!(lines[1], "# p0: representor of uplink, tap:b, down");
+        assert!(lines[2].starts_with("# p0: gone since"), "{text}");
+    }
+}
