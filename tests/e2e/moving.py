@@ -30,12 +30,11 @@ class Command:
             self._running = place.start("python3", "/inguest/numbers.py", *words)
         else:
             self._running = place.start("python3", SCRIPT, *words, stdout=subprocess.PIPE, text=True)
-        if args[0] in ("receive", "listen"):
-            self._wait_ready()
+        self._wait_ready()
 
     def _wait_ready(self):
         if self.of_guest:
-            self._running.wait_said("ready")
+            self._running.wait_said("ready", 90)
         elif (line := self._running.stdout.readline()) != "ready\n":
             raise AssertionError(f"numbers.py says {line!r}")
 

@@ -10,7 +10,7 @@ from guest import skip_without_guests
 from moving import ADDRESS, MAC, Command, Moves
 from tools import wait_ping
 
-RATE = 200
+RATE = 100
 MOVES = 10
 
 
@@ -32,26 +32,29 @@ class MigrateBase(unittest.TestCase):
     def traffic(self):
         """Numbered datagrams both ways, from the guest to both hosts' namespaces and back, and a connection."""
         guest, peers = self.moves.guest, self.moves.peers
-        receivers = [Command(guest, "receive", 7000 + n) for n in (0, 1)]
-        receivers += [Command(peer.space, "receive", 7002) for peer in peers]
-        senders = [Command(peer.space, "send", ADDRESS, 7000 + n, RATE) for n, peer in enumerate(peers)]
-        senders += [Command(guest, "send", peer.v4, 7002, RATE) for peer in peers]
         listener = Command(peers[0].space, "listen", 7003)
-        talker = Command(guest, "talk", peers[0].v4, 7003, 50)
+        receivers = [Command(peer.space, "receive", 7002) for peer in peers]
+        # What starts in the guest first is not starved by what comes.
+        talker = Command(guest, "talk", peers[0].v4, 7003, 20)
+        receivers = [Command(guest, "receive", 7000 + n) for n in (0, 1)] + receivers
+        senders = [Command(guest, "send", peer.v4, 7002, RATE) for peer in peers]
+        senders = [Command(peer.space, "send", ADDRESS, 7000 + n, RATE) for n, peer in enumerate(peers)] + senders
         return receivers, senders, listener, talker
 
     def assert_nothing_lost(self, traffic):
         """Ends it all; every number has arrived, once and in order, and the connection lives."""
         receivers, senders, listener, talker = traffic
         sent = [sender.stop()["sent"] for sender in senders]
-        answered = talker.stop()["answered"]
-        self.assertEqual(listener.result()["answered"], answered)
-        self.assertGreater(answered, 100)
-        for count, receiver in zip(sent, receivers):
-            said = receiver.stop()
-            self.assertEqual((said["lost"], said["twice"], said["late"]), (0, 0, 0), (count, said))
-            self.assertEqual(said["received"], count, said)
-            print(f"     {said['received']} arrived of {count}, longest gap {said['gap_ms']} ms")
+        answered = talker.stop()
+        heard = listener.result()["answered"]
+        said = [receiver.stop() for receiver in receivers]
+        for count, one in zip(sent, said):
+            print(f"     {one['received']} arrived of {count}, {one['lost']} lost, longest gap {one['gap_ms']} ms")
+        print(f"     {answered['answered']} questions answered by TCP, the longest after {answered['longest_ms']} ms", flush=True)
+        for count, one in zip(sent, said):
+            self.assertEqual((one["received"], one["lost"], one["twice"], one["late"]), (count, 0, 0, 0), one)
+        self.assertEqual(heard, answered["answered"])
+        self.assertGreater(heard, 10)
 
 
 class Ten(MigrateBase):
@@ -69,8 +72,6 @@ class Ten(MigrateBase):
                 f"     {number}: total {report['total_ms']} ms, downtime {report['downtime_ms']} ms, "
                 f"switch {report['switch_ms']} ms, carried {report['carried']}, lost {report['lost']}"
             )
-            time.sleep(1)
-            print([x for x in self.moves.hosts[self.moves.at].daemon.stats()["ports"] if "/vm" in x["name"]], self.moves.hosts[self.moves.at].daemon.log()[-300:])
             self.assertEqual(report["lost"], 0)
         self.assert_nothing_lost(traffic)
 

@@ -39,6 +39,7 @@ def send(address, port, rate):
     to = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     to.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
     sent = 0
+    print("ready", flush=True)
     for number in paced(float(rate)):
         to.sendto(struct.pack("!Q", number) + bytes(number % 900), (address, int(port)))
         sent += 1
@@ -77,13 +78,15 @@ def talk(address, port, rate):
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.settimeout(60)
         answers = peer.makefile("rb")
-        asked = 0
+        asked, longest = 0, 0.0
+        print("ready", flush=True)
         for number in paced(float(rate)):
+            begun = time.monotonic()
             peer.sendall(struct.pack("!Q", number))
             (answer,) = struct.unpack("!Q", answers.read(8))
             assert answer == number, f"{answer} for {number}"
-            asked += 1
-    say(answered=asked)
+            asked, longest = asked + 1, max(longest, time.monotonic() - begun)
+    say(answered=asked, longest_ms=round(longest * 1000))
 
 
 def listen(port):
