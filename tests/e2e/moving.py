@@ -49,6 +49,11 @@ class Command:
             text, _ = self._running.communicate(timeout=timeout)
         return json.loads(text.splitlines()[-1])
 
+    def kill(self):
+        """Ends it, whatever it has to say."""
+        if self._running.poll() is None:
+            self._running.kill()
+
     def stop(self):
         """Ends it; what it says of itself."""
         self._running.terminate()

@@ -126,9 +126,12 @@ pub(super) fn pair(
     (fake(0), fake(1))
 }
 
-fn serve(mut stream: &UnixStream, at: usize, world: &Mutex<World>) {
+fn serve(stream: &UnixStream, at: usize, world: &Mutex<World>) {
     let greeting = json!({"QMP": {"version": {"qemu": {"major": 11}}, "capabilities": []}});
-    let mut say = |value: Value| writeln!(stream, "{value}").is_ok();
+    let say = |value: Value| {
+        let mut to = stream;
+        let _ = writeln!(to, "{value}"); // a client that has gone hears nothing
+    };
     say(greeting);
     for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
         let asked: Value = serde_json::from_str(&line).unwrap();
