@@ -377,10 +377,19 @@ impl Device for GuestDevice {
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
         let pair = index / 2;
         match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call),
-            true => self.port.set_receive_call(pair, call),
-            false => self.port.set_transmit_call(pair, call),
+            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call.clone()),
+            true => self.port.set_receive_call(pair, call.clone()),
+            false => self.port.set_transmit_call(pair, call.clone()),
         }
+        // QEMU starts a ring before it says whom to interrupt: what was shown until now is told here.
+        port::virtio_net::Events {
+            kick: None,
+            call,
+            error: None,
+            interrupt: None,
+            stalled: self.stalled.clone(),
+        }
+        .notify();
     }
 
     fn set_err(&mut self, index: usize, error: Option<Arc<OwnedFd>>) {
