@@ -415,6 +415,27 @@ class Contract(SwitchdevCase):
             guest.up()
         wait_ping(bed.guests[0].space, bed.wire.v4)
 
+    def test_an_upgrade_keeps_everything(self):
+        """A hot restart: representors stay in their bridge, links up, rules go on counting, no echo request is lost."""
+        bed = self.bed()
+        bed.bridge()
+        one, other, third = bed.guests
+        wait_ping(one.space, other.v4)
+        wait_ping(one.space, third.v4)
+        bed.set_rules([{"from": "vf0", "to": "vf1", "to_mac": other.mac}])
+        before = bed.host.link(rep("vf2"))["ifindex"]
+        with_rule, without = (
+            one.space.start("ping", "-n", "-q", "-i", "0.01", "-w", "6", to.v4, stdout=subprocess.PIPE) for to in (other, third)
+        )
+        time.sleep(1)
+        counted = bed.counted()[0]
+        bed.daemon.upgrade()
+        bed.wait_for("the rule counts no more", lambda: bed.counted()[0] > counted + 50)
+        for process in (with_rule, without):
+            self.assertIn(" 0% packet loss", process.communicate(timeout=15)[0].decode())
+        self.assertEqual(bed.host.link(rep("vf2"))["ifindex"], before)
+        self.assertTrue(all(self.carrier(guest) for guest in bed.guests))
+
     def test_what_a_bridge_means_is_refused(self):
         """As a card refuses it: with the field, and what does it instead."""
         bed = self.bed()

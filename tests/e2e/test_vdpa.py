@@ -10,7 +10,7 @@ import time
 import unittest
 
 from guest import skip_without_guests
-from tools import Iperf, ping, wait_ping
+from tools import ping, wait_ping
 from vdpa import MACS, NAMES, V4, VdpaHost
 
 STREAM_BYTES = 20_000_000
@@ -130,11 +130,9 @@ class DevicesBase(VdpaBase):
             self.assertGreater(said["asked"], 200)
 
     def test_tcp(self):
-        """TCP both ways: streams checked byte for byte, then as fast as it goes."""
+        """TCP both ways, checked byte for byte."""
         for source, destination in ((0, 1), (1, 0)):
             self.stream(source, destination)
-            flow = Iperf(self.spaces[destination], self.spaces[source], V4[destination]).run(amount="4M")
-            self.assertGreaterEqual(flow.bytes, 4 << 20)
         self.assert_traffic()
 
     def test_offloads_off(self):
@@ -184,11 +182,11 @@ class DevicesBase(VdpaBase):
         self.assert_traffic()
 
     def test_driver_unbound(self):
-        """The driver is taken away and given back ten times, while frames come for it."""
+        """The driver is taken away and given back five times, while frames come for it."""
         device = os.path.basename(self.spaces[0].run("readlink", "-f", "/sys/class/net/net/device").strip())
         flood = self.host.start_numbered(1, "frames", "net", MACS[0], "--rate", 300)
         driver = "/sys/bus/virtio/drivers/virtio_net"
-        for _ in range(10):
+        for _ in range(5):
             self.host.run("sh", "-ec", f"echo {device} >{driver}/unbind; echo {device} >{driver}/bind")
             self.host.plug(0, mtu=1500)
         flood.terminate()
@@ -208,6 +206,20 @@ class DevicesBase(VdpaBase):
             self.host.wait(lambda before=before: self.received() > before or flow.poll() is not None, "traffic")
         self.assertIn('"answered": true', flow.wait(90).out)
         self.assertEqual(json.loads(drain.wait().out.splitlines()[-1]), {"got": 60_000_000, "wrong": 0})
+        self.assert_traffic()
+
+    def test_wait_upgraded(self):
+        """Another process takes over three times under a stream: devices stay, and not a byte is wrong."""
+        drain = self.host.start_numbered(1, "drain", PORT)
+        flow = self.host.start_numbered(0, "stream", V4[1], PORT, "--bytes", 40_000_000)
+        for _ in range(3):
+            before, pid = self.received(), self.host.run("pidof", "shunt")
+            self.host.shunt("upgrade")
+            self.assertNotEqual(self.host.run("pidof", "shunt"), pid)
+            self.assertEqual(self.host.on_bus(), ["v0", "v1"])
+            self.host.wait(lambda before=before: self.received() > before or flow.poll() is not None, "traffic")
+        self.assertIn('"answered": true', flow.wait(90).out)
+        self.assertEqual(json.loads(drain.wait().out.splitlines()[-1]), {"got": 40_000_000, "wrong": 0})
         self.assert_traffic()
 
     def received(self):

@@ -55,13 +55,16 @@ class VdpaHost(Guest):
 
     def kill_daemon(self):
         """SIGKILL, and waits for the end."""
-        self.daemon.kill()
-        self.daemon.wait()
+        self.end_daemon("KILL")
 
     def stop_daemon(self):
         """SIGTERM, and waits for the end."""
-        self.daemon.terminate()
-        self.daemon.wait()
+        self.end_daemon("TERM")
+
+    def end_daemon(self, signal):
+        """A signal to the daemon, which may be another process than the one that was started (`upgrade`)."""
+        self.run("sh", "-c", f"kill -{signal} $(pidof shunt)")
+        self.wait(lambda: self.ask("pidof", "shunt").status != 0, "ended")
 
     def wait(self, found, what, timeout=20.0):
         """Waits until `found` says something true."""

@@ -16,7 +16,7 @@ use super::listen::Peer;
 use super::manager::{Applied, Manager, vf_name};
 use super::operation::{Act, Operation};
 use super::resource::{Edit, Resource};
-use crate::state::{Actual, Plan, State};
+use crate::state::{Actual, ActualVpf, Plan, State};
 use crate::store::Owner;
 
 /// What an apply did, or would do.
@@ -48,6 +48,9 @@ pub struct InForce {
     pub actual: Actual,
     /// Who has a VF, by `NIC/vfN`.
     pub owners: BTreeMap<String, Owner>,
+    /// Virtual PFs as they are.
+    #[serde(default)]
+    pub vpfs: Vec<ActualVpf>,
 }
 
 /// A success.
@@ -241,5 +244,6 @@ fn in_force(manager: &mut Manager) -> InForce {
             }
         }
     }
-    InForce { generation: manager.generation(), actual, owners }
+    let vpfs = manager.vpfs(&actual);
+    InForce { generation: manager.generation(), actual, owners, vpfs }
 }

@@ -32,6 +32,7 @@ pub use events::{Event, EventKind, EventList, MAX_EVENTS};
 pub use hyper::Method;
 
 pub use fault::{Fault, Trouble};
+pub(crate) use manager::serve_guests;
 pub use manager::{Applied, Manager, StatsSource, UpgradeOrder, Upgraded, Upgrader};
 pub use openapi::document as openapi;
 pub use server::{Doors, Listen, Server, Tcp, Tls};

@@ -2,6 +2,7 @@
 
 mod changes;
 mod document;
+mod guests;
 mod life;
 mod limits;
 mod parts;

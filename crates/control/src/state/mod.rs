@@ -5,7 +5,8 @@
 //! the other, or the reasons why a running state cannot become the other ([`transition`]). [`allocate`] says which
 //! adapter gets a scarce VF or queue, and why another does not. All of it is pure: no I/O, no clock.
 //!
-//! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 ACL rules a port; 20 problems are shown.
+//! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 virtual PFs, 256 ACL rules a port; 20 problems are
+//! shown.
 
 mod adapter;
 mod allocate;
@@ -24,6 +25,7 @@ pub(crate) mod tests;
 mod text;
 mod transition;
 mod validate;
+mod vpf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,7 +43,7 @@ pub use model::{Bridging, Nic, NicKind, Profile};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
-    DeviceNews, DeviceState, Plane, Refused,
+    ActualVpf, ActualVpfVf, DeviceNews, DeviceState, GuestState, Plane, Refused, VfSettings,
 };
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
@@ -49,6 +51,7 @@ pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK, Vx
 pub use switchdev::{AnyMacText, FunctionName, NicMode, NicRule, Representor, RuleTarget};
 pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
 pub use transition::transition;
+pub use vpf::{GuestSetting, MacPrefix, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};
 
 /// The version of the document's form that this program writes, and the newest it reads.
 pub const VERSION: u32 = 1;
@@ -73,6 +76,10 @@ pub struct State {
     #[serde(default, rename = "adapter")]
     #[schema(max_items = 4096)]
     pub adapters: Vec<Adapter>,
+    /// The virtual PFs.
+    #[serde(default, rename = "vpf")]
+    #[schema(max_items = 256)]
+    pub vpfs: Vec<Vpf>,
 }
 
 fn version() -> u32 {
@@ -82,7 +89,13 @@ fn version() -> u32 {
 impl Default for State {
     /// Nothing at all.
     fn default() -> State {
-        State { version: VERSION, nics: Vec::new(), switches: Vec::new(), adapters: Vec::new() }
+        State {
+            version: VERSION,
+            nics: Vec::new(),
+            switches: Vec::new(),
+            adapters: Vec::new(),
+            vpfs: Vec::new(),
+        }
     }
 }
 
@@ -107,6 +120,14 @@ impl State {
         Ok(state)
     }
 
+    /// Checks what a document means whose parts have the right form.
+    ///
+    /// # Errors
+    /// Every mistake of meaning.
+    pub(crate) fn check(&self) -> Result<(), Problems> {
+        validate::meaning(self)
+    }
+
     /// The document, with every default written out.
     pub fn to_document(&self) -> Value {
         serde_json::to_value(self).expect("a state is JSON")
@@ -125,6 +146,11 @@ impl State {
     /// The adapter of that name.
     pub fn adapter(&self, name: &str) -> Option<&Adapter> {
         self.adapters.iter().find(|adapter| adapter.name == name)
+    }
+
+    /// The virtual PF of that name.
+    pub fn vpf(&self, name: &str) -> Option<&Vpf> {
+        self.vpfs.iter().find(|vpf| vpf.name == name)
     }
 
     /// The NIC that an adapter is on, directly or through its switch; none only in a state that was not parsed.

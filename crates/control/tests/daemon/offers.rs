@@ -58,7 +58,7 @@ fn the_offer_follows_the_configuration() {
         ("packed = false", merge | indirect | event | OFFLOADS),
         ("offload = false", merge | indirect | event | packed),
         ("in_order = true", merge | indirect | event | packed | OFFLOADS | Features::IN_ORDER),
-        ("queue_pairs = 4", merge | indirect | event | packed | OFFLOADS | multiqueue),
+        ("queue_pairs = 16", merge | indirect | event | packed | OFFLOADS | multiqueue),
         ("mergeable = false\nindirect = false\nevent_index = false\npacked = false", OFFLOADS),
     ] {
         let host = Host::start(&one(settings));
@@ -66,7 +66,7 @@ fn the_offer_follows_the_configuration() {
         let expected = all | features;
         assert_eq!(Features::from_bits_retain(got.features), expected, "{settings}");
         assert_eq!(got.protocol_features, PROTOCOL);
-        let pairs = if settings.contains("queue_pairs") { 4 } else { 1 };
+        let pairs = if settings.contains("queue_pairs") { 16 } else { 1 };
         assert_eq!(got.queue_pairs_max, pairs);
     }
 }

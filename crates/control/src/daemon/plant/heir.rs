@@ -217,9 +217,10 @@ impl Plant {
                     }
                 }
                 End::Device(token) => self.devices.resume(token),
-                End::Vdpa(token) => self.vdpas.resume(token),
+                End::Vdpa(_) => {} // all at once
             }
         }
+        self.vdpas.resume();
         for (nic, rig) in &mut self.rigs {
             let labels = super::labels(&self.compiled, nic);
             for (path, captured) in &mut rig.captures {
@@ -259,13 +260,14 @@ impl Plant {
                     let positions = positions.remove(&place).context("positions are missing")?;
                     self.sockets.resume(token, &positions)?;
                 }
-                End::Vdpa(token) => self.vdpas.resume(token),
+                End::Vdpa(_) => {} // all at once
                 End::Device(token) => match devices.remove(&place) {
                     Some(device) => self.devices.inherit(token, legacy(device, given)?)?,
                     None => self.devices.resume(token),
                 },
             }
         }
+        self.vdpas.resume();
         self.follow_links();
         self.tell_guests();
         self.steer();

@@ -40,9 +40,9 @@ fn rings_run_where_they_ran_and_from_where_they_stopped() {
     new.backend.set_positions(&positions).unwrap();
     new.backend.resume(&mut new.device).unwrap();
     assert_eq!([0, 1, 2, 3].map(|index| new.runs(index)), [true, true, true, false]);
-    for index in 0..3 {
+    for (index, position) in positions.iter().enumerate().take(3) {
         let ring = new.device.ring(index).unwrap();
-        assert_eq!((ring.base, ring.size), (positions[index], 256));
+        assert_eq!((ring.base, ring.size), (*position, 256));
         assert!(ring.kick.is_some() && ring.call.is_some() && ring.err.is_some());
     }
     assert_eq!(new.backend.features(), old.backend.features());
