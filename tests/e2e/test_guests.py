@@ -149,20 +149,10 @@ class Life(PairCase):
         self.assert_no_faults()
 
     def test_ring_sizes(self):
-        """Rings get another size under traffic, where the device offers to reset them one by one."""
-        if self.guests[0].read(f"/sys/class/net/{self.name}/device/features")[RING_RESET] != "1":
-            self.skipTest("the daemon does not offer RING_RESET")
-        drain = self.pair.start_numbered(1, "drain", PORT)
-        flow = self.pair.start_numbered(0, "stream", V4[1], PORT, "--bytes", ENDLESS)
-        for size in (64, 256, 32, 128, 256):
-            before = self.pair.counters()
-            for number in (0, 1):
-                self.guests[number].run("ethtool", "-G", self.pair.interface(number), "rx", str(size), "tx", str(size))
-            self.assert_flows(before)
-        for command in (flow, drain):
-            self.assertIsNone(command.poll(), f"ended: {command.done}")
-            command.kill()
-        self.assert_no_faults()
+        """Rings keep their size: QEMU would not tell the daemon that a guest has changed it, so it is not offered."""
+        self.assertEqual(self.guests[0].read(f"/sys/class/net/{self.name}/device/features")[RING_RESET], "0")
+        self.assertNotEqual(self.guests[0].ask("ethtool", "-G", self.name, "rx", "64").status, 0)
+        self.stream(1, 0, V4[0])
 
     def test_memory_plugged(self):
         """Memory is plugged under traffic, in more pieces than one message of vhost-user can tell, used, and unplugged."""
