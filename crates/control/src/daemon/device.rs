@@ -29,9 +29,6 @@ use crate::state::{MacText, VhostUser};
 /// that its function's limits do not count. QEMU asks for five in a second, after a migration.
 const ANNOUNCEMENTS_PER_S: u32 = 100;
 
-/// In the device status: the driver is ready. Virtio 1.2, section 2.1.
-const DRIVER_OK: u8 = 4;
-
 /// One guest's device.
 #[derive(Debug)]
 pub(super) struct GuestDevice {
@@ -44,8 +41,6 @@ pub(super) struct GuestDevice {
     representor_mtu: Option<u32>,
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
-    /// What the guest's driver last said of itself, where the front-end hands it on.
-    status: u8,
     memory: Arc<GuestMemory>,
     /// The files behind it, for a process that takes over.
     files: Vec<MemoryRegion>,
@@ -114,7 +109,6 @@ impl GuestDevice {
             mtu: attachment.mtu,
             representor_mtu: None,
             mtu_set: attachment.mtu,
-            status: 0,
             memory: Arc::default(),
             files: Vec::new(),
             log: None,
@@ -160,11 +154,6 @@ impl GuestDevice {
         self.port.is_attached()
     }
 
-    /// Whether the guest's driver has taken the device into use.
-    pub(super) fn has_driver(&self) -> bool {
-        self.status & DRIVER_OK != 0
-    }
-
     pub(super) fn has_mac(&self) -> bool {
         self.identity.mac.is_some()
     }
@@ -173,7 +162,6 @@ impl GuestDevice {
     /// held up one of our threads. No ring may run any more.
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
-        self.status = 0;
         self.arriving = None;
         self.stalled.swap(false, Ordering::Relaxed)
     }
@@ -190,8 +178,6 @@ impl GuestDevice {
             // As the representor has it.
             representor_mtu: _,
             mtu_set,
-            // The state machine has it, too, and says it anew.
-            status: _,
             // Mapped anew.
             memory: _,
             files,
@@ -369,7 +355,6 @@ impl Device for GuestDevice {
     }
 
     fn reset(&mut self) {
-        self.status = 0;
         tracing::debug!("{}: device reset", self.label());
     }
 
@@ -397,7 +382,6 @@ impl Device for GuestDevice {
     }
 
     fn set_status(&mut self, status: u8) {
-        self.status = status;
         tracing::debug!("{}: device status {status:#x}", self.label());
     }
 
