@@ -3,7 +3,9 @@
 import http.client
 import json
 import os
+import select
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -98,6 +100,18 @@ class Managed(Daemon):
             raise DaemonError(f"shunt {' '.join(args)}: exit code {done.returncode}: {done.stderr}")
         return done.stdout
 
+    def upgrade(self, *args):
+        """Has a new process take over, which is this daemon's from then on; returns what the command tells."""
+        told = json.loads(self.says("upgrade", "--json", *args))
+        self.follow(told["pid"])
+        return told
+
+    def follow(self, pid):
+        """A process has taken over: it is this daemon's from now on, and the one before ends."""
+        before, self._process = self._process, Successor(pid)
+        if before.wait(timeout=10) != 0:
+            raise DaemonError(f"the process that was replaced did not end well; its log:\n{self.log()[-3000:]}")
+
     def export(self):
         """The desired state, as a document."""
         return json.loads(self.says("export", "--json"))
@@ -124,10 +138,49 @@ class Managed(Daemon):
         lines = [line for line in self.log().splitlines() if any(sign in line for sign in signs)]
         return [line for line in lines if not any(text in line for text in expected)]
 
+    def close_process(self):
+        """Ends the daemon."""
+        super().close()
+
     def close(self):
         """Ends the daemon and removes its directory."""
-        super().close()
+        self.close_process()
         shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+class Successor:
+    """A process that took over from one of ours, as far as `subprocess.Popen` is like it."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self._descriptor = os.pidfd_open(pid)
+
+    def __del__(self):
+        os.close(self._descriptor)
+
+    def _send(self, number):
+        try:
+            signal.pidfd_send_signal(self._descriptor, number)
+        except ProcessLookupError:
+            pass  # it has ended
+
+    def poll(self):
+        """None while it runs. Its exit code is its parent's to know."""
+        return 0 if select.select([self._descriptor], [], [], 0)[0] else None
+
+    def wait(self, timeout):
+        """Waits for its end."""
+        if not select.select([self._descriptor], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        return 0
+
+    def terminate(self):
+        """Asks it to end."""
+        self._send(signal.SIGTERM)
+
+    def kill(self):
+        """Ends it."""
+        self._send(signal.SIGKILL)
 
 
 def as_user(user):

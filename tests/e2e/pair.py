@@ -2,14 +2,19 @@
 
 import json
 import os
+import time
+import unittest
 
 from bench import cpus
 from devices import VhostUser, VirtioNet
-from guest import Guest, GuestError
+from guest import Guest, GuestError, skip_without_guests
 from managed import Managed
 from netns import Network
 from qemu import HERE
+from tools import wait_ping
 
+STREAM_BYTES = 20_000_000
+PORT = 7000
 NUMBERED = "/inguest/numbered.py"
 MACS = ["02:0e:2e:00:00:01", "02:0e:2e:00:00:02", "02:0e:2e:00:00:03"]
 V4 = ["10.9.0.1", "10.9.0.2", "10.9.0.3"]
@@ -133,3 +138,106 @@ class Pair:
         for guest in getattr(self, "guests", []):
             guest.close()
         self.network.close()
+
+
+class PairCase(unittest.TestCase):
+    """Tests of one pair of guests, booted once; `options` are the pair's."""
+
+    options = {}
+
+    @classmethod
+    def setUpClass(cls):
+        skip_without_guests()
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("namespaces need root")
+        cls.pair = Pair(**cls.options)
+        cls.addClassCleanup(cls.pair.close)
+        cls.pair.start()
+
+    def setUp(self):
+        self.addCleanup(self.pair.stop_commands)
+        self.guests = self.pair.guests
+        self.name = self.pair.interface(0)
+
+    def stream(self, source, destination, address, size=STREAM_BYTES):
+        """TCP between two ends, checked byte for byte."""
+        drain = self.pair.start_numbered(destination, "drain", PORT)
+        said = self.pair.numbered(source, "stream", address, PORT, "--bytes", size, timeout=60)
+        self.assertEqual(said, {"sent": size, "answered": True})
+        self.assertEqual(json.loads(drain.wait().out.splitlines()[-1]), {"got": size, "wrong": 0})
+
+    def assert_adds_up(self, before, after):
+        """Frames in are frames delivered and drops counted; nobody has sent to a group meanwhile."""
+        took = sum(after[name]["tx"] - before[name]["tx"] for name in after)
+        gave = sum(after[name]["rx"] - before[name]["rx"] for name in after)
+        dropped = {
+            f"{name}: {reason}": count - before[name]["drops"].get(reason, 0)
+            for name in after
+            for reason, count in after[name]["drops"].items()
+            if count != before[name]["drops"].get(reason, 0)
+        }
+        self.assertEqual(took, gave + sum(dropped.values()), f"{before}\n{after}")
+        return dropped
+
+    def assert_no_faults(self):
+        """No ring was stopped for a fault."""
+        faults = {name: port["faults"] for name, port in self.pair.counters().items() if port["faults"]}
+        self.assertEqual(faults, {})
+
+    def guest_counters(self, number):
+        """A guest's own: frames received, and sent."""
+        stats = self.guests[number].link(self.pair.interface(number))["stats64"]
+        return {"rx": stats["rx"]["packets"], "tx": stats["tx"]["packets"]}
+
+    def settled_counters(self):
+        """The counters once they stand still: the last acknowledgements may be on their way."""
+        seen = None
+        while (now := self.pair.counters()) != seen:
+            seen = now
+            time.sleep(0.2)
+        return now
+
+    def assert_all_arrived(self, said, taker):
+        """All numbered packets that were sent have come, once and in order."""
+        got = json.loads(taker.wait().out.splitlines()[-1])
+        kept = {name: got[name] for name in ("got", "lost", "doubled", "overtaken", "damaged")}
+        self.assertEqual(kept, {"got": said["sent"], "lost": 0, "doubled": 0, "overtaken": 0, "damaged": 0})
+
+    def assert_flows(self, before):
+        """Both guests receive more."""
+
+        def more():
+            now = self.pair.counters()
+            return all(now[name]["rx"] > before[name]["rx"] for name in ("g0", "g1"))
+
+        self.wait_for(more, f"one receives nothing since {before}")
+
+    def wait_for(self, true, what, timeout=10.0):
+        """Waits until `true()` is."""
+        deadline = time.monotonic() + timeout
+        while not true():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.02)
+
+    def start_flood(self):
+        """The second guest sends numbered frames to the first for as long as it runs."""
+        return self.pair.start_numbered(1, "frames", self.pair.interface(1), MACS[0], "--rate", 600)
+
+    def end_flood(self, flood):
+        """It has sent all the time, and guests have traffic."""
+        self.assertIsNone(flood.poll())
+        flood.terminate()
+        self.assertGreater(json.loads(flood.wait().out.splitlines()[-1])["sent"], 100)
+        for source, destination in ((0, 1), (1, 0), (2, 0)):
+            wait_ping(self.pair.ends[source], V4[destination])
+        self.assert_no_faults()
+
+    def wait_rings(self):
+        """Waits until both guests' rings are attached, and frames come."""
+
+        def attached():
+            ports = {port["name"]: port["rings_attached"] for port in self.pair.daemon.stats()["ports"]}
+            return all(ports.get(f"nic0/{name}", 0) >= 2 for name in ("g0", "g1"))
+
+        self.wait_for(attached, "a guest has not come back")
+        self.assert_flows(self.pair.counters())

@@ -5,69 +5,18 @@ Two guests and a namespace behind a tap are on one NIC. Each kind of ring boots 
 
 import json
 import os
-import time
-import unittest
 
-from guest import skip_without_guests
-from pair import MACS, V4, V6, Pair
+from pair import MACS, PORT, V4, V6, PairCase
 from tools import Iperf, ping, wait_ping
 
-STREAM_BYTES = 20_000_000
 ENDLESS = 10**12
-PORT = 7000
 RING_RESET = 40
 DIMMS = 12
 SIZES = ["1-120", "121-3000-37", "3001-64900-997", "1472", "1473", "2952", "2953", "65000"]
 
 
-class GuestsBase(unittest.TestCase):
-    """One pair of guests; the subclasses below say which."""
-
-    options = {}
-
-    @classmethod
-    def setUpClass(cls):
-        skip_without_guests()
-        if os.geteuid() != 0:
-            raise unittest.SkipTest("namespaces need root")
-        cls.pair = Pair(**cls.options)
-        cls.addClassCleanup(cls.pair.close)
-        cls.pair.start()
-
-    def setUp(self):
-        self.addCleanup(self.pair.stop_commands)
-        self.guests = self.pair.guests
-        self.name = self.pair.interface(0)
-
-    def stream(self, source, destination, address, size=STREAM_BYTES):
-        """TCP between two ends, checked byte for byte."""
-        drain = self.pair.start_numbered(destination, "drain", PORT)
-        said = self.pair.numbered(source, "stream", address, PORT, "--bytes", size, timeout=60)
-        self.assertEqual(said, {"sent": size, "answered": True})
-        self.assertEqual(json.loads(drain.wait().out.splitlines()[-1]), {"got": size, "wrong": 0})
-
-    def assert_adds_up(self, before, after):
-        """Frames in are frames delivered and drops counted; nobody has sent to a group meanwhile."""
-        took = sum(after[name]["tx"] - before[name]["tx"] for name in after)
-        gave = sum(after[name]["rx"] - before[name]["rx"] for name in after)
-        dropped = {
-            f"{name}: {reason}": count - before[name]["drops"].get(reason, 0)
-            for name in after
-            for reason, count in after[name]["drops"].items()
-            if count != before[name]["drops"].get(reason, 0)
-        }
-        self.assertEqual(took, gave + sum(dropped.values()), f"{before}\n{after}")
-        return dropped
-
-    def assert_no_faults(self):
-        """No ring was stopped for a fault."""
-        faults = {name: port["faults"] for name, port in self.pair.counters().items() if port["faults"]}
-        self.assertEqual(faults, {})
-
-    def guest_counters(self, number):
-        """A guest's own: frames received, and sent."""
-        stats = self.guests[number].link(self.pair.interface(number))["stats64"]
-        return {"rx": stats["rx"]["packets"], "tx": stats["tx"]["packets"]}
+class Traffic(PairCase):
+    """What passes."""
 
     def test_features(self):
         """The driver has what this kind of ring is to exercise."""
@@ -105,14 +54,6 @@ class GuestsBase(unittest.TestCase):
             self.assertEqual(guest_after[way] - guest_before[way], told, way)
         self.assert_no_faults()
 
-    def settled_counters(self):
-        """The counters once they stand still: the last acknowledgements may be on their way."""
-        seen = None
-        while (now := self.pair.counters()) != seen:
-            seen = now
-            time.sleep(0.2)
-        return now
-
     def test_numbered_datagrams(self):
         """Numbered datagrams and frames at a rate that rings take: all arrive, in order."""
         for words in (["receive", PORT], ["take", self.name]):
@@ -120,9 +61,7 @@ class GuestsBase(unittest.TestCase):
             to = [V4[1], PORT] if words[0] == "receive" else [self.name, MACS[1]]
             said = self.pair.numbered(0, "send" if words[0] == "receive" else "frames", *to, "--count", 1000, "--rate", 2000)
             taker.terminate()
-            got = json.loads(taker.wait().out.splitlines()[-1])
-            kept = {name: got[name] for name in ("got", "lost", "doubled", "overtaken", "damaged")}
-            self.assertEqual(kept, {"got": said["sent"], "lost": 0, "doubled": 0, "overtaken": 0, "damaged": 0})
+            self.assert_all_arrived(said, taker)
 
     def test_offloads_toggled(self):
         """Each offload off and on again in the guest that sends, and in the one that receives, while they send both ways."""
@@ -150,42 +89,31 @@ class GuestsBase(unittest.TestCase):
         self.guests[0].run("ethtool", "-K", self.name, "tso", "on", "sg", "on", "gso", "on")
         self.stream(0, 1, V4[1])
 
-    def assert_flows(self, before):
-        """Both guests receive more."""
-
-        def more():
-            now = self.pair.counters()
-            return all(now[name]["rx"] > before[name]["rx"] for name in ("g0", "g1"))
-
-        self.wait_for(more, f"one receives nothing since {before}")
-
     def test_segments_of_udp(self):
-        """Datagrams that the sender's kernel cuts, or leaves to be cut, arrive whole."""
-        flow = Iperf(self.guests[1], self.guests[0], V4[1]).run(seconds=1, udp=True, rate="20M", args=("--length", "8000"))
-        self.assertEqual(flow.lost, 0)
-        self.assertGreater(flow.packets, 50)
+        """Datagrams that are cut into fragments arrive whole; those that are left to be cut come one by one."""
+        for words in (["--bytes", 8000], ["--bytes", 1000, "--together", 20], ["--bytes", 500, "--together", 50]):
+            taker = self.pair.start_numbered(1, "receive", PORT)
+            said = self.pair.numbered(0, "send", V4[1], PORT, *words, "--count", 200, "--rate", 400)
+            taker.terminate()
+            self.assert_all_arrived(said, taker)
 
-    def test_link_cut(self):
-        """QEMU says that there is no link: the guest sees it, and has traffic again with the link."""
-        carrier = f"/sys/class/net/{self.name}/carrier"
-        for up in (False, True) * 3:
-            self.guests[0].qmp.run("set_link", name="net0", up=up)
-            self.wait_for(lambda up=up: self.guests[0].read(carrier) == str(int(up)), f"carrier is not {up}")
-            self.assertEqual(ping(self.guests[0], V4[1], count=1, timeout=1), int(up))
+    def test_mtu(self):
+        """A smaller MTU in the guest holds; what is too long for the wire is refused by the guest itself."""
+        guest, other = self.guests
+        guest.ip("link", "set", "dev", self.name, "mtu", "1000")
+        self.assertEqual(ping(guest, V4[1], size=1000, whole=True), 3)
+        self.assertEqual(ping(guest, V4[1], size=1001, whole=True, count=1), 0)
+        self.assertEqual(ping(other, V4[0], size=1400), 3, "others may still send as much as the device takes")
+        self.stream(0, 1, V4[1])
+        self.stream(1, 0, V4[0])
+        guest.ip("link", "set", "dev", self.name, "mtu", str(self.pair.mtu))
+        self.assertNotEqual(guest.ask("ip", "link", "set", "dev", self.name, "mtu", str(self.pair.mtu + 1)).status, 0)
+        self.pair.settle(0)  # Linux has dropped its IPv6 addresses at so small an MTU
+        self.assertEqual(ping(guest, V4[1], size=self.pair.mtu, whole=True), 3)
 
-    def test_link_disabled(self):
-        """The daemon lets nothing pass an adapter whose link is disabled, and all pass once it is not."""
-        for state, answers in (("disable", 0), ("auto", 1), ("disable", 0), ("enable", 1), ("auto", 1)):
-            self.pair.daemon.says("adapter", "set", "g0", "--link-state", state)
-            for source, destination in ((0, 1), (1, 0)):
-                self.assertEqual(ping(self.guests[source], V4[destination], count=1, timeout=1), answers, state)
 
-    def wait_for(self, true, what, timeout=10.0):
-        """Waits until `true()` is."""
-        deadline = time.monotonic() + timeout
-        while not true():
-            self.assertLess(time.monotonic(), deadline, what)
-            time.sleep(0.02)
+class Life(PairCase):
+    """What happens to rings, drivers, guests and the daemon under traffic. The last tests are those that start something anew."""
 
     def test_stopped_and_continued(self):
         """The sending guest is stopped and continued ten times, which stops its rings: no frame is lost or doubled."""
@@ -200,9 +128,25 @@ class GuestsBase(unittest.TestCase):
         sender.terminate()
         sent = json.loads(sender.wait().out.splitlines()[-1])
         taker.terminate()
-        got = json.loads(taker.wait().out.splitlines()[-1])
-        kept = {name: got[name] for name in ("got", "lost", "doubled", "overtaken", "damaged")}
-        self.assertEqual(kept, {"got": sent["sent"], "lost": 0, "doubled": 0, "overtaken": 0, "damaged": 0})
+        self.assert_all_arrived(sent, taker)
+
+    def test_queues_changed(self):
+        """With several queue pairs: fewer and more of them under traffic."""
+        if self.pair.pairs == 1:
+            self.assertNotEqual(self.guests[0].ask("ethtool", "-L", self.name, "combined", "2").status, 0)
+            return
+        drain = self.pair.start_numbered(1, "drain", PORT)
+        flow = self.pair.start_numbered(0, "stream", V4[1], PORT, "--bytes", ENDLESS)
+        for count in (1, 3, 2, self.pair.pairs) * 3:
+            before = self.pair.counters()
+            for number in (0, 1):
+                self.guests[number].run("ethtool", "-L", self.pair.interface(number), "combined", str(count))
+            self.assert_flows(before)
+        for command in (flow, drain):
+            self.assertIsNone(command.poll(), f"ended: {command.done}")
+            command.kill()
+        wait_ping(self.guests[0], V4[1])
+        self.assert_no_faults()
 
     def test_ring_sizes(self):
         """Rings get another size under traffic, where the device offers to reset them one by one."""
@@ -237,60 +181,6 @@ class GuestsBase(unittest.TestCase):
         self.assertEqual(self.pair.numbered(1, "echo", V4[0], *SIZES, timeout=60)["missing"], [])
         self.end_flood(flood)
 
-    def test_mtu(self):
-        """A smaller MTU in the guest holds; what is too long for the wire is refused by the guest itself."""
-        guest, other = self.guests
-        guest.ip("link", "set", "dev", self.name, "mtu", "1000")
-        self.assertEqual(ping(guest, V4[1], size=1000, whole=True), 3)
-        self.assertEqual(ping(guest, V4[1], size=1001, whole=True, count=1), 0)
-        self.assertEqual(ping(other, V4[0], size=1400), 3, "others may still send as much as the device takes")
-        self.stream(0, 1, V4[1])
-        self.stream(1, 0, V4[0])
-        guest.ip("link", "set", "dev", self.name, "mtu", str(self.pair.mtu))
-        self.assertNotEqual(guest.ask("ip", "link", "set", "dev", self.name, "mtu", str(self.pair.mtu + 1)).status, 0)
-        self.pair.settle(0)  # Linux has dropped its IPv6 addresses at so small an MTU
-        self.assertEqual(ping(guest, V4[1], size=self.pair.mtu, whole=True), 3)
-
-    def test_queues_changed(self):
-        """With several queue pairs: fewer and more of them under traffic."""
-        if self.pair.pairs == 1:
-            self.assertNotEqual(self.guests[0].ask("ethtool", "-L", self.name, "combined", "2").status, 0)
-            return
-        drain = self.pair.start_numbered(1, "drain", PORT)
-        flow = self.pair.start_numbered(0, "stream", V4[1], PORT, "--bytes", ENDLESS)
-        for count in (1, 3, 2, self.pair.pairs) * 3:
-            before = self.pair.counters()
-            for number in (0, 1):
-                self.guests[number].run("ethtool", "-L", self.pair.interface(number), "combined", str(count))
-            self.assert_flows(before)
-        for command in (flow, drain):
-            self.assertIsNone(command.poll(), f"ended: {command.done}")
-            command.kill()
-        wait_ping(self.guests[0], V4[1])
-        self.assert_no_faults()
-
-    def test_interface_down_and_up(self):
-        """The interface goes down and up twenty times while frames come for it."""
-        flood = self.start_flood()
-        for _ in range(20):
-            self.guests[0].ip("link", "set", "dev", self.name, "down")
-            self.guests[0].ip("link", "set", "dev", self.name, "up")
-        self.pair.settle(0)
-        self.end_flood(flood)
-
-    def start_flood(self):
-        """The second guest sends numbered frames to the first for as long as it runs."""
-        return self.pair.start_numbered(1, "frames", self.pair.interface(1), MACS[0], "--rate", 600)
-
-    def end_flood(self, flood):
-        """It has sent all the time, and guests have traffic."""
-        self.assertIsNone(flood.poll())
-        flood.terminate()
-        self.assertGreater(json.loads(flood.wait().out.splitlines()[-1])["sent"], 100)
-        for source, destination in ((0, 1), (1, 0), (2, 0)):
-            wait_ping(self.pair.ends[source], V4[destination])
-        self.assert_no_faults()
-
     def test_unbind(self):
         """The driver is unbound and bound twenty times while frames come; each is delivered or counted."""
         device = os.path.basename(self.guests[0].run("readlink", "-f", f"/sys/class/net/{self.name}/device").strip())
@@ -308,6 +198,15 @@ class GuestsBase(unittest.TestCase):
         self.end_flood(flood)
         self.assertTrue(flood_said)
         self.assert_adds_up(before, self.settled_counters())
+
+    def test_interface_down_and_up(self):
+        """The interface goes down and up twenty times while frames come for it."""
+        flood = self.start_flood()
+        for _ in range(20):
+            self.guests[0].ip("link", "set", "dev", self.name, "down")
+            self.guests[0].ip("link", "set", "dev", self.name, "up")
+        self.pair.settle(0)
+        self.end_flood(flood)
 
     def test_wait_reboot(self):
         """The guest starts anew, without a word to the device, while frames come for it."""
@@ -344,29 +243,40 @@ class GuestsBase(unittest.TestCase):
             wait_ping(self.pair.ends[source], V4[destination])
         self.assert_no_faults()
 
-    def wait_rings(self):
-        """Waits until both guests' rings are attached, and frames come."""
 
-        def attached():
-            ports = {port["name"]: port["rings_attached"] for port in self.pair.daemon.stats()["ports"]}
-            return all(ports.get(f"nic0/{name}", 0) >= 2 for name in ("g0", "g1"))
+class Link(PairCase):
+    """What is the same with each kind of ring."""
 
-        self.wait_for(attached, "a guest has not come back")
-        self.assert_flows(self.pair.counters())
+    def test_link_cut(self):
+        """QEMU says that there is no link: the guest sees it, and has traffic again with the link."""
+        carrier = f"/sys/class/net/{self.name}/carrier"
+        for up in (False, True) * 3:
+            self.guests[0].qmp.run("set_link", name="net0", up=up)
+            self.wait_for(lambda up=up: self.guests[0].read(carrier) == str(int(up)), f"carrier is not {up}")
+            self.assertEqual(ping(self.guests[0], V4[1], count=1, timeout=1), int(up))
+
+    def test_link_disabled(self):
+        """The daemon lets nothing pass an adapter whose link is disabled, and all pass once it is not."""
+        for state, answers in (("disable", 0), ("auto", 1), ("disable", 0), ("enable", 1), ("auto", 1)):
+            self.pair.daemon.says("adapter", "set", "g0", "--link-state", state)
+            for source, destination in ((0, 1), (1, 0)):
+                self.assertEqual(ping(self.guests[source], V4[destination], count=1, timeout=1), answers, state)
 
 
 def load_tests(loader, _standard, _pattern):
     """One class per kind of ring; the names are what `run --only` selects by."""
     suite = loader.suiteClass()
     kinds = {
-        "split,mrg_rxbuf=1,pairs=1": {},
+        "split,mrg_rxbuf=1,pairs=1": {"bases": (Link, Traffic, Life)},
         "packed,mrg_rxbuf=0,pairs=1": {"features": {"packed": True, "mrg_rxbuf": False}},
-        "packed,mrg_rxbuf=1,pairs=4": {"pairs": 4, "cpus_each": 2, "features": {"packed": True}},
         "split,mrg_rxbuf=0,pairs=4": {"pairs": 4, "cpus_each": 2, "features": {"mrg_rxbuf": False}},
-        "split,mrg_rxbuf=1,pairs=4,synthetic": {"pairs": 4, "cpus_each": 2, "path": "synthetic", "mtu": 9000},
+        "packed,mrg_rxbuf=1,pairs=4,synthetic": {
+            "pairs": 4, "cpus_each": 2, "path": "synthetic", "mtu": 9000, "features": {"packed": True}
+        },
     }
     for title, options in kinds.items():
-        kind = type(title, (GuestsBase,), {"options": options, "__module__": __name__})
+        bases = options.pop("bases", (Traffic, Life))
+        kind = type(title, bases, {"options": options, "__module__": __name__})
         kind.__qualname__ = title
         suite.addTests(loader.loadTestsFromTestCase(kind))
     return suite

@@ -5,6 +5,7 @@ pub mod compile;
 pub mod config;
 pub mod daemon;
 pub mod follow;
+mod guests;
 pub mod migrate;
 pub mod state;
 pub mod stats;

@@ -361,8 +361,10 @@ impl Port {
         let mut half = place.transmit.lock();
         let Some(attached) = half.as_mut() else { return Ok(false) };
         // The kick is the same, and watched already.
-        *attached = Attached { fault_seen: false, ring: renew(&mut *attached.ring)? };
+        let ring = renew(&mut *attached.ring)?;
+        let former = std::mem::replace(attached, Attached { fault_seen: false, ring });
         drop(half);
+        drop(former); // not under the lock: it may be the last to hold a memory
         // The lane may sleep, and the new ring has not asked for a kick.
         if let Some(wake) = place.wake.get() {
             wake.wake();
@@ -390,7 +392,9 @@ impl Port {
             Some(kept) => kept.behind(ring),
             None => ring,
         };
-        *attached = Attached { fault_seen: false, ring };
+        let former = std::mem::replace(attached, Attached { fault_seen: false, ring });
+        drop(half);
+        drop(former);
         Ok(true)
     }
 

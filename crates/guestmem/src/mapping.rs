@@ -109,6 +109,15 @@ impl Mapping {
         Mapping::with(fd, size, offset, ProtFlags::READ | ProtFlags::WRITE)
     }
 
+    /// As [`new`](Self::new), of a file of the kernel's own that has no size: what is not there is known when it is touched,
+    /// and then is as if the file had been shrunk.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_driver(fd: BorrowedFd<'_>, size: u64, offset: u64) -> Result<Mapping, MapError> {
+        Mapping::without_end(fd, size, offset, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
     fn with(
         fd: BorrowedFd<'_>,
         size: u64,
@@ -122,6 +131,18 @@ impl Mapping {
         if file < need {
             return Err(MapError::FileTooSmall { file, need });
         }
+        Mapping::without_end(fd, size, offset, protection)
+    }
+
+    fn without_end(
+        fd: BorrowedFd<'_>,
+        size: u64,
+        offset: u64,
+        protection: ProtFlags,
+    ) -> Result<Mapping, MapError> {
+        let end = offset.checked_add(size).filter(|end| size > 0 && *end < 1 << 47);
+        end.ok_or(MapError::BadRange { size, offset })?;
+        let kernel = |call, source| MapError::Kernel { call, size, source };
         // Offsets are aligned to the file's own page size: 2 MiB for hugetlbfs.
         let block = rustix::fs::fstatfs(fd).map_err(|e| kernel("fstatfs", e))?.f_bsize as u64;
         let page = block.max(rustix::param::page_size() as u64);

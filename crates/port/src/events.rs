@@ -4,11 +4,18 @@
 //! next write waits until the front-end reads. So a write is made to be brief ([`host::brief`]), and whoever made one
 //! wait is not written to again.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
+
+/// What interrupts a guest that no eventfd does, such as a driver of this kernel's. It never waits.
+pub trait Interrupt: fmt::Debug + Send + Sync {
+    /// Interrupts the guest; says whether it did.
+    fn raise(&self) -> bool;
+}
 
 /// Event file descriptors of a ring.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +24,8 @@ pub struct Events {
     pub kick: Option<Arc<OwnedFd>>,
     /// Written to interrupt the guest.
     pub call: Option<Arc<OwnedFd>>,
+    /// In its stead, where there is one.
+    pub interrupt: Option<Arc<dyn Interrupt>>,
     /// Written when the guest broke the ring.
     pub error: Option<Arc<OwnedFd>>,
     /// Set once a write to one of them had to be ended because it waited; from then on there are
@@ -27,7 +36,10 @@ pub struct Events {
 impl Events {
     /// Interrupts the guest, if it can be; says whether it did.
     pub fn notify(&self) -> bool {
-        self.signal(self.call.as_ref())
+        match &self.interrupt {
+            Some(interrupt) => interrupt.raise(),
+            None => self.signal(self.call.as_ref()),
+        }
     }
 
     /// Says that the guest broke the ring, if anybody wants to know.

@@ -15,7 +15,7 @@ use wire::virtio_net::Accepts;
 use crate::burst::{Area, BURST, Burst, DeepHead, Head, Offload, Polled, deepen};
 use crate::deliver;
 pub use crate::deliver::Layout;
-pub use crate::events::Events;
+pub use crate::events::{Events, Interrupt};
 use crate::judge::{FRAME_MIN_TAGGED, Rules};
 use crate::plain::Scratch;
 use crate::{Delivered, Receive, Transmit, VlanEdit};

@@ -2,6 +2,7 @@
 
 mod fairness;
 mod path_changes;
+mod succession;
 mod switching;
 mod transfers;
 mod vmdq;
@@ -15,7 +16,7 @@ use lab::experiment::forwarding::{self, PointSpec};
 use lab::experiment::hostile::{self, HostileRun};
 use lab::experiment::idle::{self, IdleSpec};
 use lab::experiment::{distance, overhead, scale, suite};
-use lab::report::{self, PathKind, Pattern};
+use lab::report::{self, PathKind, Pattern, RingKind};
 
 use crate::{Mistake, say};
 
@@ -61,6 +62,8 @@ enum Experiment {
     Idle(Idle),
     Fairness(fairness::Fairness),
     PathChanges(path_changes::PathChanges),
+    Upgrade(succession::Upgrade),
+    Kill(succession::Kill),
     Vmdq(vmdq::Vmdq),
     Switching(switching::Switching),
     Ntttcp(transfers::Ntttcp),
@@ -78,6 +81,7 @@ enum Experiment {
 Examples:
   shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
   shunt lab run --pattern east-west --vms 4 --frame 1518
+  shunt lab run --pattern east-west --ring packed            guests with packed rings
   shunt lab run --pattern north-south --path virtio          the kernel's tap and bridge")]
 struct Run {
     /// Where frames go: north-south or east-west.
@@ -92,6 +96,9 @@ struct Run {
     /// Bytes of a frame with its FCS: 64 to 1518.
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     frame: u32,
+    /// Rings of the guests' adapters: split, packed or packed-in-order.
+    #[arg(long, default_value = "split")]
+    ring: RingKind,
     /// Seconds to measure for.
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,
@@ -103,8 +110,9 @@ struct Run {
 /// Measure what a 64 B frame costs as VFs and MAC addresses grow.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
-  shunt lab scale --rounds 5 --json")]
+Examples:
+  shunt lab scale --rounds 5 --json
+  shunt lab scale --ring packed-in-order")]
 struct Scale {
     /// How often each point is measured; the median counts.
     #[arg(long, default_value_t = 5, value_name = "N")]
@@ -119,6 +127,9 @@ struct Scale {
     /// those that the kernel can gather by itself since Linux 6.1.
     #[arg(long)]
     huge_pages: bool,
+    /// Rings of the guests' adapters: split, packed or packed-in-order.
+    #[arg(long, default_value = "split")]
+    ring: RingKind,
     /// Seconds to measure each point for.
     #[arg(long, default_value_t = 0.5, value_name = "S")]
     seconds: f64,
@@ -138,6 +149,8 @@ impl Lab {
             Some(Experiment::Idle(idle)) => idle.run(),
             Some(Experiment::Fairness(fairness)) => fairness.run(),
             Some(Experiment::PathChanges(changes)) => changes.run(),
+            Some(Experiment::Upgrade(upgrade)) => upgrade.run(),
+            Some(Experiment::Kill(kill)) => kill.run(),
             Some(Experiment::Vmdq(vmdq)) => vmdq.run(),
             Some(Experiment::Switching(switching)) => switching.run(),
             Some(Experiment::Ntttcp(ntttcp)) => ntttcp.run(),
@@ -178,6 +191,7 @@ impl Run {
             vms: self.vms,
             frame_bytes: self.frame,
             seconds: self.seconds,
+            ring: self.ring,
         };
         spec.check().map_err(Mistake)?;
         let point = forwarding::run(&program()?, &spec, host::cpu::allowed())?;
@@ -203,6 +217,7 @@ impl Scale {
             in_flight: self.in_flight,
             touch: !self.untouched,
             huge_pages: self.huge_pages,
+            ring: self.ring,
             seconds: self.seconds,
         };
         let scale = scale::run(&program()?, host::cpu::allowed(), settings, |done, of| {

@@ -249,7 +249,7 @@ impl DriverQueue {
         each!(&mut self.kind, driver => driver.publish())
     }
 
-    /// How many buffers wait to be reaped.
+    /// How many buffers wait to be reaped; where the device names what is not in flight, a guess.
     #[inline]
     pub fn used_len(&self) -> u16 {
         each!(&self.kind, driver => driver.used_len(&self.books))

@@ -248,3 +248,37 @@ impl Fdb {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_table_knows_what_this_one_knew_and_forgets_it_as_soon() {
+        let (old, new) = (Fdb::new(4096, 1).unwrap(), Fdb::new(4096, 2).unwrap());
+        for n in 0..2000_u16 {
+            let [a, b] = n.to_be_bytes();
+            old.learn(key(Mac([2, 0, 0, 0, a, b]).key(), n % 5), PortId(1 + n % 3), u32::MAX);
+            if n == 1000 {
+                old.tick();
+            }
+        }
+        let sorted = |fdb: &Fdb| {
+            let mut all: Vec<_> =
+                fdb.entries().map(|it| (it.mac, it.vid, it.port, it.ticks)).collect();
+            all.sort();
+            all
+        };
+        assert!(old.entries().all(|entry| new.recall(entry)));
+        assert_eq!(sorted(&new), sorted(&old));
+        assert_eq!((new.len(), new.len_of(PortId(2))), (old.len(), old.len_of(PortId(2))));
+        // What it knows by itself is newer.
+        let entry = old.entries().next().unwrap();
+        assert!(new.recall(Entry { port: PortId(9), ..entry }));
+        assert_eq!(new.get(entry.mac, entry.vid), Some(entry.port));
+        for _ in 0..4 {
+            assert_eq!(new.tick(), old.tick());
+        }
+        assert!(new.is_empty());
+    }
+}

@@ -1,5 +1,6 @@
 //! A hostile driver against the device's side.
 
+use guestmem::Ticket;
 use virtq::{BURST, CHAIN_BYTES_MAX, CHAIN_MAX, Content, DeviceQueue};
 
 use crate::Seen;
@@ -11,17 +12,40 @@ struct Checked {
     queue: DeviceQueue,
     /// Staged and not used.
     staged: usize,
-    /// The used index with, and without, what is not yet published.
+    /// The used index with, and without, what is not yet published; of a packed ring, the place.
     used: u16,
     published: u16,
+    /// Of a packed ring: what is used and not yet published, by place, id and length.
+    hidden: Vec<(u16, u16, u32)>,
     faulted: bool,
+}
+
+/// `n` descriptors further in a packed ring.
+fn advance(place: u16, n: u16, size: u16) -> u16 {
+    let next = u32::from(place & 0x7fff) + u32::from(n);
+    let turned = next >= u32::from(size);
+    let index = (next % u32::from(size)) as u16;
+    index | (place ^ if turned { 0x8000 } else { 0 }) & 0x8000
 }
 
 impl Checked {
     fn new(guest: &Guest) -> Checked {
-        let queue = guest.device();
+        Checked::on(guest.device())
+    }
+
+    fn on(queue: DeviceQueue) -> Checked {
         let start = queue.position() as u16;
-        Checked { queue, staged: 0, used: start, published: start, faulted: false }
+        let hidden = Vec::new();
+        Checked { queue, staged: 0, used: start, published: start, hidden, faulted: false }
+    }
+
+    /// A new owner: of a split ring it goes on where the used index says, which may be a lie, of a
+    /// packed one where this one is.
+    fn next_owner(&self, guest: &Guest) -> Checked {
+        match guest.is_packed() {
+            true => Checked::on(guest.device_at(self.queue.position())),
+            false => Checked::new(guest),
+        }
     }
 
     fn stage(&mut self, guest: &Guest, want: usize, seen: &mut Seen) {
@@ -32,7 +56,8 @@ impl Checked {
         let (buffers, arena) = self.queue.buffers();
         assert_eq!(buffers.len(), self.staged);
         for buffer in buffers {
-            assert!(buffer.ticket.id < guest.size && buffer.len <= CHAIN_BYTES_MAX);
+            assert!(guest.is_packed() || buffer.ticket.id < guest.size);
+            assert!(buffer.ticket.descriptors <= guest.size && buffer.len <= CHAIN_BYTES_MAX);
             let mut sum = 0;
             let mut count = 0;
             for slice in buffer.slices(arena) {
@@ -61,22 +86,63 @@ impl Checked {
         if self.staged == 0 {
             return;
         }
-        let head = self.queue.buffers().0[0].ticket.id;
+        let ticket = self.queue.buffers().0[0].ticket;
         self.queue.use_next(len);
-        assert_eq!(guest.used_entry(self.used), (u32::from(head), len));
-        self.staged -= 1;
-        self.used = self.used.wrapping_add(1);
+        self.note_used(guest, ticket, len);
+        if !guest.is_packed() {
+            let entry = guest.used_entry(self.used.wrapping_sub(1));
+            assert_eq!(entry, (u32::from(ticket.id), len));
+        }
         seen.done += 1;
+    }
+
+    fn note_used(&mut self, guest: &Guest, ticket: Ticket, len: u32) {
+        self.staged -= 1;
+        if guest.is_packed() {
+            self.hidden.push((self.used, ticket.id, len));
+            self.used = advance(self.used, ticket.descriptors, guest.size);
+        } else {
+            self.used = self.used.wrapping_add(1);
+        }
+    }
+
+    fn use_all(&mut self, guest: &Guest, seen: &mut Seen) {
+        let tickets: Vec<_> = self.queue.buffers().0.iter().map(|buffer| buffer.ticket).collect();
+        self.queue.use_all();
+        tickets.iter().for_each(|ticket| self.note_used(guest, *ticket, 0));
+        seen.done += tickets.len() as u64;
+        assert!(self.staged == 0 && self.queue.buffers().0.is_empty());
+    }
+
+    /// What was published of a packed ring is there: each buffer, or one for all.
+    fn check_shown(&mut self, guest: &Guest) {
+        let mut shown = std::mem::take(&mut self.hidden);
+        if guest.is_used_in_one()
+            && let [(place, ..), .., (_, id, len)] = shown[..]
+        {
+            shown = vec![(place, id, len)];
+        }
+        for (place, id, len) in shown {
+            let found = guest.used_descriptor(place & 0x7fff);
+            let used = if place & 0x8000 != 0 { 0x8080 } else { 0 };
+            let written = if len > 0 { 2 } else { 0 };
+            assert_eq!(found, (id, len, used | written));
+        }
     }
 
     fn publish(&mut self, guest: &Guest) {
         let notify = self.queue.publish();
+        // A packed ring that was used as a whole is where it was, but for the wrap counter.
         assert!(!notify || self.published != self.used, "notified of nothing");
-        if self.published != self.used {
+        if guest.is_packed() {
+            self.check_shown(guest);
+        } else if self.published != self.used {
             assert_eq!(guest.peek(guest.used_at(2)), self.used.to_le_bytes());
         }
         self.published = self.used;
-        assert_eq!(self.queue.position(), u32::from(self.published));
+        let half = u32::from(self.published);
+        let other = if guest.is_packed() { half << 16 } else { 0 };
+        assert_eq!(self.queue.position(), half | other);
     }
 }
 
@@ -104,11 +170,7 @@ pub fn device_ring(data: &[u8]) -> Seen {
                 }
             }
             11 => {
-                device.queue.use_all();
-                device.used = device.used.wrapping_add(device.staged as u16);
-                seen.done += device.staged as u64;
-                device.staged = 0;
-                assert!(device.queue.buffers().0.is_empty());
+                device.use_all(&guest, &mut seen);
             }
             12 => device.publish(&guest),
             13 => {
@@ -116,8 +178,7 @@ pub fn device_ring(data: &[u8]) -> Seen {
                 assert!(!there || !device.faulted, "a stopped ring keeps a lane awake");
             }
             14 => device.queue.disarm(),
-            // A new owner, rarely: it goes on where the used index says, which may be a lie.
-            _ if input.below(4) == 0 => device = Checked::new(&guest),
+            _ if input.below(4) == 0 => device = device.next_owner(&guest),
             _ => (),
         }
     }

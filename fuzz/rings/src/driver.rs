@@ -11,6 +11,7 @@ use crate::input::Input;
 struct Ring {
     queue: DriverQueue,
     memory: std::sync::Arc<guestmem::GuestMemory>,
+    packed: bool,
     /// Heads in flight, and how many descriptors each has.
     in_flight: BTreeMap<u16, usize>,
     next_used: u16,
@@ -21,10 +22,12 @@ impl Ring {
     fn new(input: &mut Input<'_>) -> Ring {
         let memory = memory();
         let features = Features::from_bits_truncate(input.byte());
-        let size = 1 << input.below(8);
+        let packed = features.contains(Features::PACKED);
+        let size = if packed { 1 + input.below(255) as u16 } else { 1 << input.below(8) };
         let queue = DriverQueue::new(memory.clone(), BASE + USER, size, features)
             .expect("a ring inside the memory");
-        Ring { queue, memory, in_flight: BTreeMap::new(), next_used: 0, seen: Seen::default() }
+        let in_flight = BTreeMap::new();
+        Ring { queue, memory, packed, in_flight, next_used: 0, seen: Seen::default() }
     }
 
     fn room(&self) -> usize {
@@ -55,7 +58,23 @@ impl Ring {
         }
     }
 
+    /// A packed ring's: each buffer in flight comes back once, whatever else there is.
+    fn reap_packed(&mut self, most: usize) {
+        let strays = self.queue.strays();
+        self.queue.used_len(); // which may be wrong where the device lies
+        let mut used = [Used::default(); 300];
+        let n = self.queue.reap(&mut used[..most]);
+        for used in &used[..n] {
+            assert!(self.in_flight.remove(&used.id).is_some(), "reaped what was not in flight");
+        }
+        self.seen.done += n as u64;
+        self.seen.refused += self.queue.strays() - strays;
+    }
+
     fn reap(&mut self, most: usize) {
+        if self.packed {
+            return self.reap_packed(most);
+        }
         let (strays, waiting) = (self.queue.strays(), u64::from(self.queue.used_len()));
         let mut used = [Used::default(); 300];
         let n = self.queue.reap(&mut used[..most]);
@@ -78,6 +97,13 @@ impl Ring {
     }
 
     fn recycle(&mut self) {
+        if self.packed {
+            let strays = self.queue.strays();
+            let count = usize::from(self.queue.recycle());
+            assert!(count <= usize::from(self.queue.size()));
+            self.seen.refused += self.queue.strays() - strays;
+            return;
+        }
         let (strays, waiting) = (self.queue.strays(), self.queue.used_len());
         let in_flight =
             |id: u32| u16::try_from(id).is_ok_and(|id| self.in_flight.contains_key(&id));
@@ -114,11 +140,22 @@ impl Ring {
             _ => u32::from(input.u16() % self.queue.size()),
         };
         let entry = u64::from(position % self.queue.size());
+        if self.packed {
+            // Used in one lap or another: a position counts on through all of them.
+            let odd = !(position / self.queue.size()).is_multiple_of(2);
+            let flags: u64 = if odd { input.pick(&[0, 2]) } else { input.pick(&[0x8080, 0x8082]) };
+            let word = u64::from(input.u16()) | u64::from(id as u16) << 32 | flags << 48;
+            self.poke(self.queue.addresses().desc + 16 * entry + 8, word.to_le_bytes());
+            return;
+        }
         let word = u64::from(id) | u64::from(input.u16()) << 32;
         self.poke(self.queue.addresses().used + 4 + 8 * entry, word.to_le_bytes());
     }
 
     fn set_used_idx(&self, idx: u16) {
+        if self.packed {
+            return;
+        }
         self.poke(self.queue.addresses().used + 2, idx.to_le_bytes());
     }
 

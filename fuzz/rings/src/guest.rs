@@ -1,10 +1,14 @@
 //! A guest's memory, and what a hostile neighbour writes to the ring in it.
 
+mod packed;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use guestmem::{GuestMemory, GuestSlice, Mapping, Pages, Region, SharedFile};
-use virtq::{Addresses, Content, DeviceQueue, Features, Start};
+use virtq::{Addresses, Content, DeviceQueue, Features, Position, Start};
+
+use self::packed::Packed;
 
 use crate::input::Input;
 
@@ -49,13 +53,17 @@ pub(crate) struct Guest {
     in_flight: VecDeque<u16>,
     /// The next direct descriptor.
     cursor: u16,
+    /// What it knows of a packed ring, if this is one.
+    packed: Option<Packed>,
     /// Of 256 acts, this many are hostile.
     temper: u8,
 }
 
 impl Guest {
     pub(crate) fn new(input: &mut Input<'_>, content: Content) -> Guest {
-        let size = 1 << input.below(7);
+        let features = Features::from_bits_truncate(input.byte());
+        let packed = features.contains(Features::PACKED);
+        let size = if packed { 1 + input.below(128) as u16 } else { 1 << input.below(7) };
         let start = input.pick(&[0, 0, 0xfff0, 0x7ffe]);
         let temper = input.byte();
         let guest = Guest {
@@ -66,32 +74,45 @@ impl Guest {
                 used: BASE + USER + 0x1000,
             },
             size,
-            features: Features::from_bits_truncate(input.byte()),
+            features,
             content,
             avail: start,
             used: start,
             in_flight: VecDeque::new(),
             cursor: 0,
+            packed: packed.then(|| Packed::new(size, input)),
             // Low ones more often than high ones.
             temper: temper >> input.below(8),
         };
-        guest.poke(guest.avail_at(2), start.to_le_bytes());
-        guest.poke(guest.used_at(2), start.to_le_bytes());
+        if !packed {
+            guest.poke(guest.avail_at(2), start.to_le_bytes());
+            guest.poke(guest.used_at(2), start.to_le_bytes());
+        }
         guest
     }
 
-    /// The device's side of the ring, which goes on where the used index says.
+    /// The device's side of the ring, which goes on where the used index says, or at the place of
+    /// a packed ring's driver.
     pub(crate) fn device(&self) -> DeviceQueue {
+        let base = self.packed.as_ref().map_or(0, Packed::base);
+        self.device_at(base)
+    }
+
+    /// The same, where the front-end says.
+    pub(crate) fn device_at(&self, base: Position) -> DeviceQueue {
         let (memory, features) = (self.memory.clone(), self.features);
-        DeviceQueue::new(
-            memory,
-            &self.addresses,
-            self.size,
-            features,
-            self.content,
-            Start::default(),
-        )
-        .expect("a ring inside the memory")
+        let (at, start) = (&self.addresses, Start::at(base));
+        DeviceQueue::new(memory, at, self.size, features, self.content, start)
+            .expect("a ring inside the memory")
+    }
+
+    pub(crate) fn is_packed(&self) -> bool {
+        self.packed.is_some()
+    }
+
+    /// Whether one used descriptor stands for a whole publication.
+    pub(crate) fn is_used_in_one(&self) -> bool {
+        self.features.contains(Features::IN_ORDER) && self.content != Content::Writable
     }
 
     pub(crate) fn avail_at(&self, offset: u64) -> u64 {
@@ -120,8 +141,18 @@ impl Guest {
         (u32::from_le_bytes(self.peek(at)), u32::from_le_bytes(self.peek(at + 4)))
     }
 
+    /// The id, length and flags of a packed ring's descriptor.
+    pub(crate) fn used_descriptor(&self, index: u16) -> (u16, u32, u16) {
+        let at = BASE + 16 * u64::from(index);
+        let half = |offset| u16::from_le_bytes(self.peek(at + offset));
+        (half(12), u32::from_le_bytes(self.peek(at + 8)), half(14))
+    }
+
     /// Does one act of a driver.
     pub(crate) fn act(&mut self, input: &mut Input<'_>) {
+        if self.is_packed() {
+            return self.act_packed(input);
+        }
         if input.byte() >= self.temper {
             return self.behave(input);
         }

@@ -149,6 +149,28 @@ fn payload(request: Request, input: &mut Input<'_>) -> (Vec<u8>, usize) {
             payload.resize(payload.len() + size.min(300) as usize, 0);
             (payload, 0)
         }
+        SetFeatures => {
+            let bit = Features::PROTOCOL_FEATURES;
+            let all = (FEATURES | bit).bits();
+            let log = Features::LOG_ALL.bits();
+            let values = [all, all | log, FEATURES.bits(), bit.bits(), 0];
+            (input.pick(&values).as_bytes().to_vec(), 0)
+        }
+        SetProtocolFeatures => {
+            let all = ProtocolFeatures::SUPPORTED.bits();
+            (input.pick(&[all, all, all, 0]).as_bytes().to_vec(), 0)
+        }
+        SetStatus | NetSetMtu | SendRarp => {
+            (input.pick(&[15, 15, 1500, 2, 0]).as_bytes().to_vec(), 0)
+        }
+        _ => shared(request, input),
+    }
+}
+
+/// The same of requests about what is shared beside memory and rings.
+fn shared(request: Request, input: &mut Input<'_>) -> (Vec<u8>, usize) {
+    use Request::*;
+    match request {
         SetLogBase => {
             let area = LogArea { size: input.pick(&[4096, 64, 0]), offset: input.pick(&[0, 8]) };
             (area.as_bytes().to_vec(), 1)
@@ -163,20 +185,6 @@ fn payload(request: Request, input: &mut Input<'_>) -> (Vec<u8>, usize) {
         SetDeviceStateFd => {
             let (direction, phase) = (input.pick(&[0, 1]) as u32, input.pick(&[0]) as u32);
             (StateTransfer { direction, phase }.as_bytes().to_vec(), 1)
-        }
-        SetFeatures => {
-            let bit = Features::PROTOCOL_FEATURES;
-            let all = (FEATURES | bit).bits();
-            let log = Features::LOG_ALL.bits();
-            let values = [all, all | log, FEATURES.bits(), bit.bits(), 0];
-            (input.pick(&values).as_bytes().to_vec(), 0)
-        }
-        SetProtocolFeatures => {
-            let all = ProtocolFeatures::SUPPORTED.bits();
-            (input.pick(&[all, all, all, 0]).as_bytes().to_vec(), 0)
-        }
-        SetStatus | NetSetMtu | SendRarp => {
-            (input.pick(&[15, 15, 1500, 2, 0]).as_bytes().to_vec(), 0)
         }
         _ => (Vec::new(), 0),
     }

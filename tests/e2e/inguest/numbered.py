@@ -20,6 +20,8 @@ import struct
 import sys
 import time
 
+RCVBUFFORCE = 33  # SO_RCVBUFFORCE: past the limit that the system sets; a slow receiver is not what is asked about
+UDP_SEGMENT = 103
 TYPE = 0x88B5  # for local experiments, IEEE 802
 HEAD = struct.Struct("!8sQ")
 PATTERN = bytes(range(251)) * 1100  # its length has no factor in common with a packet's
@@ -127,22 +129,32 @@ def raw(interface):
     """A socket for frames of our type."""
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(TYPE))
     made.bind((interface, TYPE))
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    made.setsockopt(socket.SOL_SOCKET, RCVBUFFORCE, 8 << 20)
     return made
 
 
 def do_send(args):
-    """Datagrams."""
+    """Datagrams; with `--together N` as many in one call, for the kernel or the device to cut."""
     address, port = args[0], int(args[1])
-    out = datagrams(address)
-    send_paced(args, lambda data: out.sendto(data, (address, port)))
+    out, together, batch = datagrams(address), option(args, "--together", 1), []
+    if together > 1:
+        out.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, int(args[args.index("--bytes") + 1]))
+
+    def put(data):
+        batch.append(data)
+        if len(batch) == together:
+            whole = b"".join(batch)
+            batch.clear()
+            out.sendto(whole, (address, port))
+
+    send_paced(args, put)
 
 
 def do_receive(args):
     """Datagrams, of either family."""
     taken = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    taken.setsockopt(socket.SOL_SOCKET, RCVBUFFORCE, 8 << 20)
     taken.bind(("::", int(args[0])))
     receive(args, taken, lambda: taken.recv(65536))
 

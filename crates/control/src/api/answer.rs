@@ -17,7 +17,7 @@ use super::manager::{Applied, Manager, vf_name};
 use super::operation::{Act, Operation};
 use super::resource::{Edit, Resource};
 use crate::state::shape::check;
-use crate::state::{Actual, Plan, Problem, State};
+use crate::state::{Actual, ActualVpf, Plan, Problem, State};
 use crate::store::Owner;
 
 /// What an apply did, or would do.
@@ -49,6 +49,9 @@ pub struct InForce {
     pub actual: Actual,
     /// Who has a VF, by `NIC/vfN`.
     pub owners: BTreeMap<String, Owner>,
+    /// Virtual PFs as they are.
+    #[serde(default)]
+    pub vpfs: Vec<ActualVpf>,
 }
 
 /// A success.
@@ -264,5 +267,6 @@ fn in_force(manager: &mut Manager) -> InForce {
             }
         }
     }
-    InForce { generation: manager.generation(), actual, owners }
+    let vpfs = manager.vpfs(&actual);
+    InForce { generation: manager.generation(), actual, owners, vpfs }
 }

@@ -27,6 +27,8 @@ pub enum EventKind {
     Traffic,
     /// A guest was attached or left.
     Guest,
+    /// A guest set something of the VFs of its virtual PF, or was refused.
+    GuestControl,
     /// An interface, a stream socket or another device came up, went down or vanished.
     Device,
     /// A step of the move of an adapter's guest to or from another host.

@@ -6,19 +6,25 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod guests;
+
 use super::events::{EventKind, EventList, Events};
 use super::fault::Fault;
 use crate::compile::{Live, compile};
+use crate::guests::Overlay;
 use crate::state::{
     Actual, Allocation, DeviceNews, Facts, Plan, Plane, State, allocate, transition,
 };
 use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
+use guests::Guests;
+pub(crate) use guests::serve_guests;
 
 /// Where counters come from.
 pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
@@ -35,6 +41,8 @@ pub struct Manager {
     upgrader: Option<Upgrader>,
     /// Whether one has: nothing here is in force any more.
     replaced: bool,
+    /// What guests have set, and the channels by which they do.
+    guests: Guests,
     /// Why nothing more is changed, if the data plane could not be brought back.
     broken: Option<String>,
 }
@@ -79,6 +87,12 @@ pub struct Upgraded {
 /// Who carries such an order out: an error says why not, and that everything is as before.
 pub type Upgrader = Box<dyn Fn(UpgradeOrder) -> Result<Upgraded, String> + Send>;
 
+impl From<Manager> for Arc<Mutex<Manager>> {
+    fn from(manager: Manager) -> Self {
+        Arc::new(Mutex::new(manager))
+    }
+}
+
 /// What an apply did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
@@ -104,8 +118,9 @@ impl Manager {
         let mut events = Events::default();
         let stored = &store.record().state;
         let attempted = unfinished.map(|unfinished| unfinished.attempted);
+        let guests = Guests::stored(&store)?;
         let from = attempted.clone().unwrap_or_default();
-        let seen = plane.reconcile(&from, stored);
+        let seen = plane.reconcile(&from, &guests.upon(stored));
         let seen = seen.context("the stored state cannot be brought into force")?;
         if attempted.is_some() {
             store.abandon()?;
@@ -120,6 +135,7 @@ impl Manager {
             stats,
             events,
             seen,
+            guests,
             upgrader: None,
             replaced: false,
             broken: None,
@@ -264,9 +280,13 @@ impl Manager {
         if let Some(why) = &self.broken {
             return Err(Fault::Broken(why.clone()));
         }
-        let result = self.carry_out(to);
+        let (guests, dropped) = self.guests_of(to);
+        let result = self.carry_out(to, guests);
         match &result {
-            Ok(()) => self.note_steps(&plan),
+            Ok(()) => {
+                self.note_steps(&plan);
+                self.note_dropped(dropped);
+            }
             Err(fault) => self.events.add(EventKind::Refused, String::new(), fault.to_string()),
         }
         result.map(|()| Applied { generation: self.generation(), plan })
@@ -284,10 +304,11 @@ impl Manager {
         }
     }
 
-    fn carry_out(&mut self, to: &State) -> Result<(), Fault> {
-        let from = self.state().clone();
+    fn carry_out(&mut self, to: &State, guests: Overlay) -> Result<(), Fault> {
+        let (from, in_force) = (self.in_force(), guests.upon(to));
+        let channels = self.guests.open(to)?;
         self.store.begin(to)?;
-        let actual = match self.plane.reconcile(&from, to) {
+        let actual = match self.plane.reconcile(&from, &in_force) {
             Ok(actual) => actual,
             Err(refused) => {
                 // A journal that stays tells the next start of an apply that did not happen, which is true.
@@ -296,7 +317,7 @@ impl Manager {
             }
         };
         if let Err(error) = self.store.commit(to, &holders(to, &actual)) {
-            if let Err(refused) = self.plane.reconcile(to, &from) {
+            if let Err(refused) = self.plane.reconcile(&in_force, &from) {
                 let why = format!(
                     "the state could not be stored, and the old one not be brought back: {refused}"
                 );
@@ -308,6 +329,8 @@ impl Manager {
         }
         self.note_changes(&actual);
         self.seen = actual;
+        self.guests.replace(guests, channels);
+        self.keep_guests();
         Ok(())
     }
 

@@ -34,6 +34,7 @@ pub use events::{Event, EventKind, EventList, MAX_EVENTS};
 pub use hyper::Method;
 
 pub use fault::{Fault, Trouble};
+pub(crate) use manager::serve_guests;
 pub use manager::{Applied, Manager, StatsSource, UpgradeOrder, Upgraded, Upgrader};
 pub use moves::MoveStatus;
 pub use openapi::document as openapi;

@@ -1,4 +1,5 @@
-//! Parts of the document that have a path of their own: NICs, VFs, switches, their ports and tunnels, and adapters.
+//! Parts of the document that have a path of their own: NICs, VFs, switches, their ports and tunnels, adapters, and
+//! virtual PFs.
 //!
 //! A change of a part is a change of the whole document, which is then checked as one; so a part can be set to nothing
 //! that the whole may not say.
@@ -40,7 +41,7 @@ const NIC: Level = level("nic", "name", "nic");
 const SWITCH: Level = level("switch", "name", "switch");
 
 /// Every kind.
-pub(super) static RESOURCES: [Resource; 6] = [
+pub(super) static RESOURCES: [Resource; 7] = [
     Resource {
         name: "NIC",
         plural: "NICs",
@@ -88,6 +89,14 @@ pub(super) static RESOURCES: [Resource; 6] = [
         collection: "/v1/adapters",
         item: "/v1/adapters/{adapter}",
         levels: &[level("adapter", "name", "adapter")],
+    },
+    Resource {
+        name: "virtual PF",
+        plural: "virtual PFs",
+        schema: "Vpf",
+        collection: "/v1/vpfs",
+        item: "/v1/vpfs/{vpf}",
+        levels: &[level("vpf", "name", "vpf")],
     },
 ];
 

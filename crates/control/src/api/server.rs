@@ -123,7 +123,7 @@ impl Server {
     ///
     /// # Errors
     /// A socket cannot be opened, or the certificate is no good; each says what and why.
-    pub fn start(manager: Manager, listen: &Listen) -> Result<Server> {
+    pub fn start(manager: impl Into<Arc<Mutex<Manager>>>, listen: &Listen) -> Result<Server> {
         Server::behind(manager, Doors::open(listen)?, listen)
     }
 
@@ -131,10 +131,14 @@ impl Server {
     ///
     /// # Errors
     /// There is no thread or no runtime to be had.
-    pub fn behind(manager: Manager, doors: Doors, listen: &Listen) -> Result<Server> {
+    pub fn behind(
+        manager: impl Into<Arc<Mutex<Manager>>>,
+        doors: Doors,
+        listen: &Listen,
+    ) -> Result<Server> {
+        let manager = manager.into();
         let tcp_address = doors.tcp.as_ref().map(TcpSocket::address).transpose()?;
         let doors = Arc::new(doors);
-        let manager = Arc::new(Mutex::new(manager));
         let plain = router(manager.clone(), None);
         let with_token =
             listen.tcp.as_ref().map(|tcp| router(manager.clone(), Some(tcp.token.clone())));

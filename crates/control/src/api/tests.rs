@@ -2,6 +2,7 @@
 
 mod changes;
 mod document;
+mod guests;
 mod life;
 mod limits;
 mod moves;
@@ -9,6 +10,7 @@ mod parts;
 mod people;
 mod reading;
 mod tls;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

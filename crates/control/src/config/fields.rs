@@ -123,6 +123,7 @@ mod rows {
         field("nic", Tables(&NIC), Computed("none")),
         field("switch", Document("[[switch]]"), Computed("none")),
         field("adapter", Document("[[adapter]]"), Computed("none")),
+        field("vpf", Document("[[vpf]]"), Computed("none")),
     ]] };
 
     pub(in super::super) static API: Section = Section { header: "[api]", groups: &[&[

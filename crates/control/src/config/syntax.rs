@@ -105,7 +105,7 @@ fn broken_line(message: &str, text: &str) -> String {
     ];
     if message == "duplicate key" {
         return match text {
-            "nic" | "switch" | "adapter" => {
+            "nic" | "switch" | "adapter" | "vpf" => {
                 format!("there are several tables {text}; write the header of each as [[{text}]]")
             }
             "vf" => {

@@ -19,7 +19,7 @@ use super::device::{GuestDevice, Identity};
 use super::log::{Quiet, Repeated};
 use super::offer::offer;
 use super::vmq::Vmq;
-use crate::state::{SocketMode, VhostUser};
+use crate::state::{GuestState, SocketMode, VhostUser};
 
 pub(super) use estate::{inherit_listener, listening};
 
@@ -220,6 +220,16 @@ impl Attachment {
     /// Whether a guest's rings run.
     pub(super) fn is_attached(&self) -> bool {
         self.device.is_attached()
+    }
+
+    /// How far the guest is.
+    pub(super) fn guest(&self) -> GuestState {
+        match self.stream {
+            None => GuestState::Absent,
+            Some(_) if self.device.is_attached() => GuestState::Running,
+            Some(_) if self.device.has_driver() => GuestState::Driver,
+            Some(_) => GuestState::Connected,
+        }
     }
 
     /// Serves what came: messages, or a connection.

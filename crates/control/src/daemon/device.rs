@@ -1,6 +1,7 @@
 //! The device that a front-end sees: virtio-net rings, on a port of a soft NIC.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use wire::virtio_net as net;
 
 use super::carried::Carried;
 use super::inflight::Records;
+use super::kept::Kept;
 use super::ring::Ring;
 use super::vmq::Vmq;
 use crate::state::{MacText, VhostUser};
@@ -22,6 +24,9 @@ use crate::state::{MacText, VhostUser};
 /// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
 /// that its function's limits do not count. QEMU asks for five in a second, after a migration.
 const ANNOUNCEMENTS_PER_S: u32 = 100;
+
+/// In the device status: the driver is ready. Virtio 1.2, section 2.1.
+const DRIVER_OK: u8 = 4;
 
 /// One guest's device.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(super) struct GuestDevice {
     representor_mtu: Option<u32>,
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
+    /// What the guest's driver last said of itself, where the front-end hands it on.
+    status: u8,
     memory: Arc<GuestMemory>,
     /// The files behind it, for a process that takes over.
     files: Vec<MemoryRegion>,
@@ -44,6 +51,8 @@ pub(super) struct GuestDevice {
     /// Where it is written down how far its rings have come, and the file behind that.
     records: Option<Records>,
     records_file: Option<InflightArea>,
+    /// The same of packed rings, where the front-end does not keep it.
+    kept: Kept,
     /// Through which what another adapter promised comes.
     arriving: Option<OwnedFd>,
     /// The last receive ring, which a queue of the uplink's interface may fill.
@@ -87,10 +96,13 @@ impl GuestDevice {
         port: Arc<Port>,
         attachment: &VhostUser,
         identity: Identity,
+        run_dir: &Path,
     ) -> GuestDevice {
-        let last = usize::from(attachment.queue_pairs).saturating_sub(1);
+        let pairs = usize::from(attachment.queue_pairs);
+        let last = pairs.saturating_sub(1);
         GuestDevice {
             nic,
+            kept: Kept::new(run_dir, &port.label, pairs * 2),
             vmq: Vmq::new(port.clone(), last, attachment.mtu),
             port,
             identity,
@@ -98,6 +110,7 @@ impl GuestDevice {
             mtu: attachment.mtu,
             representor_mtu: None,
             mtu_set: attachment.mtu,
+            status: 0,
             memory: Arc::default(),
             files: Vec::new(),
             log: None,
@@ -143,6 +156,11 @@ impl GuestDevice {
         self.port.is_attached()
     }
 
+    /// Whether the guest's driver has taken the device into use.
+    pub(super) fn has_driver(&self) -> bool {
+        self.status & DRIVER_OK != 0
+    }
+
     pub(super) fn has_mac(&self) -> bool {
         self.identity.mac.is_some()
     }
@@ -151,6 +169,7 @@ impl GuestDevice {
     /// held up one of our threads. No ring may run any more.
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
+        self.status = 0;
         self.arriving = None;
         self.stalled.swap(false, Ordering::Relaxed)
     }
@@ -167,6 +186,8 @@ impl GuestDevice {
             // As the representor has it.
             representor_mtu: _,
             mtu_set,
+            // The state machine has it, too, and says it anew.
+            status: _,
             // Mapped anew.
             memory: _,
             files,
@@ -174,6 +195,8 @@ impl GuestDevice {
             log_file,
             records: _,
             records_file,
+            // In files, which whoever takes over finds.
+            kept: _,
             arriving,
             // Its ring is started like the others, its queue steered anew.
             vmq: _,
@@ -213,14 +236,20 @@ impl GuestDevice {
     }
 
     /// A ring, with all that belongs to it now.
-    fn ring(&self, index: usize, setup: &RingSetup) -> Ring {
-        let inflight = self.records.as_ref().and_then(|records| records.of(index, setup.size));
+    fn ring(&mut self, index: usize, setup: &RingSetup) -> Ring {
+        let packed = net::feature::has(setup.features, net::feature::VIRTIO_F_RING_PACKED);
+        let inflight = match &self.records {
+            Some(records) => records.of(index, setup.size),
+            None if packed => self.kept.of(index, setup, &self.files),
+            None => None,
+        };
         Ring {
             setup: setup.clone(),
             memory: self.memory.clone(),
             log: self.log.clone(),
             inflight,
             stalled: self.stalled.clone(),
+            interrupt: None,
         }
     }
 
@@ -353,8 +382,9 @@ impl Device for GuestDevice {
             false => self.port.set_transmit_call(pair, call.clone()),
         }
         // QEMU starts a ring before it says whom to interrupt: what was shown until now is told here.
-        port::virtio_net::Events { kick: None, call, error: None, stalled: self.stalled.clone() }
-            .notify();
+        let stalled = self.stalled.clone();
+        let events = port::virtio_net::Events { call, stalled, ..Default::default() };
+        events.notify();
     }
 
     fn set_err(&mut self, index: usize, error: Option<Arc<OwnedFd>>) {
@@ -367,6 +397,7 @@ impl Device for GuestDevice {
     }
 
     fn reset(&mut self) {
+        self.status = 0;
         tracing::debug!("{}: device reset", self.label());
     }
 
@@ -394,6 +425,7 @@ impl Device for GuestDevice {
     }
 
     fn set_status(&mut self, status: u8) {
+        self.status = status;
         tracing::debug!("{}: device status {status:#x}", self.label());
     }
 
@@ -434,6 +466,7 @@ impl Device for GuestDevice {
         if let Some(records) = &self.records {
             records.clear(index);
         }
+        self.kept.clear(index);
     }
 
     fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {

@@ -14,7 +14,7 @@
 //! take the memory away, and then its own rings go on from a wrong place: where a record points is
 //! checked as all else that comes from a front-end.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
@@ -38,15 +38,33 @@ impl Records {
     /// # Errors
     /// There is no memory.
     pub(super) fn create(rings: u16, ring_size: u16) -> Result<(Records, SharedArea), MapError> {
-        let size = HEADER + u64::from(rings) * Inflight::bytes(ring_size);
+        let size = Records::bytes(rings, ring_size);
         let file = SharedFile::create("shunt-inflight", size, Pages::Ordinary)?;
-        let mapping = Arc::new(Mapping::new(file.fd(), size, 0)?);
+        let records = Records::begin(file.fd(), rings, ring_size)?;
+        let fd = file.into_fd();
+        Ok((records, SharedArea { size, offset: 0, fd }))
+    }
+
+    /// Bytes of a file for the records of so many rings.
+    pub(super) fn bytes(rings: u16, ring_size: u16) -> u64 {
+        HEADER + u64::from(rings) * Inflight::bytes(ring_size)
+    }
+
+    /// New records in a file of that length, which is zeros.
+    ///
+    /// # Errors
+    /// It cannot be mapped.
+    pub(super) fn begin(
+        file: BorrowedFd<'_>,
+        rings: u16,
+        ring_size: u16,
+    ) -> Result<Records, MapError> {
+        let mapping = Arc::new(Mapping::new(file, Records::bytes(rings, ring_size), 0)?);
         let header = mapping.slice(0, HEADER as usize).expect("as long as that");
         header.write(8, u32::from(ring_size).to_le_bytes());
         header.write(12, u32::from(rings).to_le_bytes());
         header.write(0, MAGIC);
-        let fd = file.into_fd();
-        Ok((Records { mapping, rings, ring_size }, SharedArea { size, offset: 0, fd }))
+        Ok(Records { mapping, rings, ring_size })
     }
 
     /// Records that a front-end gives back.
@@ -57,7 +75,7 @@ impl Records {
         let InflightArea { area, rings, ring_size } = given;
         let mapping = Mapping::new(area.fd.as_fd(), area.size, area.offset)
             .map_err(|error| Refused::new(error.to_string()))?;
-        let need = HEADER + u64::from(*rings) * Inflight::bytes(*ring_size);
+        let need = Records::bytes(*rings, *ring_size);
         let header = mapping.slice(0, HEADER as usize).filter(|_| area.size >= need);
         let Some(header) = header else {
             let size = area.size;

@@ -21,6 +21,7 @@ mod device;
 mod devices;
 mod following;
 mod inflight;
+mod kept;
 mod log;
 mod offer;
 mod plant;
@@ -29,13 +30,14 @@ mod ring;
 pub(crate) mod run_dir;
 mod sockets;
 mod upgrade;
+mod vdpa;
 mod vmq;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -43,7 +45,7 @@ use engine::{Fabric, IdlePolicy, LaneSpec};
 use host::CpuLatency;
 use rustix::event::{Timespec, epoll};
 
-use crate::api::{Doors, EventList, Listen, Manager, Server};
+use crate::api::{Doors, EventList, Listen, Manager, Server, serve_guests};
 use crate::config::Config;
 use crate::stats::Stats;
 use crate::store::Directory;
@@ -103,6 +105,10 @@ fn guardian() -> Result<OwnedFd> {
 pub struct Daemon {
     /// Dropped first: no change comes while the rest ends.
     server: Option<Server>,
+    /// Dropped next: with it the guests' channels end.
+    manager: Option<Arc<Mutex<Manager>>>,
+    /// Whether those are still another process's, which is about to end.
+    guests_wait: bool,
     epoll: Arc<OwnedFd>,
     plant: Shared,
     /// What is to be removed at the end.
@@ -187,9 +193,12 @@ impl Daemon {
                 config.state_dir.as_deref().unwrap_or(Path::new("state_dir")).display()
             );
         }
+        let manager: Arc<Mutex<Manager>> = manager.into();
+        serve_guests(&manager)?;
         if let Some(api) = &config.api {
-            daemon.server = Some(Server::start(manager, &api.listen()?)?);
+            daemon.server = Some(Server::start(manager.clone(), &api.listen()?)?);
         }
+        daemon.manager = Some(manager);
         Ok((daemon, Stop(stop)))
     }
 
@@ -208,9 +217,11 @@ impl Daemon {
         let input = epoll::EventFlags::IN;
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
         epoll::add(&epoll, desk.bell(), epoll::EventData::new_u64(DESK), input)?;
-        let plant = Shared::new(Plant::new(fabric, epoll.clone()));
+        let plant = Shared::new(Plant::new(fabric, epoll.clone(), config.run_dir.clone()));
         let daemon = Daemon {
             server: None,
+            manager: None,
+            guests_wait: false,
             epoll,
             plant,
             leftovers,
@@ -283,7 +294,7 @@ impl Daemon {
             let now = Instant::now();
             let wait = {
                 let mut plant = self.plant.lock();
-                let settled = now - started >= SETTLE || plant.sockets.are_attached();
+                let settled = now - started >= SETTLE || plant.are_attached();
                 if settled && !plant.is_settled() {
                     plant.settle();
                 }
@@ -311,6 +322,17 @@ impl Daemon {
                 }
             }
             self.plant.lock().look(Instant::now());
+            self.look_for_guests();
+        }
+    }
+
+    /// Serves the guests' channels as soon as the process that was replaced has left them.
+    fn look_for_guests(&mut self) {
+        if let (true, Some(manager)) = (self.guests_wait, &self.manager) {
+            match serve_guests(manager) {
+                Ok(()) => self.guests_wait = false,
+                Err(error) => tracing::debug!("guests' channels are not yet served: {error:#}"),
+            }
         }
     }
 
@@ -343,6 +365,7 @@ impl Daemon {
     fn end(self) {
         tracing::info!("stopping");
         drop(self.server);
+        drop(self.manager);
         self.plant.lock().stop();
         drop(self.leftovers);
     }

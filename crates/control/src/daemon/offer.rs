@@ -10,7 +10,7 @@ const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
 
 /// What a guest may leave to be done on frames, and what may be left to it. Fragments of UDP (UFO) are
 /// not among them: nobody makes them any more.
-const OFFLOADS: [u32; 11] = [
+pub(super) const OFFLOADS: [u32; 11] = [
     feature::VIRTIO_NET_F_CSUM,
     feature::VIRTIO_NET_F_HOST_TSO4,
     feature::VIRTIO_NET_F_HOST_TSO6,
@@ -31,6 +31,10 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
         feature::VIRTIO_F_ANY_LAYOUT,
         feature::VIRTIO_NET_F_MTU,
         feature::VIRTIO_NET_F_STATUS,
+        // The front-end serves the control queue: by it a driver asks for more pairs, and says that it
+        // has announced itself after a migration. QEMU asks us for an announcement if it cannot.
+        feature::VIRTIO_NET_F_CTRL_VQ,
+        feature::VIRTIO_NET_F_GUEST_ANNOUNCE,
     ];
     let optional = [
         (has_mac, feature::VIRTIO_NET_F_MAC),
@@ -39,9 +43,7 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
         (attachment.event_index, feature::VIRTIO_F_RING_EVENT_IDX),
         (attachment.in_order, feature::VIRTIO_F_IN_ORDER),
         (attachment.packed, feature::VIRTIO_F_RING_PACKED),
-        // The front-end serves the control queue by which a driver asks for more pairs.
         (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_MQ),
-        (attachment.queue_pairs > 1, feature::VIRTIO_NET_F_CTRL_VQ),
     ];
     bits.extend(optional.into_iter().filter_map(|(wanted, bit)| wanted.then_some(bit)));
     if attachment.offload {

@@ -21,6 +21,7 @@ mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ use super::following::Following;
 use super::log::FaultLog;
 use super::rig::{End, Rig};
 use super::sockets::Sockets;
+use super::vdpa::{Records, Vdpas};
 use crate::compile::{self, Attached, Compiled, Live, Target};
 use crate::state::{Allocation, Facts, Refused, State, WantedPath, allocate};
 use keeping::Keeping;
@@ -46,6 +48,7 @@ pub(super) use wanted::Spec;
 pub(super) struct Plant {
     pub(super) sockets: Sockets,
     pub(super) devices: Devices,
+    vdpas: Vdpas,
     rigs: BTreeMap<String, Rig>,
     compiled: Compiled,
     /// What was known of links when that was compiled, or last tried to be.
@@ -61,15 +64,19 @@ pub(super) struct Plant {
     settled: bool,
     /// What is to be taken up instead of opened.
     heritage: Option<Heritage>,
+    /// Where devices keep what their next daemon needs.
+    run_dir: PathBuf,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
 
 impl Plant {
-    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>) -> Plant {
+    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>, run_dir: PathBuf) -> Plant {
         Plant {
             sockets: Sockets::new(epoll),
             devices: Devices::default(),
+            vdpas: Vdpas::new(Records::new(&run_dir)),
+            run_dir,
             rigs: BTreeMap::new(),
             compiled: Compiled::default(),
             live: Live::default(),
@@ -112,6 +119,11 @@ impl Plant {
         }
     }
 
+    /// Whether a guest is behind every socket and every vDPA device.
+    pub(super) fn are_attached(&self) -> bool {
+        self.sockets.are_attached() && self.vdpas.are_running()
+    }
+
     /// How long until something is due, `most` at the most.
     pub(super) fn wait(&self, now: Instant, most: Duration) -> Duration {
         let due = [self.sockets.wait(now), self.devices.wait(now), self.keeping.wait()];
@@ -122,7 +134,7 @@ impl Plant {
     fn live(&self) -> Live {
         let is_down = |rig: &Rig| match rig.served.get(&Attached::Uplink).map(|served| served.end) {
             Some(End::Device(token)) => self.devices.has_no_link(token),
-            Some(End::Socket(_)) | None => false,
+            Some(End::Socket(_) | End::Vdpa(_)) | None => false,
         };
         let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
         let uplinks_down = down.map(|(name, _)| name.clone()).collect();
@@ -165,6 +177,7 @@ impl Plant {
         self.fabric.stop_lanes();
         self.sockets.clear();
         self.devices.clear();
+        self.vdpas.clear();
     }
 
     fn change(&mut self, to: &State) -> Result<(), Refused> {
@@ -192,7 +205,6 @@ impl Plant {
         self.keep();
         self.tell_guests();
         self.steer();
-        self.sockets.tell_changes();
         Ok(())
     }
 
@@ -261,11 +273,12 @@ impl Plant {
         keep: &BTreeSet<(String, Attached)>,
         mut old: Vec<(Arc<SoftNic>, Arc<Port>)>,
     ) {
+        let mut ends = Vec::new();
         for (name, rig) in &mut self.rigs {
             rig.served.retain(|owner, served| {
                 let stays = keep.contains(&(name.clone(), owner.clone()));
                 if !stays {
-                    end(&mut self.sockets, &mut self.devices, served.end);
+                    ends.push(served.end);
                     old.extend(served.ports().map(|port| (rig.soft.clone(), port.clone())));
                 }
                 stays
@@ -281,6 +294,7 @@ impl Plant {
                 stays
             });
         }
+        ends.into_iter().for_each(|it| self.let_end(it));
         for (soft, port) in old {
             self.fabric.remove_port(&soft, &port);
         }
@@ -293,20 +307,21 @@ impl Plant {
             stays
         });
     }
+
+    /// Ends what is behind a port.
+    fn let_end(&mut self, end: End) {
+        match end {
+            End::Socket(token) => self.sockets.remove(token),
+            End::Device(token) => self.devices.remove(token),
+            End::Vdpa(token) => self.vdpas.remove(token),
+        }
+    }
 }
 
 /// What each file that gets copies calls the interface, by its path.
 fn labels(compiled: &Compiled, nic: &str) -> BTreeMap<String, String> {
     let files = compiled.nic(nic).into_iter().flat_map(files);
     files.map(|(path, label)| (path.to_owned(), label.to_owned())).collect()
-}
-
-/// Ends what is behind a port.
-fn end(sockets: &mut Sockets, devices: &mut Devices, end: End) {
-    match end {
-        End::Socket(token) => sockets.remove(token),
-        End::Device(token) => devices.remove(token),
-    }
 }
 
 /// The files that get copies, and of whose frames.

@@ -40,6 +40,8 @@ impl Served {
 pub(super) enum End {
     /// A vhost-user socket.
     Socket(u64),
+    /// A vDPA device.
+    Vdpa(u64),
     /// Anything else.
     Device(u64),
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use guestmem::{DirtyLog, GuestMemory};
-use port::virtio_net::{Events, Layout, ReceiveRing, TransmitRing};
+use port::virtio_net::{Events, Interrupt, Layout, ReceiveRing, TransmitRing};
 use vhost_user::{Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features, Inflight, Log, Position, Start};
 use wire::virtio_net::{self as net, Accepts, feature};
@@ -20,6 +20,8 @@ pub(super) struct Ring {
     pub(super) inflight: Option<Inflight>,
     /// Set by whoever is held up by a descriptor of the front-end's.
     pub(super) stalled: Arc<AtomicBool>,
+    /// What interrupts the guest, where no descriptor does.
+    pub(super) interrupt: Option<Arc<dyn Interrupt>>,
 }
 
 impl Ring {
@@ -43,6 +45,7 @@ impl Ring {
         Events {
             kick: kick.clone(),
             call: call.clone(),
+            interrupt: self.interrupt.clone(),
             error: err.clone(),
             stalled: self.stalled.clone(),
         }

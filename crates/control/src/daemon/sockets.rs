@@ -12,7 +12,7 @@ use super::attachment::{Attachment, Way};
 use super::device::{GuestDevice, Identity};
 use super::upgrade::{Given, Giving, Session, Socket};
 use super::vmq::Wish;
-use crate::state::VhostUser;
+use crate::state::{GuestState, VhostUser};
 
 /// The sockets that are served.
 #[derive(Debug)]
@@ -123,6 +123,11 @@ impl Sockets {
     /// Whether a guest is on a socket.
     pub(super) fn is_attached(&self, token: u64) -> bool {
         self.served.get(&token).is_some_and(Attachment::is_attached)
+    }
+
+    /// How far the guest is on a socket.
+    pub(super) fn guest(&self, token: u64) -> GuestState {
+        self.served.get(&token).map_or(GuestState::Absent, Attachment::guest)
     }
 
     /// Whether a guest is on every socket.

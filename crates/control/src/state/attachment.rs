@@ -15,7 +15,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::text;
 
-pub use kinds::{Packet, Pcap, SocketMode, Stream, Tap, VhostUser, Xdp, ZeroCopy};
+pub use kinds::{Packet, Pcap, SocketMode, Stream, Tap, Vduse, VhostUser, Xdp, ZeroCopy};
 
 /// How a guest reaches its adapter, or the wire its uplink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,8 @@ pub enum Attachment {
     Stream(Stream),
     /// A capture that is played.
     Pcap(Pcap),
+    /// A vDPA device of the host's own kernel.
+    Vduse(Vduse),
 }
 
 /// What an attachment is.
@@ -51,17 +53,20 @@ pub enum AttachmentKind {
     Stream,
     /// A capture that is played.
     Pcap,
+    /// A vDPA device of the host's own kernel.
+    Vduse,
 }
 
 impl AttachmentKind {
     /// All of them.
-    pub const ALL: [AttachmentKind; 6] = [
+    pub const ALL: [AttachmentKind; 7] = [
         AttachmentKind::VhostUser,
         AttachmentKind::Tap,
         AttachmentKind::Packet,
         AttachmentKind::Xdp,
         AttachmentKind::Stream,
         AttachmentKind::Pcap,
+        AttachmentKind::Vduse,
     ];
 
     /// Its word in the document.
@@ -73,6 +78,7 @@ impl AttachmentKind {
             AttachmentKind::Xdp => "xdp",
             AttachmentKind::Stream => "stream",
             AttachmentKind::Pcap => "pcap",
+            AttachmentKind::Vduse => "vduse",
         }
     }
 
@@ -87,6 +93,7 @@ impl AttachmentKind {
             AttachmentKind::VhostUser | AttachmentKind::Stream => "socket",
             AttachmentKind::Tap | AttachmentKind::Packet | AttachmentKind::Xdp => "interface",
             AttachmentKind::Pcap => "file",
+            AttachmentKind::Vduse => "name",
         }
     }
 }
@@ -108,10 +115,11 @@ impl Attachment {
             Attachment::Xdp(_) => AttachmentKind::Xdp,
             Attachment::Stream(_) => AttachmentKind::Stream,
             Attachment::Pcap(_) => AttachmentKind::Pcap,
+            Attachment::Vduse(_) => AttachmentKind::Vduse,
         }
     }
 
-    /// Its socket, interface or file: the value of the kind's [place field](AttachmentKind::place_field).
+    /// Its socket, interface, file or name: the value of the kind's [place field](AttachmentKind::place_field).
     pub fn place(&self) -> &str {
         match self {
             Attachment::VhostUser(VhostUser { socket, .. })
@@ -120,6 +128,7 @@ impl Attachment {
             | Attachment::Packet(Packet { interface, .. })
             | Attachment::Xdp(Xdp { interface, .. }) => interface,
             Attachment::Pcap(Pcap { file, .. }) => file,
+            Attachment::Vduse(Vduse { name, .. }) => name,
         }
     }
 
@@ -134,7 +143,10 @@ impl Attachment {
             Attachment::Tap(tap) => &tap.netns,
             Attachment::Packet(packet) => &packet.netns,
             Attachment::Xdp(xdp) => &xdp.netns,
-            Attachment::VhostUser(_) | Attachment::Stream(_) | Attachment::Pcap(_) => return None,
+            Attachment::VhostUser(_)
+            | Attachment::Stream(_)
+            | Attachment::Pcap(_)
+            | Attachment::Vduse(_) => return None,
         };
         Some((self.place(), netns.as_deref().map(netns_path)))
     }
@@ -188,6 +200,7 @@ impl PartialSchema for Attachment {
             AttachmentKind::Xdp => table_schema::<Xdp>(kind),
             AttachmentKind::Stream => table_schema::<Stream>(kind),
             AttachmentKind::Pcap => table_schema::<Pcap>(kind),
+            AttachmentKind::Vduse => table_schema::<Vduse>(kind),
         });
         let either = OneOfBuilder::new().item(text::attachment());
         let either = tables.fold(either, OneOfBuilder::item);

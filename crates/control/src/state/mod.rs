@@ -5,7 +5,8 @@
 //! the other, or the reasons why a running state cannot become the other ([`transition`]). [`allocate`] says which
 //! adapter gets a scarce VF or queue, and why another does not. All of it is pure: no I/O, no clock.
 //!
-//! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 ACL rules a port; 20 problems are shown.
+//! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 virtual PFs, 256 ACL rules a port; 20 problems are
+//! shown.
 
 mod adapter;
 mod allocate;
@@ -25,6 +26,7 @@ pub(crate) mod tests;
 mod text;
 mod transition;
 mod validate;
+mod vpf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,7 +36,8 @@ pub use adapter::{Adapter, WantedPath};
 pub(crate) use allocate::may_ever_have_vf;
 pub use allocate::{Allocation, Facts, allocate};
 pub use attachment::{
-    Attachment, AttachmentKind, Packet, Pcap, SocketMode, Stream, Tap, VhostUser, Xdp, ZeroCopy,
+    Attachment, AttachmentKind, Packet, Pcap, SocketMode, Stream, Tap, Vduse, VhostUser, Xdp,
+    ZeroCopy,
 };
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind, Profile};
@@ -42,7 +45,7 @@ pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
-    DeviceNews, DeviceState, Kept, Plane, Refused,
+    ActualVpf, ActualVpfVf, DeviceNews, DeviceState, GuestState, Kept, Plane, Refused, VfSettings,
 };
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
@@ -50,6 +53,7 @@ pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK, Vx
 pub use switchdev::{AnyMacText, FunctionName, NicMode, NicRule, Representor, RuleTarget};
 pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
 pub use transition::transition;
+pub use vpf::{GuestSetting, MacPrefix, VPF_VFS_MAX, Vpf, VpfControl, VpfModel, VpfVf};
 
 /// The version of the document's form that this program writes, and the newest it reads.
 pub const VERSION: u32 = 1;
@@ -74,6 +78,10 @@ pub struct State {
     #[serde(default, rename = "adapter")]
     #[schema(max_items = 4096)]
     pub adapters: Vec<Adapter>,
+    /// The virtual PFs.
+    #[serde(default, rename = "vpf")]
+    #[schema(max_items = 256)]
+    pub vpfs: Vec<Vpf>,
 }
 
 fn version() -> u32 {
@@ -83,7 +91,13 @@ fn version() -> u32 {
 impl Default for State {
     /// Nothing at all.
     fn default() -> State {
-        State { version: VERSION, nics: Vec::new(), switches: Vec::new(), adapters: Vec::new() }
+        State {
+            version: VERSION,
+            nics: Vec::new(),
+            switches: Vec::new(),
+            adapters: Vec::new(),
+            vpfs: Vec::new(),
+        }
     }
 }
 
@@ -108,6 +122,14 @@ impl State {
         Ok(state)
     }
 
+    /// Checks what a document means whose parts have the right form.
+    ///
+    /// # Errors
+    /// Every mistake of meaning.
+    pub(crate) fn check(&self) -> Result<(), Problems> {
+        validate::meaning(self)
+    }
+
     /// The document, with every default written out.
     pub fn to_document(&self) -> Value {
         serde_json::to_value(self).expect("a state is JSON")
@@ -126,6 +148,11 @@ impl State {
     /// The adapter of that name.
     pub fn adapter(&self, name: &str) -> Option<&Adapter> {
         self.adapters.iter().find(|adapter| adapter.name == name)
+    }
+
+    /// The virtual PF of that name.
+    pub fn vpf(&self, name: &str) -> Option<&Vpf> {
+        self.vpfs.iter().find(|vpf| vpf.name == name)
     }
 
     /// The NIC that an adapter is on, directly or through its switch; none only in a state that was not parsed.

@@ -1,8 +1,7 @@
 //! From one state to another: the named steps, in an order in which each is possible.
 //!
-//! What refers to others goes before them when it is removed, and comes after them when it is created: adapters,
-//! switches, VFs, NICs are removed in this order; NICs, VFs, switches, adapters are created and changed in the
-//! reverse. Moves of adapters between paths, which follow from the steps, stand at the end.
+//! What refers to others goes before them when it is removed, and comes after them when it is created: virtual PFs,
+//! adapters, switches, VFs, NICs are removed in this order, and created and changed in the reverse. Moves of adapters between paths, which follow from the steps, stand at the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,11 +40,13 @@ pub enum Kind {
     Switch,
     /// An adapter.
     Adapter,
+    /// A virtual PF.
+    Vpf,
 }
 
 impl Kind {
     /// In the order in which they are created.
-    const ALL: [Kind; 4] = [Kind::Nic, Kind::Vf, Kind::Switch, Kind::Adapter];
+    const ALL: [Kind; 5] = [Kind::Nic, Kind::Vf, Kind::Switch, Kind::Adapter, Kind::Vpf];
 }
 
 /// One setting that changes.
@@ -157,6 +158,7 @@ impl fmt::Display for Kind {
             Kind::Vf => "vf",
             Kind::Switch => "switch",
             Kind::Adapter => "adapter",
+            Kind::Vpf => "vpf",
         })
     }
 }
@@ -214,6 +216,7 @@ fn things(state: &State) -> BTreeMap<(Kind, String), Value> {
     things.extend(switches.map(|one| ((Kind::Switch, one.name.clone()), json(one))));
     let adapters = state.adapters.iter();
     things.extend(adapters.map(|one| ((Kind::Adapter, one.name.clone()), json(one))));
+    things.extend(state.vpfs.iter().map(|one| ((Kind::Vpf, one.name.clone()), json(one))));
     things
 }
 

@@ -7,7 +7,10 @@ use utoipa::ToSchema;
 
 use crate::follow::Decision;
 
-use super::{Allocation, FunctionName, PathInForce, Problems, Reason, State};
+use super::{
+    Allocation, FunctionName, LinkState, MacText, PathInForce, Problems, Reason, State, Vlan,
+    VpfModel,
+};
 
 /// What carries frames.
 pub trait Plane: Send {
@@ -213,6 +216,9 @@ pub struct ActualAdapter {
     pub vmq_reason: Reason,
     /// Whether a guest is attached.
     pub connected: bool,
+    /// How far its guest is.
+    #[serde(default)]
+    pub guest: GuestState,
     /// What its guest has, unless a vhost-user socket.
     #[serde(default)]
     pub device: Option<ActualDevice>,
@@ -222,11 +228,84 @@ pub struct ActualAdapter {
     pub placement: Option<String>,
 }
 
+/// How far a guest is with a device of its.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestState {
+    /// No VMM is connected.
+    #[default]
+    Absent,
+    /// A VMM is connected, and the guest has no driver on the device: a VF is not enabled.
+    Connected,
+    /// The guest's driver is there.
+    Driver,
+    /// The driver's rings run.
+    Running,
+}
+
+/// A virtual PF as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualVpf {
+    /// Its name.
+    pub name: String,
+    /// What the guest takes it for.
+    pub model: VpfModel,
+    /// Whether a VMM is connected to the guest's channel; null if there is none.
+    pub control: Option<bool>,
+    /// The adapter behind the PF.
+    pub pf: String,
+    /// How far the guest is with the PF.
+    pub guest: GuestState,
+    /// The VFs that the guest has enabled, as far as drivers show it.
+    pub enabled_vfs: u16,
+    /// Its VFs.
+    pub vfs: Vec<ActualVpfVf>,
+}
+
+/// A VF of a virtual PF as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActualVpfVf {
+    /// Its number.
+    pub index: u16,
+    /// The adapter behind it.
+    pub adapter: Option<String>,
+    /// The device of the host's behind it.
+    pub vhost_vdpa: Option<String>,
+    /// How far the guest is with it; null for a device of the host's.
+    pub guest: Option<GuestState>,
+    /// What is in force; null for a device of the host's.
+    pub settings: Option<VfSettings>,
+    /// Which of that the guest has set.
+    pub set_by_guest: Vec<String>,
+}
+
+/// Settings that a PF has of a VF.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VfSettings {
+    /// The address.
+    pub mac: MacText,
+    /// The VLAN.
+    pub vlan: Option<Vlan>,
+    /// Whether sources are checked.
+    pub spoof_check: bool,
+    /// Whether it is trusted.
+    pub trust: bool,
+    /// The link state.
+    pub link_state: LinkState,
+    /// The assured rate in Mbit/s.
+    pub min_tx_mbps: u32,
+    /// The highest rate in Mbit/s; 0 for any.
+    pub max_tx_mbps: u32,
+}
+
 impl ActualAdapter {
     /// An adapter that has what it was given.
     pub fn of(given: Allocation, connected: bool) -> ActualAdapter {
         let Allocation { adapter, path, vf, queue, reason, vf_reason, vmq_reason } = given;
         let (name, device, placement) = (adapter, None, None);
+        let guest = if connected { GuestState::Running } else { GuestState::Absent };
         ActualAdapter {
             name,
             path,
@@ -236,6 +315,7 @@ impl ActualAdapter {
             vf_reason,
             vmq_reason,
             connected,
+            guest,
             device,
             placement,
         }

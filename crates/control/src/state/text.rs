@@ -31,7 +31,7 @@ pub(super) struct Format {
 }
 
 /// Every kind of text.
-pub(super) static FORMATS: [Format; 15] = [
+pub(super) static FORMATS: [Format; 16] = [
     Format {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -55,6 +55,12 @@ pub(super) static FORMATS: [Format; 15] = [
         pattern: "^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$",
         allowed: "a unicast MAC address, six hex pairs such as \"02:00:00:00:00:01\"",
         takes: |text| text.parse::<MacText>().is_ok(),
+    },
+    Format {
+        name: "mac-prefix",
+        pattern: "^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){0,5}$",
+        allowed: "the first 1 to 6 hex pairs of unicast MAC addresses, such as \"02:00:5e\"",
+        takes: |text| text.parse::<super::MacPrefix>().is_ok(),
     },
     Format {
         name: "vlan-range",
@@ -118,7 +124,7 @@ pub(super) static FORMATS: [Format; 15] = [
     },
     Format {
         name: "attachment",
-        pattern: "^(vhost-user|tap|packet|xdp|stream|pcap):.+$",
+        pattern: "^(vhost-user|tap|packet|xdp|stream|pcap|vduse):.+$",
         allowed: "a kind and its place, such as \"tap:web0\", \"xdp:eth1\" or \"vhost-user:/run/shunt/web.sock\", or a \
                   table with its fields",
         takes: |text| super::Attachment::table_of(text).is_some(),
@@ -320,6 +326,7 @@ as_text!(
     VlanRange = "vlan-range",
     PortRange = "port-range",
     IpPrefix = "ip-prefix",
+    super::MacPrefix = "mac-prefix",
     AnyMacText = "any-mac",
     FunctionName = "function",
     RuleTarget = "rule-target"

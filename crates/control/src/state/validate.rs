@@ -7,6 +7,7 @@ mod attachment;
 mod service;
 mod switch;
 mod switchdev;
+mod vpf;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -34,6 +35,9 @@ pub(super) fn meaning(state: &State) -> Result<(), Problems> {
     for (i, adapter) in state.adapters.iter().enumerate() {
         check.adapter(adapter, &format!("adapter[{i}]"));
     }
+    for (i, vpf) in state.vpfs.iter().enumerate() {
+        check.vpf(vpf, &format!("vpf[{i}]"));
+    }
     check.problems.or(())
 }
 
@@ -44,9 +48,14 @@ struct Check<'a> {
     nic_names: Once<&'a str>,
     switch_names: Once<&'a str>,
     adapter_names: Once<&'a str>,
+    vpf_names: Once<&'a str>,
+    /// Adapters, and devices of the host's, that are behind a function of a virtual PF.
+    behind: Once<&'a str>,
     sockets: Once<&'a str>,
     /// Interfaces, with the path of their network namespace.
     interfaces: Once<(Option<String>, String)>,
+    /// Names on the vDPA bus.
+    vdpas: Once<&'a str>,
     /// Files that are written: of mirrors, and sinks.
     files: Once<&'a str>,
     /// Captures that are played, known before the walk.
@@ -76,8 +85,11 @@ impl<'a> Check<'a> {
             nic_names: Once::new("is the name of"),
             switch_names: Once::new("is the name of"),
             adapter_names: Once::new("is the name of"),
+            vpf_names: Once::new("is the name of"),
+            behind: Once::new("is behind"),
             sockets: Once::new("is the socket of"),
             interfaces: Once::new("is the interface of"),
+            vdpas: Once::new("is the vDPA device of"),
             files: Once::new("is written by"),
             played: attachment::played(state),
             networks: Once::new("is the network of"),

@@ -26,11 +26,13 @@ pub use files::{Directory, Files, MAX_FILE_BYTES};
 pub use owners::{NotYours, Owner, Owners};
 pub use record::{Record, VERSION};
 
+use crate::guests::Overlay;
 use crate::state::State;
 use record::Journal;
 
 const RECORD: &str = "state.json";
 const JOURNAL: &str = "journal.json";
+const GUESTS: &str = "guests.json";
 
 /// What is wrong with the state directory.
 #[derive(Debug, thiserror::Error)]
@@ -187,6 +189,25 @@ impl<F: Files> Store<F> {
         let removed = self.files.remove(JOURNAL);
         removed.map_err(|source| self.failed("remove", JOURNAL, source))?;
         self.sync_directory()
+    }
+
+    /// What guests have set; nothing if there is no such file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged, or is of a newer version.
+    pub(crate) fn guests(&self) -> Result<Overlay, StoreError> {
+        match read(&self.files, GUESTS)? {
+            Some(bytes) => record::guests_from_bytes(&self.files.shown(GUESTS), &bytes),
+            None => Ok(Overlay::default()),
+        }
+    }
+
+    /// Stores what guests have set, beside the record: what the operator says needs no guest to be there.
+    ///
+    /// # Errors
+    /// It cannot be written; after a crash the old or the new one is there.
+    pub(crate) fn keep_guests(&self, guests: &Overlay) -> Result<(), StoreError> {
+        self.replace(GUESTS, &record::guests_to_bytes(guests))
     }
 
     fn write_record(&mut self, record: Record) -> Result<(), StoreError> {

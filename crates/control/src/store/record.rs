@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Owners, StoreError};
+use crate::guests::Overlay;
 use crate::state::State;
 
 /// The version of the files that this program writes, and the newest it reads.
@@ -67,6 +68,16 @@ impl Journal {
         let WrittenJournal { generation, to } = open(file, bytes)?;
         Ok(Journal { generation, to: parse(file, &to)? })
     }
+}
+
+/// What guests have set, as it is written.
+pub(super) fn guests_to_bytes(guests: &Overlay) -> Vec<u8> {
+    seal(guests)
+}
+
+/// The reverse.
+pub(super) fn guests_from_bytes(file: &str, bytes: &[u8]) -> Result<Overlay, StoreError> {
+    open(file, bytes)
 }
 
 fn parse(file: &str, document: &Value) -> Result<State, StoreError> {

@@ -14,3 +14,4 @@ mod offers;
 mod rings;
 mod sessions;
 mod settings;
+mod switchdev;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use guestmem::{LOG_PAGE, Pages, SharedFile};
-use vhost_user::Features;
+use vhost_user::{Features, FrontendError};
 
 use crate::guest::*;
 use crate::host::*;
@@ -199,4 +199,55 @@ fn every_page_that_changes_under_a_guest_that_stands_still_is_logged() {
             assert!(changed.len() >= pages_min, "{} pages", changed.len());
         }
     }
+}
+
+#[test]
+fn a_guest_that_arrives_at_anothers_adapter_is_refused_there() {
+    let host = Host::start(TWO);
+    let mut a = Guest::new();
+    a.reach(&host.socket("vf0"));
+    a.negotiate();
+    let state = a.frontend().save_state().unwrap();
+    // At its own, on another host; here it is the same.
+    a.frontend().load_state(&state).unwrap();
+    let mut b = Guest::new();
+    b.reach(&host.socket("vf1"));
+    b.negotiate();
+    let refused = b.frontend().load_state(&state);
+    assert!(matches!(refused, Err(FrontendError::Refused { .. })), "{refused:?}");
+    host.log.wait_for("the guest that comes has MAC 02:00:00:00:00:01, and this adapter");
+    // An uplink has no address of its own, and takes what comes.
+    let mut uplink = Guest::new();
+    uplink.reach(&host.socket("uplink"));
+    uplink.negotiate();
+    uplink.frontend().load_state(&state).unwrap();
+    // The sessions go on.
+    a.set_up();
+    b.set_up();
+    a.send(&frame(mac(1), mac(0), 1));
+    assert_eq!(b.wait_for(1), [frame(mac(1), mac(0), 1)]);
+}
+
+#[test]
+fn records_and_logs_that_could_stall_a_lane_or_are_not_ours_are_refused() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let log = SharedFile::create("log", 4096, Pages::Ordinary).unwrap();
+    let refused = |result: Result<(), FrontendError>| {
+        assert!(matches!(result, Err(FrontendError::Refused { .. })), "{result:?}");
+    };
+    let (inflight, _records) = a.frontend().get_inflight(2, RING).unwrap();
+    refused(a.frontend().set_inflight(&inflight, log.fd().as_fd()));
+    let disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    disk.set_len(inflight.size).unwrap();
+    refused(a.frontend().set_inflight(&inflight, disk.as_fd()));
+    host.log.wait_for("guest memory must be a memfd");
+    a.send(&frame(mac(1), mac(0), 1));
+    b.wait_for(1);
+    // A log has an answer of its own, so who gives a bad one is shown out, and nobody else.
+    assert!(a.frontend().set_log(disk.as_fd(), 4096, 0).is_err());
+    until("the session to end", || a.frontend().is_closed());
+    let [mut uplink] = host.guests(["uplink"]);
+    uplink.send(&frame(mac(1), [2, 9, 9, 9, 9, 9], 2));
+    b.wait_for(1);
 }

@@ -10,6 +10,8 @@ const ALWAYS: Features = Features::VERSION_1
     .union(Features::ANY_LAYOUT)
     .union(Features::MTU)
     .union(Features::STATUS)
+    .union(Features::CTRL_VQ)
+    .union(Features::GUEST_ANNOUNCE)
     .union(Features::LOG_ALL)
     .union(Features::PROTOCOL_FEATURES);
 
@@ -47,7 +49,7 @@ fn the_offer_follows_the_configuration() {
     let (merge, indirect, event) =
         (Features::MRG_RXBUF, Features::INDIRECT_DESC, Features::EVENT_IDX);
     let packed = Features::RING_PACKED;
-    let multiqueue = Features::MQ | Features::CTRL_VQ;
+    let multiqueue = Features::MQ;
     for (settings, features) in [
         ("", merge | indirect | event | packed | OFFLOADS),
         ("mergeable = false", indirect | event | packed | OFFLOADS),
@@ -56,7 +58,7 @@ fn the_offer_follows_the_configuration() {
         ("packed = false", merge | indirect | event | OFFLOADS),
         ("offload = false", merge | indirect | event | packed),
         ("in_order = true", merge | indirect | event | packed | OFFLOADS | Features::IN_ORDER),
-        ("queue_pairs = 4", merge | indirect | event | packed | OFFLOADS | multiqueue),
+        ("queue_pairs = 16", merge | indirect | event | packed | OFFLOADS | multiqueue),
         ("mergeable = false\nindirect = false\nevent_index = false\npacked = false", OFFLOADS),
     ] {
         let host = Host::start(&one(settings));
@@ -64,7 +66,7 @@ fn the_offer_follows_the_configuration() {
         let expected = all | features;
         assert_eq!(Features::from_bits_retain(got.features), expected, "{settings}");
         assert_eq!(got.protocol_features, PROTOCOL);
-        let pairs = if settings.contains("queue_pairs") { 4 } else { 1 };
+        let pairs = if settings.contains("queue_pairs") { 16 } else { 1 };
         assert_eq!(got.queue_pairs_max, pairs);
     }
 }

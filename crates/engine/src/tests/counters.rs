@@ -277,3 +277,23 @@ fn a_file_that_shrinks_reads_as_zeros() {
     handle.set_len(0).unwrap();
     assert_eq!(reader.read()[0].values["a"], 0);
 }
+
+#[test]
+fn another_process_goes_on_counting() {
+    let dir = tempfile::tempdir().unwrap();
+    let old_schema = [("port", names(&["frames", "gauge", "gone"]))];
+    let specs = [block("port", "n/vf0"), block("port", "n/vf0"), block("port", "n/left")];
+    let blocks = create(Some(&file(&dir)), &old_schema, &specs).unwrap();
+    blocks.iter().for_each(|block| (0..3).for_each(|word| block.add(word, 5)));
+    let counted = Reader::open(&file(&dir)).unwrap().read();
+
+    let new_schema = vec![("port", names(&["new", "gauge", "frames"]))];
+    let mut counters = Counters::create(Some(&file(&dir)), new_schema).unwrap();
+    let added = ["n/vf0", "n/vf1"].map(|label| counters.add("port", label).unwrap());
+    added[0].add(2, 1);
+    counters.add_all(&counted, &["gauge"]);
+    let now = Reader::open(&file(&dir)).unwrap().read();
+    let values = |at: usize| ["new", "gauge", "frames"].map(|name| now[at].values[name]);
+    assert_eq!(values(0), [0, 0, 11], "both blocks of the label, by the names of words");
+    assert_eq!(values(1), [0, 0, 0], "nobody else's");
+}

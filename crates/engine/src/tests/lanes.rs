@@ -1,6 +1,7 @@
 //! Several lanes, and several queue pairs: nothing lost, nothing twice, each flow in order.
 
 use nic::{NicConfig, PortId};
+use virtq::Features;
 
 use super::kit::*;
 use crate::Port;
@@ -146,6 +147,40 @@ fn a_flow_keeps_to_one_ring() {
     }
     let counts = [0, 1, 2, 3].map(|i: usize| numbers(&mut receivers[i]).len());
     assert_eq!(counts, [4, 0, 0, 0]);
+}
+
+#[test]
+fn sixteen_pairs_share_three_lanes() {
+    const PAIRS: usize = 16; // the most that an attachment may have
+    const FRAMES: u32 = 400;
+    for features in [Features::empty(), Features::PACKED] {
+        let bench = multiqueue(PAIRS, 3);
+        let shape = Shape { features, ..Shape::default() };
+        let guests = || (0..PAIRS).map(|_| Guest::with(shape)).collect::<Vec<_>>();
+        let (mut senders, mut receivers) = (guests(), guests());
+        for pair in 0..PAIRS {
+            receivers[pair].attach_receive(bench.vf(1), pair);
+            senders[pair].attach_transmit(bench.vf(0), pair);
+        }
+        bench.expect("n/vf0", "rings_attached", PAIRS as u64);
+        let mut next = [0; PAIRS];
+        for i in 0..FRAMES {
+            for (pair, sender) in senders.iter_mut().enumerate() {
+                sender.send(&frame(mac(1), mac(0), pair as u32 * FRAMES + i, 60));
+            }
+            // Less often than a receive ring fills.
+            if i % 100 == 99 {
+                senders.iter_mut().for_each(Guest::settle);
+                for (pair, receiver) in receivers.iter_mut().enumerate() {
+                    for frame in receiver.receive() {
+                        assert_eq!(number(&frame), pair as u32 * FRAMES + next[pair]);
+                        next[pair] += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(next, [FRAMES; PAIRS], "{features:?}");
+    }
 }
 
 #[test]

@@ -10,9 +10,15 @@ use super::kit::*;
 const VF0: PortId = PortId::vf(0);
 const VF1: PortId = PortId::vf(1);
 
+/// The ways in which a ring may say when it wants to be notified.
+fn wishes() -> impl Iterator<Item = Features> {
+    let packed = [Features::empty(), Features::PACKED];
+    packed.into_iter().flat_map(|kind| [kind, kind | Features::EVENT_IDX])
+}
+
 #[test]
 fn a_kick_wakes_a_sleeping_lane() {
-    for features in [Features::empty(), Features::EVENT_IDX] {
+    for features in wishes() {
         let bench = Bench::new(vec![plain(0), plain(1)], 2);
         let shape = Shape { features, ..Shape::default() };
         let (mut a, mut b) = (Guest::with(shape), Guest::with(shape));
@@ -49,7 +55,7 @@ fn an_attachment_wakes_a_sleeping_lane() {
 
 #[test]
 fn a_silent_lane_sleeps_and_a_busy_one_asks_for_no_kicks() {
-    for features in [Features::empty(), Features::EVENT_IDX] {
+    for features in wishes() {
         // Long enough that on a busy machine, too, a guest has its turn before the lane sleeps.
         let bench = Bench::patient(vec![plain(0), plain(1)], Duration::from_millis(500));
         let [mut b] = bench.guests([VF1]);
@@ -153,7 +159,7 @@ fn sleeps(bench: &Bench) -> u64 {
 
 #[test]
 fn a_sender_over_its_limit_lets_its_lane_sleep() {
-    for features in [Features::empty(), Features::EVENT_IDX] {
+    for features in wishes() {
         let limited = nic::Function {
             share: nic::Share { max_mbit: 1, ..nic::Share::default() },
             ..plain(0)

@@ -7,8 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use control::api::{self, Client, Method, Upgraded};
 use control::stats::Stats;
 use host::{CpuTime, ProcessCpu};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use wire::Mac;
 
 /// One VF. What is `None` is left to the daemon's defaults.
@@ -49,12 +52,13 @@ impl NicPlan {
         text += &format!("sleep = {}\n[[nic]]\nname = \"lab\"\nkind = \"soft\"\n", !self.busy);
         if self.uplink {
             text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
+            text += "in_order = true\n";
         }
         for (i, vf) in self.vfs.iter().enumerate() {
             let macs: Vec<String> = vf.macs.iter().map(|mac| format!("\"{mac}\"")).collect();
             let (mac, more) = macs.split_first().expect("every VF has an address");
             text += &format!("[[nic.vf]]\nmac = {mac}\nmacs = [{}]\n", more.join(", "));
-            text += &format!("socket = \"vf{i}.sock\"\n");
+            text += &format!("socket = \"vf{i}.sock\"\nin_order = true\n");
             for (field, value) in [
                 ("weight", vf.weight),
                 ("min_tx_mbps", vf.min_tx_mbps),
@@ -73,6 +77,8 @@ impl NicPlan {
 #[derive(Debug)]
 pub struct Bench {
     daemon: Child,
+    /// The process that took over from it, if one did.
+    successor: Option<Pid>,
     dir: tempfile::TempDir,
     program: PathBuf,
     /// The end of what it wrote to standard error.
@@ -82,6 +88,8 @@ pub struct Bench {
 /// Bytes that are kept of what a daemon writes to standard error.
 const LAST_WORDS: usize = 4096;
 
+/// How long a daemon may take to end.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the daemon may take to be ready.
 const READY: Duration = Duration::from_secs(20);
 
@@ -111,26 +119,56 @@ impl Bench {
         let dir = dir.context("cannot make a temporary directory; set TMPDIR to a writable one")?;
         let config = dir.path().join("shunt.toml");
         std::fs::write(&config, toml(dir.path())?).context("cannot write a configuration")?;
-        let mut daemon = Command::new(program)
-            .arg("up")
-            .arg("--with-parent")
-            .arg("--config")
-            .arg(&config)
-            .env("SHUNT_LOG", "warn")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        let out = BufReader::new(daemon.stdout.take().expect("it was piped"));
-        let last_words = Arc::default();
-        let mut bench = Bench { daemon, dir, program: program.to_path_buf(), last_words };
-        bench.wait_ready(out)?;
-        if let Some(error) = bench.daemon.stderr.take() {
-            let words = bench.last_words.clone();
+        let daemon = spawn(program, &config)?;
+        let (last_words, program) = (Arc::default(), program.to_path_buf());
+        let mut bench = Bench { daemon, successor: None, dir, program, last_words };
+        bench.begin()?;
+        Ok(bench)
+    }
+
+    /// Waits until the daemon is ready, and keeps what it says.
+    fn begin(&mut self) -> Result<()> {
+        let out = BufReader::new(self.daemon.stdout.take().expect("it was piped"));
+        self.wait_ready(out)?;
+        if let Some(error) = self.daemon.stderr.take() {
+            let words = self.last_words.clone();
             std::thread::spawn(move || keep_last_words(error, &words));
         }
-        Ok(bench)
+        Ok(())
+    }
+
+    /// Kills the daemon, and starts it again on what it left; says how many seconds it was gone, until it
+    /// was ready.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn kill_and_restart(&mut self) -> Result<f64> {
+        let begin = Instant::now();
+        self.daemon.kill().context("the daemon cannot be killed")?;
+        self.daemon.wait()?;
+        self.daemon = spawn(&self.program, &self.dir.path().join("shunt.toml"))?;
+        self.begin()?;
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// Has a new process of the same program take over from the daemon.
+    ///
+    /// # Errors
+    /// It does not; the old one serves on.
+    pub fn upgrade(&mut self) -> Result<Upgraded> {
+        // The new process is a grandchild: it comes to us when its parent ends, so that we may wait for
+        // it.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .context("processes whose parents ended cannot be had")?;
+        let client = Client::new(&api::socket_path(self.dir.path()));
+        let reply = client.send(Method::POST, "/v1/upgrade", Some(&serde_json::json!({})), None)?;
+        let done: Upgraded = serde_json::from_value(reply.body).context("not what is expected")?;
+        match self.successor.take() {
+            None => drop(self.daemon.wait()?),
+            Some(before) => wait(before, PATIENCE)?,
+        }
+        self.successor = Pid::from_raw(done.pid as i32);
+        Ok(done)
     }
 
     fn wait_ready(&mut self, mut out: impl BufRead + Send + 'static) -> Result<()> {
@@ -162,7 +200,8 @@ impl Bench {
 
     /// The daemon's process.
     pub fn pid(&self) -> u32 {
-        self.daemon.id()
+        let successor = self.successor.map(|pid| pid.as_raw_nonzero().get() as u32);
+        successor.unwrap_or(self.daemon.id())
     }
 
     /// The socket of a VF.
@@ -182,11 +221,17 @@ impl Bench {
 
     /// What CPU time the daemon has used.
     pub fn cpu(&self) -> Result<CpuTime> {
-        Ok(ProcessCpu::read(self.daemon.id())?.process)
+        Ok(ProcessCpu::read(self.pid())?.process)
     }
 
     /// Fails if the daemon has ended by itself.
     pub fn check_alive(&mut self) -> Result<()> {
+        if let Some(pid) = self.successor {
+            return match waitpid(Some(pid), WaitOptions::NOHANG)? {
+                None => Ok(()),
+                Some(_) => bail!("the process that took over ended by itself"),
+            };
+        }
         match self.daemon.try_wait()? {
             None => Ok(()),
             Some(status) => {
@@ -195,6 +240,36 @@ impl Bench {
             }
         }
     }
+}
+
+/// Waits until a process that is ours by now has ended.
+fn wait(pid: Pid, patience: Duration) -> Result<()> {
+    let until = Instant::now() + patience;
+    loop {
+        match waitpid(Some(pid), WaitOptions::NOHANG) {
+            Ok(Some(_)) => return Ok(()),
+            // It is not ours yet, as long as its parent lives.
+            Ok(None) | Err(Errno::CHILD) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(None) | Err(Errno::CHILD) => bail!("a daemon that was replaced does not end"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn spawn(program: &Path, config: &Path) -> Result<Child> {
+    Command::new(program)
+        .arg("up")
+        .arg("--with-parent")
+        .arg("--config")
+        .arg(config)
+        .env("SHUNT_LOG", "warn")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))
 }
 
 /// Reads what the daemon writes, for it would stand still once nobody did.
@@ -213,9 +288,17 @@ fn keep_last_words(mut error: ChildStderr, words: &Mutex<String>) {
 
 impl Drop for Bench {
     fn drop(&mut self) {
+        if let Some(pid) = self.successor.take() {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            if wait(pid, PATIENCE).is_err() {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                let _ = wait(pid, PATIENCE);
+            }
+            return;
+        }
         let pid = rustix::process::Pid::from_child(&self.daemon);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let patience = Instant::now() + Duration::from_secs(3);
+        let patience = Instant::now() + PATIENCE;
         while Instant::now() < patience {
             if !matches!(self.daemon.try_wait(), Ok(None)) {
                 return;

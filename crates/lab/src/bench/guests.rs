@@ -52,6 +52,11 @@ impl GuestProcess {
         self.input.write_all(b"go\n").context("the guest process ended early")
     }
 
+    /// Has it note what was since the last mark.
+    pub fn mark(&mut self) -> Result<()> {
+        self.input.write_all(b"mark\n").context("the guest process ended early")
+    }
+
     /// Waits for what it says next.
     pub fn hear(&mut self) -> Result<Event> {
         let mut line = String::new();

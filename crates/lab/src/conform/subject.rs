@@ -143,6 +143,9 @@ pub enum Change {
         /// The token.
         owner: Option<u64>,
     },
+    /// Has each function a representor on the host, which is a station of that name (`p0`, `pf0vf2`), or the NIC its own
+    /// bridge again.
+    Switchdev(bool),
     /// Applies the state that is in force once more.
     Again,
 }

@@ -245,6 +245,7 @@ fn in_words(change: &Change) -> String {
         Change::Add { name, settings, .. } => format!("adapter {name} with {settings}"),
         Change::Adapter { name, settings } => format!("{settings} for adapter {name}"),
         Change::Remove { name, .. } => format!("the removal of adapter {name}"),
+        Change::Switchdev(on) => format!("mode {}", if *on { "switchdev" } else { "legacy" }),
         Change::Again => "the same state once more".to_owned(),
     }
 }

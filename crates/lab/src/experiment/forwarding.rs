@@ -21,7 +21,7 @@ use crate::bench::{
 };
 use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Place, Role, TapPlace};
 use crate::report::model::gbps;
-use crate::report::{self, Bottleneck, Cpu, PathKind, Pattern, Pinned, Point};
+use crate::report::{self, Bottleneck, Cpu, PathKind, Pattern, Pinned, Point, RingKind};
 
 /// The generator's address, beyond the uplink.
 const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
@@ -45,6 +45,8 @@ pub struct PointSpec {
     pub frame_bytes: u32,
     /// Seconds to measure for.
     pub seconds: f64,
+    /// The guests' rings, where they have any.
+    pub ring: RingKind,
 }
 
 impl PointSpec {
@@ -180,6 +182,7 @@ fn processes(ground: &Ground, spec: &PointSpec, placement: &Placement) -> Vec<Gu
         seconds: spec.seconds,
         frame_bytes: spec.frame_bytes,
         huge_pages: false,
+        ring: spec.ring,
         guests,
     };
     let mut specs = Vec::new();

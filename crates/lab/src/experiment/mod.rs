@@ -11,6 +11,7 @@ pub mod overhead;
 pub mod path_changes;
 mod sample;
 pub mod scale;
+pub mod succession;
 pub mod suite;
 pub mod switching;
 pub mod transfer;

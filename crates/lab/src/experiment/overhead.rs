@@ -20,6 +20,8 @@ use crate::guest::IN_FLIGHT;
 use crate::measure::bare::{self, Pinning};
 use crate::measure::distance;
 
+use crate::report::RingKind;
+
 /// Frame sizes, with FCS.
 const FRAMES: [u32; 3] = [64, 256, 1518];
 const SECONDS: f64 = 0.5;
@@ -75,6 +77,7 @@ pub fn run(
                 in_flight: IN_FLIGHT,
                 touch: false,
                 huge_pages: false,
+                ring: RingKind::Split,
                 seconds: SECONDS,
             };
             let ((bare, daemon), _) = distance::steadily((switch, guests), || {

@@ -101,7 +101,8 @@ pub fn run(
     let plan = SwitchedPlan { cpu: placement.switch, adapters, ..SwitchedPlan::default() };
     let mut bench = SwitchedBench::start(program, &plan)?;
     let guest = |i: usize| (bench.socket(i), mac_text(i, 0).to_string());
-    let spec = NumberedSpec { cpu: placement.guests[0].0, guests: [guest(0), guest(1)] };
+    let guests = [guest(0), guest(1)];
+    let spec = NumberedSpec { cpu: placement.guests[0].0, guests, ..NumberedSpec::default() };
     let mut guests = GuestProcess::start_task(bench.bench.program(), &Task::Numbered(spec))?;
     guests.go()?;
     std::thread::sleep(ALONE);
@@ -219,7 +220,12 @@ mod tests {
             let good = Direction { sent: 9, received: 9, gap_us_max: 5.0, ..Direction::default() };
             let mut directions = [good; 2];
             change(&mut directions[1]);
-            let result = NumberedResult { seconds: 2.0, directions, absence_us_max: 1.0 };
+            let result = NumberedResult {
+                seconds: 2.0,
+                directions,
+                absence_us_max: 1.0,
+                ..NumberedResult::default()
+            };
             conclude(&result, Log::default(), 0)
         };
         let good = told(|way| way.gap_us_max = 7.0);

@@ -16,6 +16,8 @@ use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, Place, Role};
 use crate::measure::distance;
 
+use crate::report::RingKind;
+
 /// The points: VFs, and addresses of all of them together.
 pub const POINTS: [(usize, usize); 7] =
     [(2, 2), (8, 8), (8, 64), (32, 64), (32, 1024), (64, 64), (64, 4096)];
@@ -32,6 +34,8 @@ pub struct Settings {
     /// Whether guests' memory is on 2 MiB pages that were reserved, instead of such that the kernel
     /// gathers.
     pub huge_pages: bool,
+    /// The guests' rings.
+    pub ring: RingKind,
     /// Seconds to measure each point for.
     pub seconds: f64,
 }
@@ -47,6 +51,8 @@ pub struct Scale {
     pub touched: bool,
     /// Whether guests' memory was on 2 MiB pages, reserved or gathered.
     pub large_pages: bool,
+    /// The guests' rings.
+    pub ring: RingKind,
     /// CPUs that were pinned: switch, guests.
     pub pinned: Vec<usize>,
 }
@@ -82,13 +88,13 @@ pub fn run(
     settings: Settings,
     mut done: impl FnMut(usize, usize),
 ) -> Result<Scale> {
-    let Settings { rounds, in_flight, touch, huge_pages, seconds } = settings;
+    let Settings { rounds, in_flight, touch, huge_pages, ring, seconds } = settings;
     let mut seen = vec![Vec::new(); POINTS.len()];
     for round in 0..rounds {
         for (i, (vfs, macs)) in POINTS.iter().enumerate() {
             let (vfs, macs) = (*vfs, *macs);
             let frame_bytes = 64;
-            let load = Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, seconds };
+            let load = Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds };
             seen[i].push(steady_point(program, cpus, load)?);
             done(round * POINTS.len() + i + 1, rounds * POINTS.len());
         }
@@ -103,6 +109,7 @@ pub fn run(
         in_flight,
         touched: touch,
         large_pages,
+        ring,
         pinned: placement.switch.into_iter().chain(guests).collect(),
     })
 }
@@ -155,13 +162,15 @@ pub struct Load {
     pub touch: bool,
     /// Whether their memory is on 2 MiB pages that were reserved.
     pub huge_pages: bool,
+    /// Their rings.
+    pub ring: RingKind,
     /// Seconds to measure for.
     pub seconds: f64,
 }
 
 /// Measures one point.
 pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
-    let Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, seconds } = load;
+    let Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds } = load;
     let placement = plan(cpus, 1);
     let each = macs / vfs;
     let addresses = |vf: usize| (0..each).map(move |n| mac_text(vf, n));
@@ -187,6 +196,7 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
         seconds,
         frame_bytes,
         huge_pages,
+        ring,
         guests: (0..vfs).map(guest).collect(),
     };
     let mut guests = [GuestProcess::start(bench.program(), &spec)?];

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::forwarding::{self, PointSpec};
 use crate::bench::arena;
-use crate::report::{self, PathKind, Pattern, Results, Started};
+use crate::report::{self, PathKind, Pattern, Results, RingKind, Started};
 
 /// Frame sizes with FCS.
 const FRAMES: [u32; 3] = [64, 256, 1518];
@@ -24,7 +24,8 @@ pub fn points(paths: &[PathKind], seconds: f64) -> Vec<PointSpec> {
         for vms in GUESTS {
             for frame_bytes in FRAMES {
                 for path in paths.iter().copied() {
-                    let point = PointSpec { pattern, path, vms, frame_bytes, seconds };
+                    let ring = RingKind::Split;
+                    let point = PointSpec { pattern, path, vms, frame_bytes, seconds, ring };
                     if point.check().is_ok() {
                         points.push(point);
                     }

@@ -25,6 +25,8 @@ use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::bare::{self, Pinning};
 use crate::measure::distance;
 
+use crate::report::RingKind;
+
 /// Bytes of a frame, with FCS.
 const FRAME: u32 = 64;
 /// Rules of each port.
@@ -116,6 +118,7 @@ fn round(program: &Path, cpus: &[usize], pinning: Pinning) -> Result<Round> {
         in_flight: IN_FLIGHT,
         touch: false,
         huge_pages: false,
+        ring: RingKind::Split,
         seconds: SECONDS,
     };
     let vf = scale::point(program, cpus, load)?.switch_cycles_per_frame;
@@ -150,6 +153,7 @@ fn switched(
         seconds: SECONDS,
         frame_bytes: FRAME,
         huge_pages: false,
+        ring: RingKind::Split,
         guests: vec![guest(0), guest(1)],
     };
     let mut guests = [GuestProcess::start(bench.bench.program(), &spec)?];

@@ -20,6 +20,8 @@ use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
 
+use crate::report::RingKind;
+
 /// Guests, as in the paper.
 const GUESTS: usize = 4;
 /// Frame sizes with FCS; the paper's IP packets have 1500 bytes.
@@ -172,6 +174,7 @@ fn measure(program: &Path, cpus: &[usize], frame_bytes: u32, path: PathInForce) 
         seconds: SECONDS,
         frame_bytes,
         huge_pages: false,
+        ring: RingKind::Split,
         guests: std::iter::once(generator).chain(sinks).collect(),
     };
     let mut guests = [GuestProcess::start(bench.bench.program(), &spec)?];

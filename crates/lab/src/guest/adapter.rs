@@ -8,9 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, GuestSlice, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
+use vhost_user::payload::Inflight;
 use vhost_user::{Frontend, ProtocolFeatures, Region, RingConfig};
 use virtq::{BURST, DriverQueue, Features, Segment, Used};
 use wire::virtio_net::feature;
+
+use crate::report::RingKind;
 
 /// Entries of each ring.
 pub const RING: u16 = 1024;
@@ -29,16 +32,54 @@ const BASE: u64 = 1 << 32;
 /// How long the daemon's socket may take to appear.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Agrees on features with a daemon.
-fn agree(frontend: &mut Frontend, event_idx: bool) -> Result<()> {
-    let mut wanted = feature::mask(&[feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
-    if event_idx {
-        wanted |= feature::mask(&[feature::VIRTIO_F_RING_EVENT_IDX]);
+/// What a guest's rings are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Their layout, and whether buffers are used in order.
+    pub kind: RingKind,
+    /// Whether both sides say when they want to be notified.
+    pub event_idx: bool,
+    /// Whether the daemon writes down what is in flight, for its successor.
+    pub inflight: bool,
+}
+
+impl Shape {
+    /// Rings of a kind, without event indices and records.
+    pub fn of(kind: RingKind) -> Shape {
+        Shape { kind, event_idx: false, inflight: false }
     }
-    let protocol = ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
-    let agreed = frontend.negotiate(wanted, protocol)?.features;
-    ensure!(agreed & wanted == wanted, "the daemon does not offer VERSION_1 and MRG_RXBUF");
-    Ok(())
+
+    /// The features of such rings: virtio's bits, and ours.
+    fn features(self) -> (Vec<u32>, Features) {
+        let mut bits = Vec::new();
+        let mut features = Features::empty();
+        for (wanted, bit, feature) in [
+            (self.event_idx, feature::VIRTIO_F_RING_EVENT_IDX, Features::EVENT_IDX),
+            (self.kind != RingKind::Split, feature::VIRTIO_F_RING_PACKED, Features::PACKED),
+            (self.kind == RingKind::PackedInOrder, feature::VIRTIO_F_IN_ORDER, Features::IN_ORDER),
+        ] {
+            if wanted {
+                bits.push(bit);
+                features |= feature;
+            }
+        }
+        (bits, features)
+    }
+
+    /// Agrees on features with a daemon.
+    fn agree(self, frontend: &mut Frontend) -> Result<()> {
+        let (mut bits, _) = self.features();
+        bits.extend([feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
+        let mut protocol =
+            ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
+        protocol.set(ProtocolFeatures::INFLIGHT_SHMFD, self.inflight);
+        let (wanted, agreed) =
+            (feature::mask(&bits), frontend.negotiate(feature::mask(&bits), protocol)?);
+        ensure!(agreed.features & wanted == wanted, "the daemon does not offer {bits:?}");
+        let lacks = protocol - agreed.protocol_features;
+        ensure!(lacks.is_empty(), "the daemon does not offer {lacks:?}");
+        Ok(())
+    }
 }
 
 /// An attached adapter.
@@ -57,25 +98,32 @@ pub struct Adapter {
     call_tx: OwnedFd,
     call_rx: OwnedFd,
     frontend: Frontend,
-    event_idx: bool,
+    shape: Shape,
+    /// What the daemon writes down.
+    records: Option<(Inflight, OwnedFd)>,
     file: SharedFile,
 }
 
 impl Adapter {
-    /// Attaches to the daemon's socket, which may take a while to appear.
+    /// Attaches to the daemon's socket, which may take a while to appear, with split rings.
     pub fn attach(socket: &Path, event_idx: bool, pages: Pages) -> Result<Adapter> {
-        let shown = || format!("cannot attach to {}", socket.display());
-        let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
-        Adapter::on(frontend, event_idx, pages).with_context(shown)
+        Adapter::attach_as(socket, Shape { event_idx, ..Shape::of(RingKind::Split) }, pages)
     }
 
-    fn on(mut frontend: Frontend, event_idx: bool, pages: Pages) -> Result<Adapter> {
-        agree(&mut frontend, event_idx)?;
+    /// The same with rings of this shape.
+    pub fn attach_as(socket: &Path, shape: Shape, pages: Pages) -> Result<Adapter> {
+        let shown = || format!("cannot attach to {}", socket.display());
+        let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
+        Adapter::on(frontend, shape, pages).with_context(shown)
+    }
+
+    fn on(mut frontend: Frontend, shape: Shape, pages: Pages) -> Result<Adapter> {
+        shape.agree(&mut frontend)?;
         let rings = DriverQueue::bytes(RING);
         let size = (2 * rings + u64::from(BUFFERS) * STRIDE + FIRST).next_multiple_of(2 << 20);
         let file = SharedFile::create("shunt-lab-guest", size, pages)?;
         let memory = virtq::guest_memory(&file, BASE)?;
-        let features = if event_idx { Features::EVENT_IDX } else { Features::empty() };
+        let (_, features) = shape.features();
         let rx = DriverQueue::new(memory.clone(), BASE, RING, features)?;
         let tx = DriverQueue::new(memory.clone(), BASE + rings, RING, features)?;
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -92,7 +140,8 @@ impl Adapter {
             call_tx: event()?,
             call_rx: event()?,
             frontend,
-            event_idx,
+            shape,
+            records: None,
             file,
         };
         adapter.start()?;
@@ -101,7 +150,15 @@ impl Adapter {
 
     /// Shows the daemon memory and rings, and starts them.
     fn start(&mut self) -> Result<()> {
-        let Adapter { rx, tx, frontend, file, .. } = self;
+        let Adapter { rx, tx, frontend, file, records, .. } = self;
+        if self.shape.inflight {
+            if records.is_none() {
+                *records = Some(frontend.get_inflight(2, RING)?);
+            }
+            if let Some((inflight, fd)) = records {
+                frontend.set_inflight(inflight, fd.as_fd())?;
+            }
+        }
         let size = file.mapping().size() as u64;
         let region =
             Region { guest_addr: BASE, size, user_addr: BASE, mmap_offset: 0, fd: file.fd() };
@@ -115,7 +172,7 @@ impl Adapter {
                 desc: addresses.desc,
                 avail: addresses.avail,
                 used: addresses.used,
-                base: 0,
+                base: queue.first_position(),
                 kick: Some(kick.as_fd()),
                 call: Some(call.as_fd()),
                 err: None,
@@ -132,14 +189,15 @@ impl Adapter {
         self.frontend.is_closed()
     }
 
-    /// Attaches to the next daemon, if one listens, with memory and rings as they are; says whether
-    /// it did.
-    pub fn reattach(&mut self, socket: &Path) -> Result<bool> {
-        let Ok(mut frontend) = Frontend::connect(socket, Duration::ZERO) else { return Ok(false) };
-        agree(&mut frontend, self.event_idx)?;
+    /// Attaches to the next daemon, with memory and rings as they are.
+    ///
+    /// # Errors
+    /// None listens yet, or it was the last one, whose sockets were not all gone: try again.
+    pub fn reattach(&mut self, socket: &Path) -> Result<()> {
+        let mut frontend = Frontend::connect(socket, Duration::ZERO)?;
+        self.shape.agree(&mut frontend)?;
         self.frontend = frontend;
-        self.start()?;
-        Ok(true)
+        self.start()
     }
 
     /// Guest physical address of a buffer.

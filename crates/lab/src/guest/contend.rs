@@ -22,6 +22,8 @@ use wire::Mac;
 
 use super::{Event, Generator, IN_FLIGHT, Traffic, say, self_test, wait_for_word};
 
+use crate::report::RingKind;
+
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;
 /// All guests' turns take some ten microseconds, and so does the lane's round.
@@ -199,7 +201,9 @@ fn attach(guest: &Contender) -> Result<Generator> {
     let flows = &[(mac(&guest.mac)?, mac(&guest.peer)?)];
     let frame_bytes = guest.frame_bytes;
     let (in_flight, touch, pages) = (IN_FLIGHT, false, Pages::Gathered);
-    Generator::attach(&guest.socket, &Traffic { flows, frame_bytes, in_flight, touch, pages })
+    let ring = RingKind::Split;
+    let traffic = Traffic { flows, frame_bytes, in_flight, touch, pages, ring };
+    Generator::attach(&guest.socket, &traffic)
 }
 
 /// All contenders, on one thread.

@@ -8,7 +8,9 @@ use guestmem::Pages;
 use virtq::BURST;
 use wire::Mac;
 
-use super::adapter::{Adapter, BUFFERS, HEADER};
+use super::adapter::{Adapter, BUFFERS, HEADER, Shape};
+
+use crate::report::RingKind;
 
 /// One guest's forwarder.
 #[derive(Debug)]
@@ -27,11 +29,16 @@ pub struct Forwarder {
 
 impl Forwarder {
     /// Attaches. Frames go out from `own` to `next`.
-    pub fn attach(socket: &Path, own: Mac, next: Mac, pages: Pages) -> Result<Forwarder> {
+    pub fn attach(
+        socket: &Path,
+        (own, next): (Mac, Mac),
+        pages: Pages,
+        ring: RingKind,
+    ) -> Result<Forwarder> {
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&next.0);
         addresses[6..].copy_from_slice(&own.0);
-        let adapter = Adapter::attach(socket, false, pages)?;
+        let adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
         let free = (0..BUFFERS).rev().collect();
         let mut forwarder =
             Forwarder { adapter, addresses, free, received: 0, sent: 0, dropped: 0 };

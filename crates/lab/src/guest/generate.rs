@@ -11,7 +11,9 @@ use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start};
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
-use super::adapter::{Adapter, HEADER, RING};
+use super::adapter::{Adapter, HEADER, RING, Shape};
+
+use crate::report::RingKind;
 
 /// Frames it keeps in flight unless told otherwise: half a ring.
 pub const IN_FLIGHT: u32 = RING as u32 / 2;
@@ -33,6 +35,8 @@ pub struct Traffic<'a> {
     pub touch: bool,
     /// Pages of the guest's memory.
     pub pages: Pages,
+    /// The adapter's rings.
+    pub ring: RingKind,
 }
 
 /// Sends frames as fast as the ring takes them, and takes in whatever comes.
@@ -54,8 +58,8 @@ impl Generator {
     /// Attaches, and prepares the frames and twice as many receive buffers. Nothing is sent before
     /// the first step.
     pub fn attach(socket: &Path, traffic: &Traffic<'_>) -> Result<Generator> {
-        let Traffic { flows, frame_bytes, in_flight, touch, pages } = *traffic;
-        let mut adapter = Adapter::attach(socket, false, pages)?;
+        let Traffic { flows, frame_bytes, in_flight, touch, pages, ring } = *traffic;
+        let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
         ensure!((1..=IN_FLIGHT).contains(&in_flight), "1 to {IN_FLIGHT} frames can be in flight");
         let len = HEADER + frame_bytes.saturating_sub(4);

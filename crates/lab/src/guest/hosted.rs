@@ -93,13 +93,13 @@ fn mac(text: &str) -> Result<Mac> {
 impl Hosted {
     fn attach(guest: &Guest, spec: &GuestSpec) -> Result<Hosted> {
         let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Gathered };
-        let frame_bytes = spec.frame_bytes;
+        let (frame_bytes, ring) = (spec.frame_bytes, spec.ring);
         Ok(match (&guest.role, &guest.place) {
             (Role::Generate { flows, in_flight, touch }, place) => {
                 let flow = |(from, to): &(String, String)| Ok((mac(from)?, mac(to)?));
                 let flows = &flows.iter().map(flow).collect::<Result<Vec<_>>>()?[..];
                 let (in_flight, touch) = (*in_flight, *touch);
-                let traffic = Traffic { flows, frame_bytes, in_flight, touch, pages };
+                let traffic = Traffic { flows, frame_bytes, in_flight, touch, pages, ring };
                 match place {
                     Place::Socket(socket) => {
                         Hosted::Generator(Generator::attach(socket, &traffic)?)
@@ -112,7 +112,7 @@ impl Hosted {
             }
             (Role::Sink, Place::Tap(_)) => bail!("no experiment has a sink at a tap"),
             (Role::Forward { own, next }, Place::Socket(socket)) => {
-                Hosted::Forwarder(Forwarder::attach(socket, mac(own)?, mac(next)?, pages)?)
+                Hosted::Forwarder(Forwarder::attach(socket, (mac(own)?, mac(next)?), pages, ring)?)
             }
             (Role::Forward { own, next }, Place::Tap(tap)) => {
                 Hosted::TapForwarder(TapForwarder::attach(tap, mac(own)?, mac(next)?)?)

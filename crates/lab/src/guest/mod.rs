@@ -27,6 +27,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::report::RingKind;
+
 pub use forward::Forwarder;
 pub(crate) use generate::frame;
 pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
@@ -68,6 +70,8 @@ pub struct GuestSpec {
     /// Whether the guests' memory is on 2 MiB pages that were reserved; else the kernel is asked to
     /// gather such pages.
     pub huge_pages: bool,
+    /// The rings of adapters at a daemon's sockets.
+    pub ring: RingKind,
     /// The guests, which take turns.
     pub guests: Vec<Guest>,
 }

@@ -15,7 +15,7 @@ mod ledger;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -25,28 +25,44 @@ use serde::{Deserialize, Serialize};
 use wire::Mac;
 use wire::probe;
 
+use super::adapter::Shape;
 use super::honest::end::{End, frame_len};
 use super::{Event, say, wait_for_word};
+use crate::report::RingKind;
 use ledger::Ledger;
 
 /// Frames on their way in each direction: a quarter of a ring.
 const WINDOW: u64 = 256;
 /// For so long frames are waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it is looked whether the daemon is there.
+const LOOK: Duration = Duration::from_millis(1);
 /// The longest gap that is told exactly, in ns.
 const GAP_MAX_NS: u64 = 60_000_000_000;
 
 /// Two guests to be. Addresses are written as `02:00:00:00:00:01`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NumberedSpec {
     /// CPU to run on, if it is to be pinned.
     pub cpu: Option<usize>,
     /// Socket and address of each.
     pub guests: [(PathBuf, String); 2],
+    /// Frames a second in each direction; 0: as many as the window allows.
+    #[serde(default)]
+    pub rate_pps: u32,
+    /// Packed rings, or split ones.
+    #[serde(default)]
+    pub packed: bool,
+    /// Whether the daemon writes down what is in flight, for its successor.
+    #[serde(default)]
+    pub inflight: bool,
+    /// Whether a guest whose daemon is gone waits for the next one, with its rings as they are.
+    #[serde(default)]
+    pub reattach: bool,
 }
 
 /// What became of the frames.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NumberedResult {
     /// Seconds from the word to go to the last frame.
     pub seconds: f64,
@@ -55,6 +71,32 @@ pub struct NumberedResult {
     /// Longest time between two turns of this process, in microseconds: when it had no CPU, nothing
     /// could arrive.
     pub absence_us_max: f64,
+    /// What was since the mark before, for each `mark` that was said.
+    #[serde(default)]
+    pub marks: Vec<Mark>,
+    /// Used entries that repeat another or name no buffer, on any ring.
+    #[serde(default)]
+    pub used_repeated: u64,
+    /// Buffers that came back before others that were posted earlier.
+    #[serde(default)]
+    pub used_out_of_order: u64,
+    /// Sent buffers that never came back.
+    #[serde(default)]
+    pub used_missing: u64,
+}
+
+/// A span of the traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Longest time between two arrivals in one direction, in microseconds.
+    pub gap_us: f64,
+    /// Longest time without a CPU, in microseconds.
+    pub absence_us: f64,
+    /// Frames that arrived again.
+    pub duplicated: u64,
+    /// Longest time from a daemon that listens again to rings that are started, in microseconds; 0 if
+    /// no guest attached anew.
+    pub reattach_us: f64,
 }
 
 /// The frames of one direction.
@@ -90,19 +132,49 @@ pub fn run(spec: &NumberedSpec) -> Result<()> {
     let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
     let [(first, a), (second, b)] = &spec.guests;
     let (a, b) = (mac(a)?, mac(b)?);
+    let kind = if spec.packed { RingKind::Packed } else { RingKind::Split };
+    let shape = Shape { kind, event_idx: true, inflight: spec.inflight };
+    let attach = |socket: &PathBuf, own, peer| End::attach_shaped(socket, own, peer, shape);
     let mut pair = Pair {
-        ends: [End::attach(first, a, b)?, End::attach(second, b, a)?],
+        ends: [attach(first, a, b)?, attach(second, b, a)?],
         ways: [Way::new(b, a)?, Way::new(a, b)?],
+        sockets: spec.reattach.then(|| [first.clone(), second.clone()]),
+        alone_since: [None; 2],
+        looked: 0,
+        span: Span::default(),
+        marks: Vec::new(),
     };
     say(&Event::Ready)?;
     wait_for_word()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopper = stop.clone();
-    std::thread::spawn(move || {
-        let _ = wait_for_word(); // an end of file is a word, too
-        stopper.store(true, Ordering::Release);
-    });
-    say(&Event::Numbered(pair.run(&stop)))
+    let words = Arc::new(Words::default());
+    let heard = words.clone();
+    std::thread::spawn(move || heard.listen());
+    say(&Event::Numbered(pair.run(&words, spec.rate_pps)))
+}
+
+/// What the parent has said.
+#[derive(Debug, Default)]
+struct Words {
+    /// How often it said `mark`.
+    marks: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Words {
+    /// Until another word than `mark`; an end of file is one, too.
+    fn listen(&self) {
+        for line in std::io::stdin().lines() {
+            match line.as_deref() {
+                Ok("mark") => self.marks.fetch_add(1, Ordering::Release),
+                _ => break,
+            };
+        }
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+fn us(cycles: u64) -> f64 {
+    tsc::cycles_to_ns(cycles) / 1e3
 }
 
 /// The frames that one end receives.
@@ -116,6 +188,9 @@ struct Way {
     stalls: u64,
     /// When the last frame arrived, by the time-stamp counter.
     arrived: u64,
+    /// Longest gap since the last mark, in cycles, and frames that had arrived again by then.
+    gap: u64,
+    duplicated_before: u64,
     gaps_ns: Histogram<u64>,
 }
 
@@ -130,6 +205,8 @@ impl Way {
             foreign: 0,
             stalls: 0,
             arrived: 0,
+            gap: 0,
+            duplicated_before: 0,
             gaps_ns: Histogram::new_with_bounds(1, GAP_MAX_NS, 3)?,
         })
     }
@@ -155,7 +232,9 @@ impl Way {
     /// Notes that frames came just now.
     fn arrive(&mut self, now: u64) {
         if self.arrived != 0 {
-            let ns = tsc::cycles_to_ns(now.wrapping_sub(self.arrived));
+            let gap = now.wrapping_sub(self.arrived);
+            self.gap = self.gap.max(gap);
+            let ns = tsc::cycles_to_ns(gap);
             self.gaps_ns.saturating_record(ns as u64);
         }
         self.arrived = now;
@@ -178,31 +257,57 @@ impl Way {
     }
 }
 
+/// What was since the last mark, in cycles.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    absence: u64,
+    reattach: u64,
+}
+
 /// Both guests. `ways[i]` holds what `ends[1 - i]` receives.
 struct Pair {
     ends: [End; 2],
     ways: [Way; 2],
+    /// Where to attach anew, if that is to be.
+    sockets: Option<[PathBuf; 2]>,
+    /// When a daemon was seen to listen again, or that one is gone.
+    alone_since: [Option<u64>; 2],
+    /// When it was last looked whether the daemon is there.
+    looked: u64,
+    span: Span,
+    marks: Vec<Mark>,
 }
 
 impl Pair {
-    fn run(&mut self, stop: &AtomicBool) -> NumberedResult {
+    fn run(&mut self, words: &Words, rate_pps: u32) -> NumberedResult {
         let begin = tsc::now();
         let patience = tsc::duration_to_cycles(PATIENCE);
         let (mut last_turn, mut absence) = (begin, 0);
         loop {
-            let stopping = stop.load(Ordering::Acquire);
-            self.turn(stopping);
+            let stopping = words.stop.load(Ordering::Acquire);
+            let due = match rate_pps {
+                0 => u64::MAX,
+                pps => {
+                    let since = tsc::cycles_to_ns(tsc::now().wrapping_sub(begin));
+                    (since * f64::from(pps) / 1e9) as u64
+                }
+            };
+            self.turn(if stopping { 0 } else { due });
+            self.look(words);
             let now = tsc::now();
             // What came before the first arrivals was no gap, either.
             if self.ways.iter().all(|way| way.arrived != 0) {
-                absence = absence.max(now.wrapping_sub(last_turn));
+                let away = now.wrapping_sub(last_turn);
+                absence = absence.max(away);
+                self.span.absence = self.span.absence.max(away);
             }
             last_turn = now;
             let still = |way: &Way| now.wrapping_sub(way.arrived.max(begin)) > patience;
             if stopping && self.ways.iter().all(|way| way.on_their_way() == 0 || still(way)) {
                 break;
             }
-            for way in self.ways.iter_mut().filter(|way| way.on_their_way() >= WINDOW) {
+            let alone = self.alone_since.iter().any(Option::is_some);
+            for way in self.ways.iter_mut().filter(|way| !alone && way.on_their_way() >= WINDOW) {
                 if still(way) {
                     way.ledger.give_up(way.sent);
                     way.arrived = now;
@@ -212,16 +317,59 @@ impl Pair {
             // The daemon's other threads, and who asks it to change paths, may have this CPU, too.
             std::thread::yield_now();
         }
-        let us = |cycles| tsc::cycles_to_ns(cycles) / 1e3;
+        self.ends.iter_mut().for_each(End::publish); // takes back what was sent
+        let [first, second] = [&self.ends[0], &self.ends[1]].map(End::accounts);
         NumberedResult {
             seconds: us(last_turn.wrapping_sub(begin)) / 1e6,
             directions: [self.ways[0].told(), self.ways[1].told()],
             absence_us_max: us(absence),
+            marks: std::mem::take(&mut self.marks),
+            used_repeated: first.repeated + second.repeated,
+            used_out_of_order: first.out_of_order + second.out_of_order,
+            used_missing: first.missing + second.missing,
         }
     }
 
-    /// Empties both receive rings, and sends what the windows allow.
-    fn turn(&mut self, stopping: bool) {
+    /// Takes note of marks, and of daemons that are gone or back.
+    fn look(&mut self, words: &Words) {
+        if words.marks.load(Ordering::Acquire) > self.marks.len() as u64 {
+            let gap = self.ways.iter_mut().map(|way| std::mem::take(&mut way.gap)).max();
+            let duplicated = self.ways.iter_mut().map(|way| {
+                let now = way.ledger.duplicated;
+                now - std::mem::replace(&mut way.duplicated_before, now)
+            });
+            let Span { absence, reattach } = std::mem::take(&mut self.span);
+            self.marks.push(Mark {
+                gap_us: us(gap.unwrap_or_default()),
+                absence_us: us(absence),
+                duplicated: duplicated.sum(),
+                reattach_us: us(reattach),
+            });
+        }
+        let now = tsc::now();
+        let Some(sockets) = &self.sockets else { return };
+        if now.wrapping_sub(self.looked) < tsc::duration_to_cycles(LOOK) {
+            return;
+        }
+        self.looked = now;
+        for ((end, socket), alone) in self.ends.iter_mut().zip(sockets).zip(&mut self.alone_since) {
+            if alone.is_none() && end.is_alone() {
+                *alone = Some(now);
+            }
+            // A stale file of the old daemon refuses; a socket that is there takes us at once.
+            if alone.is_some() {
+                let begin = tsc::now();
+                if end.reattach(socket) {
+                    *alone = None;
+                    let took = tsc::now().wrapping_sub(begin);
+                    self.span.reattach = self.span.reattach.max(took);
+                }
+            }
+        }
+    }
+
+    /// Empties both receive rings, and sends what the windows and the pace allow.
+    fn turn(&mut self, due: u64) {
         for (i, way) in self.ways.iter_mut().enumerate() {
             let before = way.ledger.received;
             self.ends[1 - i].receive(|_, frame| {
@@ -233,7 +381,7 @@ impl Pair {
             }
         }
         for (way, end) in self.ways.iter_mut().zip(&mut self.ends) {
-            while !stopping && way.on_their_way() < WINDOW && end.send(way.sent) {
+            while way.sent < due && way.on_their_way() < WINDOW && end.send(way.sent) {
                 way.sent += 1;
             }
             end.publish();

@@ -34,6 +34,6 @@ mod tests;
 pub use files::{ReportError, folder_name, write};
 pub use model::{
     Bottleneck, Cpu, Experiment, Guest, ParseNameError, PathKind, Pattern, Pinned, Point,
-    PointError, Results, Started, Transfer, Workload,
+    PointError, Results, RingKind, Started, Transfer, Workload,
 };
 pub use transfer::{Layers, RoundTrip, TransferError};

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::names::{Bottleneck, Experiment, ParseNameError, PathKind, Pattern, Workload};
+pub use super::names::{
+    Bottleneck, Experiment, ParseNameError, PathKind, Pattern, RingKind, Workload,
+};
 use super::time;
 pub use super::transfer::Transfer;
 

@@ -184,8 +184,36 @@ macro_rules! named {
     };
 }
 
+/// The rings of the guests' adapters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RingKind {
+    /// Split rings.
+    #[default]
+    Split,
+    /// Packed rings.
+    Packed,
+    /// Packed rings whose buffers are used in order, as the driver is told.
+    PackedInOrder,
+}
+
+impl RingKind {
+    /// All kinds.
+    pub const ALL: [RingKind; 3] = [RingKind::Split, RingKind::Packed, RingKind::PackedInOrder];
+
+    /// The name as in the CLI and JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RingKind::Split => "split",
+            RingKind::Packed => "packed",
+            RingKind::PackedInOrder => "packed-in-order",
+        }
+    }
+}
+
 named!(Pattern, "pattern");
 named!(PathKind, "path");
 named!(Bottleneck, "bottleneck");
 named!(Experiment, "experiment");
 named!(Workload, "workload");
+named!(RingKind, "ring");

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::guests::{Layout, Received, Receiver, Sender, carry, carry_with, frame, tagged_frame};
+use super::guests::{
+    Layout, Received, Receiver, Sender, carry, carry_with, frame, on_both_kinds_of_rings,
+    tagged_frame,
+};
 use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
 use crate::{BURST, Delivered, Receive, Transmit, VlanEdit};
 
@@ -54,39 +57,42 @@ fn layouts(header: u32) -> Vec<Layout> {
 
 #[test]
 fn every_size_and_layout_arrives() {
-    for header_len in [HEADER_LEN, HEADER_LEN_LEGACY] {
-        for (from_layout, to_layout) in layouts(header_len)
-            .into_iter()
-            .flat_map(|from| layouts(header_len).into_iter().map(move |to| (from.clone(), to)))
-        {
-            let mut from = Sender::new(header_len, FRAME_MAX);
-            let mut to = Receiver::new(header_len, false);
-            for sizes in sizes().chunks(6) {
-                let frames: Vec<_> = sizes.iter().map(|&len| frame(len, len)).collect();
-                for frame in &frames {
-                    from.send(frame, &from_layout);
-                    to.post(header_len + frame.len() as u32 + 1, &to_layout);
+    on_both_kinds_of_rings(|| {
+        for header_len in [HEADER_LEN, HEADER_LEN_LEGACY] {
+            for (from_layout, to_layout) in layouts(header_len)
+                .into_iter()
+                .flat_map(|from| layouts(header_len).into_iter().map(move |to| (from.clone(), to)))
+            {
+                let mut from = Sender::new(header_len, FRAME_MAX);
+                let mut to = Receiver::new(header_len, false);
+                for sizes in sizes().chunks(6) {
+                    let frames: Vec<_> = sizes.iter().map(|&len| frame(len, len)).collect();
+                    for frame in &frames {
+                        from.send(frame, &from_layout);
+                        to.post(header_len + frame.len() as u32 + 1, &to_layout);
+                    }
+                    let picks: Vec<u8> = (0..frames.len() as u8).collect();
+                    let delivered = carry(&mut from, &mut to, &picks, VlanEdit::None);
+                    let bytes = sizes.iter().sum::<usize>() as u64;
+                    let whole =
+                        Delivered { frames: sizes.len() as u32, bytes, ..Delivered::default() };
+                    assert_eq!(delivered, whole, "{from_layout:?} to {to_layout:?}");
+                    let expected: Vec<_> = frames
+                        .into_iter()
+                        .map(|frame| Received {
+                            lens: vec![header_len + frame.len() as u32],
+                            header: header(header_len, 1),
+                            frame,
+                        })
+                        .collect();
+                    assert_eq!(to.frames(), expected, "{from_layout:?} to {to_layout:?}");
+                    assert_eq!(from.reap().len(), sizes.len());
+                    to.rewind();
+                    from.rewind();
                 }
-                let picks: Vec<u8> = (0..frames.len() as u8).collect();
-                let delivered = carry(&mut from, &mut to, &picks, VlanEdit::None);
-                let bytes = sizes.iter().sum::<usize>() as u64;
-                let whole = Delivered { frames: sizes.len() as u32, bytes, ..Delivered::default() };
-                assert_eq!(delivered, whole, "{from_layout:?} to {to_layout:?}");
-                let expected: Vec<_> = frames
-                    .into_iter()
-                    .map(|frame| Received {
-                        lens: vec![header_len + frame.len() as u32],
-                        header: header(header_len, 1),
-                        frame,
-                    })
-                    .collect();
-                assert_eq!(to.frames(), expected, "{from_layout:?} to {to_layout:?}");
-                assert_eq!(from.reap().len(), sizes.len());
-                to.rewind();
-                from.rewind();
             }
         }
-    }
+    });
 }
 
 pub(super) fn layout() -> impl Strategy<Value = Layout> {
@@ -210,30 +216,32 @@ proptest! {
 
 #[test]
 fn bursts_go_on_while_buffers_are_left_over() {
-    // Each frame takes two and a half of these, so that some are always staged and not used, and
-    // each is a chain, so that its pieces are kept between bursts.
-    let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
-    let mut to = Receiver::new(HEADER_LEN, true);
-    let layout = Layout::chain(&[12, 50, 30]);
-    let mut sent = Vec::new();
-    for round in 0..400 {
-        // One more than are needed, at first.
-        for _ in 0..if round == 0 { 60 } else { 3 } {
-            to.post(200, &layout);
+    on_both_kinds_of_rings(|| {
+        // Each frame takes two and a half of these, so that some are always staged and not used, and
+        // each is a chain, so that its pieces are kept between bursts.
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let mut to = Receiver::new(HEADER_LEN, true);
+        let layout = Layout::chain(&[12, 50, 30]);
+        let mut sent = Vec::new();
+        for round in 0..400 {
+            // One more than are needed, at first.
+            for _ in 0..if round == 0 { 60 } else { 3 } {
+                to.post(200, &layout);
+            }
+            let frame = frame(round, 500);
+            from.send(&frame, &Layout::chain(&[]));
+            from.ring.poll();
+            let delivered = to.ring.deliver(&from.ring.burst(), &[0], VlanEdit::None);
+            assert_eq!((delivered.frames, delivered.no_buffer), (1, 0), "round {round}");
+            to.ring.publish();
+            from.ring.complete();
+            from.reap();
+            sent.push(frame);
+            let got = to.frames();
+            assert_eq!(got.len(), 1);
+            assert_eq!(got[0].frame, sent[round]);
+            assert_eq!(got[0].lens, [200, 200, 112]);
+            from.rewind();
         }
-        let frame = frame(round, 500);
-        from.send(&frame, &Layout::chain(&[]));
-        from.ring.poll();
-        let delivered = to.ring.deliver(&from.ring.burst(), &[0], VlanEdit::None);
-        assert_eq!((delivered.frames, delivered.no_buffer), (1, 0), "round {round}");
-        to.ring.publish();
-        from.ring.complete();
-        from.reap();
-        sent.push(frame);
-        let got = to.frames();
-        assert_eq!(got.len(), 1);
-        assert_eq!(got[0].frame, sent[round]);
-        assert_eq!(got[0].lens, [200, 200, 112]);
-        from.rewind();
-    }
+    });
 }

@@ -2,7 +2,7 @@
 
 use virtq::Fault;
 
-use super::guests::{Layout, Receiver, Sender, carry, frame, tagged_frame};
+use super::guests::{Layout, Receiver, Sender, carry, frame, on_both_kinds_of_rings, tagged_frame};
 use crate::virtio_net::HEADER_LEN;
 use crate::{BURST, Delivered, Polled, Receive, Transmit, VlanEdit};
 
@@ -16,157 +16,178 @@ fn all(n: usize) -> Vec<u8> {
 
 #[test]
 fn runts_and_oversize_frames_are_malformed() {
-    let lens = [60, 13, 14, 0, 1514, 1515, 17, 18, 9000, 1];
-    for layout in [one_piece(), Layout::chain(&[12]), Layout::chain(&[12, 5, 5])] {
-        let mut from = Sender::new(HEADER_LEN, 1514);
-        lens.iter().for_each(|&len| {
-            from.send(&frame(len, len), &layout);
-        });
-        // A tag needs a type behind it.
-        for len in [14, 17, 18] {
-            from.send(&tagged_frame(len, len), &layout);
+    on_both_kinds_of_rings(|| {
+        let lens = [60, 13, 14, 0, 1514, 1515, 17, 18, 9000, 1];
+        for layout in [one_piece(), Layout::chain(&[12]), Layout::chain(&[12, 5, 5])] {
+            let mut from = Sender::new(HEADER_LEN, 1514);
+            lens.iter().for_each(|&len| {
+                from.send(&frame(len, len), &layout);
+            });
+            // A tag needs a type behind it.
+            for len in [14, 17, 18] {
+                from.send(&tagged_frame(len, len), &layout);
+            }
+            let polled = from.ring.poll();
+            let expected = Polled {
+                frames: 13,
+                bytes: lens.iter().chain(&[14, 17, 18]).sum::<usize>() as u64,
+                runts: 5,
+                oversize: 2,
+                ..Polled::default()
+            };
+            assert_eq!(polled, expected, "{layout:?}");
+            let malformed = [1, 3, 5, 8, 9, 10, 11].iter().fold(0, |bits, i| bits | 1u64 << i);
+            assert_eq!(from.ring.burst().malformed, malformed, "{layout:?}");
+            from.ring.complete();
+            assert_eq!(from.reap().len(), 13, "the buffers of malformed frames come back");
         }
-        let polled = from.ring.poll();
-        let expected = Polled {
-            frames: 13,
-            bytes: lens.iter().chain(&[14, 17, 18]).sum::<usize>() as u64,
-            runts: 5,
-            oversize: 2,
-            ..Polled::default()
-        };
-        assert_eq!(polled, expected, "{layout:?}");
-        let malformed = [1, 3, 5, 8, 9, 10, 11].iter().fold(0, |bits, i| bits | 1u64 << i);
-        assert_eq!(from.ring.burst().malformed, malformed, "{layout:?}");
-        from.ring.complete();
-        assert_eq!(from.reap().len(), 13, "the buffers of malformed frames come back");
-    }
+    });
 }
 
 #[test]
 fn a_malformed_frame_is_found_though_it_comes_alone() {
-    let mut from = Sender::new(HEADER_LEN, 1514);
-    let mut malformed = |frame: &[u8]| {
-        from.send(frame, &one_piece());
-        let polled = from.ring.poll();
-        let malformed = from.ring.burst().malformed;
-        assert_eq!(u64::from(polled.runts + polled.oversize), malformed);
-        from.ring.complete();
-        from.reap();
-        malformed == 1
-    };
-    for len in 0..=1600 {
-        assert_eq!(malformed(&frame(len, len)), !(14..=1514).contains(&len), "{len} bytes");
-    }
-    for len in 14..=20 {
-        assert_eq!(malformed(&tagged_frame(len, len)), len < 18, "{len} bytes with a tag");
-    }
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, 1514);
+        let mut malformed = |frame: &[u8]| {
+            from.send(frame, &one_piece());
+            let polled = from.ring.poll();
+            let malformed = from.ring.burst().malformed;
+            assert_eq!(u64::from(polled.runts + polled.oversize), malformed);
+            from.ring.complete();
+            from.reap();
+            malformed == 1
+        };
+        for len in 0..=1600 {
+            assert_eq!(malformed(&frame(len, len)), !(14..=1514).contains(&len), "{len} bytes");
+        }
+        for len in 14..=20 {
+            assert_eq!(malformed(&tagged_frame(len, len)), len < 18, "{len} bytes with a tag");
+        }
+    });
 }
 
 #[test]
 fn a_chain_without_any_frame_is_a_runt() {
-    let mut from = Sender::new(0, 1514);
-    // The guest's ring cuts 12 bytes off; this one sends fewer.
-    let mut short = Sender::new(HEADER_LEN, 1514);
-    short.send(&[], &one_piece());
-    assert_eq!(short.ring.poll().runts, 1);
-    assert_eq!(short.ring.burst().frames[0].len, 0);
-    from.send(&frame(0, 5), &one_piece());
-    assert_eq!(from.ring.poll().runts, 1);
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(0, 1514);
+        // The guest's ring cuts 12 bytes off; this one sends fewer.
+        let mut short = Sender::new(HEADER_LEN, 1514);
+        short.send(&[], &one_piece());
+        assert_eq!(short.ring.poll().runts, 1);
+        assert_eq!(short.ring.burst().frames[0].len, 0);
+        from.send(&frame(0, 5), &one_piece());
+        assert_eq!(from.ring.poll().runts, 1);
+    });
 }
 
 #[test]
 fn the_rest_of_a_short_head_is_zeros() {
-    let mut from = Sender::new(HEADER_LEN, 1514);
-    from.send(&[0xff; 60], &one_piece());
-    from.ring.poll();
-    from.ring.complete();
-    let short = frame(3, 14);
-    from.send(&short, &one_piece());
-    from.ring.poll();
-    let head = from.ring.burst().heads[0];
-    assert_eq!((&head[..14], &head[14..]), (&short[..], &[0, 0][..]));
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, 1514);
+        from.send(&[0xff; 60], &one_piece());
+        from.ring.poll();
+        from.ring.complete();
+        let short = frame(3, 14);
+        from.send(&short, &one_piece());
+        from.ring.poll();
+        let head = from.ring.burst().heads[0];
+        assert_eq!((&head[..14], &head[14..]), (&short[..], &[0, 0][..]));
+    });
 }
 
 #[test]
 fn frames_without_buffers_are_counted() {
-    for mergeable in [false, true] {
-        let mut from = Sender::new(HEADER_LEN, 1514);
-        let mut to = Receiver::new(HEADER_LEN, mergeable);
-        (0..10).for_each(|i| {
-            from.send(&frame(i, 100), &one_piece());
-        });
-        (0..4).for_each(|_| to.post(HEADER_LEN + 100, &one_piece()));
-        let delivered = carry(&mut from, &mut to, &all(10), VlanEdit::None);
-        let expected = Delivered { frames: 4, bytes: 400, no_buffer: 6, ..Delivered::default() };
-        assert_eq!(delivered, expected);
-        let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
-        assert_eq!(seen, (0..4).map(|i| frame(i, 100)).collect::<Vec<_>>());
-        // The guest posts again, and traffic goes on.
-        from.send(&frame(10, 100), &one_piece());
-        to.post(HEADER_LEN + 100, &one_piece());
-        assert_eq!(carry(&mut from, &mut to, &[0], VlanEdit::None).frames, 1);
-    }
+    on_both_kinds_of_rings(|| {
+        for mergeable in [false, true] {
+            let mut from = Sender::new(HEADER_LEN, 1514);
+            let mut to = Receiver::new(HEADER_LEN, mergeable);
+            (0..10).for_each(|i| {
+                from.send(&frame(i, 100), &one_piece());
+            });
+            (0..4).for_each(|_| to.post(HEADER_LEN + 100, &one_piece()));
+            let delivered = carry(&mut from, &mut to, &all(10), VlanEdit::None);
+            let expected =
+                Delivered { frames: 4, bytes: 400, no_buffer: 6, ..Delivered::default() };
+            assert_eq!(delivered, expected);
+            let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
+            assert_eq!(seen, (0..4).map(|i| frame(i, 100)).collect::<Vec<_>>());
+            // The guest posts again, and traffic goes on.
+            from.send(&frame(10, 100), &one_piece());
+            to.post(HEADER_LEN + 100, &one_piece());
+            assert_eq!(carry(&mut from, &mut to, &[0], VlanEdit::None).frames, 1);
+        }
+    });
 }
 
 #[test]
 fn half_a_frame_is_never_delivered() {
-    // Two mergeable buffers are there, three are needed: they stay for the next frame.
-    let mut from = Sender::new(HEADER_LEN, 1514);
-    let mut to = Receiver::new(HEADER_LEN, true);
-    from.send(&frame(0, 1000), &one_piece());
-    from.send(&frame(1, 500), &one_piece());
-    to.post(400, &one_piece());
-    to.post(400, &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::None);
-    assert_eq!((delivered.frames, delivered.no_buffer), (0, 2), "in order, so both are dropped");
-    assert!(to.frames().is_empty());
-    from.send(&frame(2, 500), &one_piece());
-    assert_eq!(carry(&mut from, &mut to, &[0], VlanEdit::None).frames, 1);
-    let received = to.frames();
-    assert_eq!((&received[0].frame, &received[0].lens[..]), (&frame(2, 500), &[400, 112][..]));
+    on_both_kinds_of_rings(|| {
+        // Two mergeable buffers are there, three are needed: they stay for the next frame.
+        let mut from = Sender::new(HEADER_LEN, 1514);
+        let mut to = Receiver::new(HEADER_LEN, true);
+        from.send(&frame(0, 1000), &one_piece());
+        from.send(&frame(1, 500), &one_piece());
+        to.post(400, &one_piece());
+        to.post(400, &one_piece());
+        let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::None);
+        assert_eq!(
+            (delivered.frames, delivered.no_buffer),
+            (0, 2),
+            "in order, so both are dropped"
+        );
+        assert!(to.frames().is_empty());
+        from.send(&frame(2, 500), &one_piece());
+        assert_eq!(carry(&mut from, &mut to, &[0], VlanEdit::None).frames, 1);
+        let received = to.frames();
+        assert_eq!((&received[0].frame, &received[0].lens[..]), (&frame(2, 500), &[400, 112][..]));
+    });
 }
 
 #[test]
 fn a_frame_that_the_next_buffer_is_too_small_for_is_counted() {
-    let mut from = Sender::new(HEADER_LEN, 1514);
-    let mut to = Receiver::new(HEADER_LEN, false);
-    for len in [101, 100, 99] {
-        from.send(&frame(len, len), &one_piece());
-    }
-    to.post(HEADER_LEN + 100, &one_piece());
-    to.post(HEADER_LEN + 98, &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(3), VlanEdit::None);
-    let expected = Delivered { frames: 1, bytes: 100, too_small: 2, ..Delivered::default() };
-    assert_eq!(delivered, expected);
-    assert_eq!(to.frames()[0].frame, frame(100, 100));
-    // A tag that is pushed needs its room too.
-    from.send(&frame(0, 95), &one_piece());
-    from.send(&frame(1, 94), &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::Push([0x81, 0, 0, 1]));
-    assert_eq!((delivered.frames, delivered.too_small), (1, 1));
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, 1514);
+        let mut to = Receiver::new(HEADER_LEN, false);
+        for len in [101, 100, 99] {
+            from.send(&frame(len, len), &one_piece());
+        }
+        to.post(HEADER_LEN + 100, &one_piece());
+        to.post(HEADER_LEN + 98, &one_piece());
+        let delivered = carry(&mut from, &mut to, &all(3), VlanEdit::None);
+        let expected = Delivered { frames: 1, bytes: 100, too_small: 2, ..Delivered::default() };
+        assert_eq!(delivered, expected);
+        assert_eq!(to.frames()[0].frame, frame(100, 100));
+        // A tag that is pushed needs its room too.
+        from.send(&frame(0, 95), &one_piece());
+        from.send(&frame(1, 94), &one_piece());
+        let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::Push([0x81, 0, 0, 1]));
+        assert_eq!((delivered.frames, delivered.too_small), (1, 1));
+    });
 }
 
 #[test]
 fn buffers_in_crumbs_lose_large_frames_only() {
-    let mut from = Sender::new(HEADER_LEN, 9018);
-    let mut to = Receiver::new(HEADER_LEN, true);
-    let crumbs = Layout { cuts: vec![1; 199], indirect: true };
-    (0..20).for_each(|_| to.post(200, &crumbs));
-    for len in [300, 1000, 200] {
-        from.send(&frame(len, len), &one_piece());
-    }
-    let delivered = carry(&mut from, &mut to, &all(3), VlanEdit::None);
-    assert_eq!((delivered.frames, delivered.too_small), (2, 1), "{delivered:?}");
-    let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
-    assert_eq!(seen, [frame(300, 300), frame(200, 200)]);
-    // More buffers than a burst.
-    let mut to = Receiver::new(HEADER_LEN, true);
-    (0..200).for_each(|_| to.post(20, &one_piece()));
-    from.send(&frame(0, 20 * BURST + 1), &one_piece());
-    from.send(&frame(1, 20 * BURST - 12), &one_piece());
-    let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::None);
-    assert_eq!((delivered.frames, delivered.too_small), (1, 1), "{delivered:?}");
-    assert_eq!(to.frames()[0].lens.len(), BURST);
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, 9018);
+        let mut to = Receiver::new(HEADER_LEN, true);
+        let crumbs = Layout { cuts: vec![1; 199], indirect: true };
+        (0..20).for_each(|_| to.post(200, &crumbs));
+        for len in [300, 1000, 200] {
+            from.send(&frame(len, len), &one_piece());
+        }
+        let delivered = carry(&mut from, &mut to, &all(3), VlanEdit::None);
+        assert_eq!((delivered.frames, delivered.too_small), (2, 1), "{delivered:?}");
+        let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
+        assert_eq!(seen, [frame(300, 300), frame(200, 200)]);
+        // More buffers than a burst.
+        let mut to = Receiver::new(HEADER_LEN, true);
+        (0..200).for_each(|_| to.post(20, &one_piece()));
+        from.send(&frame(0, 20 * BURST + 1), &one_piece());
+        from.send(&frame(1, 20 * BURST - 12), &one_piece());
+        let delivered = carry(&mut from, &mut to, &all(2), VlanEdit::None);
+        assert_eq!((delivered.frames, delivered.too_small), (1, 1), "{delivered:?}");
+        assert_eq!(to.frames()[0].lens.len(), BURST);
+    });
 }
 
 #[test]
@@ -198,20 +219,22 @@ fn a_fault_is_reported_by_either_half() {
 
 #[test]
 fn arming_says_what_is_there_and_backlog_what_is_left() {
-    let mut from = Sender::new(HEADER_LEN, 1514);
-    assert!(!from.ring.arm());
-    from.ring.disarm();
-    (0..BURST + 3).for_each(|i| {
-        from.send(&frame(i, 60), &one_piece());
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, 1514);
+        assert!(!from.ring.arm());
+        from.ring.disarm();
+        (0..BURST + 3).for_each(|i| {
+            from.send(&frame(i, 60), &one_piece());
+        });
+        assert!(from.ring.arm());
+        let polled = from.ring.poll();
+        assert_eq!((polled.frames as usize, polled.backlog), (BURST, true));
+        from.ring.complete();
+        let polled = from.ring.poll();
+        assert_eq!((polled.frames, polled.backlog), (3, false));
+        from.ring.complete();
+        assert!(!from.ring.arm());
+        assert_eq!(from.ring.poll(), Polled::default());
+        assert!(from.ring.burst().frames.is_empty());
     });
-    assert!(from.ring.arm());
-    let polled = from.ring.poll();
-    assert_eq!((polled.frames as usize, polled.backlog), (BURST, true));
-    from.ring.complete();
-    let polled = from.ring.poll();
-    assert_eq!((polled.frames, polled.backlog), (3, false));
-    from.ring.complete();
-    assert!(!from.ring.arm());
-    assert_eq!(from.ring.poll(), Polled::default());
-    assert!(from.ring.burst().frames.is_empty());
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::contents::{edit, edited, layout, size, takes_tagged};
-use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
+use super::guests::{Layout, Receiver, Sender, frame, on_both_kinds_of_rings, tagged_frame};
 use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
 use crate::{Area, BURST, DeepHead, Receive, Transmit, VlanEdit};
 
@@ -83,87 +83,96 @@ fn a_guest_cannot_change_what_was_judged() {
 
 #[test]
 fn the_head_that_was_taken_first_is_not_read_again() {
-    for (len, cuts) in [(300, &[][..]), (64, &[]), (300, &[20, 9, 40]), (60, &[13]), (14, &[])] {
-        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
-        let honest = frame(3, len);
-        let at = from.send(&honest, &Layout::chain(cuts));
-        from.ring.poll();
-        from.write(at, &vec![FORGED; len]);
-        from.ring.deepen();
-        let burst = from.ring.burst();
-        let mut expected = DeepHead::of_frame(&vec![FORGED; len]);
-        let head = len.min(16);
-        expected.bytes[..head].copy_from_slice(&honest[..head]);
-        assert_eq!(burst.deep, [expected], "{len} bytes");
-        assert_eq!(burst.heads[0], burst.deep[0].bytes[..16]);
-    }
+    on_both_kinds_of_rings(|| {
+        for (len, cuts) in [(300, &[][..]), (64, &[]), (300, &[20, 9, 40]), (60, &[13]), (14, &[])]
+        {
+            let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+            let honest = frame(3, len);
+            let at = from.send(&honest, &Layout::chain(cuts));
+            from.ring.poll();
+            from.write(at, &vec![FORGED; len]);
+            from.ring.deepen();
+            let burst = from.ring.burst();
+            let mut expected = DeepHead::of_frame(&vec![FORGED; len]);
+            let head = len.min(16);
+            expected.bytes[..head].copy_from_slice(&honest[..head]);
+            assert_eq!(burst.deep, [expected], "{len} bytes");
+            assert_eq!(burst.heads[0], burst.deep[0].bytes[..16]);
+        }
+    });
 }
 
 #[test]
 fn a_snapshot_is_of_one_poll() {
-    let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
-    let send = |from: &mut Sender, len| {
-        from.send(&frame(len, len), &Layout::chain(&[]));
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let send = |from: &mut Sender, len| {
+            from.send(&frame(len, len), &Layout::chain(&[]));
+            from.ring.poll();
+            assert!(from.ring.burst().deep.is_empty(), "not before it is asked for");
+            from.ring.deepen();
+            assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(len, len))]);
+        };
+        send(&mut from, 1000);
+        from.ring.complete();
+        assert!(from.ring.burst().deep.is_empty(), "its frames are gone");
+        send(&mut from, 20); // nothing of the long one shows behind it
+        let mut area = Area::default();
+        from.ring.swap(&mut area);
+        assert!(from.ring.burst().deep.is_empty());
+        from.ring.swap(&mut area);
+        assert!(from.ring.burst().deep.is_empty(), "of what is no longer staged");
         from.ring.poll();
-        assert!(from.ring.burst().deep.is_empty(), "not before it is asked for");
+        assert!(from.ring.burst().deep.is_empty());
         from.ring.deepen();
-        assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(len, len))]);
-    };
-    send(&mut from, 1000);
-    from.ring.complete();
-    assert!(from.ring.burst().deep.is_empty(), "its frames are gone");
-    send(&mut from, 20); // nothing of the long one shows behind it
-    let mut area = Area::default();
-    from.ring.swap(&mut area);
-    assert!(from.ring.burst().deep.is_empty());
-    from.ring.swap(&mut area);
-    assert!(from.ring.burst().deep.is_empty(), "of what is no longer staged");
-    from.ring.poll();
-    assert!(from.ring.burst().deep.is_empty());
-    from.ring.deepen();
-    assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(20, 20))], "taken again");
+        assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(20, 20))], "taken again");
+    });
 }
 
 #[test]
 fn rings_share_the_room_of_their_lane() {
-    let mut area = Area::default();
-    let room = area.deep.as_ptr();
-    for number in 0..3 {
-        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
-        let len = 200 - 70 * number;
-        (0..BURST).for_each(|i| {
-            from.send(&frame(i + number, len), &Layout::chain(&[]));
-        });
-        from.ring.swap(&mut area);
-        from.ring.poll();
-        from.ring.deepen();
-        let burst = from.ring.burst();
-        assert_eq!((burst.deep.len(), burst.deep.as_ptr()), (BURST, room));
-        for (i, deep) in burst.deep.iter().enumerate() {
-            assert_eq!(*deep, DeepHead::of_frame(&frame(i + number, len)));
+    on_both_kinds_of_rings(|| {
+        let mut area = Area::default();
+        let room = area.deep.as_ptr();
+        for number in 0..3 {
+            let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+            let len = 200 - 70 * number;
+            (0..BURST).for_each(|i| {
+                from.send(&frame(i + number, len), &Layout::chain(&[]));
+            });
+            from.ring.swap(&mut area);
+            from.ring.poll();
+            from.ring.deepen();
+            let burst = from.ring.burst();
+            assert_eq!((burst.deep.len(), burst.deep.as_ptr()), (BURST, room));
+            for (i, deep) in burst.deep.iter().enumerate() {
+                assert_eq!(*deep, DeepHead::of_frame(&frame(i + number, len)));
+            }
+            from.ring.complete();
+            from.ring.swap(&mut area);
+            assert_eq!(area.deep.as_ptr(), room);
         }
-        from.ring.complete();
-        from.ring.swap(&mut area);
-        assert_eq!(area.deep.as_ptr(), room);
-    }
+    });
 }
 
 #[test]
 fn frames_without_room_are_counted_as_ever() {
-    let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
-    let mut to = Receiver::new(HEADER_LEN, false);
-    for (i, len) in [100, 200, 130, 60, 90].into_iter().enumerate() {
-        from.send(&frame(i, len), &Layout::chain(&[]));
-    }
-    to.post(HEADER_LEN + 100, &Layout::chain(&[]));
-    to.post(HEADER_LEN + 199, &Layout::chain(&[])); // one byte too few, so the next frame gets it
-    to.post(HEADER_LEN + 130, &Layout::chain(&[]));
-    from.ring.poll();
-    from.ring.deepen();
-    let delivered = to.ring.deliver(&from.ring.burst(), &[0, 1, 2, 3, 4], VlanEdit::None);
-    to.ring.publish();
-    assert_eq!((delivered.frames, delivered.bytes), (3, 290), "the small buffer stays");
-    assert_eq!((delivered.too_small, delivered.no_buffer), (1, 1));
+    on_both_kinds_of_rings(|| {
+        let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
+        let mut to = Receiver::new(HEADER_LEN, false);
+        for (i, len) in [100, 200, 130, 60, 90].into_iter().enumerate() {
+            from.send(&frame(i, len), &Layout::chain(&[]));
+        }
+        to.post(HEADER_LEN + 100, &Layout::chain(&[]));
+        to.post(HEADER_LEN + 199, &Layout::chain(&[])); // one byte too few, so the next frame gets it
+        to.post(HEADER_LEN + 130, &Layout::chain(&[]));
+        from.ring.poll();
+        from.ring.deepen();
+        let delivered = to.ring.deliver(&from.ring.burst(), &[0, 1, 2, 3, 4], VlanEdit::None);
+        to.ring.publish();
+        assert_eq!((delivered.frames, delivered.bytes), (3, 290), "the small buffer stays");
+        assert_eq!((delivered.too_small, delivered.no_buffer), (1, 1));
+    });
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! A guest that sends, and a guest that receives.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -42,6 +43,20 @@ impl Layout {
     }
 }
 
+thread_local! {
+    /// Whether guests that are made now have packed rings.
+    static PACKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test with guests that have split rings, then with packed ones.
+pub(super) fn on_both_kinds_of_rings(test: impl Fn()) {
+    for packed in [false, true] {
+        PACKED.set(packed);
+        test();
+    }
+    PACKED.set(false);
+}
+
 /// Memory that is handed out from the front.
 struct Heap {
     memory: Arc<GuestMemory>,
@@ -65,10 +80,11 @@ impl Heap {
 
     fn ring(&self, features: Features, content: Content) -> (DriverQueue, DeviceQueue) {
         let memory = || self.memory.clone();
+        let mut features = features;
+        features.set(Features::PACKED, PACKED.get());
         let driver = DriverQueue::new(memory(), BASE, RING, features).unwrap();
-        let at = driver.addresses();
-        let device =
-            DeviceQueue::new(memory(), &at, RING, features, content, Start::default()).unwrap();
+        let (at, start) = (driver.addresses(), Start::at(driver.first_position()));
+        let device = DeviceQueue::new(memory(), &at, RING, features, content, start).unwrap();
         (driver, device)
     }
 }

@@ -12,9 +12,9 @@ use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
 use pcap_file::pcapng::blocks::simple_packet::SimplePacketBlock;
 
-use super::guests::{Layout, Receiver, frame};
-use crate::pcap::{Pace, PcapError, Spec, open};
-use crate::{Opened, Receive, VlanEdit};
+use super::guests::{Layout, Receiver, Sender, frame};
+use crate::pcap::{Pace, PcapError, Spec, open, resume};
+use crate::{BURST, Legacy, Opened, Receive, Transmit, VlanEdit};
 
 /// A frame of a file: what was captured, of how many bytes, and when.
 type Recorded = (Vec<u8>, u32, Duration);
@@ -210,4 +210,51 @@ fn what_cannot_be_played_is_refused() {
     }
     let error = open(&Spec { sink: Some(at("text")), ..spec(at("whole.pcap")) }).unwrap_err();
     assert!(matches!(error, PcapError::Sink(_)), "{error}");
+}
+
+#[test]
+fn another_process_plays_on_and_writes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, sink) = (dir.path().join("a.pcap"), dir.path().join("sink.pcapng"));
+    let frames: Vec<_> = (0..BURST + 10).map(|i| recorded(i, 200, i as u64)).collect();
+    write_pcap(&file, &frames, DataLink::ETHERNET);
+    let spec = Spec { sink: Some(sink.clone()), repeat: 2, ..spec(file) };
+    let mut opened = open(&spec).unwrap();
+    let bytes = |range: std::ops::Range<usize>| -> Vec<Vec<u8>> {
+        frames[range].iter().map(|(bytes, ..)| bytes.clone()).collect()
+    };
+    let mut played = play(&mut opened, 1);
+    deliver(&mut opened, 3);
+
+    let Opened { mut pairs, tend, .. } = opened;
+    let remains = vec![pairs.remove(0).transmit.remains()];
+    let legacy = tend.unwrap().legacy(&remains).unwrap();
+    let mut opened = resume(&spec, legacy.clone()).unwrap();
+    deliver(&mut opened, 2);
+    played.extend(play(&mut opened, 2 * frames.len() - played.len()));
+    assert_eq!(played, [bytes(0..frames.len()), bytes(0..frames.len())].concat());
+    drop(opened);
+    let mut reader = pcap_file::pcapng::PcapNgReader::new(File::open(&sink).unwrap()).unwrap();
+    let mut blocks = 0;
+    while let Some(block) = reader.next_block() {
+        block.unwrap();
+        blocks += 1;
+    }
+    assert_eq!(blocks, 1 + 3 + 2, "one interface, and all frames");
+    let cut_off = Legacy { words: legacy.words[..24].to_vec(), ..legacy };
+    assert!(matches!(resume(&spec, cut_off), Err(PcapError::Incomplete(_))));
+}
+
+/// Delivers so many frames.
+fn deliver(opened: &mut Opened, count: usize) {
+    let mut from = Sender::new(12, 1514);
+    for i in 0..count {
+        from.send(&frame(i, 100), &Layout::chain(&[12, 100]));
+    }
+    let picks: Vec<u8> = (0..count as u8).collect();
+    from.ring.poll();
+    let receive = &mut opened.pairs[0].receive;
+    assert_eq!(receive.deliver(&from.ring.burst(), &picks, VlanEdit::None).frames, count as u32);
+    receive.publish();
+    from.ring.complete();
 }

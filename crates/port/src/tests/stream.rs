@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::guests::{Layout, Sender, frame};
 use super::offload::{GSO, MSS, left, payload_of, tcp};
-use crate::stream::{OUT_BYTES, Role, Spec, StreamError, open};
-use crate::{Accepts, BURST, Delivered, Opened, Tend, Transmit, VlanEdit};
+use crate::stream::{OUT_BYTES, Role, Spec, StreamError, open, resume};
+use crate::{Accepts, BURST, Delivered, Legacy, Opened, Tend, Transmit, VlanEdit};
 
 /// A port on a socket of its own.
 struct Port {
@@ -251,4 +251,39 @@ fn a_path_that_cannot_be_is_refused() {
     let socket = PathBuf::from("/x".repeat(100));
     let error = open(&Spec { socket, role: Role::Client, mtu: 1500 }).unwrap_err();
     assert!(error.to_string().contains("at most 107"), "{error}");
+}
+
+#[test]
+fn another_process_goes_on_in_the_middle_of_frames() {
+    let (mut port, mut peer) = Port::connected();
+    let frames: Vec<Vec<u8>> = (0..3).map(|i| frame(i, 700)).collect();
+    let bytes: Vec<u8> = frames.iter().flat_map(|frame| framed(frame)).collect();
+    let cut = 704 + 300; // within the second
+    peer.write_all(&bytes[..cut]).unwrap();
+    assert_eq!(port.poll().0, frames[..1]);
+    // What the peer does not read waits, and not all of it fits into the socket.
+    let many: Vec<Vec<u8>> = (0..BURST).map(|i| frame(i, 1514)).collect();
+    let taken = (0..4).map(|_| port.send(&many).frames).sum::<u32>();
+    assert!(taken > 100);
+
+    let Port { opened, socket, _dir } = port;
+    let Opened { mut pairs, tend, .. } = opened;
+    let remains = vec![pairs.remove(0).transmit.remains()];
+    assert_eq!(remains[0], bytes[704..cut]);
+    let mut tend = tend.unwrap();
+    let legacy = tend.legacy(&remains).unwrap();
+    drop(tend);
+    assert!(socket.exists(), "it is the next one's");
+    let spec = Spec { socket: socket.clone(), role: Role::Server, mtu: 1500 };
+    let opened = resume(&spec, legacy.clone()).unwrap();
+    let mut port = Port { opened, socket, _dir };
+    assert!(port.tend().is_connected());
+    peer.write_all(&bytes[cut..]).unwrap();
+    assert_eq!(port.poll().0, frames[1..]);
+    for number in 0..taken as usize {
+        assert_eq!(next(&mut peer).as_ref(), Some(&many[number % BURST]), "frame {number}");
+        port.poll(); // sends what waits
+    }
+    let cut_off = Legacy { words: legacy.words[..20].to_vec(), ..legacy };
+    assert!(matches!(resume(&spec, cut_off), Err(StreamError::Incomplete(_))));
 }

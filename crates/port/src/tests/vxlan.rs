@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::guests::{Layout, Sender, frame};
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
-use crate::vxlan::{Spec, VxlanError, open, overhead};
-use crate::{Accepts, BURST, Delivered, Opened, Transmit, VlanEdit};
+use crate::vxlan::{Spec, VxlanError, open, overhead, resume};
+use crate::{Accepts, BURST, Delivered, Legacy, Opened, Transmit, VlanEdit};
 
 fn ip(host: u8) -> IpAddr {
     Ipv4Addr::new(127, 83, 0, host).into()
@@ -242,4 +242,33 @@ fn what_cannot_be_is_refused() {
         let error = open(&bad).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     }
+}
+
+#[test]
+fn another_process_has_its_frames_and_knows_its_addresses() {
+    let port = free_port(61);
+    let mut far = [62, 63].map(|host| End::new(&spec(7, host, port, &[61])));
+    let near = [spec(7, 61, port, &[62, 63]), spec(8, 61, port, &[62, 63])];
+    let mut end = End::new(&near[0]);
+    let other = End::new(&near[1]);
+    assert_eq!(far[0].send(&[between(0xff, 2, 0, 100)]).frames, 1);
+    assert_eq!(end.poll().len(), 1, "now it knows that address 2 is at host 62");
+    // A frame of the other network, which this one's lane takes from the socket for it.
+    let mut far_other = End::new(&spec(8, 62, port, &[61]));
+    far_other.send(&[between(0xff, 4, 1, 100)]);
+    assert!(end.poll().is_empty());
+    // And one that waits in the socket.
+    far[1].send(&[between(0xff, 3, 2, 100)]);
+
+    let legacies = [end, other].map(|end| end.0.tend.unwrap().legacy(&[Vec::new()]).unwrap());
+    let [first, second] = legacies;
+    let mut end = End(resume(&near[0], first.clone()).unwrap());
+    let mut other = End(resume(&near[1], second).unwrap());
+    assert_eq!(end.poll(), [between(0xff, 3, 2, 100)]);
+    assert_eq!(other.poll(), [between(0xff, 4, 1, 100)]);
+    assert_eq!(end.send(&[between(2, 1, 3, 100)]).frames, 1);
+    assert_eq!(far[0].poll().len(), 1, "where its address is");
+    assert!(far[1].poll().is_empty(), "and nowhere else");
+    let cut_off = Legacy { words: first.words[..12].to_vec(), ..first };
+    assert!(matches!(resume(&near[0], cut_off), Err(VxlanError::Incomplete(_))));
 }

@@ -210,8 +210,7 @@ fn list(target: &Target) -> Result<()> {
             let on = if wanted["switch"].is_null() { &wanted["nic"] } else { &wanted["switch"] };
             let guest = match actual["device"]["state"].as_str() {
                 Some(state) => state,
-                None if actual["connected"] == true => "on",
-                None => "off",
+                None => actual["guest"].as_str().unwrap_or("absent"),
             };
             let (vlan, rates) = (cell(&wanted["vlan"]["id"]), rates(wanted));
             let (name, mac) = (cell(&wanted["name"]), cell(&wanted["mac"]));

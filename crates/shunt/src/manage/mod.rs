@@ -14,6 +14,7 @@ mod table;
 mod tunnel;
 pub(crate) mod upgrade;
 pub(crate) mod vf;
+pub(crate) mod vpf;
 
 use std::path::PathBuf;
 

@@ -6,7 +6,7 @@ use control::api::Method;
 use serde_json::{Value, json};
 
 use super::patch::{FunctionFlags, Patch};
-use super::table::{cell, find, rates, table};
+use super::table::{cell, entries, find, rates, table};
 use super::{Change, Target, part};
 
 /// Show and change VFs, in the words of `ip link set PF vf N`.
@@ -128,6 +128,8 @@ fn list(target: &Target, nic: &str) -> Result<()> {
     let wished = target.get(&format!("/v1/nics/{}", part(nic)))?;
     let actual = target.get("/v1/actual")?;
     let adapters = target.get("/v1/adapters")?;
+    let behind: Vec<&Value> =
+        entries(&actual["vpfs"]).flat_map(|vpf| entries(&vpf["vfs"])).collect();
     let total = wished["total_vfs"].as_u64().unwrap_or(0);
     let enabled = wished["num_vfs"].as_u64().unwrap_or(0);
     let of = |index: u64| {
@@ -140,6 +142,15 @@ fn list(target: &Target, nic: &str) -> Result<()> {
         if let Some(mac) = adapter.get("mac") {
             vf["mac"] = mac.clone();
         }
+        // Behind a virtual PF a guest may have its word, too.
+        if let Some(behind) = behind.iter().find(|vf| !holder.is_null() && vf["adapter"] == holder)
+            && let (Some(vf), Some(settings)) = (vf.as_object_mut(), behind["settings"].as_object())
+        {
+            vf.extend(settings.clone());
+            vf.insert("set_by_guest".into(), behind["set_by_guest"].clone());
+        }
+        let in_force = find(&actual["actual"]["adapters"], "name", &holder);
+        vf["guest"] = in_force["guest"].clone();
         vf["index"] = json!(index);
         vf["enabled"] = json!(index < enabled);
         vf["owner"] = owner.unwrap_or_default();
@@ -166,9 +177,11 @@ fn list(target: &Target, nic: &str) -> Result<()> {
                 word("trust", "off"),
                 word("link_state", "auto"),
                 rates(vf),
+                cell(&vf["guest"]),
             ]
         };
-        let header = ["VF", "adapter", "MAC", "VLAN", "spoof check", "trust", "link", "Mbit/s"];
+        let header =
+            ["VF", "adapter", "MAC", "VLAN", "spoof check", "trust", "link", "Mbit/s", "guest"];
         table(header, vfs.iter().map(row).collect())
     })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use control::api::InForce;
-use control::state::Reason;
+use control::state::{FunctionName, Reason};
 use control::stats::PortStats;
 use lab::conform::soft::SoftNic;
 use lab::conform::subject::{
@@ -86,6 +86,12 @@ pub(crate) enum Fault {
     LosesFirst,
     /// Frames for a group arrive twice.
     Doubles,
+    /// There is no way back from switchdev mode.
+    StaysInSwitchdev,
+    /// VFs that come in switchdev mode have no representors.
+    RepresentsNothing,
+    /// Representors are numbered anew by a restart.
+    RenamesRepresentors,
 }
 
 /// The soft NIC, broken.
@@ -176,6 +182,7 @@ impl Broken {
             Change::NumVfs(_) if self.is(Fault::GoesThroughZero) => {
                 let _ = self.inner.change(&Change::NumVfs(0))?;
             }
+            Change::Switchdev(false) if self.is(Fault::StaysInSwitchdev) => return Ok(None),
             Change::Again if self.is(Fault::Reshuffles) => {
                 for (path, name) in [("synthetic", "b"), ("synthetic", "a"), ("vf", "b")] {
                     let (name, settings) = (name.to_owned(), json!({"path": path}));
@@ -265,6 +272,13 @@ impl Subject for Broken {
                 let owners = std::mem::take(&mut in_force.owners);
                 let named = |(name, owner): (String, _)| (name.replace("nic0", "enp1s0"), owner);
                 in_force.owners = owners.into_iter().map(named).collect();
+            }
+            Fault::RepresentsNothing => nics.iter_mut().for_each(|nic| {
+                nic.representors.retain(|one| one.of == FunctionName::Uplink || one.up);
+            }),
+            Fault::RenamesRepresentors if self.restarted => {
+                let all = nics.iter_mut().flat_map(|nic| &mut nic.representors);
+                (0..).zip(all).for_each(|(n, one)| one.name = format!("eth{n}"));
             }
             Fault::GivesNoReasons => adapters.iter_mut().for_each(|one| {
                 (one.reason, one.vf_reason) = (Reason::Supported, Reason::Supported);

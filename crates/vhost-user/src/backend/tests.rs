@@ -1,5 +1,6 @@
 //! What each request does, and that the state machine keeps its promises whatever comes.
 
+mod handover;
 mod hostile;
 mod properties;
 mod rings;

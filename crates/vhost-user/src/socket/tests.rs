@@ -151,3 +151,25 @@ fn waiting_ends_with_the_message_or_the_deadline() {
     drop(sender.join().unwrap());
     assert!(matches!(receiver.receive(&us, soon()), Err(SocketError::Closed)));
 }
+
+#[test]
+fn another_receiver_goes_on_with_half_a_message() {
+    let bytes = Message::request(Request::SetVringKick, &1u64).to_bytes();
+    for cut in [1, 11, 12, 13, bytes.len() - 1] {
+        let (peer, us) = pair();
+        let mut receiver = Receiver::new();
+        send_raw(&peer, &bytes[..cut], 1);
+        assert!(receiver.poll(&us).unwrap().is_none());
+        let (received, fds) = receiver.partial();
+        assert_eq!((received, fds.len()), (&bytes[..cut], 1));
+        let fds = fds.iter().map(|fd| fd.try_clone().unwrap()).collect();
+        let mut heir = Receiver::within(received, fds).unwrap();
+        assert!(heir.is_partial() && heir.poll(&us).unwrap().is_none());
+        send_raw(&peer, &bytes[cut..], 0);
+        let message = heir.poll(&us).unwrap().expect("the rest is there");
+        assert_eq!((message.payload, message.fds.len()), (1u64.to_le_bytes().to_vec(), 1));
+    }
+    assert!(Receiver::within(&[0xff; HEADER_SIZE], Vec::new()).is_err(), "no header");
+    let more = [&bytes[..], &[0]].concat();
+    assert!(Receiver::within(&more, Vec::new()).is_err(), "more than a message");
+}

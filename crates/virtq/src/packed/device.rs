@@ -1,6 +1,6 @@
 //! The device's side of a packed ring.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use guestmem::{Buffer, Ticket};
 
@@ -254,9 +254,14 @@ fn show(ring: &Ring, pending: &[Pending]) {
 }
 
 /// Where a ring is whose last owner wrote down what it did, which may be cut short: what it began to
-/// show is shown, from the beginning. `None` if nothing, or nothing of this ring, is written down.
+/// show is shown, from the beginning. `None` if nothing, or nothing of this ring, is written down: a driver
+/// may have begun it anew since.
 pub(crate) fn recover(ring: &Ring, inflight: &Inflight) -> Option<Place> {
     let size = ring.size();
+    // A device writes there before all else, and a driver that begins a ring anew makes it zeros.
+    if ring.device_events().load(Ordering::Relaxed) == 0 {
+        return None;
+    }
     let Record { old, new, count } = inflight.last()?;
     let (old, new) = (Place(old), Place(new));
     if old.index() >= size || new.index() >= size {

@@ -14,6 +14,9 @@ const ENABLE: u32 = 0 << 16;
 const DISABLE: u32 = 1 << 16;
 const SPECIFIC: u32 = 2 << 16;
 const FLAGS: u32 = 3 << 16;
+/// In the place of a descriptor, which means nothing beside `ENABLE`: with it no area that a device
+/// has written is as a driver makes it, all zeros.
+const ASKED: u32 = 0x7fff;
 
 /// What one side says of when it wants to be notified.
 pub(crate) struct Wish<'a, W: Shared<u32>> {
@@ -38,7 +41,7 @@ impl<W: Shared<u32>> Wish<'_, W> {
     /// Asks to be notified of what comes at `next`, then says whether it is there already (and the
     /// caller must not sleep).
     pub(crate) fn arm(&self, next: Place, is_there: impl FnOnce() -> bool) -> bool {
-        let wish = if self.event_idx { SPECIFIC | u32::from(next.0) } else { ENABLE };
+        let wish = if self.event_idx { SPECIFIC | u32::from(next.0) } else { ENABLE | ASKED };
         self.area.store(wish, Ordering::Relaxed);
         W::full_fence();
         is_there()

@@ -9,12 +9,15 @@ use crate::state::tests::{document, state};
 fn an_empty_daemon_has_an_empty_state() {
     let site = Site::new();
     let reply = site.does("GET", "/v1/state", null());
-    assert_eq!(reply.body, json!({"version": 1, "nic": [], "switch": [], "adapter": []}));
+    assert_eq!(
+        reply.body,
+        json!({"version": 1, "nic": [], "switch": [], "adapter": [], "vpf": []})
+    );
     assert_eq!((reply.status, reply.generation), (200, Some(0)));
     assert_eq!(site.get("/v1/adapters"), json!([]));
     assert_eq!(
         site.get("/v1/actual"),
-        json!({"generation": 0, "actual": {"nics": [], "adapters": [], "tunnels": []}, "owners": {}})
+        json!({"generation": 0, "actual": {"nics": [], "adapters": [], "tunnels": []}, "owners": {}, "vpfs": []})
     );
     assert_eq!(site.get("/v1/stats"), json!({"ports": [], "lanes": []}));
     let events = site.get("/v1/events");

@@ -29,9 +29,10 @@ impl Reader {
     ) -> Option<State> {
         let report = root.report;
         let errors = report.errors();
-        let [switches, adapters] = ["switch", "adapter"].map(|name| root.plain_tables(name));
-        let [switch_values, adapter_values] =
-            [&switches, &adapters].map(|tables| values(report, tables));
+        let [switches, adapters, vpfs] =
+            ["switch", "adapter", "vpf"].map(|name| root.plain_tables(name));
+        let [switch_values, adapter_values, vpf_values] =
+            [&switches, &adapters, &vpfs].map(|tables| values(report, tables));
         if report.errors() > errors {
             return None;
         }
@@ -49,7 +50,9 @@ impl Reader {
         if report.errors() > errors {
             return None;
         }
-        let document = json!({ "nic": nics, "switch": switch_values, "adapter": adapters });
+        let document = json!({
+            "nic": nics, "switch": switch_values, "adapter": adapters, "vpf": vpf_values
+        });
         match State::parse(&document) {
             Ok(state) => Some(state),
             Err(problems) => {

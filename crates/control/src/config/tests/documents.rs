@@ -45,7 +45,7 @@ fn the_example_shows_every_field() {
         for (key, value) in table.iter() {
             found.insert(key.get_ref().to_string());
             // Their fields are the state document's.
-            if ["switch", "adapter", "uplink", "representor", "rule"]
+            if ["switch", "adapter", "vpf", "uplink", "representor", "rule"]
                 .contains(&key.get_ref().as_ref())
             {
                 continue;

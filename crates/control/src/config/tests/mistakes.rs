@@ -83,7 +83,7 @@ fn unknown_fields() {
     insta::assert_snapshot!(vf("vlan_id = 1"), @"shunt.toml:8:1: nic[0].vf[0].vlan_id: unknown field in [[nic.vf]]; did you mean vlan? Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, packed, offload");
     insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: nic[0].vf[0].bandwidth: unknown field in [[nic.vf]]; allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, packed, offload");
     insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: nic[0].vf[0].sleep: unknown field in [[nic.vf]]; it belongs in [lanes]. Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, packed, offload");
-    insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter");
+    insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter, vpf");
     insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field in [lanes]; did you mean cpus? Allowed are cpus, poll_us, yield_us, sleep, cpu_latency_us");
     insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field in [[nic]]; did you mean vf? Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
     insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: unknown field in [[nic]]; did you mean uplink? Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
@@ -120,7 +120,7 @@ fn nics() {
 fn attachments() {
     let uplink = |text: &str| nic(&format!("uplink = {text}"));
     let table = |text: &str| nic(&format!("[nic.uplink]\n{text}"));
-    insta::assert_snapshot!(table("kind = \"af-xdp\""), @r#"shunt.toml:6:8: nic[0].uplink.kind: "af-xdp" is no kind; write "vhost-user" or "tap" or "packet" or "xdp" or "stream" or "pcap""#);
+    insta::assert_snapshot!(table("kind = \"af-xdp\""), @r#"shunt.toml:6:8: nic[0].uplink.kind: "af-xdp" is no kind; write "vhost-user" or "tap" or "packet" or "xdp" or "stream" or "pcap" or "vduse""#);
     insta::assert_snapshot!(table("kind = \"vhost-user\""), @r#"shunt.toml:5:1: nic[0].uplink.socket: is missing; write an absolute path of at most 107 bytes, such as "/run/shunt/web.sock""#);
     insta::assert_snapshot!(table("kind = \"xdp\"\nsocket = \"a\""), @r#"
     shunt.toml:5:1: nic[0].uplink.interface: is missing; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1"
@@ -134,6 +134,7 @@ fn attachments() {
     insta::assert_snapshot!(uplink("\"eth1\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth1" is not allowed; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(uplink("\"xdp:\""), @r#"shunt.toml:5:10: nic[0].uplink.interface: "" is not allowed; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1""#);
     insta::assert_snapshot!(uplink("\"stream:lock\""), @r#"shunt.toml:5:10: nic[0].uplink.socket: "stream:lock" is a file of the daemon's own, so choose another name; write a path in quotes, such as "vf0.sock""#);
+    insta::assert_snapshot!(uplink("\"vduse:control\""), @r#"shunt.toml:5:10: nic[0].uplink.name: "control" is what the kernel calls a file of its own; write another name"#);
     insta::assert_snapshot!(uplink("7"), @r#"shunt.toml:5:10: nic[0].uplink: 7 is a whole number; write a kind and its place in quotes, such as "xdp:eth1", or a table"#);
     let both = "attachment = \"tap:web0\"";
     insta::assert_snapshot!(vf(both), @r#"shunt.toml:7:10: nic[0].vf[0].socket: "vf0.sock" is beside `attachment`, which has all of that; leave it out"#);
@@ -234,7 +235,7 @@ fn independent_mistakes_are_told_together_in_the_order_of_the_file() {
         [[nic.vf]]\nmac = \"x\"\nsocket = \"a\"\n\
         [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nvlan = 9999\nsocket = \"a\"\n[nic.uplink]\n";
     insta::assert_snapshot!(told(text), @r#"
-    shunt.toml:1:1: rundir: unknown field at the top of the file; did you mean run_dir? Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter
+    shunt.toml:1:1: rundir: unknown field at the top of the file; did you mean run_dir? Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter, vpf
     shunt.toml:3:12: lanes.cpus[1]: CPU 0 is taken by lanes.cpus[0] (line 3) already; name each CPU once
     shunt.toml:4:9: lanes.sleep: no is not a value (a text stands in quotes); write true or false
     shunt.toml:9:7: nic[0].vf[0].mac: "x" is not a MAC address; write six hex pairs such as 02:00:00:00:00:01

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use rustix::event::epoll;
 use vhost_user::backend::{Half, KickSnapshot, RingSnapshot, Snapshot};
-use vhost_user::{InflightArea, Listener, MemoryRegion, Receiver, SharedArea};
+use vhost_user::{Device, InflightArea, Listener, MemoryRegion, Receiver, SharedArea};
 
 use super::super::device::DeviceEstate;
 use super::super::upgrade::{
@@ -109,6 +109,7 @@ impl Attachment {
         self.told = from_hex(&session.told).context("the configuration space is none")?;
         self.inherit_device(&session, given)?;
         self.backend.restore(snapshot(session, given)?)?;
+        self.device.set_status(self.backend.status());
         let data = epoll::EventData::new_u64(self.token);
         epoll::add(epoll, &stream, data, epoll::EventFlags::IN)?;
         self.stream = Some(stream);

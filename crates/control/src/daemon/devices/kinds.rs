@@ -38,7 +38,7 @@ pub(in super::super) fn device(attachment: &Attachment, context: Context) -> Box
         Attachment::Xdp(xdp) => Box::new(xdp_device(xdp, context.addresses)),
         Attachment::Stream(stream) => Box::new(stream_spec(stream)),
         Attachment::Pcap(pcap) => Box::new(pcap_spec(pcap, context.label)),
-        Attachment::VhostUser(_) => unreachable!("a vhost-user socket is no device"),
+        Attachment::VhostUser(_) | Attachment::Vduse(_) => unreachable!("it has a guest's memory"),
     }
 }
 

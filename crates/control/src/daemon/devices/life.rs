@@ -238,7 +238,7 @@ impl Device {
     /// Lets it show that its link is up or down, if it can.
     pub(super) fn set_carrier(&mut self, up: bool) {
         let tend = self.held.as_mut().and_then(|held| held.tend.as_mut());
-        if let Some(tend) = tend.filter(|_| self.given.carrier.unwrap_or(true) != up) {
+        if let Some(tend) = tend.filter(|_| self.given.carrier != Some(up)) {
             self.given.carrier = Some(up);
             tend.set_carrier(up);
         }

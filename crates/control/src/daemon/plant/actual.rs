@@ -5,7 +5,7 @@ use super::Plant;
 use crate::compile::Attached;
 use crate::state::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
-    Allocation, DeviceState, Nic, Reason, Switch, Vxlan,
+    Allocation, DeviceState, GuestState, Nic, Reason, Switch, Vxlan,
 };
 use crate::stats::{OffloadStats, RuleStats};
 
@@ -20,11 +20,21 @@ impl Plant {
                 Some(End::Socket(token)) => self.sockets.is_attached(token),
                 _ => device.as_ref().is_some_and(|device| device.state == DeviceState::Up),
             };
+            let guest = match (end, connected) {
+                (Some(End::Socket(token)), _) => self.sockets.guest(token),
+                (_, true) => GuestState::Running,
+                (_, false) => GuestState::Absent,
+            };
             let placement = match end {
                 Some(End::Socket(token)) => self.sockets.describe_vmq(token),
                 _ => None,
             };
-            ActualAdapter { device, placement, ..ActualAdapter::of(given.clone(), connected) }
+            ActualAdapter {
+                guest,
+                device,
+                placement,
+                ..ActualAdapter::of(given.clone(), connected)
+            }
         };
         let tunnel = |(switch, tunnel): (&Switch, &Vxlan)| {
             let (switch, of, name) = (&switch.name, &switch.nic, tunnel.name.clone());
@@ -50,6 +60,7 @@ impl Plant {
     fn device(&self, end: Option<End>) -> Option<ActualDevice> {
         match end? {
             End::Device(token) => self.devices.status(token).cloned(),
+            End::Vdpa(token) => self.vdpas.status(token),
             End::Socket(_) => None,
         }
     }

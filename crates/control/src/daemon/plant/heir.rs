@@ -147,6 +147,7 @@ impl Plant {
             self.sockets.suspend(half);
             self.devices.let_go(half);
         }
+        self.vdpas.suspend();
         for captured in self.rigs.values_mut().flat_map(|rig| rig.captures.values_mut()) {
             captured.port.detach_all();
             if let Some(capture) = &mut captured.capture {
@@ -160,6 +161,8 @@ impl Plant {
         let mut rest = Rest::default();
         for (place, end) in self.ends() {
             match end {
+                // Whatever there is to know of it the next one finds in the run directory.
+                End::Vdpa(_) => {}
                 End::Socket(token) => {
                     let positions = self.sockets.positions(token);
                     rest.positions.extend(positions.map(|positions| (place, positions)));
@@ -214,8 +217,10 @@ impl Plant {
                     }
                 }
                 End::Device(token) => self.devices.resume(token),
+                End::Vdpa(_) => {} // all at once
             }
         }
+        self.vdpas.resume();
         for (nic, rig) in &mut self.rigs {
             let labels = super::labels(&self.compiled, nic);
             for (path, captured) in &mut rig.captures {
@@ -255,12 +260,14 @@ impl Plant {
                     let positions = positions.remove(&place).context("positions are missing")?;
                     self.sockets.resume(token, &positions)?;
                 }
+                End::Vdpa(_) => {} // all at once
                 End::Device(token) => match devices.remove(&place) {
                     Some(device) => self.devices.inherit(token, legacy(device, given)?)?,
                     None => self.devices.resume(token),
                 },
             }
         }
+        self.vdpas.resume();
         self.follow_links();
         self.tell_guests();
         self.steer();

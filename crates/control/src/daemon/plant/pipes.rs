@@ -15,6 +15,9 @@ impl Plant {
             End::Device(token) => {
                 self.devices.status(token).is_some_and(|status| status.state == DeviceState::Up)
             }
+            End::Vdpa(token) => {
+                self.vdpas.status(token).is_some_and(|status| status.state == DeviceState::Up)
+            }
         };
         let up = |(nic, rig): (&String, &Rig)| {
             let all = rig.served.iter().filter_map(|(attached, served)| match attached {
@@ -30,7 +33,7 @@ impl Plant {
     pub(super) fn mtu_of(&self, end: Option<End>) -> Option<u32> {
         match end? {
             End::Device(token) => self.devices.mtu(token),
-            End::Socket(_) => None,
+            End::Socket(_) | End::Vdpa(_) => None,
         }
     }
 
@@ -53,11 +56,13 @@ impl Plant {
         for (end, mtu, carrier) in told {
             match end {
                 End::Socket(token) => self.sockets.set_mtu(token, mtu),
+                End::Vdpa(token) => self.vdpas.set_mtu(token, mtu),
                 End::Device(token) => {
                     self.devices.set_carrier(token, carrier);
                     self.devices.set_mtu(token, mtu);
                 }
             }
         }
+        self.sockets.tell_changes();
     }
 }

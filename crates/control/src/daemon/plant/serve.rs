@@ -8,8 +8,9 @@ use port::xdp::Address;
 use super::super::attachment::Way;
 use super::super::device::GuestDevice;
 use super::super::rig::{End, Served};
+use super::super::vdpa::Begin;
 use super::stage::opener;
-use super::{Plant, Ready, Spec, Wanted, end};
+use super::{Plant, Ready, Spec, Wanted};
 use crate::compile::Attached;
 use crate::state::Attachment;
 
@@ -30,7 +31,7 @@ impl Plant {
         let soft = rig.soft.clone();
         let mut old = Vec::new();
         if let Some(before) = rig.served.remove(&wish.owner) {
-            end(&mut self.sockets, &mut self.devices, before.end);
+            self.let_end(before.end);
             old.extend(before.ports().map(|port| (soft.clone(), port.clone())));
         }
         match self.end_of(&wish, soft, &port, ready, addresses) {
@@ -58,10 +59,24 @@ impl Plant {
         if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
             let way = match ready {
                 Ready::Socket(way) => way,
-                Ready::Device(..) | Ready::HandedOver(_) | Ready::Later => Way::open(spec)?,
+                Ready::Device(..) | Ready::HandedOver(_) | Ready::Vdpa(_) | Ready::Later => {
+                    Way::open(spec)?
+                }
             };
-            let device = GuestDevice::new(soft, port.clone(), spec, wish.identity.clone());
+            let (port, identity) = (port.clone(), wish.identity.clone());
+            let device = GuestDevice::new(soft, port, spec, identity, &self.run_dir);
             return Ok(End::Socket(self.sockets.add(spec, way, device)?));
+        }
+        if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
+            let begin = match ready {
+                Ready::Vdpa(begin) => begin,
+                Ready::Socket(_) | Ready::Device(..) | Ready::HandedOver(_) | Ready::Later => {
+                    Begin::Soon
+                }
+            };
+            let identity = wish.identity.clone();
+            let token = self.vdpas.add(spec, (soft, port.clone()), identity, begin)?;
+            return Ok(End::Vdpa(token));
         }
         let name = wish.spec.to_string();
         let (open, opened) = match ready {
@@ -69,7 +84,7 @@ impl Plant {
             Ready::HandedOver(open) => {
                 return Ok(End::Device(self.devices.add_later(port.clone(), (name, open))));
             }
-            Ready::Socket(_) | Ready::Later => {
+            Ready::Socket(_) | Ready::Vdpa(_) | Ready::Later => {
                 let open = opener(wish, addresses);
                 // It cannot be refused any more; if it cannot be had it is tried again.
                 let opened = open.open();
@@ -87,7 +102,7 @@ impl Plant {
         let served = self.rigs.values().flat_map(|rig| rig.served.values());
         let same = served.filter(|served| served.spec.place().as_ref() == Some(&place));
         let ends: Vec<End> = same.map(|served| served.end).collect();
-        ends.into_iter().for_each(|it| end(&mut self.sockets, &mut self.devices, it));
+        ends.into_iter().for_each(|it| self.let_end(it));
     }
 
     /// Gives an attachment that stays the addresses that it has now.
@@ -98,6 +113,7 @@ impl Plant {
         {
             match served.end {
                 End::Socket(token) => self.sockets.set_identity(token, wish.identity.clone()),
+                End::Vdpa(token) => self.vdpas.set_identity(token, wish.identity.clone()),
                 End::Device(token) if served.identity.mac != wish.identity.mac => {
                     wish.identity.mac.into_iter().for_each(|mac| self.devices.set_mac(token, mac));
                 }

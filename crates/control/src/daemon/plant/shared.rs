@@ -42,7 +42,9 @@ impl Plane for Shared {
     }
 
     fn device_news(&self) -> Vec<DeviceNews> {
-        self.lock().devices.take_news()
+        let mut plant = self.lock();
+        let news = plant.devices.take_news();
+        news.into_iter().chain(plant.vdpas.take_news()).collect()
     }
 
     fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use engine::Port;
 use nic::Function;
-use port::Opened;
 use port::capture::{Capture, CaptureLimits};
 use port::xdp::Address;
 use wire::{Mac, Vid};
@@ -15,6 +14,7 @@ use super::super::attachment::Way;
 use super::super::devices::{Context, NotOpened, Open, device, tunnel};
 use super::super::rig::{Captured, End, Rig, Served, capture_label, label};
 use super::super::upgrade;
+use super::super::vdpa::Begin;
 use super::{Plant, Spec, Wanted, files};
 use crate::compile::{self, Attached, Compiled};
 use crate::state::{Attachment, Problem, VhostUser};
@@ -36,10 +36,12 @@ pub(super) enum Ready {
     /// A vhost-user socket.
     Socket(Way),
     /// A device, as it was opened or why it is not there yet.
-    Device(Box<dyn Open>, Result<Opened, NotOpened>),
+    Device(Box<dyn Open>, Result<port::Opened, NotOpened>),
     /// A device that is handed over later.
     HandedOver(Box<dyn Open>),
-    /// Something in the place of a vhost-user socket, which is served until the change is made.
+    /// A vDPA device.
+    Vdpa(Begin),
+    /// Something in the place of a vhost-user socket or a vDPA device, which is served until the change is made.
     Later,
 }
 
@@ -90,6 +92,7 @@ impl Plant {
                     let way = way.and_then(|way| way.context("it was not handed over"));
                     way.map(Ready::Socket).map_err(|error| format!("{error:#}"))
                 }
+                Spec::Attachment(Attachment::Vduse(_)) => Ok(Ready::Vdpa(Begin::WhenTold)),
                 _ => Ok(Ready::HandedOver(opener(wish, addresses))),
             };
         }
@@ -110,7 +113,13 @@ impl Plant {
                 self.devices.suspend(token);
                 staged.suspended.push(token);
             }
+            Some((End::Vdpa(_), ..)) => return Ok(Ready::Later),
             None => {}
+        }
+        if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
+            let opened = self.vdpas.open(spec, &wish.identity);
+            let opened = opened.map_err(|error| format!("{error:#}"))?;
+            return Ok(opened.map_or(Ready::Later, |opened| Ready::Vdpa(Begin::With(opened))));
         }
         if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
             return Way::open(spec).map(Ready::Socket).map_err(|error| format!("{error:#}"));

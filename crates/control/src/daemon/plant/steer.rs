@@ -14,7 +14,7 @@ impl Plant {
         let uplink = rig.served.get(&Attached::Uplink);
         let queues = uplink.and_then(|uplink| match uplink.end {
             End::Device(token) => self.devices.queues(token),
-            End::Socket(_) => None,
+            End::Socket(_) | End::Vdpa(_) => None,
         });
         if queues.is_none() {
             return;
@@ -56,7 +56,7 @@ impl Plant {
         let Some(rig) = self.rigs.get(nic) else { return };
         let sockets = rig.served.values().filter_map(|served| match served.end {
             End::Socket(token) => Some(token),
-            End::Device(_) => None,
+            End::Device(_) | End::Vdpa(_) => None,
         });
         for token in sockets {
             self.sockets.set_wish(token, Wish::Nothing);

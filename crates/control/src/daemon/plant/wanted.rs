@@ -34,6 +34,8 @@ pub(super) enum Place<'a> {
     Interface(&'a str, Option<String>),
     /// A file that is written.
     File(&'a str),
+    /// A name on the vDPA bus.
+    Vdpa(&'a str),
     /// A network, with the UDP port and the address there.
     Network(u32, u16, Option<IpAddr>),
 }
@@ -43,6 +45,7 @@ impl Spec {
     pub(super) fn place(&self) -> Option<Place<'_>> {
         match self {
             Spec::Attachment(Attachment::Pcap(pcap)) => pcap.sink.as_deref().map(Place::File),
+            Spec::Attachment(Attachment::Vduse(vduse)) => Some(Place::Vdpa(&vduse.name)),
             Spec::Attachment(attachment) => match attachment.interface() {
                 Some((interface, netns)) => Some(Place::Interface(interface, netns)),
                 None => attachment.socket().map(Place::Socket),

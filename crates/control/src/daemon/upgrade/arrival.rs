@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
 use engine::Fabric;
@@ -14,7 +15,7 @@ use super::super::{
 };
 use super::format::{ApiDoors, Estate, Rest};
 use super::{Given, new};
-use crate::api::{Doors, Server};
+use crate::api::{Doors, Manager, Server};
 use crate::config::Config;
 use crate::store::Directory;
 
@@ -97,6 +98,9 @@ impl Daemon {
         };
         let version = env!("CARGO_PKG_VERSION");
         manager.took_over(events, format!("shunt {version} took over from shunt {before}"));
+        let manager: Arc<Mutex<Manager>> = manager.into();
+        self.manager = Some(manager.clone());
+        self.guests_wait = true;
         let Some((doors, listen)) = doors else { return };
         match Server::behind(manager, doors, &listen) {
             Ok(server) => self.server = Some(server),

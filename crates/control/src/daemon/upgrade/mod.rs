@@ -29,6 +29,7 @@
 //! | vhost-user sessions | descriptors, the state machine, positions of rings; memory is mapped anew |
 //! | taps, packet and stream sockets, tunnels, recordings, captures | descriptors, and how far they are |
 //! | AF_XDP sockets | closed and opened again, for their memory is the process's; and every kind that does not say how it is handed over |
+//! | vDPA devices | closed and opened again: the kernel keeps what the driver set, a file in the run directory the rest |
 //! | counters, learned addresses, rules met, events, choices for adapters that follow their traffic | copied |
 //! | tokens of rate limits | begin anew: one burst size more, once |
 //! | messages of front-ends, requests to the API | wait |

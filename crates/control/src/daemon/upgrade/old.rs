@@ -21,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// How long it may take to be ready: it maps all guests' memory, and opens nothing.
 const READY: Duration = Duration::from_secs(10);
 /// How long it may take to serve, while nobody does.
-const SERVING: Duration = Duration::from_secs(1);
+const SERVING: Duration = Duration::from_millis(500);
 /// How long one that hung up may take to end, which says more than that it hung up.
 const END: Duration = Duration::from_millis(200);
 

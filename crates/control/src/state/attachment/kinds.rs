@@ -168,6 +168,31 @@ pub struct Pcap {
     pub repeat: u32,
 }
 
+/// A vDPA device of the host's own kernel, which the daemon makes: for the host itself, its containers, or QEMU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Vduse {
+    /// What it is called on the vDPA bus; no other attachment has it.
+    #[schema(schema_with = text::label)]
+    pub name: String,
+    /// The MTU offered with `VIRTIO_NET_F_MTU`, in bytes.
+    #[serde(default = "mtu")]
+    #[schema(minimum = 68, maximum = 65535, default = 1500)]
+    pub mtu: u16,
+    /// Whether mergeable receive buffers are offered.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    pub mergeable: bool,
+    /// Whether packed rings are offered.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    pub packed: bool,
+    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and received.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    pub offload: bool,
+}
+
 fn queue_pairs() -> u16 {
     1
 }

@@ -36,6 +36,10 @@ fn both_forms_are_kept_as_the_whole_table() {
     assert_eq!(written(packet.clone()), packet);
     assert_eq!(written(json!("stream:/run/vm:7.sock"))["socket"], "/run/vm:7.sock");
     assert_eq!(written(json!("pcap:/tmp/a.pcap"))["repeat"], 1);
+    let vduse = json!({
+        "kind": "vduse", "name": "web0", "mtu": 1500, "mergeable": true, "packed": true, "offload": true,
+    });
+    assert_eq!(written(json!("vduse:web0")), vduse);
     let socket = written(json!("vhost-user:/run/web.sock"));
     assert_eq!(socket, written(json!({"socket": "/run/web.sock"})), "the usual kind");
     assert_eq!((&socket["kind"], &socket["offload"]), (&json!("vhost-user"), &json!(true)));

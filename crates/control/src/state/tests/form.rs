@@ -227,6 +227,9 @@ fn the_defaults_of_the_schema_are_those_of_the_code() {
             "Moving" => read::<super::super::Moving>(given.clone()),
             "MoveRequest" => read::<super::super::MoveRequest>(given.clone()),
             "StaticEntry" => read::<super::super::StaticEntry>(given.clone()),
+            "Vpf" => read::<super::super::Vpf>(given.clone()),
+            "VpfVf" => read::<super::super::VpfVf>(given.clone()),
+            "VpfControl" => read::<super::super::VpfControl>(given.clone()),
             other => panic!("{other} is not held against its schema"),
         };
         assert_eq!(schema["additionalProperties"], json!(false), "{name} is open");

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::super::{Attachment, Pcap, State, Xdp};
+use super::super::{Attachment, Pcap, State, Vduse, Xdp};
 use super::Check;
 
 impl<'a> Check<'a> {
@@ -26,6 +26,20 @@ impl<'a> Check<'a> {
         if let Some((interface, netns)) = attachment.interface() {
             let key = (netns, interface.to_owned());
             self.interfaces.claim(&mut self.problems, key, &place, &interface);
+        }
+        if let Attachment::Vduse(Vduse { name, .. }) = attachment {
+            if name == "control" {
+                let allowed = "write another name".to_owned();
+                self.wrong(
+                    place,
+                    name.as_str(),
+                    "is what the kernel calls a file of its own",
+                    allowed,
+                );
+            } else {
+                self.vdpas.claim(&mut self.problems, name, &place, &name.as_str());
+            }
+            return;
         }
         let Attachment::Pcap(Pcap { sink, rate_mbps, rate_pps, .. }) = attachment else { return };
         if let Some(sink) = sink {

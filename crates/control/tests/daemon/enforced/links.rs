@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::host::frame;
+use vhost_user::BackendRequest;
+
+use crate::host::{frame, until};
 use crate::net::*;
 
 /// Bit 0 of the status, in the configuration of a network device (virtio 1.2, section 5.1.4).
@@ -84,4 +86,46 @@ fn a_link_goes_down_and_up_under_a_guest() {
         }
         net.assert_connected();
     });
+}
+
+#[test]
+fn a_front_end_is_told_when_its_link_goes_up_or_down() {
+    on_every_path(|way| {
+        let mut net = Net::new(way, json!({}));
+        let [mut a, mut b] =
+            ["a", "b"].map(|name| net.guest(name).frontend().take_requests().unwrap());
+        for (state, is_up) in [("disable", false), ("enable", true), ("disable", false)] {
+            net.set("a", json!({"link_state": state}));
+            let mut told = None;
+            until("the front-end to be told", || {
+                told = a.poll().unwrap();
+                told.is_some()
+            });
+            assert_eq!(told, Some(BackendRequest::ConfigChangeMsg));
+            assert_eq!(is_told_of_a_link(&mut net, "a"), is_up);
+        }
+        // Nothing that its guest sees changes: it is told nothing, nor is anybody else.
+        net.set("a", json!({"max_tx_mbps": 100}));
+        assert_eq!((a.poll().unwrap(), b.poll().unwrap()), (None, None));
+    });
+}
+
+/// A front-end that does not read what it asked for has its own channel closed, and no more.
+#[test]
+fn a_front_end_that_does_not_read_is_told_no_more() {
+    let mut net = Net::new(Way { path: "vf", lanes: 1 }, json!({}));
+    let mut requests = net.guest("a").frontend().take_requests().unwrap();
+    // Some 280 fit into the socket.
+    for round in 0..600 {
+        let state = if round % 2 == 0 { "disable" } else { "enable" };
+        net.set("a", json!({"link_state": state}));
+    }
+    let mut came = 0;
+    while let Ok(request) = requests.poll() {
+        assert!(request.is_some(), "{came} came, and the channel is still open");
+        came += 1;
+    }
+    assert!((1..600).contains(&came), "{came}");
+    net.set("a", json!({"link_state": "enable"}));
+    assert!(is_told_of_a_link(&mut net, "a"), "the session goes on");
 }

@@ -3,11 +3,11 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use guestmem::{GuestMemory, Pages, SharedFile};
+use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{Events, HEADER_LEN, Layout, ReceiveRing, TransmitRing};
 use port::{Accepts, Area, Burst, Polled, Transmit};
 use rustix::event::{EventfdFlags, eventfd};
-use virtq::{Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
+use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Segment, Start, Used};
 
 use super::until;
 use crate::Port;
@@ -32,7 +32,8 @@ pub(crate) struct Shape {
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape { features: Features::all(), buffer: 2048, mergeable: true }
+        let features = Features::all().difference(Features::PACKED);
+        Shape { features, buffer: 2048, mergeable: true }
     }
 }
 
@@ -42,6 +43,9 @@ pub(crate) struct Guest {
     pub(crate) rx: DriverQueue,
     memory: Arc<GuestMemory>,
     shape: Shape,
+    /// Where the owners of its rings, transmit and receive, leave off: tests take them out and put
+    /// them in as they like.
+    records: [Inflight; 2],
     pub(crate) kick: Arc<OwnedFd>,
     pub(crate) error: Arc<OwnedFd>,
     /// Addresses of buffers that are not posted.
@@ -54,6 +58,14 @@ pub(crate) struct Guest {
 
 fn event() -> Arc<OwnedFd> {
     Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap())
+}
+
+/// Records of two rings, of which nothing is known yet.
+fn records() -> [Inflight; 2] {
+    let bytes = Inflight::bytes(RING);
+    let file = SharedFile::create("records", 2 * bytes, Pages::Ordinary).unwrap();
+    let mapping = Arc::new(Mapping::new(file.fd(), 2 * bytes, 0).unwrap());
+    [0, bytes].map(|at| Inflight::new(mapping.clone(), at, RING).unwrap())
 }
 
 impl Guest {
@@ -85,6 +97,7 @@ impl Guest {
             rx,
             memory,
             shape,
+            records: records(),
             kick: event(),
             error: event(),
             tx_free: buffers(0).collect(),
@@ -96,7 +109,9 @@ impl Guest {
 
     fn device(&self, driver: &DriverQueue, content: Content) -> DeviceQueue {
         let (memory, at) = (self.memory.clone(), driver.addresses());
-        DeviceQueue::new(memory, &at, RING, self.shape.features, content, Start::default()).unwrap()
+        let record = &self.records[usize::from(content == Content::Writable)];
+        let start = Start { inflight: Some(record.clone()), ..Start::at(driver.first_position()) };
+        DeviceQueue::new(memory, &at, RING, self.shape.features, content, start).unwrap()
     }
 
     pub(crate) fn attach_transmit(&self, port: &Port, pair: usize) {

@@ -7,6 +7,7 @@ mod modes;
 mod ownership;
 mod paths;
 mod restart;
+mod switchdev;
 mod vlans;
 
 use super::Test;

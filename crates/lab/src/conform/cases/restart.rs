@@ -5,6 +5,7 @@ use control::api::InForce;
 use control::state::PathInForce;
 use serde_json::json;
 
+use super::switchdev;
 use crate::conform::Test;
 use crate::conform::frame::{Frame, mac};
 use crate::conform::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
@@ -58,21 +59,21 @@ pub(super) const TESTS: &[Test] = &[
         thread: "k8snetworkplumbingwg/sriov-network-operator#40",
         promise: "A NIC goes from switchdev mode back to legacy mode.",
         needs: &[Capability::Switchdev],
-        test: None,
+        test: Some(switchdev::back_to_legacy),
     },
     Test {
         name: "switchdev-with-vfs-present",
         thread: "k8snetworkplumbingwg/sriov-network-operator#1015",
         promise: "Switchdev mode works whether VFs exist already or not, or is refused.",
         needs: &[Capability::Switchdev],
-        test: None,
+        test: Some(switchdev::vfs_present),
     },
     Test {
         name: "representor-names-last",
         thread: "k8snetworkplumbingwg/sriov-network-operator PR#29, PR#1048",
         promise: "A representor has the name of its VF, before and after a reboot.",
         needs: &[Capability::Switchdev],
-        test: None,
+        test: Some(switchdev::names_last),
     },
 ];
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use control::api::{Client, ClientError, InForce, Method, socket_path};
+use control::state::FunctionName;
 use control::stats::PortStats;
 use serde_json::{Value, json};
 use vhost_user::Listener;
@@ -107,6 +108,25 @@ impl SoftNic {
         Ok(said)
     }
 
+    /// Changes the mode; in switchdev mode every VF that it could have has a station for its representor.
+    fn switchdev(&mut self, on: bool) -> Result<Asked> {
+        let path = format!("/v1/nics/{NIC}");
+        let nic = self.get(&path)?;
+        let vfs = (0..nic["total_vfs"].as_u64().unwrap_or(0) as u16).map(FunctionName::Vf);
+        let uplink = nic["uplink"].is_object().then_some(FunctionName::Uplink);
+        let mut representors = Vec::new();
+        for of in uplink.into_iter().chain(vfs) {
+            let name = of.port_name();
+            match on {
+                true => representors
+                    .push(json!({"of": of, "attachment": self.add_station(&name, false)?})),
+                false => drop(self.stations.remove(&name)),
+            }
+        }
+        let mode = if on { "switchdev" } else { "legacy" };
+        self.ask(Method::PATCH, &path, Some(&json!({"mode": mode, "representor": representors})))
+    }
+
     fn station(&mut self, name: &str) -> Result<&mut Station> {
         self.stations.get_mut(name).with_context(|| format!("there is no station {name}"))
     }
@@ -129,9 +149,6 @@ impl Subject for SoftNic {
             Capability::UplinkLink => "its uplink is a socket, and counts as up",
             Capability::FollowTraffic => {
                 "bounded are the changes of an hour, which is longer than the suite takes"
-            }
-            Capability::Switchdev => {
-                "it has no switchdev mode: with a switch on its PF every adapter has a port there"
             }
             Capability::IommuGroups => "its VFs are no PCI functions, so they are in no group",
             Capability::Migration => "guests cannot be migrated yet",
@@ -185,6 +202,7 @@ impl Subject for SoftNic {
                 let path = released(format!("/v1/adapters/{name}"), *owner);
                 self.ask(Method::DELETE, &path, None)?
             }
+            Change::Switchdev(on) => self.switchdev(*on)?,
             Change::Again => {
                 let state = self.document()?;
                 self.ask(Method::PUT, "/v1/state", Some(&state))?

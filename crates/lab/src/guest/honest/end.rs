@@ -1,5 +1,6 @@
 //! One honest guest's adapter and its buffers.
 
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -9,7 +10,8 @@ use virtq::BURST;
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
-use crate::guest::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING};
+use crate::guest::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, Shape};
+use crate::report::RingKind;
 
 /// Frames that a receive ring has buffers for.
 pub(in crate::guest) const FRAMES: u16 = RING;
@@ -20,6 +22,19 @@ const LENGTHS: [usize; 7] = [60, 1514, 61, 124, 252, 1020, 508];
 /// The length of the frame of this number.
 pub(in crate::guest) fn frame_len(sequence: u64) -> usize {
     LENGTHS[(sequence % LENGTHS.len() as u64) as usize]
+}
+
+/// Frames from one address to another.
+fn probe(mac: Mac, peer: Mac) -> Probe {
+    // Addresses of the range for benchmarks (RFC 2544), and the discard port.
+    Probe {
+        dst: peer,
+        src: mac,
+        dst_ip: Ipv4Addr::new(198, 18, 0, 2),
+        src_ip: Ipv4Addr::new(198, 18, 0, 1),
+        dst_port: 9,
+        src_port: 9,
+    }
 }
 
 /// A frame in a receive buffer.
@@ -41,24 +56,85 @@ pub(in crate::guest) struct End {
     adapter: Adapter,
     probe: Probe,
     free: Vec<u32>,
+    /// Buffers that the daemon has, in the order in which they were posted.
+    sent: Order,
+    posted: Order,
+}
+
+/// Buffers in the order in which the daemon is to give them back.
+#[derive(Debug, Default)]
+struct Order {
+    buffers: VecDeque<u32>,
+    /// How often it was another one.
+    wrong: u64,
+}
+
+impl Order {
+    fn back(&mut self, buffer: u32) {
+        match self.buffers.front() {
+            Some(first) if *first == buffer => drop(self.buffers.pop_front()),
+            _ => {
+                self.wrong += 1;
+                self.buffers.retain(|other| *other != buffer);
+            }
+        }
+    }
+}
+
+/// What became of the buffers that a guest has posted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::guest) struct Accounts {
+    /// Used entries that repeat another, or name no buffer.
+    pub(in crate::guest) repeated: u64,
+    /// Buffers that came back before one that was posted earlier.
+    pub(in crate::guest) out_of_order: u64,
+    /// Buffers to be sent that have not come back.
+    pub(in crate::guest) missing: u64,
 }
 
 impl End {
     /// Attaches; frames go from `mac` to `peer`.
     pub(in crate::guest) fn attach(socket: &Path, mac: Mac, peer: Mac) -> Result<End> {
-        // Addresses of the range for benchmarks (RFC 2544), and the discard port.
-        let probe = Probe {
-            dst: peer,
-            src: mac,
-            dst_ip: Ipv4Addr::new(198, 18, 0, 2),
-            src_ip: Ipv4Addr::new(198, 18, 0, 1),
-            dst_port: 9,
-            src_port: 9,
-        };
-        let adapter = Adapter::attach(socket, true, Pages::Ordinary)?;
-        let mut end = End { mac, adapter, probe, free: (0..BUFFERS).rev().collect() };
+        let shape = Shape { event_idx: true, ..Shape::of(RingKind::Split) };
+        End::attach_shaped(socket, mac, peer, shape)
+    }
+
+    /// The same with rings of this shape.
+    pub(in crate::guest) fn attach_shaped(
+        socket: &Path,
+        mac: Mac,
+        peer: Mac,
+        shape: Shape,
+    ) -> Result<End> {
+        End::attach_as(socket, shape, probe(mac, peer))
+    }
+
+    fn attach_as(socket: &Path, shape: Shape, probe: Probe) -> Result<End> {
+        let adapter = Adapter::attach_as(socket, shape, Pages::Ordinary)?;
+        let (sent, posted) = Default::default();
+        let free = (0..BUFFERS).rev().collect();
+        let mut end = End { mac: probe.src, adapter, probe, free, sent, posted };
         end.publish();
         Ok(end)
+    }
+
+    /// Whether the daemon is gone.
+    pub(in crate::guest) fn is_alone(&self) -> bool {
+        self.adapter.is_alone()
+    }
+
+    /// Attaches to the next daemon, and shows it again what was posted; says whether there was one.
+    pub(in crate::guest) fn reattach(&mut self, socket: &Path) -> bool {
+        self.adapter.reattach(socket).is_ok()
+    }
+
+    /// What became of the buffers so far.
+    pub(in crate::guest) fn accounts(&self) -> Accounts {
+        Accounts {
+            repeated: self.adapter.rx.strays() + self.adapter.tx.strays(),
+            out_of_order: self.sent.wrong + self.posted.wrong,
+            missing: self.sent.buffers.len() as u64,
+        }
     }
 
     /// Hands everything in the receive ring to `look`, with a copy of its bytes, and posts the
@@ -75,6 +151,7 @@ impl End {
                 break;
             }
             for (buffer, len) in frames[..received].iter().copied() {
+                self.posted.back(buffer);
                 let len = len.saturating_sub(HEADER).min(BUFFER - HEADER);
                 let bytes = &mut bytes[..len as usize];
                 self.adapter.buffer(buffer).skip(HEADER).read_bytes(bytes);
@@ -92,6 +169,7 @@ impl End {
         while self.adapter.rx.room() > 0 {
             let Some(buffer) = self.free.pop() else { return };
             self.adapter.post_receive(buffer);
+            self.posted.buffers.push_back(buffer);
         }
     }
 
@@ -106,8 +184,9 @@ impl End {
         place.write(0, [0; HEADER as usize]);
         place.skip(HEADER).write_bytes(frame);
         let sent = self.adapter.post_transmit(buffer, HEADER + frame.len() as u32);
-        if !sent {
-            self.free.push(buffer);
+        match sent {
+            true => self.sent.buffers.push_back(buffer),
+            false => self.free.push(buffer),
         }
         sent
     }
@@ -118,7 +197,9 @@ impl End {
         place.write(0, [0; HEADER as usize]);
         place.write(HEADER, self.probe.dst.0);
         place.write(HEADER + 6, self.mac.0);
-        self.adapter.post_transmit(frame.buffer, HEADER + frame.bytes.len() as u32)
+        let sent = self.adapter.post_transmit(frame.buffer, HEADER + frame.bytes.len() as u32);
+        self.sent.buffers.extend(sent.then_some(frame.buffer));
+        sent
     }
 
     /// Shows what was posted, and takes sent buffers back.
@@ -126,6 +207,7 @@ impl End {
         let mut back = [0; BURST];
         loop {
             let sent = self.adapter.reap_transmit(&mut back);
+            back[..sent].iter().for_each(|buffer| self.sent.back(*buffer));
             self.free.extend_from_slice(&back[..sent]);
             if sent < BURST {
                 break;

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use guestmem::{DirtyLog, GuestMemory, LOG_PAGE, Mapping, Pages, Region, SharedFile};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Log, Position, Segment, Start, Used};
 
-pub(super) const RING: u16 = 256;
+/// So many entries that each part of a ring has several pages.
+pub(super) const RING: u16 = 1024;
 /// Guest addresses of the ring and of the buffers, which are two regions; the front-end's own.
 const RING_AT: u64 = 0x10_0000;
 const BUFFERS_AT: u64 = 0x4000_0000;
 const USER: u64 = 0x7000_0000_0000;
-const RING_BYTES: u64 = 16 << 10;
+const RING_BYTES: u64 = 32 << 10;
+/// Where the ring begins: so that a page ends behind the first entries of a split ring's used ring.
+const RING_SHIFT: u64 = 1920;
 /// Room of a buffer, which never begins or ends with a page, and how many there are.
 const ROOM: u64 = 3001;
 const ROOMS: u64 = 48;
@@ -59,7 +62,8 @@ impl Side {
         let buffers = (ROOM * ROOMS).next_multiple_of(LOG_PAGE);
         let regions = vec![region(RING_AT, RING_BYTES), region(BUFFERS_AT, buffers)];
         let memory = Arc::new(GuestMemory::new(regions).unwrap());
-        let driver = DriverQueue::new(memory.clone(), USER + RING_AT, RING, features).unwrap();
+        let driver = DriverQueue::new(memory.clone(), USER + RING_AT + RING_SHIFT, RING, features);
+        let driver = driver.unwrap();
         let size = (BUFFERS_AT + buffers) / LOG_PAGE / 8 + 1;
         let bits = SharedFile::create("bits", size, Pages::Ordinary).unwrap();
         let log = Arc::new(DirtyLog::new(bits.fd(), size, 0).unwrap());

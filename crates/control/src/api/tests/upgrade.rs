@@ -1,0 +1,75 @@
+//! Orders to have another process take over.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+
+use super::super::{Tcp, Token, UpgradeOrder, Upgraded};
+use super::{Site, request};
+
+/// Has whoever carries out such orders answer so, and gives what it was ordered.
+fn answer(site: &Site, answer: Result<Upgraded, String>) -> Arc<Mutex<Vec<UpgradeOrder>>> {
+    let orders = Arc::new(Mutex::new(Vec::new()));
+    let heard = orders.clone();
+    let server = site.server.as_ref().unwrap();
+    server.manager().lock().unwrap().on_upgrade(Box::new(move |order| {
+        heard.lock().unwrap().push(order);
+        answer.clone()
+    }));
+    orders
+}
+
+#[test]
+fn a_refusal_is_told_and_noted_and_changes_nothing() {
+    let site = Site::new();
+    let order = json!({"binary": "/opt/shunt"});
+    let nobody = site.refuses(409, "POST", "/v1/upgrade", order.clone());
+    assert!(nobody.trouble.error.contains("cannot be replaced"), "{nobody:?}");
+    let orders = answer(&site, Err("it was silent for too long".to_owned()));
+    let refusal = site.refuses(409, "POST", "/v1/upgrade", order);
+    assert_eq!(refusal.trouble.error, "it was silent for too long");
+    let events = site.get("/v1/events");
+    let last = events["events"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["kind"], &last["text"]), (&json!("upgrade"), &json!(refusal.trouble.error)));
+    for odd in [json!({"program": "/opt/shunt"}), json!([]), json!({"binary": 7})] {
+        site.refuses(400, "POST", "/v1/upgrade", odd);
+    }
+    let orders = orders.lock().unwrap();
+    let us = rustix::process::geteuid().as_raw();
+    assert_eq!(orders.len(), 1, "nothing odd got through");
+    assert_eq!(orders[0].binary, Some(PathBuf::from("/opt/shunt")));
+    assert_eq!((orders[0].user, orders[0].generation), (Some(us), 0), "who asks is known");
+}
+
+#[test]
+fn a_daemon_that_was_replaced_says_so_and_does_nothing_more() {
+    let site = Site::new();
+    let (version, binary) = ("9.9".to_owned(), "/usr/bin/shunt".to_owned());
+    let done = Upgraded { pid: 7, version, binary, silent_us: 400, total_ms: 12 };
+    let orders = answer(&site, Ok(done.clone()));
+    let reply = site.does("POST", "/v1/upgrade", json!({}));
+    assert_eq!(serde_json::from_value::<Upgraded>(reply.body).unwrap(), done);
+    assert_eq!(orders.lock().unwrap()[0].binary, None);
+    // What the client would ask again.
+    let late = site.raw(&request("GET /v1/state", "", ""));
+    assert!(late.starts_with("HTTP/1.1 421 "), "{late}");
+    let late = site.raw(&request("POST /v1/upgrade", "", "{}"));
+    assert!(late.starts_with("HTTP/1.1 421 "), "{late}");
+    assert_eq!(orders.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn nobody_upgrades_over_tcp() {
+    let token = "correct-horse-battery";
+    let address = "127.0.0.1:0".parse().unwrap();
+    let tcp = Tcp { address, token: Token::new(token).unwrap(), tls: None };
+    let site = Site::with_tcp(Some(tcp));
+    let orders = answer(&site, Err(String::new()));
+    let address = site.server.as_ref().unwrap().tcp_address().unwrap();
+    let header = format!("Authorization: Bearer {token}\r\n");
+    let stream = std::net::TcpStream::connect(address).unwrap();
+    let told = super::exchange(stream, &request("POST /v1/upgrade", &header, "{}"));
+    assert!(told.starts_with("HTTP/1.1 403 ") && told.contains("UNIX socket"), "{told}");
+    assert!(orders.lock().unwrap().is_empty());
+}

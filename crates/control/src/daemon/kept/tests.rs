@@ -1,0 +1,109 @@
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use guestmem::{Pages, SharedFile};
+
+use super::*;
+
+const BYTES: u64 = 1 << 16;
+
+fn memory() -> Vec<MemoryRegion> {
+    let file = SharedFile::create("guest", BYTES, Pages::Ordinary).unwrap();
+    vec![region(0, file.into_fd())]
+}
+
+fn region(guest_addr: u64, fd: OwnedFd) -> MemoryRegion {
+    MemoryRegion { guest_addr, size: BYTES, user_addr: guest_addr, mmap_offset: 0, fd }
+}
+
+fn setup(size: u16, desc: u64) -> RingSetup {
+    let (avail, used) = (0x4000, 0x5000);
+    let (kick, call, err, log) = (None, None, None, None);
+    RingSetup { size, desc, avail, used, base: 0, kick, call, err, features: 0, log }
+}
+
+fn file(dir: &Path) -> File {
+    let path = dir.join("rings/nic0:vf0");
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+/// Writes something down for a ring.
+fn note(dir: &Path, ring: usize) {
+    file(dir).write_all_at(&[1; 8], slot(ring) + HEADER).unwrap();
+}
+
+/// Whether what is written down for a ring is so still, once it was asked for.
+fn says(dir: &Path, kept: &mut Kept, ring: usize, of: (&RingSetup, &[MemoryRegion])) -> bool {
+    kept.of(ring, of.0, of.1).unwrap();
+    let mut word = [0; 8];
+    file(dir).read_exact_at(&mut word, slot(ring) + HEADER).unwrap();
+    word == [1; 8]
+}
+
+#[test]
+fn a_record_is_found_again_by_the_next_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, ring) = (memory(), setup(256, 0x1000));
+    let of = (&ring, &files[..]);
+    let mut first = Kept::new(dir.path(), "nic0/vf0", 4);
+    assert!(!says(dir.path(), &mut first, 3, of));
+    note(dir.path(), 3);
+    drop(first);
+
+    let mut next = Kept::new(dir.path(), "nic0/vf0", 4);
+    assert!(says(dir.path(), &mut next, 3, of));
+    assert!(!says(dir.path(), &mut next, 2, of), "another ring");
+    next.clear(3);
+    assert!(!says(dir.path(), &mut next, 3, of), "the front-end was told");
+}
+
+#[test]
+fn a_record_is_of_one_ring_of_one_guest() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, ring) = (memory(), setup(256, 0x1000));
+    let of = (&ring, &files[..]);
+    let (smaller, elsewhere, another) = (setup(128, 0x1000), setup(256, 0x2000), memory());
+    for other in [(&smaller, &files[..]), (&elsewhere, &files[..]), (&ring, &another[..])] {
+        let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
+        kept.of(0, &ring, &files).unwrap();
+        note(dir.path(), 0);
+        assert!(says(dir.path(), &mut kept, 0, of));
+        assert!(!says(dir.path(), &mut kept, 0, other), "{other:?}");
+        assert!(!says(dir.path(), &mut kept, 0, of), "it was written over");
+    }
+}
+
+#[test]
+fn memory_that_is_plugged_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut files, ring) = (memory(), setup(64, 0x1000));
+    let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
+    kept.of(0, &ring, &files).unwrap();
+    note(dir.path(), 0);
+    let more = SharedFile::create("more", BYTES, Pages::Ordinary).unwrap();
+    files.insert(0, region(1 << 32, more.into_fd()));
+    assert!(says(dir.path(), &mut kept, 0, (&ring, &files)));
+}
+
+#[test]
+fn what_cannot_be_kept_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = memory();
+    let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
+    assert!(kept.of(2, &setup(256, 0x1000), &files).is_none(), "no such ring");
+    assert!(kept.of(0, &setup(2048, 0x1000), &files).is_none(), "too large");
+    assert!(kept.of(0, &setup(256, 0x1000), &[]).is_none(), "no memory");
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let mut nowhere = Kept::new(&dir.path().join("file"), "nic0/vf0", 2);
+    assert!(nowhere.of(0, &setup(256, 0x1000), &files).is_none());
+}
+
+#[test]
+fn a_device_with_other_rings_begins_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, ring) = (memory(), setup(256, 0x1000));
+    Kept::new(dir.path(), "nic0/vf0", 2).of(0, &ring, &files).unwrap();
+    note(dir.path(), 0);
+    let mut more = Kept::new(dir.path(), "nic0/vf0", 8);
+    assert!(!says(dir.path(), &mut more, 0, (&ring, &files)));
+}

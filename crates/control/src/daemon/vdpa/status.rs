@@ -1,0 +1,80 @@
+//! How a vDPA device is, for whoever asks.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::state::{ActualDevice, DeviceNews, DeviceState};
+
+/// News that nobody has asked for yet; more are forgotten, the oldest first.
+const NEWS_MAX: usize = 16;
+
+/// How a device is, and what became of it.
+#[derive(Debug)]
+pub(super) struct Status {
+    /// What people call it, such as `vduse:web`.
+    name: String,
+    /// That of its port.
+    label: String,
+    pub(super) actual: ActualDevice,
+    /// What did not work last, if it has not since.
+    failure: Option<String>,
+    news: Vec<DeviceNews>,
+}
+
+impl Status {
+    pub(super) fn new(name: String, label: String) -> Status {
+        let actual = ActualDevice {
+            state: DeviceState::Down,
+            since_ms: now_ms(),
+            reason: Some("it was not opened yet".to_owned()),
+            notes: Vec::new(),
+        };
+        Status { name, label, actual, failure: None, news: Vec::new() }
+    }
+
+    /// Notes why it is not as it should be.
+    pub(super) fn fail(&mut self, why: String) {
+        self.failure = Some(why);
+    }
+
+    /// What was wrong is over.
+    pub(super) fn forget(&mut self) {
+        self.failure = None;
+    }
+
+    /// Notes how it is; returns what is new in that.
+    pub(super) fn note(&mut self, has_device: bool, is_running: bool) -> Option<String> {
+        if is_running {
+            self.forget();
+        }
+        let (state, reason) = match (has_device, is_running) {
+            (true, true) => (DeviceState::Up, None),
+            (true, false) => (DeviceState::Down, Some("no driver has started it")),
+            (false, _) => (DeviceState::Gone, Some("it is being made")),
+        };
+        let reason = self.failure.clone().or_else(|| reason.map(str::to_owned));
+        if (state, &reason) == (self.actual.state, &self.actual.reason) {
+            return None;
+        }
+        if state != self.actual.state {
+            self.actual.since_ms = now_ms();
+        }
+        (self.actual.state, self.actual.reason) = (state, reason);
+        let why = self.actual.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        let text = format!("{} is {state}{why}", self.name);
+        self.news.push(DeviceNews { port: self.label.clone(), text: text.clone() });
+        if self.news.len() > NEWS_MAX {
+            self.news.remove(0);
+        }
+        Some(text)
+    }
+
+    /// What became of it since somebody last asked.
+    pub(super) fn take_news(&mut self) -> Vec<DeviceNews> {
+        std::mem::take(&mut self.news)
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}

@@ -1,0 +1,140 @@
+//! Whether the operator grants a guest what it wants.
+//!
+//! The same check is made when a guest asks, and again whenever the operator's document changes.
+
+use super::refusal::{Errno, Refusal};
+use super::setting::Wish;
+use crate::state::{Adapter, GuestSetting, LinkState, Nic, State, Vpf, VpfControl, VpfModel};
+
+/// A VF that a guest asked for, as the operator has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'s> {
+    pub(super) control: &'s VpfControl,
+    pub(super) adapter: &'s Adapter,
+    nic: Option<&'s Nic>,
+    index: u16,
+}
+
+impl<'s> Subject<'s> {
+    /// VF number `index` of a virtual PF.
+    ///
+    /// # Errors
+    /// There is no such VF, or the daemon has no part in it.
+    pub(super) fn find(state: &'s State, vpf: &'s Vpf, index: u16) -> Result<Self, Refusal> {
+        let denied = |errno, text: String| Err(Refusal::new(errno, text));
+        let Some(control) = &vpf.control else {
+            return denied(Errno::Perm, "the host grants nothing".into());
+        };
+        if vpf.model == VpfModel::Igb {
+            let text = "the VFs of this PF are set by ip link set ... vf; the host sees one port";
+            return denied(Errno::OpNotSupp, text.into());
+        }
+        let Some(vf) = vpf.vfs.get(usize::from(index)) else {
+            return Err(Refusal::no_vf(index));
+        };
+        let adapter = vf.adapter.as_deref().and_then(|name| state.adapter(name));
+        let Some(adapter) = adapter else {
+            let text =
+                format!("VF {index} is a device of the host's whose settings it has no hold of");
+            return denied(Errno::OpNotSupp, text);
+        };
+        Ok(Subject { control, adapter, nic: state.nic_of(adapter), index })
+    }
+
+    /// Whether the guest may have what it wishes.
+    ///
+    /// # Errors
+    /// Something of it is not granted, or makes no sense.
+    pub(super) fn allows(&self, wish: &Wish) -> Result<(), Refusal> {
+        let perm = |text: String| Err(Refusal::new(Errno::Perm, text));
+        let index = self.index;
+        if self.control.vfs.as_ref().is_some_and(|vfs| !vfs.contains(&index)) {
+            return perm(format!("the host does not let this guest set VF {index}"));
+        }
+        if let Some(setting) = wish.settings().find(|one| !self.control.settings.contains(one)) {
+            let name = setting.word();
+            return perm(format!("the host does not let this guest set {name}"));
+        }
+        let is_operators = |nic: &Nic| nic.vfs.iter().any(|vf| Some(vf.index) == self.adapter.vf);
+        if self.nic.is_some_and(is_operators) {
+            return perm(format!("the host has settings of its own on VF {index}"));
+        }
+        self.allows_address(wish)?;
+        self.allows_vlan(wish)?;
+        self.allows_rates(wish)?;
+        match wish.link_state {
+            Some(state) if state != LinkState::Disable && self.is_held_down() => {
+                perm(format!("the host holds the link of VF {index} down"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_held_down(&self) -> bool {
+        self.adapter.link_state == LinkState::Disable
+    }
+
+    fn allows_address(&self, wish: &Wish) -> Result<(), Refusal> {
+        let Some(mac) = wish.mac.filter(|mac| *mac != self.adapter.mac) else { return Ok(()) };
+        if self.control.mac_prefixes.iter().any(|prefix| prefix.is_of(mac)) {
+            return Ok(());
+        }
+        let allowed = listed(&self.control.mac_prefixes, "addresses that begin with");
+        Err(Refusal::new(Errno::Perm, format!("the host does not grant {mac}; {allowed}")))
+    }
+
+    fn allows_vlan(&self, wish: &Wish) -> Result<(), Refusal> {
+        let Some(vlan) = wish.vlan.filter(|vlan| *vlan != self.adapter.vlan) else {
+            return Ok(());
+        };
+        let same_id = vlan.map(|vlan| vlan.id) == self.adapter.vlan.map(|vlan| vlan.id);
+        let granted =
+            vlan.is_some_and(|vlan| self.control.vlans.iter().any(|range| range.contains(vlan.id)));
+        if same_id || granted {
+            return Ok(());
+        }
+        let allowed = listed(&self.control.vlans, "VLANs");
+        let wanted =
+            vlan.map_or("frames without a VLAN".to_owned(), |vlan| format!("VLAN {}", vlan.id));
+        Err(Refusal::new(Errno::Perm, format!("the host does not grant {wanted}; {allowed}")))
+    }
+
+    fn allows_rates(&self, wish: &Wish) -> Result<(), Refusal> {
+        let own = self.adapter.max_tx_mbps;
+        let most = if self.control.max_tx_mbps > 0 { self.control.max_tx_mbps } else { own };
+        // 0 is for the host's own.
+        if let Some(max) = wish.max_tx_mbps.filter(|max| ![0, own].contains(max))
+            && most > 0
+            && max > most
+        {
+            let text = format!("the host grants a max_tx_rate of at most {most} Mbit/s, not {max}");
+            return Err(Refusal::new(Errno::Perm, text));
+        }
+        let own = self.adapter.min_tx_mbps;
+        let most = self.control.min_tx_mbps.max(own);
+        match wish.min_tx_mbps {
+            Some(min) if min > most => {
+                let text =
+                    format!("the host grants a min_tx_rate of at most {most} Mbit/s, not {min}");
+                Err(Refusal::new(Errno::Perm, text))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is granted, for the end of a sentence.
+fn listed<T: std::fmt::Display>(granted: &[T], what: &str) -> String {
+    let shown: Vec<String> = granted.iter().take(8).map(T::to_string).collect();
+    let more = if granted.len() > 8 { ", ..." } else { "" };
+    match shown.is_empty() {
+        true => "it grants none but its own".to_owned(),
+        false => format!("it grants {what} {}{more}", shown.join(", ")),
+    }
+}
+
+/// Whether a guest may set something at all.
+pub(super) fn may(control: &VpfControl, index: u16, setting: GuestSetting) -> bool {
+    let vf = control.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
+    vf && control.settings.contains(&setting)
+}

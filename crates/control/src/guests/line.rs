@@ -1,0 +1,116 @@
+//! Lines of bounded length out of a stream that gives any bytes at any time.
+
+use std::io::{self, Read};
+
+use super::protocol::LINE_MAX;
+
+/// What came and was not asked for yet.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// At most a line and its newline.
+    bytes: Vec<u8>,
+    /// The rest of a line that was too long is to be passed over.
+    passing: bool,
+}
+
+/// A line as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Without its newline.
+    Whole(Vec<u8>),
+    /// More than may be; what of it is still to come is passed over.
+    TooLong,
+}
+
+impl Lines {
+    /// Reads once what there is room for; `false` at the stream's end.
+    ///
+    /// # Errors
+    /// As `read(2)`; that nothing is there is none.
+    pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
+        let held = self.bytes.len();
+        self.bytes.resize(LINE_MAX + 1, 0);
+        let read = if held <= LINE_MAX { stream.read(&mut self.bytes[held..]) } else { Ok(1) };
+        let (more, result) = match read {
+            Ok(_) if held > LINE_MAX => (0, Ok(true)),
+            Ok(0) => (0, Ok(false)),
+            Ok(n) => (n, Ok(true)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => (0, Ok(true)),
+                _ => (0, Err(error)),
+            },
+        };
+        self.bytes.truncate(held + more);
+        result
+    }
+
+    /// The next line that is not empty.
+    pub(super) fn next(&mut self) -> Option<Line> {
+        loop {
+            let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') else {
+                if self.bytes.len() <= LINE_MAX {
+                    return None;
+                }
+                self.bytes.clear();
+                if std::mem::replace(&mut self.passing, true) {
+                    return None;
+                }
+                return Some(Line::TooLong);
+            };
+            let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
+            line.pop();
+            // An empty line ends whatever stood before it, and asks nothing.
+            if std::mem::take(&mut self.passing) || line.trim_ascii().is_empty() {
+                continue;
+            }
+            return Some(Line::Whole(line));
+        }
+    }
+
+    /// Whether a line is there.
+    pub(super) fn has_line(&self) -> bool {
+        self.bytes.len() > LINE_MAX || self.bytes.contains(&b'\n')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of bytes that arrive in pieces of `piece`.
+    fn lines(mut bytes: &[u8], piece: usize) -> Vec<Line> {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        while !bytes.is_empty() {
+            let mut now = &bytes[..piece.min(bytes.len())];
+            while !now.is_empty() {
+                assert!(lines.fill(&mut now).unwrap());
+                found.extend(std::iter::from_fn(|| lines.next()));
+                assert!(!lines.has_line());
+                assert!(lines.bytes.len() <= LINE_MAX + 1);
+            }
+            bytes = &bytes[piece.min(bytes.len())..];
+        }
+        found
+    }
+
+    #[test]
+    fn lines_come_out_whole_however_they_come_in() {
+        let whole = |text: &str| Line::Whole(text.as_bytes().to_vec());
+        let long = "x".repeat(LINE_MAX);
+        let text = format!("\n\na\n  \nbc\n{long}\nd\ne");
+        for piece in [1, 2, 3, 1000, LINE_MAX + 5, 100_000] {
+            assert_eq!(lines(text.as_bytes(), piece), ["a", "bc", &long, "d"].map(whole));
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_told_once_and_passed_over() {
+        let text = format!("{}\nb\n", "x".repeat(3 * LINE_MAX));
+        for piece in [1, 7, LINE_MAX, 100_000] {
+            let found = lines(text.as_bytes(), piece);
+            assert_eq!(found, [Line::TooLong, Line::Whole(b"b".to_vec())], "{piece}");
+        }
+        let mut lines = Lines::default();
+        assert!(!lines.fill(&mut &b""[..]).unwrap(), "the end is told");
+    }
+}

@@ -1,0 +1,201 @@
+//! The channel to the host: a virtio-serial port, or a socket for whoever has the host's end.
+//!
+//! One program at a time can have the port open, so others wait for a moment. The kernel's calls on a port cannot be
+//! given a time, so they are made on another thread, which is left behind if the host is silent for too long.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::json::Json;
+
+/// What names of our ports begin with.
+const PREFIX: &str = "shunt.vpf.";
+/// Where the kernel tells ports and their names.
+const PORTS: &str = "/sys/class/virtio-ports";
+/// How long another program may have the port.
+const BUSY: Duration = Duration::from_secs(10);
+/// How long the host may take for an answer: it slows down guests that ask much.
+const SILENT: Duration = Duration::from_secs(20);
+/// The longest answer, in bytes.
+const ANSWER_MAX: u64 = 64 * 1024;
+
+/// An open channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    stream: Stream,
+    place: PathBuf,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Port(File),
+    Socket(UnixStream),
+}
+
+impl Stream {
+    fn try_clone(&self) -> io::Result<Stream> {
+        match self {
+            Stream::Port(file) => file.try_clone().map(Stream::Port),
+            Stream::Socket(socket) => socket.try_clone().map(Stream::Socket),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Port(file) => file.read(bytes),
+            Stream::Socket(socket) => socket.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Port(file) => file.write(bytes),
+            Stream::Socket(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Channel {
+    /// Opens the port of that name or path, or the only one there is.
+    pub(crate) fn open(port: Option<&str>) -> Result<Channel, String> {
+        let given = port.map(str::to_owned).or_else(|| std::env::var("SHUNT_GUEST_PORT").ok());
+        let place = match given {
+            Some(path) if path.starts_with('/') => PathBuf::from(path),
+            Some(name) => find(Path::new(PORTS), |known| known == name)?,
+            None => find(Path::new(PORTS), |known| known.starts_with(PREFIX))?,
+        };
+        let begun = Instant::now();
+        loop {
+            match connect(&place) {
+                Ok(stream) => return Ok(Channel { stream, place }),
+                Err(error)
+                    if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < BUSY =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(error) => return Err(format!("cannot open {}: {error}", place.display())),
+            }
+        }
+    }
+
+    /// Asks, and waits for the answer to that.
+    pub(crate) fn ask(&mut self, request: &Json) -> Result<Json, String> {
+        let id = number();
+        let mut request = request.clone();
+        request.put("id", Json::Number(id));
+        let place = self.place.display().to_string();
+        let stream = self.stream.try_clone().map_err(|error| format!("{place}: {error}"))?;
+        let (send, answer) = mpsc::channel();
+        // An empty line ends what a program that died may have left half written.
+        let line = format!("\n{request}\n");
+        std::thread::spawn(move || send.send(exchange(stream, &line, id)));
+        match answer.recv_timeout(SILENT) {
+            Ok(result) => result.map_err(|error| format!("{place}: {error}")),
+            Err(_) => {
+                let seconds = SILENT.as_secs();
+                Err(format!(
+                    "{place}: the host did not answer within {seconds} s; is its daemon running?"
+                ))
+            }
+        }
+    }
+}
+
+/// A number that no request before had, below 2^53.
+fn number() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mixed =
+        (now.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id());
+    (mixed >> 11) as f64
+}
+
+fn connect(place: &Path) -> io::Result<Stream> {
+    if fs::metadata(place)?.file_type().is_socket() {
+        return UnixStream::connect(place).map(Stream::Socket);
+    }
+    OpenOptions::new().read(true).write(true).open(place).map(Stream::Port)
+}
+
+/// Writes a request, and reads until the answer with its number comes.
+fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, String> {
+    stream.write_all(line.as_bytes()).map_err(|error| error.to_string())?;
+    let mut answers = BufReader::new(stream);
+    let begun = Instant::now();
+    while begun.elapsed() < SILENT {
+        let mut answer = String::new();
+        let read = answers.by_ref().take(ANSWER_MAX).read_line(&mut answer);
+        match read.map_err(|error| error.to_string())? {
+            0 => return Err("the host is not connected; is its daemon running?".into()),
+            _ if !answer.ends_with('\n') => return Err("the host's answer is too long".into()),
+            _ => {}
+        }
+        // What was left over from before is no answer of ours, whole or not.
+        let Some(answer) = Json::read(&answer) else { continue };
+        let of = answer.get("id").and_then(Json::number);
+        // A line that could not be read as a request has no number.
+        if of == Some(id) || (of == Some(0.0) && answer.get("error").is_some()) {
+            return Ok(answer);
+        }
+    }
+    Err("the host does not answer what was asked".into())
+}
+
+/// The device of the port with a name of that kind.
+fn find(ports: &Path, is_it: impl Fn(&str) -> bool) -> Result<PathBuf, String> {
+    let entries = fs::read_dir(ports).into_iter().flatten().flatten();
+    let named = entries.filter_map(|entry| {
+        let name = fs::read_to_string(entry.path().join("name")).ok()?;
+        Some((name.trim_end().to_owned(), Path::new("/dev").join(entry.file_name())))
+    });
+    let mut found: Vec<(String, PathBuf)> = named.filter(|(name, _)| is_it(name)).collect();
+    found.sort();
+    match found.as_slice() {
+        [(_, device)] => Ok(device.clone()),
+        [] => Err("there is no such port; the host must give this guest a channel (shunt vpf), \
+                   and the guest the driver virtio_console"
+            .into()),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
+            Err(format!("there are several ports; choose with --port one of {}", names.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_found_by_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let add = |device: &str, name: &str| {
+            fs::create_dir(dir.path().join(device)).unwrap();
+            fs::write(dir.path().join(device).join("name"), format!("{name}\n")).unwrap();
+        };
+        let ours = |known: &str| known.starts_with(PREFIX);
+        assert!(find(dir.path(), ours).unwrap_err().contains("no such port"));
+        add("vport1p1", "org.qemu.guest_agent.0");
+        add("vport1p2", "shunt.vpf.vm7");
+        assert_eq!(find(dir.path(), ours).unwrap(), Path::new("/dev/vport1p2"));
+        add("vport2p1", "shunt.vpf.vm8");
+        let told = find(dir.path(), ours).unwrap_err();
+        assert!(told.contains("shunt.vpf.vm7, shunt.vpf.vm8"), "{told}");
+        assert_eq!(
+            find(dir.path(), |it| it == "shunt.vpf.vm8").unwrap(),
+            Path::new("/dev/vport2p1")
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! `shunt lab upgrade` and `shunt lab kill`: daemons that follow one another while numbered frames flow.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use lab::experiment::succession::{self, How, Spread, Succession, SuccessionRun};
+
+use super::program;
+use crate::{Mistake, say};
+
+/// What both have.
+#[derive(Debug, Args)]
+struct Common {
+    /// How often, 1 to 100000.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    count: u64,
+    /// Frames a second that each guest sends; 0 for as many as go.
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    rate: u32,
+    /// Packed rings instead of split ones.
+    #[arg(long)]
+    packed: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Have new processes take over from the daemon while numbered frames flow, and account for each frame.
+///
+/// Two guests send to each other all the while. Exit code 1 if a frame was lost, doubled, overtaken or
+/// damaged, or a buffer did not come back just once.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab upgrade --count 100
+  shunt lab upgrade --count 100 --packed --json")]
+pub(super) struct Upgrade {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Kill the daemon while numbered frames flow, start it again, and account for each frame.
+///
+/// Two guests send to each other, and attach anew with their rings as they are. Exit code 1 if a frame
+/// was lost, overtaken or damaged, more than a burst in each direction came twice after a kill, or a
+/// buffer did not come back just once.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab kill --count 100
+  shunt lab kill --count 100 --packed --json")]
+pub(super) struct Kill {
+    #[command(flatten)]
+    common: Common,
+    /// Do not have the daemon write down what is in flight: split rings need no such record.
+    #[arg(long, conflicts_with = "packed")]
+    no_inflight: bool,
+}
+
+impl Upgrade {
+    pub(super) fn run(self) -> Result<()> {
+        self.common.run(How::Upgrade, false)
+    }
+}
+
+impl Kill {
+    pub(super) fn run(self) -> Result<()> {
+        self.common.run(How::Kill, !self.no_inflight)
+    }
+}
+
+impl Common {
+    fn run(self, how: How, inflight: bool) -> Result<()> {
+        let Common { count, rate, packed, json } = self;
+        if !(1..=100_000).contains(&count) {
+            return Err(Mistake(format!("--count {count}: 1 to 100000 are possible")).into());
+        }
+        let run = SuccessionRun { how, count, rate_pps: rate, packed, inflight };
+        let told = succession::run(&program()?, host::cpu::allowed(), run, |done| {
+            eprint!("\r{done} of {count} ");
+        })?;
+        eprintln!();
+        say(&if json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
+        if !told.passed() {
+            bail!("not passed; the figures say what went wrong");
+        }
+        Ok(())
+    }
+}
+
+/// The result, for people.
+fn text(told: &Succession) -> String {
+    let (what, silent) = match told.how {
+        How::Upgrade => ("upgrades", "nobody served"),
+        How::Kill => ("kills", "kill to ready"),
+    };
+    let rings = if told.packed { "packed" } else { "split" };
+    let records = if told.inflight { ", with records of what is in flight" } else { "" };
+    let mut text = format!(
+        "{} {what} in {:.1} s beside {} frames, on {rings} rings{records}\n\
+         lost {}, doubled {} ({} at once at most), overtaken {}, damaged {}\n\
+         used entries repeated {}, out of order {}; sent buffers that never came back {}\n\n\
+         {:>16} {:>9} {:>9} {:>9} {:>9}\n",
+        told.count,
+        told.seconds,
+        told.frames,
+        told.lost,
+        told.duplicated,
+        told.duplicated_at_once_max,
+        told.reordered,
+        told.corrupted,
+        told.used_repeated,
+        told.used_out_of_order,
+        told.used_missing,
+        "milliseconds",
+        "p50",
+        "p90",
+        "p99",
+        "most"
+    );
+    let mut row = |name: &str, Spread { p50, p90, p99, max }: Spread| {
+        text += &format!("{name:>16} {p50:>9.2} {p90:>9.2} {p99:>9.2} {max:>9.2}\n");
+    };
+    row("gap", told.gap_ms);
+    row("without a CPU", told.absence_ms);
+    row(silent, told.silent_ms);
+    if told.how == How::Kill {
+        row("attached anew", told.reattach_ms);
+    }
+    text
+}

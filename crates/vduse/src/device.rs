@@ -1,0 +1,288 @@
+//! Devices as files: made by `/dev/vduse/control`, served by `/dev/vduse/NAME`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read, write};
+
+use crate::message::{Position, REQUEST_LEN, RESPONSE_LEN};
+use crate::sys::{self, DeviceConfig, IotlbEntry, NAME_SIZE};
+use crate::{Kernel, RingInfo, VduseError};
+
+/// Most bytes of a name: what `vdpa` and `virtio` show whole.
+const NAME_MAX: usize = 63;
+/// `VIRTIO_ID_NET`.
+const NETWORK: u32 = 1;
+/// How long a file may take to appear under `/dev`, where udev has rules to work through.
+const APPEARS: Duration = Duration::from_secs(1);
+
+/// What a device is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// What it is called on the vDPA bus.
+    pub name: String,
+    /// Virtio's feature bits that are offered.
+    pub features: u64,
+    /// Its rings.
+    pub rings: u32,
+    /// Most entries of a ring.
+    pub ring_size_max: u16,
+    /// The configuration space as it is at first, at most 256 bytes.
+    pub config: Vec<u8>,
+}
+
+/// Whether a device can have the name.
+pub fn is_name(name: &str) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    name != "control"
+        && (1..=NAME_MAX).contains(&name.len())
+        && name.as_bytes()[0].is_ascii_alphanumeric()
+        && name.as_bytes().iter().all(allowed)
+}
+
+fn name_bytes(name: &str) -> Result<[u8; NAME_SIZE], VduseError> {
+    if !is_name(name) {
+        return Err(VduseError::Name(name.to_owned()));
+    }
+    let mut bytes = [0; NAME_SIZE];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    Ok(bytes)
+}
+
+/// A device that this process serves. When it is dropped the device stays, for whoever opens it next.
+#[derive(Debug)]
+pub struct Device {
+    name: String,
+    file: OwnedFd,
+    rings: u32,
+}
+
+/// Where a device came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It was made.
+    Made,
+    /// It was there, on the vDPA bus, perhaps with a driver that runs: see [`Device::check`].
+    Found,
+}
+
+impl Device {
+    /// Makes the device, or opens the one of that name if it stands on the vDPA bus. One that stands there for nobody is
+    /// made anew.
+    ///
+    /// # Errors
+    /// [`VduseError`] says what is wrong, and what to do.
+    pub fn open(spec: &Spec) -> Result<(Device, Origin), VduseError> {
+        let control = control()?;
+        let name = spec.name.as_str();
+        let origin = match create(&control, spec) {
+            Err(VduseError::Call { source: Errno::EXIST, .. }) => match destroy(&control, name) {
+                Ok(()) => create(&control, spec).map(|()| Origin::Made),
+                Err(Errno::BUSY) => Ok(Origin::Found),
+                Err(source) => Err(call("VDUSE_DESTROY_DEV", name, source)),
+            },
+            created => created.map(|()| Origin::Made),
+        };
+        let origin = origin?;
+        let file = open_file(name).map_err(|source| match source {
+            Errno::BUSY => VduseError::Busy(name.to_owned()),
+            source => call("open", name, source),
+        })?;
+        let device = Device { name: name.to_owned(), file, rings: spec.rings };
+        if origin == Origin::Made {
+            device.set_up(spec.ring_size_max)?;
+        }
+        Ok((device, origin))
+    }
+
+    fn set_up(&self, ring_size_max: u16) -> Result<(), VduseError> {
+        (0..self.rings).try_for_each(|ring| {
+            let done = sys::set_up_ring(self.file.as_fd(), ring, ring_size_max);
+            done.map_err(|source| call("VDUSE_VQ_SETUP", &self.name, source))
+        })
+    }
+
+    /// Whether a device that was found can be gone on with: whoever made it made it as `spec` says.
+    ///
+    /// # Errors
+    /// What is not right with it.
+    pub fn check(&self, spec: &Spec) -> Result<(), VduseError> {
+        let other = |why| VduseError::Other { name: self.name.clone(), why };
+        match sys::features(self.file.as_fd()) {
+            // Of a device that the kernel has given up every request is refused so.
+            Err(Errno::PERM) => return Err(other("which was not served for too long")),
+            Err(source) => return Err(call("VDUSE_DEV_GET_FEATURES", &self.name, source)),
+            Ok(taken) if taken & !spec.features != 0 => return Err(other("with other features")),
+            Ok(_) => {}
+        }
+        let last = sys::ring_info(self.file.as_fd(), spec.rings - 1);
+        let past = sys::ring_info(self.file.as_fd(), spec.rings);
+        match (last.is_ok(), past.is_err()) {
+            (true, true) => Ok(()),
+            _ => Err(other("with another number of rings")),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What interrupts the driver for a ring.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn interrupt(&self, ring: u32) -> Result<Interrupt, VduseError> {
+        let file = self.file.try_clone().map_err(|error| {
+            let errno = error.raw_os_error().map_or(Errno::MFILE, Errno::from_raw_os_error);
+            call("dup", &self.name, errno)
+        })?;
+        Ok(Interrupt { file, ring })
+    }
+}
+
+impl AsFd for Device {
+    /// Readable when there is a request; with an error once the kernel has given the device up.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Interrupts the driver for one ring.
+///
+/// The kernel is asked by an ioctl: version 0 of the interface has no eventfd for it. It does not wait: what the driver
+/// does with the interrupt runs in a thread of the kernel's, or is an eventfd's count.
+#[derive(Debug)]
+pub struct Interrupt {
+    file: OwnedFd,
+    ring: u32,
+}
+
+impl Interrupt {
+    /// Does it; false if no driver runs.
+    pub fn raise(&self) -> bool {
+        sys::interrupt(self.file.as_fd(), self.ring).is_ok()
+    }
+}
+
+/// Removes a device that nobody serves any more and that is not on the vDPA bus.
+///
+/// # Errors
+/// It stands there, or is in use.
+pub fn remove(name: &str) -> Result<(), VduseError> {
+    let control = control()?;
+    destroy(&control, name).map_err(|source| call("VDUSE_DESTROY_DEV", name, source))
+}
+
+fn control() -> Result<OwnedFd, VduseError> {
+    match open("/dev/vduse/control", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => Ok(file),
+        Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => Err(VduseError::NoModule),
+        Err(source) => Err(VduseError::Control(source)),
+    }
+}
+
+fn create(control: &OwnedFd, spec: &Spec) -> Result<(), VduseError> {
+    let mut config = DeviceConfig {
+        name: name_bytes(&spec.name)?,
+        vendor_id: 0,
+        device_id: NETWORK,
+        features: spec.features,
+        vq_num: spec.rings,
+        vq_align: rustix::param::page_size() as u32,
+        reserved: [0; 13],
+        config_size: spec.config.len() as u32,
+        config: [0; sys::CONFIG_MAX],
+    };
+    let room = config.config.get_mut(..spec.config.len());
+    let room = room.ok_or_else(|| VduseError::NotPossible(spec.name.clone()))?;
+    room.copy_from_slice(&spec.config);
+    sys::create(control.as_fd(), &config).map_err(|source| match source {
+        Errno::PERM => VduseError::NoRight(spec.name.clone()),
+        Errno::INVAL => VduseError::NotPossible(spec.name.clone()),
+        source => call("VDUSE_CREATE_DEV", &spec.name, source),
+    })
+}
+
+fn destroy(control: &OwnedFd, name: &str) -> Result<(), Errno> {
+    let bytes = name_bytes(name).map_err(|_| Errno::INVAL)?;
+    sys::destroy(control.as_fd(), &bytes)
+}
+
+fn open_file(name: &str) -> Result<OwnedFd, Errno> {
+    let begin = Instant::now();
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    loop {
+        match open(format!("/dev/vduse/{name}"), flags, Mode::empty()) {
+            Err(Errno::NOENT) if begin.elapsed() < APPEARS => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn call(call: &'static str, name: &str, source: Errno) -> VduseError {
+    VduseError::Call { call, name: name.to_owned(), source }
+}
+
+impl Kernel for Device {
+    fn read(&mut self, request: &mut [u8; REQUEST_LEN]) -> Result<bool, Errno> {
+        match read(&self.file, &mut request[..]) {
+            Ok(len) if len == REQUEST_LEN => Ok(true),
+            Ok(_) => Err(Errno::BADMSG),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn write(&mut self, response: &[u8; RESPONSE_LEN]) -> Result<(), Errno> {
+        match write(&self.file, response) {
+            Ok(len) if len == RESPONSE_LEN => Ok(()),
+            Ok(_) => Err(Errno::BADMSG),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn features(&self) -> Result<u64, Errno> {
+        sys::features(self.file.as_fd())
+    }
+
+    fn ring(&self, ring: u32) -> Result<RingInfo, Errno> {
+        let info = sys::ring_info(self.file.as_fd(), ring)?;
+        Ok(RingInfo {
+            size: info.num,
+            desc: info.desc,
+            avail: info.driver,
+            used: info.device,
+            position: Position(info.state),
+            ready: info.ready != 0,
+        })
+    }
+
+    fn set_kick(&self, ring: u32, kick: BorrowedFd<'_>) -> Result<(), Errno> {
+        sys::set_kick(self.file.as_fd(), ring, kick)
+    }
+
+    fn region(&self, from: u64) -> Result<Option<(IotlbEntry, OwnedFd)>, Errno> {
+        let mut entry = IotlbEntry { start: from, last: u64::MAX, ..IotlbEntry::default() };
+        match sys::iotlb_fd(self.file.as_fd(), &mut entry) {
+            Ok(file) => Ok(Some((entry, file))),
+            Err(Errno::INVAL) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn interrupt_config(&self) -> Result<bool, Errno> {
+        match sys::interrupt_config(self.file.as_fd()) {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn set_config(&self, config: &[u8]) -> Result<(), Errno> {
+        sys::set_config(self.file.as_fd(), config)
+    }
+}

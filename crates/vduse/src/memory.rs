@@ -1,0 +1,91 @@
+//! The driver's memory, as the device sees it: which files are behind its addresses.
+//!
+//! # Whose files
+//! - A driver of this kernel (virtio-vdpa) never shows its own memory. The kernel has a domain of pages for the device:
+//!   rings at first, and *bounce pages* into which it copies what the driver sends, and out of which what it receives. All
+//!   of that is one file, `[vduse-domain]`. Pages of it appear when the driver maps something; touching another one is a
+//!   SIGBUS, which the truncation guard turns into a stopped ring.
+//! - A driver behind vhost-vdpa (a guest of QEMU) has memory of its own, whose files are whatever the VMM shares: they are
+//!   judged as those of a vhost-user front-end.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use guestmem::{GuestMemory, Mapping, REGIONS_MAX, Region};
+use rustix::io::Errno;
+
+use crate::{IotlbEntry, Kernel, VduseError};
+
+/// `VDUSE_ACCESS_RW`.
+const READ_WRITE: u8 = 3;
+
+/// No ring's parts are as long as this; a guest's memory is, where it does not begin at 0.
+const NO_RING: u64 = 1 << 20;
+
+/// Whether there is memory for buffers and not for rings alone, which is all that a driver of this kernel has before it
+/// maps its first buffer: bounce pages begin at address 0.
+pub(crate) fn has_buffers(kernel: &impl Kernel) -> Result<bool, Errno> {
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let Some((entry, _)) = kernel.region(at)? else { break };
+        if entry.start == 0 || entry.last.wrapping_sub(entry.start) >= NO_RING {
+            return Ok(true);
+        }
+        from = next(&entry, at);
+    }
+    Ok(false)
+}
+
+/// The first address behind a range that was found from `at` on.
+fn next(entry: &IotlbEntry, at: u64) -> Option<u64> {
+    entry.last.checked_add(1).filter(|next| *next > at)
+}
+
+/// Maps all that the kernel has for the device. Ranges that may only be read are left out: a ring that
+/// names one is a broken one, for nothing of a driver's is always read only.
+pub(crate) fn map(name: &str, kernel: &impl Kernel) -> Result<Arc<GuestMemory>, VduseError> {
+    let mut regions: Vec<Region> = Vec::new();
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let region = kernel.region(at).map_err(|source| {
+            let (call, name) = ("VDUSE_IOTLB_GET_FD", name.to_owned());
+            VduseError::Call { call, name, source }
+        })?;
+        let Some((entry, file)) = region else { break };
+        from = next(&entry, at);
+        if entry.perm == READ_WRITE {
+            let size = entry.last.wrapping_sub(entry.start).saturating_add(1);
+            let mapping = map_file(file.as_fd(), entry.start, size, entry.offset)?;
+            let (guest_addr, user_addr) = (entry.start, entry.start);
+            regions.push(Region { guest_addr, user_addr, mapping: Arc::new(mapping) });
+        }
+        if regions.len() > REGIONS_MAX {
+            break; // which is then refused
+        }
+    }
+    Ok(Arc::new(GuestMemory::new(regions)?))
+}
+
+fn map_file(
+    file: BorrowedFd<'_>,
+    start: u64,
+    size: u64,
+    offset: u64,
+) -> Result<Mapping, VduseError> {
+    const TMPFS: u64 = 0x0102_1994;
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    const ANON_INODE: u64 = 0x0904_1934;
+    let kind = rustix::fs::fstatfs(file).map_err(|_| VduseError::Kind { start })?.f_type as u64;
+    let mapping = match kind {
+        TMPFS | HUGETLBFS => Mapping::new(file, size, offset),
+        ANON_INODE if is_domain(file) => Mapping::of_driver(file, size, offset),
+        _ => return Err(VduseError::Kind { start }),
+    };
+    mapping.map_err(|source| VduseError::Map { start, source })
+}
+
+/// Whether a file is the kernel's own domain of a device; no other file has that name, and nobody can give it one.
+fn is_domain(file: BorrowedFd<'_>) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    link.is_ok_and(|name| name.as_os_str() == "anon_inode:[vduse-domain]")
+}

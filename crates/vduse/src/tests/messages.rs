@@ -1,0 +1,134 @@
+//! What is read and written, byte for byte; the numbers are those of `linux/vduse.h` and `linux/vdpa.h`.
+
+use proptest::prelude::*;
+
+use crate::bus::{parse, request};
+use crate::is_name;
+use crate::message::{Answer, Position, REQUEST_LEN, Request, Wish};
+
+/// A request of a kind, with these words behind its head.
+pub(super) fn bytes(kind: u32, id: u32, body: &[u8]) -> [u8; REQUEST_LEN] {
+    let mut bytes = [0; REQUEST_LEN];
+    bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&id.to_ne_bytes());
+    bytes[24..24 + body.len()].copy_from_slice(body);
+    bytes
+}
+
+#[test]
+fn requests_are_read() {
+    let range = [7u64.to_ne_bytes(), u64::MAX.to_ne_bytes()].concat();
+    let cases = [
+        (bytes(0, 1, &3u32.to_ne_bytes()), Wish::Position { ring: 3 }),
+        (bytes(1, 2, &[0x8f, 0xff]), Wish::Status(0x8f)),
+        (bytes(2, u32::MAX, &range), Wish::Memory { start: 7, last: u64::MAX }),
+        (bytes(3, 4, &[]), Wish::Unknown(3)),
+    ];
+    for (bytes, wish) in cases {
+        let id = u32::from_ne_bytes(bytes[4..8].try_into().unwrap());
+        assert_eq!(Request::from_bytes(&bytes), Request { id, wish });
+    }
+}
+
+#[test]
+fn answers_are_written() {
+    let word = |bytes: &[u8], at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    for (answer, result) in [(Answer::Done, 0), (Answer::Failed, 1)] {
+        let bytes = answer.to_bytes(9);
+        assert_eq!((word(&bytes, 0), word(&bytes, 4)), (9, result));
+        assert!(bytes[8..].iter().all(|byte| *byte == 0), "reserved");
+    }
+    let at = Answer::At { ring: 1, position: Position([1, 0x7fff, 0, 5]) }.to_bytes(9);
+    assert_eq!((word(&at, 0), word(&at, 4), word(&at, 24)), (9, 0, 1));
+    let words: Vec<u16> =
+        at[28..36].chunks(2).map(|two| u16::from_ne_bytes(two.try_into().unwrap())).collect();
+    assert_eq!(words, [1, 0x7fff, 0, 5]);
+    assert!(at[8..24].iter().chain(&at[36..]).all(|byte| *byte == 0));
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_read_is_something(bytes in proptest::array::uniform32(any::<u8>()), more: u8) {
+        let mut request = [more; REQUEST_LEN];
+        request[..32].copy_from_slice(&bytes);
+        Request::from_bytes(&request);
+    }
+
+    #[test]
+    fn positions_of_packed_rings_are_what_they_were(base: u32) {
+        prop_assert_eq!(Position::packed(base).base(true), base);
+    }
+
+    #[test]
+    fn positions_of_split_rings_are_what_they_were(base: u16) {
+        prop_assert_eq!(Position::split(base).base(false), u32::from(base));
+    }
+
+    #[test]
+    fn whatever_the_bus_answers_is_read(answer in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let _ = parse(&answer);
+    }
+}
+
+#[test]
+fn a_fresh_packed_ring_begins_with_both_wrap_counters_set() {
+    assert_eq!(Position([1, 0, 1, 0]).base(true), 0x8000_8000);
+}
+
+#[test]
+fn the_bus_is_asked_as_the_kernel_reads_it() {
+    let asked = request(0x21, 3, 4, &[(4, "web0"), (2, "vduse")]);
+    let expected: Vec<u8> = [
+        &44u32.to_ne_bytes()[..],
+        &0x21u16.to_ne_bytes(),
+        &5u16.to_ne_bytes(), // NLM_F_REQUEST | NLM_F_ACK
+        &[0; 8],
+        &[3, 1, 0, 0],
+        &9u16.to_ne_bytes(),
+        &4u16.to_ne_bytes(),
+        b"web0\0\0\0\0",
+        &10u16.to_ne_bytes(),
+        &2u16.to_ne_bytes(),
+        b"vduse\0\0\0",
+    ]
+    .concat();
+    assert_eq!(asked[4..], expected[4..]);
+    assert_eq!(asked.len(), u32::from_ne_bytes(asked[..4].try_into().unwrap()) as usize);
+}
+
+#[test]
+fn what_the_bus_answers_is_told() {
+    let error = |code: i32| {
+        let head = [&36u32.to_ne_bytes()[..], &2u16.to_ne_bytes(), &[0; 10]].concat();
+        [head, code.to_ne_bytes().to_vec(), vec![0; 16]].concat()
+    };
+    assert_eq!(parse(&error(0)), Ok(None));
+    assert_eq!(parse(&error(-17)).unwrap_err().raw_os_error(), 17);
+    // CTRL_CMD_NEWFAMILY: a name, and the number.
+    let family = [
+        &40u32.to_ne_bytes()[..],
+        &16u16.to_ne_bytes(),
+        &[0; 10],
+        &[1, 2, 0, 0],
+        &9u16.to_ne_bytes(),
+        &2u16.to_ne_bytes(),
+        b"vdpa\0\0\0\0",
+        &6u16.to_ne_bytes(),
+        &1u16.to_ne_bytes(),
+        &0x1du16.to_ne_bytes(),
+        &[0, 0],
+    ]
+    .concat();
+    assert_eq!(parse(&family), Ok(Some(0x1d)));
+    assert!(parse(&[]).is_err());
+}
+
+#[test]
+fn names_are_such_as_all_tools_take() {
+    for good in ["a", "web0", "7", "a.b_c-d", &"x".repeat(63)] {
+        assert!(is_name(good), "{good}");
+    }
+    for bad in ["", "control", ".", "-a", "a/b", "a b", "ä", &"x".repeat(64)] {
+        assert!(!is_name(bad), "{bad}");
+    }
+}

@@ -1,0 +1,81 @@
+//! A session that another process goes on with.
+
+use super::*;
+
+/// The memory of [`Session::ready`].
+fn memory() -> Vec<MemoryRegion> {
+    let RegionPayload { guest_addr, size, user_addr, mmap_offset } = region(0, 0x1000);
+    vec![MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd: event() }]
+}
+
+/// Another process's back-end, with the same offer.
+fn heir(session: &Session) -> Session {
+    let mut heir = Session::new(*session.backend.config());
+    heir.device.set_memory(memory()).unwrap();
+    heir
+}
+
+fn busy() -> Session {
+    let mut session = Session::ready();
+    for index in 0..3 {
+        session.set_up(index, 7 * index);
+        session.enable(index, true);
+    }
+    session.done(message(Request::SetVringNum, &state(3, 128), 0));
+    session
+}
+
+#[test]
+fn rings_run_where_they_ran_and_from_where_they_stopped() {
+    let mut old = busy();
+    let mut new = heir(&old);
+    new.backend.restore(old.backend.snapshot().unwrap()).unwrap();
+    assert!((0..4).all(|index| !new.runs(index)), "not before they are told to");
+    old.backend.suspend(Half::Transmit, &mut old.device);
+    assert_eq!([0, 1, 2].map(|index| old.runs(index)), [true, false, true]);
+    old.backend.suspend(Half::Receive, &mut old.device);
+    assert!((0..4).all(|index| !old.runs(index)));
+
+    let positions = old.backend.positions();
+    new.backend.set_positions(&positions).unwrap();
+    new.backend.resume(&mut new.device).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|index| new.runs(index)), [true, true, true, false]);
+    for (index, position) in positions.iter().enumerate().take(3) {
+        let ring = new.device.ring(index).unwrap();
+        assert_eq!((ring.base, ring.size), (*position, 256));
+        assert!(ring.kick.is_some() && ring.call.is_some() && ring.err.is_some());
+    }
+    assert_eq!(new.backend.features(), old.backend.features());
+    assert_eq!(new.backend.protocol_features(), old.backend.protocol_features());
+
+    // It is a whole session: memory is known, a ring that was half set up is finished.
+    new.done(message(Request::SetVringEnable, &state(0, 0), 0));
+    assert!(!new.runs(0));
+    new.backend.disconnect(&mut new.device);
+    // And the old one could have gone on.
+    old.backend.resume(&mut old.device).unwrap();
+    assert!(old.runs(0) && old.runs(1) && old.runs(2));
+    assert_eq!(old.device.ring(2).unwrap().base, positions[2]);
+    old.backend.disconnect(&mut old.device);
+}
+
+#[test]
+fn what_is_not_offered_is_not_taken_over() {
+    let old = busy();
+    let snapshot = || old.backend.snapshot().unwrap();
+    let refused = |change: fn(&mut BackendConfig)| {
+        let mut config = CONFIG;
+        change(&mut config);
+        Backend::new(config).unwrap().restore(snapshot()).unwrap_err()
+    };
+    let error = refused(|config| config.features = Features::VERSION_1.bits());
+    assert!(matches!(error, RestoreError::Features(bits) if bits & Features::MTU.bits() != 0));
+    let error = refused(|config| config.protocol_features -= ProtocolFeatures::MQ);
+    assert_eq!(error, RestoreError::ProtocolFeatures(ProtocolFeatures::MQ));
+    let error = refused(|config| config.queue_pairs_max = 1);
+    assert_eq!(error, RestoreError::Rings { expected: 2, got: 4 });
+    let mut odd = snapshot();
+    odd.rings[1].base = 1 << 16;
+    let error = Backend::new(CONFIG).unwrap().restore(odd).unwrap_err();
+    assert_eq!(error, RestoreError::Base { index: 1, base: 1 << 16 });
+}

@@ -1,0 +1,291 @@
+"""Hot restart: new processes take over while guests send, and whatever is wrong with one leaves the old one serving."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import unittest
+
+from bench import cpus
+from daemon import binary
+from hosts import TwoHosts
+from labguest import LabGuests
+from managed import NOBODY, Managed, as_user
+from test_apply import document
+from tools import ping, wait_ping
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NAMES, MACS = ("web", "db"), ("02:00:00:00:00:01", "02:00:00:00:00:02")
+TIMES = 5
+GAP_LIMIT_MS = 1000.0  # nothing that a busy machine could exceed; `shunt lab upgrade` measures
+root = unittest.skipUnless(os.geteuid() == 0, "needs root")
+FAULTS = ("lost", "duplicated", "reordered", "corrupted")
+
+
+class UpgradeCase(unittest.TestCase):
+    """A daemon with two adapters, one on a VF and one on the switch, and guests that send to each other."""
+
+    limit_s = 100
+
+    def start(self, **options):
+        """The daemon, in a working directory of its own."""
+        self.daemon = daemon = Managed(cpu=cpus()[0], **options)
+        self.addCleanup(daemon.close)
+        daemon.popen = {"cwd": daemon.run_dir}
+        daemon.start()
+        daemon.wait_ready()
+        wanted = document(daemon.run_dir)
+        del wanted["adapter"][1]["vlan"]
+        daemon.apply(wanted)
+        return daemon
+
+    def guests(self):
+        """Guests that send from now on."""
+        guests = LabGuests([self.daemon.path(f"{name}.sock") for name in NAMES], MACS)
+        self.addCleanup(guests.kill)
+        guests.go()
+        return guests
+
+    def counted(self):
+        """All counters, by port and name, that only grow."""
+        ports = self.daemon.ask("/v1/stats").body["ports"]
+        words = ("tx_frames", "tx_bytes", "rx_frames", "rx_bytes")
+        return {(port["name"], word): port[word] for port in ports for word in words}
+
+    def grown(self, before):
+        """The counters, which have not gone back since."""
+        now = self.counted()
+        back = {key: (before[key], now.get(key)) for key in before if now.get(key, -1) < before[key]}
+        self.assertEqual(back, {}, "counters that went back")
+        return now
+
+    def flows(self):
+        """Frames arrive at both guests."""
+        before = self.counted()
+        deadline = time.monotonic() + 5
+        received = [key for key in before if key[1] == "rx_frames"]
+        while any(now <= before[key] for key, now in self.counted().items() if key in received):
+            self.assertLess(time.monotonic(), deadline, "no frames within 5 s")
+            time.sleep(0.01)
+
+    def end(self, guests):
+        """Every frame arrived once, in order and whole."""
+        for way in guests.stop():
+            self.assertGreater(way["received"], 0)
+            self.assertEqual({name: way[name] for name in FAULTS}, dict.fromkeys(FAULTS, 0), way)
+
+
+class Upgrade(UpgradeCase):
+    """A new process takes over."""
+
+    def test_traffic_goes_on(self):
+        """Nothing is lost, doubled or overtaken; counters, state, events and sockets go on."""
+        daemon = self.start()
+        guests = self.guests()
+        state, etag = daemon.export(), daemon.ask("/v1/state").headers["etag"]
+        actual = daemon.ask("/v1/actual").body["actual"]
+        pids, counted, gaps = set(), self.counted(), []
+        for _ in range(TIMES):
+            self.flows()
+            told = daemon.upgrade()
+            pids.add(told["pid"])
+            gaps.append(told["silent_us"] / 1e3)
+            self.assertEqual(told["binary"], daemon.program)
+            self.flows()
+            counted = self.grown(counted)
+        print(f"    nobody served for {max(gaps):.1f} ms at most")
+        self.assertLess(max(gaps), GAP_LIMIT_MS)
+        self.assertEqual(len(pids), TIMES)
+        self.assertEqual(daemon.export(), state)
+        self.assertEqual(daemon.ask("/v1/state").headers["etag"], etag)
+        self.assertEqual(daemon.ask("/v1/actual").body["actual"], actual, "paths, VFs, and who is connected")
+        events = daemon.ask("/v1/events").body["events"]
+        self.assertEqual([event["sequence"] for event in events], list(range(1, len(events) + 1)))
+        self.assertEqual(sum(event["kind"] == "upgrade" for event in events), TIMES)
+        self.assertEqual([event for event in events if event["text"] == "left"], [], "no guest left")
+        self.end(guests)
+        self.assertEqual(daemon.complaints(), [])
+
+    def test_the_new_one_is_a_whole_daemon(self):
+        """It applies, is restarted on what it stored, and removes its files when it ends."""
+        daemon = self.start()
+        daemon.upgrade()
+        daemon.says("adapter", "set", "web", "--path", "synthetic")
+        guests = self.guests()
+        self.flows()
+        daemon.upgrade()
+        daemon.says("adapter", "set", "web", "--path", "vf")
+        self.flows()
+        self.end(guests)
+        state = daemon.export()
+        daemon.close_process()
+        left = sorted(name for name in os.listdir(daemon.run_dir) if name.endswith(".sock") or name == "counters")
+        self.assertEqual(left, [], "files that a daemon leaves")
+        daemon.start()
+        daemon.wait_ready()
+        self.assertEqual(daemon.export(), state)
+        self.assertEqual(daemon.complaints(["the stored state is in force"]), [])
+
+    def test_killed_in_succession(self):
+        """A daemon that took over is killed, and the next one begins on what it left."""
+        daemon = self.start()
+        daemon.upgrade()
+        daemon.kill()
+        daemon.start()
+        daemon.wait_ready()
+        guests = self.guests()
+        self.flows()
+        self.end(guests)
+
+
+class Refused(UpgradeCase):
+    """The new one does not take over, and the old one serves as if nothing had happened."""
+
+    def refused(self, *args, **options):
+        """What the command says when it must not be done."""
+        before = self.daemon.pids()
+        done = self.daemon.command("upgrade", *args, **options)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(self.daemon.pids(), before, "the old one lives")
+        return done.stderr
+
+    def impostor(self, mode):
+        """What the command says of a program that behaves so."""
+        with open(os.path.join(HERE, "impostor.py"), encoding="utf-8") as file:
+            text = file.read()
+        with open(self.daemon.path("up"), "w", encoding="utf-8") as file:
+            file.write(f"MODE = {mode!r}\n{text}")
+        return self.refused("--binary", os.path.realpath(sys.executable))
+
+    def test_whatever_is_wrong_with_the_program(self):
+        """The error says what it was, and no frame is lost."""
+        daemon = self.start()
+        guests = self.guests()
+        counted = self.counted()
+        dull = daemon.path("dull")
+        with open(dull, "w", encoding="ascii") as file:
+            file.write("no program\n")
+        os.chmod(dull, 0o644)
+        open_to_all = daemon.path("open")
+        os.link(daemon.program, open_to_all)
+        cases = {
+            "cannot open the program": lambda: self.refused("--binary", daemon.path("nothing")),
+            "is no program": lambda: self.refused("--binary", dull),
+            "exit status: 1": lambda: self.refused("--binary", os.path.realpath("/bin/false")),
+            "exit status: 3": lambda: self.impostor("ends"),
+            "silent for too long": lambda: self.impostor("silent"),
+            "says something else": lambda: self.impostor("babbles"),
+            "shunt 9 knows better": lambda: self.impostor("refuses"),
+            "signal: 11": lambda: self.impostor("ends early"),
+            "no memory": lambda: self.impostor("cannot map"),
+            "a ring does not start": lambda: self.impostor("fails late"),
+            "was ready, and then failed": lambda: self.impostor("ends late"),
+            "was ready, and then failed: it was silent": lambda: self.impostor("silent late"),
+        }
+        for text, case in cases.items():
+            with self.subTest(text):
+                self.flows()
+                self.assertIn(text, case())
+                self.flows()
+                counted = self.grown(counted)
+        self.end(guests)
+        self.assertEqual(daemon.complaints(["not upgraded"]), [])
+        daemon.upgrade()
+
+    @root
+    def test_who_may_say_what(self):
+        """Over TCP nobody; a program that others can change is nobody's to name; the daemon's user may."""
+        self.daemon = daemon = Managed(cpu=cpus()[0], tcp=True)
+        self.addCleanup(daemon.close)
+        daemon.give_to(NOBODY)
+        daemon.popen["cwd"] = daemon.run_dir
+        daemon.start()
+        daemon.wait_ready()
+        reply = daemon.ask_tcp("/v1/upgrade", "POST", body="{}")
+        self.assertEqual(reply.status, 403, reply.body)
+        self.assertIn("UNIX socket only", reply.body["error"])
+        other = daemon.path("other")
+        with open(daemon.program, "rb") as program, open(other, "wb") as file:
+            file.write(program.read())
+        os.chmod(other, 0o777)
+        self.assertIn("changed by others", self.refused("--binary", other))
+        os.chmod(other, 0o755)
+        os.chown(other, 1, 1)
+        self.assertIn("changed by others", self.refused("--binary", other))
+        os.chown(other, NOBODY, NOBODY)
+        done = daemon.command("upgrade", "--json", "--binary", other, **as_user(NOBODY))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        told = json.loads(done.stdout)
+        self.assertEqual(told["binary"], other)
+        daemon.follow(told["pid"])
+
+
+@root
+class Devices(unittest.TestCase):
+    """What is behind ports that are no vhost-user sockets."""
+
+    limit_s = 100
+    answers = 150
+
+    def over(self, uplink, lossless=True):
+        """Echo requests from host to host, every 10 ms, while the first host's daemon is replaced."""
+        bed = TwoHosts(uplink=uplink)
+        self.addCleanup(bed.close)
+        sender, receiver = bed.guests("vf", iov_weight=50)
+        bed.start()
+        wait_ping(sender.space, receiver.v4)
+        command = ["ping", "-n", "-i", "0.01", "-W", "2", "-c", str(self.answers), receiver.v4]
+        pinging = sender.space.start(*command, stdout=subprocess.PIPE, text=True)
+        for _ in range(3):
+            time.sleep(0.2)
+            bed.hosts[0].daemon.upgrade()
+        text = pinging.communicate(timeout=60)[0]
+        lost = self.answers - int(text.split(" received")[0].split()[-1])
+        print(f"    {lost} of {self.answers} lost")
+        if lossless:
+            self.assertEqual(lost, 0, text)
+        self.assertLess(lost, self.answers // 2, text)
+        self.assertEqual(ping(sender.space, receiver.v4), 3, "afterwards")
+        for host in bed.hosts:
+            self.assertEqual(host.device(), "up")
+            self.assertEqual(host.device("vf"), "up")
+
+    def test_taps_and_a_packet_socket(self):
+        """Their frames wait in the kernel."""
+        self.over({"kind": "packet", "interface": "u0"})
+
+    def test_an_af_xdp_uplink(self):
+        """It is opened again: what comes meanwhile is the host's."""
+        self.over({"kind": "xdp", "interface": "u0"}, lossless=False)
+
+
+class Lab(unittest.TestCase):
+    """The lab's own accounts, in small: every frame and every buffer."""
+
+    limit_s = 100
+    times = 8
+
+    def account(self, *args):
+        """What an experiment tells; it fails by itself if anything was lost, and here by how many there were."""
+        argv = [binary(), "lab", *args, "--count", str(self.times), "--rate", "20000", "--json"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:] + done.stdout)
+        told = json.loads(done.stdout)
+        self.assertEqual((told["count"], told["lost"], told["used_repeated"]), (self.times, 0, 0))
+        gap, again = told["gap_ms"], told["reattach_ms"]
+        print(f"    gaps {gap['p50']:.0f} ms, {gap['max']:.0f} at most; attached anew within {again['max']:.0f} ms; "
+              f"{told['duplicated']} frames came twice")
+        return told
+
+    def test_upgrades(self):
+        """Split and packed rings."""
+        for rings in ([], ["--packed"]):
+            with self.subTest(rings):
+                self.assertEqual(self.account("upgrade", *rings)["duplicated"], 0)
+
+    def test_kills(self):
+        """Without records of what is in flight, which split rings do not need, and with them."""
+        for rings in (["--no-inflight"], [], ["--packed"]):
+            with self.subTest(rings):
+                self.account("kill", *rings)
