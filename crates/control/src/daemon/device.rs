@@ -335,14 +335,9 @@ impl Device for GuestDevice {
             false => self.port.set_transmit_call(pair, call.clone()),
         }
         // QEMU starts a ring before it says whom to interrupt: what was shown until now is told here.
-        port::virtio_net::Events {
-            kick: None,
-            call,
-            error: None,
-            interrupt: None,
-            stalled: self.stalled.clone(),
-        }
-        .notify();
+        let stalled = self.stalled.clone();
+        let events = port::virtio_net::Events { call, stalled, ..Default::default() };
+        events.notify();
     }
 
     fn set_err(&mut self, index: usize, error: Option<Arc<OwnedFd>>) {

@@ -217,6 +217,7 @@ impl World {
                 self.status[0] = "postmigrate".into();
                 self.run_at(1)
             }
+            "migrate_cancel" if self.migration == "completed" => json!({}),
             "migrate_cancel" => {
                 if self.migration != "failed" {
                     self.migration = "cancelled".into();
