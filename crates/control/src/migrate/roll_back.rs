@@ -13,15 +13,15 @@ impl Mover<'_> {
     /// Undoes what was done, backwards.
     pub(super) fn roll_back(&mut self) {
         let begun = Instant::now();
-        if self.stage.completed || self.stage.released {
-            if let Err(why) = self.certainly_not_at_the_target() {
-                self.report.outcome = Outcome::Unclear;
-                let text = format!(
-                    "{why}. The adapters are left at both daemons: finish or abort the move {}",
-                    self.report.id
-                );
-                return self.done("undo", text, begun);
-            }
+        if (self.stage.completed || self.stage.released)
+            && let Err(why) = self.certainly_not_at_the_target()
+        {
+            self.report.outcome = Outcome::Unclear;
+            let text = format!(
+                "{why}. The adapters are left at both daemons: finish or abort the move {}",
+                self.report.id
+            );
+            return self.done("undo", text, begun);
         }
         self.report.outcome = Outcome::RolledBack;
         let mut troubles = Vec::new();
