@@ -10,7 +10,7 @@ import time
 import unittest
 
 from guest import skip_without_guests
-from tools import Iperf, ping, wait_ping
+from tools import ping, wait_ping
 from vdpa import MACS, NAMES, V4, VdpaHost
 
 STREAM_BYTES = 20_000_000
@@ -130,11 +130,9 @@ class DevicesBase(VdpaBase):
             self.assertGreater(said["asked"], 200)
 
     def test_tcp(self):
-        """TCP both ways: streams checked byte for byte, then as fast as it goes."""
+        """TCP both ways, checked byte for byte."""
         for source, destination in ((0, 1), (1, 0)):
             self.stream(source, destination)
-            flow = Iperf(self.spaces[destination], self.spaces[source], V4[destination]).run(amount="4M")
-            self.assertGreaterEqual(flow.bytes, 4 << 20)
         self.assert_traffic()
 
     def test_offloads_off(self):

@@ -11,6 +11,7 @@ import unittest
 from bench import cpus
 from guest import skip_without_guests
 from managed import Managed
+from netns import Network, call
 from tools import ping, wait_ping
 from vpf import VpfGuest
 
@@ -70,6 +71,23 @@ class VpfBase(unittest.TestCase):
         """None of several echo requests is answered."""
         said = ping(space, plain(address), count=3, timeout=1)
         self.assertEqual(said, 0, said.text)
+
+    def sent_mbps(self, guest, function, spaces, address, seconds=4):
+        """What the daemon takes of a function's guest a second, while programs in these namespaces send all they can."""
+        send = ["python3", "/inguest/numbered.py", "send", plain(address), str(PORT), "--bytes", "1400", "--rate", "100000"]
+        floods = [space.start(*send) for space in spaces]
+        try:
+            for flood in floods:
+                flood.wait_said("started", timeout=30)
+            start, first = time.monotonic(), guest.counters(function)["tx_bytes"]
+            time.sleep(seconds)
+            # Read before the clock, so that what is counted took no longer than the time.
+            last, took = guest.counters(function)["tx_bytes"], time.monotonic() - start
+            return (last - first) * 8 / took / 1e6
+        finally:
+            for flood in floods:
+                flood.kill()
+                flood.wait()
 
     def eventually(self, found, expected, timeout=10.0):
         """Waits until something is what is expected."""
@@ -171,24 +189,10 @@ class VirtualPfs(VpfBase):
 
     def test_rate_limit(self):
         """A VF's guest sends no more than it set, and less than it could."""
-        def delivered(seconds):
-            flood = self.spaces[0].start("python3", "/inguest/numbered.py", "send", plain(of_a(1)), str(PORT),
-                                         "--bytes", "1400", "--rate", "100000")  # fmt: skip
-            try:
-                time.sleep(1.0)
-                start, first = time.monotonic(), self.a.counters(0)["tx_bytes"]
-                time.sleep(seconds)
-                # Read before the clock, so that what is counted took no longer than the time.
-                last, took = self.a.counters(0)["tx_bytes"], time.monotonic() - start
-                return (last - first) * 8 / took / 1e6
-            finally:
-                flood.kill()
-                flood.wait()
-
         self.assert_reaches(self.spaces[0], of_a(1))
-        free = delivered(2)
+        free = self.sent_mbps(self.a, 0, self.spaces[:1], of_a(1))
         self.a.sets("vf", "0", "rate", str(RATE_MBPS))
-        held = delivered(4)
+        held = self.sent_mbps(self.a, 0, self.spaces[:1], of_a(1))
         print(f"    sent: {free:.1f} Mbit/s free, {held:.2f} Mbit/s at a limit of {RATE_MBPS}")
         self.assertGreater(free, 2 * RATE_MBPS)
         self.assertLessEqual(held, RATE_MBPS * 1.2)
@@ -278,6 +282,18 @@ class Restarts(VpfBase):
         self.assertEqual(guest.vfs()[0]["vlan_list"], [{}])
         self.assert_reaches(spaces[0], of_a(1))
 
+        self.upgraded(guest, spaces)
+
+    def upgraded(self, guest, spaces):
+        """A hot restart: the guest's states and settings are as they were, and its channel comes back."""
+        guest.sets("vf", "0", "max_tx_rate", "300")
+        before = guest.seen()
+        self.daemon.says("upgrade")
+        self.assert_reaches(spaces[0], of_a(1))
+        self.eventually(lambda: guest.tool("vf", "list").status, 0)
+        self.assertEqual(guest.seen(), before)
+        self.assertEqual(guest.vfs()[0]["tx_rate"], 300)
+
 
 class Igb(VpfBase):
     """igb: stock tools set VFs in the guest, and the host holds all of them to what it allows at their common port."""
@@ -347,23 +363,39 @@ class Igb(VpfBase):
     def test_rate(self):
         """All functions together send no more than the host allows."""
         self.assert_reaches(self.spaces[0], of_b(0))
-        floods = [
-            space.start("python3", "/inguest/numbered.py", "send", plain(of_b(0)), str(PORT), "--bytes", "1400", "--rate", "100000")
-            for space in self.spaces
-        ]
-        try:
-            time.sleep(2.0)
-            start, first = time.monotonic(), self.igb.counters("pf")["tx_bytes"]
-            time.sleep(4)
-            last, took = self.igb.counters("pf")["tx_bytes"], time.monotonic() - start
-        finally:
-            for flood in floods:
-                flood.kill()
-                flood.wait()
-        held = (last - first) * 8 / took / 1e6
+        held = self.sent_mbps(self.igb, "pf", self.spaces, of_b(0))
         print(f"    sent: {held:.2f} Mbit/s at a limit of {RATE_MBPS}")
         self.assertLessEqual(held, RATE_MBPS * 1.2)
         self.assertGreater(held, 0)
+
+
+class Taps(VpfBase):
+    """A tap of QEMU's behind each function: no shared memory, and the daemon has it as any interface."""
+
+    def test_a_vf_on_a_tap(self):
+        """A VF on a tap reaches a namespace behind the daemon; its guest's settings hold there as well."""
+        network = Network()
+        self.addCleanup(network.close)
+        peer = network.namespace("peer")
+        guest = VpfGuest(self.daemon, "vpt", "--vfs", "1", "--nic", "nic0", "--backend", "tap", *LIMITS)
+        tap = {"name": "peer", "nic": "nic0", "mac": "02:0e:2e:00:00:77", "iov_weight": 100,
+               "attachment": {"kind": "tap", "interface": "e0", "netns": peer.path}}  # fmt: skip
+        reply = self.daemon.ask("/v1/adapters/peer", "PUT", body=json.dumps(tap))
+        self.assertEqual(reply.status, 201, reply.body)
+        self.addClassCleanup(guest.close)
+        guest.start()
+        for function in ("pf", "vf0"):
+            call(["ip", "link", "set", "dev", f"vpt-{function}", "up"])
+        guest.ready()
+        peer.wait_link("e0")
+        peer.up("e0", "10.8.0.200/24")
+        (space,) = guest.enable(1, of_a)
+        self.assert_reaches(space, "10.8.0.200")
+        self.eventually(lambda: guest.seen()["vfs"][0]["guest"], "running")
+        guest.sets("vf", "0", "vlan", "100")
+        self.assert_cut_off(space, "10.8.0.200")
+        guest.sets("vf", "0", "reset")
+        self.assert_reaches(space, "10.8.0.200")
 
 
 class Commands(VpfBase):

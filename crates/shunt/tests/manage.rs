@@ -481,3 +481,121 @@ fn commands_in_documents_are_commands() {
     }
     assert!(seen > 60, "only {seen} commands were found");
 }
+
+/// Of a virtual PF: QEMU's options, which are printed beside a note if the memory is left out.
+fn vpf(site: &Site, line: &str) -> String {
+    let output = site.run(line);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "shunt {line}: {errors}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn a_virtual_pf_is_made_changed_and_removed() {
+    let site = Site::furnished();
+    let before = site.json("export");
+    let first =
+        vpf(&site, "vpf vm --vfs 2 --grant mac,vlan --grant-macs 52:54:00 --grant-vlans 100-199");
+    assert_eq!(first.matches("-device virtio-net-pci,").count(), 3, "{first}");
+    assert!(first.contains("sriov-pf=vpf-vm") && first.contains("name=shunt.vpf.vm"), "{first}");
+    let made = site.json("export");
+    let nic = &made["nic"][1];
+    assert_eq!((&nic["name"], &nic["num_vfs"]), (&json!("vm"), &json!(3)), "its own NIC");
+    let control = &made["vpf"][0]["control"];
+    assert_eq!(control["settings"], json!(["mac", "vlan"]));
+    assert_eq!(
+        (&control["mac_prefixes"], &control["vlans"]),
+        (&json!(["52:54:00"]), &json!(["100-199"]))
+    );
+    // Again, and with its name alone, it is the same.
+    assert_eq!(vpf(&site, "vpf vm --vfs 2"), first);
+    assert_eq!(vpf(&site, "vpf vm"), first);
+    assert_eq!(site.json("export"), made);
+    // What is named changes, the rest stays.
+    vpf(&site, "vpf vm --queue-pairs 4 --grant-max-tx-mbps 100 --grant mac,vlan,rate");
+    let changed = site.json("export");
+    assert_eq!(changed["adapter"][3]["attachment"]["queue_pairs"], 4);
+    assert_eq!(changed["adapter"][3]["mac"], made["adapter"][3]["mac"]);
+    assert_eq!(changed["vpf"][0]["control"]["vlans"], json!(["100-199"]));
+    assert!(
+        vpf(&site, "vpf vm --format libvirt --memory 1G").contains("<qemu:arg value='-netdev'/>")
+    );
+    assert!(site.says("vpf").contains("virtio"));
+    assert!(site.says("vpf vm --remove --dry-run").contains("remove vpf vm"));
+    assert!(site.says("vpf vm --remove").starts_with("removed virtual PF vm"));
+    assert_eq!(site.json("export"), before);
+}
+
+#[test]
+fn a_virtual_pf_on_what_is_there() {
+    let site = Site::furnished();
+    vpf(&site, "vpf vm --vfs 1 --switch sw0 --no-control --backend stream --mac 52:54:00:00:00:10");
+    let state = site.json("export");
+    let of = |name: &str| {
+        let adapters = state["adapter"].as_array().expect("a list");
+        adapters.iter().find(|adapter| adapter["name"] == name).expect("an adapter").clone()
+    };
+    assert_eq!(
+        (&of("vm-vf0")["switch"], &of("vm-vf0")["mac"]),
+        (&json!("sw0"), &json!("52:54:00:00:00:11"))
+    );
+    assert_eq!(of("vm-pf")["attachment"]["kind"], "stream");
+    assert_eq!(state["vpf"][0]["control"], Value::Null);
+    // An adapter that was there before stays when the virtual PF goes.
+    site.says("vpf vm --remove");
+    let own = r#"{"name": "own", "pf": "web", "vf": [{"adapter": "db"}]}"#;
+    let mut document = site.json("export");
+    document["vpf"] = json!([serde_json::from_str::<Value>(own).expect("JSON")]);
+    fs::write(site.path("own.json"), document.to_string()).expect("a file");
+    site.says(&format!("apply -f {}", site.path("own.json").display()));
+    assert!(vpf(&site, "vpf own").contains("path=/run/web.sock"));
+    site.says("vpf own --remove");
+    assert_eq!(site.json("adapter list").as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn igb_has_one_port_and_addresses_for_its_vfs() {
+    let site = Site::furnished();
+    let options = vpf(&site, "vpf vm --model igb --switch sw0 --trunks 100-199 --max-tx-mbps 50");
+    assert!(options.contains("-device igb,") && options.contains("-netdev stream,"), "{options}");
+    let state = site.json("export");
+    let pf = &state["adapter"][2];
+    assert_eq!((&pf["name"], pf["macs"].as_array().map(Vec::len)), (&json!("vm-pf"), Some(7)));
+    assert_eq!((&pf["trunks"], &pf["max_tx_mbps"]), (&json!(["100-199"]), &json!(50)));
+    assert_eq!(state["vpf"][0]["vf"], json!([]));
+}
+
+#[test]
+fn mistakes_about_virtual_pfs_change_nothing() {
+    let site = Site::furnished();
+    let before = site.json("export");
+    for (line, words) in [
+        ("vpf vm", vec!["there is no virtual PF vm", "--vfs"]),
+        ("vpf vm --grant all", vec!["vm is new; give --vfs"]),
+        ("vpf vm --vfs 8", vec!["8 is not in 0..=7"]),
+        ("vpf vm --remove", vec!["there is no virtual PF vm"]),
+        ("vpf vm --vfs 1 --nic nic0 --mac 02", vec!["--mac 02", "six hex pairs"]),
+        ("vpf vm --vfs 1 --nic nic0 --vdpa 0", vec!["--vdpa 0", "0=/dev/vhost-vdpa-0"]),
+        (
+            "vpf vm --vfs 1 --nic nic0 --vdpa 0=/dev/none",
+            vec!["there is no /dev/none", "vhost_vdpa"],
+        ),
+        ("vpf vm --vfs 1 --nic nic0 --vdpa 1=/dev/null", vec!["--vdpa 1: vm has 1 VFs"]),
+        ("vpf vm --model igb --vfs 3", vec!["igb has 7 VFs"]),
+        (
+            "vpf vm --model e1000 --nic nic0 --vfs 1",
+            vec!["\"e1000\"", "write \"virtio\" or \"igb\""],
+        ),
+        ("vpf vm --vfs 1 --nic nic0 --trunks 5", vec!["of igb"]),
+        ("vpf vm --vfs 1 --nic nic0 --grant speed", vec!["\"speed\"", "\"mac\" or \"vlan\""]),
+        (
+            "vpf vm --vfs 1 --nic nic0 --grant mac --grant-vlans 5",
+            vec!["limits vlan, which the guest may not set"],
+        ),
+        ("vpf vm --vfs 1 --nic nic0 --grant-vfs 1 --grant mac", vec!["is no VF of vm"]),
+        ("vpf vm --vfs 1 --switch sw9", vec!["\"sw9\"", "no switch"]),
+    ] {
+        site.fails(2, line, &words);
+    }
+    assert_eq!(site.json("export"), before);
+}

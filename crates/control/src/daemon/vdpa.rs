@@ -12,9 +12,9 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::{Port, SoftNic};
@@ -29,6 +29,8 @@ pub(super) use open::{Opened, Records};
 
 /// How long a port may take to be free: a thread that serves a device waits for nobody.
 const FREE: Duration = Duration::from_secs(5);
+/// How long all others are kept waiting for devices that are opened again.
+const SOON: Duration = Duration::from_millis(100);
 
 /// How a device begins.
 #[derive(Debug)]
@@ -133,27 +135,26 @@ impl Vdpas {
 
     /// Closes all devices, for another process: no lane touches a ring of theirs when this returns.
     pub(super) fn suspend(&mut self) {
-        let told = |served: &Served| {
-            let (done, suspended) = sync_channel(1);
-            served.tell(Command::Suspend(done));
-            suspended
-        };
-        let suspended: Vec<_> = self.served.values().map(told).collect();
-        for suspended in suspended {
-            if suspended.recv_timeout(FREE).is_err() {
-                tracing::error!("a vDPA device is not let go of");
-            }
+        if !self.tell_all(Command::Suspend, FREE) {
+            tracing::error!("a vDPA device is not let go of");
         }
     }
 
-    /// Opens a device again that was closed so, or that waits for being told; its rings run when this returns, if they can.
-    pub(super) fn resume(&mut self, token: u64) {
-        let Some(served) = self.served.get(&token) else { return };
-        let (done, resumed) = sync_channel(1);
-        served.tell(Command::Resume(done));
-        if resumed.recv_timeout(FREE).is_err() {
-            tracing::error!("vDPA device {} is not there yet", served.name);
+    /// Opens all devices again that were closed so, or that wait for being told. Their rings run when this returns, but
+    /// for those that take longer than others can be kept waiting.
+    pub(super) fn resume(&mut self) {
+        if !self.tell_all(Command::Resume, SOON) {
+            tracing::warn!("a vDPA device comes later than the others");
         }
+    }
+
+    /// Tells all the same, and waits for the answers; says whether all have come in that time.
+    fn tell_all(&self, what: fn(SyncSender<()>) -> Command, most: Duration) -> bool {
+        let (done, answers) = sync_channel(self.served.len());
+        self.served.values().for_each(|served| served.tell(what(done.clone())));
+        let end = Instant::now() + most;
+        let left = || end.saturating_duration_since(Instant::now());
+        (0..self.served.len()).all(|_| answers.recv_timeout(left()).is_ok())
     }
 
     /// Forgets those that have left.

@@ -181,6 +181,35 @@ fn a_record_that_was_cleared_says_nothing() {
 }
 
 #[test]
+fn a_driver_that_begins_the_ring_anew_is_not_the_one_before() {
+    for (features, asks) in kinds()
+        .filter(|(features, _)| features.contains(Features::PACKED))
+        .flat_map(|(features, _)| [features, features | Features::EVENT_IDX])
+        .flat_map(|features| [(features, false), (features, true)])
+    {
+        let mut world = World::new(features, Content::Writable);
+        world.post();
+        let mut device = world.owner(u32::MAX);
+        assert!(world.work(&mut device, 3, (1, u32::MAX)));
+        if asks {
+            device.arm();
+        }
+        drop(device);
+        // The same driver still: the record holds, whether or not its owner slept.
+        assert_eq!(world.owner(u32::MAX).position(), 0x8004_8004, "{features:?}");
+
+        let memory = world.driver.memory().clone();
+        world.driver = DriverQueue::new(memory, BASE, SIZE, features).unwrap();
+        world.posted.clear();
+        world.post();
+        let mut next = world.owner(u32::MAX);
+        assert_eq!(next.position(), world.driver.first_position(), "{features:?}");
+        assert!(world.work(&mut next, 2, (7, u32::MAX)));
+        assert_eq!(world.reap(), [7, 7]);
+    }
+}
+
+#[test]
 fn records_stand_beside_each_other_inside_their_memory() {
     assert_eq!([1, 8, 9, 256].map(Inflight::bytes), [128, 128, 192, 64 + 2048]);
     assert!(Inflight::new(mapping(), 4096 - 128, 8).is_some());
@@ -200,7 +229,8 @@ proptest! {
         log in prop::collection::vec((0..64u32, any::<u16>(), 0..20u16), 8),
         flags in prop::collection::vec(any::<u16>(), 7),
     ) {
-        let world = World::new(Features::PACKED, READABLE);
+        let mut world = World::new(Features::PACKED, READABLE);
+        drop(world.owner(u32::MAX)); // a ring that had no owner yet has no record
         let memory = world.driver.memory().clone();
         for (i, flags) in flags.iter().enumerate() {
             memory.slice(BASE + 16 * i as u64 + 14, 2).unwrap().write(0, flags.to_le_bytes());
@@ -218,6 +248,8 @@ proptest! {
         }
         let inflight = Inflight::new(mapping, 0, SIZE).unwrap();
         let start = Start { inflight: Some(inflight), ..Start::at(0x8000_8000) };
+        // A device was here before.
+        memory.user_slice(world.driver.addresses().used, 1).unwrap().write(0, [1]);
         let at = world.driver.addresses();
         let mut device =
             DeviceQueue::new(memory, &at, SIZE, Features::PACKED, READABLE, start).unwrap();

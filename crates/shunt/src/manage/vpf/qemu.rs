@@ -198,9 +198,6 @@ pub(super) fn notes(state: &State, vpf: &Vpf, how: &How<'_>) -> Vec<String> {
             notes.push(format!("    ip link set DEV vf {vf} mac {mac}"));
         }
     }
-    if vpf.control.is_some() {
-        notes.push("in the guest: shunt-guest pf".into());
-    }
     notes
 }
 
