@@ -410,7 +410,7 @@ fn open_state(config: &Config) -> Result<Directory> {
             }
             _ => {}
         }
-        return Ok(Directory::open(&directory)?);
+        return Ok(Directory::open(&directory)?.fleeting());
     };
     Ok(Directory::open(directory)?)
 }

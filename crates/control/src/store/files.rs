@@ -61,6 +61,8 @@ pub struct Directory {
     path: PathBuf,
     /// Held until the end.
     lock: File,
+    /// Whether what is written is to outlive the machine's crash.
+    durable: bool,
 }
 
 impl Directory {
@@ -79,7 +81,7 @@ impl Directory {
         let lock = options().open(path.join("lock"));
         let lock = lock.map_err(|source| failed("write to the state directory", source))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Directory { path: path.to_owned(), lock }),
+            Ok(()) => Ok(Directory { path: path.to_owned(), lock, durable: true }),
             Err(rustix::io::Errno::AGAIN) => {
                 Err(StoreError::InUse { directory: path.display().to_string() })
             }
@@ -91,7 +93,12 @@ impl Directory {
 impl Directory {
     /// Goes on with a directory that another process has locked, by that lock.
     pub fn inherit(path: &Path, lock: OwnedFd) -> Directory {
-        Directory { path: path.to_owned(), lock: lock.into() }
+        Directory { path: path.to_owned(), lock: lock.into(), durable: true }
+    }
+
+    /// The same for what need not outlive this process: nobody waits for the disk.
+    pub fn fleeting(self) -> Directory {
+        Directory { durable: false, ..self }
     }
 
     /// The lock, for a process that goes on with the directory.
@@ -126,7 +133,7 @@ impl Files for Directory {
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        File::open(self.path.join(name))?.sync_all()
+        if self.durable { File::open(self.path.join(name))?.sync_all() } else { Ok(()) }
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -141,7 +148,7 @@ impl Files for Directory {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        if self.durable { File::open(&self.path)?.sync_all() } else { Ok(()) }
     }
 
     fn shown(&self, name: &str) -> String {

@@ -61,9 +61,11 @@ impl Daemon {
         let [vfs, queues] = [vfs, queues].map(|held| held.into_iter().collect());
         let heritage = Heritage { sockets, given, vfs, queues };
         daemon.plant.lock().expect(heritage, suited);
-        let directory = config.state_dir.clone();
-        let directory = directory.unwrap_or_else(|| run_dir.join(FLEETING_STATE));
-        let manager = daemon.manage(config, Directory::inherit(&directory, state))?;
+        let directory = match &config.state_dir {
+            Some(directory) => Directory::inherit(directory, state),
+            None => Directory::inherit(&run_dir.join(FLEETING_STATE), state).fleeting(),
+        };
+        let manager = daemon.manage(config, directory)?;
         if manager.generation() != generation {
             let stored = manager.generation();
             bail!("the state in force is of generation {generation}, and {stored} is stored");
