@@ -238,10 +238,7 @@ impl Connection {
             return Err("the VMM closed it".into());
         }
         if !ration.wait(now).is_zero() {
-            return match self.lines.waiting() > WAITING_MAX {
-                true => Err("it asks for more than it may".into()),
-                false => Ok(()),
-            };
+            return Ok(());
         }
         let came = self.lines.has_line();
         let Some(line) = self.lines.next() else {
@@ -260,7 +257,11 @@ impl Connection {
         ration.take(if changes { CHANGE_COST } else { 1 });
         let result = asked.what.and_then(|request| answer(vpf, request));
         self.pending = protocol::answer(asked.id, result);
-        self.flush()
+        self.flush()?;
+        match self.lines.waiting() > WAITING_MAX && !ration.wait(now).is_zero() {
+            true => Err("it asks for more than it may".into()),
+            false => Ok(()),
+        }
     }
 
     /// Writes what there is room for.
