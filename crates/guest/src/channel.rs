@@ -91,27 +91,55 @@ impl Channel {
         }
     }
 
-    /// Asks, and waits for the answer to that.
+    /// Asks, and waits for the answer to that. A host that is away, as while its daemon is started anew, is asked again
+    /// for a while: whatever is asked twice is done once.
     pub(crate) fn ask(&mut self, request: &Json) -> Result<Json, String> {
+        let place = self.place.display().to_string();
+        let begun = Instant::now();
+        loop {
+            match self.ask_once(request) {
+                Ok(answer) => return Ok(answer),
+                Err(Failed::Told(why)) => return Err(format!("{place}: {why}")),
+                Err(Failed::HungUp) if self.is_port() && begun.elapsed() < BUSY => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                Err(Failed::HungUp) => {
+                    return Err(format!(
+                        "{place}: the host is not connected; is its daemon running?"
+                    ));
+                }
+            }
+        }
+    }
+
+    fn is_port(&self) -> bool {
+        matches!(self.stream, Stream::Port(_))
+    }
+
+    fn ask_once(&self, request: &Json) -> Result<Json, Failed> {
         let id = number();
         let mut request = request.clone();
         request.put("id", Json::Number(id));
-        let place = self.place.display().to_string();
-        let stream = self.stream.try_clone().map_err(|error| format!("{place}: {error}"))?;
+        let stream = self.stream.try_clone().map_err(|error| Failed::Told(error.to_string()))?;
         let (send, answer) = mpsc::channel();
         // An empty line ends what a program that died may have left half written.
         let line = format!("\n{request}\n");
         std::thread::spawn(move || send.send(exchange(stream, &line, id)));
-        match answer.recv_timeout(SILENT) {
-            Ok(result) => result.map_err(|error| format!("{place}: {error}")),
-            Err(_) => {
-                let seconds = SILENT.as_secs();
-                Err(format!(
-                    "{place}: the host did not answer within {seconds} s; is its daemon running?"
-                ))
-            }
-        }
+        answer.recv_timeout(SILENT).unwrap_or_else(|_| {
+            let seconds = SILENT.as_secs();
+            let why = format!("the host did not answer within {seconds} s; is its daemon running?");
+            Err(Failed::Told(why))
+        })
     }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+enum Failed {
+    /// The host is away.
+    HungUp,
+    /// For people.
+    Told(String),
 }
 
 /// A number that no request before had, below 2^53.
@@ -130,27 +158,29 @@ fn connect(place: &Path) -> io::Result<Stream> {
 }
 
 /// Writes a request, and reads until the answer with its number comes.
-fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, String> {
-    stream.write_all(line.as_bytes()).map_err(|error| error.to_string())?;
+fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, Failed> {
+    let told = |error: io::Error| Failed::Told(error.to_string());
+    stream.write_all(line.as_bytes()).map_err(told)?;
     let mut answers = BufReader::new(stream);
     let begun = Instant::now();
     while begun.elapsed() < SILENT {
         let mut answer = String::new();
         let read = answers.by_ref().take(ANSWER_MAX).read_line(&mut answer);
-        match read.map_err(|error| error.to_string())? {
-            0 => return Err("the host is not connected; is its daemon running?".into()),
-            _ if !answer.ends_with('\n') => return Err("the host's answer is too long".into()),
+        match read.map_err(told)? {
+            0 => return Err(Failed::HungUp),
+            _ if !answer.ends_with('\n') => {
+                return Err(Failed::Told("the host's answer is too long".into()));
+            }
             _ => {}
         }
         // What was left over from before is no answer of ours, whole or not.
         let Some(answer) = Json::read(&answer) else { continue };
         let of = answer.get("id").and_then(Json::number);
-        // A line that could not be read as a request has no number.
-        if of == Some(id) || (of == Some(0.0) && answer.get("error").is_some()) {
+        if of == Some(id) {
             return Ok(answer);
         }
     }
-    Err("the host does not answer what was asked".into())
+    Err(Failed::Told("the host does not answer what was asked".into()))
 }
 
 /// The device of the port with a name of that kind.

@@ -22,6 +22,9 @@ use super::request::{Asked, Request};
 
 /// Requests that a guest may make at once, and a second.
 const REQUESTS: (u32, f64) = (2000, 500.0);
+/// Requests that may wait when there is no more to be had. Who has sent more does not wait for answers, and what is in the
+/// buffers before us would keep the guest's next program waiting for minutes; QEMU drops it when we hang up.
+const WAITING_MAX: usize = 8;
 /// What a change costs, in requests.
 const CHANGE_COST: u32 = 100;
 /// Before a listener that cannot accept, for lack of descriptors say, tries again.
@@ -254,7 +257,11 @@ impl Connection {
         ration.take(if changes { CHANGE_COST } else { 1 });
         let result = asked.what.and_then(|request| answer(vpf, request));
         self.pending = protocol::answer(asked.id, result);
-        self.flush()
+        self.flush()?;
+        match self.lines.waiting() > WAITING_MAX && !ration.wait(now).is_zero() {
+            true => Err("it asks for more than it may".into()),
+            false => Ok(()),
+        }
     }
 
     /// Writes what there is room for.

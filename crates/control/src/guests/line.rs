@@ -67,6 +67,14 @@ impl Lines {
         }
     }
 
+    /// How many lines are there, as far as there was room; one that is too long counts as as many as fit.
+    pub(super) fn waiting(&self) -> usize {
+        match self.bytes.len() > LINE_MAX {
+            true => LINE_MAX,
+            false => self.bytes.iter().filter(|byte| **byte == b'\n').count(),
+        }
+    }
+
     /// Whether a line is there.
     pub(super) fn has_line(&self) -> bool {
         self.bytes.len() > LINE_MAX || self.bytes.contains(&b'\n')

@@ -160,7 +160,7 @@ fn settings_of_guests_survive_a_restart_and_fall_to_the_operator() {
 fn a_hostile_guest_is_answered_and_disturbs_nobody() {
     let site = site();
     let mut guest = Guest::connect(&site);
-    guest.write(&[b'\n'; 10_000]);
+    guest.write(&[b'\n'; 3_000]);
     guest.write(&[b'x'; 20_000]);
     guest.write(b"\n\xff\xfe\n[]\n{\"v\":1,\"id\":5,\"op\":\"list\"}\n");
     assert_eq!(guest.read()["error"]["name"], "EMSGSIZE");
@@ -203,4 +203,21 @@ fn a_channel_comes_and_goes_with_its_table() {
     let told = refused.unwrap_err().to_string();
     assert!(told.contains("vpf[0].control.socket") && told.contains("in use"), "{told}");
     assert_eq!(site.get("/v1/vpfs/vm")["control"], Value::Null);
+}
+
+#[test]
+fn a_guest_that_floods_its_channel_loses_it_and_may_come_again() {
+    let site = site();
+    let mut guest = Guest::connect(&site);
+    // Three times what a guest may change at once, before it has read an answer.
+    const FLOOD: usize = 60;
+    let request = b"{\"v\":1,\"id\":5,\"op\":\"set\",\"vf\":0,\"vlan\":99}\n";
+    guest.write(&request.repeat(FLOOD));
+    let answers = std::iter::from_fn(|| {
+        let mut line = String::new();
+        guest.0.read_line(&mut line).ok().filter(|read| *read > 0)
+    });
+    let answered = answers.count();
+    assert!((1..FLOOD).contains(&answered), "{answered} of {FLOOD} were answered");
+    assert_eq!(Guest::connect(&site).vf(0)["vf"], 0);
 }
