@@ -7,7 +7,7 @@ use super::kit::*;
 /// Two adapters, and a guest on the first; frames for the second are kept.
 fn net(path: Path) -> (Net, Guest, Kept) {
     let net = Net::of(&[Path::Vf, path].map(Adapter::plain), 1);
-    let mut sender = Guest::new();
+    let sender = Guest::new();
     sender.attach(net.port(0));
     let kept = Kept::default();
     net.port(1).keep(Some(kept.clone()));

@@ -35,6 +35,8 @@ pub(super) enum Fault {
 }
 
 type Hook = Box<dyn FnOnce() -> String + Send>;
+/// What a look saw, once there was one.
+type Seen = Arc<Mutex<Option<String>>>;
 /// Told whether the guest's rings run at the source, and at the target.
 type Moved = Box<dyn Fn(bool, bool) + Send>;
 
@@ -45,7 +47,7 @@ struct World {
     status: [String; 2],
     migration: String,
     told: [Vec<(String, Value)>; 2],
-    hook: Option<(&'static str, Hook, Arc<Mutex<Option<String>>>)>,
+    hook: Option<(&'static str, Hook, Seen)>,
 }
 
 /// One of the two.
