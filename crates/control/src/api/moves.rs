@@ -10,18 +10,23 @@
 //! they do not, one that was to arrive goes, one that was to leave stays; one that has left stays so, until it is known
 //! from its rings that the guest is here after all ([`Manager::tick`]).
 
+mod arrival;
+mod frames;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use frames::{hex, whole};
+
 use super::events::EventKind;
 use super::fault::Fault;
 use super::manager::Manager;
 use crate::state::{
-    Adapter, Allocation, AttachmentKind, Facts, MoveRequest, MoveStep, Moving, PathInForce, Phase,
-    Problem, Problems, Reason, State, VERSION, allocate,
+    Facts, MoveRequest, MoveStep, Moving, PathInForce, Phase, Problem, Problems, Reason, State,
+    VERSION, allocate,
 };
 
 /// How a move stands.
@@ -148,61 +153,43 @@ impl Manager {
     ) -> Result<Done, Fault> {
         use MoveStep as Is;
         use Phase::{Arrived, Arriving, Leaving, Left};
-        let next = |phase: Phase| Moving {
+        let moving = |phase: Phase| Moving {
             id: request.id.clone(),
             phase,
             expires_ms: now_ms() + u64::from(request.hold_s) * 1000,
         };
-        let mut done = Done::default();
         let (asked, text) = (request.step, format!("{} (move {})", request.step, request.id));
+        let mut done = Done::default();
         match (asked, phase) {
             (Is::Leave, None | Some(Leaving)) => {
-                self.set_move(name, Some(next(Leaving)), expected)?;
+                self.set_move(name, Some(moving(Leaving)), expected)?;
             }
-            (Is::Arrive | Is::Renew, Some(Arriving)) => {
-                self.set_move(name, Some(next(Arriving)), expected)?;
+            (Is::Arrive, Some(Arriving)) => {
+                self.set_move(name, Some(moving(Arriving)), expected)?;
             }
-            (Is::Renew, Some(phase)) => self.set_move(name, Some(next(phase)), expected)?,
+            (Is::Renew, Some(phase)) => self.set_move(name, Some(moving(phase)), expected)?,
             (Is::Arrive, None) if self.state().adapter(name).is_none() => {
-                let moving = next(Arriving);
+                let moving = moving(Arriving);
                 let (to, _) = self.arrival(name, request, moving)?;
                 self.apply(&to, expected)?;
             }
             (Is::TakeOver, Some(Arriving)) => {
-                self.set_move(name, Some(next(Arrived)), expected)?;
+                self.set_move(name, Some(moving(Arrived)), expected)?;
                 done.announced = self.plane.announce(name) as u64;
             }
             (Is::TakeOver, Some(Arrived)) => {}
             (Is::HandOver, Some(Leaving)) => {
-                if self.is_connected(name) {
-                    let error = format!("the guest of {name} runs here");
-                    return Err(impossible("step", "hand-over", error, "stop it first"));
-                }
-                self.set_move(name, Some(next(Left)), expected)?;
+                self.must_stand_still(name)?;
+                self.set_move(name, Some(moving(Left)), expected)?;
                 done.frames = self.plane.take_kept(name);
             }
             (Is::HandOver, Some(Left)) => done.frames = self.plane.take_kept(name),
-            (Is::Frames, Some(_)) => {
-                self.plane.put_kept(name, whole(&request.frames)?);
-            }
-            (Is::Finish, Some(Arrived)) | (Is::Abort, Some(Leaving)) => {
-                self.set_move(name, None, expected)?;
-            }
-            (Is::Abort, Some(Left)) => {
-                self.set_move(name, None, expected)?;
-                done.announced = self.plane.announce(name) as u64;
-            }
-            (Is::Abort, None) => {} // it is over
-            (Is::Abort, Some(Arrived)) => {
-                // First its addresses go, so that nothing comes after what is taken.
-                self.set_move(name, Some(next(Arriving)), expected)?;
-                done.frames = self.plane.take_kept(name);
-                let to = without(self.state(), name);
-                self.apply(&to, None)?;
-            }
-            (Is::Finish, Some(Left)) | (Is::Abort, Some(Arriving)) => {
-                let to = without(self.state(), name);
-                self.apply(&to, expected)?;
+            (Is::Frames, Some(_)) => self.plane.put_kept(name, whole(&request.frames)?),
+            (Is::Finish, Some(Arrived)) => self.set_move(name, None, expected)?,
+            (Is::Finish, Some(Left)) => self.remove(name, expected)?,
+            (Is::Abort, phase) => {
+                let back = moving(Arriving);
+                done = self.abort(name, phase, back, expected)?;
             }
             (step, phase) => {
                 let now = phase.map_or("not being moved".to_owned(), |phase| phase.to_string());
@@ -216,68 +203,45 @@ impl Manager {
         Ok(done)
     }
 
-    /// What an adapter would get here; nothing is changed.
-    ///
-    /// # Errors
-    /// As of the step `arrive`.
-    pub fn move_preview(
+    /// Brings an adapter back to what it was before its move; `arriving` is the phase before the last.
+    fn abort(
         &mut self,
         name: &str,
-        request: MoveRequest,
+        phase: Option<Phase>,
+        arriving: Moving,
         expected: Option<u64>,
-    ) -> Result<MoveStatus, Fault> {
-        self.expect(expected)?;
-        if request.step != MoveStep::Arrive {
-            let error = "?dry_run=true is for the step arrive".to_owned();
-            return Err(Fault::BadRequest { error, allowed: "leave it out".into() });
+    ) -> Result<Done, Fault> {
+        let mut done = Done::default();
+        match phase {
+            None => {} // it is over
+            Some(Phase::Leaving) => self.set_move(name, None, expected)?,
+            Some(Phase::Left) => {
+                self.set_move(name, None, expected)?;
+                done.announced = self.plane.announce(name) as u64;
+            }
+            Some(Phase::Arriving) => self.remove(name, expected)?,
+            Some(Phase::Arrived) => {
+                // First its addresses go, so that nothing comes after what is taken.
+                self.set_move(name, Some(arriving), expected)?;
+                done.frames = self.plane.take_kept(name);
+                self.remove(name, None)?;
+            }
         }
-        if self.state().adapter(name).is_some() {
-            let error = format!("there is an adapter {name} here already");
-            return Err(impossible("adapter.name", name, error, "remove it, or rename one"));
-        }
-        let moving = Moving { id: request.id.clone(), phase: Phase::Arriving, expires_ms: 0 };
-        let (_, given) = self.arrival(name, request, moving)?;
-        let Allocation { path, vf, queue, reason, .. } = given;
-        Ok(MoveStatus { path, vf, queue, reason, ..gone(name) })
+        Ok(done)
     }
 
-    /// The state with an adapter that arrives, and what it gets once its guest is here.
-    fn arrival(
-        &mut self,
-        name: &str,
-        request: MoveRequest,
-        moving: Moving,
-    ) -> Result<(State, Allocation), Fault> {
-        let Some(adapter) = request.adapter else {
-            return Err(wrong("adapter", Value::Null, "is missing", "write the adapter"));
-        };
-        check(name, &adapter)?;
-        let with = |phase: Phase| {
-            let mut to = self.state().clone();
-            let moving = Moving { phase, ..moving.clone() };
-            to.adapters.push(Adapter { moving: Some(moving), ..adapter.clone() });
-            let mut switches = to.switches.iter_mut();
-            let its = switches.find(|switch| Some(&switch.name) == adapter.switch.as_ref());
-            if let Some(switch) = its {
-                switch.ports.retain(|port| port.adapter != name);
-                switch.ports.extend(request.port.clone());
-                switch.statics.retain(|entry| entry.port != name);
-                switch.statics.extend(request.statics.clone());
-            }
-            State::parse(&to.to_document()).map_err(Fault::Wrong)
-        };
-        let (to, then) = (with(Phase::Arriving)?, with(Phase::Arrived)?);
-        self.plan(&then)?;
-        let given = allocate(&then, &Facts::of(&self.actual()));
-        let given =
-            given.into_iter().find(|one| one.adapter == name).ok_or_else(|| absent(name))?;
-        if given.path == PathInForce::None {
-            let (code, text) = (given.reason, given.reason.text());
-            let error = format!("would be connected to nothing ({code}): {text}");
-            let allowed = "free a VF, or put it on a switch, which is a path that there is always";
-            return Err(impossible("adapter", name, error, allowed));
+    fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {
+        if self.is_connected(name) {
+            let error = format!("the guest of {name} runs here");
+            return Err(impossible("step", "hand-over", error, "stop it first"));
         }
-        Ok((to, given))
+        Ok(())
+    }
+
+    /// Removes an adapter, and all that the switch has for it.
+    fn remove(&mut self, name: &str, expected: Option<u64>) -> Result<(), Fault> {
+        let to = without(self.state(), name);
+        self.apply(&to, expected).map(drop)
     }
 
     fn set_move(
@@ -319,8 +283,7 @@ impl Manager {
                     (self.set_move(&name, None, None), "its mover is gone, its guest is here")
                 }
                 (Phase::Arriving | Phase::Arrived, true, false) => {
-                    let to = without(self.state(), &name);
-                    (self.apply(&to, None).map(drop), "its guest did not come: it is removed")
+                    (self.remove(&name, None), "its guest did not come: it is removed")
                 }
                 _ => continue,
             };
@@ -332,27 +295,6 @@ impl Manager {
             self.note(EventKind::Move, format!("adapter {name}"), text);
         }
     }
-}
-
-/// What an adapter that arrives must be, beyond what every adapter must.
-fn check(name: &str, adapter: &Adapter) -> Result<(), Fault> {
-    if adapter.name != name {
-        let allowed = format!("write {name:?} as in the path");
-        return Err(wrong(
-            "adapter.name",
-            adapter.name.as_str(),
-            "is not what the path names",
-            &allowed,
-        ));
-    }
-    if adapter.moving.is_some() {
-        return Err(wrong("adapter.move", Value::Null, "is the daemon's to write", "leave it out"));
-    }
-    if adapter.attachment.kind() != AttachmentKind::VhostUser {
-        let error = "is nothing that a guest can be moved with";
-        return Err(wrong("adapter.attachment", Value::Null, error, "write a vhost-user socket"));
-    }
-    Ok(())
 }
 
 /// The state without an adapter and all that the switch has for it.
@@ -403,27 +345,4 @@ fn wrong(field: &str, value: impl Into<Value>, error: &str, allowed: &str) -> Fa
 /// Now, in milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
-}
-
-/// Frames as they were, each at least an Ethernet header.
-fn whole(frames: &[String]) -> Result<Vec<Vec<u8>>, Fault> {
-    let frame = |(at, text): (usize, &String)| {
-        let bytes = text.as_bytes().chunks(2).map(|pair| {
-            let text = std::str::from_utf8(pair).ok().filter(|text| text.len() == 2);
-            text.filter(|text| !text.starts_with('+'))
-                .and_then(|text| u8::from_str_radix(text, 16).ok())
-        });
-        let bytes: Option<Vec<u8>> = bytes.collect();
-        bytes.filter(|bytes| (14..=65_535).contains(&bytes.len())).ok_or_else(|| {
-            let allowed = "write 14 to 65535 bytes as pairs of hexadecimal digits";
-            wrong(&format!("frames[{at}]"), text.as_str(), "is no frame", allowed)
-        })
-    };
-    frames.iter().enumerate().map(frame).collect()
 }

@@ -20,6 +20,7 @@
 //! the target, nothing is undone, for two of it would be worse than one that cannot be reached; the report says what to do.
 //! A mover that dies leaves both daemons to what they see, see [`Manager::tick`](crate::api::Manager::tick).
 
+mod mover;
 mod plan;
 mod roll_back;
 mod site;
@@ -30,27 +31,22 @@ mod vmm;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use host::qmp::QmpError;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Client;
-use crate::state::{MoveRequest, MoveStep};
+use mover::{Mover, Stage};
 pub use plan::{Plan, Planned};
 use site::Site;
 pub use vmm::Inspected;
-use vmm::{Progress, Vmm};
+use vmm::Vmm;
 
 /// How long daemons hold a move without a word of the mover, in seconds; it gives one four times as often.
 const HOLD_S: u32 = 60;
-/// How often QEMU is asked where nothing happens.
-const POLL: Duration = Duration::from_millis(100);
-/// How long it is waited for a first frame there, which a silent guest never sends.
-const FIRST_FRAME: Duration = Duration::from_secs(2);
 
 /// What is to be moved, from where to where.
 #[derive(Debug)]
@@ -260,303 +256,4 @@ fn name(vm: &str) -> String {
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let vm: String = vm.chars().filter(plain).take(24).collect();
     format!("m-{vm}-{}-{}", std::process::id(), now.unwrap_or_default().as_millis())
-}
-
-/// How far a move is, and so what is to be undone.
-#[derive(Debug, Default)]
-struct Stage {
-    /// Adapters that the target has made.
-    prepared: Vec<String>,
-    /// Adapters that the source knows to be leaving.
-    leaving: Vec<String>,
-    /// Whether QEMU was told to migrate.
-    begun: bool,
-    /// Whether addresses were moved, if only some.
-    switched: bool,
-    /// Whether QEMU was told to go on, so that the guest may run at the target.
-    released: bool,
-    /// Whether QEMU says that it has.
-    completed: bool,
-    /// Frames of each adapter that were taken from the source and are not at the target.
-    frames: BTreeMap<String, Vec<String>>,
-}
-
-/// A move that is being made.
-struct Mover<'a> {
-    spec: &'a Spec,
-    source: Site<'a>,
-    target: Site<'a>,
-    /// The QEMU that the guest leaves.
-    vmm: Vmm,
-    /// The one that it goes to.
-    target_vmm: Option<Vmm>,
-    /// The command that started it; it is left alone.
-    starter: Option<Child>,
-    stage: Stage,
-    report: Report,
-    tell: &'a mut dyn FnMut(&Done),
-    renewed: Instant,
-}
-
-impl Mover<'_> {
-    fn done(&mut self, step: &str, text: impl Into<String>, begun: Instant) {
-        let ms = begun.elapsed().as_millis() as u64;
-        let done = Done { step: step.to_owned(), text: text.into(), ms };
-        (self.tell)(&done);
-        self.report.steps.push(done);
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.report.plan.adapters.iter().map(|adapter| adapter.name.clone()).collect()
-    }
-
-    fn go(&mut self, requests: &[MoveRequest]) -> Result<(), Failed> {
-        self.prepare(requests)?;
-        self.connect()?;
-        self.leave()?;
-        self.migrate()?;
-        self.verify()?;
-        self.finish();
-        Ok(())
-    }
-
-    fn prepare(&mut self, requests: &[MoveRequest]) -> Result<(), Failed> {
-        let begun = Instant::now();
-        let mut told = Vec::new();
-        for (at, request) in requests.iter().enumerate() {
-            let name = self.report.plan.adapters[at].name.clone();
-            // Undone even if the answer is lost.
-            self.stage.prepared.push(name.clone());
-            let given = self.target.arrive(request, false)?;
-            let planned = &mut self.report.plan.adapters[at];
-            (planned.to, planned.reason) = (given.path, given.reason);
-            let held = given.vf.map_or(String::new(), |vf| format!(", VF {vf} is held"));
-            told.push(format!("{name}: {} ({}){held}", given.path, given.reason));
-        }
-        self.done("prepare", told.join("; "), begun);
-        Ok(())
-    }
-
-    /// Reaches the target's QEMU, starting it if that is wanted, and has it wait for the guest.
-    fn connect(&mut self) -> Result<(), Failed> {
-        let begun = Instant::now();
-        if let Some(command) = &self.spec.start {
-            let child = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).spawn();
-            let failed = |error| Failed::new(format!("the start command cannot be run: {error}"));
-            self.starter = Some(child.map_err(failed)?);
-        }
-        let mut vmm = loop {
-            match Vmm::connect(&self.spec.target_qmp) {
-                Ok(vmm) => break vmm,
-                Err(error) if begun.elapsed() > self.spec.start_timeout => {
-                    let after = self.spec.start_timeout.as_secs();
-                    let text =
-                        format!("the target's QEMU does not answer after {after} s: {error}");
-                    return Err(Failed::new(text));
-                }
-                Err(_) => {}
-            }
-            if let Some(Ok(Some(status))) = self.starter.as_mut().map(Child::try_wait)
-                && !status.success()
-            {
-                return Err(Failed::new(format!("the start command failed: {status}")));
-            }
-            std::thread::sleep(POLL);
-            self.renew()?;
-        };
-        vmm.listen(&self.spec.uri)?;
-        self.target_vmm = Some(vmm);
-        self.done("connect", format!("the target's QEMU waits at {}", self.spec.uri), begun);
-        Ok(())
-    }
-
-    fn leave(&mut self) -> Result<(), Failed> {
-        let begun = Instant::now();
-        for name in self.names() {
-            self.stage.leaving.push(name.clone());
-            self.source.step(&name, MoveStep::Leave)?;
-        }
-        self.done("leave", "frames wait while the guest stands still", begun);
-        Ok(())
-    }
-
-    fn migrate(&mut self) -> Result<(), Failed> {
-        let begun = Instant::now();
-        self.stage.begun = true;
-        self.vmm.start(&self.spec.uri, self.spec.bandwidth, self.spec.downtime_ms)?;
-        let progress = self.watch(begun)?;
-        self.stage.completed = true;
-        self.report.downtime_ms = progress.downtime_ms;
-        self.report.total_ms = progress.total_ms;
-        self.report.ram_bytes = progress.ram_bytes;
-        let ms = |value: Option<u64>| value.map_or("?".to_owned(), |ms| ms.to_string());
-        let (total, still) = (ms(progress.total_ms), ms(progress.downtime_ms));
-        let text = format!("completed in {total} ms, the guest stood still for {still} ms");
-        self.done("migrate", text, begun);
-        Ok(())
-    }
-
-    /// Follows QEMU to the end, and moves the addresses when the guest has stopped.
-    fn watch(&mut self, begun: Instant) -> Result<Progress, Failed> {
-        loop {
-            let progress = self.vmm.progress(POLL)?;
-            match progress.status.as_str() {
-                "pre-switchover" if !self.stage.released => self.switch()?,
-                "completed" => return Ok(progress),
-                "failed" | "cancelled" | "none" | "" => {
-                    let why = match progress.error.as_str() {
-                        "" => "QEMU does not say why; see the log of the target's".to_owned(),
-                        why => why.to_owned(),
-                    };
-                    let status = progress.status;
-                    return Err(Failed::new(format!("QEMU's migration is {status}: {why}")));
-                }
-                _ => {}
-            }
-            if begun.elapsed() > self.spec.timeout && !self.stage.released {
-                let (after, status) = (self.spec.timeout.as_secs(), progress.status);
-                return Err(Failed::new(format!(
-                    "after {after} s QEMU's migration is still {status}; allow more with --bandwidth-mbps, --downtime-ms or --timeout"
-                )));
-            }
-            self.renew()?;
-        }
-    }
-
-    /// The guest stands still: its addresses go from the source to the target.
-    fn switch(&mut self) -> Result<(), Failed> {
-        let begun = Instant::now();
-        self.stage.switched = true;
-        let mut announced = 0;
-        for name in self.names() {
-            announced += self.target.step(&name, MoveStep::TakeOver)?.announced;
-        }
-        for name in self.names() {
-            self.hand_over(&name)?;
-        }
-        self.stage.released = true;
-        self.vmm.switch_over()?;
-        self.report.switch_ms = Some(begun.elapsed().as_millis() as u64);
-        let carried = self.report.carried;
-        let text = format!(
-            "the target has the addresses (told to {announced} ports), {carried} frames carried over"
-        );
-        self.done("switch", text, begun);
-        Ok(())
-    }
-
-    /// Takes what waits at the source to the target; the source has the address no more.
-    fn hand_over(&mut self, name: &str) -> Result<(), Failed> {
-        let handed = self.source.step(name, MoveStep::HandOver)?;
-        self.report.lost += handed.lost;
-        let frames = self.stage.frames.entry(name.to_owned()).or_default();
-        frames.extend(handed.frames);
-        self.target.frames(name, frames)?;
-        self.report.carried += frames.len() as u64;
-        frames.clear();
-        Ok(())
-    }
-
-    /// Sees that the guest's rings run at the target.
-    fn verify(&mut self) -> Result<(), Failed> {
-        let begun = Instant::now();
-        let awaited: Vec<String> = self
-            .report
-            .plan
-            .adapters
-            .iter()
-            .filter(|one| one.connected)
-            .map(|one| one.name.clone())
-            .collect();
-        let mut first_seen = None;
-        loop {
-            self.keep_target_running()?;
-            let mut told = Vec::new();
-            let (mut silent, mut missing) = (false, Vec::new());
-            for name in &awaited {
-                match self.target.status(name) {
-                    Ok(status) if status.connected => {
-                        silent |= status.received + status.sent == 0;
-                        told.push(format!(
-                            "{name}: {} ({}), {} frames received and {} sent",
-                            status.path, status.reason, status.received, status.sent
-                        ));
-                    }
-                    Ok(_) => missing.push(format!("the rings of {name} do not run")),
-                    // It may be starting again.
-                    Err(failed) => missing.push(failed.to_string()),
-                }
-            }
-            if missing.is_empty() {
-                let since = *first_seen.get_or_insert_with(Instant::now);
-                if !silent || since.elapsed() > FIRST_FRAME {
-                    self.done("verify", told.join("; "), begun);
-                    return Ok(());
-                }
-            } else if begun.elapsed() > self.spec.verify_timeout {
-                let text = format!("the guest is not well at the target: {}", missing.join("; "));
-                return Err(Failed::new(text));
-            }
-            std::thread::sleep(POLL);
-            self.renew()?;
-        }
-    }
-
-    /// A QEMU that was started with -S waits to be told.
-    fn keep_target_running(&mut self) -> Result<(), Failed> {
-        let Some(vmm) = &mut self.target_vmm else { return Ok(()) };
-        if matches!(vmm.status()?.as_str(), "paused" | "prelaunch") {
-            vmm.go_on()?;
-        }
-        Ok(())
-    }
-
-    /// The guest is at the target: whatever fails now is told, and does not bring it back.
-    fn finish(&mut self) {
-        let begun = Instant::now();
-        let mut left = Vec::new();
-        for name in self.names() {
-            // What came to the source in the moment of the change, if anything.
-            left.extend(self.hand_over(&name).err());
-            if let Ok(status) = self.target.status(&name) {
-                self.report.lost += status.lost;
-            }
-            left.extend(self.target.step(&name, MoveStep::Finish).err());
-        }
-        if !self.spec.keep_source && self.vmm.quit().is_err() {
-            left.push(Failed::new(
-                "the source's QEMU is still there; end it, for its guest is elsewhere",
-            ));
-        }
-        for name in self.names() {
-            left.extend(self.source.step(&name, MoveStep::Finish).err());
-        }
-        let text = match left.is_empty() {
-            true => "the adapters are gone from the source".to_owned(),
-            false => {
-                let left: Vec<String> = left.iter().map(ToString::to_string).collect();
-                self.report.error = Some(format!("the guest has moved, but: {}", left.join("; ")));
-                left.join("; ")
-            }
-        };
-        self.done("finish", text, begun);
-    }
-
-    /// Tells both daemons now and then that the mover lives; an error if it is not to go on.
-    fn renew(&mut self) -> Result<(), Failed> {
-        if self.spec.interrupted.load(Ordering::Relaxed) && !self.stage.released {
-            return Err(Failed::new("it was interrupted"));
-        }
-        if self.renewed.elapsed() < Duration::from_secs(u64::from(HOLD_S) / 4) {
-            return Ok(());
-        }
-        self.renewed = Instant::now();
-        for name in self.stage.prepared.clone() {
-            self.target.step(&name, MoveStep::Renew)?;
-        }
-        for name in self.stage.leaving.clone() {
-            self.source.step(&name, MoveStep::Renew)?;
-        }
-        Ok(())
-    }
 }

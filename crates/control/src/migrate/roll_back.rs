@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::Outcome;
+use super::mover::{Mover, POLL};
 use super::vmm::Vmm;
-use super::{Mover, Outcome, POLL};
 use crate::state::MoveStep;
 
 /// How long QEMU may take to give a migration up.
@@ -13,13 +14,12 @@ impl Mover<'_> {
     /// Undoes what was done, backwards.
     pub(super) fn roll_back(&mut self) {
         let begun = Instant::now();
-        if (self.stage.completed || self.stage.released)
-            && let Err(why) = self.certainly_not_at_the_target()
-        {
+        let may_be_there = self.stage.completed || self.stage.released;
+        if may_be_there && let Err(why) = self.certainly_not_at_the_target() {
             self.report.outcome = Outcome::Unclear;
+            let id = &self.report.id;
             let text = format!(
-                "{why}. The adapters are left at both daemons: finish or abort the move {}",
-                self.report.id
+                "{why}. The adapters are left at both daemons: finish or abort the move {id}"
             );
             return self.done("undo", text, begun);
         }
