@@ -112,6 +112,13 @@ impl Session {
         if random.one_in(8) {
             left_out |= Features::VERSION_1.bits();
         }
+        // Its rings are split ones, which make garbage of packed ones; and a ring that is to be logged
+        // stands until there is a log, which it never gives.
+        for (feature, one_in) in [(Features::RING_PACKED, 8), (Features::LOG_ALL, 16)] {
+            if !random.one_in(one_in) {
+                left_out |= feature.bits();
+            }
+        }
         self.features = offered & !left_out;
         link.tell(Request::SetFeatures, self.features.to_ne_bytes().to_vec(), &[])?;
         let fds = [self.memory.fd(), self.memory.fd()];
