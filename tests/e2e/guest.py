@@ -22,11 +22,12 @@ import unittest
 from dataclasses import dataclass
 
 from cpio import Archive
-from netns import COMMAND_S, Interfaces, NetworkError
+from netns import Interfaces, NetworkError
 from qemu import HERE, Machine, QemuError, Tree
 
 BOOT_S = 90  # an emulated processor beside other load
 CHUNK = 1 << 18
+COMMAND_S = 30  # an emulated processor beside other load, too
 
 
 class GuestError(NetworkError):

@@ -13,7 +13,7 @@ from netns import Network
 from qemu import HERE
 from tools import wait_ping
 
-STREAM_BYTES = 20_000_000
+STREAM_BYTES = 8_000_000
 PORT = 7000
 NUMBERED = "/inguest/numbered.py"
 MACS = ["02:0e:2e:00:00:01", "02:0e:2e:00:00:02", "02:0e:2e:00:00:03"]
@@ -144,6 +144,7 @@ class PairCase(unittest.TestCase):
     """Tests of one pair of guests, booted once; `options` are the pair's."""
 
     options = {}
+    limit_s = 300
 
     @classmethod
     def setUpClass(cls):

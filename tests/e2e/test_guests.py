@@ -6,6 +6,7 @@ Two guests and a namespace behind a tap are on one NIC. Each kind of ring boots 
 import json
 import os
 
+from daemon import Daemon
 from pair import MACS, PORT, V4, V6, PairCase
 from tools import Iperf, ping, wait_ping
 
@@ -149,20 +150,10 @@ class Life(PairCase):
         self.assert_no_faults()
 
     def test_ring_sizes(self):
-        """Rings get another size under traffic, where the device offers to reset them one by one."""
-        if self.guests[0].read(f"/sys/class/net/{self.name}/device/features")[RING_RESET] != "1":
-            self.skipTest("the daemon does not offer RING_RESET")
-        drain = self.pair.start_numbered(1, "drain", PORT)
-        flow = self.pair.start_numbered(0, "stream", V4[1], PORT, "--bytes", ENDLESS)
-        for size in (64, 256, 32, 128, 256):
-            before = self.pair.counters()
-            for number in (0, 1):
-                self.guests[number].run("ethtool", "-G", self.pair.interface(number), "rx", str(size), "tx", str(size))
-            self.assert_flows(before)
-        for command in (flow, drain):
-            self.assertIsNone(command.poll(), f"ended: {command.done}")
-            command.kill()
-        self.assert_no_faults()
+        """Rings keep their size: QEMU would not tell the daemon that a guest has changed it, so it is not offered."""
+        self.assertEqual(self.guests[0].read(f"/sys/class/net/{self.name}/device/features")[RING_RESET], "0")
+        self.assertNotEqual(self.guests[0].ask("ethtool", "-G", self.name, "rx", "64").status, 0)
+        self.stream(1, 0, V4[0])
 
     def test_memory_plugged(self):
         """Memory is plugged under traffic, in more pieces than one message of vhost-user can tell, used, and unplugged."""
@@ -227,11 +218,14 @@ class Life(PairCase):
         self.stream(1, 0, V4[0])
 
     def test_wait_daemon_killed(self):
-        """The daemon is killed and started five times under a stream: QEMU comes back, and not a byte is wrong."""
+        """The daemon is killed, or ended, and started five times under a stream: QEMU comes back, and not a byte is wrong."""
         drain = self.pair.start_numbered(1, "drain", PORT)
         flow = self.pair.start_numbered(0, "stream", V4[1], PORT, "--bytes", 400_000_000)
-        for _ in range(5):
-            self.pair.daemon.kill()
+        for turn in range(5):
+            if turn % 2 == 0:
+                self.pair.daemon.kill()
+            else:
+                Daemon.close(self.pair.daemon)  # its directory stays
             self.pair.daemon.start()
             self.pair.daemon.wait_ready()
             self.wait_rings()

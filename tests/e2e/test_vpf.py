@@ -282,6 +282,18 @@ class Restarts(VpfBase):
         self.assertEqual(guest.vfs()[0]["vlan_list"], [{}])
         self.assert_reaches(spaces[0], of_a(1))
 
+        self.upgraded(guest, spaces)
+
+    def upgraded(self, guest, spaces):
+        """A hot restart: the guest's states and settings are as they were, and its channel comes back."""
+        guest.sets("vf", "0", "max_tx_rate", "300")
+        before = guest.seen()
+        self.daemon.says("upgrade")
+        self.assert_reaches(spaces[0], of_a(1))
+        self.eventually(lambda: guest.tool("vf", "list").status, 0)
+        self.assertEqual(guest.seen(), before)
+        self.assertEqual(guest.vfs()[0]["tx_rate"], 300)
+
 
 class Igb(VpfBase):
     """igb: stock tools set VFs in the guest, and the host holds all of them to what it allows at their common port."""

@@ -6,6 +6,7 @@ pub mod config;
 pub mod daemon;
 pub mod follow;
 mod guests;
+pub mod migrate;
 pub mod state;
 pub mod stats;
 pub mod store;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
@@ -67,6 +68,31 @@ impl SoftNic {
     }
 }
 
+/// Whether lanes are held: a number that is odd then, and grows with each change, so that who has seen it is
+/// known to have seen the last change.
+#[derive(Debug, Default)]
+pub(crate) struct Held(AtomicU32);
+
+impl Held {
+    fn set(&self, held: bool) {
+        let change = |now: u32| (now % 2 == 1) != held;
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            change(now).then_some(now.wrapping_add(1))
+        });
+    }
+
+    /// The number, and whether it says that lanes are held.
+    #[inline]
+    pub(crate) fn get(&self) -> (u32, bool) {
+        let now = self.0.load(Ordering::Relaxed);
+        (now, now % 2 == 1)
+    }
+
+    fn is_known(&self, knows: &AtomicU32) -> bool {
+        knows.load(Ordering::Acquire) == self.0.load(Ordering::Acquire)
+    }
+}
+
 /// All soft NICs of a daemon, and the lanes that serve them. NICs and ports come and go while
 /// lanes run.
 #[derive(Debug)]
@@ -74,7 +100,7 @@ pub struct Fabric {
     nics: Vec<Arc<SoftNic>>,
     counters: Counters,
     lanes: Vec<lane::Lane>,
-    held: Arc<AtomicBool>,
+    held: Arc<Held>,
 }
 
 impl Fabric {
@@ -96,7 +122,7 @@ impl Fabric {
         host::brief::start().map_err(StartError::Watch)?;
         let schemas = vec![("port", port::schema()), ("lane", lane::schema())];
         let mut counters = Counters::create(counters, schemas)?;
-        let held = Arc::new(AtomicBool::new(false));
+        let held = Arc::new(Held::default());
         let mut started = Vec::new();
         for (number, spec) in lanes.iter().enumerate() {
             let block = counters.add("lane", &number.to_string()).ok_or(StartError::TooMany)?;
@@ -216,9 +242,24 @@ impl Fabric {
     /// guests come back one by one, and a frame must not be dropped because its receiver is later
     /// than its sender.
     pub fn hold(&self, held: bool) {
-        self.held.store(held, Ordering::Release);
+        self.held.set(held);
         // A lane that is held looks at nothing, and may have fallen asleep over that.
         self.lanes.iter().for_each(|lane| lane.wake.wake());
+    }
+
+    /// Waits until every lane knows that it is [held](Self::hold), so that no frame is on its way; says
+    /// whether all did within `most`.
+    pub fn wait_for_rest(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        loop {
+            if self.lanes.iter().all(|lane| self.held.is_known(&lane.knows)) {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Ends the lanes, each after the burst in its hands: no frame is on its way any more, and

@@ -6,7 +6,7 @@
 //! their sender is over its limit do not keep it awake: a timer ends that sleep.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -91,6 +91,8 @@ pub struct Lane {
     pub(crate) wake: Arc<Wake>,
     pub(crate) roster: Arc<Roster>,
     stop: Arc<AtomicBool>,
+    /// What it has seen of [`Held`](crate::fabric::Held).
+    pub(crate) knows: Arc<AtomicU32>,
     /// Lets it begin, once.
     go: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -104,6 +106,7 @@ impl Lane {
         worker: Worker,
     ) -> Result<Lane, StartError> {
         let (stop, wake) = (worker.stop.clone(), worker.wake.clone());
+        let knows = worker.knows.clone();
         let roster = worker.roster.clone();
         let (said, heard) = std::sync::mpsc::channel();
         let (go, begin) = std::sync::mpsc::sync_channel(1);
@@ -120,7 +123,7 @@ impl Lane {
         if let Ok(Err(source)) = heard.recv() {
             return Err(StartError::Pin { lane: number, source });
         }
-        Ok(Lane { cpu, wake, roster, stop, go: Some(go), thread: Some(thread) })
+        Ok(Lane { cpu, wake, roster, stop, knows, go: Some(go), thread: Some(thread) })
     }
 
     /// Lets it begin.

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nic::DropReason;
-use port::{Receive, Transmit};
+use port::kept::Kept;
+use port::{Area, Burst, Receive, Transmit, VlanEdit};
 use virtq::Fault;
 
 use crate::counters::Block;
@@ -92,6 +93,8 @@ pub(crate) fn schema() -> Vec<String> {
 struct Half<T: ?Sized> {
     /// A hint that saves the lock of an empty place.
     attached: AtomicBool,
+    /// Whether the ring that is there is to wait, and so looks as if there were none.
+    waiting: AtomicBool,
     ring: Mutex<Option<Attached<T>>>,
 }
 
@@ -102,7 +105,8 @@ pub(crate) struct Attached<T: ?Sized> {
 
 impl<T: ?Sized> Half<T> {
     fn new() -> Half<T> {
-        Half { attached: AtomicBool::new(false), ring: Mutex::new(None) }
+        let (attached, waiting) = (AtomicBool::new(false), AtomicBool::new(false));
+        Half { attached, waiting, ring: Mutex::new(None) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Attached<T>>> {
@@ -110,6 +114,9 @@ impl<T: ?Sized> Half<T> {
         self.ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
+
+/// The pair for whose receive ring frames are kept: what comes while none runs is the first's.
+const KEEPING: usize = 0;
 
 /// One queue pair of a port.
 struct Pair {
@@ -132,6 +139,10 @@ pub struct Port {
     receiving: AtomicUsize,
     /// Whether it was removed: its counters are another's then.
     gone: AtomicBool,
+    /// Whether what its guest sends is to wait in the guest's rings.
+    held: AtomicBool,
+    /// Where frames wait while the guest's first receive ring does not run, if they do.
+    kept: Mutex<Option<Kept>>,
 }
 
 impl fmt::Debug for Port {
@@ -156,7 +167,8 @@ impl Port {
         };
         let pairs = blocks.into_iter().map(pair).collect();
         let (receiving, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Port { label, number, pairs, receiving, gone }
+        let (held, kept) = (AtomicBool::new(false), Mutex::default());
+        Port { label, number, pairs, receiving, gone, held, kept }
     }
 
     /// Says which lane polls a pair's transmit half; once.
@@ -169,6 +181,7 @@ impl Port {
     /// by an older scene counts under the locks that are taken here.
     pub(crate) fn retire(&self) {
         self.gone.store(true, Ordering::Relaxed);
+        self.keep(None);
         self.detach_all();
     }
 
@@ -214,8 +227,13 @@ impl Port {
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.watch(kick);
         }
-        *place.transmit.lock() = Some(Attached { fault_seen: false, ring });
-        place.transmit.attached.store(true, Ordering::Release);
+        {
+            let mut half = place.transmit.lock();
+            *half = Some(Attached { fault_seen: false, ring });
+            let held = self.held.load(Ordering::Acquire);
+            let shown = if held { &place.transmit.waiting } else { &place.transmit.attached };
+            shown.store(true, Ordering::Release);
+        }
         self.pairs[pair].block.add_shared(word::ATTACHED, 1);
         if let Some(wake) = place.wake.get() {
             wake.wake();
@@ -226,6 +244,7 @@ impl Port {
     pub fn detach_transmit(&self, pair: usize) -> Option<Box<dyn Transmit>> {
         let place = &self.pairs[pair];
         place.transmit.attached.store(false, Ordering::Release);
+        place.transmit.waiting.store(false, Ordering::Release);
         let ring = place.transmit.lock().take()?.ring;
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.forget(kick);
@@ -234,12 +253,35 @@ impl Port {
         Some(ring)
     }
 
+    /// Lets what the guest sends wait in its rings, or no more: a guest that is not known to be here
+    /// has no place, and its frames would be dropped. Rings that run already go on.
+    pub fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+        if held {
+            return;
+        }
+        for pair in &self.pairs {
+            let half = pair.transmit.lock();
+            if pair.transmit.waiting.swap(false, Ordering::AcqRel) {
+                pair.transmit.attached.store(true, Ordering::Release);
+            }
+            drop(half);
+            if let Some(wake) = pair.wake.get() {
+                wake.wake();
+            }
+        }
+    }
+
     /// Puts a receive ring in place.
     ///
     /// # Panics
     /// If there is no such pair.
     pub fn attach_receive(&self, pair: usize, ring: Box<dyn Receive>) {
         drop(self.detach_receive(pair));
+        let ring = match self.kept().filter(|_| pair == KEEPING) {
+            Some(kept) => kept.behind(ring),
+            None => ring,
+        };
         let place = &self.pairs[pair].receive;
         *place.lock() = Some(Attached { fault_seen: false, ring });
         place.attached.store(true, Ordering::Release);
@@ -249,12 +291,60 @@ impl Port {
 
     /// Takes a receive ring out: no lane touches it when this returns.
     pub fn detach_receive(&self, pair: usize) -> Option<Box<dyn Receive>> {
+        let keeper = self.kept().filter(|_| pair == KEEPING).map(|kept| kept.half());
         let place = &self.pairs[pair].receive;
-        place.attached.store(false, Ordering::Release);
-        let ring = place.lock().take()?.ring;
+        let mut half = place.lock();
+        if !place.attached.swap(false, Ordering::AcqRel) {
+            return None; // nothing, or what keeps frames and is no ring of a guest's
+        }
+        let keeper = keeper.map(|ring| Attached { fault_seen: false, ring });
+        let ring = std::mem::replace(&mut *half, keeper)?.ring;
+        drop(half);
         self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
         self.count_receiving();
         Some(ring)
+    }
+
+    fn kept(&self) -> Option<Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says where frames wait from now on while the guest's first receive ring does not run; with
+    /// `None` they are dropped then, as usual, and those that wait with them.
+    pub fn keep(&self, kept: Option<Kept>) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept.clone();
+        let Some(pair) = self.pairs.get(KEEPING) else { return };
+        let mut half = pair.receive.lock();
+        if !pair.receive.attached.load(Ordering::Acquire) {
+            let half_of = |kept: Kept| Attached { fault_seen: false, ring: kept.half() };
+            *half = kept.map(half_of);
+        }
+    }
+
+    /// Hands frames that wait on to the guest, as far as it has buffers for them; says whether some
+    /// wait on for a guest that runs.
+    pub fn hand_on_kept(&self) -> bool {
+        let Some(kept) = self.kept().filter(Kept::is_waiting) else { return false };
+        let pair = &self.pairs[KEEPING];
+        let mut half = pair.receive.lock();
+        let Some(attached) =
+            half.as_mut().filter(|_| pair.receive.attached.load(Ordering::Acquire))
+        else {
+            return false;
+        };
+        let nothing =
+            Burst { heads: &[], deep: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 };
+        let mut area = Area::default();
+        attached.ring.swap(&mut area);
+        let delivered = attached.ring.deliver(&nothing, &[], VlanEdit::None);
+        let notified = attached.ring.publish();
+        attached.ring.swap(&mut area);
+        // Under the lock of the ring, as everything that is counted of it.
+        pair.block.add(word::RX_FRAMES, u64::from(delivered.frames));
+        pair.block.add(word::RX_BYTES, delivered.bytes);
+        pair.block.add(word::RX_NOTIFIES, u64::from(notified));
+        pair.block.add(word::RX_TOO_SMALL, u64::from(delivered.too_small));
+        delivered.fault.is_none() && kept.is_waiting()
     }
 
     /// Puts what `renew` makes of the transmit ring in its place, while no lane has it in hand and
@@ -291,9 +381,17 @@ impl Port {
         pair: usize,
         renew: impl FnOnce(&mut dyn Receive) -> Result<Box<dyn Receive>, E>,
     ) -> Result<bool, E> {
-        let mut half = self.pairs[pair].receive.lock();
-        let Some(attached) = half.as_mut() else { return Ok(false) };
+        let kept = self.kept().filter(|_| pair == KEEPING);
+        let place = &self.pairs[pair].receive;
+        let mut half = place.lock();
+        // What keeps frames while there is no ring is no ring.
+        let is_ring = place.attached.load(Ordering::Acquire);
+        let Some(attached) = half.as_mut().filter(|_| is_ring) else { return Ok(false) };
         let ring = renew(&mut *attached.ring)?;
+        let ring = match kept {
+            Some(kept) => kept.behind(ring),
+            None => ring,
+        };
         let former = std::mem::replace(attached, Attached { fault_seen: false, ring });
         drop(half);
         drop(former);
@@ -341,7 +439,8 @@ impl Port {
     /// Whether a guest has rings here in both directions.
     pub fn is_attached(&self) -> bool {
         let attached = |pair: &Pair| {
-            pair.transmit.attached.load(Ordering::Acquire)
+            let transmit = &pair.transmit;
+            (transmit.attached.load(Ordering::Acquire) || transmit.waiting.load(Ordering::Acquire))
                 && pair.receive.attached.load(Ordering::Acquire)
         };
         self.pairs.iter().any(attached)

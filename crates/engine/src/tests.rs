@@ -6,6 +6,7 @@ mod comings;
 mod counters;
 mod filters;
 mod forwarding;
+mod kept;
 mod kit;
 mod lanes;
 mod model;

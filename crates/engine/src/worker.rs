@@ -7,7 +7,7 @@ mod follow;
 mod sleep;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use host::tsc;
 use nic::{PortId, Schedule};
@@ -16,6 +16,7 @@ use port::Polled;
 use self::follow::{Scheduled, Served};
 use crate::clock::Clock;
 use crate::counters::Block;
+use crate::fabric::Held;
 use crate::forward::{Scratch, Sender, forward};
 use crate::lane::{IdlePolicy, slot};
 use crate::port::word;
@@ -55,7 +56,9 @@ pub(crate) struct Worker {
     block: Block,
     pub(crate) wake: Arc<Wake>,
     pub(crate) stop: Arc<AtomicBool>,
-    held: Arc<AtomicBool>,
+    held: Arc<Held>,
+    /// What this lane has seen of it.
+    pub(crate) knows: Arc<AtomicU32>,
     scratch: Scratch,
     round: u64,
     /// The NICs of this lane's ports.
@@ -73,7 +76,7 @@ impl Worker {
         roster: Arc<Roster>,
         block: Block,
         wake: Arc<Wake>,
-        held: Arc<AtomicBool>,
+        held: Arc<Held>,
     ) -> Worker {
         Worker {
             idle,
@@ -84,6 +87,7 @@ impl Worker {
             wake,
             stop: Arc::new(AtomicBool::new(false)),
             held,
+            knows: Arc::default(),
             scratch: Scratch::new(),
             round: 0,
             nics: Vec::new(),
@@ -100,9 +104,13 @@ impl Worker {
         self.block.set(slot::TSC_HZ, tsc::hz() as u64);
         let clock = Clock::get();
         let start = tsc::now();
-        let (mut last_frame, mut begin) = (start, start);
+        let (mut last_frame, mut begin, mut known) = (start, start, 0);
         while !self.stop.load(Ordering::Relaxed) {
-            let held = self.held.load(Ordering::Relaxed);
+            let (change, held) = self.held.get();
+            if change != known {
+                known = change;
+                self.knows.store(change, Ordering::Release);
+            }
             let frames = if held { 0 } else { self.poll_all(clock.at(begin)) };
             let end = tsc::now();
             self.account(frames, end.wrapping_sub(begin));

@@ -17,6 +17,7 @@ mod nudge;
 pub mod packet;
 mod proc_stat;
 pub mod process;
+pub mod qmp;
 mod sys;
 pub mod tsc;
 pub mod tun;

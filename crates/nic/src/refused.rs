@@ -120,6 +120,26 @@ const fn errno(error: &ConfigError) -> Errno {
     }
 }
 
+/// As [`parts`], of what is switchdev mode's.
+fn parts_of_switchdev(error: &ConfigError) -> (String, String, String) {
+    match error {
+        ConfigError::Switchdev { port, field } => {
+            let value = "a setting of the bridge's".into();
+            (format!("{port}: {field}"), value, "none in switchdev mode".into())
+        }
+        ConfigError::TooManyRules { rules } => {
+            ("switchdev".into(), rules.to_string(), format!("up to {MAX_RULES}"))
+        }
+        ConfigError::Rule { rule, field, value, allowed } => {
+            (format!("switchdev[{rule}].{field}"), value.clone(), allowed.clone())
+        }
+        _ => {
+            let value = "it beside a switch, or in a mode other than veb,".into();
+            ("switchdev".into(), value, "it alone".into())
+        }
+    }
+}
+
 /// The field, the value and what is allowed.
 fn parts(error: &ConfigError) -> (String, String, String) {
     let up_to = |max: usize| format!("up to {max}");
@@ -152,20 +172,10 @@ fn parts(error: &ConfigError) -> (String, String, String) {
         ConfigError::FilterVid { field, vid } => {
             (format!("PF: {field}"), format!("VLAN {vid}"), "0 to 4094".into())
         }
-        ConfigError::SwitchdevBridge => {
-            let value = "it beside a switch, or in a mode other than veb,".into();
-            ("switchdev".into(), value, "it alone".into())
-        }
-        ConfigError::Switchdev { port, field } => {
-            let value = "a setting of the bridge's".into();
-            (format!("{port}: {field}"), value, "none in switchdev mode".into())
-        }
-        ConfigError::TooManyRules { rules } => {
-            ("switchdev".into(), rules.to_string(), up_to(MAX_RULES))
-        }
-        ConfigError::Rule { rule, field, value, allowed } => {
-            (format!("switchdev[{rule}].{field}"), value.clone(), allowed.clone())
-        }
+        ConfigError::SwitchdevBridge
+        | ConfigError::Switchdev { .. }
+        | ConfigError::TooManyRules { .. }
+        | ConfigError::Rule { .. } => parts_of_switchdev(error),
         ConfigError::TooManyMacs { port, macs } => {
             let value = format!("{macs} MACs of all functions");
             (format!("{port}: extra_macs"), value, up_to(MAX_MACS))

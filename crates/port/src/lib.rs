@@ -29,6 +29,7 @@ mod deliver;
 mod device;
 mod events;
 mod judge;
+pub mod kept;
 mod legacy;
 mod opened;
 pub mod packet;

@@ -5,6 +5,7 @@
 mod conform;
 mod lab;
 mod manage;
+mod migrate;
 mod pages;
 mod stats;
 mod up;
@@ -43,6 +44,7 @@ enum Command {
     Apply(manage::apply::Apply),
     Export(manage::apply::Export),
     Events(manage::events::Events),
+    Migrate(Box<migrate::Migrate>),
     Stats(stats::Stats),
     Upgrade(manage::upgrade::Upgrade),
     Lab(lab::Lab),
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Apply(apply) => apply.run(),
         Command::Export(export) => export.run(),
         Command::Events(events) => events.run(),
+        Command::Migrate(migrate) => migrate.run(),
         Command::Stats(stats) => stats.run(),
         Command::Upgrade(upgrade) => upgrade.run(),
         Command::Lab(lab) => lab.run(),

@@ -16,7 +16,8 @@ use super::listen::Peer;
 use super::manager::{Applied, Manager, vf_name};
 use super::operation::{Act, Operation};
 use super::resource::{Edit, Resource};
-use crate::state::{Actual, ActualVpf, Plan, State};
+use crate::state::shape::check;
+use crate::state::{Actual, ActualVpf, Plan, Problem, State};
 use crate::store::Owner;
 
 /// What an apply did, or would do.
@@ -154,6 +155,23 @@ pub(super) fn carry_out(
         return Err(Fault::Replaced);
     }
     match (operation.act, operation.resource) {
+        (Act::Move, _) => {
+            let status = manager.move_status(first(&asked.keys))?;
+            Ok(Answer::new(status).of(manager.generation()))
+        }
+        (Act::MoveStep, _) => {
+            check("MoveRequest", &asked.body, "").map_err(Fault::Wrong)?;
+            let request = serde_json::from_value(asked.body).map_err(|error| {
+                let error = format!("is no step: {error}");
+                Fault::Wrong(Problem::new("", Value::Null, error, "correct it").into())
+            })?;
+            let name = first(&asked.keys);
+            let status = match asked.dry_run {
+                true => manager.move_preview(name, request, asked.expected)?,
+                false => manager.move_step(name, request, asked.expected)?,
+            };
+            Ok(Answer::new(status).of(manager.generation()))
+        }
         (Act::Get, Some(resource)) => {
             let part = resource.get(manager.state(), &asked.keys)?;
             Ok(Answer::new(part).of(manager.generation()))
@@ -185,6 +203,11 @@ pub(super) fn carry_out(
         (Act::Stats, None) => Ok(Answer::new(manager.stats()?)),
         _ => Ok(Answer::new(manager.state()).of(manager.generation())),
     }
+}
+
+/// The key of what the path names, which has one.
+fn first(keys: &[String]) -> &str {
+    keys.first().map_or("", String::as_str)
 }
 
 fn not_an_order(error: serde_json::Error) -> Fault {

@@ -1,4 +1,4 @@
-//! A client of the API over its UNIX socket, for the command line: one request, one answer, and it waits.
+//! A client of the API, for the command line: one request, one answer, and it waits.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,10 @@ use hyper::header;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::UnixStream;
 
 use super::fault::Trouble;
+use super::reach::Reach;
+use super::token::Token;
 
 /// The largest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
@@ -33,6 +34,16 @@ pub enum ClientError {
     NoDaemon {
         /// The socket.
         path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Nobody answers there.
+    #[error(
+        "no daemon answers at {place}; see whether it runs there, with api.address in its configuration"
+    )]
+    NotReached {
+        /// Where.
+        place: String,
         /// What the system says.
         source: io::Error,
     },
@@ -101,13 +112,27 @@ pub struct Reply {
 /// A client. It connects anew for each request.
 #[derive(Debug, Clone)]
 pub struct Client {
-    socket: PathBuf,
+    reach: Reach,
 }
 
 impl Client {
     /// A client of the API at that socket.
     pub fn new(socket: &Path) -> Client {
-        Client { socket: socket.to_owned() }
+        Client { reach: Reach::Socket(socket.to_owned()) }
+    }
+
+    /// A client of the API at `http://HOST:PORT`, on this host only, or `https://HOST:PORT`, whose certificate one of the
+    /// file `ca` vouches for.
+    ///
+    /// # Errors
+    /// It is no such address, the token would go in the clear, or the certificates cannot be read.
+    pub fn at(url: &str, token: Token, ca: Option<&Path>) -> anyhow::Result<Client> {
+        Ok(Client { reach: Reach::url(url, token, ca)? })
+    }
+
+    /// Where the daemon is.
+    pub fn place(&self) -> String {
+        self.reach.to_string()
     }
 
     /// Sends a request and waits for the answer, for a minute at most. `expected` is the generation that the state must
@@ -132,6 +157,9 @@ impl Client {
             .uri(path)
             .header(header::HOST, "shunt")
             .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = self.reach.token() {
+            request = request.header(header::AUTHORIZATION, token.bearer());
+        }
         if let Some(generation) = expected {
             request = request.header(header::IF_MATCH, format!("\"{generation}\""));
         }
@@ -156,10 +184,13 @@ impl Client {
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
-        let stream = UnixStream::connect(&self.socket).await;
-        let stream = stream.map_err(|source| match source.kind() {
-            io::ErrorKind::PermissionDenied => ClientError::NotOwner { path: self.socket.clone() },
-            _ => ClientError::NoDaemon { path: self.socket.clone(), source },
+        let stream = self.reach.connect().await;
+        let stream = stream.map_err(|source| match (&self.reach, source.kind()) {
+            (Reach::Socket(path), io::ErrorKind::PermissionDenied) => {
+                ClientError::NotOwner { path: path.clone() }
+            }
+            (Reach::Socket(path), _) => ClientError::NoDaemon { path: path.clone(), source },
+            (place, _) => ClientError::NotReached { place: place.to_string(), source },
         })?;
         let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
         let (mut sender, connection) =

@@ -31,6 +31,8 @@ pub enum EventKind {
     GuestControl,
     /// An interface, a stream socket or another device came up, went down or vanished.
     Device,
+    /// A step of the move of an adapter's guest to or from another host.
+    Move,
     /// The data plane or the disk refused an apply.
     Refused,
 }

@@ -32,7 +32,7 @@ pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
 /// The state, its store, and the data plane.
 pub struct Manager {
     store: Store<Directory>,
-    plane: Box<dyn Plane>,
+    pub(super) plane: Box<dyn Plane>,
     stats: StatsSource,
     events: Events,
     /// What was in force when somebody last looked.
@@ -163,6 +163,13 @@ impl Manager {
         };
         if let Some(why) = &self.broken {
             return Err(Fault::Broken(why.clone()));
+        }
+        // Frames that wait for a guest are not handed over.
+        let mut adapters = self.state().adapters.iter();
+        if let Some(adapter) = adapters.find(|adapter| adapter.moving.is_some()) {
+            let text =
+                format!("the guest of adapter {} is being moved; wait for that", adapter.name);
+            return Err(Fault::NotReplaced(text));
         }
         let lock = self.store.files().lock().try_clone_to_owned();
         let state_lock = lock.map_err(|error| Fault::NotReplaced(error.to_string()))?;
@@ -325,6 +332,11 @@ impl Manager {
         self.guests.replace(guests, channels);
         self.keep_guests();
         Ok(())
+    }
+
+    /// Notes an event.
+    pub(super) fn note(&mut self, kind: EventKind, subject: String, text: String) {
+        self.events.add(kind, subject, text);
     }
 
     fn note_steps(&mut self, plan: &Plan) {

@@ -15,13 +15,15 @@ mod events;
 mod fault;
 mod listen;
 mod manager;
+mod moves;
 mod openapi;
 mod operation;
+mod reach;
 mod resource;
 mod router;
 mod server;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod token;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +36,7 @@ pub use hyper::Method;
 pub use fault::{Fault, Trouble};
 pub(crate) use manager::serve_guests;
 pub use manager::{Applied, Manager, StatsSource, UpgradeOrder, Upgraded, Upgrader};
+pub use moves::MoveStatus;
 pub use openapi::document as openapi;
 pub use server::{Doors, Listen, Server, Tcp, Tls};
 pub use token::{MAX_TOKEN_BYTES, MIN_TOKEN_BYTES, Token};

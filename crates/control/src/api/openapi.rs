@@ -6,6 +6,7 @@ use super::answer::{InForce, Outcome, Upgrade};
 use super::events::EventList;
 use super::fault::Trouble;
 use super::manager::Upgraded;
+use super::moves::MoveStatus;
 use super::operation::{Operation, operations};
 use super::resource::RESOURCES;
 use crate::state::shape::{add_schemas, schemas};
@@ -49,6 +50,7 @@ fn all_schemas() -> Map<String, Value> {
     add_schemas::<Upgraded>(&mut all);
     add_schemas::<InForce>(&mut all);
     add_schemas::<EventList>(&mut all);
+    add_schemas::<MoveStatus>(&mut all);
     add_schemas::<Stats>(&mut all);
     all
 }

@@ -17,6 +17,8 @@ pub(super) enum Act {
     Put,
     Patch,
     Delete,
+    Move,
+    MoveStep,
     Events,
     Stats,
     Upgrade,
@@ -130,7 +132,22 @@ pub(super) fn operations() -> Vec<Operation> {
     for resource in &RESOURCES {
         all.extend(of_resource(resource));
     }
+    all.extend(of_moves());
     all
+}
+
+fn of_moves() -> [Operation; 2] {
+    const PATH: &str = "/v1/adapters/{adapter}/move";
+    let adapter = RESOURCES.iter().find(|resource| resource.schema == "Adapter");
+    let of = |method, act, summary| Operation {
+        resource: adapter,
+        ..plain(method, PATH, act, summary, "MoveStatus")
+    };
+    let step = of(Method::POST, Act::MoveStep, "Do a step of the move of its guest.");
+    [
+        of(Method::GET, Act::Move, "How the move of its guest stands."),
+        Operation { body: Some("MoveRequest".to_owned()), parameters: vec![&DRY_RUN], ..step },
+    ]
 }
 
 fn of_resource(resource: &'static Resource) -> [Operation; 5] {

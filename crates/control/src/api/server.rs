@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 
 use super::listen::{OwnersSocket, Peer, TcpSocket, owner};
 use super::manager::Manager;
+use super::moves::now_ms;
 use super::router::router;
 use super::token::Token;
 
@@ -30,6 +31,8 @@ const MAX_CONNECTIONS: usize = 64;
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Threads for work that waits; it is done one at a time anyway.
 const WORKERS: usize = 4;
+/// How often it is looked whether a move of a guest was given up.
+const TICK: Duration = Duration::from_secs(1);
 /// Before a listener that cannot accept, for lack of descriptors say, tries again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -146,12 +149,14 @@ impl Server {
             .build()
             .context("the API's runtime cannot be made")?;
         let (stop, stopped) = oneshot::channel();
+        let ticked = manager.clone();
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let (at, unix_room) = (doors.clone(), room.clone());
         let accepting = Arc::new(Mutex::new(Vec::new()));
         let accepts = accepting.clone();
         let thread = std::thread::Builder::new().name("api".into()).spawn(move || {
             runtime.block_on(async {
+                tokio::spawn(tick(ticked));
                 let unix = tokio::spawn(told(serve_unix(at.clone(), plain, unix_room)));
                 let tcp = with_token.map(|router| tokio::spawn(told(serve_tcp(at, router))));
                 let all = std::iter::once(unix).chain(tcp);
@@ -203,6 +208,20 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic of it was told already
         }
+    }
+}
+
+/// Lets moves of guests that were given up end, for as long as the runtime lives.
+async fn tick(manager: Arc<Mutex<Manager>>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let manager = manager.clone();
+        let work = move || {
+            if let Ok(mut manager) = manager.lock() {
+                manager.tick(now_ms());
+            }
+        };
+        let _ = tokio::task::spawn_blocking(work).await; // a panic of it is met by the next request
     }
 }
 

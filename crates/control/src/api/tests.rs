@@ -5,6 +5,7 @@ mod document;
 mod guests;
 mod life;
 mod limits;
+mod moves;
 mod parts;
 mod people;
 mod reading;
@@ -23,13 +24,13 @@ use serde_json::{Value, json};
 
 use super::{Client, ClientError, Listen, Manager, Refusal, Reply, Server, Tcp, socket_path};
 use crate::state::tests::Paper;
-use crate::state::{Actual, Plane, Refused, State};
+use crate::state::{Actual, Kept, Plane, Refused, State};
 use crate::stats;
 use crate::store::Directory;
 
 /// A data plane that the test can look into.
 #[derive(Clone, Default)]
-pub(super) struct Shared(pub(super) Arc<Mutex<Paper>>);
+pub(crate) struct Shared(pub(crate) Arc<Mutex<Paper>>);
 
 impl Plane for Shared {
     fn recall(&mut self, held: BTreeMap<String, u16>) {
@@ -43,21 +44,37 @@ impl Plane for Shared {
     fn actual(&self) -> Actual {
         self.0.lock().unwrap().actual()
     }
+
+    fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
+        self.0.lock().unwrap().take_kept(adapter)
+    }
+
+    fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+        self.0.lock().unwrap().put_kept(adapter, frames);
+    }
+
+    fn kept(&self, adapter: &str) -> Kept {
+        self.0.lock().unwrap().kept(adapter)
+    }
+
+    fn announce(&mut self, adapter: &str) -> usize {
+        self.0.lock().unwrap().announce(adapter)
+    }
 }
 
 /// A served API with a state directory of its own.
-pub(super) struct Site {
-    pub(super) dir: tempfile::TempDir,
-    pub(super) plane: Shared,
-    pub(super) server: Option<Server>,
+pub(crate) struct Site {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) plane: Shared,
+    pub(crate) server: Option<Server>,
 }
 
 impl Site {
-    pub(super) fn new() -> Site {
+    pub(crate) fn new() -> Site {
         Site::with_tcp(None)
     }
 
-    pub(super) fn with_tcp(tcp: Option<Tcp>) -> Site {
+    pub(crate) fn with_tcp(tcp: Option<Tcp>) -> Site {
         let dir = tempfile::tempdir().unwrap();
         let mut site = Site { dir, plane: Shared::default(), server: None };
         site.start(tcp);
@@ -65,7 +82,7 @@ impl Site {
     }
 
     /// Starts the daemon's part of it, on a data plane where nothing is in force.
-    pub(super) fn start(&mut self, tcp: Option<Tcp>) {
+    pub(crate) fn start(&mut self, tcp: Option<Tcp>) {
         self.server = None;
         self.plane = Shared::default();
         let manager = self.manager().unwrap();
@@ -73,32 +90,32 @@ impl Site {
         self.server = Some(Server::start(manager, &listen).unwrap());
     }
 
-    pub(super) fn manager(&self) -> anyhow::Result<Manager> {
+    pub(crate) fn manager(&self) -> anyhow::Result<Manager> {
         let directory = Directory::open(&self.dir.path().join("state"))?;
         let stats = || anyhow::Ok(stats::of(Vec::new()));
         Manager::open(directory, Box::new(self.plane.clone()), Box::new(stats))
     }
 
-    pub(super) fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         socket_path(self.dir.path())
     }
 
-    pub(super) fn send(&self, method: &str, path: &str, body: Value) -> Result<Reply, ClientError> {
+    pub(crate) fn send(&self, method: &str, path: &str, body: Value) -> Result<Reply, ClientError> {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let body = (!body.is_null()).then_some(&body);
         Client::new(&self.socket()).send(method, path, body, None)
     }
 
-    pub(super) fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         self.send("GET", path, Value::Null).unwrap().body
     }
 
-    pub(super) fn does(&self, method: &str, path: &str, body: Value) -> Reply {
+    pub(crate) fn does(&self, method: &str, path: &str, body: Value) -> Reply {
         self.send(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
     /// A request that is to be refused with that status.
-    pub(super) fn refuses(&self, status: u16, method: &str, path: &str, body: Value) -> Refusal {
+    pub(crate) fn refuses(&self, status: u16, method: &str, path: &str, body: Value) -> Refusal {
         match self.send(method, path, body) {
             Err(ClientError::Refused(refusal)) => {
                 assert_eq!(refusal.status, status, "{method} {path}: {refusal:?}");
@@ -109,17 +126,17 @@ impl Site {
     }
 
     /// Sends bytes as they are, and gives everything that comes back.
-    pub(super) fn raw(&self, bytes: &[u8]) -> String {
+    pub(crate) fn raw(&self, bytes: &[u8]) -> String {
         let stream = UnixStream::connect(self.socket()).unwrap();
         exchange(stream, bytes)
     }
 
-    pub(super) fn apply(&self, document: Value) -> Reply {
+    pub(crate) fn apply(&self, document: Value) -> Reply {
         self.does("POST", "/v1/apply", document)
     }
 }
 
-pub(super) fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> String {
+pub(crate) fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> String {
     // A server that has said no may stop reading.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
@@ -128,14 +145,14 @@ pub(super) fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> String {
 }
 
 /// A request as text, after which the server closes.
-pub(super) fn request(line: &str, headers: &str, body: &str) -> Vec<u8> {
+pub(crate) fn request(line: &str, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
         .into_bytes()
 }
 
 /// Waits for what comes soon.
-pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..200 {
         if holds() {
             return;
@@ -145,6 +162,6 @@ pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}: not within 2 s");
 }
 
-pub(super) fn null() -> Value {
+pub(crate) fn null() -> Value {
     json!(null)
 }

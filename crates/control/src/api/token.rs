@@ -62,6 +62,11 @@ impl Token {
         Token::new(line.trim_end()).with_context(|| format!("in {shown}"))
     }
 
+    /// What a client shows: the value of its `Authorization`.
+    pub(super) fn bearer(&self) -> Vec<u8> {
+        [b"Bearer ", self.0.as_slice()].concat()
+    }
+
     /// Whether this is it. The time taken tells the length that was shown, and nothing of the token's bytes.
     pub(super) fn is(&self, shown: &[u8]) -> bool {
         let mut different = u8::from(shown.len() != self.0.len());

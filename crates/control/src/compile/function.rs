@@ -186,7 +186,9 @@ impl<'a> Scope<'a> {
         let mut switches = state.switches.iter().enumerate();
         let switch = switches.find(|(_, switch)| switch.nic == nic.name);
         let adapters = state.adapters.iter().enumerate();
+        // One whose guest is on another host is connected to nothing, and its addresses are there.
         let on_it = adapters
+            .filter(|(_, adapter)| !adapter.is_elsewhere())
             .filter(|(_, adapter)| state.nic_of(adapter).is_some_and(|on| on.name == nic.name));
         let up = live.representors_up.iter().filter(|(of, _)| *of == nic.name);
         let representors_up: BTreeSet<_> = up.map(|(_, function)| *function).collect();

@@ -77,6 +77,7 @@ fn adapter(nic: &str, vf: &Vf) -> state::Adapter {
         iov_weight: 100,
         // It is on no switch, so it can have nothing but its VF.
         vmq_weight: 0,
+        moving: None,
         path: state::WantedPath::Vf,
     }
 }

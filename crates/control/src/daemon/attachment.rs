@@ -32,6 +32,9 @@ const SESSION_MIN: Duration = Duration::from_millis(20);
 /// ([`host::brief`]), and so for less than half a per cent of the time.
 const BAN: Duration = Duration::from_secs(5);
 
+/// In the device status: the driver is ready. Virtio 1.2, section 2.1.
+const DRIVER_OK: u8 = 4;
+
 /// Who begins.
 #[derive(Debug)]
 pub(super) enum Way {
@@ -227,7 +230,7 @@ impl Attachment {
         match self.stream {
             None => GuestState::Absent,
             Some(_) if self.device.is_attached() => GuestState::Running,
-            Some(_) if self.device.has_driver() => GuestState::Driver,
+            Some(_) if self.backend.status() & DRIVER_OK != 0 => GuestState::Driver,
             Some(_) => GuestState::Connected,
         }
     }

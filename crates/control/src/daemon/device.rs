@@ -1,18 +1,22 @@
 //! The device that a front-end sees: virtio-net rings, on a port of a soft NIC.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod memory;
+
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use engine::{Port, SoftNic};
-use guestmem::{DirtyLog, GuestMemory, Mapping, Region};
+use guestmem::{DirtyLog, GuestMemory, Region};
 use nic::StormLimit;
 use vhost_user::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea, transfer};
 use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net as net;
+
+use memory::{check_kind, map, refused, refused_chain};
 
 use super::carried::Carried;
 use super::inflight::Records;
@@ -24,9 +28,6 @@ use crate::state::{MacText, VhostUser};
 /// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
 /// that its function's limits do not count. QEMU asks for five in a second, after a migration.
 const ANNOUNCEMENTS_PER_S: u32 = 100;
-
-/// In the device status: the driver is ready. Virtio 1.2, section 2.1.
-const DRIVER_OK: u8 = 4;
 
 /// One guest's device.
 #[derive(Debug)]
@@ -40,8 +41,6 @@ pub(super) struct GuestDevice {
     representor_mtu: Option<u32>,
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
-    /// What the guest's driver last said of itself, where the front-end hands it on.
-    status: u8,
     memory: Arc<GuestMemory>,
     /// The files behind it, for a process that takes over.
     files: Vec<MemoryRegion>,
@@ -110,7 +109,6 @@ impl GuestDevice {
             mtu: attachment.mtu,
             representor_mtu: None,
             mtu_set: attachment.mtu,
-            status: 0,
             memory: Arc::default(),
             files: Vec::new(),
             log: None,
@@ -156,11 +154,6 @@ impl GuestDevice {
         self.port.is_attached()
     }
 
-    /// Whether the guest's driver has taken the device into use.
-    pub(super) fn has_driver(&self) -> bool {
-        self.status & DRIVER_OK != 0
-    }
-
     pub(super) fn has_mac(&self) -> bool {
         self.identity.mac.is_some()
     }
@@ -169,7 +162,6 @@ impl GuestDevice {
     /// held up one of our threads. No ring may run any more.
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
-        self.status = 0;
         self.arriving = None;
         self.stalled.swap(false, Ordering::Relaxed)
     }
@@ -186,8 +178,6 @@ impl GuestDevice {
             // As the representor has it.
             representor_mtu: _,
             mtu_set,
-            // The state machine has it, too, and says it anew.
-            status: _,
             // Mapped anew.
             memory: _,
             files,
@@ -262,43 +252,6 @@ impl GuestDevice {
     fn promised(&self) -> Carried {
         Carried::new(self.identity.mac, self.mtu_set)
     }
-}
-
-fn refused(error: impl std::fmt::Display) -> Refused {
-    Refused::new(error.to_string())
-}
-
-/// An error with its causes, in one line.
-fn refused_chain(error: &dyn std::error::Error) -> Refused {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    Refused::new(text)
-}
-
-/// A page of these files is there at once or not at all: touching one cannot stall a lane, as a
-/// file system in user space or on a network could.
-fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
-    const TMPFS: u64 = 0x0102_1994;
-    const HUGETLBFS: u64 = 0x9584_58f6;
-    let kind = rustix::fs::fstatfs(fd).map_err(refused)?.f_type as u64;
-    if [TMPFS, HUGETLBFS].contains(&kind) {
-        return Ok(());
-    }
-    Err(Refused::new(
-        "guest memory must be a memfd, or a file in /dev/shm or on hugetlbfs; \
-         with QEMU: -object memory-backend-memfd,share=on",
-    ))
-}
-
-fn map(region: &MemoryRegion) -> Result<Region, Refused> {
-    check_kind(region.fd.as_fd())?;
-    let mapping = Mapping::new(region.fd.as_fd(), region.size, region.mmap_offset);
-    let mapping = Arc::new(mapping.map_err(|error| refused_chain(&error))?);
-    Ok(Region { guest_addr: region.guest_addr, user_addr: region.user_addr, mapping })
 }
 
 impl Device for GuestDevice {
@@ -377,10 +330,14 @@ impl Device for GuestDevice {
     fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
         let pair = index / 2;
         match index.is_multiple_of(2) {
-            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call),
-            true => self.port.set_receive_call(pair, call),
-            false => self.port.set_transmit_call(pair, call),
+            true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call.clone()),
+            true => self.port.set_receive_call(pair, call.clone()),
+            false => self.port.set_transmit_call(pair, call.clone()),
         }
+        // QEMU starts a ring before it says whom to interrupt: what was shown until now is told here.
+        let stalled = self.stalled.clone();
+        let events = port::virtio_net::Events { call, stalled, ..Default::default() };
+        events.notify();
     }
 
     fn set_err(&mut self, index: usize, error: Option<Arc<OwnedFd>>) {
@@ -393,7 +350,6 @@ impl Device for GuestDevice {
     }
 
     fn reset(&mut self) {
-        self.status = 0;
         tracing::debug!("{}: device reset", self.label());
     }
 
@@ -421,7 +377,6 @@ impl Device for GuestDevice {
     }
 
     fn set_status(&mut self, status: u8) {
-        self.status = status;
         tracing::debug!("{}: device status {status:#x}", self.label());
     }
 

@@ -11,6 +11,7 @@
 
 mod actual;
 mod heir;
+mod keeping;
 mod pipes;
 mod serve;
 mod shared;
@@ -34,6 +35,7 @@ use super::sockets::Sockets;
 use super::vdpa::{Records, Vdpas};
 use crate::compile::{self, Attached, Compiled, Live, Target};
 use crate::state::{Allocation, Facts, Refused, State, WantedPath, allocate};
+use keeping::Keeping;
 use stage::{Ready, Staged};
 use wanted::{Wanted, wanted};
 
@@ -57,6 +59,7 @@ pub(super) struct Plant {
     held: BTreeMap<String, u16>,
     faults: FaultLog,
     following: Following,
+    keeping: Keeping,
     /// Whether guests that were here before have had time to come back.
     settled: bool,
     /// What is to be taken up instead of opened.
@@ -82,6 +85,7 @@ impl Plant {
             held: BTreeMap::new(),
             faults: FaultLog::default(),
             following: Following::default(),
+            keeping: Keeping::default(),
             settled: false,
             heritage: None,
             fabric,
@@ -108,6 +112,7 @@ impl Plant {
             self.steer();
         }
         self.faults.look(&self.fabric, now);
+        self.keeping.look(now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
         if self.following.is_due(now) {
             self.follow(now);
@@ -121,7 +126,7 @@ impl Plant {
 
     /// How long until something is due, `most` at the most.
     pub(super) fn wait(&self, now: Instant, most: Duration) -> Duration {
-        let due = [self.sockets.wait(now), self.devices.wait(now)];
+        let due = [self.sockets.wait(now), self.devices.wait(now), self.keeping.wait()];
         due.into_iter().flatten().fold(most, Duration::min)
     }
 
@@ -197,6 +202,7 @@ impl Plant {
         self.live = live;
         self.given = given;
         self.held.clear(); // what is in force says it from now on
+        self.keep();
         self.tell_guests();
         self.steer();
         Ok(())

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::attachment::Attachment;
 use super::function::{LinkState, Mirror, Vlan, tx_weight, yes};
+use super::moving::Moving;
 use super::text::{self, MacText, VlanRange};
 
 /// A guest's network adapter.
@@ -92,6 +93,16 @@ pub struct Adapter {
     #[serde(default)]
     #[schema(default = "vf")]
     pub path: WantedPath,
+    /// That its guest is on its way to or from another host. Whoever moves it writes this.
+    #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Moving>,
+}
+
+impl Adapter {
+    /// Whether its guest is on another host as yet, or from now on: then nothing is connected to it here.
+    pub fn is_elsewhere(&self) -> bool {
+        self.moving.as_ref().is_some_and(|moving| moving.phase.is_elsewhere())
+    }
 }
 
 fn vmq_weight() -> u8 {

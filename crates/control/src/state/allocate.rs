@@ -6,6 +6,8 @@
 //!    name decides, in the order of its bytes.
 //! 3. Queues go by `vmq_weight` in the same manner, to adapters that got no VF.
 //!
+//! Who is on its way to or from another host keeps what it has, whatever others weigh.
+//!
 //! What only the switch enforces keeps an adapter there. One whose own port has rules, guards or isolation sends through
 //! the switch: it gets no VF, but may have a queue, which only receives. Settings of the port `uplink` hold for what
 //! comes from the wire, so with any of them no adapter of the switch gets a VF or a queue: frames would come past them.
@@ -81,7 +83,7 @@ pub struct Allocation {
 impl Allocation {
     /// `vf 3`, `vmq 0`, `synthetic` or `none`.
     pub fn place(&self) -> String {
-        match self.vf.or(self.queue) {
+        match self.vf.or(self.queue).filter(|_| self.path != PathInForce::None) {
             Some(number) => format!("{} {number}", self.path),
             None => self.path.to_string(),
         }
@@ -119,7 +121,10 @@ fn give_vfs<'a>(
         match (may_have_vf(state, facts, nic, adapter), adapter.vf) {
             (Err(reason), _) => drop(given.insert(&adapter.name, Err(reason))),
             (Ok(()), Some(named)) => drop(given.insert(&adapter.name, Ok(named))),
-            (Ok(()), None) => rivals.push((adapter.name.as_str(), adapter.iov_weight)),
+            (Ok(()), None) => {
+                rivals
+                    .push((adapter.name.as_str(), claim(adapter, adapter.iov_weight, &facts.vfs)));
+            }
         }
     }
     divide(rivals, pool, &facts.vfs, Reason::NoFreeVf, given);
@@ -196,10 +201,21 @@ fn give_queues<'a>(
         };
         match may {
             Err(reason) => drop(given.insert(&adapter.name, Err(reason))),
-            Ok(()) => rivals.push((adapter.name.as_str(), adapter.vmq_weight)),
+            Ok(()) => {
+                rivals.push((
+                    adapter.name.as_str(),
+                    claim(adapter, adapter.vmq_weight, &facts.queues),
+                ));
+            }
         }
     }
     divide(rivals, (0..nic.vmq_queues).collect(), &facts.queues, Reason::NoFreeQueue, given);
+}
+
+/// The weight of an adapter's claim: one that moves does not lose what it holds.
+fn claim(adapter: &Adapter, weight: u8, held: &BTreeMap<String, u16>) -> u16 {
+    let keeps = adapter.moving.is_some() && held.contains_key(&adapter.name);
+    if keeps { u16::MAX } else { weight.into() }
 }
 
 /// The best path for what an adapter carries.
@@ -211,14 +227,14 @@ fn suited(adapter: &Adapter, facts: &Facts) -> PathInForce {
 
 /// Gives what is in `pool` to `rivals`, which are names and weights; `held` is what each has now.
 fn divide<'a>(
-    mut rivals: Vec<(&'a str, u8)>,
+    mut rivals: Vec<(&'a str, u16)>,
     mut pool: BTreeSet<u16>,
     held: &BTreeMap<String, u16>,
     none_left: Reason,
     given: &mut Given<'a>,
 ) {
     // Of several who claim to hold the same, one does.
-    let mut holders: BTreeMap<u16, (&str, u8)> = BTreeMap::new();
+    let mut holders: BTreeMap<u16, (&str, u16)> = BTreeMap::new();
     rivals.sort_by_key(|&(name, weight)| (Reverse(weight), name));
     for &(name, weight) in &rivals {
         if let Some(index) = held.get(name).filter(|index| pool.contains(index)) {
@@ -248,6 +264,7 @@ fn allocation(adapter: &Adapter, facts: &Facts, vfs: &Given<'_>, queues: &Given<
         Err(_) => queues.get(name).copied().unwrap_or(Err(Reason::Unknown)),
     };
     let path = match (vf, queue) {
+        _ if adapter.is_elsewhere() => PathInForce::None,
         (Ok(_), _) => PathInForce::Vf,
         (_, Ok(_)) => PathInForce::Vmq,
         _ if adapter.switch.is_some() => PathInForce::Synthetic,
@@ -256,6 +273,7 @@ fn allocation(adapter: &Adapter, facts: &Facts, vfs: &Given<'_>, queues: &Given<
     let vf_reason = vf.err().unwrap_or(Reason::Supported);
     let vmq_reason = queue.err().unwrap_or(Reason::Supported);
     let reason = match adapter.path {
+        _ if adapter.is_elsewhere() => Reason::MigrationInProgress,
         WantedPath::Vf => vf_reason,
         WantedPath::Vmq => vmq_reason,
         WantedPath::Synthetic => Reason::Supported,

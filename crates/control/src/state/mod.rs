@@ -13,6 +13,7 @@ mod allocate;
 mod attachment;
 mod function;
 mod model;
+mod moving;
 mod plan;
 mod plane;
 mod problem;
@@ -40,10 +41,11 @@ pub use attachment::{
 };
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind, Profile};
+pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
-    ActualVpf, ActualVpfVf, DeviceNews, DeviceState, GuestState, Plane, Refused, VfSettings,
+    ActualVpf, ActualVpfVf, DeviceNews, DeviceState, GuestState, Kept, Plane, Refused, VfSettings,
 };
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};

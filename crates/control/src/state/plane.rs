@@ -38,6 +38,37 @@ pub trait Plane: Send {
     fn device_news(&self) -> Vec<DeviceNews> {
         Vec::new()
     }
+
+    /// Takes the frames that were kept for an adapter whose guest has left, oldest first.
+    fn take_kept(&mut self, _adapter: &str) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
+    /// Gives an adapter whose guest arrives frames that were kept for it elsewhere: they come before those kept here.
+    fn put_kept(&mut self, _adapter: &str, _frames: Vec<Vec<u8>>) {}
+
+    /// What is kept for an adapter, and what there was no room for.
+    fn kept(&self, _adapter: &str) -> Kept {
+        Kept::default()
+    }
+
+    /// Tells all who can hear it that an adapter's addresses are here; how many ports it went to.
+    fn announce(&mut self, _adapter: &str) -> usize {
+        0
+    }
+}
+
+/// Frames kept for an adapter whose guest is between two hosts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Frames that wait.
+    pub frames: u64,
+    /// Frames that were dropped, for there was no room.
+    pub lost: u64,
+    /// Frames that its guest has received here.
+    pub received: u64,
+    /// Frames that its guest has sent here.
+    pub sent: u64,
 }
 
 /// Something that became of a device.

@@ -13,15 +13,16 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::problem::{Problem, Problems};
-use super::{Attachment, AttachmentKind, State, text};
+use super::{Attachment, AttachmentKind, MoveRequest, State, text};
 use crate::config::suggest::nearest;
 
-/// The schemas of a document and of everything in it, by name: what OpenAPI calls `components.schemas`.
+/// The schemas of a document, of a step of a move, and of everything in them, by name: what OpenAPI calls `components.schemas`.
 pub fn schemas() -> &'static Map<String, Value> {
     static SCHEMAS: OnceLock<Map<String, Value>> = OnceLock::new();
     SCHEMAS.get_or_init(|| {
         let mut all = Map::new();
         add_schemas::<State>(&mut all);
+        add_schemas::<MoveRequest>(&mut all);
         all
     })
 }

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Actual, ActualAdapter, ActualNic, Facts, Plane, Reason, Refused, State, allocate};
+use super::{
+    Actual, ActualAdapter, ActualNic, Facts, Kept, Plane, Reason, Refused, State, allocate,
+};
 
 /// A NIC with four VFs, three of them enabled, an iov switch on it, and two adapters there.
 pub(crate) fn document() -> Value {
@@ -66,6 +68,10 @@ pub(crate) struct Paper {
     pub(crate) held: BTreeMap<String, u16>,
     /// States it was brought to.
     pub(crate) reached: Vec<State>,
+    /// Frames that it keeps, by adapter.
+    pub(crate) kept: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Adapters that it announced.
+    pub(crate) announced: Vec<String>,
 }
 
 impl Plane for Paper {
@@ -100,5 +106,23 @@ impl Plane for Paper {
 
     fn actual(&self) -> Actual {
         self.actual.clone()
+    }
+
+    fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
+        self.kept.remove(adapter).unwrap_or_default()
+    }
+
+    fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+        self.kept.entry(adapter.to_owned()).or_default().splice(0..0, frames);
+    }
+
+    fn kept(&self, adapter: &str) -> Kept {
+        let frames = self.kept.get(adapter).map_or(0, Vec::len) as u64;
+        Kept { frames, sent: 1, ..Kept::default() }
+    }
+
+    fn announce(&mut self, adapter: &str) -> usize {
+        self.announced.push(adapter.to_owned());
+        1
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     fn frames_come_as_they_were_recorded() {
         let mut player = player(Pace::Recorded, 2);
         assert_eq!(due(&mut player, 0), [1]);
-        assert_eq!(due(&mut player, 10 * MS - 1), []);
+        assert_eq!(due(&mut player, 10 * MS - 1), [0u32; 0]);
         assert_eq!(player.due_ns(), Some(10 * MS));
         assert_eq!(due(&mut player, 10 * MS), [2, 3]);
         assert_eq!(due(&mut player, 40 * MS), [4]);

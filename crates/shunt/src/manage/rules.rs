@@ -113,6 +113,12 @@ fn show(rules: &[Value]) -> String {
         }
         words.extend((rule["pop_vlan"] == true).then(|| "pop_vlan".to_owned()));
         words.extend(rule["push_vlan"]["id"].as_u64().map(|id| format!("push_vlan={id}")));
+        for (name, usual) in [("qos", json!(0)), ("proto", json!("802.1q"))] {
+            let value = &rule["push_vlan"][name];
+            if !value.is_null() && *value != usual {
+                words.push(format!("push_{name}={}", cell(value)));
+            }
+        }
         let [priority, from, to, frames, bytes] =
             ["priority", "from", "to", "frames", "bytes"].map(|name| cell(&rule[name]));
         [(i + 1).to_string(), priority, from, to, words.join(" "), frames, bytes]
@@ -152,7 +158,9 @@ mod tests {
         });
         assert_eq!(read.unwrap(), expected);
         let text = show(&[expected]);
-        assert!(text.contains("protocol=6 to_port=443 pop_vlan push_vlan=100"), "{text}");
+        for word in ["protocol=6", "to_port=443", "pop_vlan", "push_vlan=100", "push_qos=3"] {
+            assert!(text.contains(word), "{text}");
+        }
         assert!(rule("vf0").unwrap_err().0.contains("vf0 uplink"));
         assert!(rule("vf0 drop quickly").unwrap_err().0.contains("quickly is no condition"));
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::kernel::{Bench, Fake, OFFERED, PLAIN, is_same};
@@ -306,4 +307,74 @@ fn a_device_that_was_given_up_is_lost() {
 fn a_wrong_name_is_refused_before_the_kernel_is_asked() {
     let error = VduseError::Name("a/b".to_owned()).to_string();
     assert!(error.contains("\"a/b\"") && error.contains("letters"), "{error}");
+}
+
+/// Something that happens to a device.
+#[derive(Clone, Debug)]
+enum Event {
+    Status(u8),
+    Memory,
+    Position(u32),
+    Unknown,
+    Noted(bool),
+    Ready(bool),
+    Range(u8),
+    Kick(usize),
+    Features(u64),
+    Serve,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let status = prop_oneof![Just(0), Just(11), Just(15), Just(0x8f), any::<u8>()];
+    prop_oneof![
+        status.prop_map(Event::Status),
+        Just(Event::Memory),
+        (0u32..4).prop_map(Event::Position),
+        Just(Event::Unknown),
+        any::<bool>().prop_map(Event::Noted),
+        any::<bool>().prop_map(Event::Ready),
+        (0u8..8).prop_map(Event::Range),
+        (0usize..2).prop_map(Event::Kick),
+        prop_oneof![Just(PLAIN), Just(OFFERED), any::<u64>()].prop_map(Event::Features),
+        Just(Event::Serve),
+    ]
+}
+
+proptest! {
+    /// The guest itself asserts that it is not started twice.
+    #[test]
+    fn whatever_happens_is_answered_and_nothing_runs_without_a_driver(
+        events in proptest::collection::vec(event(), 1..60),
+    ) {
+        let mut bench = Bench::new(Fake::new());
+        let (mut asked, mut status) = (0, 0);
+        for event in events {
+            let kernel = bench.kernel();
+            match event {
+                Event::Status(value) => { kernel.set_status(value); asked += 1; status = value; }
+                Event::Memory => { kernel.tell_memory(); asked += 1; }
+                Event::Position(ring) => { kernel.ask_position(ring); asked += 1; }
+                Event::Unknown => { kernel.ask_unknown(); asked += 1; }
+                Event::Noted(noted) => kernel.driver_runs.set(noted),
+                Event::Ready(ready) => kernel.rings[1].ready = ready,
+                Event::Range(at) => {
+                    let start = u64::from(at) << 32;
+                    match kernel.ranges.iter().position(|range| range.start == start) {
+                        Some(i) => drop(kernel.ranges.remove(i)),
+                        None => kernel.map(start, 0x4000),
+                    }
+                }
+                Event::Kick(ring) if kernel.kicks.borrow()[ring].is_some() => kernel.kick(ring),
+                Event::Kick(_) => {}
+                Event::Features(features) => kernel.features = features,
+                Event::Serve => {
+                    bench.serve();
+                    let runs = bench.guest.runs;
+                    prop_assert_eq!(runs, bench.session.is_running());
+                    prop_assert!(!runs || status & DRIVER_OK != 0 && status & FAILED == 0);
+                    prop_assert_eq!(bench.kernel().answers.len(), asked);
+                }
+            }
+        }
+    }
 }

@@ -28,6 +28,7 @@
 
 mod device;
 mod error;
+mod form;
 mod memory;
 mod ring;
 mod session;

@@ -22,11 +22,12 @@ use rustix::fs::OFlags;
 use zerocopy::IntoBytes;
 
 use crate::features::{Features, ProtocolFeatures};
-use crate::message::{Message, RING_SIZE_MAX};
+use crate::message::Message;
 use crate::payload::{VRING_INDEX_MASK, VRING_LOG, VRING_NO_FD, VringAddr, VringState};
 
 use super::device::{Device, RingLog, RingSetup};
 use super::error::Reason;
+use super::form::{Addresses, Form};
 use super::shape::prefix;
 use super::{Answer, Backend};
 
@@ -40,63 +41,6 @@ pub(super) enum Kick {
     Poll,
     /// By this descriptor.
     Fd(Arc<OwnedFd>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Addresses {
-    pub(super) desc: u64,
-    pub(super) avail: u64,
-    pub(super) used: u64,
-}
-
-/// What a ring must be like: virtio 1.2, sections 2.7 and 2.8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    Split,
-    Packed,
-}
-
-impl Form {
-    pub(super) fn of(features: u64) -> Form {
-        if features & Features::RING_PACKED.bits() == 0 { Form::Split } else { Form::Packed }
-    }
-
-    fn check_size(self, index: u32, size: u32) -> Result<u16, Reason> {
-        let possible = size > 0 && size <= RING_SIZE_MAX;
-        match possible && (self == Form::Packed || size.is_power_of_two()) {
-            true => Ok(size as u16),
-            false => Err(Reason::RingSize { index, size }),
-        }
-    }
-
-    fn check_addresses(self, index: u32, addresses: Addresses) -> Result<(), Reason> {
-        let Addresses { desc, avail, used } = addresses;
-        let parts = match self {
-            Form::Split => [
-                ("descriptor table", desc, 16),
-                ("available ring", avail, 2),
-                ("used ring", used, 4),
-            ],
-            Form::Packed => [
-                ("descriptor ring", desc, 16),
-                ("driver event area", avail, 4),
-                ("device event area", used, 4),
-            ],
-        };
-        for (part, addr, align) in parts {
-            if addr % align != 0 {
-                return Err(Reason::RingAlignment { index, part, addr, align });
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn check_base(self, index: u32, base: u32) -> Result<(), Reason> {
-        match self == Form::Packed || base <= 0xffff {
-            true => Ok(()),
-            false => Err(Reason::RingBase { index, base }),
-        }
-    }
 }
 
 /// Settings and state of one ring.

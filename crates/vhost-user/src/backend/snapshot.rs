@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use crate::features::ProtocolFeatures;
 
+use super::form::{Addresses, Form};
 use super::memory::Slot;
-use super::ring::{Addresses, Form, Kick, Ring};
+use super::ring::{Kick, Ring};
 use super::{Backend, Device, Reason};
 
 /// A session, without the memory, which the device has.

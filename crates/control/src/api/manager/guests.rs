@@ -80,6 +80,10 @@ impl Guests {
         if self.desk.is_none() {
             return Ok(Vec::new());
         }
+        self.bind(to)
+    }
+
+    fn bind(&self, to: &State) -> Result<Vec<Open>, Refused> {
         let mut channels = Vec::new();
         for (i, vpf) in to.vpfs.iter().enumerate() {
             let Some(control) = &vpf.control else { continue };
@@ -141,9 +145,9 @@ pub(crate) fn serve_guests(manager: &Arc<Mutex<Manager>>) -> Result<()> {
         }
     });
     let mut manager = manager.lock().unwrap_or_else(PoisonError::into_inner);
-    manager.guests.desk = Some(Desk::start(answer)?);
-    let channels = manager.guests.open(&manager.store.record().state);
+    let channels = manager.guests.bind(&manager.store.record().state);
     let channels = channels.map_err(|Refused(problems)| anyhow::anyhow!("{problems}"))?;
+    manager.guests.desk = Some(Desk::start(answer)?);
     let overlay = manager.guests.overlay.clone();
     manager.guests.replace(overlay, channels);
     manager.keep_guests();

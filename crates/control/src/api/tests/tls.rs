@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::super::{Listen, Server, Tcp, Tls, Token};
+use super::super::{Client, ClientError, Listen, Server, Tcp, Tls, Token};
 use super::{Site, exchange, request};
 
 fn file(name: &str) -> PathBuf {
@@ -47,6 +47,37 @@ fn the_token_goes_through_tls_and_nothing_is_answered_without() {
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"));
     assert!(ask("").starts_with("HTTP/1.1 401"));
+}
+
+#[test]
+fn our_own_client_reaches_it_and_trusts_nobody_else() {
+    let site = Site::with_tcp(Some(tcp("certificate.pem", "key.pem")));
+    let port = site.server.as_ref().unwrap().tcp_address().unwrap().port();
+    let token = || Token::new("correct-horse-battery").unwrap();
+    let url = format!("https://localhost:{port}/");
+    let ca = file("certificate.pem");
+    let get = |client: &Client| client.send(hyper::Method::GET, "/v1/state", None, None);
+    let client = Client::at(&url, token(), Some(&ca)).unwrap();
+    assert_eq!(client.place(), format!("https://localhost:{port}"));
+    assert_eq!(get(&client).unwrap().body["version"], 1);
+    let stranger = Client::at(&url, Token::new("wrong-horse-battery").unwrap(), Some(&ca)).unwrap();
+    assert!(matches!(get(&stranger), Err(ClientError::Refused(no)) if no.status == 401));
+    // The certificate is of another name.
+    let other = Client::at(&format!("https://127.0.0.2:{port}"), token(), Some(&ca)).unwrap();
+    assert!(matches!(get(&other), Err(ClientError::NotReached { .. })));
+    for (url, ca, says) in [
+        ("https://localhost:1", None, "needs the certificates"),
+        ("https://localhost", Some("certificate.pem"), "has no port"),
+        ("https://localhost:x", Some("certificate.pem"), "has no port"),
+        ("http://10.0.0.1:1", None, "in the clear"),
+        ("ftp://x", None, "no address of an API"),
+        ("https://localhost:1", Some("key.pem"), "no certificate"),
+        ("https://localhost:1", Some("missing.pem"), "cannot read"),
+    ] {
+        let ca = ca.map(file);
+        let told = format!("{:#}", Client::at(url, token(), ca.as_deref()).unwrap_err());
+        assert!(told.contains(says), "{url}: {told}");
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn a_refusal_is_told_and_noted_and_changes_nothing() {
     let events = site.get("/v1/events");
     let last = events["events"].as_array().unwrap().last().unwrap();
     assert_eq!((&last["kind"], &last["text"]), (&json!("upgrade"), &json!(refusal.trouble.error)));
-    for odd in [json!({"program": "/opt/shunt"}), json!([]), json!({"binary": 7})] {
+    for odd in [json!({"program": "/opt/shunt"}), json!(7), json!({"binary": 7})] {
         site.refuses(400, "POST", "/v1/upgrade", odd);
     }
     let orders = orders.lock().unwrap();

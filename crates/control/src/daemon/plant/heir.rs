@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use port::Legacy;
@@ -27,6 +27,8 @@ use super::super::upgrade::{
 use super::Plant;
 use crate::state::{Allocation, PathInForce, VhostUser};
 
+/// How long lanes may take to end the round that they are in.
+const REST: Duration = Duration::from_millis(30);
 /// Bytes of a learned address in the hand-over.
 const ENTRY: usize = 11;
 
@@ -142,7 +144,9 @@ impl Plant {
         for nic in self.rigs.keys().cloned().collect::<Vec<_>>() {
             self.leave_queues(&nic);
         }
-        self.fabric.hold(true); // so that it is over the sooner
+        // No frame is on its way to what is let go of first, if no lane is stuck.
+        self.fabric.hold(true);
+        self.fabric.wait_for_rest(REST);
         for half in [Half::Transmit, Half::Receive] {
             self.sockets.suspend(half);
             self.devices.let_go(half);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Plant;
 use crate::follow::Decision;
-use crate::state::{Actual, DeviceNews, Plane, Refused, State};
+use crate::state::{Actual, DeviceNews, Kept, Plane, Refused, State};
 
 /// The plant, as the API's thread and the one that serves guests share it.
 #[derive(Debug, Clone)]
@@ -45,5 +45,21 @@ impl Plane for Shared {
         let mut plant = self.lock();
         let news = plant.devices.take_news();
         news.into_iter().chain(plant.vdpas.take_news()).collect()
+    }
+
+    fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
+        self.lock().take_kept(adapter)
+    }
+
+    fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+        self.lock().put_kept(adapter, frames);
+    }
+
+    fn kept(&self, adapter: &str) -> Kept {
+        self.lock().kept(adapter)
+    }
+
+    fn announce(&mut self, adapter: &str) -> usize {
+        self.lock().announce(adapter)
     }
 }

@@ -77,12 +77,13 @@ struct Record {
     features: u64,
     rings: u32,
     ring_size_max: u16,
+    config_bytes: usize,
 }
 
 impl Record {
     fn of(spec: &Spec) -> Record {
-        let Spec { features, rings, ring_size_max, .. } = *spec;
-        Record { features, rings, ring_size_max }
+        let Spec { features, rings, ring_size_max, ref config, .. } = *spec;
+        Record { features, rings, ring_size_max, config_bytes: config.len() }
     }
 }
 

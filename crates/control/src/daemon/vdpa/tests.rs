@@ -62,6 +62,8 @@ fn how_a_device_was_made_is_found_again() {
     assert_eq!(records.is(&made), Some(true));
     let other = spec(&Vduse { offload: false, ..attachment() }, true, Vec::new());
     assert_eq!(records.is(&other), Some(false));
+    let longer = Spec { config: vec![0; 12], ..made.clone() };
+    assert_eq!(records.is(&longer), Some(false), "another version's configuration");
     let again = Records::new(directory.path());
     assert_eq!(again.is(&made), Some(true), "the next daemon");
     again.remove("web0");

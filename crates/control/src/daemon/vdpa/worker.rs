@@ -241,16 +241,18 @@ impl Worker {
             Ok(session) => self.session = Some(session),
             Err(error) => return self.fail(&anyhow::Error::from(error)),
         }
-        self.failures.forget();
-        self.shared.status().forget();
         self.is_lost = false;
-        let label = &self.plan.port.label;
         match unfit {
             Some(why) => {
-                self.quiet.info(&format!("{label}: {} is made anew: {why}", spec.name));
+                let line = format!("{}: {} is made anew: {why}", self.plan.port.label, spec.name);
+                if self.failures.is_news(&line, Instant::now()) {
+                    self.quiet.info(&line);
+                }
                 self.renew();
             }
             None => {
+                self.failures.forget();
+                self.shared.status().forget();
                 self.start_job(false);
             }
         }

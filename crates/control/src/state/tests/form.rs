@@ -224,6 +224,8 @@ fn the_defaults_of_the_schema_are_those_of_the_code() {
             "Representor" => read::<super::super::Representor>(given.clone()),
             "AclRule" => read::<super::super::AclRule>(given.clone()),
             "Vxlan" => read::<super::super::Vxlan>(given.clone()),
+            "Moving" => read::<super::super::Moving>(given.clone()),
+            "MoveRequest" => read::<super::super::MoveRequest>(given.clone()),
             "StaticEntry" => read::<super::super::StaticEntry>(given.clone()),
             "Vpf" => read::<super::super::Vpf>(given.clone()),
             "VpfVf" => read::<super::super::VpfVf>(given.clone()),

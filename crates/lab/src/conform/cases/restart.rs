@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use control::api::InForce;
-use control::state::PathInForce;
+use control::state::{GuestState, PathInForce};
 use serde_json::json;
 
 use super::switchdev;
@@ -124,7 +124,9 @@ fn guests_before(t: &mut Trial<'_>) -> Result<String> {
 
 /// What must be the same after a restart: all but who is attached, for guests come back one by one.
 fn without_guests(mut in_force: InForce) -> InForce {
-    in_force.actual.adapters.iter_mut().for_each(|adapter| adapter.connected = false);
+    for adapter in &mut in_force.actual.adapters {
+        (adapter.connected, adapter.guest) = (false, GuestState::Absent);
+    }
     in_force
 }
 

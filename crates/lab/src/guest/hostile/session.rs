@@ -109,16 +109,12 @@ impl Session {
         link.tell(Request::SetProtocolFeatures, protocol.to_ne_bytes().to_vec(), &[])?;
         let optional = Features::INDIRECT_DESC | Features::EVENT_IDX | Features::MRG_RXBUF;
         let mut left_out = random.bits() & optional.bits();
-        if random.one_in(8) {
-            left_out |= Features::VERSION_1.bits();
-        }
-        // Its rings are split ones, which make garbage of packed ones; and a ring that is to be logged
-        // stands until there is a log, which it never gives.
-        for (feature, one_in) in [(Features::RING_PACKED, 8), (Features::LOG_ALL, 16)] {
-            if !random.one_in(one_in) {
-                left_out |= feature.bits();
-            }
-        }
+        // Its rings are split, so taken for packed ones they are noise; and a ring that must log waits
+        // for a log. Both are worth a try, but no more.
+        let rare =
+            [(Features::VERSION_1, random.one_in(8)), (Features::RING_PACKED, !random.one_in(8))];
+        let rare = rare.into_iter().chain([(Features::LOG_ALL, !random.one_in(16))]);
+        left_out |= rare.filter(|(_, out)| *out).map(|(feature, _)| feature.bits()).sum::<u64>();
         self.features = offered & !left_out;
         link.tell(Request::SetFeatures, self.features.to_ne_bytes().to_vec(), &[])?;
         let fds = [self.memory.fd(), self.memory.fd()];

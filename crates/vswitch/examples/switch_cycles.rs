@@ -1,6 +1,6 @@
 //! Time of the switch's classifier for bursts of 64 frames, by addresses and rules.
 //!
-//! `cargo run --release -p shunt-vswitch --example classify_cycles`. Each figure is the best of
+//! `cargo run --release -p shunt-vswitch --example switch_cycles`. Each figure is the best of
 //! several short runs, in ns for each frame: all of one flow; to random known addresses; the same
 //! from 64 networks between which the rules distinguish; and from so many that what is said of
 //! them cannot be remembered.

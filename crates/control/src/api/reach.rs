@@ -1,0 +1,132 @@
+//! How a client reaches a daemon: the UNIX socket on its own host, or TCP with a token, and TLS beyond that host.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::token::Token;
+
+/// Where a daemon is.
+#[derive(Clone)]
+pub(super) enum Reach {
+    /// On this host.
+    Socket(PathBuf),
+    /// Behind an address.
+    Tcp {
+        /// `host:port`.
+        address: String,
+        token: Token,
+        /// How it is encrypted, and whom the certificate must name.
+        tls: Option<(TlsConnector, ServerName<'static>)>,
+    },
+}
+
+impl fmt::Debug for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reach({self})")
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reach::Socket(path) => write!(f, "{}", path.display()),
+            Reach::Tcp { address, tls: None, .. } => write!(f, "http://{address}"),
+            Reach::Tcp { address, .. } => write!(f, "https://{address}"),
+        }
+    }
+}
+
+/// A connection of either kind.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Reach {
+    /// `http://HOST:PORT` of this host, or `https://HOST:PORT` of any, whose certificate one in `ca` vouches for.
+    ///
+    /// # Errors
+    /// The text is no such thing, the token would go in the clear, or the certificates cannot be read.
+    pub(super) fn url(url: &str, token: Token, ca: Option<&Path>) -> Result<Reach> {
+        let (address, encrypted) = match (url.strip_prefix("http://"), url.strip_prefix("https://"))
+        {
+            (Some(rest), _) => (rest, false),
+            (_, Some(rest)) => (rest, true),
+            _ => {
+                bail!("{url} is no address of an API; write http://HOST:PORT or https://HOST:PORT")
+            }
+        };
+        let address = address.trim_end_matches('/').to_owned();
+        let Some((host, port)) = address.rsplit_once(':') else {
+            bail!("{url} has no port; write https://HOST:PORT");
+        };
+        if port.parse::<u16>().is_err() {
+            bail!("{url} has no port that is one; write https://HOST:PORT");
+        }
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if !encrypted {
+            if !matches!(host, "127.0.0.1" | "::1" | "localhost") {
+                bail!(
+                    "{url} would send the token in the clear; write https://, or reach it through 127.0.0.1"
+                );
+            }
+            return Ok(Reach::Tcp { address, token, tls: None });
+        }
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.with_context(|| format!("{host} is no name of a host"))?;
+        let Some(ca) = ca else { bail!("{url} needs the certificates to trust; name their file") };
+        Ok(Reach::Tcp { address, token, tls: Some((connector(ca)?, name)) })
+    }
+
+    /// Connects.
+    pub(super) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Reach::Socket(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            Reach::Tcp { address, tls, .. } => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                match tls {
+                    None => Ok(Box::new(stream)),
+                    Some((connector, name)) => {
+                        Ok(Box::new(connector.connect(name.clone(), stream).await?))
+                    }
+                }
+            }
+        }
+    }
+
+    /// What each request must show.
+    pub(super) fn token(&self) -> Option<&Token> {
+        match self {
+            Reach::Socket(_) => None,
+            Reach::Tcp { token, .. } => Some(token),
+        }
+    }
+}
+
+fn connector(ca: &Path) -> Result<TlsConnector> {
+    let shown = ca.display();
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(ca)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| format!("cannot read the certificates {shown}"))?;
+    for certificate in certificates {
+        roots
+            .add(certificate)
+            .with_context(|| format!("{shown} has a certificate that is none"))?;
+    }
+    if roots.is_empty() {
+        bail!("{shown} has no certificate; write one that vouches for the daemon's, as PEM");
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}

@@ -1,0 +1,127 @@
+//! Frames that are kept for guests on their way from one host to another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::Port;
+use port::kept;
+
+use super::Plant;
+use crate::state::Kept;
+
+/// How often frames are handed on to a guest that has not buffers for all of them at once.
+const HAND_ON: Duration = Duration::from_millis(2);
+/// How long frames wait for a guest that does not come, once its move is over.
+const STALE: Duration = Duration::from_secs(10);
+/// The most addresses of an adapter that are announced.
+const ANNOUNCED_MAX: usize = 16;
+
+/// For whom frames are kept, by the adapter's name.
+#[derive(Debug, Default)]
+pub(super) struct Keeping {
+    all: BTreeMap<String, Keeper>,
+    /// Whether some guest that runs has frames waiting.
+    busy: bool,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    port: Arc<Port>,
+    kept: kept::Kept,
+    /// When the move was over, if it is: what waits is still handed on.
+    over: Option<Instant>,
+}
+
+impl Keeping {
+    /// Hands on what waits, and forgets whose move is over.
+    pub(super) fn look(&mut self, now: Instant) {
+        self.busy = false;
+        self.all.retain(|name, keeper| {
+            let busy = keeper.port.hand_on_kept();
+            self.busy |= busy;
+            let Some(over) = keeper.over else { return true };
+            let stays = keeper.kept.is_waiting() && now.duration_since(over) < STALE;
+            if !stays {
+                let frames = keeper.kept.frames();
+                if frames > 0 {
+                    tracing::warn!("{name}: {frames} frames waited in vain for its guest");
+                }
+                keeper.port.keep(None);
+            }
+            stays
+        });
+    }
+
+    /// How long until frames are to be handed on again, if some wait.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        self.busy.then_some(HAND_ON)
+    }
+
+    fn of(&self, adapter: &str) -> Option<&kept::Kept> {
+        Some(&self.all.get(adapter)?.kept)
+    }
+}
+
+impl Plant {
+    /// Keeps frames for the adapters that move, and for no others.
+    pub(super) fn keep(&mut self) {
+        let now = Instant::now();
+        for (name, keeper) in &mut self.keeping.all {
+            let moves = self.state.adapter(name).is_some_and(|adapter| adapter.moving.is_some());
+            keeper.over = if moves { None } else { keeper.over.or(Some(now)) };
+        }
+        let moving = self.state.adapters.iter().filter(|adapter| adapter.moving.is_some());
+        let names: Vec<String> = moving.map(|adapter| adapter.name.clone()).collect();
+        for name in names {
+            let Some(port) = self.served(&name).map(|served| served.port.clone()) else { continue };
+            let known = self.keeping.all.get(&name);
+            if known.is_some_and(|keeper| Arc::ptr_eq(&keeper.port, &port)) {
+                continue;
+            }
+            let kept = kept::Kept::default();
+            port.keep(Some(kept.clone()));
+            self.keeping.all.insert(name, Keeper { port, kept, over: None });
+        }
+        for adapter in &self.state.adapters {
+            if let Some(keeper) = self.keeping.all.get(&adapter.name) {
+                keeper.port.hold(adapter.is_elsewhere());
+            }
+        }
+        self.keeping.look(now);
+    }
+
+    pub(super) fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
+        self.keeping.of(adapter).map_or_else(Vec::new, kept::Kept::take)
+    }
+
+    pub(super) fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+        if let Some(kept) = self.keeping.of(adapter) {
+            kept.put_first(frames);
+        }
+        self.keeping.look(Instant::now());
+    }
+
+    pub(super) fn kept(&self, adapter: &str) -> Kept {
+        let Some(Keeper { port, kept, .. }) = self.keeping.all.get(adapter) else {
+            return Kept::default();
+        };
+        let traffic = port.traffic();
+        Kept {
+            frames: kept.frames() as u64,
+            lost: kept.lost(),
+            received: traffic.rx_frames,
+            sent: traffic.tx_frames,
+        }
+    }
+
+    /// Sends reverse ARP in an adapter's name, so that switches learn where it is.
+    pub(super) fn announce(&self, adapter: &str) -> usize {
+        let Some(wished) = self.state.adapter(adapter) else { return 0 };
+        let macs = std::iter::once(&wished.mac).chain(&wished.macs).take(ANNOUNCED_MAX);
+        let rig = self.rigs.values().find_map(|rig| Some((rig, rig.adapter(adapter)?)));
+        let Some((rig, served)) = rig else { return 0 };
+        let send = |mac: wire::Mac| rig.soft.inject(&served.port, &wire::rarp::announcement(mac));
+        macs.map(|mac| send(mac.0)).sum()
+    }
+}

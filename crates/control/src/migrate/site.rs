@@ -1,0 +1,106 @@
+//! A daemon, as far as a move must ask and tell it.
+
+use hyper::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Failed;
+use crate::api::{Client, MoveStatus};
+use crate::state::{MoveRequest, MoveStep, State};
+
+/// Digits of frames in one request, well below what a body may have.
+const DIGITS_MAX: usize = 600_000;
+/// Frames in one request.
+const FRAMES_MAX: usize = 4096;
+
+/// One of the two daemons.
+#[derive(Debug)]
+pub(super) struct Site<'a> {
+    pub(super) client: &'a Client,
+    /// `source` or `target`.
+    pub(super) name: &'static str,
+    /// The move.
+    pub(super) id: &'a str,
+    /// How long it waits for the next step, in seconds.
+    pub(super) hold_s: u32,
+}
+
+impl Site<'_> {
+    fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<T, Failed> {
+        let failed = |text: String| Failed::new(format!("the {} daemon: {text}", self.name));
+        let reply = self.client.send(method, path, body, None);
+        let reply = reply.map_err(|error| Failed {
+            is_mistake: error.is_mistake(),
+            ..failed(error.to_string())
+        })?;
+        serde_json::from_value(reply.body).map_err(|error| {
+            failed(format!("answers in another way than this program knows: {error}"))
+        })
+    }
+
+    /// Its desired state.
+    pub(super) fn state(&self) -> Result<State, Failed> {
+        self.send(Method::GET, "/v1/state", None)
+    }
+
+    /// Its version.
+    pub(super) fn version(&self) -> Result<String, Failed> {
+        let document: Value = self.send(Method::GET, "/openapi.json", None)?;
+        if !document["paths"]["/v1/adapters/{adapter}/move"].is_object() {
+            let error = format!("the {} daemon is older than moves; update it", self.name);
+            return Err(Failed::new(error));
+        }
+        Ok(document["info"]["version"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// How an adapter stands.
+    pub(super) fn status(&self, adapter: &str) -> Result<MoveStatus, Failed> {
+        self.send(Method::GET, &path(adapter), None)
+    }
+
+    /// A step that needs no more to be said.
+    pub(super) fn step(&self, adapter: &str, step: MoveStep) -> Result<MoveStatus, Failed> {
+        let body = json!({"id": self.id, "step": step, "hold_s": self.hold_s});
+        self.send(Method::POST, &path(adapter), Some(&body))
+    }
+
+    /// Has an adapter made, or only says what it would get.
+    pub(super) fn arrive(&self, request: &MoveRequest, dry: bool) -> Result<MoveStatus, Failed> {
+        let adapter = request.adapter.as_ref().map_or("", |adapter| &adapter.name);
+        let query = if dry { "?dry_run=true" } else { "" };
+        let path = format!("{}{query}", path(adapter));
+        self.send(Method::POST, &path, Some(&to_json(request)))
+    }
+
+    /// Hands frames over, in as many requests as it takes.
+    pub(super) fn frames(&self, adapter: &str, frames: &[String]) -> Result<(), Failed> {
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let mut digits = 0;
+            let fits = |frame: &&String| {
+                digits += frame.len();
+                digits <= DIGITS_MAX
+            };
+            let some = rest.iter().take(FRAMES_MAX).take_while(fits).count().max(1);
+            let body = json!({"id": self.id, "step": MoveStep::Frames, "hold_s": self.hold_s, "frames": rest[..some]});
+            self.send::<MoveStatus>(Method::POST, &path(adapter), Some(&body))?;
+            rest = &rest[some..];
+        }
+        Ok(())
+    }
+}
+
+/// Names of adapters have no character that means something in a path.
+fn path(adapter: &str) -> String {
+    format!("/v1/adapters/{adapter}/move")
+}
+
+fn to_json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("a request is JSON")
+}

@@ -1,0 +1,249 @@
+//! Moves between two daemons, with QEMUs of ours: what is done in which order, and undone.
+
+mod qemu;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Outcome, Report, Spec, plan, run};
+use crate::api::Client;
+use crate::api::tests::Site;
+use crate::state::tests::document;
+use qemu::{Fake, Fault};
+
+/// Two daemons, of which the second has nobody but a NIC and a switch, and two QEMUs.
+struct Lab {
+    here: Site,
+    there: Site,
+    source: Fake,
+    target: Fake,
+}
+
+fn set_connected(site: &Site, name: &str, connected: bool) {
+    let mut paper = site.plane.0.lock().unwrap();
+    let adapters = paper.actual.adapters.iter_mut();
+    adapters.filter(|one| one.name == name).for_each(|one| one.connected = connected);
+}
+
+impl Lab {
+    fn new(fault: Option<Fault>) -> Lab {
+        let (here, there) = (Site::new(), Site::new());
+        here.apply(document());
+        let mut empty = document();
+        empty["adapter"] = json!([]);
+        empty["switch"][0]["port"] = json!([]);
+        there.apply(empty);
+        set_connected(&here, "web", true);
+        let (from, to) = (here.plane.clone(), there.plane.clone());
+        let of = |plane: &crate::api::tests::Shared, connected: bool| {
+            let mut paper = plane.0.lock().unwrap();
+            let adapters = paper.actual.adapters.iter_mut();
+            adapters.filter(|one| one.name == "web").for_each(|one| one.connected = connected);
+        };
+        // Rings run where the guest does.
+        let moved = move |at_source: bool, at_target: bool| {
+            of(&from, at_source);
+            of(&to, at_target);
+        };
+        let (source, target) = qemu::pair(fault, moved);
+        Lab { here, there, source, target }
+    }
+
+    fn spec(&self) -> Spec {
+        let client = |site: &Site| Client::new(&site.socket());
+        Spec {
+            vm: "web-vm".into(),
+            source: client(&self.here),
+            target: client(&self.there),
+            source_qmp: self.source.path.clone(),
+            target_qmp: self.target.path.clone(),
+            uri: "unix:/run/migration".into(),
+            adapters: Vec::new(),
+            sockets: [("web".to_owned(), "/run/there/web.sock".to_owned())].into(),
+            switch: None,
+            nic: None,
+            bandwidth: Some(1_000_000),
+            downtime_ms: Some(50),
+            timeout: Duration::from_millis(400),
+            start: None,
+            start_timeout: Duration::from_millis(300),
+            verify_timeout: Duration::from_millis(300),
+            keep_source: false,
+            interrupted: Default::default(),
+        }
+    }
+
+    fn run(&self) -> Report {
+        run(&self.spec(), &mut |_| ()).unwrap()
+    }
+
+    /// Both states, without what only counts.
+    fn states(&self) -> [Value; 2] {
+        [self.here.get("/v1/state"), self.there.get("/v1/state")]
+    }
+
+    fn keep(&self, frames: &[&[u8]]) {
+        let frames = frames.iter().map(|frame| frame.to_vec()).collect();
+        self.here.plane.0.lock().unwrap().kept.insert("web".into(), frames);
+    }
+}
+
+const FRAME: &[u8] = &[7; 60];
+
+#[test]
+fn a_guest_moves_with_its_adapter_and_what_waited_for_it() {
+    let lab = Lab::new(None);
+    lab.keep(&[FRAME, &[8; 100]]);
+    let report = lab.run();
+    assert_eq!((report.outcome, &report.error), (Outcome::Moved, &None), "{report:#?}");
+    let steps: Vec<&str> = report.steps.iter().map(|done| done.step.as_str()).collect();
+    let all = ["inspect", "prepare", "connect", "leave", "switch", "migrate", "verify", "finish"];
+    assert_eq!(steps, all);
+    assert_eq!((report.downtime_ms, report.carried), (Some(12), 2));
+    assert_eq!(lab.there.plane.0.lock().unwrap().kept["web"], [FRAME.to_vec(), vec![8; 100]]);
+    assert_eq!(lab.there.plane.0.lock().unwrap().announced, ["web"]);
+    // Only this guest's adapter has moved, and it is like any other.
+    let names = |site: &Site| -> Vec<String> {
+        let all = site.get("/v1/adapters");
+        all.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().into()).collect()
+    };
+    assert_eq!((names(&lab.here), names(&lab.there)), (vec!["db".into()], vec!["web".to_owned()]));
+    let adapter = lab.there.get("/v1/adapters/web");
+    assert_eq!(adapter["attachment"]["socket"], "/run/there/web.sock");
+    assert_eq!((adapter.get("move"), &adapter["iov_weight"]), (None, &json!(50)));
+    assert!(lab.source.was_told("quit"));
+    let told = lab.source.arguments("migrate-set-parameters");
+    assert_eq!(told, json!({"max-bandwidth": 1_000_000, "downtime-limit": 50}));
+    assert_eq!(lab.target.arguments("migrate-incoming"), json!({"uri": "unix:/run/migration"}));
+}
+
+#[test]
+fn a_move_that_is_interrupted_is_undone() {
+    let lab = Lab::new(Some(Fault::NeverEnds));
+    let before = lab.states();
+    let spec = Spec { timeout: Duration::from_secs(60), ..lab.spec() };
+    let flag = spec.interrupted.clone();
+    let mut tell = |done: &super::Done| {
+        // After this step QEMU copies for ever.
+        flag.store(done.step == "leave", std::sync::atomic::Ordering::Relaxed);
+    };
+    let report = run(&spec, &mut tell).unwrap();
+    assert_eq!(report.outcome, Outcome::RolledBack, "{report:#?}");
+    assert_eq!(report.error.as_deref(), Some("it was interrupted"));
+    assert_eq!((lab.states(), lab.source.status()), (before, "running".into()));
+}
+
+/// When QEMU goes on, the target has the addresses and the source has them no more.
+#[test]
+fn addresses_move_while_the_guest_stands_still() {
+    let lab = Lab::new(None);
+    let seen = lab.source.watch("migrate-continue", {
+        let sockets = [lab.here.socket(), lab.there.socket()];
+        move || {
+            let phase = |socket: &std::path::PathBuf| {
+                let path = "/v1/adapters/web/move";
+                let reply = Client::new(socket).send(hyper::Method::GET, path, None, None);
+                reply.unwrap().body["phase"].as_str().unwrap().to_owned()
+            };
+            sockets.iter().map(phase).collect::<Vec<_>>().join(" ")
+        }
+    });
+    assert_eq!(lab.run().outcome, Outcome::Moved);
+    assert_eq!(seen.lock().unwrap().as_deref(), Some("left arrived"));
+}
+
+#[test]
+fn a_plan_says_what_there_would_be_and_changes_nothing() {
+    let lab = Lab::new(None);
+    let before = lab.states();
+    let made = plan(&lab.spec()).unwrap();
+    assert_eq!(made.adapters.len(), 1);
+    assert!(made.obstacles.is_empty());
+    let text = made.to_string();
+    assert!(text.contains("adapter web 02:00:00:00:01:01: vf -> vf"), "{text}");
+    assert_eq!(lab.states(), before);
+    lab.there.does("PATCH", "/v1/nics/nic0", json!({"num_vfs": 0}));
+    let text = plan(&lab.spec()).unwrap().to_string();
+    assert!(text.contains("vf -> vmq (VfDisabled: "), "{text}");
+}
+
+#[test]
+fn what_is_in_the_way_is_told_before_anything_is_touched() {
+    for (fault, says) in [
+        (Fault::VfsEnabled, &["has VFs enabled (01:00.1)", "sriov_numvfs", "failover"][..]),
+        (Fault::Paused, &["the guest is paused"]),
+        (Fault::OtherName, &["is called other, not web-vm"]),
+        (Fault::Blocked, &["QEMU says: no log of what was written"]),
+    ] {
+        let lab = Lab::new(Some(fault));
+        let before = lab.states();
+        let refused = run(&lab.spec(), &mut |_| ()).unwrap_err();
+        assert!(refused.is_mistake);
+        says.iter().for_each(|text| assert!(refused.to_string().contains(text), "{refused}"));
+        assert_eq!(lab.states(), before, "{fault:?}");
+        assert!(lab.source.only_queries(), "{fault:?}");
+        assert!(plan(&lab.spec()).unwrap().obstacles.len() == 1);
+    }
+    // What the target refuses is one, too.
+    let lab = Lab::new(None);
+    lab.there.does("PUT", "/v1/adapters/web", crate::state::tests::adapter("web", 77, 0));
+    let refused = run(&lab.spec(), &mut |_| ()).unwrap_err();
+    assert!(refused.to_string().contains("there is an adapter web here already"), "{refused}");
+    assert!(lab.source.only_queries());
+}
+
+#[test]
+fn whatever_fails_before_the_guest_is_there_is_undone() {
+    for (fault, says) in [
+        (Fault::NoTarget, "does not answer after"),
+        (Fault::NoIncoming, "QEMU refuses migrate-incoming"),
+        (Fault::Refuses, "QEMU refuses migrate: "),
+        (Fault::FailsEarly, "is failed: the other end is gone"),
+        (Fault::NeverEnds, "is still active"),
+        (Fault::FailsLate, "is failed: the other end is gone"),
+    ] {
+        let lab = Lab::new(Some(fault));
+        lab.keep(&[FRAME]);
+        let before = lab.states();
+        let report = lab.run();
+        assert_eq!(report.outcome, Outcome::RolledBack, "{fault:?}: {report:#?}");
+        let error = report.error.as_deref().unwrap();
+        assert!(error.contains(says), "{fault:?}: {error}");
+        let undone = report.steps.last().unwrap();
+        assert_eq!(
+            (&*undone.step, &*undone.text),
+            ("undo", "the guest runs on at the source"),
+            "{fault:?}"
+        );
+        assert_eq!(lab.states(), before, "{fault:?}");
+        assert_eq!(lab.source.status(), "running", "{fault:?}");
+        let kept = lab.here.plane.0.lock().unwrap().kept.clone();
+        assert_eq!(kept["web"], [FRAME.to_vec()], "{fault:?}: it comes back");
+        let announced = lab.here.plane.0.lock().unwrap().announced.clone();
+        let switched = fault == Fault::FailsLate;
+        assert_eq!(announced, if switched { vec!["web"] } else { vec![] }, "{fault:?}");
+    }
+}
+
+#[test]
+fn a_guest_that_is_not_well_at_the_target_comes_back_if_that_is_safe() {
+    let lab = Lab::new(Some(Fault::Silent));
+    let before = lab.states();
+    let report = lab.run();
+    assert_eq!(report.outcome, Outcome::RolledBack, "{report:#?}");
+    assert!(report.error.unwrap().contains("the rings of web do not run"));
+    assert!(lab.target.was_told("stop") && lab.target.was_told("quit"));
+    assert!(lab.source.was_told("cont"));
+    assert_eq!((lab.states(), lab.source.status()), (before, "running".into()));
+
+    // With a disk that it may have written to, it is run nowhere twice.
+    let lab = Lab::new(Some(Fault::SilentWithDisk));
+    let report = lab.run();
+    assert_eq!(report.outcome, Outcome::Unclear, "{report:#?}");
+    let told = &report.steps.last().unwrap().text;
+    assert!(told.contains("disks (disk0)") && told.contains(&report.id), "{told}");
+    assert!(!lab.source.was_told("cont"));
+    let phase = |site: &Site| site.get("/v1/adapters/web/move")["phase"].clone();
+    assert_eq!((phase(&lab.here), phase(&lab.there)), (json!("left"), json!("arrived")));
+}

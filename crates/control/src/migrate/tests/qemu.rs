@@ -1,0 +1,244 @@
+//! Two QEMUs of ours: enough of QMP to move a guest that is not there from one to the other.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The guest has a VF enabled.
+    VfsEnabled,
+    Paused,
+    OtherName,
+    /// A device of the guest cannot be migrated.
+    Blocked,
+    /// The target's QEMU is not there.
+    NoTarget,
+    /// It was not started to wait for a guest.
+    NoIncoming,
+    /// The source's QEMU refuses to begin.
+    Refuses,
+    /// It fails while it copies memory.
+    FailsEarly,
+    /// It copies for ever.
+    NeverEnds,
+    /// It fails when the guest was to run at the target.
+    FailsLate,
+    /// The guest's rings do not run at the target.
+    Silent,
+    /// Likewise, and it has a disk.
+    SilentWithDisk,
+}
+
+type Hook = Box<dyn FnOnce() -> String + Send>;
+/// What a look saw, once there was one.
+type Seen = Arc<Mutex<Option<String>>>;
+/// Told whether the guest's rings run at the source, and at the target.
+type Moved = Box<dyn Fn(bool, bool) + Send>;
+
+struct World {
+    fault: Option<Fault>,
+    moved: Moved,
+    /// The states of the guest at both, and of the migration.
+    status: [String; 2],
+    migration: String,
+    told: [Vec<(String, Value)>; 2],
+    hook: Option<(&'static str, Hook, Seen)>,
+}
+
+/// One of the two.
+pub(super) struct Fake {
+    pub(super) path: PathBuf,
+    at: usize,
+    world: Arc<Mutex<World>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Fake {
+    /// Whether it was given a command.
+    pub(super) fn was_told(&self, command: &str) -> bool {
+        self.world.lock().unwrap().told[self.at].iter().any(|(name, _)| name == command)
+    }
+
+    /// What a command that it was given said.
+    pub(super) fn arguments(&self, command: &str) -> Value {
+        let world = self.world.lock().unwrap();
+        let told = world.told[self.at].iter().find(|(name, _)| name == command);
+        told.unwrap_or_else(|| panic!("{command} was not told")).1.clone()
+    }
+
+    /// Whether nothing but questions was asked.
+    pub(super) fn only_queries(&self) -> bool {
+        let world = self.world.lock().unwrap();
+        let is_query = |name: &str| name.starts_with("query-") || name == "qmp_capabilities";
+        world.told[self.at].iter().all(|(name, _)| is_query(name))
+    }
+
+    pub(super) fn status(&self) -> String {
+        self.world.lock().unwrap().status[self.at].clone()
+    }
+
+    /// Has something looked at when a command comes; what it saw is there then.
+    pub(super) fn watch(
+        &self,
+        command: &'static str,
+        look: impl FnOnce() -> String + Send + 'static,
+    ) -> Arc<Mutex<Option<String>>> {
+        let seen = Arc::new(Mutex::new(None));
+        self.world.lock().unwrap().hook = Some((command, Box::new(look), seen.clone()));
+        seen
+    }
+}
+
+/// The source's and the target's.
+pub(super) fn pair(
+    fault: Option<Fault>,
+    moved: impl Fn(bool, bool) + Send + 'static,
+) -> (Fake, Fake) {
+    let paused = fault == Some(Fault::Paused);
+    let world = World {
+        fault,
+        moved: Box::new(moved),
+        status: [if paused { "paused" } else { "running" }.into(), "inmigrate".into()],
+        migration: "none".into(),
+        told: Default::default(),
+        hook: None,
+    };
+    let world = Arc::new(Mutex::new(world));
+    let fake = |at: usize| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("qmp.sock");
+        if at == 0 || fault != Some(Fault::NoTarget) {
+            let listener = UnixListener::bind(&path).unwrap();
+            let world = world.clone();
+            // It ends with the process, as its clients do.
+            std::thread::spawn(move || {
+                for stream in listener.incoming().map_while(Result::ok) {
+                    let world = world.clone();
+                    std::thread::spawn(move || serve(&stream, at, &world));
+                }
+            });
+        }
+        Fake { path, at, world: world.clone(), _dir: dir }
+    };
+    (fake(0), fake(1))
+}
+
+fn serve(stream: &UnixStream, at: usize, world: &Mutex<World>) {
+    let greeting = json!({"QMP": {"version": {"qemu": {"major": 11}}, "capabilities": []}});
+    let say = |value: Value| {
+        let mut to = stream;
+        let _ = writeln!(to, "{value}"); // a client that has gone hears nothing
+    };
+    say(greeting);
+    for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+        let asked: Value = serde_json::from_str(&line).unwrap();
+        let name = asked["execute"].as_str().unwrap().to_owned();
+        let hook = {
+            let mut world = world.lock().unwrap();
+            world.told[at].push((name.clone(), asked["arguments"].clone()));
+            let is_it = world.hook.as_ref().is_some_and(|(command, ..)| *command == name);
+            if is_it { world.hook.take() } else { None }
+        };
+        if let Some((_, look, seen)) = hook {
+            *seen.lock().unwrap() = Some(look());
+        }
+        let mut world = world.lock().unwrap();
+        let before = world.migration.clone();
+        let answer = match world.answer(at, &name) {
+            Ok(value) => json!({"return": value, "id": asked["id"]}),
+            Err(why) => {
+                json!({"error": {"class": "GenericError", "desc": why}, "id": asked["id"]})
+            }
+        };
+        let (now, gone) = (world.migration.clone(), name == "quit");
+        drop(world);
+        say(answer);
+        if at == 0 && now != before {
+            say(json!({"event": "MIGRATION", "data": {"status": now}}));
+        }
+        if gone {
+            return;
+        }
+    }
+}
+
+impl World {
+    fn answer(&mut self, at: usize, command: &str) -> Result<Value, String> {
+        use Fault as Is;
+        let is = |fault: Fault| self.fault == Some(fault);
+        Ok(match command {
+            "query-version" => json!({"qemu": {"major": 11, "minor": 1, "micro": 3}}),
+            "query-name" => json!({"name": if is(Is::OtherName) { "other" } else { "web-vm" }}),
+            "query-status" => json!({"status": self.status[at]}),
+            "query-chardev" => {
+                json!([{"label": "c0", "filename": "unix:/run/shunt/web.sock"}, {"label": "s", "filename": "stdio"}])
+            }
+            "query-pci" => {
+                let address = if is(Is::VfsEnabled) { 4096 } else { -1 };
+                json!([{"devices": [{
+                    "bus": 1, "slot": 0, "function": 1, "id": {"vendor": 65535, "device": 65535},
+                    "regions": [{"bar": 0, "address": address}],
+                }]}])
+            }
+            "query-block" if is(Is::SilentWithDisk) => {
+                json!([{"device": "disk0", "inserted": {"ro": false}}])
+            }
+            "query-block" | "query-rx-filter" => json!([]),
+            "query-migrate" if is(Is::Blocked) => {
+                json!({"blocked-reasons": ["no log of what was written"]})
+            }
+            "query-migrate" => json!({
+                "status": self.migration, "downtime": 12, "total-time": 345, "ram": {"transferred": 6789},
+                "error-desc": if self.migration == "failed" { "the other end is gone" } else { "" },
+            }),
+            "migrate-incoming" if is(Is::NoIncoming) => return Err("not started to".into()),
+            "migrate" if is(Is::Refuses) => return Err("there is a device".into()),
+            "migrate" => {
+                match self.fault {
+                    Some(Is::FailsEarly) => self.migration = "failed".into(),
+                    Some(Is::NeverEnds) => self.migration = "active".into(),
+                    _ => {
+                        self.migration = "pre-switchover".into();
+                        self.status[0] = "finish-migrate".into();
+                        (self.moved)(false, false);
+                    }
+                }
+                json!({})
+            }
+            "migrate-continue" if is(Is::FailsLate) => {
+                self.migration = "failed".into();
+                self.run_at(0)
+            }
+            "migrate-continue" => {
+                self.migration = "completed".into();
+                self.status[0] = "postmigrate".into();
+                self.run_at(1)
+            }
+            "migrate_cancel" if self.migration == "completed" => json!({}),
+            "migrate_cancel" => {
+                if self.migration != "failed" {
+                    self.migration = "cancelled".into();
+                }
+                self.run_at(0)
+            }
+            "cont" => self.run_at(at),
+            "stop" => {
+                self.status[at] = "paused".into();
+                json!({})
+            }
+            _ => json!({}),
+        })
+    }
+
+    fn run_at(&mut self, at: usize) -> Value {
+        self.status[at] = "running".into();
+        let silent = matches!(self.fault, Some(Fault::Silent | Fault::SilentWithDisk));
+        (self.moved)(at == 0, at == 1 && !silent);
+        json!({})
+    }
+}

@@ -1,0 +1,154 @@
+//! Frames for a guest that stands still: kept in order, handed on, bounded, and counted once.
+
+use port::kept::{FRAMES_MAX, Kept};
+
+use super::kit::*;
+
+/// Two adapters, and a guest on the first; frames for the second are kept.
+fn net(path: Path) -> (Net, Guest, Kept) {
+    let net = Net::of(&[Path::Vf, path].map(Adapter::plain), 1);
+    let sender = Guest::new();
+    sender.attach(net.port(0));
+    let kept = Kept::default();
+    net.port(1).keep(Some(kept.clone()));
+    (net, sender, kept)
+}
+
+fn numbered(numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+    numbers.map(|number| frame(mac(1), mac(0), number, 60 + number as usize % 900)).collect()
+}
+
+/// Sends all of these, as the ring has room.
+fn send(sender: &mut Guest, frames: &[Vec<u8>]) {
+    for some in frames.chunks(64) {
+        some.iter().for_each(|frame| sender.post(frame));
+        sender.flush();
+        sender.settle();
+    }
+}
+
+/// Takes frames in and has more handed on, until nothing waits.
+fn drain(net: &Net, guest: &mut Guest, want: usize) -> Vec<Vec<u8>> {
+    let mut got = Vec::new();
+    until("all frames", || {
+        net.port(1).hand_on_kept();
+        got.extend(guest.receive());
+        got.len() >= want
+    });
+    got
+}
+
+#[test]
+fn frames_wait_for_a_guest_and_come_in_order_before_new_ones() {
+    for path in [Path::Vf, Path::Synthetic] {
+        let (net, mut sender, kept) = net(path);
+        let frames = numbered(0..900); // more than a ring has buffers
+        send(&mut sender, &frames[..700]);
+        assert_eq!(kept.frames(), 700);
+        assert!(!net.port(1).is_attached());
+        assert_eq!(net.bench.count("n/a1", "rx_frames"), 0, "they are counted when they arrive");
+        assert_eq!(net.bench.count("n/a1", "rings_attached"), 0);
+        let mut guest = Guest::new();
+        guest.attach(net.port(1));
+        // New ones wait behind the old ones, though the ring has buffers by then.
+        send(&mut sender, &frames[700..]);
+        assert_eq!(drain(&net, &mut guest, 900), frames);
+        assert!(!kept.is_waiting() && !net.port(1).hand_on_kept());
+        net.bench.expect("n/a1", "rx_frames", 900);
+        net.bench.expect("n/a1", "rx_drop_down", 0);
+        net.bench.expect("n/a1", "rx_drop_no_buffer", 0);
+    }
+}
+
+/// The ring is taken out while frames come, and put back: the moment between is nobody's.
+#[test]
+fn a_guest_that_stops_and_starts_misses_nothing() {
+    let (net, mut sender, _kept) = net(Path::Vf);
+    let mut guest = Guest::new();
+    let (mut sent, mut got) = (0, Vec::new());
+    for round in 0..40 {
+        guest.attach(net.port(1));
+        for some in numbered(sent..sent + 100).chunks(20) {
+            send(&mut sender, some);
+        }
+        sent += 100;
+        if round % 2 == 0 {
+            got.extend(drain(&net, &mut guest, (sent as usize - got.len()).min(50)));
+        }
+        net.port(1).detach_receive(0).unwrap();
+        assert!(net.port(1).detach_receive(0).is_none(), "what keeps frames is no ring");
+        got.extend(guest.receive());
+    }
+    guest.attach(net.port(1));
+    let left = sent as usize - got.len();
+    got.extend(drain(&net, &mut guest, left));
+    assert_eq!(got, numbered(0..sent));
+}
+
+#[test]
+fn frames_from_elsewhere_come_first() {
+    let (net, mut sender, kept) = net(Path::Vf);
+    let frames = numbered(0..30);
+    send(&mut sender, &frames[20..]);
+    kept.put_first(frames[..10].to_vec());
+    kept.put_first(frames[10..20].to_vec());
+    let mut guest = Guest::new();
+    guest.attach(net.port(1));
+    assert_eq!(drain(&net, &mut guest, 30), frames);
+}
+
+#[test]
+fn frames_can_be_taken_elsewhere_and_who_keeps_none_drops_them() {
+    let (net, mut sender, kept) = net(Path::Vf);
+    let frames = numbered(0..40);
+    send(&mut sender, &frames);
+    assert_eq!(kept.take(), frames);
+    assert_eq!((kept.frames(), kept.is_waiting()), (0, false));
+    send(&mut sender, &frames[..5]);
+    net.port(1).keep(None);
+    send(&mut sender, &frames[..7]);
+    net.bench.expect("n/a1", "rx_drop_down", 7);
+    let mut guest = Guest::new();
+    guest.attach(net.port(1));
+    send(&mut sender, &frames[..1]);
+    assert_eq!(guest.wait_for(1), frames[..1]);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_counted() {
+    let (net, mut sender, kept) = net(Path::Vf);
+    let few = numbered(0..64);
+    for _ in 0..FRAMES_MAX / 64 {
+        send(&mut sender, &few);
+    }
+    assert_eq!(kept.lost(), 0);
+    send(&mut sender, &few);
+    assert_eq!((kept.frames(), kept.lost()), (FRAMES_MAX, 64));
+    net.bench.expect("n/a1", "rx_drop_no_buffer", 64);
+    kept.put_first(few.clone());
+    assert_eq!((kept.frames(), kept.lost()), (FRAMES_MAX, 128));
+}
+
+/// A guest that runs where nobody knows that it is: what it sends waits until somebody does.
+#[test]
+fn a_guest_that_is_held_sends_nothing_and_loses_nothing() {
+    let net = Net::of(&[Path::Vf, Path::Vf].map(Adapter::plain), 1);
+    let (mut listener, mut sender) = (Guest::new(), Guest::new());
+    listener.attach(net.port(0));
+    net.port(1).hold(true);
+    sender.attach(net.port(1));
+    assert!(net.port(1).is_attached(), "its rings run");
+    let frames: Vec<Vec<u8>> = (0..50).map(|number| frame(mac(0), mac(1), number, 60)).collect();
+    frames.iter().for_each(|frame| sender.post(frame));
+    sender.flush();
+    net.bench.wait_for_rounds(3);
+    assert_eq!(sender.in_flight(), 50);
+    // One that comes and goes while it is held is no other.
+    net.port(1).detach_transmit(0).unwrap();
+    assert!(!net.port(1).is_attached());
+    sender.attach_transmit(net.port(1), 0);
+    net.port(1).hold(false);
+    assert_eq!(listener.wait_for(50), frames);
+    net.bench.expect("n/a1", "tx_drop_unplugged", 0);
+    net.bench.expect("n/a1", "rings_attached", 2);
+}

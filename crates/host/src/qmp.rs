@@ -1,0 +1,265 @@
+//! QEMU's machine protocol (QMP) over a UNIX socket: one command, one answer, and the events in between.
+//!
+//! Model: messages are JSON objects, one a line. The server greets, the client ends the negotiation with
+//! `qmp_capabilities`, and from then on each command has an answer (`return` or `error`) with its `id`; an object with
+//! `event` may come at any time and is kept for [`Qmp::next_event`]. What answers is not trusted: its messages and
+//! their number are limited, and nothing is waited for without end.
+//!
+//! Limits: messages of 16 MiB, 256 events (older ones go and are counted), one command at a time.
+//!
+//! Source: QEMU, `docs/interop/qmp-spec.rst`.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// The longest message that is read, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// The most events that are kept until somebody asks for them.
+pub const EVENTS_MAX: usize = 256;
+
+/// Why QEMU did not do what it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// Nobody listens.
+    #[error("no QEMU answers at {}; start it with -qmp unix:{},server=on,wait=off", .path.display(), .path.display())]
+    NoServer {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The other end does not speak QMP.
+    #[error("what listens at {} is no QMP server: {why}; name QEMU's -qmp socket", .path.display())]
+    NotQmp {
+        /// The socket.
+        path: PathBuf,
+        /// What it said.
+        why: String,
+    },
+    /// An answer did not come in time.
+    #[error("{what} was not answered within {} ms; QEMU hangs, or another client has its socket", .waited.as_millis())]
+    Late {
+        /// The command.
+        what: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// QEMU has gone.
+    #[error("QEMU closed the connection during {0}; it has ended, or crashed")]
+    Closed(String),
+    /// The connection failed.
+    #[error("the connection to QEMU failed during {what}")]
+    Io {
+        /// The command.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// QEMU refused.
+    #[error("QEMU refuses {command}: {text} ({class})")]
+    Refused {
+        /// The command.
+        command: String,
+        /// QEMU's class of the error, such as `GenericError`.
+        class: String,
+        /// What QEMU says.
+        text: String,
+    },
+}
+
+impl QmpError {
+    /// Whether QEMU is there and said no, rather than being gone.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, QmpError::Refused { .. })
+    }
+}
+
+/// Something that QEMU told unasked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its name, such as `MIGRATION`.
+    pub name: String,
+    /// What belongs to it; null if nothing does.
+    pub data: Value,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Qmp {
+    stream: UnixStream,
+    path: PathBuf,
+    /// What was read and is not a whole line yet.
+    input: Vec<u8>,
+    /// Bytes of `input` in which no line's end was found.
+    searched: usize,
+    events: VecDeque<Event>,
+    lost: u64,
+    last_id: u64,
+    /// How long each command may take.
+    patience: Duration,
+}
+
+impl Qmp {
+    /// Connects and negotiates; each command may take `patience`.
+    ///
+    /// # Errors
+    /// Nobody listens, the other end is no QMP server, or it is silent.
+    pub fn connect(path: &Path, patience: Duration) -> Result<Qmp, QmpError> {
+        let no_server = |source| QmpError::NoServer { path: path.to_owned(), source };
+        let stream = UnixStream::connect(path).map_err(no_server)?;
+        let mut qmp = Qmp {
+            stream,
+            path: path.to_owned(),
+            input: Vec::new(),
+            searched: 0,
+            events: VecDeque::new(),
+            lost: 0,
+            last_id: 0,
+            patience,
+        };
+        let greeting = qmp.message("the greeting", Instant::now() + patience)?;
+        if greeting.pointer("/QMP/version").is_none() {
+            return Err(qmp.no_qmp("it greets in another way"));
+        }
+        qmp.execute("qmp_capabilities", Value::Null)?;
+        Ok(qmp)
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs a command with its arguments, or null for none, and gives what it returns.
+    ///
+    /// # Errors
+    /// QEMU refuses, is gone, or does not answer in time. After any but a refusal the connection is of no use.
+    pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
+        self.last_id += 1;
+        let id = Value::from(self.last_id);
+        let mut message = json!({"execute": command, "id": id});
+        if !arguments.is_null() {
+            message["arguments"] = arguments;
+        }
+        let failed = |source| QmpError::Io { what: command.to_owned(), source };
+        self.stream.set_write_timeout(Some(self.patience)).map_err(failed)?;
+        let sent = self.stream.write_all(format!("{message}\n").as_bytes());
+        sent.map_err(|source| match source.kind() {
+            io::ErrorKind::BrokenPipe => QmpError::Closed(command.to_owned()),
+            _ => failed(source),
+        })?;
+        let until = Instant::now() + self.patience;
+        loop {
+            let mut answer = self.message(command, until)?;
+            if self.keep_event(&mut answer) {
+                continue;
+            }
+            // An answer to a command that was given up is nobody's.
+            if answer.get("id").is_some_and(|of| *of != id) {
+                continue;
+            }
+            if let Some(error) = answer.get("error") {
+                let text = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
+                let (class, text) = (text("class"), text("desc"));
+                return Err(QmpError::Refused { command: command.to_owned(), class, text });
+            }
+            match answer.get_mut("return") {
+                Some(value) => return Ok(value.take()),
+                None => return Err(self.no_qmp("an answer has neither return nor error")),
+            }
+        }
+    }
+
+    /// The next event, waiting for it for `wait` at most.
+    ///
+    /// # Errors
+    /// QEMU is gone, or says what is no QMP.
+    pub fn next_event(&mut self, wait: Duration) -> Result<Option<Event>, QmpError> {
+        let until = Instant::now() + wait;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.message("an event", until) {
+                Ok(mut message) => drop(self.keep_event(&mut message)),
+                Err(QmpError::Late { .. }) => return Ok(None),
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// How many events came while too many were kept.
+    pub fn events_lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Keeps an event; false if the message is none.
+    fn keep_event(&mut self, message: &mut Value) -> bool {
+        let Some(name) = message.get("event").and_then(Value::as_str) else { return false };
+        let name = name.to_owned();
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.lost += 1;
+        }
+        let data = message.get_mut("data").map(Value::take).unwrap_or_default();
+        self.events.push_back(Event { name, data });
+        true
+    }
+
+    fn no_qmp(&self, why: &str) -> QmpError {
+        QmpError::NotQmp { path: self.path.clone(), why: why.to_owned() }
+    }
+
+    /// The next line, which must be a JSON object, by the time `until`.
+    fn message(&mut self, what: &str, until: Instant) -> Result<Value, QmpError> {
+        let begun = Instant::now();
+        loop {
+            if let Some(end) = self.input[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let end = self.searched + end;
+                let message = serde_json::from_slice::<Value>(&self.input[..end]);
+                self.input.drain(..=end);
+                self.searched = 0;
+                return match message {
+                    Ok(message) if message.is_object() => Ok(message),
+                    _ => Err(self.no_qmp("it says what is no JSON object")),
+                };
+            }
+            self.searched = self.input.len();
+            if self.input.len() > MESSAGE_BYTES_MAX {
+                return Err(self.no_qmp("a message of it has no end"));
+            }
+            self.read(what, begun, until)?;
+        }
+    }
+
+    fn read(&mut self, what: &str, begun: Instant, until: Instant) -> Result<(), QmpError> {
+        let failed = |source| QmpError::Io { what: what.to_owned(), source };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(QmpError::Late { what: what.to_owned(), waited: until - begun });
+        }
+        self.stream.set_read_timeout(Some(left)).map_err(failed)?;
+        let mut bytes = [0; 16 << 10];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Err(QmpError::Closed(what.to_owned())),
+            Ok(n) => {
+                self.input.extend_from_slice(&bytes[..n]);
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(()), // the clock is asked next
+                io::ErrorKind::Interrupted => Ok(()),
+                io::ErrorKind::ConnectionReset => Err(QmpError::Closed(what.to_owned())),
+                _ => Err(failed(error)),
+            },
+        }
+    }
+}

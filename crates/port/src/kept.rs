@@ -1,0 +1,286 @@
+//! Frames kept for a guest that stands still while it is moved to another host.
+//!
+//! # Model
+//! A [`Kept`] is a list of frames in memory of our own. While no ring of the guest runs, its
+//! [`half`](Kept::half) takes what is delivered to it; when one does, the ring is put
+//! [`behind`](Kept::behind) the list: each delivery first hands on what is kept, as far as the guest
+//! has buffers, and what is new waits its turn, so that order is kept. Frames that were kept on another
+//! host come [first](Kept::put_first).
+//!
+//! A frame that is kept is whole: nothing is left to do on it, whatever its receiver takes. It is
+//! counted when it is handed on, not when it is kept.
+//!
+//! # Limits
+//! [`FRAMES_MAX`] frames of [`BYTES_MAX`] bytes together; what is beyond is dropped as for want of a
+//! buffer. Nothing here is on the way of a frame but for guests that are being moved.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use guestmem::{Buffer, Pages, SharedFile};
+use virtq::Position;
+
+use crate::burst::{Area, BURST, Burst, Front, Head, VlanEdit};
+use crate::plain::{Scratch, append};
+use crate::{Delivered, Receive};
+
+/// The most frames that are kept.
+pub const FRAMES_MAX: usize = 8192;
+/// The most bytes that are kept.
+pub const BYTES_MAX: usize = 8 << 20;
+
+/// Frames that wait for a guest. Clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub struct Kept(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    list: Mutex<List>,
+    /// Whether there is something in the list: a hint that saves its lock.
+    waiting: AtomicBool,
+    lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// From another host, and older than all others.
+    first: VecDeque<Vec<u8>>,
+    frames: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+impl List {
+    fn len(&self) -> usize {
+        self.first.len() + self.frames.len()
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.len() < FRAMES_MAX && self.bytes + bytes <= BYTES_MAX
+    }
+
+    fn pop(&mut self) -> Option<Vec<u8>> {
+        let frame = self.first.pop_front().or_else(|| self.frames.pop_front())?;
+        self.bytes -= frame.len();
+        Some(frame)
+    }
+}
+
+impl Kept {
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many frames wait.
+    pub fn frames(&self) -> usize {
+        self.list().len()
+    }
+
+    /// Whether any does, without its lock.
+    pub fn is_waiting(&self) -> bool {
+        self.0.waiting.load(Ordering::Acquire)
+    }
+
+    /// How many there was no room for.
+    pub fn lost(&self) -> u64 {
+        self.0.lost.load(Ordering::Relaxed)
+    }
+
+    /// Takes all of them, the oldest first.
+    pub fn take(&self) -> Vec<Vec<u8>> {
+        let mut list = self.list();
+        self.0.waiting.store(false, Ordering::Release);
+        std::iter::from_fn(|| list.pop()).collect()
+    }
+
+    /// Adds frames that are older than all that came here, behind those added so before.
+    pub fn put_first(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
+        let mut list = self.list();
+        for frame in frames {
+            if list.has_room(frame.len()) {
+                list.bytes += frame.len();
+                list.first.push_back(frame);
+                self.0.waiting.store(true, Ordering::Release);
+            } else {
+                self.0.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What receives while no ring of the guest runs.
+    pub fn half(&self) -> Box<dyn Receive> {
+        Box::new(Half { kept: self.clone(), scratch: Scratch::default() })
+    }
+
+    /// The guest's ring, with what is kept before everything else.
+    pub fn behind(&self, ring: Box<dyn Receive>) -> Box<dyn Receive> {
+        Box::new(Behind { kept: self.clone(), scratch: Scratch::default(), ring })
+    }
+
+    /// Keeps one frame; false if there is no room.
+    fn keep(&self, frame: Vec<u8>) -> bool {
+        let mut list = self.list();
+        let has_room = list.has_room(frame.len());
+        if has_room {
+            list.bytes += frame.len();
+            list.frames.push_back(frame);
+            self.0.waiting.store(true, Ordering::Release);
+        } else {
+            self.0.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// Keeps the picked frames of a burst, made whole.
+    fn keep_all(
+        &self,
+        burst: &Burst<'_>,
+        picks: &[u8],
+        edit: VlanEdit,
+        scratch: &mut Scratch,
+    ) -> Delivered {
+        let kept = |is: bool| Delivered { no_buffer: u32::from(!is), ..Delivered::default() };
+        let mut delivered = Delivered::default();
+        for pick in picks {
+            let frame = usize::from(*pick);
+            if burst.offload(frame).is_plain() {
+                let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
+                let mut bytes = Vec::new();
+                append(burst, frame, &front, &mut bytes);
+                delivered.add(kept(self.keep(bytes)));
+            } else {
+                let more = scratch.deliver(burst, frame, edit, |segment| {
+                    let room = self.keep([segment.head, segment.payload].concat());
+                    // It goes on for as long as frames are delivered; this is taken back below.
+                    Delivered { frames: u32::from(room), ..kept(room) }
+                });
+                delivered.add(Delivered { frames: 0, ..more });
+            }
+        }
+        delivered
+    }
+
+    /// Hands on to a ring what it has room for.
+    fn hand_on(&self, ring: &mut dyn Receive) -> Delivered {
+        let mut delivered = Delivered::default();
+        let mut list = self.list();
+        while list.len() > 0 {
+            let batch: Vec<&Vec<u8>> = list.first.iter().chain(&list.frames).take(BURST).collect();
+            let Some(more) = deliver(ring, &batch) else { break };
+            let done = batch.len() - more.no_buffer as usize;
+            // What found no buffer waits on.
+            delivered.add(Delivered { no_buffer: 0, ..more });
+            delivered.fault = more.fault;
+            (0..done).for_each(|_| drop(list.pop()));
+            if more.no_buffer > 0 || more.fault.is_some() {
+                break;
+            }
+        }
+        self.0.waiting.store(list.len() > 0, Ordering::Release);
+        delivered
+    }
+}
+
+/// Delivers frames of our own; `None` if there is no memory to lend them from.
+fn deliver(ring: &mut dyn Receive, frames: &[&Vec<u8>]) -> Option<Delivered> {
+    let bytes: usize = frames.iter().map(|frame| frame.len()).sum();
+    let file = SharedFile::create("shunt-kept", bytes as u64, Pages::Ordinary).ok()?;
+    let mut heads: Vec<Head> = Vec::new();
+    let mut buffers = Vec::new();
+    let mut at = 0;
+    for (id, frame) in frames.iter().enumerate() {
+        let slice = file.mapping().slice(at, frame.len())?;
+        slice.write_bytes(frame);
+        let mut head = [0; 16];
+        let known = frame.len().min(head.len());
+        head[..known].copy_from_slice(&frame[..known]);
+        heads.push(head);
+        buffers.push(Buffer::single(slice, id as u16));
+        at += frame.len() as u64;
+    }
+    let burst = Burst {
+        heads: &heads,
+        deep: &[],
+        frames: &buffers,
+        arena: &[],
+        offloads: &[],
+        malformed: 0,
+    };
+    let picks: Vec<u8> = (0..frames.len() as u8).collect();
+    Some(ring.deliver(&burst, &picks, VlanEdit::None))
+}
+
+/// What receives while no ring runs.
+struct Half {
+    kept: Kept,
+    scratch: Scratch,
+}
+
+impl Receive for Half {
+    fn swap(&mut self, area: &mut Area) {
+        std::mem::swap(&mut self.scratch, &mut area.scratch);
+    }
+
+    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+        self.kept.keep_all(burst, picks, edit, &mut self.scratch)
+    }
+
+    fn publish(&mut self) -> bool {
+        false
+    }
+}
+
+/// A ring before which frames wait, or did.
+struct Behind {
+    kept: Kept,
+    scratch: Scratch,
+    ring: Box<dyn Receive>,
+}
+
+impl Receive for Behind {
+    fn swap(&mut self, area: &mut Area) {
+        self.ring.swap(area);
+    }
+
+    fn prefetch(&self, frames: usize) {
+        self.ring.prefetch(frames);
+    }
+
+    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+        if !self.kept.is_waiting() {
+            return self.ring.deliver(burst, picks, edit);
+        }
+        let mut delivered = self.kept.hand_on(&mut *self.ring);
+        if delivered.fault.is_some() {
+            return delivered;
+        }
+        let more = match self.kept.is_waiting() {
+            true => self.kept.keep_all(burst, picks, edit, &mut self.scratch),
+            false => self.ring.deliver(burst, picks, edit),
+        };
+        delivered.add(more);
+        delivered.fault = more.fault;
+        delivered
+    }
+
+    fn publish(&mut self) -> bool {
+        self.ring.publish()
+    }
+
+    fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
+        self.ring.set_call(call);
+    }
+
+    fn set_error(&mut self, error: Option<Arc<OwnedFd>>) {
+        self.ring.set_error(error);
+    }
+
+    fn raise_error(&self) {
+        self.ring.raise_error();
+    }
+
+    fn stop(&mut self) -> Position {
+        self.ring.stop()
+    }
+}

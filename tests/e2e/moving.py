@@ -1,0 +1,169 @@
+"""Two hosts on a wire, and a real guest that moves between them while it talks.
+
+The wire is a bridge that learns, so an address that has moved without a word is not reached. On each host is a namespace
+behind a tap beside the guest's adapter.
+"""
+
+import json
+import os
+import subprocess
+import time
+
+from devices import VhostUser, VirtioNet
+from guest import Guest
+from hosts import TwoHosts
+from qemu import QemuError
+
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inguest", "numbers.py")
+MAC = "02:0e:2e:0a:00:01"
+ADDRESS = "10.1.0.99"
+VFS = 8
+
+
+class Command:
+    """One of the commands of numbers.py, in a guest or a namespace."""
+
+    def __init__(self, place, *args):
+        self.of_guest = hasattr(place, "agent")
+        words = [str(word) for word in args]
+        if self.of_guest:
+            self._running = place.start("python3", "/inguest/numbers.py", *words)
+        else:
+            self._running = place.start("python3", SCRIPT, *words, stdout=subprocess.PIPE, text=True)
+        self._wait_ready()
+
+    def _wait_ready(self):
+        if self.of_guest:
+            self._running.wait_said("ready", 90)
+        elif (line := self._running.stdout.readline()) != "ready\n":
+            raise AssertionError(f"numbers.py says {line!r}")
+
+    def result(self, timeout=90):
+        """Waits for its end; what it says of itself."""
+        if self.of_guest:
+            done = self._running.wait(timeout)
+            if done.status != 0:
+                raise AssertionError(f"numbers.py ended with {done.status}: {done.err[-2000:]}")
+            text = done.out
+        else:
+            text, _ = self._running.communicate(timeout=timeout)
+        return json.loads(text.splitlines()[-1])
+
+    def kill(self):
+        """Ends it, whatever it has to say."""
+        if self._running.poll() is None:
+            self._running.kill()
+
+    def stop(self):
+        """Ends it; what it says of itself."""
+        self._running.terminate()
+        return self.result()
+
+
+class Moves:
+    """`hosts`, `peers` (a namespace on each), and `guest`, which is on host `at`. `options`: of the guest's machine."""
+
+    def __init__(self, *, features=None, vfs=(VFS, VFS), devices=(), **options):
+        self.both = TwoHosts(uplink={"kind": "packet", "interface": "u0"})
+        self.network = self.both.network
+        try:
+            self.hosts = self.both.hosts
+            self.peers = self.both.guests("peer", iov_weight=0)
+            self.features = features or {}
+            self.further = list(devices)
+            self.both.start()
+            for host, count in zip(self.hosts, vfs):
+                if count != VFS:
+                    host.daemon.says("nic", "set", "nic0", "--num-vfs", "0")
+                    if count:
+                        host.daemon.says("nic", "set", "nic0", "--num-vfs", str(count))
+            self.at = 0
+            self.hosts[0].daemon.says(
+                "adapter", "create", "vm", "--switch", "sw0", "--mac", MAC, "--socket", self.socket(0), "--mode", "server", "--iov-weight", "50"
+            )  # fmt: skip
+            self.run_dir = self.network.path("machines")
+            os.mkdir(self.run_dir)
+            self.guest = Guest(self.run_dir, self.devices(0), name="vm", **options)
+            self.network.ending.callback(self.guest.close)
+            self._count = 0
+            self.machine = None  # that it moves to
+        except BaseException:
+            self.close()
+            raise
+
+    def socket(self, host):
+        """Where the adapter's socket is on a host."""
+        return self.hosts[host].daemon.path("vm.sock")
+
+    def devices(self, host):
+        """The guest's devices on a host."""
+        net = VirtioNet(MAC, VhostUser(self.socket(host)), self.features, id="nic")
+        return [net, *self.further]
+
+    def start(self):
+        """Boots the guest on host 0 and gives it its address."""
+        self.guest.boot()
+        self.name = self.guest.interface(MAC)
+        self.guest.up(self.name, f"{ADDRESS}/24")
+
+    def arguments(self, *more, to=None):
+        """The words of `shunt migrate` for the next move."""
+        to = 1 - self.at if to is None else to
+        self._uri = f"unix:{self.run_dir}/migration.{self._count}"
+        self._waiting = os.path.join(self.run_dir, f"vm-{len(self.guest._machines)}.qmp")
+        return [
+            "migrate", self.guest.machine.name, "--from-qmp", self.guest.machine.qmp_path, "--to-qmp", self._waiting, "--uri", self._uri,
+            "--to", self.hosts[to].daemon.run_dir, "--socket", f"vm={self.socket(to)}", *more,
+        ]  # fmt: skip
+
+    def command(self, *more, timeout=120):
+        """Runs `shunt migrate` without a target's QEMU; what `subprocess.run` returns."""
+        daemon = self.hosts[self.at].daemon
+        argv = [daemon.program, *self.arguments(*more), "--run-dir", daemon.run_dir]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def start_move(self, *more):
+        """Starts `shunt migrate` and the target's QEMU, which waits for its socket."""
+        daemon = self.hosts[self.at].daemon
+        argv = [daemon.program, *self.arguments("--json", *more), "--run-dir", daemon.run_dir]
+        self._count += 1
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.network.processes.append(process)
+        # Not in a thread of its own, with which it would end.
+        try:
+            self.machine = self.guest.incoming(self.devices(1 - self.at))
+        except QemuError as error:
+            process.kill()
+            raise AssertionError(f"{error}; shunt migrate says: {process.communicate()}") from None
+        return process
+
+    def end_move(self, process, timeout=180):
+        """Waits for the end; exit code, report and what was complained of."""
+        out, err = process.communicate(timeout=timeout)
+        return process.returncode, json.loads(out) if out.strip() else {}, err
+
+    def move(self, *more):
+        """Moves the guest to the other host; the report."""
+        code, report, err = self.end_move(self.start_move(*more))
+        if code != 0:
+            logs = [host.daemon.log()[-3000:] for host in self.hosts]
+            raise AssertionError(f"shunt migrate: {code}: {err}\n{json.dumps(report, indent=1)}\n{logs}\n{self.guest.machine.said()}\n{self.machine.said()}")
+        self.guest.moved(self.machine)
+        self.at = 1 - self.at
+        return report
+
+    def adapter(self, host):
+        """The guest's adapter as it is in force on a host, or None."""
+        return next((one for one in self.hosts[host].actual()["adapters"] if one["name"] == "vm"), None)
+
+    def wait_adapter(self, host, what, true, timeout=10):
+        """Waits until the adapter is as it should be."""
+        deadline = time.monotonic() + timeout
+        while not true(adapter := self.adapter(host)):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: {adapter}")
+            time.sleep(0.05)
+
+    def close(self):
+        """Ends and removes everything."""
+        self.both.close()

@@ -1,0 +1,263 @@
+"""A real Linux guest moves between two daemons while it sends and receives: nothing is lost, and what fails changes nothing."""
+
+import itertools
+import json
+import os
+import time
+import unittest
+
+from devices import Intel, Module, Netdev, VirtioNet, VirtioPf
+from guest import skip_without_guests
+from moving import ADDRESS, MAC, Command, Moves
+from tools import wait_ping
+
+RATE = 100
+PORTS = itertools.count(7000, 10)
+MOVES = 10
+
+
+class MigrateBase(unittest.TestCase):
+    """A guest of its own for each class."""
+
+    limit_s = 600
+    options = {}
+
+    @classmethod
+    def setUpClass(cls):
+        skip_without_guests()
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("namespaces need root")
+        cls.moves = Moves(**cls.options)
+        cls.addClassCleanup(cls.moves.close)
+        cls.moves.start()
+
+    def traffic(self, count=2):
+        """Numbered datagrams both ways between the guest and the namespaces of the first hosts, and a connection."""
+        guest, peers = self.moves.guest, self.moves.peers[:count]
+        port = next(PORTS)
+
+        def command(place, *words):
+            made = Command(place, *words)
+            self.addCleanup(made.kill)
+            return made
+
+        listener = command(peers[0].space, "listen", port)
+        receivers = [command(peer.space, "receive", port) for peer in peers]
+        # What starts in the guest first is not starved by what comes.
+        talker = command(guest, "talk", peers[0].v4, port, 20)
+        receivers = [command(guest, "receive", port + n) for n, _ in enumerate(peers)] + receivers
+        senders = [command(guest, "send", peer.v4, port, RATE) for peer in peers]
+        senders = [command(peer.space, "send", ADDRESS, port + n, RATE) for n, peer in enumerate(peers)] + senders
+        return receivers, senders, listener, talker
+
+    def assert_nothing_lost(self, traffic):
+        """Ends it all; every number has arrived, once and in order, and the connection lives."""
+        receivers, senders, listener, talker = traffic
+        sent = [sender.stop()["sent"] for sender in senders]
+        answered = talker.stop()
+        heard = listener.result()["answered"]
+        said = [receiver.stop() for receiver in receivers]
+        for count, one in zip(sent, said):
+            print(f"     {one['received']} arrived of {count}, {one['lost']} lost, longest gap {one['gap_ms']} ms")
+        print(f"     {answered['answered']} questions answered by TCP, the longest after {answered['longest_ms']} ms", flush=True)
+        for count, one in zip(sent, said):
+            self.assertEqual((one["received"], one["lost"], one["twice"], one["late"]), (count, 0, 0, 0), one)
+        self.assertEqual(heard, answered["answered"])
+        self.assertGreater(heard, 10)
+
+
+class Ten(MigrateBase):
+    """Back and forth."""
+
+    def test_ten_times_back_and_forth(self):
+        traffic = self.traffic()
+        for number in range(MOVES):
+            report = self.moves.move()
+            self.assertEqual(report["outcome"], "moved")
+            here = self.moves.adapter(self.moves.at)
+            self.assertEqual((here["path"], here["connected"], here["reason"]), ("vf", True, "Supported"))
+            self.assertIsNone(self.moves.adapter(1 - self.moves.at))
+            print(
+                f"     {number}: total {report['total_ms']} ms, downtime {report['downtime_ms']} ms, "
+                f"switch {report['switch_ms']} ms, carried {report['carried']}, lost {report['lost']}"
+            )
+            self.assertEqual(report["lost"], 0)
+        self.assert_nothing_lost(traffic)
+
+
+class Scarce(MigrateBase):
+    """The target has one VF, and somebody of greater weight has it."""
+
+    options = {"vfs": (8, 1)}
+
+    def test_arrives_on_the_switch_and_gets_a_vf_when_one_is_free(self):
+        target = self.moves.hosts[1].daemon
+        self.moves.hosts[0].daemon.says("adapter", "set", "vm", "--vmq-weight", "0")
+        target.says(
+            "adapter", "create", "hog", "--switch", "sw0", "--mac", "02:0e:2e:0a:00:02", "--socket", target.path("hog.sock"),
+            "--mode", "server", "--iov-weight", "100",
+        )  # fmt: skip
+        plan = self.moves.command("--dry-run")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("vf -> synthetic (NoFreeVf: ", plan.stdout)
+        self.assertIsNone(self.moves.adapter(1), "a plan changes nothing")
+        traffic = self.traffic()
+        report = self.moves.move()
+        adapter = report["plan"]["adapters"][0]
+        self.assertEqual((adapter["from"], adapter["to"], adapter["reason"]), ("vf", "synthetic", "NoFreeVf"))
+        here = self.moves.adapter(1)
+        self.assertEqual((here["path"], here["reason"], here["connected"]), ("synthetic", "NoFreeVf", True))
+        target.says("adapter", "delete", "hog")
+        self.moves.wait_adapter(1, "it has the VF that is free", lambda one: one["path"] == "vf")
+        self.assertEqual(self.moves.adapter(1)["reason"], "Supported")
+        self.assert_nothing_lost(traffic)
+
+
+class Failing(MigrateBase):
+    """What fails leaves the guest where it is, and what is sent arrives."""
+
+    def setUp(self):
+        self.before = self.moves.hosts[0].daemon.export()
+
+    def assert_is_here(self):
+        """The guest is on host 0 as if nothing had been tried."""
+        here = self.moves.adapter(0)
+        self.assertEqual((here["path"], here["connected"]), ("vf", True))
+        self.assertEqual(self.moves.hosts[0].daemon.export(), self.before)
+        self.assertEqual(self.moves.guest.qmp.run("query-status")["status"], "running")
+
+    def wait_active(self, process):
+        """Waits until QEMU copies memory."""
+        deadline = time.monotonic() + 60
+        while self.moves.guest.qmp.run("query-migrate").get("status") != "active":
+            self.assertIsNone(process.poll(), "shunt migrate has ended")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
+    def failed(self, process, says):
+        """The report of a move that was to fail."""
+        code, report, err = self.moves.end_move(process)
+        self.assertEqual((code, report.get("outcome")), (1, "rolled-back"), (report, err))
+        self.assertIn(says, report["error"])
+        return report
+
+    def test_too_slow(self):
+        traffic = self.traffic()
+        process = self.moves.start_move("--bandwidth-mbps", "8", "--timeout", "4")
+        report = self.failed(process, "after 4 s QEMU's migration is still active")
+        self.assertEqual(report["steps"][-1]["text"], "the guest runs on at the source")
+        self.assertIsNone(self.moves.adapter(1))
+        self.assert_is_here()
+        self.moves.machine.kill()
+        self.assert_nothing_lost(traffic)
+
+    def test_the_targets_qemu_is_killed(self):
+        traffic = self.traffic()
+        process = self.moves.start_move("--bandwidth-mbps", "8")
+        self.wait_active(process)
+        self.moves.machine.kill()
+        self.failed(process, "QEMU's migration is failed")
+        self.assertIsNone(self.moves.adapter(1))
+        self.assert_is_here()
+        self.assert_nothing_lost(traffic)
+
+    def test_the_targets_daemon_is_killed(self):
+        traffic = self.traffic(1)  # to and from that host nothing passes meanwhile
+        process = self.moves.start_move("--bandwidth-mbps", "8", "--timeout", "6")
+        self.wait_active(process)
+        target = self.moves.hosts[1].daemon
+        target.kill()
+        report = self.failed(process, "after 6 s")
+        self.assertIn("it gives the adapter up by itself", report["steps"][-1]["text"])
+        self.assert_is_here()
+        self.moves.machine.kill()
+        # It comes back with what it was told to hold, and lets that go.
+        target.start()
+        target.wait_ready()
+        self.moves.peers[1].up()  # its tap is a new one
+        self.assertEqual(self.moves.adapter(1)["reason"], "MigrationInProgress")
+        body = json.dumps({"id": report["id"], "step": "abort"})
+        self.assertEqual(target.ask("/v1/adapters/vm/move", "POST", body=body).status, 200)
+        self.assertIsNone(self.moves.adapter(1))
+        self.assert_nothing_lost(traffic)
+
+    def test_interrupted(self):
+        traffic = self.traffic()
+        process = self.moves.start_move("--bandwidth-mbps", "8")
+        self.wait_active(process)
+        process.terminate()
+        self.failed(process, "it was interrupted")
+        self.assertIsNone(self.moves.adapter(1))
+        self.assert_is_here()
+        self.moves.machine.kill()
+        self.assert_nothing_lost(traffic)
+
+
+class Functions(MigrateBase):
+    """A guest that has VFs of its own, which QEMU 11.1 would leave dead."""
+
+    options = {
+        "devices": (
+            VirtioPf(
+                VirtioNet("02:0e:2e:0b:00:00", Netdev("hubport", {"hubid": 7}), id="pf"),
+                (VirtioNet("02:0e:2e:0b:00:01", Netdev("hubport", {"hubid": 7})),),
+            ),
+            Intel("igb", "02:0e:2e:0c:00:00", Netdev("hubport", {"hubid": 8})),
+        )
+    }
+
+    def numvfs(self, mac, count):
+        """Enables so many VFs of the guest's PF with this address."""
+        name = self.moves.guest.interface(mac)
+        self.moves.guest.ip("link", "set", name, "up")
+        path = self.moves.guest.run("sh", "-c", f"ls /sys/class/net/{name}/device/sriov_numvfs /sys/class/net/{name}/device/../sriov_numvfs 2>/dev/null; true")
+        self.assertEqual(self.moves.guest.write(path.split()[0], str(count)).status, 0)
+
+    def test_enabled_vfs_are_found_before_anything_moves(self):
+        guest = self.moves.guest
+        for mac in ("02:0e:2e:0b:00:00", "02:0e:2e:0c:00:00"):
+            self.numvfs(mac, 1)
+            before = [host.daemon.export() for host in self.moves.hosts]
+            for further in ((), ("--dry-run",)):
+                done = self.moves.command(*further)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertIn("the guest has VFs enabled", done.stderr + done.stdout)
+                self.assertIn("failover", done.stderr + done.stdout)
+            self.assertEqual([host.daemon.export() for host in self.moves.hosts], before)
+            self.assertEqual(guest.qmp.run("query-migrate").get("status", "none"), "none")
+            self.numvfs(mac, 0)
+        traffic = self.traffic()
+        self.moves.move()
+        self.assert_nothing_lost(traffic)
+        for mac in ("02:0e:2e:0b:00:00", "02:0e:2e:0c:00:00"):
+            self.numvfs(mac, 1)  # which are alive there
+
+
+class Failover(MigrateBase):
+    """A pair: the adapter is the standby, and QEMU takes the primary out and plugs another at the target."""
+
+    options = {
+        "features": {"failover": True},
+        "devices": (
+            Intel("e1000e", MAC, Netdev("hubport", {"hubid": 9}), {"failover_pair_id": "nic"}, id="primary"),
+            Module(("net_failover",)),
+        ),
+    }
+
+    def test_the_primary_is_taken_out_and_plugged_again(self):
+        guest, qmp = self.moves.guest, self.moves.guest.qmp
+        # Linux hears nothing on the standby while there is a primary, and this one leads nowhere.
+        self.assertIn("net_failover", guest.run("ethtool", "-i", self.moves.name))
+        events = len(qmp.events)
+        self.moves.move()
+        self.assertIn("UNPLUG_PRIMARY", [event["event"] for event in qmp.events[events:]])
+        devices = [one["name"] for one in guest.qmp.run("qom-list", path="/machine/peripheral")]
+        self.assertIn("primary", devices)
+        guest.qmp.run("device_del", id="primary")
+        guest.qmp.event("DEVICE_DELETED", 60)
+        wait_ping(guest, self.moves.peers[1].v4, timeout=40)
+        wait_ping(self.moves.peers[0].space, ADDRESS, timeout=40)
+
+
+if __name__ == "__main__":
+    unittest.main()
