@@ -144,10 +144,14 @@ fn answers(operation: &Operation) -> Value {
     let mut faults = vec![
         ("400", "The request is malformed."),
         ("401", "The token is missing or wrong."),
+        ("421", "Another process has taken over: ask again."),
         ("500", "The state could not be stored."),
     ];
     if operation.resource.is_some() {
         faults.push(("404", "There is no such thing."));
+    }
+    if operation.path == "/v1/upgrade" {
+        faults.push(("403", "Not over TCP; and another program is not for everybody to name."));
     }
     if operation.path == "/v1/stats" {
         faults.push(("503", "The counters cannot be read now."));
