@@ -273,6 +273,8 @@ impl Manager {
     /// Each leaves everything as it was; [`Fault::Broken`] is the exception, after which nothing is changed any more.
     pub fn apply(&mut self, to: &State, expected: Option<u64>) -> Result<Applied, Fault> {
         self.expect(expected)?;
+        // However it was made: what is stored must be what the next start accepts.
+        to.check().map_err(Fault::Wrong)?;
         let plan = self.plan(to)?;
         if to == self.state() {
             return Ok(Applied { generation: self.generation(), plan });

@@ -37,7 +37,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -194,7 +194,7 @@ impl Daemon {
             );
         }
         let manager: Arc<Mutex<Manager>> = manager.into();
-        serve_guests(&manager)?;
+        serve_guests(&manager, &mut manager.lock().unwrap_or_else(PoisonError::into_inner))?;
         if let Some(api) = &config.api {
             daemon.server = Some(Server::start(manager.clone(), &api.listen()?)?);
         }
@@ -329,7 +329,9 @@ impl Daemon {
     /// Serves the guests' channels as soon as the process that was replaced has left them.
     fn look_for_guests(&mut self) {
         if let (true, Some(manager)) = (self.guests_wait, &self.manager) {
-            match serve_guests(manager) {
+            // Whoever holds it may wait for this very thread.
+            let Ok(mut guard) = manager.try_lock() else { return };
+            match serve_guests(manager, &mut guard) {
                 Ok(()) => self.guests_wait = false,
                 Err(error) => tracing::debug!("guests' channels are not yet served: {error:#}"),
             }
@@ -364,6 +366,7 @@ impl Daemon {
 
     fn end(self) {
         tracing::info!("stopping");
+        drop(self.desk); // who waits for an answer there is answered, or the server would wait for it
         drop(self.server);
         drop(self.manager);
         self.plant.lock().stop();

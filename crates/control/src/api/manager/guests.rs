@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -128,13 +128,14 @@ fn refused(state: &State, actual: &Actual) -> Result<(), crate::state::Problems>
     compile(state, &given, &Live::default(), None).map(drop)
 }
 
-/// Serves the guests of a manager from now on, on a thread of its own, which ends with the manager.
+/// Serves the guests of a manager, which the caller holds, from now on: on a thread of its own, which ends with the
+/// manager.
 ///
 /// # Errors
 /// A socket cannot be opened, or the system gives no thread.
-pub(crate) fn serve_guests(manager: &Arc<Mutex<Manager>>) -> Result<()> {
+pub(crate) fn serve_guests(shared: &Arc<Mutex<Manager>>, manager: &mut Manager) -> Result<()> {
     // The manager owns the thread, so the thread must not own the manager.
-    let weak = Arc::downgrade(manager);
+    let weak = Arc::downgrade(shared);
     let gone = || Refusal::new(Errno::Io, "the host's daemon is ending");
     let answer: Answer = Box::new(move |vpf, request| {
         let manager = weak.upgrade().ok_or_else(gone)?;
@@ -144,7 +145,6 @@ pub(crate) fn serve_guests(manager: &Arc<Mutex<Manager>>) -> Result<()> {
             true => Err(gone()),
         }
     });
-    let mut manager = manager.lock().unwrap_or_else(PoisonError::into_inner);
     let channels = manager.guests.bind(&manager.store.record().state);
     let channels = channels.map_err(|Refused(problems)| anyhow::anyhow!("{problems}"))?;
     manager.guests.desk = Some(Desk::start(answer)?);

@@ -57,7 +57,8 @@ fn site() -> Site {
 }
 
 fn serve(site: &mut Site) {
-    serve_guests(site.server.as_ref().unwrap().manager()).unwrap();
+    let manager = site.server.as_ref().unwrap().manager();
+    serve_guests(manager, &mut manager.lock().unwrap()).unwrap();
 }
 
 /// The settings of a VF that the data plane was brought to.
