@@ -120,9 +120,20 @@ const fn errno(error: &ConfigError) -> Errno {
     }
 }
 
-/// As [`parts`], of what is switchdev mode's.
-fn parts_of_switchdev(error: &ConfigError) -> (String, String, String) {
+/// As [`parts`], of what is behind the PF: a switch, or pipes in switchdev mode.
+fn parts_behind_pf(error: &ConfigError) -> (String, String, String) {
     match error {
+        ConfigError::SwitchBesidePf => {
+            let value = "one beside settings of the PF".into();
+            ("PF: switch".into(), value, "one of the two".into())
+        }
+        ConfigError::TooManyFilters { filters, others } => {
+            let value = format!("{filters} addresses beside {others} of functions and queues");
+            ("PF: switch".into(), value, format!("up to {MAX_ADDRESSES} together"))
+        }
+        ConfigError::FilterVid { field, vid } => {
+            (format!("PF: {field}"), format!("VLAN {vid}"), "0 to 4094".into())
+        }
         ConfigError::Switchdev { port, field } => {
             let value = "a setting of the bridge's".into();
             (format!("{port}: {field}"), value, "none in switchdev mode".into())
@@ -161,21 +172,13 @@ fn parts(error: &ConfigError) -> (String, String, String) {
         ConfigError::TooManyQueues { queues } => {
             ("queues".into(), queues.to_string(), format!("0 to {MAX_QUEUES}"))
         }
-        ConfigError::SwitchBesidePf => {
-            let value = "one beside settings of the PF".into();
-            ("PF: switch".into(), value, "one of the two".into())
-        }
-        ConfigError::TooManyFilters { filters, others } => {
-            let value = format!("{filters} addresses beside {others} of functions and queues");
-            ("PF: switch".into(), value, format!("up to {MAX_ADDRESSES} together"))
-        }
-        ConfigError::FilterVid { field, vid } => {
-            (format!("PF: {field}"), format!("VLAN {vid}"), "0 to 4094".into())
-        }
-        ConfigError::SwitchdevBridge
+        ConfigError::SwitchBesidePf
+        | ConfigError::TooManyFilters { .. }
+        | ConfigError::FilterVid { .. }
+        | ConfigError::SwitchdevBridge
         | ConfigError::Switchdev { .. }
         | ConfigError::TooManyRules { .. }
-        | ConfigError::Rule { .. } => parts_of_switchdev(error),
+        | ConfigError::Rule { .. } => parts_behind_pf(error),
         ConfigError::TooManyMacs { port, macs } => {
             let value = format!("{macs} MACs of all functions");
             (format!("{port}: extra_macs"), value, up_to(MAX_MACS))

@@ -151,7 +151,9 @@ impl Subject for SoftNic {
                 "bounded are the changes of an hour, which is longer than the suite takes"
             }
             Capability::IommuGroups => "its VFs are no PCI functions, so they are in no group",
-            Capability::Migration => "guests cannot be migrated yet",
+            Capability::Migration => {
+                "it needs two daemons and a VMM; the end-to-end suites show it"
+            }
             _ => return None,
         };
         Some(why.to_owned())
