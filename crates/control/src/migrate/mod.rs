@@ -21,6 +21,7 @@
 //! A mover that dies leaves both daemons to what they see, see [`Manager::tick`](crate::api::Manager::tick).
 
 mod mover;
+mod obstacles;
 mod plan;
 mod roll_back;
 mod site;

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Failed;
-use crate::api::{Client, MoveStatus};
+use crate::api::{Client, InForce, MoveStatus};
 use crate::state::{MoveRequest, MoveStep, State};
 
 /// Digits of frames in one request, well below what a body may have.
@@ -47,6 +47,11 @@ impl Site<'_> {
     /// Its desired state.
     pub(super) fn state(&self) -> Result<State, Failed> {
         self.send(Method::GET, "/v1/state", None)
+    }
+
+    /// What is in force there.
+    pub(super) fn in_force(&self) -> Result<InForce, Failed> {
+        self.send(Method::GET, "/v1/actual", None)
     }
 
     /// Its version.

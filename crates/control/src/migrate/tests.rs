@@ -1,5 +1,6 @@
 //! Moves between two daemons, with QEMUs of ours: what is done in which order, and undone.
 
+mod obstacles;
 mod qemu;
 
 use std::time::Duration;
@@ -166,31 +167,6 @@ fn a_plan_says_what_there_would_be_and_changes_nothing() {
     lab.there.does("PATCH", "/v1/nics/nic0", json!({"num_vfs": 0}));
     let text = plan(&lab.spec()).unwrap().to_string();
     assert!(text.contains("vf -> vmq (VfDisabled: "), "{text}");
-}
-
-#[test]
-fn what_is_in_the_way_is_told_before_anything_is_touched() {
-    for (fault, says) in [
-        (Fault::VfsEnabled, &["has VFs enabled (01:00.1)", "sriov_numvfs", "failover"][..]),
-        (Fault::Paused, &["the guest is paused"]),
-        (Fault::OtherName, &["is called other, not web-vm"]),
-        (Fault::Blocked, &["QEMU says: no log of what was written"]),
-    ] {
-        let lab = Lab::new(Some(fault));
-        let before = lab.states();
-        let refused = run(&lab.spec(), &mut |_| ()).unwrap_err();
-        assert!(refused.is_mistake);
-        says.iter().for_each(|text| assert!(refused.to_string().contains(text), "{refused}"));
-        assert_eq!(lab.states(), before, "{fault:?}");
-        assert!(lab.source.only_queries(), "{fault:?}");
-        assert!(plan(&lab.spec()).unwrap().obstacles.len() == 1);
-    }
-    // What the target refuses is one, too.
-    let lab = Lab::new(None);
-    lab.there.does("PUT", "/v1/adapters/web", crate::state::tests::adapter("web", 77, 0));
-    let refused = run(&lab.spec(), &mut |_| ()).unwrap_err();
-    assert!(refused.to_string().contains("there is an adapter web here already"), "{refused}");
-    assert!(lab.source.only_queries());
 }
 
 #[test]

@@ -35,8 +35,6 @@ pub struct Inspected {
     pub status: String,
     /// The UNIX sockets that QEMU has, each with its chardev's id.
     pub sockets: Vec<(String, String)>,
-    /// The addresses of its network devices, in small letters.
-    pub macs: Vec<String>,
     /// The VFs that the guest has enabled, by PCI address.
     pub vfs: Vec<String>,
     /// Disks that it may write to.
@@ -84,11 +82,6 @@ impl Vmm {
         for chardev in list(&self.ask("query-chardev")?) {
             let path = socket(&text(&chardev["filename"]));
             found.sockets.extend(path.map(|path| (text(&chardev["label"]), path)));
-        }
-        // Older QEMUs know no filters of some devices, which then have none of ours.
-        if let Ok(filters) = self.ask("query-rx-filter") {
-            let macs = list(&filters).map(|filter| text(&filter["main-mac"]).to_lowercase());
-            found.macs = macs.filter(|mac| !mac.is_empty()).collect();
         }
         for bus in list(&self.ask("query-pci")?) {
             vfs(&bus["devices"], &mut found.vfs, 0);
