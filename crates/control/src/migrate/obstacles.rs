@@ -1,7 +1,7 @@
 //! What is in the way of a move, and what to do about it: told before anything is touched.
 
+use super::inspected::Inspected;
 use super::site::Site;
-use super::vmm::Inspected;
 use super::{Failed, Spec};
 use crate::state::{Adapter, Attachment, Mirror, MoveRequest, State, Vpf};
 

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::inspected::Inspected;
 use super::site::Site;
-use super::vmm::{Inspected, Vmm};
+use super::vmm::Vmm;
 use super::{Failed, Spec, obstacles};
 use crate::state::{
     Adapter, Attachment, MoveRequest, MoveStep, PathInForce, Reason, State, VERSION,

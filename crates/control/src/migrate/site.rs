@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Failed;
+use super::vmm::printable;
 use crate::api::{Client, InForce, MoveStatus};
 use crate::state::{MoveRequest, MoveStep, State};
 
@@ -33,7 +34,11 @@ impl Site<'_> {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Failed> {
-        let failed = |text: String| Failed::new(format!("the {} daemon: {text}", self.name));
+        // A daemon on another host is not trusted with this one's terminal; its mistakes are one a line.
+        let failed = |text: String| {
+            let lines: Vec<String> = text.lines().map(printable).collect();
+            Failed::new(format!("the {} daemon: {}", self.name, lines.join("\n")))
+        };
         let reply = self.client.send(method, path, body, None);
         let reply = reply.map_err(|error| Failed {
             is_mistake: error.is_mistake(),

@@ -70,6 +70,8 @@ pub(crate) struct Paper {
     pub(crate) reached: Vec<State>,
     /// Frames that it keeps, by adapter.
     pub(crate) kept: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Frames that it had no room to keep, by adapter.
+    pub(crate) lost: BTreeMap<String, u64>,
     /// Adapters that it announced.
     pub(crate) announced: Vec<String>,
 }
@@ -118,7 +120,8 @@ impl Plane for Paper {
 
     fn kept(&self, adapter: &str) -> Kept {
         let frames = self.kept.get(adapter).map_or(0, Vec::len) as u64;
-        Kept { frames, sent: 1, ..Kept::default() }
+        let lost = self.lost.get(adapter).copied().unwrap_or_default();
+        Kept { frames, lost, sent: 1, ..Kept::default() }
     }
 
     fn announce(&mut self, adapter: &str) -> usize {

@@ -77,7 +77,8 @@ fn what_would_stay_behind_is_in_the_way() {
     let found = obstacles_of(copied, |_| ());
     assert_eq!(found, ["frames of db are mirrored to adapter web; end that first"]);
 
-    let named = with(document(), "/adapter/0/vf", json!(0)); // which has settings of its own
+    let settings = with(document(), "/nic/0/vf", json!([{"index": 0, "trust": true}]));
+    let named = with(settings, "/adapter/0/vf", json!(0));
     let found = obstacles_of(named, |_| ());
     assert!(found[0].contains("has the settings of VF 0 of nic0"), "{found:?}");
 }
