@@ -16,6 +16,7 @@ mod guests;
 
 use super::events::{EventKind, EventList, Events};
 use super::fault::Fault;
+use super::moves::Transit;
 use crate::compile::{Live, compile};
 use crate::guests::Overlay;
 use crate::state::{
@@ -31,7 +32,7 @@ pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
 
 /// The state, its store, and the data plane.
 pub struct Manager {
-    store: Store<Directory>,
+    pub(super) store: Store<Directory>,
     pub(super) plane: Box<dyn Plane>,
     stats: StatsSource,
     events: Events,
@@ -43,6 +44,8 @@ pub struct Manager {
     replaced: bool,
     /// What guests have set, and the channels by which they do.
     guests: Guests,
+    /// What is known of moves beyond the state, by the adapter's name.
+    pub(super) transits: BTreeMap<String, Transit>,
     /// Why nothing more is changed, if the data plane could not be brought back.
     broken: Option<String>,
 }
@@ -138,6 +141,7 @@ impl Manager {
             guests,
             upgrader: None,
             replaced: false,
+            transits: BTreeMap::new(),
             broken: None,
         };
         manager.note_owners();

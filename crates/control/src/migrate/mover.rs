@@ -30,8 +30,8 @@ pub(super) struct Stage {
     pub(super) released: bool,
     /// Whether QEMU says that it has.
     pub(super) completed: bool,
-    /// Frames of each adapter that were taken from the source and are not at the target.
-    pub(super) frames: BTreeMap<String, Vec<String>>,
+    /// How many frames of each adapter the target has from the source, which has them as well until the move is over.
+    pub(super) carried: BTreeMap<String, u64>,
 }
 
 /// A move that is being made.
@@ -201,13 +201,12 @@ impl Mover<'_> {
 
     /// Takes what waits at the source to the target; the source has the address no more.
     fn hand_over(&mut self, name: &str) -> Result<(), Failed> {
-        let handed = self.source.step(name, MoveStep::HandOver)?;
+        let carried = self.stage.carried.entry(name.to_owned()).or_default();
+        let handed = self.source.hand_over(name, *carried)?;
         self.report.lost += handed.lost;
-        let frames = self.stage.frames.entry(name.to_owned()).or_default();
-        frames.extend(handed.frames);
-        self.target.frames(name, frames)?;
-        self.report.carried += frames.len() as u64;
-        frames.clear();
+        self.target.frames(name, *carried, &handed.frames)?;
+        *carried += handed.frames.len() as u64;
+        self.report.carried += handed.frames.len() as u64;
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! What is done when a move fails: as if it had never begun, where that is certain to be right.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Outcome;
@@ -38,13 +39,13 @@ impl Mover<'_> {
 
     /// The target's adapters go, and the source has its addresses again.
     fn take_back(&mut self, troubles: &mut Vec<String>) {
+        let mut came = BTreeMap::new();
         for name in std::mem::take(&mut self.stage.prepared).iter().rev() {
             match self.target.step(name, MoveStep::Abort) {
                 Ok(status) => {
-                    // What was carried over and was not delivered, and what came after it.
-                    let known = self.stage.frames.entry(name.clone()).or_default();
-                    let before = std::mem::replace(known, status.frames);
-                    known.splice(0..0, before);
+                    // What was carried over the source has as well.
+                    let brought = status.frames.len().min(status.brought as usize);
+                    came.insert(name.clone(), status.frames[brought..].to_vec());
                 }
                 // One that was refused was never made.
                 Err(failed) if failed.is_mistake => {}
@@ -54,8 +55,9 @@ impl Mover<'_> {
             }
         }
         for name in std::mem::take(&mut self.stage.leaving).iter().rev() {
-            if let Some(frames) = self.stage.frames.remove(name) {
-                troubles.extend(self.source.frames(name, &frames).err().map(|one| one.to_string()));
+            if let Some(frames) = came.remove(name) {
+                let told = self.source.frames(name, 0, &frames);
+                troubles.extend(told.err().map(|one| one.to_string()));
             }
             let undone = self.source.step(name, MoveStep::Abort);
             troubles.extend(undone.err().map(|failed| failed.to_string()));

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
-    Actual, ActualAdapter, ActualNic, Facts, Kept, Plane, Reason, Refused, State, allocate,
+    Actual, ActualAdapter, ActualNic, Facts, Kept, Plane, Reason, Refused, State, Taken, allocate,
 };
 
 /// A NIC with four VFs, three of them enabled, an iov switch on it, and two adapters there.
@@ -70,6 +70,8 @@ pub(crate) struct Paper {
     pub(crate) reached: Vec<State>,
     /// Frames that it keeps, by adapter.
     pub(crate) kept: BTreeMap<String, Vec<Vec<u8>>>,
+    /// How many of them were brought.
+    pub(crate) brought: BTreeMap<String, usize>,
     /// Adapters that it announced.
     pub(crate) announced: Vec<String>,
 }
@@ -108,12 +110,16 @@ impl Plane for Paper {
         self.actual.clone()
     }
 
-    fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
-        self.kept.remove(adapter).unwrap_or_default()
+    fn take_kept(&mut self, adapter: &str) -> Taken {
+        let brought = self.brought.remove(adapter).unwrap_or_default();
+        Taken { frames: self.kept.remove(adapter).unwrap_or_default(), brought }
     }
 
     fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
-        self.kept.entry(adapter.to_owned()).or_default().splice(0..0, frames);
+        let brought = self.brought.entry(adapter.to_owned()).or_default();
+        let before = *brought;
+        *brought += frames.len();
+        self.kept.entry(adapter.to_owned()).or_default().splice(before..before, frames);
     }
 
     fn kept(&self, adapter: &str) -> Kept {
