@@ -11,6 +11,7 @@
 //! from its rings that the guest is here after all ([`Manager::tick`]).
 
 mod arrival;
+mod document;
 mod frames;
 mod transit;
 
@@ -191,7 +192,7 @@ impl Manager {
             (Is::Arrive, None) if self.state().adapter(name).is_none() => {
                 let moving = moving(Arriving);
                 let (to, _) = self.arrival(name, request, moving)?;
-                self.apply(&to, expected)?;
+                self.bring(&to, expected)?;
                 self.transits.remove(name); // of a move before
                 self.transit(name, &id, hold);
             }
@@ -278,7 +279,7 @@ impl Manager {
     /// Removes an adapter, and all that the switch has for it.
     fn remove(&mut self, name: &str, expected: Option<u64>) -> Result<(), Fault> {
         let to = without(self.state(), name);
-        self.apply(&to, expected).map(drop)
+        self.bring(&to, expected).map(drop)
     }
 
     fn set_move(
@@ -290,7 +291,7 @@ impl Manager {
         let mut to = self.state().clone();
         let adapter = to.adapters.iter_mut().find(|adapter| adapter.name == name);
         adapter.ok_or_else(|| absent(name))?.moving = moving;
-        self.apply(&to, expected).map(drop)
+        self.bring(&to, expected).map(drop)
     }
 
     fn is_connected(&mut self, name: &str) -> bool {

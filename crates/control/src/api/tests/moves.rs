@@ -354,3 +354,41 @@ fn frames_that_are_brought_again_are_not_taken_again() {
     }
     site.refuses(404, "POST", "/v1/adapters/new/move", json!({"id": "m2", "step": "abort"}));
 }
+
+/// A document from before the move neither ends it nor removes who moves.
+#[test]
+fn a_document_does_not_end_a_move() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("web", step("leave"));
+    site.moves("web", step("hand-over"));
+    for body in [document(), with(document(), "/adapter/0/tx_weight", json!(20))] {
+        let plan = site.does("POST", "/v1/apply?dry_run=true", body.clone()).body;
+        assert!(!plan.to_string().contains("move.phase"), "{plan}");
+        site.apply(body.clone());
+        site.does("PUT", "/v1/state", body);
+        assert_eq!(site.adapter_in_force("web")["reason"], "MigrationInProgress");
+    }
+    site.does("PUT", "/v1/adapters/web", document()["adapter"][0].clone());
+    assert_eq!(site.get("/v1/adapters/web/move")["phase"], "left");
+
+    let before = site.get("/v1/state");
+    site.moves("new", arrival("new", 9, 1));
+    for (method, path) in
+        [("POST", "/v1/apply"), ("POST", "/v1/apply?dry_run=true"), ("PUT", "/v1/state")]
+    {
+        let refusal = site.refuses(409, method, path, document());
+        assert!(refusal.trouble.error.contains("new is being moved by m1"), "{refusal:?}");
+    }
+    site.refuses(409, "DELETE", "/v1/adapters/new", null());
+    let moving = json!({"id": "m1", "phase": "left", "expires_ms": 1});
+    for (name, field) in [("new", "adapter[2].move"), ("db", "adapter[1].move")] {
+        let path = format!("/v1/adapters/{name}");
+        let refusal = site.refuses(422, "PATCH", &path, json!({"move": moving}));
+        assert_eq!(refusal.trouble.field, field, "{refusal:?}");
+    }
+    site.moves("new", step("abort"));
+    assert_eq!(site.get("/v1/state"), before);
+    site.moves("web", step("abort"));
+    site.apply(document());
+}
