@@ -3,7 +3,7 @@
 //! # Model
 //! A move is a field of the adapter ([`Moving`]), and each step is one change of the state: it is stored as every change
 //! is, so a daemon that dies in between has done it or not. Steps say which move they are of, and are refused in a phase
-//! where they make no sense; the same step again is none.
+//! where they make no sense; the same step again is none, and answers as it did before ([`transit`]).
 //!
 //! # When the mover is gone
 //! After `hold_s` without a step the move is given up. Where the guest's rings run, the adapter is one like others. Where
@@ -11,15 +11,18 @@
 //! from its rings that the guest is here after all ([`Manager::tick`]).
 
 mod arrival;
+mod document;
 mod frames;
+mod transit;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use frames::{hex, whole};
+pub(super) use transit::Transit;
 
 use super::events::EventKind;
 use super::fault::Fault;
@@ -62,6 +65,13 @@ pub struct MoveStatus {
     pub sent: u64,
     /// How many ports were told that its addresses are here, by this step.
     pub announced: u64,
+    /// After `hand-over`: the number of the first of `frames`, counted from 0 in all that were handed over in this move.
+    #[serde(default)]
+    pub from: u64,
+    /// After `abort` at the target: how many of `frames`, the first ones, had been brought by the step `frames`. The source
+    /// still has them.
+    #[serde(default)]
+    pub brought: u64,
     /// After `hand-over`, and after `abort` at the target: the frames that were kept for it, each as hexadecimal digits.
     pub frames: Vec<String>,
 }
@@ -70,6 +80,8 @@ pub struct MoveStatus {
 #[derive(Default)]
 struct Done {
     announced: u64,
+    from: u64,
+    brought: u64,
     frames: Vec<Vec<u8>>,
 }
 
@@ -107,6 +119,8 @@ impl Manager {
             received: kept.received,
             sent: kept.sent,
             announced: 0,
+            from: 0,
+            brought: 0,
             frames: Vec::new(),
         })
     }
@@ -129,17 +143,20 @@ impl Manager {
                 let error = format!("{name} is being moved by {}", moving.id);
                 return Err(impossible("id", &id, error, "wait for that, or abort it by its id"));
             }
+            // It went with the step, whose answer was lost.
+            None if step == MoveStep::Abort && self.remembers(name, &id) => {}
             None if step != MoveStep::Arrive => return Err(absent(name)),
             _ => {}
         }
         let phase = moving.flatten().map(|moving| moving.phase);
+        self.forget(Instant::now());
         let done = self.step(name, phase, request, expected)?;
         let mut status = match self.move_status(name) {
             Ok(status) => status,
             // It went with the step.
             Err(_) => gone(name),
         };
-        status.announced = done.announced;
+        (status.announced, status.from, status.brought) = (done.announced, done.from, done.brought);
         status.frames = done.frames.iter().map(|frame| hex(frame)).collect();
         Ok(status)
     }
@@ -159,7 +176,11 @@ impl Manager {
             expires_ms: now_ms() + u64::from(request.hold_s) * 1000,
         };
         let (asked, text) = (request.step, format!("{} (move {})", request.step, request.id));
+        let (id, hold) = (request.id.clone(), Duration::from_secs(request.hold_s.into()));
         let mut done = Done::default();
+        if phase.is_some() {
+            self.transit(name, &id, hold);
+        }
         match (asked, phase) {
             (Is::Leave, None | Some(Leaving)) => {
                 self.set_move(name, Some(moving(Leaving)), expected)?;
@@ -171,7 +192,9 @@ impl Manager {
             (Is::Arrive, None) if self.state().adapter(name).is_none() => {
                 let moving = moving(Arriving);
                 let (to, _) = self.arrival(name, request, moving)?;
-                self.apply(&to, expected)?;
+                self.bring(&to, expected)?;
+                self.transits.remove(name); // of a move before
+                self.transit(name, &id, hold);
             }
             (Is::TakeOver, Some(Arriving)) => {
                 self.set_move(name, Some(moving(Arrived)), expected)?;
@@ -181,10 +204,14 @@ impl Manager {
             (Is::HandOver, Some(Leaving)) => {
                 self.must_stand_still(name)?;
                 self.set_move(name, Some(moving(Left)), expected)?;
-                done.frames = self.plane.take_kept(name);
+                done = self.hand_out(name, request.from.unwrap_or_default());
             }
-            (Is::HandOver, Some(Left)) => done.frames = self.plane.take_kept(name),
-            (Is::Frames, Some(_)) => self.plane.put_kept(name, whole(&request.frames)?),
+            (Is::HandOver, Some(Left)) => {
+                done = self.hand_out(name, request.from.unwrap_or_default());
+            }
+            (Is::Frames, Some(_)) => {
+                self.take_in(name, request.from, whole(&request.frames)?)?;
+            }
             (Is::Finish, Some(Arrived)) => self.set_move(name, None, expected)?,
             (Is::Finish, Some(Left)) => self.remove(name, expected)?,
             (Is::Abort, phase) => {
@@ -196,6 +223,9 @@ impl Manager {
                 let error = format!("makes no sense while {name} is {now}");
                 return Err(impossible("step", &step.to_string(), error, "see docs/api.md"));
             }
+        }
+        if asked == Is::Finish {
+            self.transits.remove(name);
         }
         if asked != Is::Renew {
             self.note(EventKind::Move, format!("adapter {name}"), text);
@@ -211,23 +241,31 @@ impl Manager {
         arriving: Moving,
         expected: Option<u64>,
     ) -> Result<Done, Fault> {
-        let mut done = Done::default();
         match phase {
-            None => {} // it is over
-            Some(Phase::Leaving) => self.set_move(name, None, expected)?,
-            Some(Phase::Left) => {
+            None if self.remembers(name, &arriving.id) => Ok(self.handed(name, 0)),
+            None => Ok(Done::default()), // it is over
+            Some(Phase::Leaving | Phase::Left) => {
+                // Before anything new comes.
+                self.give_back(name);
                 self.set_move(name, None, expected)?;
-                done.announced = self.plane.announce(name) as u64;
+                self.transits.remove(name);
+                let left = phase == Some(Phase::Left);
+                let announced = if left { self.plane.announce(name) as u64 } else { 0 };
+                Ok(Done { announced, ..Done::default() })
             }
-            Some(Phase::Arriving) => self.remove(name, expected)?,
+            Some(Phase::Arriving) => {
+                let done = self.hand_out(name, 0);
+                self.remove(name, expected)?;
+                Ok(done)
+            }
             Some(Phase::Arrived) => {
                 // First its addresses go, so that nothing comes after what is taken.
                 self.set_move(name, Some(arriving), expected)?;
-                done.frames = self.plane.take_kept(name);
+                let done = self.hand_out(name, 0);
                 self.remove(name, None)?;
+                Ok(done)
             }
         }
-        Ok(done)
     }
 
     fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {
@@ -241,7 +279,7 @@ impl Manager {
     /// Removes an adapter, and all that the switch has for it.
     fn remove(&mut self, name: &str, expected: Option<u64>) -> Result<(), Fault> {
         let to = without(self.state(), name);
-        self.apply(&to, expected).map(drop)
+        self.bring(&to, expected).map(drop)
     }
 
     fn set_move(
@@ -253,7 +291,7 @@ impl Manager {
         let mut to = self.state().clone();
         let adapter = to.adapters.iter_mut().find(|adapter| adapter.name == name);
         adapter.ok_or_else(|| absent(name))?.moving = moving;
-        self.apply(&to, expected).map(drop)
+        self.bring(&to, expected).map(drop)
     }
 
     fn is_connected(&mut self, name: &str) -> bool {
@@ -270,10 +308,13 @@ impl Manager {
             let moving = adapter.moving.as_ref()?;
             Some((adapter.name.clone(), moving.phase, moving.expires_ms <= now_ms))
         });
-        for (name, phase, expired) in moving.collect::<Vec<_>>() {
+        let moving: Vec<_> = moving.collect();
+        self.forget(Instant::now());
+        for (name, phase, expired) in moving {
             let connected = self.is_connected(&name);
             let (changed, text) = match (phase, expired, connected) {
                 (Phase::Left, _, true) => {
+                    self.give_back(&name);
                     (self.set_move(&name, None, None), "its guest runs here after all")
                 }
                 (Phase::Leaving, true, _) => {
@@ -325,6 +366,8 @@ fn gone(name: &str) -> MoveStatus {
         received: 0,
         sent: 0,
         announced: 0,
+        from: 0,
+        brought: 0,
         frames: Vec::new(),
     }
 }

@@ -20,6 +20,7 @@
 //! the target, nothing is undone, for two of it would be worse than one that cannot be reached; the report says what to do.
 //! A mover that dies leaves both daemons to what they see, see [`Manager::tick`](crate::api::Manager::tick).
 
+mod carry;
 mod inspected;
 mod mover;
 mod obstacles;
@@ -244,6 +245,8 @@ pub fn run(spec: &Spec, tell: &mut dyn FnMut(&Done)) -> Result<Report, Failed> {
         mover.report.error = Some(failed.to_string());
         mover.roll_back();
     }
+    (mover.report.carried, mover.report.lost) =
+        (mover.stage.carried.frames, mover.stage.carried.lost);
     Ok(mover.report)
 }
 

@@ -1,6 +1,5 @@
 //! The steps of a move, in their order.
 
-use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use host::qmp::QmpError;
 
+use super::carry::Carried;
 use super::site::Site;
 use super::vmm::{Progress, Vmm};
 use super::{Done, Failed, HOLD_S, Report, Spec};
@@ -34,10 +34,8 @@ pub(super) struct Stage {
     pub(super) released: Option<Instant>,
     /// Whether QEMU says that it has.
     pub(super) completed: bool,
-    /// How many frames each daemon has told to be lost, by adapter.
-    pub(super) lost: BTreeMap<(&'static str, String), u64>,
-    /// Frames of each adapter that were taken from the source and are not at the target.
-    pub(super) frames: BTreeMap<String, Vec<String>>,
+    /// Frames that were carried over.
+    pub(super) carried: Carried,
 }
 
 /// A move that is being made.
@@ -211,36 +209,17 @@ impl Mover<'_> {
             announced += self.target.step(&name, MoveStep::TakeOver)?.announced;
         }
         for name in self.names() {
-            self.hand_over(&name)?;
+            self.stage.carried.over(&self.source, &self.target, &name)?;
         }
         self.stage.released = Some(Instant::now());
         self.vmm.switch_over()?;
         self.report.switch_ms = Some(begun.elapsed().as_millis() as u64);
-        let carried = self.report.carried;
+        let carried = self.stage.carried.frames;
         let text = format!(
             "the target has the addresses (told to {announced} ports), {carried} frames carried over"
         );
         self.done("switch", text, begun);
         Ok(())
-    }
-
-    /// Takes what waits at the source to the target; the source has the address no more.
-    fn hand_over(&mut self, name: &str) -> Result<(), Failed> {
-        let handed = self.source.step(name, MoveStep::HandOver)?;
-        self.note_lost("source", name, handed.lost);
-        let frames = self.stage.frames.entry(name.to_owned()).or_default();
-        frames.extend(handed.frames);
-        self.target.frames(name, frames)?;
-        self.report.carried += frames.len() as u64;
-        frames.clear();
-        Ok(())
-    }
-
-    /// A daemon counts from the move's beginning, and may have begun anew itself: what was told last and before is not told
-    /// twice.
-    fn note_lost(&mut self, at: &'static str, name: &str, total: u64) {
-        let before = self.stage.lost.insert((at, name.to_owned()), total).unwrap_or_default();
-        self.report.lost += total.checked_sub(before).unwrap_or(total);
     }
 
     /// Sees that the guest's rings run at the target.
@@ -307,9 +286,9 @@ impl Mover<'_> {
         let mut left = Vec::new();
         for name in self.names() {
             // What came to the source in the moment of the change, if anything.
-            left.extend(self.hand_over(&name).err());
+            left.extend(self.stage.carried.over(&self.source, &self.target, &name).err());
             if let Ok(status) = self.target.status(&name) {
-                self.note_lost("target", &name, status.lost);
+                self.stage.carried.note_lost(self.target.name, &name, status.lost);
             }
             left.extend(self.target.step(&name, MoveStep::Finish).err());
         }

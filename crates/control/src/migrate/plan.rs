@@ -95,6 +95,7 @@ pub(super) fn arrival(
         port: switch.and_then(|switch| switch.port(&adapter.name)).cloned(),
         statics: statics.filter(|entry| entry.port == adapter.name).cloned().collect(),
         adapter: Some(copy),
+        from: None,
         frames: Vec::new(),
     }
 }

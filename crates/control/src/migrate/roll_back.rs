@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use host::qmp::QmpError;
 
-use super::mover::{Mover, POLL};
+use super::carry;
+use super::mover::{Mover, POLL, Stage};
 use super::vmm::{Progress, Vmm, Whereabouts};
 use super::{Failed, Outcome};
-use crate::state::MoveStep;
 
 /// How long QEMU may take to give a migration up, or to say where the guest is.
 const CANCEL: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
@@ -30,7 +30,8 @@ impl Mover<'_> {
             troubles.extend(self.end_the_targets());
         }
         self.report.outcome = Outcome::RolledBack;
-        self.take_back(&mut troubles);
+        let Stage { prepared, leaving, .. } = &self.stage;
+        carry::back(&self.source, &self.target, prepared, leaving, &mut troubles);
         if self.stage.begun {
             troubles.extend(resume(&mut self.vmm).err());
         }
@@ -39,32 +40,6 @@ impl Mover<'_> {
             false => format!("the guest stays at the source, but: {}", troubles.join("; ")),
         };
         self.done("undo", text, begun);
-    }
-
-    /// The target's adapters go, and the source has its addresses again.
-    fn take_back(&mut self, troubles: &mut Vec<String>) {
-        for name in std::mem::take(&mut self.stage.prepared).iter().rev() {
-            match self.target.step(name, MoveStep::Abort) {
-                Ok(status) => {
-                    // What was carried over and was not delivered, and what came after it.
-                    let known = self.stage.frames.entry(name.clone()).or_default();
-                    let before = std::mem::replace(known, status.frames);
-                    known.splice(0..0, before);
-                }
-                // One that was refused was never made.
-                Err(failed) if failed.is_mistake => {}
-                Err(failed) => {
-                    troubles.push(format!("{failed} (it gives the adapter up by itself)"))
-                }
-            }
-        }
-        for name in std::mem::take(&mut self.stage.leaving).iter().rev() {
-            if let Some(frames) = self.stage.frames.remove(name) {
-                troubles.extend(self.source.frames(name, &frames).err().map(|one| one.to_string()));
-            }
-            let undone = self.source.step(name, MoveStep::Abort);
-            troubles.extend(undone.err().map(|failed| failed.to_string()));
-        }
     }
 
     /// Says why the guest may be at the target, and so must not run at the source again. Once it has run there it does not

@@ -88,8 +88,20 @@ impl Site<'_> {
         self.send(Method::POST, &path, Some(&to_json(request)))
     }
 
-    /// Hands frames over, in as many requests as it takes.
-    pub(super) fn frames(&self, adapter: &str, frames: &[String]) -> Result<(), Failed> {
+    /// What waits at the source, from frame number `from` on.
+    pub(super) fn hand_over(&self, adapter: &str, from: u64) -> Result<MoveStatus, Failed> {
+        let step = MoveStep::HandOver;
+        let body = json!({"id": self.id, "step": step, "hold_s": self.hold_s, "from": from});
+        self.send(Method::POST, &path(adapter), Some(&body))
+    }
+
+    /// Hands frames over, in as many requests as it takes; the first has the number `from`.
+    pub(super) fn frames(
+        &self,
+        adapter: &str,
+        mut from: u64,
+        frames: &[String],
+    ) -> Result<(), Failed> {
         let mut rest = frames;
         while !rest.is_empty() {
             let mut digits = 0;
@@ -98,8 +110,9 @@ impl Site<'_> {
                 digits <= DIGITS_MAX
             };
             let some = rest.iter().take(FRAMES_MAX).take_while(fits).count().max(1);
-            let body = json!({"id": self.id, "step": MoveStep::Frames, "hold_s": self.hold_s, "frames": rest[..some]});
+            let body = json!({"id": self.id, "step": MoveStep::Frames, "hold_s": self.hold_s, "from": from, "frames": rest[..some]});
             self.send::<MoveStatus>(Method::POST, &path(adapter), Some(&body))?;
+            from += some as u64;
             rest = &rest[some..];
         }
         Ok(())

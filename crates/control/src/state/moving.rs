@@ -95,6 +95,11 @@ pub struct MoveRequest {
     #[serde(default, rename = "static", skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 4096)]
     pub statics: Vec<StaticEntry>,
+    /// For `frames`: the number of the first of them, counted from 0 in all that are brought for this move, so that what
+    /// is brought again is known; without it all are new. For `hand-over`: the first that is wanted, 0 for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
+    pub from: Option<u64>,
     /// For `frames`: whole frames that were kept for it elsewhere, each as hexadecimal digits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8192)]

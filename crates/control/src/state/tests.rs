@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
-    Actual, ActualAdapter, ActualNic, Facts, Kept, Plane, Reason, Refused, State, allocate,
+    Actual, ActualAdapter, ActualNic, Allocation, Facts, Kept, Plane, Reason, Refused, State,
+    Taken, allocate,
 };
 
 /// A NIC with four VFs, three of them enabled, an iov switch on it, and two adapters there.
@@ -72,6 +73,8 @@ pub(crate) struct Paper {
     pub(crate) kept: BTreeMap<String, Vec<Vec<u8>>>,
     /// Frames that it had no room to keep, by adapter.
     pub(crate) lost: BTreeMap<String, u64>,
+    /// How many of them were brought.
+    pub(crate) brought: BTreeMap<String, usize>,
     /// Adapters that it announced.
     pub(crate) announced: Vec<String>,
 }
@@ -98,9 +101,16 @@ impl Plane for Paper {
             pf: None,
             representors: Vec::new(),
         };
+        // A change leaves who is connected alone.
+        let before = std::mem::take(&mut self.actual.adapters);
+        let is_connected = |name: &str| before.iter().any(|one| one.name == name && one.connected);
+        let adapter = |one: Allocation| {
+            let connected = is_connected(&one.adapter);
+            ActualAdapter::of(one, connected)
+        };
         self.actual = Actual {
             nics: to.nics.iter().map(nic).collect(),
-            adapters: given.into_iter().map(|one| ActualAdapter::of(one, false)).collect(),
+            adapters: given.into_iter().map(adapter).collect(),
             tunnels: Vec::new(),
         };
         Ok(self.actual.clone())
@@ -110,12 +120,16 @@ impl Plane for Paper {
         self.actual.clone()
     }
 
-    fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
-        self.kept.remove(adapter).unwrap_or_default()
+    fn take_kept(&mut self, adapter: &str) -> Taken {
+        let brought = self.brought.remove(adapter).unwrap_or_default();
+        Taken { frames: self.kept.remove(adapter).unwrap_or_default(), brought }
     }
 
     fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
-        self.kept.entry(adapter.to_owned()).or_default().splice(0..0, frames);
+        let brought = self.brought.entry(adapter.to_owned()).or_default();
+        let before = *brought;
+        *brought += frames.len();
+        self.kept.entry(adapter.to_owned()).or_default().splice(before..before, frames);
     }
 
     fn kept(&self, adapter: &str) -> Kept {

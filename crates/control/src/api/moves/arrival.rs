@@ -62,7 +62,7 @@ impl Manager {
             State::parse(&to.to_document()).map_err(Fault::Wrong)
         };
         let (to, then) = (with(Phase::Arriving)?, with(Phase::Arrived)?);
-        self.plan(&then)?;
+        self.plan_of(&then)?;
         let given = allocate(&then, &Facts::of(&self.actual()));
         let given =
             given.into_iter().find(|one| one.adapter == name).ok_or_else(|| absent(name))?;

@@ -8,7 +8,7 @@ use engine::Port;
 use port::kept;
 
 use super::Plant;
-use crate::state::Kept;
+use crate::state::{Kept, Taken};
 
 /// How often frames are handed on to a guest that has not buffers for all of them at once.
 const HAND_ON: Duration = Duration::from_millis(2);
@@ -91,8 +91,9 @@ impl Plant {
         self.keeping.look(now);
     }
 
-    pub(super) fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
-        self.keeping.of(adapter).map_or_else(Vec::new, kept::Kept::take)
+    pub(super) fn take_kept(&mut self, adapter: &str) -> Taken {
+        let taken = self.keeping.of(adapter).map(kept::Kept::take);
+        taken.map_or_else(Taken::default, |(frames, brought)| Taken { frames, brought })
     }
 
     pub(super) fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
