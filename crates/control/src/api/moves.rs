@@ -209,7 +209,10 @@ impl Manager {
             (Is::HandOver, Some(Left)) => {
                 done = self.hand_out(name, request.from.unwrap_or_default());
             }
-            (Is::Frames, Some(_)) => {
+            (Is::Frames, Some(phase)) => {
+                if !phase.is_coming() {
+                    self.hand_out(name, 0); // older than what comes back, if it was not asked for yet
+                }
                 self.take_in(name, request.from, whole(&request.frames)?)?;
             }
             (Is::Finish, Some(Arrived)) => self.set_move(name, None, expected)?,

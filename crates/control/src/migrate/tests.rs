@@ -1,5 +1,6 @@
 //! Moves between two daemons, with QEMUs of ours: what is done in which order, and undone.
 
+mod cut;
 mod obstacles;
 mod qemu;
 
@@ -11,6 +12,7 @@ use super::{Outcome, Report, Spec, plan, run};
 use crate::api::Client;
 use crate::api::tests::Site;
 use crate::state::tests::document;
+use cut::{Lost, cut};
 use qemu::{Fake, Fault};
 
 /// Two daemons, of which the second has nobody but a NIC and a switch, and two QEMUs.
@@ -267,6 +269,43 @@ fn what_was_set_for_the_move_is_set_back() {
     let limits = |bandwidth: u64, downtime: u64| json!({"max-bandwidth": bandwidth, "downtime-limit": downtime});
     let changed = of("migrate-set-parameters");
     assert_eq!(changed, (limits(1_000_000, 50), limits(134_217_728, 300)));
+}
+
+/// More than fits into one request waits; whatever gets lost on the way, the guest has each frame once and in order.
+#[test]
+fn an_answer_that_is_lost_loses_and_doubles_no_frame() {
+    let waiting: Vec<Vec<u8>> =
+        (0..5000_u32).map(|number| [&number.to_be_bytes()[..], &[0; 56]].concat()).collect();
+    let came = vec![vec![9; 60]]; // to the target, after the switch
+    for (at_source, step, nth, lost) in [
+        (true, "hand-over", 1, Lost::Request),
+        (true, "hand-over", 1, Lost::Answer),
+        (false, "frames", 1, Lost::Answer),
+        (false, "frames", 2, Lost::Request),
+        (false, "frames", 2, Lost::Answer),
+        (false, "take-over", 1, Lost::Answer),
+    ] {
+        let lab = Lab::new(None);
+        let before = lab.states();
+        lab.here.plane.0.lock().unwrap().kept.insert("web".into(), waiting.clone());
+        lab.there.plane.0.lock().unwrap().kept.insert("web".into(), came.clone());
+        let socket = if at_source { lab.here.socket() } else { lab.there.socket() };
+        let client = Client::new(&cut(&socket, step, nth, lost));
+        let spec = lab.spec();
+        let spec = match at_source {
+            true => Spec { source: client, ..spec },
+            false => Spec { target: client, ..spec },
+        };
+        let report = run(&spec, &mut |_| ()).unwrap();
+        assert_eq!(report.outcome, Outcome::RolledBack, "{step} {nth} {lost:?}: {report:#?}");
+        let kept = lab.here.plane.0.lock().unwrap().kept["web"].clone();
+        assert!(
+            kept == [&waiting[..], &came[..]].concat(),
+            "{step} {nth} {lost:?}: {}",
+            kept.len()
+        );
+        assert_eq!(lab.states(), before);
+    }
 }
 
 /// Both daemons tell how many they have lost since the move began, each time that they are asked.
