@@ -169,11 +169,16 @@ impl Manager {
             return Err(Fault::Broken(why.clone()));
         }
         // Frames that wait for a guest are not handed over.
-        let mut adapters = self.state().adapters.iter();
-        if let Some(adapter) = adapters.find(|adapter| adapter.moving.is_some()) {
-            let text =
-                format!("the guest of adapter {} is being moved; wait for that", adapter.name);
-            return Err(Fault::NotReplaced(text));
+        for adapter in &self.state().adapters {
+            let name = &adapter.name;
+            let text = match self.plane.kept(name).frames {
+                _ if adapter.is_on_the_way() => {
+                    format!("the guest of adapter {name} is being moved")
+                }
+                0 => continue,
+                frames => format!("{frames} frames wait for the guest of adapter {name}"),
+            };
+            return Err(Fault::NotReplaced(format!("{text}; wait for that")));
         }
         let lock = self.store.files().lock().try_clone_to_owned();
         let state_lock = lock.map_err(|error| Fault::NotReplaced(error.to_string()))?;

@@ -6,16 +6,18 @@
 //! where they make no sense; the same step again is none, and answers as it did before ([`transit`]).
 //!
 //! # When the mover is gone
-//! After `hold_s` without a step the move is given up. Where the guest's rings run, the adapter is one like others. Where
-//! they do not, one that was to arrive goes, one that was to leave stays; one that has left stays so, until it is known
-//! from its rings that the guest is here after all ([`Manager::tick`]).
+//! After `hold_s` without a step the move is given up ([`Manager::tick`]). Where the guest's rings run, the adapter is one
+//! like others. Where they do not, one that was to arrive goes, one that was to leave stays; one that has left or arrived
+//! stays so, with nothing held for it, until its rings run or somebody finishes or aborts the move. The time is that of
+//! this process and no part of the state: a daemon that starts grants each move another `hold_s`.
 
 mod arrival;
 mod document;
 mod frames;
+mod given_up;
 mod transit;
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,8 +45,11 @@ pub struct MoveStatus {
     pub id: Option<String>,
     /// How far it is.
     pub phase: Option<Phase>,
-    /// When it counts as given up, in milliseconds since 1970.
-    pub expires_ms: Option<u64>,
+    /// In how many milliseconds it counts as given up, if nothing is heard of it.
+    pub expires_in_ms: Option<u64>,
+    /// Whether it does: nothing is held for it.
+    #[serde(default)]
+    pub given_up: bool,
     /// The path that the adapter has, or has once its guest is here.
     pub path: PathInForce,
     /// The VF that it holds.
@@ -108,7 +113,8 @@ impl Manager {
             adapter: name.to_owned(),
             id: moving.as_ref().map(|moving| moving.id.clone()),
             phase: moving.as_ref().map(|moving| moving.phase),
-            expires_ms: moving.map(|moving| moving.expires_ms),
+            expires_in_ms: moving.as_ref().and_then(|_| self.expires_in_ms(name)),
+            given_up: moving.is_some_and(|moving| moving.given_up),
             path: given.path,
             vf: given.vf,
             queue: given.queue,
@@ -173,13 +179,15 @@ impl Manager {
         let moving = |phase: Phase| Moving {
             id: request.id.clone(),
             phase,
-            expires_ms: now_ms() + u64::from(request.hold_s) * 1000,
+            hold_s: request.hold_s,
+            given_up: false,
         };
         let (asked, text) = (request.step, format!("{} (move {})", request.step, request.id));
-        let (id, hold) = (request.id.clone(), Duration::from_secs(request.hold_s.into()));
+        let id = request.id.clone();
+        let until = Instant::now() + Duration::from_secs(request.hold_s.into());
         let mut done = Done::default();
         if phase.is_some() {
-            self.transit(name, &id, hold);
+            self.transit(name, &id, until).heard(until);
         }
         match (asked, phase) {
             (Is::Leave, None | Some(Leaving)) => {
@@ -188,28 +196,30 @@ impl Manager {
             (Is::Arrive, Some(Arriving)) => {
                 self.set_move(name, Some(moving(Arriving)), expected)?;
             }
-            (Is::Renew, Some(phase)) => self.set_move(name, Some(moving(phase)), expected)?,
             (Is::Arrive, None) if self.state().adapter(name).is_none() => {
                 let moving = moving(Arriving);
                 let (to, _) = self.arrival(name, request, moving)?;
                 self.bring(&to, expected)?;
                 self.transits.remove(name); // of a move before
-                self.transit(name, &id, hold);
+                self.transit(name, &id, until);
             }
             (Is::TakeOver, Some(Arriving)) => {
                 self.set_move(name, Some(moving(Arrived)), expected)?;
                 done.announced = self.plane.announce(name) as u64;
             }
-            (Is::TakeOver, Some(Arrived)) => {}
+            (Is::TakeOver, Some(phase @ Arrived)) => self.revive(name, moving(phase), expected)?,
             (Is::HandOver, Some(Leaving)) => {
                 self.must_stand_still(name)?;
                 self.set_move(name, Some(moving(Left)), expected)?;
                 done = self.hand_out(name, request.from.unwrap_or_default());
             }
-            (Is::HandOver, Some(Left)) => {
+            (Is::HandOver, Some(phase @ Left)) => {
+                self.revive(name, moving(phase), expected)?;
                 done = self.hand_out(name, request.from.unwrap_or_default());
             }
+            (Is::Renew, Some(phase)) => self.revive(name, moving(phase), expected)?,
             (Is::Frames, Some(phase)) => {
+                self.revive(name, moving(phase), expected)?;
                 if !phase.is_coming() {
                     self.hand_out(name, 0); // older than what comes back, if it was not asked for yet
                 }
@@ -271,6 +281,15 @@ impl Manager {
         }
     }
 
+    /// A move that was given up goes on. Any other does without a change of the state.
+    fn revive(&mut self, name: &str, moving: Moving, expected: Option<u64>) -> Result<(), Fault> {
+        let now = self.state().adapter(name).and_then(|adapter| adapter.moving.as_ref());
+        if now.is_some_and(|moving| moving.given_up) {
+            self.set_move(name, Some(moving), expected)?;
+        }
+        Ok(())
+    }
+
     fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {
         if self.is_connected(name) {
             let error = format!("the guest of {name} runs here");
@@ -301,44 +320,6 @@ impl Manager {
         let actual = self.actual();
         actual.adapters.iter().any(|adapter| adapter.name == name && adapter.connected)
     }
-
-    /// Ends moves that were given up. `now_ms` is in milliseconds since 1970.
-    pub fn tick(&mut self, now_ms: u64) {
-        if self.is_replaced() {
-            return; // another daemon has the state
-        }
-        let moving = self.state().adapters.iter().filter_map(|adapter| {
-            let moving = adapter.moving.as_ref()?;
-            Some((adapter.name.clone(), moving.phase, moving.expires_ms <= now_ms))
-        });
-        let moving: Vec<_> = moving.collect();
-        self.forget(Instant::now());
-        for (name, phase, expired) in moving {
-            let connected = self.is_connected(&name);
-            let (changed, text) = match (phase, expired, connected) {
-                (Phase::Left, _, true) => {
-                    self.give_back(&name);
-                    (self.set_move(&name, None, None), "its guest runs here after all")
-                }
-                (Phase::Leaving, true, _) => {
-                    (self.set_move(&name, None, None), "its move was given up: it stays here")
-                }
-                (Phase::Arriving | Phase::Arrived, true, true) => {
-                    (self.set_move(&name, None, None), "its mover is gone, its guest is here")
-                }
-                (Phase::Arriving | Phase::Arrived, true, false) => {
-                    (self.remove(&name, None), "its guest did not come: it is removed")
-                }
-                _ => continue,
-            };
-            let text = match changed {
-                Ok(()) => text.to_owned(),
-                Err(fault) => format!("its move cannot be ended: {fault}"),
-            };
-            tracing::warn!("adapter {name}: {text}");
-            self.note(EventKind::Move, format!("adapter {name}"), text);
-        }
-    }
 }
 
 /// The state without an adapter and all that the switch has for it.
@@ -358,7 +339,8 @@ fn gone(name: &str) -> MoveStatus {
         adapter: name.to_owned(),
         id: None,
         phase: None,
-        expires_ms: None,
+        expires_in_ms: None,
+        given_up: false,
         path: PathInForce::None,
         vf: None,
         queue: None,
@@ -386,9 +368,4 @@ fn impossible(field: &str, value: &str, error: String, allowed: &str) -> Fault {
 
 fn wrong(field: &str, value: impl Into<Value>, error: &str, allowed: &str) -> Fault {
     Fault::Wrong(Problem::new(field, value, error, allowed).into())
-}
-
-/// Now, in milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

@@ -3,12 +3,13 @@
 //! Nothing is lost or doubled with an answer that does not arrive: the source keeps what it has answered until the move
 //! is over, and the target knows by numbers what it has. What is remembered here ends with the process.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use port::kept::FRAMES_MAX;
 
 use super::super::fault::Fault;
 use super::super::manager::Manager;
+use super::given_up::Trouble;
 use super::{Done, impossible};
 
 /// What a daemon remembers of an adapter's move beyond the state.
@@ -16,8 +17,10 @@ use super::{Done, impossible};
 pub(in super::super) struct Transit {
     /// Which move.
     pub(super) id: String,
-    /// When it is forgotten, if nothing is done.
-    until: Instant,
+    /// When it counts as given up, or is forgotten if it is over.
+    pub(super) until: Instant,
+    /// What kept it from being ended.
+    pub(super) trouble: Option<Trouble>,
     /// Frames that were answered with: at the source to `hand-over`, at the target to `abort`.
     handed: Vec<Vec<u8>>,
     /// How many of those, the first ones, had been brought here.
@@ -27,6 +30,11 @@ pub(in super::super) struct Transit {
 }
 
 impl Transit {
+    /// Its mover lives.
+    pub(super) fn heard(&mut self, until: Instant) {
+        (self.until, self.trouble) = (until, None);
+    }
+
     /// Whether more may be handed out: what waits beyond that stays in the data plane, which has a limit as well.
     fn has_room(&self) -> bool {
         self.handed.len() < FRAMES_MAX
@@ -34,16 +42,27 @@ impl Transit {
 }
 
 impl Manager {
-    /// What is remembered of this move, from now on for so long.
-    pub(super) fn transit(&mut self, name: &str, id: &str, hold: Duration) -> &mut Transit {
-        let until = Instant::now() + hold;
-        let new = || Transit { id: id.to_owned(), until, handed: Vec::new(), brought: 0, taken: 0 };
+    /// What is remembered of this move; if it is nothing, it counts as given up at `until`.
+    pub(super) fn transit(&mut self, name: &str, id: &str, until: Instant) -> &mut Transit {
+        let new = || Transit {
+            id: id.to_owned(),
+            until,
+            trouble: None,
+            handed: Vec::new(),
+            brought: 0,
+            taken: 0,
+        };
         let transit = self.transits.entry(name.to_owned()).or_insert_with(new);
         if transit.id != id {
             *transit = new();
         }
-        transit.until = until;
         transit
+    }
+
+    /// In how many milliseconds an adapter's move counts as given up.
+    pub(super) fn expires_in_ms(&self, name: &str) -> Option<u64> {
+        let left = self.transits.get(name)?.until.saturating_duration_since(Instant::now());
+        Some(left.as_millis() as u64)
     }
 
     /// Whether this move of an adapter is remembered.

@@ -1,10 +1,13 @@
 //! Moves of guests: steps in order, refusals, crashes, and movers that are gone.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::{Site, eventually, null};
 use crate::api::EventKind;
 use crate::state::tests::{adapter, document, with};
+use crate::state::{Problem, Refused};
 use crate::store::{Directory, Store};
 
 fn step(step: &str) -> Value {
@@ -29,8 +32,8 @@ impl Site {
     /// Ends moves as if it were so late, in milliseconds from now.
     fn tick_in(&self, ms: u64) {
         let server = self.server.as_ref().unwrap();
-        let now = super::super::moves::now_ms();
-        server.manager().lock().unwrap().tick(now + ms);
+        let then = Instant::now() + Duration::from_millis(ms);
+        server.manager().lock().unwrap().tick(then);
     }
 
     fn set_connected(&self, name: &str, connected: bool) {
@@ -353,6 +356,8 @@ fn frames_that_are_brought_again_are_not_taken_again() {
         assert_eq!((&status["frames"], &status["brought"]), (&digits(&all), &json!(5)));
     }
     site.refuses(404, "POST", "/v1/adapters/new/move", json!({"id": "m2", "step": "abort"}));
+    site.tick_in(70_000);
+    site.refuses(404, "POST", "/v1/adapters/new/move", step("abort"));
 }
 
 /// A document from before the move neither ends it nor removes who moves.
@@ -381,7 +386,7 @@ fn a_document_does_not_end_a_move() {
         assert!(refusal.trouble.error.contains("new is being moved by m1"), "{refusal:?}");
     }
     site.refuses(409, "DELETE", "/v1/adapters/new", null());
-    let moving = json!({"id": "m1", "phase": "left", "expires_ms": 1});
+    let moving = json!({"id": "m1", "phase": "left"});
     for (name, field) in [("new", "adapter[2].move"), ("db", "adapter[1].move")] {
         let path = format!("/v1/adapters/{name}");
         let refusal = site.refuses(422, "PATCH", &path, json!({"move": moving}));
@@ -391,4 +396,117 @@ fn a_document_does_not_end_a_move() {
     assert_eq!(site.get("/v1/state"), before);
     site.moves("web", step("abort"));
     site.apply(document());
+}
+
+fn count(site: &Site, text: &str) -> usize {
+    let events = site.get("/v1/events");
+    let texts = events["events"].as_array().unwrap().iter();
+    texts.filter(|event| event["text"].as_str().unwrap().contains(text)).count()
+}
+
+/// A mover says four times a minute that it lives: no change of the state, no event, no other generation.
+#[test]
+fn a_sign_of_life_changes_nothing() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("web", step("leave"));
+    let seen = || {
+        (
+            site.get("/v1/state"),
+            site.get("/v1/events"),
+            site.does("GET", "/v1/state", null()).generation,
+        )
+    };
+    let before = seen();
+    for hold in [1, 3600] {
+        let status = site.moves("web", json!({"id": "m1", "step": "renew", "hold_s": hold}));
+        let left = status["expires_in_ms"].as_u64().unwrap();
+        assert!(left <= hold * 1000 && left + 60_000 > hold * 1000, "{status}");
+    }
+    assert_eq!(seen(), before);
+    site.tick_in(3_500_000);
+    assert_eq!(seen(), before);
+}
+
+/// Its guest may be on the way still: it keeps its address, not its VF, until somebody knows more.
+#[test]
+fn who_has_arrived_or_left_stays_so_without_what_was_held_for_it() {
+    let site = Site::new();
+    site.apply(with(document(), "/nic/0/num_vfs", json!(2)));
+    for (name, phase, steps) in
+        [("web", "left", &["leave", "hand-over"][..]), ("new", "arrived", &[])]
+    {
+        if steps.is_empty() {
+            site.moves(name, arrival(name, 9, 1));
+            site.moves(name, step("take-over"));
+        }
+        steps.iter().for_each(|one| drop(site.moves(name, step(one))));
+        let vf = site.adapter_in_force(name)["vf"].clone();
+        assert_eq!(vf, 1, "{name}");
+        let rival = format!("rival-{name}");
+        site.does(
+            "PUT",
+            &format!("/v1/adapters/{rival}"),
+            adapter(&rival, 20 + name.len() as u8, 100),
+        );
+        assert_eq!(site.adapter_in_force(&rival)["vf"], Value::Null, "it is held");
+        (0..3).for_each(|_| site.tick_in(70_000));
+        let status = site.get(&format!("/v1/adapters/{name}/move"));
+        assert_eq!((&status["phase"], &status["given_up"]), (&json!(phase), &json!(true)));
+        assert_eq!(site.adapter_in_force(&rival)["vf"], vf);
+        // The mover was only slow.
+        site.moves(name, step("renew"));
+        let status = site.get(&format!("/v1/adapters/{name}/move"));
+        assert_eq!((&status["phase"], &status["given_up"]), (&json!(phase), &json!(false)));
+        site.moves(name, step("finish"));
+        site.does("DELETE", &format!("/v1/adapters/{rival}"), null());
+    }
+    assert_eq!(count(&site, "its mover is gone, and its guest does not run here"), 2);
+}
+
+/// A guest that runs at last is here, whoever is gone.
+#[test]
+fn who_has_arrived_and_runs_late_is_an_adapter_like_others() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("new", arrival("new", 9, 1));
+    site.moves("new", step("take-over"));
+    site.tick_in(70_000);
+    assert_eq!(site.get("/v1/adapters/new")["move"]["given_up"], true);
+    site.set_connected("new", true);
+    site.tick_in(71_000);
+    assert_eq!(site.get("/v1/adapters/new").get("move"), None);
+}
+
+/// Time is the process's own: whoever starts has heard of nobody yet.
+#[test]
+fn a_daemon_that_starts_waits_as_long_again() {
+    let mut site = Site::new();
+    site.apply(document());
+    site.moves("web", json!({"id": "m1", "step": "leave", "hold_s": 100}));
+    site.start(None);
+    site.tick_in(1_000);
+    site.tick_in(90_000);
+    assert_eq!(site.get("/v1/adapters/web/move")["phase"], "leaving");
+    site.tick_in(102_000);
+    assert_eq!(site.get("/v1/adapters/web/move")["phase"], Value::Null);
+}
+
+#[test]
+fn a_move_that_cannot_be_ended_is_told_once_and_tried_ever_less_often() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("web", step("leave"));
+    let mut tries = 0;
+    for second in 0..3600 {
+        site.plane.0.lock().unwrap().refuses =
+            Some(Refused(Problem::new("nic", "x", "is full", "free some").into()));
+        site.tick_in(70_000 + second * 1000);
+        tries += usize::from(site.plane.0.lock().unwrap().refuses.is_none());
+    }
+    assert!((10..30).contains(&tries), "{tries}");
+    assert_eq!(count(&site, "its move cannot be ended"), 1);
+    site.plane.0.lock().unwrap().refuses = None;
+    site.tick_in(4_000_000);
+    assert_eq!(site.get("/v1/adapters/web/move")["phase"], Value::Null);
 }
