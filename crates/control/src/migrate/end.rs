@@ -228,7 +228,8 @@ fn find(ending: &Ending) -> Result<Found, Failed> {
 /// Where the guest is, as the QEMU says that it was to leave.
 fn look(ending: &Ending, found: &mut Found, mut vmm: Vmm) -> Result<(), Failed> {
     let name = vmm.name()?;
-    if found.id.as_ref() != Some(&ending.name) && !name.is_empty() && name != ending.name {
+    let is_its = name == ending.name || is_of(&ending.name, &name);
+    if found.id.as_ref() != Some(&ending.name) && !name.is_empty() && !is_its {
         return Err(Failed::mistake(format!(
             "the guest behind the source's QMP socket is called {name}, not {}; name the right one",
             ending.name

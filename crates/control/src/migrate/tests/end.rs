@@ -73,7 +73,7 @@ fn a_guest_that_only_its_qemu_knows_to_be_moving_runs_again() {
         site.does("POST", "/v1/adapters/web/move", json!({"id": id, "step": "abort"}));
     }
     assert!(lab.finish("web-vm").unwrap_err().to_string().contains("nothing to finish"));
-    let ended = lab.abort("web-vm").unwrap();
+    let ended = lab.abort(&id).unwrap();
     assert_eq!((ended.id, ended.error), (None, None));
     assert_eq!(lab.source.status(), "running");
 }
