@@ -85,6 +85,28 @@ class Ten(MigrateBase):
         self.assert_nothing_lost(traffic)
 
 
+class Killed(MigrateBase):
+    """The mover is gone, and the guest is at the target all the same."""
+
+    def test_a_move_whose_mover_is_killed_is_finished(self):
+        traffic = self.traffic()
+        self.moves.kill_mover(self.moves.start_move("--bandwidth-mbps", "8"))
+        source, target = self.moves.guest.qmp, self.moves.machine
+        # By hand, and nobody has moved its addresses.
+        source.run("migrate-continue", state="pre-switchover")
+        self.moves.wait_migration(None, "completed")
+        refused = self.moves.end_by_hand("--abort")
+        self.assertEqual(refused.returncode, 2, refused)
+        self.assertIn("the guest may be at the target: end the move with --finish", refused.stderr)
+        done = self.moves.end_by_hand("--finish")
+        self.assertEqual(done.returncode, 0, done)
+        self.moves.guest.moved(target)
+        self.moves.at = 1
+        self.assertIsNone(self.moves.adapter(0))
+        self.moves.wait_adapter(1, "it is there", lambda one: one["connected"] and one["path"] == "vf")
+        self.assert_nothing_lost(traffic)
+
+
 class Scarce(MigrateBase):
     """The target has one VF, and somebody of greater weight has it."""
 
@@ -126,14 +148,6 @@ class Failing(MigrateBase):
         self.assertEqual(self.moves.hosts[0].daemon.export(), self.before)
         self.assertEqual(self.moves.guest.qmp.run("query-status")["status"], "running")
 
-    def wait_active(self, process):
-        """Waits until QEMU copies memory."""
-        deadline = time.monotonic() + 60
-        while self.moves.guest.qmp.run("query-migrate").get("status") != "active":
-            self.assertIsNone(process.poll(), "shunt migrate has ended")
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
-
     def failed(self, process, says):
         """The report of a move that was to fail."""
         code, report, err = self.moves.end_move(process)
@@ -154,7 +168,7 @@ class Failing(MigrateBase):
     def test_the_targets_qemu_is_killed(self):
         traffic = self.traffic()
         process = self.moves.start_move("--bandwidth-mbps", "8")
-        self.wait_active(process)
+        self.moves.wait_migration(process, "active")
         self.moves.machine.kill()
         self.failed(process, "QEMU's migration is failed")
         self.assertIsNone(self.moves.adapter(1))
@@ -164,7 +178,7 @@ class Failing(MigrateBase):
     def test_the_targets_daemon_is_killed(self):
         traffic = self.traffic(1)  # to and from that host nothing passes meanwhile
         process = self.moves.start_move("--bandwidth-mbps", "8", "--timeout", "6")
-        self.wait_active(process)
+        self.moves.wait_migration(process, "active")
         target = self.moves.hosts[1].daemon
         target.kill()
         report = self.failed(process, "after 6 s")
@@ -181,10 +195,25 @@ class Failing(MigrateBase):
         self.assertIsNone(self.moves.adapter(1))
         self.assert_nothing_lost(traffic)
 
+    def test_the_mover_is_killed_and_its_move_aborted(self):
+        traffic = self.traffic()
+        self.moves.kill_mover(self.moves.start_move("--bandwidth-mbps", "8"))
+        self.assertNotEqual(self.moves.guest.qmp.run("query-status")["status"], "running")
+        refused = self.moves.end_by_hand("--finish")
+        self.assertEqual(refused.returncode, 2, refused)
+        self.assertIn("the guest is at the source; end the move with --abort", refused.stderr)
+        done = self.moves.end_by_hand("--abort")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("the guest is running at the source; taken back: vm", done.stdout)
+        self.assertIsNone(self.moves.adapter(1))
+        self.assert_is_here()
+        self.moves.machine.kill()
+        self.assert_nothing_lost(traffic)
+
     def test_interrupted(self):
         traffic = self.traffic()
         process = self.moves.start_move("--bandwidth-mbps", "8")
-        self.wait_active(process)
+        self.moves.wait_migration(process, "active")
         process.terminate()
         self.failed(process, "it was interrupted")
         self.assertIsNone(self.moves.adapter(1))
