@@ -130,6 +130,13 @@ impl Attachment {
         }
     }
 
+    /// The socket is this process's from now on, if another one listened on it.
+    pub(super) fn adopt(&self) {
+        if let Way::Server(listener) = &self.way {
+            listener.adopt();
+        }
+    }
+
     /// Enters the socket into `epoll` under `token`.
     pub(super) fn watch(&mut self, epoll: BorrowedFd<'_>, token: u64) -> Result<()> {
         self.token = token;

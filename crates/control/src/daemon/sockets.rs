@@ -82,6 +82,11 @@ impl Sockets {
         }
     }
 
+    /// What was inherited is this process's from now on.
+    pub(super) fn adopt(&self) {
+        self.served.values().for_each(Attachment::adopt);
+    }
+
     /// Ends the session on a socket, and serves it no more.
     pub(super) fn remove(&mut self, token: u64) {
         if let Some(attachment) = self.served.remove(&token) {

@@ -117,6 +117,8 @@ impl Plant {
 
     /// Lets the lanes begin, in the place of another process's.
     pub(in super::super) fn begin(&mut self) {
+        self.sockets.adopt();
+        self.devices.adopt();
         self.settled = true;
         self.faults.remember(&self.fabric);
         self.fabric.go();

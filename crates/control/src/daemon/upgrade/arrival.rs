@@ -104,6 +104,7 @@ impl Daemon {
         self.manager = Some(manager.clone());
         self.guests_wait = true;
         let Some((doors, listen)) = doors else { return };
+        doors.adopt();
         match Server::behind(manager, doors, &listen) {
             Ok(server) => self.server = Some(server),
             Err(error) => tracing::error!("the API is not served: {error:#}; restart the daemon"),
