@@ -245,11 +245,7 @@ impl Backend {
     }
 
     /// Starts a ring if it is stopped and all it needs is there.
-    pub(super) fn start(
-        &mut self,
-        index: usize,
-        device: &mut impl Device,
-    ) -> Result<(), Reason> {
+    pub(super) fn start(&mut self, index: usize, device: &mut impl Device) -> Result<(), Reason> {
         if self.rings[index].running || self.slots.is_empty() {
             return Ok(());
         }
