@@ -12,8 +12,8 @@
 //! does not read stops the next request, and all of it happens on a thread of its own ([`desk`]). What it does can be
 //! seen in the events, a bounded number a minute.
 //!
-//! Limits: 4096 bytes a request, 16 KiB an answer, 500 requests or 5 changes a second, 2000 and 20 at once; one
-//! connection a virtual PF.
+//! Limits: 4096 bytes a request, 16 KiB an answer, 500 requests or 5 changes a second, 2000 and 20 at once, 20 changes a
+//! second of all guests; one connection a virtual PF.
 
 mod desk;
 mod grants;

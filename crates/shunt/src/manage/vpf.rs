@@ -97,6 +97,9 @@ struct Daemon {
     /// VLANs that the guest may set, such as 5,100-199.
     #[arg(long, value_name = "LIST")]
     grant_vlans: Option<String>,
+    /// Kinds of tag beside the host's that those VLANs may have: 802.1q, 802.1ad.
+    #[arg(long, value_name = "LIST")]
+    grant_vlan_protos: Option<String>,
     /// VFs that the guest may set, such as 0,1; all for all.
     #[arg(long, value_name = "LIST")]
     grant_vfs: Option<String>,
