@@ -87,11 +87,13 @@ impl Kept {
         self.0.lost.load(Ordering::Relaxed)
     }
 
-    /// Takes all of them, the oldest first.
-    pub fn take(&self) -> Vec<Vec<u8>> {
+    /// Takes all of them, the oldest first, and says how many of these, the first ones, came from
+    /// another host.
+    pub fn take(&self) -> (Vec<Vec<u8>>, usize) {
         let mut list = self.list();
         self.0.waiting.store(false, Ordering::Release);
-        std::iter::from_fn(|| list.pop()).collect()
+        let first = list.first.len();
+        (std::iter::from_fn(|| list.pop()).collect(), first)
     }
 
     /// Adds frames that are older than all that came here, behind those added so before.
