@@ -50,7 +50,7 @@ class MigrateBase(unittest.TestCase):
         senders = [command(peer.space, "send", ADDRESS, port + n, RATE) for n, peer in enumerate(peers)] + senders
         return receivers, senders, listener, talker
 
-    def assert_nothing_lost(self, traffic):
+    def assert_nothing_lost(self, traffic, in_order=True):
         """Ends it all; every number has arrived, once and in order, and the connection lives."""
         receivers, senders, listener, talker = traffic
         sent = [sender.stop()["sent"] for sender in senders]
@@ -61,7 +61,9 @@ class MigrateBase(unittest.TestCase):
             print(f"     {one['received']} arrived of {count}, {one['lost']} lost, longest gap {one['gap_ms']} ms")
         print(f"     {answered['answered']} questions answered by TCP, the longest after {answered['longest_ms']} ms", flush=True)
         for count, one in zip(sent, said):
-            self.assertEqual((one["received"], one["lost"], one["twice"], one["late"]), (count, 0, 0, 0), one)
+            self.assertEqual((one["received"], one["lost"], one["twice"]), (count, 0, 0), one)
+            if in_order:
+                self.assertEqual(one["late"], 0, one)
         self.assertEqual(heard, answered["answered"])
         self.assertGreater(heard, 10)
 
@@ -104,7 +106,8 @@ class Killed(MigrateBase):
         self.moves.at = 1
         self.assertIsNone(self.moves.adapter(0))
         self.moves.wait_adapter(1, "it is there", lambda one: one["connected"] and one["path"] == "vf")
-        self.assert_nothing_lost(traffic)
+        # What came before its addresses had moved waited at the source, and comes after what came since.
+        self.assert_nothing_lost(traffic, in_order=False)
 
 
 class Scarce(MigrateBase):
