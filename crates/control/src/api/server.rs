@@ -21,7 +21,6 @@ use tokio::task::AbortHandle;
 
 use super::listen::{OwnersSocket, Peer, TcpSocket, owner};
 use super::manager::Manager;
-use super::moves::now_ms;
 use super::router::router;
 use super::token::Token;
 
@@ -223,7 +222,7 @@ async fn tick(manager: Arc<Mutex<Manager>>) {
         let manager = manager.clone();
         let work = move || {
             if let Ok(mut manager) = manager.lock() {
-                manager.tick(now_ms());
+                manager.tick(Instant::now());
             }
         };
         let _ = tokio::task::spawn_blocking(work).await; // a panic of it is met by the next request
