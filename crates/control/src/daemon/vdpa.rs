@@ -140,11 +140,10 @@ impl Vdpas {
         self.leaving.push(served);
     }
 
-    /// Has all devices be ready to be closed at once: none is opened any more until [`resume`](Self::resume).
-    pub(super) fn prepare(&mut self) {
-        if !self.tell_all(Command::Prepare, FREE) {
-            tracing::error!("a vDPA device keeps its thread waiting");
-        }
+    /// Has all devices be ready to be closed at once, none is opened any more until [`resume`](Self::resume); says whether
+    /// they are.
+    pub(super) fn prepare(&mut self) -> bool {
+        self.tell_all(Command::Prepare, FREE)
     }
 
     /// Closes all devices, for another process: no lane touches a ring of theirs when this returns.

@@ -205,7 +205,9 @@ impl Worker {
                 if !had_one {
                     let _ = done.send(()); // it may take its time, as it did before
                 }
-                self.open();
+                if self.session.is_none() {
+                    self.open();
+                }
                 self.serve();
                 if had_one {
                     let _ = done.send(());
