@@ -120,9 +120,11 @@ class VirtualPfs(VpfBase):
         states = lambda: [vf["guest"] for vf in self.a.seen()["vfs"]]  # noqa: E731
         self.eventually(states, ["connected"] * VFS)
         self.assertEqual(self.a.seen()["enabled_vfs"], 0)
+        self.assertEqual(self.a.told_by_qemu()["sriov_numvfs"], 0)
         self.a.enable(3, of_a)
         self.eventually(lambda: [state in ("driver", "running") for state in states()], [True] * 3 + [False] * 4)
         self.eventually(lambda: self.a.seen()["enabled_vfs"], 3)
+        self.assertEqual(self.a.told_by_qemu()["sriov_numvfs"], 3)
         self.assertTrue(self.a.seen()["control"])
         shown = [vf["guest"] for vf in json.loads(self.daemon.says("vf", "list", "nic0", "--json")) if vf["guest"]]
         self.assertEqual(shown.count("absent"), 0)

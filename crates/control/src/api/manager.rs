@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,15 @@ impl From<Manager> for Arc<Mutex<Manager>> {
     fn from(manager: Manager) -> Self {
         Arc::new(Mutex::new(manager))
     }
+}
+
+/// Who made something another than it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The operator, by a change.
+    Operator,
+    /// Guests, front-ends or devices.
+    Others,
 }
 
 /// What an apply did, or would do.
@@ -234,14 +244,16 @@ impl Manager {
     pub fn actual(&mut self) -> Actual {
         for decision in self.plane.decisions() {
             let subject = format!("adapter {}", decision.adapter);
-            self.events.add(EventKind::Traffic, subject, decision.to_string());
+            let text = decision.to_string();
+            self.events.caused(EventKind::Traffic, subject, text, Instant::now());
         }
         for DeviceNews { port, text } in self.plane.device_news() {
-            self.events.add(EventKind::Device, format!("port {port}"), text);
+            let subject = format!("port {port}");
+            self.events.caused(EventKind::Device, subject, text, Instant::now());
         }
         let now = self.plane.actual();
         if now != self.seen {
-            self.note_changes(&now);
+            self.note_changes(&now, Cause::Others);
             self.seen = now.clone();
             self.note_owners();
         }
@@ -355,7 +367,7 @@ impl Manager {
             let _ = self.store.abandon();
             return Err(error.into());
         }
-        self.note_changes(&actual);
+        self.note_changes(&actual, Cause::Operator);
         self.seen = actual;
         self.guests.replace(guests, channels);
         self.keep_guests();
@@ -376,7 +388,9 @@ impl Manager {
         }
     }
 
-    fn note_changes(&mut self, now: &Actual) {
+    /// Notes what is another than when somebody last looked.
+    fn note_changes(&mut self, now: &Actual, cause: Cause) {
+        let mut news = Vec::new();
         for adapter in &now.adapters {
             let before = self.seen.adapters.iter().find(|one| one.name == adapter.name);
             let given = Allocation::from(adapter);
@@ -384,11 +398,17 @@ impl Manager {
             if before.is_none_or(|one| Allocation::from(one) != given) {
                 let from = before.map_or("none".to_owned(), |one| Allocation::from(one).place());
                 let text = format!("{from} -> {} ({})", given.place(), given.reason);
-                self.events.add(EventKind::Path, subject(), text);
+                news.push((EventKind::Path, subject(), text));
             }
             if before.is_some_and(|one| one.connected) != adapter.connected {
                 let text = if adapter.connected { "attached" } else { "left" };
-                self.events.add(EventKind::Guest, subject(), text.into());
+                news.push((EventKind::Guest, subject(), text.into()));
+            }
+        }
+        for (kind, subject, text) in news {
+            match cause {
+                Cause::Operator => self.events.add(kind, subject, text),
+                Cause::Others => self.events.caused(kind, subject, text, Instant::now()),
             }
         }
     }

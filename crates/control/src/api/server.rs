@@ -82,7 +82,7 @@ impl Doors {
         Ok(Doors { unix, tcp })
     }
 
-    /// Goes on with those of another process.
+    /// Goes on with those of another process, which keeps their files until [`adopt`](Self::adopt).
     ///
     /// # Errors
     /// A certificate is no good, or a socket is missing.
@@ -100,6 +100,11 @@ impl Doors {
             None => None,
         };
         Ok(Doors { unix, tcp })
+    }
+
+    /// They are this process's from now on.
+    pub fn adopt(&self) {
+        self.unix.listener().adopt();
     }
 }
 

@@ -63,6 +63,8 @@ pub(super) struct Attachment {
     receiver: Receiver,
     /// The configuration space as the front-end knows it.
     told: Vec<u8>,
+    /// Why the session, which another process had, cannot be gone on with: it is to be ended.
+    unfit: Option<String>,
     /// When the last session began.
     begun: Option<Instant>,
     /// Until when nobody may attach.
@@ -84,6 +86,7 @@ impl Attachment {
             stream: None,
             receiver: Receiver::new(),
             told: Vec::new(),
+            unfit: None,
             begun: None,
             banned: None,
             token: 0,
@@ -127,6 +130,13 @@ impl Attachment {
         }
         if let Way::Server(listener) = &self.way {
             let _ = epoll::delete(epoll, &**listener); // another hold may keep it open
+        }
+    }
+
+    /// The socket is this process's from now on, if another one listened on it.
+    pub(super) fn adopt(&self) {
+        if let Way::Server(listener) = &self.way {
+            listener.adopt();
         }
     }
 
@@ -316,6 +326,8 @@ impl Attachment {
         self.quiet.info(&format!("{}: {why}", self.device.label()));
         if let Some(stream) = self.stream.take() {
             let _ = epoll::delete(epoll, &stream); // closing it would do as well
+            // The front-end is to know now, whoever else may hold the socket for a while.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         self.backend.disconnect(&mut self.device);
         if self.device.end_session() {

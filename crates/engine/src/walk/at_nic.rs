@@ -1,7 +1,7 @@
 //! The walk's stop at the NIC.
 
 use nic::{Action, DropReason, PortId};
-use port::{Head, VlanEdit};
+use port::{Area, Head, VlanEdit};
 
 use super::{NicWay, SwitchWay, View, Walk};
 use crate::forward::ALL;
@@ -162,16 +162,28 @@ impl Walk<'_> {
         if scene.switches(to)
             && let Some(switch) = &scene.switch
         {
-            let len = |pick: &u8| u64::from(self.burst.frames[usize::from(view.frame(*pick))].len);
-            self.charge((from, to), picks.len() as u64, || picks.iter().map(len).sum());
+            self.charge((from, to), picks.len() as u64, || self.bytes(view, picks));
             return self.enter_switch(switch, view, picks, edit, way);
         }
-        let Some(port) = scene.port(to) else {
+        self.hand_over((from, to), view, picks, edit, way.receive)
+    }
+
+    /// Delivers the picked frames at a function's own port; says how many were delivered.
+    #[inline]
+    pub(super) fn hand_over(
+        &self,
+        (from, to): (PortId, PortId),
+        view: &View<'_>,
+        picks: &[u8],
+        edit: VlanEdit,
+        area: &mut Area,
+    ) -> usize {
+        let Some(port) = self.scene().port(to) else {
             // A NIC may have no uplink, and a VF no guest's adapter.
             self.drop_at_nic(DropReason::NoMatch, picks.len());
             return 0;
         };
-        let delivered = self.deliver(port, view, picks, edit, way.receive);
+        let delivered = self.deliver(port, view, picks, edit, area);
         let (frames, bytes) = (u64::from(delivered.frames), delivered.bytes);
         if to == PortId::UPLINK {
             self.source.block().add(word::TX_UPLINK_FRAMES, frames);
@@ -179,6 +191,12 @@ impl Walk<'_> {
         }
         self.charge((from, to), frames, || bytes);
         delivered.frames as usize
+    }
+
+    /// Bytes of the picked frames as they were sent.
+    pub(super) fn bytes(&self, view: &View<'_>, picks: &[u8]) -> u64 {
+        let len = |pick: &u8| u64::from(self.burst.frames[usize::from(view.frame(*pick))].len);
+        picks.iter().map(len).sum()
     }
 
     /// Charges the NIC's budget, if it has one, for what went from one function to another.

@@ -5,7 +5,6 @@ use port::{Area, BURST};
 
 use super::{View, Walk};
 use crate::forward::ALL;
-use crate::port::word;
 
 impl Walk<'_> {
     /// Carries on what the NIC has sorted; says how many frames were delivered. Frames of one fate go together, in their
@@ -134,28 +133,10 @@ impl Walk<'_> {
         picks: &[u8],
         area: &mut Area,
     ) -> usize {
-        let scene = self.scene();
-        if !scene.table.is_up(to) {
+        if !self.scene().table.is_up(to) {
             self.drop_at_nic(DropReason::LinkDown, picks.len());
             return 0;
         }
-        let Some(port) = scene.port(to) else {
-            self.drop_at_nic(DropReason::NoMatch, picks.len());
-            return 0;
-        };
-        let delivered = self.deliver(port, view, picks, port::VlanEdit::None, area);
-        let (frames, bytes) = (u64::from(delivered.frames), delivered.bytes);
-        if to == PortId::UPLINK {
-            self.source.block().add(word::TX_UPLINK_FRAMES, frames);
-            self.source.block().add(word::TX_UPLINK_BYTES, bytes);
-        }
-        self.charge((from, to), frames, || bytes);
-        delivered.frames as usize
-    }
-
-    /// Bytes of the picked frames as they were sent.
-    fn bytes(&self, view: &View<'_>, picks: &[u8]) -> u64 {
-        let len = |pick: &u8| u64::from(self.burst.frames[usize::from(view.frame(*pick))].len);
-        picks.iter().map(len).sum()
+        self.hand_over((from, to), view, picks, port::VlanEdit::None, area)
     }
 }

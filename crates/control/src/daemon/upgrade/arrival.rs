@@ -89,7 +89,7 @@ impl Daemon {
 
     /// Begins. Nothing can fail any more; the other daemon touches nothing.
     pub(super) fn go(&mut self, config: &Config, before: &str) {
-        self.plant.lock().begin();
+        let ended = self.plant.lock().begin();
         let counters = counters_path(&config.run_dir);
         match std::fs::rename(&self.leftovers.counters, &counters) {
             Ok(()) => self.leftovers = Leftovers::new(&config.run_dir, COUNTERS),
@@ -99,11 +99,16 @@ impl Daemon {
             return;
         };
         let version = env!("CARGO_PKG_VERSION");
-        manager.took_over(events, format!("shunt {version} took over from shunt {before}"));
+        let ended = match ended {
+            0 => String::new(),
+            n => format!("; sessions that could not be taken up, and were ended: {n}, see the log"),
+        };
+        manager.took_over(events, format!("shunt {version} took over from shunt {before}{ended}"));
         let manager: Arc<Mutex<Manager>> = manager.into();
         self.manager = Some(manager.clone());
         self.guests_wait = true;
         let Some((doors, listen)) = doors else { return };
+        doors.adopt();
         match Server::behind(manager, doors, &listen) {
             Ok(server) => self.server = Some(server),
             Err(error) => tracing::error!("the API is not served: {error:#}; restart the daemon"),
