@@ -142,6 +142,7 @@ impl Manager {
         expected: Option<u64>,
     ) -> Result<MoveStatus, Fault> {
         self.expect(expected)?;
+        arrival::check_fields(&request)?;
         let (step, id) = (request.step, request.id.clone());
         let moving = self.state().adapter(name).map(|adapter| adapter.moving.clone());
         match &moving {
@@ -194,6 +195,7 @@ impl Manager {
                 self.set_move(name, Some(moving(Leaving)), expected)?;
             }
             (Is::Arrive, Some(Arriving)) => {
+                self.must_be_the_same(name, &request)?;
                 self.set_move(name, Some(moving(Arriving)), expected)?;
             }
             (Is::Arrive, None) if self.state().adapter(name).is_none() => {

@@ -67,7 +67,16 @@ fn an_adapter_arrives_with_its_port_and_holds_its_vf() {
     site.does("PUT", "/v1/adapters/rival", adapter("rival", 10, 100));
     assert_eq!(site.adapter_in_force("rival")["vf"], 1, "web's, which weighs less");
     assert_eq!(site.adapter_in_force("new")["vf"], 2);
-    site.moves("new", request); // again: it is there already
+    site.moves("new", request.clone()); // again: it is there already
+    let other = |path: &str, value| with(request.clone(), path, value);
+    for (other, field) in [
+        (other("/adapter/tx_weight", json!(7)), "adapter"),
+        (other("/port/isolated", json!(true)), "port"),
+        (other("/static", json!([])), "static"),
+    ] {
+        let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", other);
+        assert_eq!(refusal.trouble.field, field, "{refusal:?}");
+    }
 
     let status = site.moves("new", step("take-over"));
     assert_eq!((&status["phase"], &status["path"]), (&json!("arrived"), &json!("vf")));
@@ -104,11 +113,7 @@ fn without_a_free_vf_it_arrives_on_the_switch_and_gets_one_later() {
 fn an_adapter_without_any_path_does_not_arrive() {
     let site = Site::new();
     site.apply(with(document(), "/nic/0/num_vfs", json!(2)));
-    let mut request = arrival("new", 9, 1);
-    let adapter = request["adapter"].as_object_mut().unwrap();
-    adapter.remove("switch");
-    adapter.insert("nic".into(), json!("nic0"));
-    let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", request);
+    let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", bare());
     assert!(refusal.trouble.error.contains("connected to nothing (NoFreeVf)"), "{refusal:?}");
     site.refuses(404, "GET", "/v1/adapters/new/move", null());
 }
@@ -156,6 +161,20 @@ fn an_abort_brings_both_sides_back() {
     }
 }
 
+/// Two static addresses, of these ports.
+fn entry(one: &str, other: &str) -> Value {
+    json!([{"mac": "02:00:00:00:00:0b", "port": one}, {"mac": "02:00:00:00:00:0c", "port": other}])
+}
+
+/// An adapter on no switch that arrives.
+fn bare() -> Value {
+    let mut request = arrival("new", 9, 1);
+    let adapter = request["adapter"].as_object_mut().unwrap();
+    adapter.remove("switch");
+    adapter.insert("nic".into(), json!("nic0"));
+    request
+}
+
 #[test]
 fn steps_that_make_no_sense_are_refused_and_change_nothing() {
     let site = Site::new();
@@ -181,6 +200,13 @@ fn steps_that_make_no_sense_are_refused_and_change_nothing() {
         (json!({"id": "m1", "step": "leave", "fast": true}), "fast"),
         (json!({"id": "m1", "step": "arrive"}), "adapter"),
         (json!({"id": "m1", "step": "arrive", "adapter": adapter("x", 9, 0)}), "adapter.name"),
+        (with(arrival("new", 9, 0), "/port", json!({"adapter": "db"})), "port.adapter"),
+        (with(arrival("new", 9, 0), "/static", entry("new", "db")), "static[1].port"),
+        (with(bare(), "/port", json!({"adapter": "new"})), "port"),
+        (with(bare(), "/static", entry("new", "new")), "static"),
+        (json!({"id": "m1", "step": "leave", "adapter": adapter("new", 9, 0)}), "adapter"),
+        (json!({"id": "m1", "step": "abort", "frames": ["00"]}), "frames"),
+        (json!({"id": "m1", "step": "renew", "from": 1}), "from"),
     ] {
         let refusal = site.refuses(422, "POST", &path("new"), body.clone());
         assert_eq!(refusal.trouble.field, field, "{body}: {refusal:?}");
