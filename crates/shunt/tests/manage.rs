@@ -626,6 +626,8 @@ fn mistakes_about_virtual_pfs_change_nothing() {
         ("vpf vm", vec!["there is no virtual PF vm", "--vfs"]),
         ("vpf vm --grant all", vec!["vm is new; give --vfs"]),
         ("vpf vm --vfs 8", vec!["8 is not in 0..=7"]),
+        ("vpf vm --vfs 7 --qmp /run/vm.qmp", vec!["--qmp only asks"]),
+        ("vpf vm --qmp /run/vm.qmp", vec!["there is no virtual PF vm"]),
         ("vpf vm --remove", vec!["there is no virtual PF vm"]),
         ("vpf vm --vfs 1 --nic nic0 --mac 02", vec!["--mac 02", "six hex pairs"]),
         ("vpf vm --vfs 1 --nic nic0 --vdpa 0", vec!["--vdpa 0", "0=/dev/vhost-vdpa-0"]),

@@ -133,6 +133,9 @@ impl Manager {
             (Is::Renew, Some(phase)) => self.revive(name, moving(phase), expected)?,
             (Is::Frames, Some(phase)) => {
                 self.revive(name, moving(phase), expected)?;
+                if !phase.is_coming() {
+                    self.hand_out(name, 0); // older than what comes back, if it was not asked for yet
+                }
                 self.take_in(name, request.from, whole(&request.frames)?)?;
             }
             (Is::Finish, Some(Arrived)) => self.set_move(name, None, expected)?,

@@ -15,6 +15,7 @@
 //! Limits: 4096 bytes a request, 16 KiB an answer, 500 requests or 5 changes a second, 2000 and 20 at once, 20 changes a
 //! second of all guests; one connection a virtual PF.
 
+mod connection;
 mod desk;
 mod grants;
 mod line;

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Failed;
-use crate::api::{Client, MoveStatus};
+use super::vmm::printable;
+use crate::api::{Client, InForce, MoveStatus};
 use crate::state::{MoveRequest, MoveStep, State};
 
 /// Digits of frames in one request, well below what a body may have.
@@ -33,7 +34,11 @@ impl Site<'_> {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Failed> {
-        let failed = |text: String| Failed::new(format!("the {} daemon: {text}", self.name));
+        // A daemon on another host is not trusted with this one's terminal; its mistakes are one a line.
+        let failed = |text: String| {
+            let lines: Vec<String> = text.lines().map(printable).collect();
+            Failed::new(format!("the {} daemon: {}", self.name, lines.join("\n")))
+        };
         let reply = self.client.send(method, path, body, None);
         let reply = reply.map_err(|error| Failed {
             is_mistake: error.is_mistake(),
@@ -47,6 +52,11 @@ impl Site<'_> {
     /// Its desired state.
     pub(super) fn state(&self) -> Result<State, Failed> {
         self.send(Method::GET, "/v1/state", None)
+    }
+
+    /// What is in force there.
+    pub(super) fn in_force(&self) -> Result<InForce, Failed> {
+        self.send(Method::GET, "/v1/actual", None)
     }
 
     /// Its version.

@@ -157,10 +157,15 @@ impl Vpfs {
             let done = format!("removed virtual PF {name}");
             return self.apply(&document, reply.generation, Some(&done));
         }
+        let wanted = self.wanted(name)?;
         if let Some(qmp) = &self.qmp {
+            if wanted.is_any() {
+                return Err(
+                    Mistake("--qmp only asks; change what is to be changed first".into()).into()
+                );
+            }
             return self.numvfs(name, qmp);
         }
-        let wanted = self.wanted(name)?;
         let mut document = before.clone();
         if wanted.is_any() {
             wanted.put_into(&mut document)?;

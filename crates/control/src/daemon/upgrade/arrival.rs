@@ -8,16 +8,22 @@ use anyhow::{Context, Result, bail};
 use engine::Fabric;
 use engine::counters::Reader;
 
+use super::super::leftovers::{COUNTERS, FLEETING_STATE, Leftovers, counters_path};
 use super::super::plant::Heritage;
-use super::super::{
-    Arriving, COUNTERS, Daemon, FLEETING_STATE, Leftovers, Stop, attachment, counters_path,
-    lane_specs,
-};
+use super::super::{Daemon, Stop, attachment, lane_specs};
 use super::format::{ApiDoors, Estate, Rest};
 use super::{Given, new};
-use crate::api::{Doors, Manager, Server};
+use crate::api::{Doors, EventList, Listen, Manager, Server};
 use crate::config::Config;
 use crate::store::Directory;
+
+/// The API of a daemon that is about to take over.
+#[derive(Debug)]
+pub(in super::super) struct Arriving {
+    manager: Manager,
+    doors: Option<(Doors, Listen)>,
+    before: EventList,
+}
 
 /// The counter file until the other daemon's has its last word.
 const COUNTERS_NEW: &str = "counters.new";
@@ -121,7 +127,7 @@ fn doors(
     config: &Config,
     api: Option<ApiDoors>,
     given: &mut Given,
-) -> Result<Option<(Doors, crate::api::Listen)>> {
+) -> Result<Option<(Doors, Listen)>> {
     let (Some(wanted), Some(ApiDoors { unix, tcp })) = (&config.api, api) else { return Ok(None) };
     let listen = wanted.listen()?;
     let unix = attachment::inherit_listener(unix, given)?;

@@ -74,6 +74,7 @@ fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
     let config = Config::parse(name, text).map_err(|errors| anyhow::anyhow!("{errors}"))?;
     let program = std::env::current_exe().context("the program's own path is not known")?;
     let (mut daemon, stop) = Daemon::prepare(&config, estate, given, program)?;
+    stop.on_signals()?;
     say(channel, &Reply::Ready)?;
     let (rest, given): (Rest, Given) = match channel.receive(patience()) {
         Err(ChannelError::Text(error)) => {

@@ -6,10 +6,13 @@ use super::*;
 
 const GUESTS: usize = 6;
 
+/// How many requests each guest was answered.
+type Answered = Arc<Mutex<BTreeMap<String, u32>>>;
+
 /// A desk with this many guests, each at its channel, and what each was answered.
-fn desk(now: Instant) -> (Server, Vec<UnixStream>, Arc<Mutex<BTreeMap<String, u32>>>) {
+fn desk(now: Instant) -> (Server, Vec<UnixStream>, Answered) {
     let dir = tempfile::tempdir().unwrap();
-    let answered = Arc::<Mutex<BTreeMap<String, u32>>>::default();
+    let answered = Answered::default();
     let counted = answered.clone();
     let answer: Answer = Box::new(move |channel, _| {
         *counted.lock().unwrap().entry(channel.vpf.clone()).or_default() += 1;
