@@ -275,7 +275,7 @@ class Functions(MigrateBase):
         guest, moves = self.moves.guest, self.moves
         for mac in ("02:0e:2e:0b:00:00", "02:0e:2e:0c:00:00"):
             self.numvfs(mac, 1)
-        running = guest.start("python3", "/inguest/agent.py")
+        running = guest.start("python3", "/inguest/guestagent.py")
         self.addCleanup(running.kill)
         running.wait_said("ready", 90)
         here, there = moves.agent_socket(guest.machine), moves.agent_socket()
