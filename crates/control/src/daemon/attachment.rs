@@ -5,6 +5,7 @@
 
 mod estate;
 
+use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
-use vhost_user::{Backend, Connector, Device, Listener, Receiver, SocketError};
+use vhost_user::{Backend, Closer, Connector, Device, Listener, Receiver, SocketError};
 
 use super::device::{GuestDevice, Identity};
 use super::log::{Quiet, Repeated};
@@ -31,6 +32,10 @@ const SESSION_MIN: Duration = Duration::from_millis(20);
 /// How long nobody may attach after a front-end that held up a lane. It could for 22 ms at most
 /// ([`host::brief`]), and so for less than half a per cent of the time.
 const BAN: Duration = Duration::from_secs(5);
+
+/// Descriptors of its front-ends that may wait to be closed, before nobody may attach. Each session leaves one, that
+/// of its connection.
+const CLOSING_MAX: usize = 64;
 
 /// In the device status: the driver is ready. Virtio 1.2, section 2.1.
 const DRIVER_OK: u8 = 4;
@@ -71,24 +76,31 @@ pub(super) struct Attachment {
     quiet: Quiet,
     /// In client mode, why the last attempts to connect failed.
     failures: Repeated,
+    /// Who closes what front-ends send, and their connections.
+    closer: Closer,
+    /// Whether connections are left waiting, until what former ones left is closed.
+    is_deaf: bool,
 }
 
 impl Attachment {
     /// A socket that nobody is connected to.
     pub(super) fn new(spec: &VhostUser, way: Way, device: GuestDevice) -> Result<Attachment> {
         let backend = Backend::new(offer(spec, device.has_mac()))?;
+        let closer = Closer::default();
         Ok(Attachment {
             way,
             backend,
             device,
             stream: None,
-            receiver: Receiver::new(),
+            receiver: Receiver::with(&closer),
             told: Vec::new(),
             begun: None,
             banned: None,
             token: 0,
             quiet: Quiet::default(),
             failures: Repeated::default(),
+            closer,
+            is_deaf: false,
         })
     }
 
@@ -166,6 +178,37 @@ impl Attachment {
         }
     }
 
+    /// Ends a connection now, and closes it in its own time: descriptors may wait in it.
+    fn hang_up(&self, stream: UnixStream) {
+        let _ = stream.shutdown(Shutdown::Both); // the peer may have done so
+        self.closer.close(stream);
+    }
+
+    /// Whether too much that front-ends sent does not close.
+    fn is_abused(&self) -> bool {
+        self.closer.waiting() > CLOSING_MAX
+    }
+
+    /// Accepts connections again, once what former ones left is closed.
+    pub(super) fn listen_again(&mut self, epoll: BorrowedFd<'_>) {
+        if self.is_deaf && !self.is_abused() {
+            self.listen(epoll, true);
+        }
+    }
+
+    fn listen(&mut self, epoll: BorrowedFd<'_>, listen: bool) {
+        let Way::Server(listener) = &self.way else { return };
+        let flags = if listen { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        let data = epoll::EventData::new_u64(self.token);
+        match epoll::modify(epoll, &**listener, data, flags) {
+            Ok(()) => self.is_deaf = !listen,
+            Err(error) => {
+                let label = self.device.label();
+                self.quiet.warn(&format!("{label}: cannot watch the socket: {error}"));
+            }
+        }
+    }
+
     /// Tells the front-end, if it wants to know, that the guest has to read its configuration anew: its
     /// link went up or down.
     pub(super) fn tell_changes(&mut self) {
@@ -187,7 +230,7 @@ impl Attachment {
 
     /// In client mode, connects when an attempt is due.
     pub(super) fn connect_if_due(&mut self, epoll: BorrowedFd<'_>, now: Instant) {
-        if self.stream.is_some() || !self.pause(now).is_zero() {
+        if self.stream.is_some() || self.is_abused() || !self.pause(now).is_zero() {
             return;
         }
         let Way::Client(connector) = &mut self.way else {
@@ -253,6 +296,9 @@ impl Attachment {
 
     /// In server mode, accepts a front-end, or turns it away: one at a time.
     fn accept(&mut self, epoll: BorrowedFd<'_>) {
+        if self.is_abused() {
+            return self.listen(epoll, false);
+        }
         let Way::Server(listener) = &self.way else {
             return;
         };
@@ -266,6 +312,7 @@ impl Attachment {
                     (None, true) => "a front-end was turned away so soon after one that blocked",
                     (None, false) => return self.begin(epoll, stream),
                 };
+                self.hang_up(stream);
                 self.quiet.warn(&format!("{}: {why}", self.device.label()));
             }
             Ok(None) => {}
@@ -279,12 +326,13 @@ impl Attachment {
     fn begin(&mut self, epoll: BorrowedFd<'_>, stream: UnixStream) {
         let data = epoll::EventData::new_u64(self.token);
         if let Err(error) = epoll::add(epoll, &stream, data, epoll::EventFlags::IN) {
+            self.hang_up(stream);
             let label = self.device.label();
             return self.quiet.warn(&format!("{label}: cannot watch the connection: {error}"));
         }
         self.quiet.info(&format!("{}: front-end connected", self.device.label()));
         self.stream = Some(stream);
-        self.receiver = Receiver::new();
+        self.receiver = Receiver::with(&self.closer);
         self.told = self.device.config();
         self.begun = Some(Instant::now());
     }
@@ -294,6 +342,9 @@ impl Attachment {
         let Some(stream) = &self.stream else {
             return Ok(false);
         };
+        if self.is_abused() {
+            return Err("connection closed: descriptors that it sent do not close".into());
+        }
         let message = match self.receiver.poll(stream) {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(false),
@@ -315,7 +366,8 @@ impl Attachment {
     fn end(&mut self, epoll: BorrowedFd<'_>, why: &str) {
         self.quiet.info(&format!("{}: {why}", self.device.label()));
         if let Some(stream) = self.stream.take() {
-            let _ = epoll::delete(epoll, &stream); // closing it would do as well
+            let _ = epoll::delete(epoll, &stream); // closing it would do as well, in its own time
+            self.hang_up(stream);
         }
         self.backend.disconnect(&mut self.device);
         if self.device.end_session() {

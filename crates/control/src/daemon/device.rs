@@ -11,7 +11,9 @@ use std::time::Instant;
 use engine::{Port, SoftNic};
 use guestmem::{DirtyLog, GuestMemory, Region};
 use nic::StormLimit;
-use vhost_user::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea, transfer};
+use vhost_user::{
+    Device, ForeignFd, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea, transfer,
+};
 use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net as net;
@@ -396,7 +398,7 @@ impl Device for GuestDevice {
     fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
         let made = Records::create(rings, ring_size).map_err(|error| refused_chain(&error));
         let (records, area) = made?;
-        let fd = area.fd.try_clone().map_err(refused)?;
+        let fd = area.fd.as_fd().try_clone_to_owned().map_err(refused)?.into();
         self.records = Some(records);
         let kept = SharedArea { fd, ..area };
         self.records_file = Some(InflightArea { area: kept, rings, ring_size });
@@ -420,11 +422,11 @@ impl Device for GuestDevice {
         self.kept.clear(index);
     }
 
-    fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {
+    fn save_state(&mut self, to: ForeignFd) -> Result<(), Refused> {
         transfer::save(to, &self.promised().to_bytes()).map_err(|error| refused_chain(&error))
     }
 
-    fn load_state(&mut self, from: OwnedFd) -> Result<(), Refused> {
+    fn load_state(&mut self, from: ForeignFd) -> Result<(), Refused> {
         self.arriving = Some(transfer::open(from).map_err(|error| refused_chain(&error))?);
         Ok(())
     }

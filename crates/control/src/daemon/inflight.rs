@@ -42,7 +42,7 @@ impl Records {
         let file = SharedFile::create("shunt-inflight", size, Pages::Ordinary)?;
         let records = Records::begin(file.fd(), rings, ring_size)?;
         let fd = file.into_fd();
-        Ok((records, SharedArea { size, offset: 0, fd }))
+        Ok((records, SharedArea { size, offset: 0, fd: fd.into() }))
     }
 
     /// Bytes of a file for the records of so many rings.
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn area(made: &SharedArea, rings: u16, ring_size: u16) -> InflightArea {
-        let fd = made.fd.try_clone().unwrap();
+        let fd = made.fd.as_fd().try_clone_to_owned().unwrap().into();
         InflightArea { area: SharedArea { fd, ..*made }, rings, ring_size }
     }
 
@@ -151,11 +151,15 @@ mod tests {
         }
         let why = refused(&area(&made, 2, 256));
         assert!(why.contains("2 rings of 256 entries take"), "{why}");
-        let longer = SharedArea { size: made.size + 1, fd: made.fd.try_clone().unwrap(), ..made };
+        let longer = SharedArea {
+            size: made.size + 1,
+            fd: made.fd.as_fd().try_clone_to_owned().unwrap().into(),
+            ..made
+        };
         let why = refused(&area(&longer, 2, 128));
         assert!(why.contains("the front-end must share all of it"), "{why}");
         let zeros = SharedFile::create("zeros", 65536, Pages::Ordinary).unwrap();
-        let zeros = SharedArea { size: 65536, offset: 0, fd: zeros.into_fd() };
+        let zeros = SharedArea { size: 65536, offset: 0, fd: zeros.into_fd().into() };
         assert!(refused(&area(&zeros, 2, 128)).contains("not this back-end's"));
     }
 }

@@ -13,6 +13,7 @@ fn memory() -> Vec<MemoryRegion> {
 }
 
 fn region(guest_addr: u64, fd: OwnedFd) -> MemoryRegion {
+    let fd = fd.into();
     MemoryRegion { guest_addr, size: BYTES, user_addr: guest_addr, mmap_offset: 0, fd }
 }
 

@@ -189,7 +189,7 @@ fn changes_of_the_configuration_are_told_to_who_wants_to_know() {
 fn transfer(direction: u32, pipe: impl Into<OwnedFd>) -> Message {
     let payload = StateTransfer { direction, phase: StateTransfer::STOPPED };
     let mut message = message(Request::SetDeviceStateFd, &payload, 0);
-    message.fds.push(pipe.into());
+    message.fds.push(ForeignFd::from(pipe));
     message
 }
 
