@@ -72,6 +72,9 @@ def main():
     hear()
     if MODE == "fails late":
         say({"failed": {"why": "a ring does not start"}})
+    elif MODE == "serves unasked":
+        say("serving")
+        time.sleep(60)
     elif MODE == "ends late":
         sys.exit(0)
     elif MODE == "silent late":

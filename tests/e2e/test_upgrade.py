@@ -9,6 +9,7 @@ import unittest
 
 from bench import cpus
 from daemon import binary
+from frontend import Frontend
 from hosts import TwoHosts
 from labguest import LabGuests
 from managed import NOBODY, Managed, as_user
@@ -28,8 +29,8 @@ class UpgradeCase(unittest.TestCase):
 
     limit_s = 100
 
-    def start(self, **options):
-        """The daemon, in a working directory of its own."""
+    def start(self, *more, **options):
+        """The daemon, in a working directory of its own, with `more` adapters."""
         self.daemon = daemon = Managed(cpu=cpus()[0], **options)
         self.addCleanup(daemon.close)
         daemon.popen = {"cwd": daemon.run_dir}
@@ -37,8 +38,22 @@ class UpgradeCase(unittest.TestCase):
         daemon.wait_ready()
         wanted = document(daemon.run_dir)
         del wanted["adapter"][1]["vlan"]
+        for number, name in enumerate(more, start=3):
+            like = dict(wanted["adapter"][1], name=name, mac=f"02:00:00:00:00:{number:02x}")
+            wanted["adapter"].append(dict(like, attachment={"socket": daemon.path(f"{name}.sock")}))
         daemon.apply(wanted)
         return daemon
+
+    def sockets(self):
+        """The files of all sockets: the API's and every adapter's."""
+        names = [name for name in os.listdir(self.daemon.run_dir) if name.endswith(".sock")]
+        return {name: os.stat(self.daemon.path(name)).st_ino for name in names}
+
+    def can_be_reached(self):
+        """A front-end that nobody has seen yet is served."""
+        frontend = Frontend(self.daemon.path("spare.sock"))
+        self.assertTrue(frontend.lives())
+        frontend.close()
 
     def guests(self):
         """Guests that send from now on."""
@@ -64,7 +79,8 @@ class UpgradeCase(unittest.TestCase):
         """Frames arrive at both guests."""
         before = self.counted()
         deadline = time.monotonic() + 5
-        received = [key for key in before if key[1] == "rx_frames"]
+        received = [key for key in before if key[1] == "rx_frames" and key[0].endswith(NAMES)]
+        self.assertEqual(len(received), 2, received)
         while any(now <= before[key] for key, now in self.counted().items() if key in received):
             self.assertLess(time.monotonic(), deadline, "no frames within 5 s")
             time.sleep(0.01)
@@ -127,6 +143,35 @@ class Upgrade(UpgradeCase):
         self.assertEqual(daemon.export(), state)
         self.assertEqual(daemon.complaints(["the stored state is in force"]), [])
 
+    def test_front_ends_have_no_veto(self):
+        """A session that cannot be taken up ends alone; one whose ring was refused goes on as it was."""
+        daemon = self.start("shrunk", "stands", "spare")
+        guests = self.guests()
+        shrunk, stands = (Frontend(daemon.path(f"{name}.sock")) for name in ("shrunk", "stands"))
+        self.addCleanup(shrunk.close)
+        self.addCleanup(stands.close)
+        self.assertNotEqual(stands.start_nowhere(), 0, "a ring at no memory")
+        shrunk.shrink()
+        files = self.sockets()
+        self.flows()
+        daemon.upgrade()
+        self.flows()
+        self.assertEqual(self.sockets(), files)
+        self.assertEqual((shrunk.lives(), stands.lives()), (False, True))
+        event = [event for event in daemon.ask("/v1/events").body["events"] if event["kind"] == "upgrade"][-1]
+        self.assertIn("were ended: 1,", event["text"])
+        again = Frontend(daemon.path("shrunk.sock"))
+        self.assertTrue(again.lives(), "it attaches anew")
+        again.close()
+        self.can_be_reached()
+        daemon.upgrade()
+        self.flows()
+        self.assertTrue(stands.lives())
+        self.end(guests)
+        told = daemon.complaints(["refused"])
+        self.assertEqual(len(told), 1, told)
+        self.assertIn("shrunk: its session could not be taken up, and ends", told[0])
+
     def test_killed_in_succession(self):
         """A daemon that took over is killed, and the next one begins on what it left."""
         daemon = self.start()
@@ -182,6 +227,7 @@ class Refused(UpgradeCase):
             "a ring does not start": lambda: self.impostor("fails late"),
             "was ready, and then failed": lambda: self.impostor("ends late"),
             "was ready, and then failed: it was silent": lambda: self.impostor("silent late"),
+            "was ready, and then failed: it says something else": lambda: self.impostor("serves unasked"),
         }
         for text, case in cases.items():
             with self.subTest(text):
@@ -192,6 +238,30 @@ class Refused(UpgradeCase):
         self.end(guests)
         self.assertEqual(daemon.complaints(["not upgraded"]), [])
         daemon.upgrade()
+
+    def test_sockets_stay_when_the_new_one_fails(self):
+        """This very program, which has taken all listeners over, and then fails before or after it is ready."""
+        daemon = self.start("spare")
+        guests = self.guests()
+        files = self.sockets()
+        self.assertEqual(len(files), 4, files)
+        cases = {
+            "and 0 is stored": os.path.join(daemon.state_dir, "state.json"),
+            "was ready, and then failed": daemon.path("counters"),
+        }
+        for text, missing in cases.items():
+            with self.subTest(text):
+                os.rename(missing, missing + ".away")
+                self.assertIn(text, self.refused())
+                os.rename(missing + ".away", missing)
+                self.assertEqual(self.sockets(), files)
+                self.can_be_reached()
+                self.flows()
+        daemon.upgrade()
+        self.can_be_reached()
+        self.flows()
+        self.end(guests)
+        self.assertEqual(daemon.complaints(["not upgraded", "did not take over", "counters"]), [])
 
     @root
     def test_who_may_say_what(self):

@@ -112,6 +112,10 @@ class VpfGuest:
         vpfs = json.loads(self.daemon.says("vpf", "--json"))
         return next(vpf for vpf in vpfs if vpf["name"] == self.name)
 
+    def told_by_qemu(self):
+        """What QEMU says of the VFs that the guest has enabled."""
+        return json.loads(self.daemon.says("vpf", self.name, "--qmp", self.guest.machine.qmp_path, "--json"))
+
     def counters(self, function):
         """What the daemon counted at a function's port."""
         nic = next(one["nic"] for one in self.daemon.export()["adapter"] if one["name"] == self.adapter(function))

@@ -7,6 +7,8 @@ pub mod daemon;
 pub mod follow;
 mod guests;
 pub mod migrate;
+mod quiet;
+mod ration;
 pub mod state;
 pub mod stats;
 pub mod store;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nic::DropReason;
-use port::kept::Kept;
-use port::{Area, Burst, Receive, Transmit, VlanEdit};
+use port::kept::{self, Kept};
+use port::{Area, Receive, Transmit};
 use virtq::Fault;
 
 use crate::counters::Block;
@@ -117,6 +117,8 @@ impl<T: ?Sized> Half<T> {
 
 /// The pair for whose receive ring frames are kept: what comes while none runs is the first's.
 const KEEPING: usize = 0;
+/// Bursts that are handed on to a guest at a time.
+const HAND_ON_MAX: usize = kept::FRAMES_MAX / port::BURST;
 
 /// One queue pair of a port.
 struct Pair {
@@ -312,9 +314,13 @@ impl Port {
     /// Says where frames wait from now on while the guest's first receive ring does not run; with
     /// `None` they are dropped then, as usual, and those that wait with them.
     pub fn keep(&self, kept: Option<Kept>) {
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept.clone();
+        let mut now = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::replace(&mut *now, kept.clone());
+        drop(now);
         let Some(pair) = self.pairs.get(KEEPING) else { return };
         let mut half = pair.receive.lock();
+        // A ring that stays behind an empty list is a ring like others.
+        drop(former.map(|former| former.take()));
         if !pair.receive.attached.load(Ordering::Acquire) {
             let half_of = |kept: Kept| Attached { fault_seen: false, ring: kept.half() };
             *half = kept.map(half_of);
@@ -324,27 +330,38 @@ impl Port {
     /// Hands frames that wait on to the guest, as far as it has buffers for them; says whether some
     /// wait on for a guest that runs.
     pub fn hand_on_kept(&self) -> bool {
-        let Some(kept) = self.kept().filter(Kept::is_waiting) else { return false };
+        let Some(kept) = self.kept() else { return false };
+        let mut area = Area::default();
+        // A burst each time the ring is in hand: a lane that has frames for it waits no longer.
+        for _ in 0..HAND_ON_MAX {
+            if !kept.is_waiting() {
+                return false;
+            }
+            match self.hand_on(&mut area) {
+                None => return false,
+                Some(0) => break,
+                Some(_) => {}
+            }
+        }
+        kept.is_waiting()
+    }
+
+    /// Hands a burst on; how many frames it took, or `None` if there is no ring that could.
+    fn hand_on(&self, area: &mut Area) -> Option<u32> {
         let pair = &self.pairs[KEEPING];
         let mut half = pair.receive.lock();
-        let Some(attached) =
-            half.as_mut().filter(|_| pair.receive.attached.load(Ordering::Acquire))
-        else {
-            return false;
-        };
-        let nothing =
-            Burst { heads: &[], deep: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 };
-        let mut area = Area::default();
-        attached.ring.swap(&mut area);
-        let delivered = attached.ring.deliver(&nothing, &[], VlanEdit::None);
+        let is_ring = pair.receive.attached.load(Ordering::Acquire);
+        let attached = half.as_mut().filter(|_| is_ring)?;
+        attached.ring.swap(area);
+        let delivered = attached.ring.hand_on();
         let notified = attached.ring.publish();
-        attached.ring.swap(&mut area);
+        attached.ring.swap(area);
         // Under the lock of the ring, as everything that is counted of it.
         pair.block.add(word::RX_FRAMES, u64::from(delivered.frames));
         pair.block.add(word::RX_BYTES, delivered.bytes);
         pair.block.add(word::RX_NOTIFIES, u64::from(notified));
         pair.block.add(word::RX_TOO_SMALL, u64::from(delivered.too_small));
-        delivered.fault.is_none() && kept.is_waiting()
+        delivered.fault.is_none().then_some(delivered.frames + delivered.too_small)
     }
 
     /// Puts what `renew` makes of the transmit ring in its place, while no lane has it in hand and

@@ -59,6 +59,7 @@ pub(crate) fn pf(hello: &Json) -> String {
         ("on VFs", list("vfs")),
         ("addresses", list("mac_prefixes")),
         ("VLANs", list("vlans")),
+        ("tags", list("vlan_protos")),
         ("max_tx_rate", format!("up to {}", rate("max_tx_rate"))),
         ("min_tx_rate", format!("up to {}", rate("min_tx_rate"))),
     ];
@@ -172,7 +173,7 @@ mod tests {
     fn hello() -> Json {
         Json::read(
             r#"{"daemon":"shunt 1","pf":{"name":"vm7","model":"virtio","mac":"x","num_vfs":2},
-                "grants":{"settings":["mac"],"vfs":[0,1],"mac_prefixes":[],"vlans":["7"],
+                "grants":{"settings":["mac"],"vfs":[0,1],"mac_prefixes":[],"vlans":["7"],"vlan_protos":["802.1ad"],
                 "max_tx_rate":100,"min_tx_rate":0}}"#,
         )
         .unwrap()
@@ -224,6 +225,7 @@ tx rate 50 (Mbps), max_tx_rate 50Mbps, min_tx_rate 5Mbps, spoof checking on, lin
         for line in [
             "may set      mac",
             "VLANs        7",
+            "tags         802.1ad",
             "addresses    none",
             "up to 100 Mbps",
             "on VFs       0, 1",

@@ -3,16 +3,21 @@
 //! # Model
 //! A [`Kept`] is a list of frames in memory of our own. While no ring of the guest runs, its
 //! [`half`](Kept::half) takes what is delivered to it; when one does, the ring is put
-//! [`behind`](Kept::behind) the list: each delivery first hands on what is kept, as far as the guest
-//! has buffers, and what is new waits its turn, so that order is kept. Frames that were kept on another
+//! [`behind`](Kept::behind) the list: what is kept is handed on first, as far as the guest has
+//! buffers, and what is new waits its turn, so that order is kept. Frames that were kept on another
 //! host come [first](Kept::put_first).
+//!
+//! Whoever has the time hands on ([`Receive::hand_on`]). A lane does so only in passing, two bursts a
+//! delivery, and not at all for a guest that had no buffers the last time somebody looked: then it
+//! only keeps what comes.
 //!
 //! A frame that is kept is whole: nothing is left to do on it, whatever its receiver takes. It is
 //! counted when it is handed on, not when it is kept.
 //!
 //! # Limits
 //! [`FRAMES_MAX`] frames of [`BYTES_MAX`] bytes together; what is beyond is dropped as for want of a
-//! buffer. Nothing here is on the way of a frame but for guests that are being moved.
+//! buffer. Frames are handed on from [`ARENA`] bytes, which are there before a lane meets them.
+//! Nothing here is on the way of a frame but for guests that are being moved.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -30,6 +35,10 @@ use crate::{Delivered, Receive};
 pub const FRAMES_MAX: usize = 8192;
 /// The most bytes that are kept.
 pub const BYTES_MAX: usize = 8 << 20;
+/// Bytes that are handed on at once; no frame has more.
+const ARENA: usize = 128 << 10;
+/// Bursts that a lane hands on with each delivery.
+const IN_PASSING: usize = 2;
 
 /// Frames that wait for a guest. Clones are the same list.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +49,8 @@ struct Shared {
     list: Mutex<List>,
     /// Whether there is something in the list: a hint that saves its lock.
     waiting: AtomicBool,
+    /// Whether the guest had no buffer the last time.
+    full: AtomicBool,
     lost: AtomicU64,
 }
 
@@ -49,6 +60,8 @@ struct List {
     first: VecDeque<Vec<u8>>,
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
+    /// What they are handed on from.
+    arena: Option<SharedFile>,
 }
 
 impl List {
@@ -57,7 +70,7 @@ impl List {
     }
 
     fn has_room(&self, bytes: usize) -> bool {
-        self.len() < FRAMES_MAX && self.bytes + bytes <= BYTES_MAX
+        bytes <= ARENA && self.len() < FRAMES_MAX && self.bytes + bytes <= BYTES_MAX
     }
 
     fn pop(&mut self) -> Option<Vec<u8>> {
@@ -87,11 +100,13 @@ impl Kept {
         self.0.lost.load(Ordering::Relaxed)
     }
 
-    /// Takes all of them, the oldest first.
-    pub fn take(&self) -> Vec<Vec<u8>> {
+    /// Takes all of them, the oldest first, and says how many of these, the first ones, came from
+    /// another host.
+    pub fn take(&self) -> (Vec<Vec<u8>>, usize) {
         let mut list = self.list();
         self.0.waiting.store(false, Ordering::Release);
-        std::iter::from_fn(|| list.pop()).collect()
+        let first = list.first.len();
+        (std::iter::from_fn(|| list.pop()).collect(), first)
     }
 
     /// Adds frames that are older than all that came here, behind those added so before.
@@ -115,6 +130,8 @@ impl Kept {
 
     /// The guest's ring, with what is kept before everything else.
     pub fn behind(&self, ring: Box<dyn Receive>) -> Box<dyn Receive> {
+        self.prepare();
+        self.0.full.store(false, Ordering::Relaxed);
         Box::new(Behind { kept: self.clone(), scratch: Scratch::default(), ring })
     }
 
@@ -161,36 +178,54 @@ impl Kept {
         delivered
     }
 
-    /// Hands on to a ring what it has room for.
-    fn hand_on(&self, ring: &mut dyn Receive) -> Delivered {
-        let mut delivered = Delivered::default();
+    /// Sees that there is memory to hand frames on from; not on the way of a frame.
+    fn prepare(&self) {
         let mut list = self.list();
-        while list.len() > 0 {
-            let batch: Vec<&Vec<u8>> = list.first.iter().chain(&list.frames).take(BURST).collect();
-            let Some(more) = deliver(ring, &batch) else { break };
-            let done = batch.len() - more.no_buffer as usize;
-            // What found no buffer waits on.
-            delivered.add(Delivered { no_buffer: 0, ..more });
-            delivered.fault = more.fault;
-            (0..done).for_each(|_| drop(list.pop()));
-            if more.no_buffer > 0 || more.fault.is_some() {
-                break;
+        if list.arena.is_none() {
+            list.arena = SharedFile::create("shunt-kept", ARENA as u64, Pages::Ordinary).ok();
+            // All of it is there when a lane writes to it.
+            let all = list.arena.as_ref().and_then(|file| file.mapping().slice(0, ARENA));
+            if let Some(all) = all {
+                all.write_bytes(&vec![0; ARENA]);
             }
         }
+    }
+
+    /// Hands on to a ring what it has room for, a burst at the most; of one that had none the last time
+    /// a single frame, to see.
+    fn hand_on(&self, ring: &mut dyn Receive) -> Delivered {
+        let mut list = self.list();
+        let List { first, frames, arena, .. } = &*list;
+        let Some(arena) = arena else { return Delivered::default() };
+        let most = if self.is_full() { 1 } else { BURST };
+        let mut bytes = 0;
+        let fits = |frame: &&Vec<u8>| {
+            bytes += frame.len();
+            bytes <= ARENA
+        };
+        let batch: Vec<&Vec<u8>> = first.iter().chain(frames).take(most).take_while(fits).collect();
+        let Some(delivered) = deliver(ring, arena, &batch) else { return Delivered::default() };
+        let done = batch.len() - delivered.no_buffer as usize;
+        (0..done).for_each(|_| drop(list.pop()));
+        self.0.full.store(delivered.no_buffer > 0, Ordering::Relaxed);
         self.0.waiting.store(list.len() > 0, Ordering::Release);
-        delivered
+        // What found no buffer waits on.
+        Delivered { no_buffer: 0, ..delivered }
+    }
+
+    /// Whether the guest had no buffer the last time.
+    fn is_full(&self) -> bool {
+        self.0.full.load(Ordering::Relaxed)
     }
 }
 
-/// Delivers frames of our own; `None` if there is no memory to lend them from.
-fn deliver(ring: &mut dyn Receive, frames: &[&Vec<u8>]) -> Option<Delivered> {
-    let bytes: usize = frames.iter().map(|frame| frame.len()).sum();
-    let file = SharedFile::create("shunt-kept", bytes as u64, Pages::Ordinary).ok()?;
+/// Delivers frames of our own; `None` if they do not fit.
+fn deliver(ring: &mut dyn Receive, arena: &SharedFile, frames: &[&Vec<u8>]) -> Option<Delivered> {
     let mut heads: Vec<Head> = Vec::new();
     let mut buffers = Vec::new();
     let mut at = 0;
     for (id, frame) in frames.iter().enumerate() {
-        let slice = file.mapping().slice(at, frame.len())?;
+        let slice = arena.mapping().slice(at, frame.len())?;
         slice.write_bytes(frame);
         let mut head = [0; 16];
         let known = frame.len().min(head.len());
@@ -251,9 +286,16 @@ impl Receive for Behind {
         if !self.kept.is_waiting() {
             return self.ring.deliver(burst, picks, edit);
         }
-        let mut delivered = self.kept.hand_on(&mut *self.ring);
-        if delivered.fault.is_some() {
-            return delivered;
+        let mut delivered = Delivered::default();
+        for _ in 0..IN_PASSING {
+            if self.kept.is_full() || !self.kept.is_waiting() {
+                break;
+            }
+            let more = self.kept.hand_on(&mut *self.ring);
+            delivered.add(more);
+            if more.fault.is_some() {
+                return Delivered { fault: more.fault, ..delivered };
+            }
         }
         let more = match self.kept.is_waiting() {
             true => self.kept.keep_all(burst, picks, edit, &mut self.scratch),
@@ -262,6 +304,14 @@ impl Receive for Behind {
         delivered.add(more);
         delivered.fault = more.fault;
         delivered
+    }
+
+    fn hand_on(&mut self) -> Delivered {
+        if !self.kept.is_waiting() {
+            return Delivered::default();
+        }
+        self.kept.prepare();
+        self.kept.hand_on(&mut *self.ring)
     }
 
     fn publish(&mut self) -> bool {

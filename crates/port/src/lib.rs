@@ -137,6 +137,12 @@ pub trait Receive: Send {
     /// The guest does not see them before [`publish`](Self::publish).
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered;
 
+    /// Delivers some of the frames that wait before this ring, if any do (see [`kept`]), as
+    /// [`deliver`](Self::deliver) does; what finds no buffer waits on. Not on the way of a frame.
+    fn hand_on(&mut self) -> Delivered {
+        Delivered::default()
+    }
+
     /// Shows what was delivered to the guest; says whether it had to be notified.
     fn publish(&mut self) -> bool;
 

@@ -41,6 +41,10 @@ pub trait Tend: Send {
         true
     }
 
+    /// What another process had open is this one's from now on, with the files that are to be removed at
+    /// its end. Until then this process may fail, and the other go on as if it had not been.
+    fn adopt(&mut self) {}
+
     /// What another process needs to go on with the device, once no lane has its halves; `remains` are
     /// those of the transmit halves. `None`: it has to open the device anew, when this one has closed it.
     /// This process can go on with the device only as the other would.

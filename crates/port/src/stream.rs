@@ -203,13 +203,20 @@ impl Tend for Tender {
         self.line.is_connected()
     }
 
+    fn adopt(&mut self) {
+        if let Side::Server(listener) = &self.side {
+            listener.adopt();
+        }
+    }
+
     fn legacy(&mut self, remains: &[Vec<u8>]) -> Option<Legacy> {
         let Tender { line, side } = self;
         let (mut fds, mut words) = (Vec::new(), Words::default());
         let mut file = None;
         if let Side::Server(listener) = side {
             fds.push(Arc::new(listener.as_fd().try_clone_to_owned().ok()?));
-            file = listener.leave();
+            file = listener.file();
+            listener.leave();
         }
         words.flag(file.is_some());
         if let Some((device, inode)) = file {

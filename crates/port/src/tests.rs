@@ -8,6 +8,7 @@ mod deep;
 mod direct;
 mod events;
 mod guests;
+mod kept;
 mod logged;
 mod offload;
 mod pcap;

@@ -4,6 +4,8 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -454,6 +456,57 @@ fn completions_and_manual_pages_are_made_of_the_same_table() {
     assert!(!pages.join("shunt-lab-guest.1").exists(), "not for people");
 }
 
+/// An API's socket in a directory of its own, behind which is that of `site`. Before the second connection is handed on, which
+/// brings a change, `between` is done.
+fn with_something_between(site: &Site, between: impl FnOnce() + Send, ask: impl FnOnce(&str)) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let listener = UnixListener::bind(socket_path(dir.path())).expect("a socket");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut between = Some(between);
+            for i in 0..2 {
+                let (client, _) = listener.accept().expect("a connection");
+                if i == 1 {
+                    between.take().into_iter().for_each(|between| between());
+                }
+                let server = UnixStream::connect(socket_path(site.dir.path())).expect("the API");
+                let copy = |from: &UnixStream, to: &UnixStream| {
+                    let (mut from, mut to) =
+                        (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    scope.spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to); // until either is closed
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                };
+                copy(&client, &server);
+                copy(&server, &client);
+            }
+        });
+        ask(dir.path().to_str().expect("a path that is UTF-8"));
+    });
+}
+
+#[test]
+fn a_list_that_somebody_else_changed_meanwhile_is_not_overwritten() {
+    let site = Site::furnished();
+    site.says("nic create card --total-vfs 2 --num-vfs 2");
+    site.says("nic set card --mode switchdev");
+    site.says("nic rules card --add 'vf0 vf1' --add 'vf1 vf0'");
+    site.says("switch acl sw0 web --add count");
+    for (ours, theirs, shown, left) in [
+        ("nic rules card --remove 1", "nic rules card --remove 2", "nic rules card", 1),
+        ("switch acl sw0 web --add count", "switch acl sw0 web --clear", "switch acl sw0 web", 0),
+    ] {
+        let told = |dir: &str| {
+            let output = shunt(&words(ours), dir, "");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && errors.contains("generation"), "{ours}: {errors}");
+        };
+        with_something_between(&site, || drop(site.says(theirs)), told);
+        assert_eq!(site.json(shown).as_array().map(Vec::len), Some(left), "{shown}");
+    }
+}
+
 /// Every command that a document shows is one: without a daemon it fails, and not for its words.
 #[test]
 fn commands_in_documents_are_commands() {
@@ -573,6 +626,8 @@ fn mistakes_about_virtual_pfs_change_nothing() {
         ("vpf vm", vec!["there is no virtual PF vm", "--vfs"]),
         ("vpf vm --grant all", vec!["vm is new; give --vfs"]),
         ("vpf vm --vfs 8", vec!["8 is not in 0..=7"]),
+        ("vpf vm --vfs 7 --qmp /run/vm.qmp", vec!["--qmp only asks"]),
+        ("vpf vm --qmp /run/vm.qmp", vec!["there is no virtual PF vm"]),
         ("vpf vm --remove", vec!["there is no virtual PF vm"]),
         ("vpf vm --vfs 1 --nic nic0 --mac 02", vec!["--mac 02", "six hex pairs"]),
         ("vpf vm --vfs 1 --nic nic0 --vdpa 0", vec!["--vdpa 0", "0=/dev/vhost-vdpa-0"]),

@@ -2,7 +2,8 @@
 //!
 //! A socket file that nobody listens on any more, left by a process that was killed, is removed.
 //! A path where somebody listens, or that is no socket, is never touched. On drop the file is
-//! removed, if it is still the one made here.
+//! removed, if it is still the one made for the socket, and this process's: a socket that was
+//! [inherited](Listener::inherit) leaves it where it is until it is [adopted](Listener::adopt).
 //!
 //! Limit: two processes that start on one stale path at the same instant can both find it stale;
 //! the later one wins the path.
@@ -13,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::connector::{Attempt, ConnectError, attempt};
 
@@ -77,8 +79,10 @@ pub enum ListenError {
 pub struct Listener {
     socket: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file made here.
+    /// Device and inode of the file made for it.
     file: Option<(u64, u64)>,
+    /// Whether that is removed on drop.
+    is_ours: AtomicBool,
 }
 
 impl Listener {
@@ -92,11 +96,12 @@ impl Listener {
         let socket = UnixListener::bind(&path).map_err(|source| bind_error(&path, source))?;
         socket.set_nonblocking(true).map_err(|source| bind_error(&path, source))?;
         let file = identity(&path);
-        Ok(Self { socket, path, file })
+        Ok(Self { socket, path, file, is_ours: AtomicBool::new(true) })
     }
 
-    /// Goes on with a socket that another process listened on, whose file is known by device and
-    /// inode: that of `path` if it is the same, and removed on drop just then.
+    /// Goes on with a socket that another process listens on, whose file is known by device and
+    /// inode: that of `path` if it is the same. It stays the other's until [`adopt`](Self::adopt): a
+    /// drop before leaves everything as it is.
     ///
     /// # Errors
     /// It is no socket that can be used without waiting.
@@ -107,7 +112,7 @@ impl Listener {
     ) -> io::Result<Self> {
         let socket = UnixListener::from(socket);
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, path: path.into(), file })
+        Ok(Self { socket, path: path.into(), file, is_ours: AtomicBool::new(false) })
     }
 
     /// Device and inode of the file that was made for this socket.
@@ -115,9 +120,14 @@ impl Listener {
         self.file
     }
 
-    /// Leaves the file where it is on drop, for another process goes on with the socket.
-    pub fn leave(&mut self) -> Option<(u64, u64)> {
-        self.file.take()
+    /// The file is this process's from now on, and removed on drop.
+    pub fn adopt(&self) {
+        self.is_ours.store(true, Ordering::Relaxed);
+    }
+
+    /// Leaves the file where it is on drop, for somebody else goes on with the socket.
+    pub fn leave(&self) {
+        self.is_ours.store(false, Ordering::Relaxed);
     }
 
     /// Accepts a connection; `None` if nobody waits. It is close-on-exec and non-blocking.
@@ -154,7 +164,8 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.file.is_some() && identity(&self.path) == self.file {
+        let is_ours = self.is_ours.load(Ordering::Relaxed);
+        if is_ours && self.file.is_some() && identity(&self.path) == self.file {
             // Nothing can be done about a failure here, and the next start copes with the file.
             let _ = fs::remove_file(&self.path);
         }
@@ -235,6 +246,26 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         assert!(second.accept().unwrap().is_some());
         assert!(second.accept().unwrap().is_none());
+    }
+
+    #[test]
+    fn an_inherited_socket_keeps_its_file_until_it_is_adopted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let first = Listener::bind(&path).unwrap();
+        let inherit = || {
+            let socket = first.as_fd().try_clone_to_owned().unwrap();
+            Listener::inherit(socket, &path, first.file()).unwrap()
+        };
+        drop(inherit());
+        UnixStream::connect(&path).expect("whoever failed to take over removed nothing");
+        let second = inherit();
+        second.adopt();
+        second.leave();
+        drop(second);
+        assert!(path.exists(), "left again");
+        inherit().adopt();
+        assert!(!path.exists(), "what was adopted goes with the socket");
     }
 
     #[test]

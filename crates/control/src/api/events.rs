@@ -1,13 +1,23 @@
 //! What happened lately: a bounded list, each entry with a number that only grows.
+//!
+//! The list is the operator's audit, so nobody may push others' entries out of it: what guests and devices cause is
+//! rationed for each thing that it is about, and what was left out is counted.
 
-use std::collections::VecDeque;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::ration::Ration;
+
 /// The most events that are kept; older ones go.
 pub const MAX_EVENTS: usize = 1024;
+
+/// Events that others than the operator may cause at once about one thing, and a second.
+const CAUSED: (u32, f64) = (20, 0.2);
+/// Things about which a ration is remembered; beyond that, those forget it that have all of theirs.
+const RATIONS_MAX: usize = 1024;
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -57,6 +67,8 @@ pub struct Event {
 pub(super) struct Events {
     kept: VecDeque<Event>,
     last: u64,
+    /// By subject: how many events others may still cause, and how many were held back.
+    rations: BTreeMap<String, (Ration, u64)>,
 }
 
 impl Events {
@@ -68,6 +80,24 @@ impl Events {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time_ms = now.as_millis() as u64;
         self.kept.push_back(Event { sequence: self.last, time_ms, kind, subject, text });
+    }
+
+    /// Adds what a guest, a front-end or a device caused, unless there was too much of that about `subject` lately.
+    pub(super) fn caused(&mut self, kind: EventKind, subject: String, text: String, now: Instant) {
+        if self.rations.len() >= RATIONS_MAX {
+            self.rations.retain(|_, (ration, held)| *held > 0 || !ration.is_full(now));
+        }
+        let full = || (Ration::new(CAUSED.0, CAUSED.1, now), 0);
+        let (ration, held) = self.rations.entry(subject.clone()).or_insert_with(full);
+        if !ration.admits(now) {
+            *held += 1;
+            return;
+        }
+        let text = match std::mem::take(held) {
+            0 => text,
+            held => format!("({held} earlier ones are not shown) {text}"),
+        };
+        self.add(kind, subject, text);
     }
 
     /// Goes on behind the events of another process.
@@ -105,7 +135,36 @@ pub struct EventList {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn what_others_cause_is_rationed_for_each_thing() {
+        let (mut events, start) = (Events::default(), Instant::now());
+        let at = |s| start + Duration::from_secs(s);
+        events.add(EventKind::GuestControl, "vpf vm".into(), "the operator's audit".into());
+        for i in 0..10 * MAX_EVENTS {
+            events.caused(EventKind::Guest, "adapter a".into(), i.to_string(), at(0));
+        }
+        events.caused(EventKind::Guest, "adapter b".into(), "another".into(), at(0));
+        events.caused(EventKind::Guest, "adapter a".into(), "later".into(), at(5));
+        let all = events.since(0).events;
+        assert_eq!((all.len(), all[0].text.as_str()), (23, "the operator's audit"));
+        assert_eq!(all[21].text, "another");
+        let held = 10 * MAX_EVENTS - 20;
+        assert_eq!(all[22].text, format!("({held} earlier ones are not shown) later"));
+    }
+
+    #[test]
+    fn rations_of_many_things_are_forgotten_when_they_are_whole() {
+        let (mut events, start) = (Events::default(), Instant::now());
+        for i in 0..3 * RATIONS_MAX as u64 {
+            let at = start + Duration::from_secs(i);
+            events.caused(EventKind::Guest, format!("adapter {i}"), String::new(), at);
+        }
+        assert!(events.rations.len() <= RATIONS_MAX);
+    }
 
     #[test]
     fn the_list_is_bounded_and_says_what_is_lost() {

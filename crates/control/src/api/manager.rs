@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ mod guests;
 
 use super::events::{EventKind, EventList, Events};
 use super::fault::Fault;
+use super::moves::Transit;
 use crate::compile::{Live, compile};
 use crate::guests::Overlay;
 use crate::state::{
@@ -31,7 +33,7 @@ pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
 
 /// The state, its store, and the data plane.
 pub struct Manager {
-    store: Store<Directory>,
+    pub(super) store: Store<Directory>,
     pub(super) plane: Box<dyn Plane>,
     stats: StatsSource,
     events: Events,
@@ -43,6 +45,8 @@ pub struct Manager {
     replaced: bool,
     /// What guests have set, and the channels by which they do.
     guests: Guests,
+    /// What is known of moves beyond the state, by the adapter's name.
+    pub(super) transits: BTreeMap<String, Transit>,
     /// Why nothing more is changed, if the data plane could not be brought back.
     broken: Option<String>,
 }
@@ -93,6 +97,15 @@ impl From<Manager> for Arc<Mutex<Manager>> {
     }
 }
 
+/// Who made something another than it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The operator, by a change.
+    Operator,
+    /// Guests, front-ends or devices.
+    Others,
+}
+
 /// What an apply did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
@@ -138,6 +151,7 @@ impl Manager {
             guests,
             upgrader: None,
             replaced: false,
+            transits: BTreeMap::new(),
             broken: None,
         };
         manager.note_owners();
@@ -165,11 +179,16 @@ impl Manager {
             return Err(Fault::Broken(why.clone()));
         }
         // Frames that wait for a guest are not handed over.
-        let mut adapters = self.state().adapters.iter();
-        if let Some(adapter) = adapters.find(|adapter| adapter.moving.is_some()) {
-            let text =
-                format!("the guest of adapter {} is being moved; wait for that", adapter.name);
-            return Err(Fault::NotReplaced(text));
+        for adapter in &self.state().adapters {
+            let name = &adapter.name;
+            let text = match self.plane.kept(name).frames {
+                _ if adapter.is_on_the_way() => {
+                    format!("the guest of adapter {name} is being moved")
+                }
+                0 => continue,
+                frames => format!("{frames} frames wait for the guest of adapter {name}"),
+            };
+            return Err(Fault::NotReplaced(format!("{text}; wait for that")));
         }
         let lock = self.store.files().lock().try_clone_to_owned();
         let state_lock = lock.map_err(|error| Fault::NotReplaced(error.to_string()))?;
@@ -225,14 +244,16 @@ impl Manager {
     pub fn actual(&mut self) -> Actual {
         for decision in self.plane.decisions() {
             let subject = format!("adapter {}", decision.adapter);
-            self.events.add(EventKind::Traffic, subject, decision.to_string());
+            let text = decision.to_string();
+            self.events.caused(EventKind::Traffic, subject, text, Instant::now());
         }
         for DeviceNews { port, text } in self.plane.device_news() {
-            self.events.add(EventKind::Device, format!("port {port}"), text);
+            let subject = format!("port {port}");
+            self.events.caused(EventKind::Device, subject, text, Instant::now());
         }
         let now = self.plane.actual();
         if now != self.seen {
-            self.note_changes(&now);
+            self.note_changes(&now, Cause::Others);
             self.seen = now.clone();
             self.note_owners();
         }
@@ -253,11 +274,17 @@ impl Manager {
         (self.stats)().map_err(Fault::NoStats)
     }
 
-    /// The steps that lead to `to`, with the adapters that they move.
+    /// The steps that lead to a client's document, with the adapters that they move.
     ///
     /// # Errors
-    /// The state in force cannot become `to`, or the profile of a NIC or a table refuses part of it.
-    pub fn plan(&mut self, to: &State) -> Result<Plan, Fault> {
+    /// The state in force cannot become that, or the profile of a NIC or a table refuses part of it.
+    pub fn plan(&mut self, document: &State) -> Result<Plan, Fault> {
+        let to = self.with_moves(document)?;
+        self.plan_of(&to)
+    }
+
+    /// As [`plan`](Self::plan), of a state that says all.
+    pub(super) fn plan_of(&mut self, to: &State) -> Result<Plan, Fault> {
         transition(self.state(), to).map_err(Fault::Impossible)?;
         let actual = self.actual();
         let now: Vec<Allocation> = actual.adapters.iter().map(Allocation::from).collect();
@@ -267,15 +294,26 @@ impl Manager {
         Ok(Plan::between(self.state(), to).with_moves(&now, &then))
     }
 
-    /// Brings `to` into force and stores it. `expected` is the generation that the client knows, if it says.
+    /// Brings a client's document into force and stores it; moves of guests go on as they are. `expected` is the
+    /// generation that the client knows, if it says.
     ///
     /// # Errors
     /// Each leaves everything as it was; [`Fault::Broken`] is the exception, after which nothing is changed any more.
-    pub fn apply(&mut self, to: &State, expected: Option<u64>) -> Result<Applied, Fault> {
+    pub fn apply(&mut self, document: &State, expected: Option<u64>) -> Result<Applied, Fault> {
+        self.expect(expected)?;
+        let to = self.with_moves(document)?;
+        self.bring(&to, None)
+    }
+
+    /// Brings `to`, which says of moves what shall be, into force and stores it.
+    ///
+    /// # Errors
+    /// As of [`apply`](Self::apply).
+    pub(super) fn bring(&mut self, to: &State, expected: Option<u64>) -> Result<Applied, Fault> {
         self.expect(expected)?;
         // However it was made: what is stored must be what the next start accepts.
         to.check().map_err(Fault::Wrong)?;
-        let plan = self.plan(to)?;
+        let plan = self.plan_of(to)?;
         if to == self.state() {
             return Ok(Applied { generation: self.generation(), plan });
         }
@@ -329,7 +367,7 @@ impl Manager {
             let _ = self.store.abandon();
             return Err(error.into());
         }
-        self.note_changes(&actual);
+        self.note_changes(&actual, Cause::Operator);
         self.seen = actual;
         self.guests.replace(guests, channels);
         self.keep_guests();
@@ -350,7 +388,9 @@ impl Manager {
         }
     }
 
-    fn note_changes(&mut self, now: &Actual) {
+    /// Notes what is another than when somebody last looked.
+    fn note_changes(&mut self, now: &Actual, cause: Cause) {
+        let mut news = Vec::new();
         for adapter in &now.adapters {
             let before = self.seen.adapters.iter().find(|one| one.name == adapter.name);
             let given = Allocation::from(adapter);
@@ -358,11 +398,17 @@ impl Manager {
             if before.is_none_or(|one| Allocation::from(one) != given) {
                 let from = before.map_or("none".to_owned(), |one| Allocation::from(one).place());
                 let text = format!("{from} -> {} ({})", given.place(), given.reason);
-                self.events.add(EventKind::Path, subject(), text);
+                news.push((EventKind::Path, subject(), text));
             }
             if before.is_some_and(|one| one.connected) != adapter.connected {
                 let text = if adapter.connected { "attached" } else { "left" };
-                self.events.add(EventKind::Guest, subject(), text.into());
+                news.push((EventKind::Guest, subject(), text.into()));
+            }
+        }
+        for (kind, subject, text) in news {
+            match cause {
+                Cause::Operator => self.events.add(kind, subject, text),
+                Cause::Others => self.events.caused(kind, subject, text, Instant::now()),
             }
         }
     }

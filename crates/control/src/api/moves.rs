@@ -3,23 +3,28 @@
 //! # Model
 //! A move is a field of the adapter ([`Moving`]), and each step is one change of the state: it is stored as every change
 //! is, so a daemon that dies in between has done it or not. Steps say which move they are of, and are refused in a phase
-//! where they make no sense; the same step again is none.
+//! where they make no sense; the same step again is none, and answers as it did before ([`transit`]).
 //!
 //! # When the mover is gone
-//! After `hold_s` without a step the move is given up. Where the guest's rings run, the adapter is one like others. Where
-//! they do not, one that was to arrive goes, one that was to leave stays; one that has left stays so, until it is known
-//! from its rings that the guest is here after all ([`Manager::tick`]).
+//! After `hold_s` without a step the move is given up ([`Manager::tick`]). Where the guest's rings run, the adapter is one
+//! like others. Where they do not, one that was to arrive goes, one that was to leave stays; one that has left or arrived
+//! stays so, with nothing held for it, until its rings run or somebody finishes or aborts the move. The time is that of
+//! this process and no part of the state: a daemon that starts grants each move another `hold_s`.
 
 mod arrival;
+mod document;
 mod frames;
+mod given_up;
+mod transit;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use frames::{hex, whole};
+pub(super) use transit::Transit;
 
 use super::events::EventKind;
 use super::fault::Fault;
@@ -40,8 +45,11 @@ pub struct MoveStatus {
     pub id: Option<String>,
     /// How far it is.
     pub phase: Option<Phase>,
-    /// When it counts as given up, in milliseconds since 1970.
-    pub expires_ms: Option<u64>,
+    /// In how many milliseconds it counts as given up, if nothing is heard of it.
+    pub expires_in_ms: Option<u64>,
+    /// Whether it does: nothing is held for it.
+    #[serde(default)]
+    pub given_up: bool,
     /// The path that the adapter has, or has once its guest is here.
     pub path: PathInForce,
     /// The VF that it holds.
@@ -62,6 +70,13 @@ pub struct MoveStatus {
     pub sent: u64,
     /// How many ports were told that its addresses are here, by this step.
     pub announced: u64,
+    /// After `hand-over`: the number of the first of `frames`, counted from 0 in all that were handed over in this move.
+    #[serde(default)]
+    pub from: u64,
+    /// After `abort` at the target: how many of `frames`, the first ones, had been brought by the step `frames`. The source
+    /// still has them.
+    #[serde(default)]
+    pub brought: u64,
     /// After `hand-over`, and after `abort` at the target: the frames that were kept for it, each as hexadecimal digits.
     pub frames: Vec<String>,
 }
@@ -70,6 +85,8 @@ pub struct MoveStatus {
 #[derive(Default)]
 struct Done {
     announced: u64,
+    from: u64,
+    brought: u64,
     frames: Vec<Vec<u8>>,
 }
 
@@ -96,7 +113,8 @@ impl Manager {
             adapter: name.to_owned(),
             id: moving.as_ref().map(|moving| moving.id.clone()),
             phase: moving.as_ref().map(|moving| moving.phase),
-            expires_ms: moving.map(|moving| moving.expires_ms),
+            expires_in_ms: moving.as_ref().and_then(|_| self.expires_in_ms(name)),
+            given_up: moving.is_some_and(|moving| moving.given_up),
             path: given.path,
             vf: given.vf,
             queue: given.queue,
@@ -107,6 +125,8 @@ impl Manager {
             received: kept.received,
             sent: kept.sent,
             announced: 0,
+            from: 0,
+            brought: 0,
             frames: Vec::new(),
         })
     }
@@ -129,17 +149,20 @@ impl Manager {
                 let error = format!("{name} is being moved by {}", moving.id);
                 return Err(impossible("id", &id, error, "wait for that, or abort it by its id"));
             }
+            // It went with the step, whose answer was lost.
+            None if step == MoveStep::Abort && self.remembers(name, &id) => {}
             None if step != MoveStep::Arrive => return Err(absent(name)),
             _ => {}
         }
         let phase = moving.flatten().map(|moving| moving.phase);
+        self.forget(Instant::now());
         let done = self.step(name, phase, request, expected)?;
         let mut status = match self.move_status(name) {
             Ok(status) => status,
             // It went with the step.
             Err(_) => gone(name),
         };
-        status.announced = done.announced;
+        (status.announced, status.from, status.brought) = (done.announced, done.from, done.brought);
         status.frames = done.frames.iter().map(|frame| hex(frame)).collect();
         Ok(status)
     }
@@ -156,10 +179,16 @@ impl Manager {
         let moving = |phase: Phase| Moving {
             id: request.id.clone(),
             phase,
-            expires_ms: now_ms() + u64::from(request.hold_s) * 1000,
+            hold_s: request.hold_s,
+            given_up: false,
         };
         let (asked, text) = (request.step, format!("{} (move {})", request.step, request.id));
+        let id = request.id.clone();
+        let until = Instant::now() + Duration::from_secs(request.hold_s.into());
         let mut done = Done::default();
+        if phase.is_some() {
+            self.transit(name, &id, until).heard(until);
+        }
         match (asked, phase) {
             (Is::Leave, None | Some(Leaving)) => {
                 self.set_move(name, Some(moving(Leaving)), expected)?;
@@ -167,24 +196,35 @@ impl Manager {
             (Is::Arrive, Some(Arriving)) => {
                 self.set_move(name, Some(moving(Arriving)), expected)?;
             }
-            (Is::Renew, Some(phase)) => self.set_move(name, Some(moving(phase)), expected)?,
             (Is::Arrive, None) if self.state().adapter(name).is_none() => {
                 let moving = moving(Arriving);
                 let (to, _) = self.arrival(name, request, moving)?;
-                self.apply(&to, expected)?;
+                self.bring(&to, expected)?;
+                self.transits.remove(name); // of a move before
+                self.transit(name, &id, until);
             }
             (Is::TakeOver, Some(Arriving)) => {
                 self.set_move(name, Some(moving(Arrived)), expected)?;
                 done.announced = self.plane.announce(name) as u64;
             }
-            (Is::TakeOver, Some(Arrived)) => {}
+            (Is::TakeOver, Some(phase @ Arrived)) => self.revive(name, moving(phase), expected)?,
             (Is::HandOver, Some(Leaving)) => {
                 self.must_stand_still(name)?;
                 self.set_move(name, Some(moving(Left)), expected)?;
-                done.frames = self.plane.take_kept(name);
+                done = self.hand_out(name, request.from.unwrap_or_default());
             }
-            (Is::HandOver, Some(Left)) => done.frames = self.plane.take_kept(name),
-            (Is::Frames, Some(_)) => self.plane.put_kept(name, whole(&request.frames)?),
+            (Is::HandOver, Some(phase @ Left)) => {
+                self.revive(name, moving(phase), expected)?;
+                done = self.hand_out(name, request.from.unwrap_or_default());
+            }
+            (Is::Renew, Some(phase)) => self.revive(name, moving(phase), expected)?,
+            (Is::Frames, Some(phase)) => {
+                self.revive(name, moving(phase), expected)?;
+                if !phase.is_coming() {
+                    self.hand_out(name, 0); // older than what comes back, if it was not asked for yet
+                }
+                self.take_in(name, request.from, whole(&request.frames)?)?;
+            }
             (Is::Finish, Some(Arrived)) => self.set_move(name, None, expected)?,
             (Is::Finish, Some(Left)) => self.remove(name, expected)?,
             (Is::Abort, phase) => {
@@ -196,6 +236,9 @@ impl Manager {
                 let error = format!("makes no sense while {name} is {now}");
                 return Err(impossible("step", &step.to_string(), error, "see docs/api.md"));
             }
+        }
+        if asked == Is::Finish {
+            self.transits.remove(name);
         }
         if asked != Is::Renew {
             self.note(EventKind::Move, format!("adapter {name}"), text);
@@ -211,23 +254,40 @@ impl Manager {
         arriving: Moving,
         expected: Option<u64>,
     ) -> Result<Done, Fault> {
-        let mut done = Done::default();
         match phase {
-            None => {} // it is over
-            Some(Phase::Leaving) => self.set_move(name, None, expected)?,
-            Some(Phase::Left) => {
+            None if self.remembers(name, &arriving.id) => Ok(self.handed(name, 0)),
+            None => Ok(Done::default()), // it is over
+            Some(Phase::Leaving | Phase::Left) => {
+                // Before anything new comes.
+                self.give_back(name);
                 self.set_move(name, None, expected)?;
-                done.announced = self.plane.announce(name) as u64;
+                self.transits.remove(name);
+                let left = phase == Some(Phase::Left);
+                let announced = if left { self.plane.announce(name) as u64 } else { 0 };
+                Ok(Done { announced, ..Done::default() })
             }
-            Some(Phase::Arriving) => self.remove(name, expected)?,
+            Some(Phase::Arriving) => {
+                let done = self.hand_out(name, 0);
+                self.remove(name, expected)?;
+                Ok(done)
+            }
             Some(Phase::Arrived) => {
                 // First its addresses go, so that nothing comes after what is taken.
                 self.set_move(name, Some(arriving), expected)?;
-                done.frames = self.plane.take_kept(name);
+                let done = self.hand_out(name, 0);
                 self.remove(name, None)?;
+                Ok(done)
             }
         }
-        Ok(done)
+    }
+
+    /// A move that was given up goes on. Any other does without a change of the state.
+    fn revive(&mut self, name: &str, moving: Moving, expected: Option<u64>) -> Result<(), Fault> {
+        let now = self.state().adapter(name).and_then(|adapter| adapter.moving.as_ref());
+        if now.is_some_and(|moving| moving.given_up) {
+            self.set_move(name, Some(moving), expected)?;
+        }
+        Ok(())
     }
 
     fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {
@@ -241,7 +301,7 @@ impl Manager {
     /// Removes an adapter, and all that the switch has for it.
     fn remove(&mut self, name: &str, expected: Option<u64>) -> Result<(), Fault> {
         let to = without(self.state(), name);
-        self.apply(&to, expected).map(drop)
+        self.bring(&to, expected).map(drop)
     }
 
     fn set_move(
@@ -253,47 +313,12 @@ impl Manager {
         let mut to = self.state().clone();
         let adapter = to.adapters.iter_mut().find(|adapter| adapter.name == name);
         adapter.ok_or_else(|| absent(name))?.moving = moving;
-        self.apply(&to, expected).map(drop)
+        self.bring(&to, expected).map(drop)
     }
 
     fn is_connected(&mut self, name: &str) -> bool {
         let actual = self.actual();
         actual.adapters.iter().any(|adapter| adapter.name == name && adapter.connected)
-    }
-
-    /// Ends moves that were given up. `now_ms` is in milliseconds since 1970.
-    pub fn tick(&mut self, now_ms: u64) {
-        if self.is_replaced() {
-            return; // another daemon has the state
-        }
-        let moving = self.state().adapters.iter().filter_map(|adapter| {
-            let moving = adapter.moving.as_ref()?;
-            Some((adapter.name.clone(), moving.phase, moving.expires_ms <= now_ms))
-        });
-        for (name, phase, expired) in moving.collect::<Vec<_>>() {
-            let connected = self.is_connected(&name);
-            let (changed, text) = match (phase, expired, connected) {
-                (Phase::Left, _, true) => {
-                    (self.set_move(&name, None, None), "its guest runs here after all")
-                }
-                (Phase::Leaving, true, _) => {
-                    (self.set_move(&name, None, None), "its move was given up: it stays here")
-                }
-                (Phase::Arriving | Phase::Arrived, true, true) => {
-                    (self.set_move(&name, None, None), "its mover is gone, its guest is here")
-                }
-                (Phase::Arriving | Phase::Arrived, true, false) => {
-                    (self.remove(&name, None), "its guest did not come: it is removed")
-                }
-                _ => continue,
-            };
-            let text = match changed {
-                Ok(()) => text.to_owned(),
-                Err(fault) => format!("its move cannot be ended: {fault}"),
-            };
-            tracing::warn!("adapter {name}: {text}");
-            self.note(EventKind::Move, format!("adapter {name}"), text);
-        }
     }
 }
 
@@ -314,7 +339,8 @@ fn gone(name: &str) -> MoveStatus {
         adapter: name.to_owned(),
         id: None,
         phase: None,
-        expires_ms: None,
+        expires_in_ms: None,
+        given_up: false,
         path: PathInForce::None,
         vf: None,
         queue: None,
@@ -325,6 +351,8 @@ fn gone(name: &str) -> MoveStatus {
         received: 0,
         sent: 0,
         announced: 0,
+        from: 0,
+        brought: 0,
         frames: Vec::new(),
     }
 }
@@ -340,9 +368,4 @@ fn impossible(field: &str, value: &str, error: String, allowed: &str) -> Fault {
 
 fn wrong(field: &str, value: impl Into<Value>, error: &str, allowed: &str) -> Fault {
     Fault::Wrong(Problem::new(field, value, error, allowed).into())
-}
-
-/// Now, in milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

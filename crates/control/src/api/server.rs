@@ -21,7 +21,6 @@ use tokio::task::AbortHandle;
 
 use super::listen::{OwnersSocket, Peer, TcpSocket, owner};
 use super::manager::Manager;
-use super::moves::now_ms;
 use super::router::router;
 use super::token::Token;
 
@@ -83,7 +82,7 @@ impl Doors {
         Ok(Doors { unix, tcp })
     }
 
-    /// Goes on with those of another process.
+    /// Goes on with those of another process, which keeps their files until [`adopt`](Self::adopt).
     ///
     /// # Errors
     /// A certificate is no good, or a socket is missing.
@@ -101,6 +100,11 @@ impl Doors {
             None => None,
         };
         Ok(Doors { unix, tcp })
+    }
+
+    /// They are this process's from now on.
+    pub fn adopt(&self) {
+        self.unix.listener().adopt();
     }
 }
 
@@ -218,7 +222,7 @@ async fn tick(manager: Arc<Mutex<Manager>>) {
         let manager = manager.clone();
         let work = move || {
             if let Ok(mut manager) = manager.lock() {
-                manager.tick(now_ms());
+                manager.tick(Instant::now());
             }
         };
         let _ = tokio::task::spawn_blocking(work).await; // a panic of it is met by the next request

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::{Client, ClientError, Listen, Manager, Refusal, Reply, Server, Tcp, socket_path};
 use crate::state::tests::Paper;
-use crate::state::{Actual, Kept, Plane, Refused, State};
+use crate::state::{Actual, Kept, Plane, Refused, State, Taken};
 use crate::stats;
 use crate::store::Directory;
 
@@ -45,7 +45,7 @@ impl Plane for Shared {
         self.0.lock().unwrap().actual()
     }
 
-    fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
+    fn take_kept(&mut self, adapter: &str) -> Taken {
         self.0.lock().unwrap().take_kept(adapter)
     }
 

@@ -68,6 +68,8 @@ pub(super) struct Attachment {
     receiver: Receiver,
     /// The configuration space as the front-end knows it.
     told: Vec<u8>,
+    /// Why the session, which another process had, cannot be gone on with: it is to be ended.
+    unfit: Option<String>,
     /// When the last session began.
     begun: Option<Instant>,
     /// Until when nobody may attach.
@@ -94,6 +96,7 @@ impl Attachment {
             stream: None,
             receiver: Receiver::with(&closer),
             told: Vec::new(),
+            unfit: None,
             begun: None,
             banned: None,
             token: 0,
@@ -142,6 +145,13 @@ impl Attachment {
         }
     }
 
+    /// The socket is this process's from now on, if another one listened on it.
+    pub(super) fn adopt(&self) {
+        if let Way::Server(listener) = &self.way {
+            listener.adopt();
+        }
+    }
+
     /// Enters the socket into `epoll` under `token`.
     pub(super) fn watch(&mut self, epoll: BorrowedFd<'_>, token: u64) -> Result<()> {
         self.token = token;
@@ -180,7 +190,8 @@ impl Attachment {
 
     /// Ends a connection now, and closes it in its own time: descriptors may wait in it.
     fn hang_up(&self, stream: UnixStream) {
-        let _ = stream.shutdown(Shutdown::Both); // the peer may have done so
+        // The front-end is to know now, whoever else may hold the socket for a while.
+        let _ = stream.shutdown(Shutdown::Both);
         self.closer.close(stream);
     }
 

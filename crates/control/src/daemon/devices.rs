@@ -133,13 +133,18 @@ impl Devices {
         self.kept.get_mut(&token)?.legacy()
     }
 
-    /// Goes on with a device that another process had open.
+    /// Goes on with a device that another process has open: it is the other's until [`adopt`](Self::adopt).
     pub(super) fn inherit(&mut self, token: u64, legacy: Legacy) -> anyhow::Result<()> {
         let Some(device) = self.kept.get_mut(&token) else { return Ok(()) };
         device.inherit(legacy)?;
         let news = device.look();
         self.tell(news);
         Ok(())
+    }
+
+    /// What was inherited is this process's from now on.
+    pub(super) fn adopt(&mut self) {
+        self.kept.values_mut().for_each(Device::adopt);
     }
 
     /// Hands devices that were added to the lanes: to be called when their ports have their places, for
@@ -173,6 +178,7 @@ impl Devices {
                 None => device.open.open(),
             };
             device.begin(opened, Instant::now());
+            device.adopt();
             device.plug();
             let news = device.look();
             self.tell(news);

@@ -22,6 +22,7 @@ mod devices;
 mod following;
 mod inflight;
 mod kept;
+mod leftovers;
 mod log;
 mod offer;
 mod plant;
@@ -29,14 +30,14 @@ mod rig;
 mod ring;
 pub(crate) mod run_dir;
 mod sockets;
+mod stop;
 mod upgrade;
 mod vdpa;
 mod vmq;
 
-use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,24 +46,23 @@ use engine::{Fabric, IdlePolicy, LaneSpec};
 use host::CpuLatency;
 use rustix::event::{Timespec, epoll};
 
-use crate::api::{Doors, EventList, Listen, Manager, Server, serve_guests};
+use crate::api::{Manager, Server, serve_guests};
 use crate::config::Config;
 use crate::stats::Stats;
 use crate::store::Directory;
+use leftovers::{Leftovers, open_state};
 use log::LOOK;
 use plant::{Plant, Shared};
-use upgrade::{Belongings, Counter, Desk, Origin};
+use upgrade::{Arriving, Counter, Desk, Origin};
 
+pub use leftovers::{COUNTERS, counters_path};
+pub use stop::Stop;
 pub use upgrade::take_over;
 
-/// The counter file's name in the run directory.
-pub const COUNTERS: &str = "counters";
 pub(crate) use run_dir::LOCK;
 
 /// How long after its start the daemon waits for guests to come back before it lets any send.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How long clients may take to read their last answers when another process has taken over.
-const LAST_ANSWERS: Duration = Duration::from_millis(500);
 /// How often it looks meanwhile whether all are there.
 const SETTLE_LOOK: Duration = Duration::from_millis(2);
 
@@ -83,21 +83,13 @@ pub struct Launch {
 pub fn run(config: &Config, launch: Launch, ready: impl FnOnce()) -> Result<()> {
     let Launch { config: text, with_parent } = launch;
     let program = std::env::current_exe().context("the program's own path is not known")?;
-    let guardian = if with_parent { Some(guardian()?) } else { None };
+    let guardian = if with_parent { Some(stop::guardian()?) } else { None };
     let (mut daemon, stop) = Daemon::start(config)?;
     daemon.be_replaceable(Origin { config: text, program, guardian })?;
     ready();
     upgrade::ready();
+    stop.on_signals()?;
     daemon.run(stop)
-}
-
-/// The process that started this one, which is also to be watched by who takes over.
-fn guardian() -> Result<OwnedFd> {
-    host::process::end_with_parent()?;
-    let parent =
-        rustix::process::getppid().context("the parent of this process is not to be seen")?;
-    let flags = rustix::process::PidfdFlags::empty();
-    rustix::process::pidfd_open(parent, flags).context("the parent of this process is gone")
 }
 
 /// A daemon whose lanes run and whose sockets are there.
@@ -127,29 +119,6 @@ pub struct Daemon {
     _cpu_latency: Option<CpuLatency>,
 }
 
-/// Ends [`Daemon::serve`], from any thread; so does dropping it.
-#[derive(Debug)]
-pub struct Stop(UnixStream);
-
-impl Stop {
-    /// Ends it.
-    pub fn stop(&self) {
-        // The only failures are a daemon that is gone and a full buffer, which ends it as well.
-        let _ = (&self.0).write(&[0]);
-    }
-
-    /// Ends it at SIGINT or SIGTERM, too.
-    ///
-    /// # Errors
-    /// If the system has no descriptor left, or refuses the handler.
-    pub fn on_signals(&self) -> Result<()> {
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::low_level::pipe::register(signal, self.0.try_clone()?)?;
-        }
-        Ok(())
-    }
-}
-
 /// Epoll's data for [`Stop`]; attachments have their index.
 const STOP: u64 = u64::MAX;
 /// The same for orders to be replaced, and for the end of the process that it is to end with.
@@ -159,15 +128,7 @@ const GUARDIAN: u64 = u64::MAX - 2;
 /// How serving ended.
 enum Ended {
     Stopped,
-    Replaced,
-}
-
-/// The API of a daemon that is about to take over.
-#[derive(Debug)]
-struct Arriving {
-    manager: Manager,
-    doors: Option<(Doors, Listen)>,
-    before: EventList,
+    Replaced { by: u32 },
 }
 
 impl Daemon {
@@ -252,29 +213,13 @@ impl Daemon {
         Ok(manager)
     }
 
-    /// Lets another process take over when that is ordered; before, such orders are refused.
-    fn be_replaceable(&mut self, origin: Origin) -> Result<()> {
-        if let Some(guardian) = &origin.guardian {
-            let data = epoll::EventData::new_u64(GUARDIAN);
-            epoll::add(&self.epoll, guardian, data, epoll::EventFlags::IN)?;
-        }
-        self.origin = Some(origin);
-        Ok(())
-    }
-
-    /// Serves until a signal, or until another process has taken over: then this process ends at once, and
-    /// removes nothing that is the other's now.
+    /// Serves until `stop`, or until another process has taken over: then this process ends at once.
     fn run(mut self, stop: Stop) -> Result<()> {
-        stop.on_signals()?;
         match self.attend()? {
             Ended::Stopped => self.end(),
-            Ended::Replaced => {
-                if let Some(server) = &self.server {
-                    server.see_out(LAST_ANSWERS);
-                }
-                std::process::exit(0);
-            }
+            Ended::Replaced { by } => self.leave(by),
         }
+        drop(stop); // which dropping would be
         Ok(())
     }
 
@@ -314,8 +259,8 @@ impl Daemon {
                 match event.data.u64() {
                     STOP | GUARDIAN => return Ok(Ended::Stopped),
                     DESK => {
-                        if self.look_at_desk() {
-                            return Ok(Ended::Replaced);
+                        if let Some(by) = self.look_at_desk() {
+                            return Ok(Ended::Replaced { by });
                         }
                     }
                     token => self.plant.lock().sockets.serve(token),
@@ -338,32 +283,6 @@ impl Daemon {
         }
     }
 
-    /// Carries out an order to be replaced; says whether this daemon is.
-    fn look_at_desk(&mut self) -> bool {
-        let Some(waiting) = self.desk.next() else { return false };
-        let Some(origin) = &self.origin else {
-            waiting.answer(Err("this daemon was not started by shunt up".to_owned()));
-            return false;
-        };
-        let belongings = Belongings {
-            origin,
-            run_lock: self.lock.as_fd(),
-            server: self.server.as_ref(),
-            stop: self.stop.as_fd(),
-        };
-        let done = upgrade::replace(&self.plant, &belongings, &waiting.order);
-        match &done {
-            Ok(upgraded) => {
-                upgrade::main_pid(upgraded.pid);
-                tracing::info!("process {} has taken over", upgraded.pid);
-            }
-            Err(error) => tracing::error!("not upgraded: {error:#}"),
-        }
-        let replaced = done.is_ok();
-        waiting.answer(done.map_err(|error| format!("{error:#}")));
-        replaced
-    }
-
     fn end(self) {
         tracing::info!("stopping");
         drop(self.desk); // who waits for an answer there is answered, or the server would wait for it
@@ -373,53 +292,6 @@ impl Daemon {
         drop(self.leftovers);
     }
 }
-
-/// Files of a daemon that are nobody's when it has ended, or could not start; dropping it removes
-/// them. What stays does no harm: the next daemon begins with files of its own.
-#[derive(Debug)]
-struct Leftovers {
-    counters: PathBuf,
-    state: PathBuf,
-    /// Whether they are another process's.
-    spared: bool,
-}
-
-impl Leftovers {
-    fn new(run_dir: &Path, counters: &str) -> Leftovers {
-        let (counters, state) = (run_dir.join(counters), run_dir.join(FLEETING_STATE));
-        Leftovers { counters, state, spared: false }
-    }
-}
-
-impl Drop for Leftovers {
-    fn drop(&mut self) {
-        // Nobody shall take the counters of lanes that do not run for a daemon's.
-        let _ = std::fs::remove_file(&self.counters);
-        if !self.spared {
-            let _ = std::fs::remove_dir_all(&self.state);
-        }
-    }
-}
-
-/// Opens the directory where the state is kept.
-fn open_state(config: &Config) -> Result<Directory> {
-    let Some(directory) = &config.state_dir else {
-        // What changed in the life of the daemon before is not to outlive it.
-        let directory = config.run_dir.join(FLEETING_STATE);
-        match std::fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                let shown = directory.display();
-                return Err(error).with_context(|| format!("cannot remove {shown}"));
-            }
-            _ => {}
-        }
-        return Ok(Directory::open(&directory)?.fleeting());
-    };
-    Ok(Directory::open(directory)?)
-}
-
-/// Where the state is kept if it is not to outlive the daemon, in the run directory.
-const FLEETING_STATE: &str = "state";
 
 /// A VF with its guest holds some ten descriptors, and the usual soft limit is 1024.
 fn raise_file_limit() {
@@ -439,9 +311,4 @@ fn lane_specs(config: &Config) -> Vec<LaneSpec> {
     };
     let cpu = |i| lanes.cpus.get(i).copied();
     (0..lanes.count()).map(|i| LaneSpec { cpu: cpu(i), idle }).collect()
-}
-
-/// Where the counters of a daemon with this run directory are.
-pub fn counters_path(run_dir: &Path) -> PathBuf {
-    run_dir.join(COUNTERS)
 }

@@ -12,6 +12,7 @@
 mod actual;
 mod heir;
 mod keeping;
+mod links;
 mod pipes;
 mod serve;
 mod shared;
@@ -29,7 +30,7 @@ use engine::{Fabric, Port, SoftNic};
 
 use super::devices::Devices;
 use super::following::Following;
-use super::log::FaultLog;
+use super::log::{FaultLog, Repeated};
 use super::rig::{End, Rig};
 use super::sockets::Sockets;
 use super::vdpa::{Records, Vdpas};
@@ -51,8 +52,10 @@ pub(super) struct Plant {
     vdpas: Vdpas,
     rigs: BTreeMap<String, Rig>,
     compiled: Compiled,
-    /// What was known of links when that was compiled, or last tried to be.
+    /// What was known of links when that was compiled.
     live: Live,
+    /// Why links were last not followed, if they were not.
+    unfollowed: Repeated,
     state: State,
     given: Vec<Allocation>,
     /// The VFs that adapters had before this daemon started, until the first change.
@@ -80,6 +83,7 @@ impl Plant {
             rigs: BTreeMap::new(),
             compiled: Compiled::default(),
             live: Live::default(),
+            unfollowed: Repeated::default(),
             state: State::default(),
             given: Vec::new(),
             held: BTreeMap::new(),
@@ -128,31 +132,6 @@ impl Plant {
     pub(super) fn wait(&self, now: Instant, most: Duration) -> Duration {
         let due = [self.sockets.wait(now), self.devices.wait(now), self.keeping.wait()];
         due.into_iter().flatten().fold(most, Duration::min)
-    }
-
-    /// What is known of links.
-    fn live(&self) -> Live {
-        let is_down = |rig: &Rig| match rig.served.get(&Attached::Uplink).map(|served| served.end) {
-            Some(End::Device(token)) => self.devices.has_no_link(token),
-            Some(End::Socket(_) | End::Vdpa(_)) | None => false,
-        };
-        let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
-        let uplinks_down = down.map(|(name, _)| name.clone()).collect();
-        Live { uplinks_down, representors_up: self.representors_up() }
-    }
-
-    /// Lets functions with `link_state = "auto"` have the link that their uplink has, and in switchdev mode that of their
-    /// representor.
-    fn follow_links(&mut self) {
-        let live = self.live();
-        if live == self.live {
-            return;
-        }
-        self.live = live; // tried once, whatever comes of it
-        let state = self.state.clone();
-        if let Err(refused) = self.change(&state) {
-            tracing::error!("links stay as they are: {refused}");
-        }
     }
 
     /// Lets adapters with `path = "auto"` go where their traffic suits them.
@@ -252,6 +231,13 @@ impl Plant {
             }
             keep.insert(key);
         }
+        self.put_scenes_in_force(compiled);
+        self.devices.plug();
+        self.remove_all_but(&keep, old);
+    }
+
+    /// Gives each NIC its scene; the ports that it names are there.
+    fn put_scenes_in_force(&mut self, compiled: Compiled) {
         for nic in &compiled.nics {
             self.add_queue_ports(nic);
             if let Some(rig) = self.rigs.get_mut(&nic.name) {
@@ -262,9 +248,7 @@ impl Plant {
                 }
             }
         }
-        self.devices.plug();
         self.compiled = compiled;
-        self.remove_all_but(&keep, old);
     }
 
     /// Removes what is not needed any more; no scene names it.

@@ -69,6 +69,12 @@ impl Sockets {
         self.served.values_mut().for_each(|attachment| attachment.suspend(half));
     }
 
+    /// Ends the sessions that could not be gone on with; says how many there were.
+    pub(super) fn end_unfit(&mut self) -> usize {
+        let epoll = self.epoll.as_fd();
+        self.served.values_mut().map(|it| usize::from(it.end_unfit(epoll))).sum()
+    }
+
     /// Where the rings of a socket go on.
     pub(super) fn positions(&self, token: u64) -> Option<Vec<u32>> {
         self.served.get(&token).map(Attachment::positions)
@@ -80,6 +86,11 @@ impl Sockets {
             Some(attachment) => attachment.resume(positions),
             None => Ok(()),
         }
+    }
+
+    /// What was inherited is this process's from now on.
+    pub(super) fn adopt(&self) {
+        self.served.values().for_each(Attachment::adopt);
     }
 
     /// Ends the session on a socket, and serves it no more.

@@ -133,6 +133,13 @@ impl Vdpas {
         self.leaving.push(served);
     }
 
+    /// Has all devices be ready to be closed at once: none is opened any more until [`resume`](Self::resume).
+    pub(super) fn prepare(&mut self) {
+        if !self.tell_all(Command::Prepare, FREE) {
+            tracing::error!("a vDPA device keeps its thread waiting");
+        }
+    }
+
     /// Closes all devices, for another process: no lane touches a ring of theirs when this returns.
     pub(super) fn suspend(&mut self) {
         if !self.tell_all(Command::Suspend, FREE) {
@@ -140,8 +147,8 @@ impl Vdpas {
         }
     }
 
-    /// Opens all devices again that were closed so, or that wait for being told. Their rings run when this returns, but
-    /// for those that take longer than others can be kept waiting.
+    /// Opens all devices again that were closed so, or that wait for being told. Rings of those that were there before run
+    /// when this returns, but for those that take longer than others can be kept waiting.
     pub(super) fn resume(&mut self) {
         if !self.tell_all(Command::Resume, SOON) {
             tracing::warn!("a vDPA device comes later than the others");

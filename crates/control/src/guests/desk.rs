@@ -3,6 +3,12 @@
 //! One request of each channel a turn, so that no guest keeps another waiting for more than that. The thread waits for
 //! the manager as the API's workers do, and for no guest: what cannot be written now is written when there is room, and
 //! until then that guest is not read.
+//!
+//! A change is the whole data plane's business, so all guests together have a ration of them, of which who had one last
+//! gets the next one last; and after each the manager is left to others for as long as it was taken.
+
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,24 +20,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::line::{Line, Lines};
-use super::protocol::{self, LINE_MAX};
-use super::ration::Ration;
-use super::refusal::{Errno, Refusal};
-use super::request::{Asked, Request};
+use super::connection::Connection;
+use super::refusal::Refusal;
+use super::request::Request;
+use crate::quiet::Quiet;
+use crate::ration::Ration;
 
 /// Requests that a guest may make at once, and a second.
 const REQUESTS: (u32, f64) = (2000, 500.0);
-/// Requests that may wait when there is no more to be had. Who has sent more does not wait for answers, and what is in the
-/// buffers before us would keep the guest's next program waiting for minutes; QEMU drops it when we hang up.
-const WAITING_MAX: usize = 8;
-/// What a change costs, in requests.
-const CHANGE_COST: u32 = 100;
+/// Changes that all guests together may make at once, and a second.
+const CHANGES: (u32, f64) = (40, 20.0);
 /// Before a listener that cannot accept, for lack of descriptors say, tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers a request of the guest of a virtual PF.
-pub(crate) type Answer = Box<dyn Fn(&str, Request) -> Result<serde_json::Value, Refusal> + Send>;
+/// Answers a request that came by a channel. Whose it is now is for the answer to say: the name that the desk knows may be
+/// another's by then.
+pub(crate) type Answer =
+    Box<dyn Fn(&Channel, Request) -> Result<serde_json::Value, Refusal> + Send>;
 
 /// A channel that is to be served.
 #[derive(Debug, Clone)]
@@ -61,7 +66,9 @@ impl Desk {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let wanted = Arc::<Mutex<Vec<Channel>>>::default();
-        let server = Server { wanted: wanted.clone(), woken, served: Vec::new(), answer };
+        let changes = Changes::new(Instant::now());
+        let served = Vec::new();
+        let server = Server { wanted: wanted.clone(), woken, served, changes, answer };
         let thread = std::thread::Builder::new().name("guests".into()).spawn(|| server.run());
         let thread = thread.context("the guests' thread cannot be started")?;
         Ok(Desk { wanted, wake: Some(wake), thread: Some(thread) })
@@ -88,8 +95,30 @@ impl Drop for Desk {
 struct Server {
     wanted: Arc<Mutex<Vec<Channel>>>,
     woken: UnixStream,
+    /// In the order in which they had a change.
     served: Vec<Served>,
+    changes: Changes,
     answer: Answer,
+}
+
+/// What all guests together may change.
+struct Changes {
+    ration: Ration,
+    /// How many there were.
+    count: u64,
+}
+
+impl Changes {
+    fn new(now: Instant) -> Changes {
+        Changes { ration: Ration::new(CHANGES.0, CHANGES.1, now), count: 0 }
+    }
+
+    /// The number of the next one, if it may be had now.
+    fn next(&mut self, now: Instant) -> Option<u64> {
+        let admits = self.ration.admits(now);
+        self.count += u64::from(admits);
+        admits.then_some(self.count)
+    }
 }
 
 /// A channel, and the connection on it.
@@ -98,20 +127,18 @@ struct Served {
     line: Option<Connection>,
     /// It outlives connections: who connects anew has no more than before.
     ration: Ration,
-}
-
-struct Connection {
-    stream: UnixStream,
-    lines: Lines,
-    /// What of the last answer is not written yet.
-    pending: Vec<u8>,
+    /// The same for log lines.
+    quiet: Quiet,
+    /// The number of the last change that it had.
+    changed: u64,
 }
 
 impl Server {
     fn run(mut self) {
         loop {
             let now = Instant::now();
-            let wait = self.served.iter_mut().filter_map(|one| one.wait(now)).min();
+            let changes = &mut self.changes;
+            let wait = self.served.iter_mut().filter_map(|one| one.wait(changes, now)).min();
             let mut sockets = vec![PollFd::new(&self.woken, PollFlags::IN)];
             for served in &self.served {
                 sockets.push(PollFd::new(&*served.channel.socket, PollFlags::IN));
@@ -130,11 +157,16 @@ impl Server {
             if !self.hear() {
                 return;
             }
-            let now = Instant::now();
-            for served in &mut self.served {
-                served.turn(&self.answer, now);
-            }
+            self.turn(Instant::now());
         }
+    }
+
+    /// Lets everybody have a request answered.
+    fn turn(&mut self, now: Instant) {
+        for served in &mut self.served {
+            served.turn(&self.answer, &mut self.changes, now);
+        }
+        self.served.sort_by_key(|one| one.changed);
     }
 
     /// Takes over what is wanted; `false` if it is to end.
@@ -153,10 +185,7 @@ impl Server {
             self.served.push(match same {
                 // A session goes on, even under another name.
                 Some(at) => Served { channel, ..before.swap_remove(at) },
-                None => {
-                    let ration = Ration::new(REQUESTS.0, REQUESTS.1, Instant::now());
-                    Served { channel, line: None, ration }
-                }
+                None => Served::new(channel, Instant::now()),
             });
         }
         true
@@ -164,21 +193,53 @@ impl Server {
 }
 
 impl Served {
-    /// How long until it has something to do without anything coming; `None` for ever.
-    fn wait(&mut self, now: Instant) -> Option<Duration> {
-        let line = self.line.as_ref()?;
-        let ready = line.pending.is_empty() && line.lines.has_line();
-        ready.then(|| self.ration.wait(now))
+    fn new(channel: Channel, now: Instant) -> Served {
+        let ration = Ration::new(REQUESTS.0, REQUESTS.1, now);
+        Served { channel, line: None, ration, quiet: Quiet::default(), changed: 0 }
     }
 
-    fn turn(&mut self, answer: &Answer, now: Instant) {
+    /// How long until it has something to do without anything coming; `None` for ever.
+    fn wait(&mut self, changes: &mut Changes, now: Instant) -> Option<Duration> {
+        let line = self.line.as_ref()?;
+        if line.held.is_some() {
+            return Some(changes.ration.wait(now));
+        }
+        line.waits().then(|| self.ration.wait(now))
+    }
+
+    fn turn(&mut self, answer: &Answer, changes: &mut Changes, now: Instant) {
         self.accept();
-        let Some(line) = &mut self.line else { return };
-        if let Err(why) = line.turn(&self.channel.vpf, &mut self.ration, (answer, now)) {
-            tracing::info!("vpf {}: the guest's channel was closed: {why}", self.channel.vpf);
+        if let Err(why) = self.serve(answer, changes, now) {
+            let vpf = &self.channel.vpf;
+            self.quiet.info(&format!("vpf {vpf}: the guest's channel was closed: {why}"));
             self.line = None;
         }
         self.channel.connected.store(self.line.is_some(), Ordering::Relaxed);
+    }
+
+    /// Answers one request, if it is one's turn; an error says why the connection ends.
+    fn serve(
+        &mut self,
+        answer: &Answer,
+        changes: &mut Changes,
+        now: Instant,
+    ) -> Result<(), String> {
+        let Some(line) = &mut self.line else { return Ok(()) };
+        let Some(asked) = line.next(&mut self.ration, now)? else { return Ok(()) };
+        let is_change = asked.changes();
+        if is_change {
+            let Some(number) = changes.next(now) else {
+                line.held = Some(asked);
+                return Ok(());
+            };
+            self.changed = number;
+        }
+        let began = Instant::now();
+        line.answer(asked, |request| answer(&self.channel, request))?;
+        if is_change {
+            std::thread::sleep(began.elapsed().min(PAUSE));
+        }
+        line.check(&mut self.ration, now)
     }
 
     /// Takes a connection, or turns it away: one at a time.
@@ -187,9 +248,9 @@ impl Served {
             // Whoever is gone, though lines of its may wait, keeps nobody out.
             Ok((stream, _)) if self.line.as_ref().is_none_or(Connection::has_hung_up) => {
                 if stream.set_nonblocking(true).is_ok() {
-                    tracing::info!("vpf {}: the guest's channel was opened", self.channel.vpf);
-                    let (lines, pending) = (Lines::default(), Vec::new());
-                    self.line = Some(Connection { stream, lines, pending });
+                    let vpf = &self.channel.vpf;
+                    self.quiet.info(&format!("vpf {vpf}: the guest's channel was opened"));
+                    self.line = Some(Connection::new(stream));
                 }
             }
             Ok(_) => {
@@ -203,77 +264,5 @@ impl Served {
                 }
             },
         }
-    }
-}
-
-impl Connection {
-    fn has_hung_up(&self) -> bool {
-        let mut sockets = [PollFd::new(&self.stream, PollFlags::RDHUP)];
-        poll(&mut sockets, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-    }
-
-    /// What it waits for; nothing while a line is there, which waits for its ration.
-    fn watched(&self) -> Option<PollFd<'_>> {
-        let events = match (self.pending.is_empty(), self.lines.has_line()) {
-            (false, _) => PollFlags::OUT,
-            (true, false) => PollFlags::IN,
-            (true, true) => return None,
-        };
-        Some(PollFd::new(&self.stream, events))
-    }
-
-    fn turn(
-        &mut self,
-        vpf: &str,
-        ration: &mut Ration,
-        (answer, now): (&Answer, Instant),
-    ) -> Result<(), String> {
-        self.flush()?;
-        if !self.pending.is_empty() {
-            return Ok(());
-        }
-        if !self.lines.has_line()
-            && !self.lines.fill(&mut self.stream).map_err(|it| it.to_string())?
-        {
-            return Err("the VMM closed it".into());
-        }
-        if !ration.wait(now).is_zero() {
-            return Ok(());
-        }
-        let came = self.lines.has_line();
-        let Some(line) = self.lines.next() else {
-            // Empty lines, and what is passed over, are not for nothing either.
-            ration.take(u32::from(came));
-            return Ok(());
-        };
-        let asked = match line {
-            Line::Whole(bytes) => protocol::read(&bytes),
-            Line::TooLong => {
-                let text = format!("a request has at most {LINE_MAX} bytes");
-                Asked { id: 0, what: Err(Refusal::new(Errno::MsgSize, text)) }
-            }
-        };
-        let changes = asked.what.as_ref().is_ok_and(Request::changes);
-        ration.take(if changes { CHANGE_COST } else { 1 });
-        let result = asked.what.and_then(|request| answer(vpf, request));
-        self.pending = protocol::answer(asked.id, result);
-        self.flush()?;
-        match self.lines.waiting() > WAITING_MAX && !ration.wait(now).is_zero() {
-            true => Err("it asks for more than it may".into()),
-            false => Ok(()),
-        }
-    }
-
-    /// Writes what there is room for.
-    fn flush(&mut self) -> Result<(), String> {
-        while !self.pending.is_empty() {
-            match self.stream.write(&self.pending) {
-                Ok(n) => drop(self.pending.drain(..n)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        Ok(())
     }
 }

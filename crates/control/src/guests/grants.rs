@@ -4,7 +4,7 @@
 
 use super::refusal::{Errno, Refusal};
 use super::setting::Wish;
-use crate::state::{Adapter, GuestSetting, LinkState, Nic, State, Vpf, VpfControl, VpfModel};
+use crate::state::{Adapter, GuestSetting, LinkState, Nic, State, Vlan, Vpf, VpfControl, VpfModel};
 
 /// A VF that a guest asked for, as the operator has it.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +16,11 @@ pub(super) struct Subject<'s> {
 }
 
 impl<'s> Subject<'s> {
+    /// VF number `index` of the virtual PF of that name, if the daemon has a part in it.
+    pub(super) fn of(state: &'s State, vpf: &str, index: u16) -> Option<Self> {
+        Subject::find(state, state.vpf(vpf)?, index).ok()
+    }
+
     /// VF number `index` of a virtual PF.
     ///
     /// # Errors
@@ -83,20 +88,28 @@ impl<'s> Subject<'s> {
         Err(Refusal::new(Errno::Perm, format!("the host does not grant {mac}; {allowed}")))
     }
 
+    /// Another priority or kind of tag is another setting than the host's: what one VLAN has in a provider's tags is another
+    /// network than in a customer's.
     fn allows_vlan(&self, wish: &Wish) -> Result<(), Refusal> {
-        let Some(vlan) = wish.vlan.filter(|vlan| *vlan != self.adapter.vlan) else {
-            return Ok(());
+        let own = self.adapter.vlan;
+        let Some(vlan) = wish.vlan.filter(|vlan| *vlan != own) else { return Ok(()) };
+        let perm = |text: String| Err(Refusal::new(Errno::Perm, text));
+        let granted = |vlan: &Vlan| self.control.vlans.iter().any(|range| range.contains(vlan.id));
+        let Some(vlan) = vlan.filter(granted) else {
+            let allowed = listed(&self.control.vlans, "VLANs");
+            let wanted = vlan.map_or("frames without a VLAN".to_owned(), |vlan| match own {
+                Some(own) if own.id == vlan.id => format!("another tag for VLAN {}", vlan.id),
+                _ => format!("VLAN {}", vlan.id),
+            });
+            return perm(format!("the host does not grant {wanted}; {allowed}"));
         };
-        let same_id = vlan.map(|vlan| vlan.id) == self.adapter.vlan.map(|vlan| vlan.id);
-        let granted =
-            vlan.is_some_and(|vlan| self.control.vlans.iter().any(|range| range.contains(vlan.id)));
-        if same_id || granted {
+        let protos = &self.control.vlan_protos;
+        let own = own.map(|own| own.proto).unwrap_or_default();
+        if vlan.proto == own || protos.contains(&vlan.proto) {
             return Ok(());
         }
-        let allowed = listed(&self.control.vlans, "VLANs");
-        let wanted =
-            vlan.map_or("frames without a VLAN".to_owned(), |vlan| format!("VLAN {}", vlan.id));
-        Err(Refusal::new(Errno::Perm, format!("the host does not grant {wanted}; {allowed}")))
+        let allowed = listed(protos, "tags of");
+        perm(format!("the host does not grant tags of {}; {allowed}", vlan.proto))
     }
 
     fn allows_rates(&self, wish: &Wish) -> Result<(), Refusal> {

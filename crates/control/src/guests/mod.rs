@@ -8,19 +8,19 @@
 //! ([`grants`]); each of its settings is remembered with what the document said at that time, and falls as soon as
 //! the document says something else, grants it no more, or needs an address that the guest chose.
 //!
-//! A guest is hostile. Its lines are bounded, its requests are rationed ([`ration`]) by not reading on, an answer that it
+//! A guest is hostile. Its lines are bounded, its requests are rationed ([`Ration`](crate::ration::Ration)) by not reading on, an answer that it
 //! does not read stops the next request, and all of it happens on a thread of its own ([`desk`]). What it does can be
 //! seen in the events, a bounded number a minute.
 //!
-//! Limits: 4096 bytes a request, 16 KiB an answer, 500 requests or 5 changes a second, 2000 and 20 at once; one
-//! connection a virtual PF.
+//! Limits: 4096 bytes a request, 16 KiB an answer, 500 requests or 5 changes a second, 2000 and 20 at once, 20 changes a
+//! second of all guests; one connection a virtual PF.
 
+mod connection;
 mod desk;
 mod grants;
 mod line;
 mod overlay;
 pub(crate) mod protocol;
-mod ration;
 mod refusal;
 mod request;
 mod setting;
@@ -30,6 +30,5 @@ pub(crate) mod tests;
 
 pub(crate) use desk::{Answer, Channel, Desk};
 pub(crate) use overlay::{Dropped, Overlay};
-pub(crate) use ration::Ration;
 pub(crate) use refusal::{Errno, Refusal};
 pub(crate) use request::Request;

@@ -39,7 +39,7 @@ impl Overlay {
         vf: u16,
         wish: &Wish,
     ) -> Result<Overlay, Refusal> {
-        let found = state.vpf(vpf).ok_or(taken())?;
+        let found = state.vpf(vpf).ok_or_else(Refusal::taken)?;
         let subject = Subject::find(state, found, vf)?;
         subject.allows(wish)?;
         let all = self.of(vpf, vf).cloned().unwrap_or_default().with(wish, subject.adapter);
@@ -51,7 +51,10 @@ impl Overlay {
     /// # Errors
     /// There is no such VF.
     pub(crate) fn without(&self, state: &State, vpf: &str, vf: u16) -> Result<Overlay, Refusal> {
-        state.vpf(vpf).ok_or(taken()).and_then(|found| Subject::find(state, found, vf))?;
+        state
+            .vpf(vpf)
+            .ok_or_else(Refusal::taken)
+            .and_then(|found| Subject::find(state, found, vf))?;
         Ok(self.replaced(vpf, vf, GuestVf::default()))
     }
 
@@ -66,17 +69,22 @@ impl Overlay {
         overlay
     }
 
-    /// What of it the operator's document leaves, and what fell. `fits` says whether a document can be brought into force
+    /// What of it the operator's document leaves, and what fell; `before` is the document that it was upon. Names may have
+    /// been given to others, so it stays only with the same adapter. `fits` says whether a document can be brought into force
     /// as a whole: where two guests' settings, or a guest's and the operator's, exclude each other, the later VF loses its.
     pub(crate) fn fitting(
         &self,
+        before: &State,
         state: &State,
         fits: impl Fn(&State) -> bool,
     ) -> (Overlay, Vec<Dropped>) {
         let mut left = Overlay::default();
         for (vpf, vf, guest) in self.all() {
-            let subject = state.vpf(vpf).and_then(|found| Subject::find(state, found, vf).ok());
-            let Some(subject) = subject else { continue };
+            let (then, now) = (Subject::of(before, vpf, vf), Subject::of(state, vpf, vf));
+            let Some((then, subject)) = then.zip(now) else { continue };
+            if then.adapter.name != subject.adapter.name {
+                continue;
+            }
             // Each setting for itself: the loss of one right does not take the others.
             let kept =
                 each(guest.holding(subject.adapter)).filter(|one| subject.allows(one).is_ok());
@@ -128,10 +136,6 @@ impl Overlay {
         };
         self.all().filter_map(lost).collect()
     }
-}
-
-fn taken() -> Refusal {
-    Refusal::new(super::Errno::Perm, "the host has taken this PF away")
 }
 
 /// A wish as wishes for one setting each.

@@ -73,6 +73,11 @@ impl Refusal {
         Refusal::new(Errno::Inval, format!("there is no VF {index}"))
     }
 
+    /// There is no such virtual PF any more.
+    pub(crate) fn taken() -> Refusal {
+        Refusal::new(Errno::Perm, "the host has taken this PF away")
+    }
+
     /// What the whole document, the profile of the NIC or the data plane refuses. Their words name other adapters and files
     /// of the host's, so only their kind is told.
     pub(crate) fn of(problems: &Problems) -> Refusal {

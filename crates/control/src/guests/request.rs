@@ -43,3 +43,10 @@ pub(crate) struct Asked {
     pub(crate) id: u64,
     pub(crate) what: Result<Request, super::Refusal>,
 }
+
+impl Asked {
+    /// Whether it may change something.
+    pub(super) fn changes(&self) -> bool {
+        self.what.as_ref().is_ok_and(Request::changes)
+    }
+}

@@ -16,6 +16,7 @@ pub(crate) fn hello(vpf: &Vpf, mac: Option<MacText>) -> Value {
             "vfs": control.vfs.clone().unwrap_or_else(all),
             "mac_prefixes": control.mac_prefixes,
             "vlans": control.vlans,
+            "vlan_protos": control.vlan_protos,
             "max_tx_rate": control.max_tx_mbps,
             "min_tx_rate": control.min_tx_mbps,
         })

@@ -173,6 +173,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
     };
     perm(json!({"mac": "52:54:01:00:00:01"}), "it grants addresses that begin with 52:54:00");
     perm(json!({"vlan": 99}), "does not grant VLAN 99; it grants VLANs 100-199");
+    perm(json!({"vlan": 100, "proto": "802.1ad"}), "tags of 802.1ad; it grants none but its own");
     perm(json!({"max_tx_rate": 401}), "a max_tx_rate of at most 400 Mbit/s, not 401");
     perm(json!({"min_tx_rate": 11}), "a min_tx_rate of at most 10 Mbit/s, not 11");
     let at = |pointer: &str, value: Value| with(document(), pointer, value);
@@ -180,6 +181,11 @@ fn what_is_not_granted_is_refused_with_what_is() {
         (at("/vpf/0/control/settings", json!([])), json!({"mac": "02:00:00:00:01:01"}), "set mac"),
         (at("/vpf/0/control/vfs", json!([1])), json!({"trust": true}), "set VF 0"),
         (at("/adapter/1/vlan", json!({"id": 7})), json!({"vlan": 0}), "frames without a VLAN"),
+        (
+            at("/adapter/1/vlan", json!({"id": 7})),
+            json!({"vlan": 7, "qos": 7}),
+            "another tag for VLAN 7",
+        ),
         (at("/adapter/1/link_state", json!("disable")), json!({"state": "enable"}), "VF 0 down"),
         (at("/vpf/0/control", json!(null)), json!({"trust": true}), "grants nothing"),
     ];
@@ -208,7 +214,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
 
 /// What is left of a guest's settings, and what fell, if the operator's document becomes this.
 fn then(overlay: &Overlay, document: Value) -> (Vec<&'static str>, Vec<Dropped>) {
-    let (left, dropped) = overlay.fitting(&state(&document), whatever);
+    let (left, dropped) = overlay.fitting(&state(&self::document()), &state(&document), whatever);
     (left.of("vm", 0).map(|vf| vf.names()).unwrap_or_default(), dropped)
 }
 
@@ -227,6 +233,9 @@ fn the_operators_word_wins() {
     assert_eq!((left, dropped), (vec!["mac", "max_tx_mbps"], fell(&["vlan"])));
     let (left, dropped) = at("/adapter/1/mac", json!("02:00:00:00:01:09"));
     assert_eq!((left, dropped), (vec!["vlan", "max_tx_mbps"], fell(&["mac"])));
+    // What a VF has stays with its adapter, whatever VF another becomes.
+    let (left, dropped) = at("/vpf/0/vf", json!([{"adapter": "a2"}, {"adapter": "a1"}]));
+    assert_eq!((left, dropped), (vec![], fell(&["mac", "vlan", "max_tx_mbps"])));
     // A right that is taken back takes what was set by it.
     let (left, dropped) = at("/vpf/0/control/max_tx_mbps", json!(200));
     assert_eq!((left, dropped), (vec!["mac", "vlan"], fell(&["max_tx_mbps"])));
@@ -243,7 +252,7 @@ fn of_two_that_exclude_each_other_the_later_vf_loses() {
     let wish = wish(json!({"mac": "52:54:00:00:00:01"}));
     let one = Overlay::default().with(&state, "vm", 0, &wish).unwrap();
     let both = one.with(&state, "vm", 1, &wish).unwrap();
-    let (left, dropped) = both.fitting(&state, |state| state.check().is_ok());
+    let (left, dropped) = both.fitting(&state, &state, |state| state.check().is_ok());
     assert_eq!(left, one);
     assert_eq!(dropped, [Dropped { vpf: "vm".into(), vf: 1, names: vec!["mac"] }]);
 }
@@ -256,25 +265,80 @@ proptest! {
         let answer = answer(asked.id, asked.what.map(|_| json!({})));
         prop_assert!(answer.len() < 16_384 && answer.ends_with(b"\n"));
     }
+}
 
-    /// What a guest sets never goes beyond what is granted, whatever it asks for.
-    #[test]
-    fn limits_hold(
-        mac in any::<[u8; 6]>(), vlan in 0u16..5000, max in 0u32..2000, min in 0u32..50,
-    ) {
-        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-        let request = json!({
-            "v": 1, "id": 1, "op": "set", "vf": 0, "mac": mac, "vlan": vlan, "max_tx_rate": max,
-            "min_tx_rate": min,
-        });
-        let before = state(&document());
-        let Ok(Request::Set(_, wish)) = asked(request) else { return Ok(()) };
-        let Ok(overlay) = Overlay::default().with(&before, "vm", 0, &wish) else { return Ok(()) };
-        let in_force = overlay.upon(&before);
-        let adapter = in_force.adapter("a1").unwrap();
-        prop_assert!(mac.starts_with("52:54:00") || adapter.mac.to_string() == "02:00:00:00:01:01");
-        prop_assert!(adapter.vlan.is_none_or(|vlan| (100..200).contains(&vlan.id)));
-        prop_assert!([0, 500].contains(&max) || adapter.max_tx_mbps <= 400);
-        prop_assert!(adapter.min_tx_mbps <= 10);
-    }
+/// Something that a guest asks for, as fields of a request.
+fn anything() -> impl Strategy<Value = Value> {
+    let macs = ["02:00:00:00:01:01", "52:54:00:00:00:01", "52:54:00:ff:ff:ff", "52:54:01:00:00:01"];
+    let mac = prop::sample::select(macs.to_vec());
+    let id = prop_oneof![Just(0u16), Just(7), 98..102u16, 198..202u16, 4090..4097u16];
+    let proto = prop::sample::select(vec!["802.1q", "802.1ad"]);
+    let vlan = (id, prop::option::of(0..9u8), prop::option::of(proto));
+    let max = prop_oneof![Just(0u32), 398..403u32, 499..502u32];
+    let rates = (prop::option::of(max), prop::option::of(0..20u32));
+    let all = (prop::option::of(mac), prop::option::of(vlan), rates, any::<Option<bool>>());
+    all.prop_map(|(mac, vlan, (max, min), trust)| {
+        let (vlan, qos, proto) =
+            vlan.map_or((None, None, None), |(id, qos, proto)| (Some(id), qos, proto));
+        json!({
+            "mac": mac, "vlan": vlan, "qos": qos, "proto": proto, "max_tx_rate": max,
+            "min_tx_rate": min, "trust": trust,
+        })
+    })
+}
+
+/// Whether the operator's document has or grants that; `own` is the VLAN that the host says, `protos` what it grants.
+fn is_granted(asked: &Value, own: &Value, protos: &[&str]) -> bool {
+    let mac = asked["mac"].as_str();
+    let number = |name: &str| asked[name].as_u64().unwrap_or(0);
+    let proto = |of: &Value| of["proto"].as_str().unwrap_or("802.1q").to_owned();
+    let (vlan, tag) = (number("vlan"), proto(asked));
+    let is_own = vlan == own["id"].as_u64().unwrap_or(0)
+        && number("qos") == own["qos"].as_u64().unwrap_or(0)
+        && tag == proto(own);
+    let may_have_tag = tag == proto(own) || protos.contains(&tag.as_str());
+    let is_free = asked["vlan"].is_null() || is_own;
+    (is_free || (100..200).contains(&vlan) && may_have_tag)
+        && mac.is_none_or(|mac| mac.starts_with("52:54:00") || mac == "02:00:00:00:01:01")
+        && (number("max_tx_rate") <= 400 || number("max_tx_rate") == 500)
+        && number("min_tx_rate") <= 10
+}
+
+/// A guest gets all that is granted and nothing else, whatever it asks for, and what it gets is what it asked for.
+#[test]
+fn limits_hold() {
+    let hosts =
+        vec![json!(null), json!({"id": 7, "qos": 2}), json!({"id": 150, "proto": "802.1ad"})];
+    let protos = vec![vec![], vec!["802.1ad"]];
+    let document_of = (prop::sample::select(hosts), prop::sample::select(protos));
+    let (given, refused) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let tested = proptest::test_runner::TestRunner::default().run(
+        &(document_of, anything()),
+        |((own, protos), settings)| {
+            let document = with(document(), "/adapter/1/vlan", own.clone());
+            let document = with(document, "/vpf/0/control/vlan_protos", json!(protos));
+            let mut request = json!({"v": 1, "id": 1, "op": "set", "vf": 0});
+            request.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+            let Ok(Request::Set(_, wish)) = asked(request) else { return Ok(()) };
+            let before = state(&document);
+            let overlay = Overlay::default().with(&before, "vm", 0, &wish);
+            prop_assert_eq!(overlay.is_ok(), is_granted(&settings, &own, &protos), "{:?}", overlay);
+            let Ok(overlay) = overlay else {
+                refused.set(refused.get() + 1);
+                return Ok(());
+            };
+            given.set(given.get() + 1);
+            let in_force = overlay.upon(&before);
+            let adapter = in_force.adapter("a1").unwrap();
+            let shown = format!("{adapter:?}");
+            prop_assert!(wish.mac.is_none_or(|mac| mac == adapter.mac), "{}", shown);
+            prop_assert!(wish.vlan.is_none_or(|vlan| vlan == adapter.vlan), "{}", shown);
+            prop_assert!(adapter.max_tx_mbps <= 400 || adapter.max_tx_mbps == 500, "{}", shown);
+            prop_assert!(adapter.min_tx_mbps <= 10, "{}", shown);
+            Ok(())
+        },
+    );
+    tested.unwrap();
+    let counted = (given.get(), refused.get());
+    assert!(counted.0 > 10 && counted.1 > 10, "{counted:?} were given and refused");
 }

@@ -20,7 +20,10 @@
 //! the target, nothing is undone, for two of it would be worse than one that cannot be reached; the report says what to do.
 //! A mover that dies leaves both daemons to what they see, see [`Manager::tick`](crate::api::Manager::tick).
 
+mod carry;
+mod inspected;
 mod mover;
+mod obstacles;
 mod plan;
 mod roll_back;
 mod site;
@@ -39,10 +42,10 @@ use host::qmp::QmpError;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Client;
+pub use inspected::Inspected;
 use mover::{Mover, Stage};
 pub use plan::{Plan, Planned};
 use site::Site;
-pub use vmm::Inspected;
 use vmm::Vmm;
 
 /// How long daemons hold a move without a word of the mover, in seconds; it gives one four times as often.
@@ -132,7 +135,7 @@ impl From<QmpError> for Failed {
     fn from(error: QmpError) -> Failed {
         let cause = std::error::Error::source(&error);
         let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
-        Failed::new(format!("{error}{cause}"))
+        Failed::new(vmm::printable(&format!("{error}{cause}")))
     }
 }
 
@@ -242,6 +245,8 @@ pub fn run(spec: &Spec, tell: &mut dyn FnMut(&Done)) -> Result<Report, Failed> {
         mover.report.error = Some(failed.to_string());
         mover.roll_back();
     }
+    (mover.report.carried, mover.report.lost) =
+        (mover.stage.carried.frames, mover.stage.carried.lost);
     Ok(mover.report)
 }
 

@@ -1,10 +1,13 @@
 //! The steps of a move, in their order.
 
-use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use host::qmp::QmpError;
+
+use super::carry::Carried;
 use super::site::Site;
 use super::vmm::{Progress, Vmm};
 use super::{Done, Failed, HOLD_S, Report, Spec};
@@ -12,6 +15,9 @@ use crate::state::{MoveRequest, MoveStep};
 
 /// How often QEMU is asked where nothing happens.
 pub(super) const POLL: Duration = Duration::from_millis(100);
+/// How often both daemons are told that the mover lives.
+const RENEWAL: Duration =
+    if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(HOLD_S as u64 / 4) };
 /// How long it is waited for a first frame there, which a silent guest never sends.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
 
@@ -24,14 +30,12 @@ pub(super) struct Stage {
     pub(super) leaving: Vec<String>,
     /// Whether QEMU was told to migrate.
     pub(super) begun: bool,
-    /// Whether addresses were moved, if only some.
-    pub(super) switched: bool,
-    /// Whether QEMU was told to go on, so that the guest may run at the target.
-    pub(super) released: bool,
+    /// When QEMU was told to go on, so that the guest may run at the target.
+    pub(super) released: Option<Instant>,
     /// Whether QEMU says that it has.
     pub(super) completed: bool,
-    /// Frames of each adapter that were taken from the source and are not at the target.
-    pub(super) frames: BTreeMap<String, Vec<String>>,
+    /// Frames that were carried over.
+    pub(super) carried: Carried,
 }
 
 /// A move that is being made.
@@ -95,7 +99,14 @@ impl Mover<'_> {
     fn connect(&mut self) -> Result<(), Failed> {
         let begun = Instant::now();
         if let Some(command) = &self.spec.start {
-            let child = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).spawn();
+            // In a process group of its own: Ctrl-C is the mover's, and the guest may be in that QEMU already. What it
+            // says is no part of a report.
+            let child = Command::new("sh")
+                .args(["-c", command])
+                .stdin(Stdio::null())
+                .stdout(std::io::stderr())
+                .process_group(0)
+                .spawn();
             let failed = |error| Failed::new(format!("the start command cannot be run: {error}"));
             self.starter = Some(child.map_err(failed)?);
         }
@@ -153,9 +164,17 @@ impl Mover<'_> {
     /// Follows QEMU to the end, and moves the addresses when the guest has stopped.
     fn watch(&mut self, begun: Instant) -> Result<Progress, Failed> {
         loop {
-            let progress = self.vmm.progress(POLL)?;
+            let progress = match self.vmm.progress(POLL) {
+                Ok(progress) => progress,
+                // Nothing can be undone before it is known where the guest is.
+                Err(QmpError::Late { .. }) if self.within(self.stage.released) => {
+                    self.renew()?;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             match progress.status.as_str() {
-                "pre-switchover" if !self.stage.released => self.switch()?,
+                "pre-switchover" if self.stage.released.is_none() => self.switch()?,
                 "completed" => return Ok(progress),
                 "failed" | "cancelled" | "none" | "" => {
                     let why = match progress.error.as_str() {
@@ -167,7 +186,7 @@ impl Mover<'_> {
                 }
                 _ => {}
             }
-            if begun.elapsed() > self.spec.timeout && !self.stage.released {
+            if !self.within(self.stage.released.or(Some(begun))) {
                 let (after, status) = (self.spec.timeout.as_secs(), progress.status);
                 return Err(Failed::new(format!(
                     "after {after} s QEMU's migration is still {status}; allow more with --bandwidth-mbps, --downtime-ms or --timeout"
@@ -177,37 +196,29 @@ impl Mover<'_> {
         }
     }
 
+    /// Whether what began then may go on.
+    fn within(&self, begun: Option<Instant>) -> bool {
+        begun.is_some_and(|begun| begun.elapsed() <= self.spec.timeout)
+    }
+
     /// The guest stands still: its addresses go from the source to the target.
     fn switch(&mut self) -> Result<(), Failed> {
         let begun = Instant::now();
-        self.stage.switched = true;
         let mut announced = 0;
         for name in self.names() {
             announced += self.target.step(&name, MoveStep::TakeOver)?.announced;
         }
         for name in self.names() {
-            self.hand_over(&name)?;
+            self.stage.carried.over(&self.source, &self.target, &name)?;
         }
-        self.stage.released = true;
+        self.stage.released = Some(Instant::now());
         self.vmm.switch_over()?;
         self.report.switch_ms = Some(begun.elapsed().as_millis() as u64);
-        let carried = self.report.carried;
+        let carried = self.stage.carried.frames;
         let text = format!(
             "the target has the addresses (told to {announced} ports), {carried} frames carried over"
         );
         self.done("switch", text, begun);
-        Ok(())
-    }
-
-    /// Takes what waits at the source to the target; the source has the address no more.
-    fn hand_over(&mut self, name: &str) -> Result<(), Failed> {
-        let handed = self.source.step(name, MoveStep::HandOver)?;
-        self.report.lost += handed.lost;
-        let frames = self.stage.frames.entry(name.to_owned()).or_default();
-        frames.extend(handed.frames);
-        self.target.frames(name, frames)?;
-        self.report.carried += frames.len() as u64;
-        frames.clear();
         Ok(())
     }
 
@@ -224,7 +235,7 @@ impl Mover<'_> {
             .collect();
         let mut first_seen = None;
         loop {
-            self.keep_target_running()?;
+            self.keep_target_running();
             let mut told = Vec::new();
             let (mut silent, mut missing) = (false, Vec::new());
             for name in &awaited {
@@ -256,13 +267,17 @@ impl Mover<'_> {
         }
     }
 
-    /// A QEMU that was started with -S waits to be told.
-    fn keep_target_running(&mut self) -> Result<(), Failed> {
-        let Some(vmm) = &mut self.target_vmm else { return Ok(()) };
-        if matches!(vmm.status()?.as_str(), "paused" | "prelaunch") {
-            vmm.go_on()?;
+    /// A QEMU that was started with -S waits to be told. One that does not answer is not asked again: whether the guest
+    /// runs its rings say.
+    fn keep_target_running(&mut self) {
+        let Some(vmm) = &mut self.target_vmm else { return };
+        let kept = vmm.status().and_then(|status| match status.as_str() {
+            "paused" | "prelaunch" => vmm.go_on(),
+            _ => Ok(()),
+        });
+        if kept.is_err_and(|error| !error.is_refusal()) {
+            self.target_vmm = None;
         }
-        Ok(())
     }
 
     /// The guest is at the target: whatever fails now is told, and does not bring it back.
@@ -271,9 +286,9 @@ impl Mover<'_> {
         let mut left = Vec::new();
         for name in self.names() {
             // What came to the source in the moment of the change, if anything.
-            left.extend(self.hand_over(&name).err());
+            left.extend(self.stage.carried.over(&self.source, &self.target, &name).err());
             if let Ok(status) = self.target.status(&name) {
-                self.report.lost += status.lost;
+                self.stage.carried.note_lost(self.target.name, &name, status.lost);
             }
             left.extend(self.target.step(&name, MoveStep::Finish).err());
         }
@@ -296,20 +311,24 @@ impl Mover<'_> {
         self.done("finish", text, begun);
     }
 
-    /// Tells both daemons now and then that the mover lives; an error if it is not to go on.
+    /// Tells both daemons now and then that the mover lives; an error if it is not to go on. Once the guest may be at the
+    /// target there is no way back, and a daemon that does not answer is starting again.
     fn renew(&mut self) -> Result<(), Failed> {
-        if self.spec.interrupted.load(Ordering::Relaxed) && !self.stage.released {
+        let may_stop = self.stage.released.is_none();
+        if self.spec.interrupted.load(Ordering::Relaxed) && may_stop {
             return Err(Failed::new("it was interrupted"));
         }
-        if self.renewed.elapsed() < Duration::from_secs(u64::from(HOLD_S) / 4) {
+        if self.renewed.elapsed() < RENEWAL {
             return Ok(());
         }
         self.renewed = Instant::now();
-        for name in self.stage.prepared.clone() {
-            self.target.step(&name, MoveStep::Renew)?;
-        }
-        for name in self.stage.leaving.clone() {
-            self.source.step(&name, MoveStep::Renew)?;
+        let at_target = self.stage.prepared.iter().map(|name| (&self.target, name));
+        let at_source = self.stage.leaving.iter().map(|name| (&self.source, name));
+        for (site, name) in at_target.chain(at_source) {
+            let renewed = site.step(name, MoveStep::Renew);
+            if may_stop {
+                renewed?;
+            }
         }
         Ok(())
     }

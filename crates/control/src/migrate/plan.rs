@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::inspected::Inspected;
 use super::site::Site;
-use super::vmm::{Inspected, Vmm};
-use super::{Failed, Spec};
+use super::vmm::Vmm;
+use super::{Failed, Spec, obstacles};
 use crate::state::{
     Adapter, Attachment, MoveRequest, MoveStep, PathInForce, Reason, State, VERSION,
 };
@@ -71,7 +72,7 @@ pub(super) fn arrival(
     id: &str,
     hold_s: u32,
 ) -> MoveRequest {
-    let mut copy = Adapter { moving: None, vf: None, ..adapter.clone() };
+    let mut copy = Adapter { moving: None, ..adapter.clone() };
     if let (Attachment::VhostUser(its), Some(socket)) =
         (&mut copy.attachment, spec.sockets.get(&adapter.name))
     {
@@ -94,6 +95,7 @@ pub(super) fn arrival(
         port: switch.and_then(|switch| switch.port(&adapter.name)).cloned(),
         statics: statics.filter(|entry| entry.port == adapter.name).cloned().collect(),
         adapter: Some(copy),
+        from: None,
         frames: Vec::new(),
     }
 }
@@ -110,7 +112,7 @@ pub(super) fn inspect(
     let state = source.state()?;
     let mut plan =
         Plan { vm: spec.vm.clone(), guest, versions, adapters: Vec::new(), obstacles: Vec::new() };
-    plan.obstacles = of_guest(spec, &plan.guest);
+    plan.obstacles = obstacles::of_guest(spec, &plan.guest);
     plan.obstacles.extend(vmm.blockers()?);
     let mut requests = Vec::new();
     for adapter in chosen(spec, &state, &plan.guest)? {
@@ -119,7 +121,7 @@ pub(super) fn inspect(
             plan.obstacles.push(text);
             continue;
         };
-        plan.obstacles.extend(of_named_vf(&state, adapter));
+        plan.obstacles.extend(obstacles::of_adapter(&state, adapter, &plan.guest));
         let request = arrival(spec, &state, adapter, target.id, target.hold_s);
         let now = source.status(&adapter.name)?;
         if let Some(id) = &now.id {
@@ -137,7 +139,10 @@ pub(super) fn inspect(
             connected: now.connected,
         };
         match target.arrive(&request, true) {
-            Ok(given) => (planned.to, planned.reason) = (given.path, given.reason),
+            Ok(given) => {
+                plan.obstacles.extend(obstacles::of_held_vf(target, &request, given.vf)?);
+                (planned.to, planned.reason) = (given.path, given.reason);
+            }
             Err(refused) if refused.is_mistake => plan.obstacles.push(refused.to_string()),
             Err(failed) => return Err(failed),
         }
@@ -145,13 +150,14 @@ pub(super) fn inspect(
         requests.push(request);
     }
     if plan.adapters.is_empty() {
-        let text = "no adapter of the source daemon has a socket or an address of this QEMU; name some with --adapter";
+        let text = "no adapter of the source daemon has a socket of this QEMU; see `shunt adapter list`, and its chardevs";
         plan.obstacles.push(text.to_owned());
     }
     Ok((plan, requests))
 }
 
-/// The adapters that were named, or all that QEMU has.
+/// The adapters that were named, or all whose sockets QEMU has. Not by address: that is what the guest says, and another's
+/// adapter would be moved with it.
 fn chosen<'a>(
     spec: &Spec,
     state: &'a State,
@@ -166,45 +172,7 @@ fn chosen<'a>(
     }
     let is_its = |adapter: &&Adapter| {
         let Attachment::VhostUser(attachment) = &adapter.attachment else { return false };
-        let by_socket = guest.sockets.iter().any(|(_, path)| *path == attachment.socket);
-        by_socket || guest.macs.contains(&adapter.mac.to_string())
+        obstacles::has_socket(guest, &attachment.socket)
     };
     Ok(state.adapters.iter().filter(is_its).collect())
-}
-
-/// What of the guest is in the way.
-fn of_guest(spec: &Spec, guest: &Inspected) -> Vec<String> {
-    let mut found = Vec::new();
-    if !guest.name.is_empty() && guest.name != spec.vm {
-        found.push(format!(
-            "the guest behind the source's QMP socket is called {}, not {}; name the right one",
-            guest.name, spec.vm
-        ));
-    }
-    if guest.status != "running" {
-        found.push(format!("the guest is {}; only one that runs can be moved", guest.status));
-    }
-    if !guest.vfs.is_empty() {
-        found.push(format!(
-            "the guest has VFs enabled ({}): QEMU would report the migration as completed, and leave them dead. \
-             Either take them away for its time, by `echo 0 > /sys/bus/pci/devices/.../sriov_numvfs` in the guest, and \
-             write the old number again when it has moved; or give the guest a failover pair (virtio-net-pci with \
-             failover=on, and a primary with failover_pair_id=), which QEMU unplugs and plugs by itself",
-            guest.vfs.join(", ")
-        ));
-    }
-    found
-}
-
-/// Settings of a VF that an adapter names stay where they are.
-fn of_named_vf(state: &State, adapter: &Adapter) -> Option<String> {
-    let nic = state.nic_of(adapter)?;
-    let index = adapter.vf?;
-    nic.vfs.iter().any(|vf| vf.index == index).then(|| {
-        format!(
-            "adapter {} has the settings of VF {index} of {}, which would stay behind; give them to the adapter, and \
-             remove the VF's",
-            adapter.name, nic.name
-        )
-    })
 }

@@ -2,32 +2,38 @@
 
 use std::time::{Duration, Instant};
 
-use super::Outcome;
-use super::mover::{Mover, POLL};
-use super::vmm::Vmm;
-use crate::state::MoveStep;
+use host::qmp::QmpError;
 
-/// How long QEMU may take to give a migration up.
-const CANCEL: Duration = Duration::from_secs(15);
+use super::carry;
+use super::mover::{Mover, POLL, Stage};
+use super::vmm::{Progress, Vmm, Whereabouts};
+use super::{Failed, Outcome};
+
+/// How long QEMU may take to give a migration up, or to say where the guest is.
+const CANCEL: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
 
 impl Mover<'_> {
     /// Undoes what was done, backwards.
     pub(super) fn roll_back(&mut self) {
         let begun = Instant::now();
-        let may_be_there = self.stage.completed || self.stage.released;
-        if may_be_there && let Err(why) = self.certainly_not_at_the_target() {
-            self.report.outcome = Outcome::Unclear;
-            let id = &self.report.id;
-            let text = format!(
-                "{why}. The adapters are left at both daemons: finish or abort the move {id}"
-            );
-            return self.done("undo", text, begun);
+        let mut troubles = Vec::new();
+        if self.stage.released.is_some() {
+            if let Err(why) = self.certainly_at_the_source() {
+                self.report.outcome = Outcome::Unclear;
+                let id = &self.report.id;
+                let text = format!(
+                    "{why}. Nothing is undone, and the adapters are left at both daemons. Where the guest runs at the \
+                     target, `shunt migrate {id} --finish` ends the move, and else `shunt migrate {id} --abort`"
+                );
+                return self.done("undo", text, begun);
+            }
+            troubles.extend(self.end_the_targets());
         }
         self.report.outcome = Outcome::RolledBack;
-        let mut troubles = Vec::new();
-        self.take_back(&mut troubles);
+        let Stage { prepared, leaving, .. } = &self.stage;
+        carry::back(&self.source, &self.target, prepared, leaving, &mut troubles);
         if self.stage.begun {
-            troubles.extend(self.resume().err());
+            troubles.extend(resume(&mut self.vmm).err());
         }
         let text = match troubles.is_empty() {
             true => "the guest runs on at the source".to_owned(),
@@ -36,88 +42,68 @@ impl Mover<'_> {
         self.done("undo", text, begun);
     }
 
-    /// The target's adapters go, and the source has its addresses again.
-    fn take_back(&mut self, troubles: &mut Vec<String>) {
-        for name in std::mem::take(&mut self.stage.prepared).iter().rev() {
-            match self.target.step(name, MoveStep::Abort) {
-                Ok(status) => {
-                    // What was carried over and was not delivered, and what came after it.
-                    let known = self.stage.frames.entry(name.clone()).or_default();
-                    let before = std::mem::replace(known, status.frames);
-                    known.splice(0..0, before);
-                }
-                // One that was refused was never made.
-                Err(failed) if failed.is_mistake => {}
-                Err(failed) => {
-                    troubles.push(format!("{failed} (it gives the adapter up by itself)"))
-                }
-            }
+    /// Says why the guest may be at the target, and so must not run at the source again. Once it has run there it does not
+    /// come back: what it wrote and sent since is known to others, and the guest at the source knows nothing of it.
+    fn certainly_at_the_source(&mut self) -> Result<(), String> {
+        if self.stage.completed {
+            return Err("the guest has gone on at the target, and does not come back".to_owned());
         }
-        for name in std::mem::take(&mut self.stage.leaving).iter().rev() {
-            if let Some(frames) = self.stage.frames.remove(name) {
-                troubles.extend(self.source.frames(name, &frames).err().map(|one| one.to_string()));
-            }
-            let undone = self.source.step(name, MoveStep::Abort);
-            troubles.extend(undone.err().map(|failed| failed.to_string()));
+        match settled(&mut self.vmm) {
+            Ok(progress) if progress.guest() == Whereabouts::Source => Ok(()),
+            Ok(progress) => Err(format!(
+                "QEMU's migration is {}, and the guest may be at the target",
+                progress.status
+            )),
+            Err(error) => Err(format!(
+                "the source's QEMU does not answer ({}), and the guest may be at the target",
+                Failed::from(error)
+            )),
         }
     }
 
-    /// Has the source's QEMU give the migration up, and its guest run.
-    fn resume(&mut self) -> Result<(), String> {
-        let begun = Instant::now();
-        // A migration that has ended by itself cannot be cancelled, and need not.
-        let _ = self.vmm.cancel();
-        loop {
-            let status = self.vmm.status().map_err(|error| error.to_string())?;
-            let progress = self.vmm.progress(POLL).map_err(|error| error.to_string())?;
-            let over = ["cancelled", "failed", "completed", "none", ""];
-            match (status.as_str(), over.contains(&progress.status.as_str())) {
-                ("running", true) => return Ok(()),
-                ("paused" | "postmigrate" | "finish-migrate", true) => {
-                    let _ = self.vmm.go_on(); // looked at once more
-                }
-                _ => {}
-            }
-            if begun.elapsed() > CANCEL {
-                return Err(format!(
-                    "its QEMU says {status} after {} s; see its monitor",
-                    CANCEL.as_secs()
-                ));
+    /// QEMU has its guest back. Its other half ends by itself; told to, it ends for sure.
+    fn end_the_targets(&mut self) -> Option<String> {
+        let mut vmm = self.target_vmm.take()?;
+        match vmm.quit() {
+            Ok(()) | Err(QmpError::Closed(_)) => None,
+            Err(error) => {
+                let error = Failed::from(error);
+                Some(format!("the target's QEMU does not end ({error}): see that it is gone"))
             }
         }
     }
+}
 
-    /// Says why the guest may be at the target, and so must not run at the source again.
-    fn certainly_not_at_the_target(&mut self) -> Result<(), String> {
-        let is_over = |status: &str| matches!(status, "failed" | "cancelled");
-        if !self.stage.completed {
-            // By its return path QEMU at the source knows whether the target has taken the guest.
-            let progress = self.vmm.progress(POLL).map_err(|error| {
-                format!("the source's QEMU does not answer ({error}), and the guest may be at the target")
-            })?;
-            if is_over(&progress.status) {
-                return Ok(());
+/// How the migration stands when it is known where the guest is, or after a while.
+pub(super) fn settled(vmm: &mut Vmm) -> Result<Progress, QmpError> {
+    let begun = Instant::now();
+    loop {
+        let progress = vmm.progress(POLL)?;
+        if progress.guest() != Whereabouts::Open || begun.elapsed() > CANCEL {
+            return Ok(progress);
+        }
+    }
+}
+
+/// Has the source's QEMU give the migration up, its guest run, and forget what it was told for the move.
+pub(super) fn resume(vmm: &mut Vmm) -> Result<(), String> {
+    let begun = Instant::now();
+    let told = |error: QmpError| Failed::from(error).to_string();
+    // A migration that has ended by itself cannot be cancelled, and need not.
+    let _ = vmm.cancel();
+    loop {
+        let status = vmm.status().map_err(told)?;
+        let progress = vmm.progress(POLL).map_err(told)?;
+        match (status.as_str(), progress.is_over()) {
+            ("running", true) => return vmm.restore().map_err(told),
+            ("paused" | "postmigrate" | "finish-migrate", true) => {
+                let _ = vmm.go_on(); // looked at once more
             }
+            _ => {}
         }
-        let disks = &self.report.plan.guest.disks;
-        if !disks.is_empty() {
-            let disks = disks.join(", ");
-            return Err(format!(
-                "the guest may have written to its disks ({disks}) at the target, and is not run at the source again"
-            ));
+        if begun.elapsed() > CANCEL {
+            let after = CANCEL.as_secs();
+            return Err(format!("its QEMU says {status} after {after} s; see its monitor"));
         }
-        // Without disks it may be run again from where it stopped, if it certainly runs nowhere else.
-        let known = match self.target_vmm.take() {
-            Some(vmm) => Some(vmm),
-            None => Vmm::connect(&self.spec.target_qmp).ok(),
-        };
-        let Some(mut vmm) = known else { return Ok(()) };
-        if vmm.stop().is_err() && Vmm::connect(&self.spec.target_qmp).is_ok() {
-            return Err(
-                "the target's QEMU cannot be stopped, and the guest may run there".to_owned()
-            );
-        }
-        let _ = vmm.quit(); // one that is gone has what is wanted of it
-        Ok(())
     }
 }

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Failed;
-use crate::api::{Client, MoveStatus};
+use super::vmm::printable;
+use crate::api::{Client, InForce, MoveStatus};
 use crate::state::{MoveRequest, MoveStep, State};
 
 /// Digits of frames in one request, well below what a body may have.
@@ -33,7 +34,11 @@ impl Site<'_> {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Failed> {
-        let failed = |text: String| Failed::new(format!("the {} daemon: {text}", self.name));
+        // A daemon on another host is not trusted with this one's terminal; its mistakes are one a line.
+        let failed = |text: String| {
+            let lines: Vec<String> = text.lines().map(printable).collect();
+            Failed::new(format!("the {} daemon: {}", self.name, lines.join("\n")))
+        };
         let reply = self.client.send(method, path, body, None);
         let reply = reply.map_err(|error| Failed {
             is_mistake: error.is_mistake(),
@@ -47,6 +52,11 @@ impl Site<'_> {
     /// Its desired state.
     pub(super) fn state(&self) -> Result<State, Failed> {
         self.send(Method::GET, "/v1/state", None)
+    }
+
+    /// What is in force there.
+    pub(super) fn in_force(&self) -> Result<InForce, Failed> {
+        self.send(Method::GET, "/v1/actual", None)
     }
 
     /// Its version.
@@ -78,8 +88,20 @@ impl Site<'_> {
         self.send(Method::POST, &path, Some(&to_json(request)))
     }
 
-    /// Hands frames over, in as many requests as it takes.
-    pub(super) fn frames(&self, adapter: &str, frames: &[String]) -> Result<(), Failed> {
+    /// What waits at the source, from frame number `from` on.
+    pub(super) fn hand_over(&self, adapter: &str, from: u64) -> Result<MoveStatus, Failed> {
+        let step = MoveStep::HandOver;
+        let body = json!({"id": self.id, "step": step, "hold_s": self.hold_s, "from": from});
+        self.send(Method::POST, &path(adapter), Some(&body))
+    }
+
+    /// Hands frames over, in as many requests as it takes; the first has the number `from`.
+    pub(super) fn frames(
+        &self,
+        adapter: &str,
+        mut from: u64,
+        frames: &[String],
+    ) -> Result<(), Failed> {
         let mut rest = frames;
         while !rest.is_empty() {
             let mut digits = 0;
@@ -88,8 +110,9 @@ impl Site<'_> {
                 digits <= DIGITS_MAX
             };
             let some = rest.iter().take(FRAMES_MAX).take_while(fits).count().max(1);
-            let body = json!({"id": self.id, "step": MoveStep::Frames, "hold_s": self.hold_s, "frames": rest[..some]});
+            let body = json!({"id": self.id, "step": MoveStep::Frames, "hold_s": self.hold_s, "from": from, "frames": rest[..some]});
             self.send::<MoveStatus>(Method::POST, &path(adapter), Some(&body))?;
+            from += some as u64;
             rest = &rest[some..];
         }
         Ok(())

@@ -1,46 +1,42 @@
 //! QEMU, as far as a migration must know and drive it.
 //!
 //! What was tried with QEMU 11.1 and is relied on here:
-//! - `query-pci` lists all VFs that a PF could have, whose vendor reads 0xffff; the registers of those that the guest has
-//!   enabled are mapped, of the others not (`address` -1). A migration with VFs enabled is reported as completed, and the
-//!   VFs are dead at the target. So they are looked for before anything is done.
 //! - with `pause-before-switchover` the guest stands still in `pre-switchover`, its rings stopped, until
 //!   `migrate-continue`: that is when its addresses move.
 //! - with `return-path` the source knows whether the target has taken the guest, and goes on with it if not.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::qmp::{Qmp, QmpError};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// How long each command may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
+/// The capability with which QEMU waits before it lets the guest go.
+const PAUSE: &str = "pause-before-switchover";
+/// What is set for a move.
+const CAPABILITIES: [&str; 3] = ["events", PAUSE, "return-path"];
+/// The longest text of QEMU's that is shown, in characters.
+const SHOWN_MAX: usize = 1000;
 
 /// One QEMU.
 #[derive(Debug)]
 pub(super) struct Vmm {
     qmp: Qmp,
+    /// The capabilities and parameters that it had before [`Vmm::start`] changed them.
+    before: Option<(Value, Value)>,
 }
 
-/// What a guest has that matters to a migration.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inspected {
-    /// The name that its QEMU was started with; empty if none.
-    pub name: String,
-    /// QEMU's version, such as `11.1.3`.
-    pub qemu: String,
-    /// Whether it runs, is paused, or what else QEMU calls it.
-    pub status: String,
-    /// The UNIX sockets that QEMU has, each with its chardev's id.
-    pub sockets: Vec<(String, String)>,
-    /// The addresses of its network devices, in small letters.
-    pub macs: Vec<String>,
-    /// The VFs that the guest has enabled, by PCI address.
-    pub vfs: Vec<String>,
-    /// Disks that it may write to.
-    pub disks: Vec<String>,
+/// Where a guest is, as the state of its migration says at the QEMU that it was to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// It has not been let go, or has come back.
+    Source,
+    /// The target has taken it.
+    Target,
+    /// It was let go, and the target has not answered yet.
+    Open,
 }
 
 /// How a migration stands.
@@ -55,52 +51,36 @@ pub(super) struct Progress {
     pub(super) ram_bytes: Option<u64>,
 }
 
+impl Progress {
+    /// Where the guest is. What is not known leaves it open.
+    pub(super) fn guest(&self) -> Whereabouts {
+        match self.status.as_str() {
+            "" | "none" | "setup" | "wait-unplug" | "active" | "pre-switchover" => {
+                Whereabouts::Source
+            }
+            "failed" | "cancelled" => Whereabouts::Source,
+            "completed" => Whereabouts::Target,
+            _ => Whereabouts::Open,
+        }
+    }
+
+    /// Whether nothing goes on.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.status.as_str(), "" | "none" | "failed" | "cancelled" | "completed")
+    }
+}
+
 impl Vmm {
     /// Connects.
     ///
     /// # Errors
     /// As [`Qmp::connect`].
     pub(super) fn connect(path: &Path) -> Result<Vmm, QmpError> {
-        Ok(Vmm { qmp: Qmp::connect(path, PATIENCE)? })
+        Ok(Vmm { qmp: Qmp::connect(path, PATIENCE)?, before: None })
     }
 
-    fn ask(&mut self, command: &str) -> Result<Value, QmpError> {
+    pub(super) fn ask(&mut self, command: &str) -> Result<Value, QmpError> {
         self.qmp.execute(command, Value::Null)
-    }
-
-    /// What the guest has.
-    ///
-    /// # Errors
-    /// QEMU is gone, or knows one of the commands not.
-    pub(super) fn inspect(&mut self) -> Result<Inspected, QmpError> {
-        let version = self.ask("query-version")?;
-        let number = |part: &str| version["qemu"][part].as_u64().unwrap_or_default();
-        let mut found = Inspected {
-            name: text(&self.ask("query-name")?["name"]),
-            qemu: format!("{}.{}.{}", number("major"), number("minor"), number("micro")),
-            status: self.status()?,
-            ..Inspected::default()
-        };
-        for chardev in list(&self.ask("query-chardev")?) {
-            let path = socket(&text(&chardev["filename"]));
-            found.sockets.extend(path.map(|path| (text(&chardev["label"]), path)));
-        }
-        // Older QEMUs know no filters of some devices, which then have none of ours.
-        if let Ok(filters) = self.ask("query-rx-filter") {
-            let macs = list(&filters).map(|filter| text(&filter["main-mac"]).to_lowercase());
-            found.macs = macs.filter(|mac| !mac.is_empty()).collect();
-        }
-        for bus in list(&self.ask("query-pci")?) {
-            vfs(&bus["devices"], &mut found.vfs, 0);
-        }
-        for drive in list(&self.ask("query-block")?) {
-            let inserted = &drive["inserted"];
-            if inserted.is_object() && inserted["ro"] != true {
-                let id = if drive["qdev"].is_string() { &drive["qdev"] } else { &drive["device"] };
-                found.disks.push(text(id));
-            }
-        }
-        Ok(found)
     }
 
     /// Why QEMU would refuse to migrate the guest.
@@ -147,10 +127,11 @@ impl Vmm {
         bandwidth: Option<u64>,
         downtime_ms: Option<u64>,
     ) -> Result<(), QmpError> {
-        let on = |name: &str| json!({"capability": name, "state": true});
-        let wanted = ["events", "pause-before-switchover", "return-path"];
-        let wanted: Vec<Value> = wanted.iter().map(|name| on(name)).collect();
-        self.qmp.execute("migrate-set-capabilities", json!({"capabilities": wanted}))?;
+        let before =
+            (self.ask("query-migrate-capabilities")?, self.ask("query-migrate-parameters")?);
+        self.before = Some(before);
+        let on = |name: &&str| json!({"capability": name, "state": true});
+        self.set_capabilities(CAPABILITIES.iter().map(on).collect())?;
         let mut parameters = json!({});
         if let Some(bandwidth) = bandwidth {
             parameters["max-bandwidth"] = bandwidth.into();
@@ -162,14 +143,40 @@ impl Vmm {
         self.qmp.execute("migrate", json!({"uri": uri})).map(drop)
     }
 
+    fn set_capabilities(&mut self, all: Vec<Value>) -> Result<(), QmpError> {
+        self.qmp.execute("migrate-set-capabilities", json!({"capabilities": all})).map(drop)
+    }
+
+    /// Sets what [`Vmm::start`] changed as it was. Who did not start the migration knows of nothing but the pause, which
+    /// whoever migrates the guest next does not expect.
+    ///
+    /// # Errors
+    /// QEMU refuses, or is gone.
+    pub(super) fn restore(&mut self) -> Result<(), QmpError> {
+        let Some((capabilities, parameters)) = self.before.take() else {
+            return self.set_capabilities(vec![json!({"capability": PAUSE, "state": false})]);
+        };
+        let is_ours = |one: &&Value| CAPABILITIES.iter().any(|name| one["capability"] == *name);
+        self.set_capabilities(list(&capabilities).filter(is_ours).cloned().collect())?;
+        let known = ["max-bandwidth", "downtime-limit"].into_iter();
+        let known = known.filter(|name| parameters[name].is_u64());
+        let old: Map<String, Value> =
+            known.map(|name| (name.to_owned(), parameters[name].clone())).collect();
+        self.qmp.execute("migrate-set-parameters", Value::Object(old)).map(drop)
+    }
+
     /// How the migration stands, after an event or `wait` at the latest.
     ///
     /// # Errors
     /// QEMU is gone.
     pub(super) fn progress(&mut self, wait: Duration) -> Result<Progress, QmpError> {
-        while let Some(event) = self.qmp.next_event(wait)? {
-            if event.name == "MIGRATION" {
-                break;
+        // One end for all events: who talks without end is asked all the same.
+        let until = Instant::now() + wait;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.qmp.next_event(left)? {
+                Some(event) if event.name != "MIGRATION" && !left.is_zero() => {}
+                _ => break,
             }
         }
         let told = self.ask("query-migrate")?;
@@ -206,14 +213,6 @@ impl Vmm {
         self.ask("cont").map(drop)
     }
 
-    /// Stops the guest.
-    ///
-    /// # Errors
-    /// QEMU is gone.
-    pub(super) fn stop(&mut self) -> Result<(), QmpError> {
-        self.ask("stop").map(drop)
-    }
-
     /// Ends QEMU, and with it the guest.
     ///
     /// # Errors
@@ -223,39 +222,26 @@ impl Vmm {
     }
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+/// A text of QEMU's as it may be shown.
+pub(super) fn text(value: &Value) -> String {
+    printable(value.as_str().unwrap_or_default())
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// The path in a chardev's `filename`, such as `disconnected:unix:/run/web.sock,server=on`.
-fn socket(filename: &str) -> Option<String> {
-    let path = filename.split_once("unix:")?.1;
-    let path = path.split(',').next().unwrap_or_default();
-    path.starts_with('/').then(|| path.to_owned())
-}
-
-/// Collects VFs that are enabled among these devices and behind bridges.
-fn vfs(devices: &Value, found: &mut Vec<String>, depth: usize) {
-    const DEPTH_MAX: usize = 8; // QEMU's word is not trusted to have an end
-    /// What the vendor and device of a VF read as (PCIe 5.0, section 9.3.4.1).
-    const NOBODY: u64 = 0xffff;
-    for device in list(devices) {
-        let is_vf = device["id"]["vendor"] == NOBODY && device["id"]["device"] == NOBODY;
-        let is_mapped = |region: &Value| region["address"].as_i64().is_some_and(|at| at != -1);
-        if is_vf && list(&device["regions"]).any(is_mapped) {
-            let number = |field: &str| device[field].as_u64().unwrap_or_default();
-            let address =
-                format!("{:02x}:{:02x}.{:x}", number("bus"), number("slot"), number("function"));
-            found.push(address);
-        }
-        if depth < DEPTH_MAX {
-            vfs(&device["pci_bridge"]["devices"], found, depth + 1);
+/// A VMM, or a daemon on another host, is not trusted with the operator's terminal: what is not printable is escaped, and
+/// what is too long cut.
+pub(super) fn printable(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars().take(SHOWN_MAX) {
+        match c {
+            '"' | '\'' | '\\' => shown.push(c), // printable, but not to escape_debug
+            _ => shown.extend(c.escape_debug()),
         }
     }
+    shown
+}
+
+pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -263,41 +249,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_found_in_what_qemu_calls_them() {
-        for (filename, path) in [
-            ("unix:/run/web.sock", Some("/run/web.sock")),
-            ("unix:/run/web.sock,server=on", Some("/run/web.sock")),
-            ("disconnected:unix:/run/web.sock,server=on", Some("/run/web.sock")),
-            ("unix:", None),
-            ("stdio", None),
-            ("pty:/dev/pts/1", None),
-        ] {
-            assert_eq!(socket(filename).as_deref(), path, "{filename}");
+    fn where_a_guest_is_follows_from_its_migration() {
+        let guest =
+            |status: &str| Progress { status: status.into(), ..Progress::default() }.guest();
+        for status in ["", "none", "setup", "wait-unplug", "active", "pre-switchover", "failed"] {
+            assert_eq!(guest(status), Whereabouts::Source, "{status}");
+        }
+        assert_eq!(guest("completed"), Whereabouts::Target);
+        for status in ["device", "cancelling", "postcopy-active", "postcopy-paused", "colo", "new"]
+        {
+            assert_eq!(guest(status), Whereabouts::Open, "{status}");
         }
     }
 
     #[test]
-    fn vfs_count_when_they_are_enabled() {
-        let vf = |function: u64, address: i64| {
-            json!({
-                "bus": 1, "slot": 0, "function": function, "qdev_id": "",
-                "id": {"vendor": 65535, "device": 65535},
-                "regions": [{"bar": 1, "address": address, "type": "memory"}],
-            })
-        };
-        let pf = json!({
-            "bus": 1, "slot": 0, "function": 0, "id": {"vendor": 6900, "device": 4161},
-            "regions": [{"bar": 1, "address": 4096, "type": "memory"}],
-        });
-        let bridge = |devices: Vec<Value>| json!([{"id": {"vendor": 6966, "device": 12}, "pci_bridge": {"devices": devices}}]);
-        let found = |devices: Value| {
-            let mut found = Vec::new();
-            vfs(&devices, &mut found, 0);
-            found
-        };
-        assert!(found(bridge(vec![pf.clone(), vf(1, -1), vf(2, -1)])).is_empty());
-        let two = found(bridge(vec![pf, vf(1, 4_267_708_416), vf(2, -1), vf(11, 1)]));
-        assert_eq!(two, ["01:00.1", "01:00.b"]);
-        assert!(found(json!(null)).is_empty() && found(json!([{"regions": 5}])).is_empty());
+    fn what_others_say_cannot_write_to_the_terminal() {
+        let said = "QEMU's \"disk\"\n\u{1b}]0;moved\u{7} C:\\x \u{202e}\u{9b}31m é";
+        assert_eq!(
+            printable(said),
+            "QEMU's \"disk\"\\n\\u{1b}]0;moved\\u{7} C:\\x \\u{202e}\\u{9b}31m é"
+        );
+        assert_eq!(printable(&"x".repeat(5000)).len(), SHOWN_MAX);
     }
 }

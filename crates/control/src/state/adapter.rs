@@ -103,6 +103,11 @@ impl Adapter {
     pub fn is_elsewhere(&self) -> bool {
         self.moving.as_ref().is_some_and(|moving| moving.phase.is_elsewhere())
     }
+
+    /// Whether its guest is on the way, and its mover was heard of lately.
+    pub fn is_on_the_way(&self) -> bool {
+        self.moving.as_ref().is_some_and(|moving| !moving.given_up)
+    }
 }
 
 fn vmq_weight() -> u8 {

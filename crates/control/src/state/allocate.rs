@@ -33,8 +33,6 @@ pub struct Facts {
     pub queues: BTreeMap<String, u16>,
     /// Why a NIC has no VFs to give, by its name. Not there: it has.
     pub support: BTreeMap<String, Reason>,
-    /// Adapters whose guests are being migrated.
-    pub migrating: BTreeSet<String>,
     /// The best path for the traffic of adapters with `path = "auto"`. Not there: a VF.
     pub suited: BTreeMap<String, PathInForce>,
 }
@@ -47,10 +45,6 @@ impl Facts {
             let name = || adapter.name.clone();
             facts.vfs.extend(adapter.vf.map(|vf| (name(), vf)));
             facts.queues.extend(adapter.queue.map(|queue| (name(), queue)));
-            let migrating = Reason::MigrationInProgress;
-            if adapter.vf_reason == migrating || adapter.vmq_reason == migrating {
-                facts.migrating.insert(name());
-            }
             if adapter.reason == Reason::FollowsTraffic {
                 facts.suited.insert(name(), adapter.path);
             }
@@ -158,10 +152,15 @@ fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Re
     if nic.num_vfs <= adapter.vf.unwrap_or(0) {
         return Err(Reason::VfDisabled);
     }
-    if facts.migrating.contains(&adapter.name) {
+    if is_gone(adapter) {
         return Err(Reason::MigrationInProgress);
     }
     if suited(adapter, facts) == PathInForce::Vf { Ok(()) } else { Err(Reason::FollowsTraffic) }
+}
+
+/// Whether nobody knows where its guest is but that it is not here.
+fn is_gone(adapter: &Adapter) -> bool {
+    adapter.is_elsewhere() && !adapter.is_on_the_way()
 }
 
 /// Whether the port to the wire does something to frames that come past it on other paths.
@@ -192,7 +191,7 @@ fn give_queues<'a>(
             Err(Reason::NoSwitch)
         } else if switch.is_some_and(screens_the_wire) {
             Err(Reason::PortPolicy)
-        } else if facts.migrating.contains(&adapter.name) {
+        } else if is_gone(adapter) {
             Err(Reason::MigrationInProgress)
         } else if suited(adapter, facts) == PathInForce::Synthetic {
             Err(Reason::FollowsTraffic)
@@ -214,7 +213,7 @@ fn give_queues<'a>(
 
 /// The weight of an adapter's claim: one that moves does not lose what it holds.
 fn claim(adapter: &Adapter, weight: u8, held: &BTreeMap<String, u16>) -> u16 {
-    let keeps = adapter.moving.is_some() && held.contains_key(&adapter.name);
+    let keeps = adapter.is_on_the_way() && held.contains_key(&adapter.name);
     if keeps { u16::MAX } else { weight.into() }
 }
 

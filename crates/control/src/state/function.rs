@@ -158,6 +158,15 @@ pub enum VlanProto {
     Dot1ad,
 }
 
+impl std::fmt::Display for VlanProto {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            VlanProto::Dot1q => "802.1q",
+            VlanProto::Dot1ad => "802.1ad",
+        })
+    }
+}
+
 /// What a guest sees of the link.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,

@@ -45,7 +45,8 @@ pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
-    ActualVpf, ActualVpfVf, DeviceNews, DeviceState, GuestState, Kept, Plane, Refused, VfSettings,
+    ActualVpf, ActualVpfVf, DeviceNews, DeviceState, GuestState, Kept, Plane, Refused, Taken,
+    VfSettings,
 };
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};

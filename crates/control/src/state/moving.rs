@@ -3,7 +3,8 @@
 //! Model: two daemons have the adapter at the same time, and its addresses are at one of them. The one that the guest
 //! leaves goes from [`Phase::Leaving`] to [`Phase::Left`], the other from [`Phase::Arriving`] to [`Phase::Arrived`]; the
 //! second phase of each begins while the guest stands still. The phase is part of the desired state, so it survives a
-//! daemon as everything does. In each phase the adapter keeps the VF or queue that it has.
+//! daemon as everything does. In each phase the adapter keeps the VF or queue that it has, unless the move was given up:
+//! one that has left holds none then, and one that has arrived what its weight is worth.
 //!
 //! What the phases mean for frames to the adapter while its rings do not run: they are kept, up to a limit, in
 //! `Leaving` and `Arrived`.
@@ -24,9 +25,14 @@ pub struct Moving {
     pub id: String,
     /// How far it is.
     pub phase: Phase,
-    /// When it counts as given up, in milliseconds since 1970.
-    #[schema(minimum = 0)]
-    pub expires_ms: u64,
+    /// After so many seconds without a step it counts as given up; a daemon that starts grants as many anew.
+    #[serde(default = "hold_s")]
+    #[schema(minimum = 1, maximum = 3600, default = 60)]
+    pub hold_s: u32,
+    /// Whether it does, and nobody has said where the guest is: nothing is held for it any more.
+    #[serde(default, skip_serializing_if = "is_false")]
+    #[schema(default = false)]
+    pub given_up: bool,
 }
 
 /// How far a move is, as one of its two daemons sees it.
@@ -95,6 +101,11 @@ pub struct MoveRequest {
     #[serde(default, rename = "static", skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 4096)]
     pub statics: Vec<StaticEntry>,
+    /// For `frames`: the number of the first of them, counted from 0 in all that are brought for this move, so that what
+    /// is brought again is known; without it all are new. For `hand-over`: the first that is wanted, 0 for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
+    pub from: Option<u64>,
     /// For `frames`: whole frames that were kept for it elsewhere, each as hexadecimal digits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8192)]
@@ -107,6 +118,10 @@ fn version() -> u32 {
 
 fn hold_s() -> u32 {
     60
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What is to be done.

@@ -40,11 +40,12 @@ pub trait Plane: Send {
     }
 
     /// Takes the frames that were kept for an adapter whose guest has left, oldest first.
-    fn take_kept(&mut self, _adapter: &str) -> Vec<Vec<u8>> {
-        Vec::new()
+    fn take_kept(&mut self, _adapter: &str) -> Taken {
+        Taken::default()
     }
 
-    /// Gives an adapter whose guest arrives frames that were kept for it elsewhere: they come before those kept here.
+    /// Gives an adapter whose guest arrives frames that were kept for it elsewhere: they come before those kept here, and
+    /// behind those that were given so before.
     fn put_kept(&mut self, _adapter: &str, _frames: Vec<Vec<u8>>) {}
 
     /// What is kept for an adapter, and what there was no room for.
@@ -56,6 +57,15 @@ pub trait Plane: Send {
     fn announce(&mut self, _adapter: &str) -> usize {
         0
     }
+}
+
+/// Frames that were kept for an adapter, and are not any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The frames, oldest first.
+    pub frames: Vec<Vec<u8>>,
+    /// How many of them, the first ones, were given by [`put_kept`](Plane::put_kept).
+    pub brought: usize,
 }
 
 /// Frames kept for an adapter whose guest is between two hosts.

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
-    Actual, ActualAdapter, ActualNic, Facts, Kept, Plane, Reason, Refused, State, allocate,
+    Actual, ActualAdapter, ActualNic, Allocation, Facts, Kept, Plane, Reason, Refused, State,
+    Taken, allocate,
 };
 
 /// A NIC with four VFs, three of them enabled, an iov switch on it, and two adapters there.
@@ -70,6 +71,10 @@ pub(crate) struct Paper {
     pub(crate) reached: Vec<State>,
     /// Frames that it keeps, by adapter.
     pub(crate) kept: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Frames that it had no room to keep, by adapter.
+    pub(crate) lost: BTreeMap<String, u64>,
+    /// How many of them were brought.
+    pub(crate) brought: BTreeMap<String, usize>,
     /// Adapters that it announced.
     pub(crate) announced: Vec<String>,
 }
@@ -96,9 +101,16 @@ impl Plane for Paper {
             pf: None,
             representors: Vec::new(),
         };
+        // A change leaves who is connected alone.
+        let before = std::mem::take(&mut self.actual.adapters);
+        let is_connected = |name: &str| before.iter().any(|one| one.name == name && one.connected);
+        let adapter = |one: Allocation| {
+            let connected = is_connected(&one.adapter);
+            ActualAdapter::of(one, connected)
+        };
         self.actual = Actual {
             nics: to.nics.iter().map(nic).collect(),
-            adapters: given.into_iter().map(|one| ActualAdapter::of(one, false)).collect(),
+            adapters: given.into_iter().map(adapter).collect(),
             tunnels: Vec::new(),
         };
         Ok(self.actual.clone())
@@ -108,17 +120,22 @@ impl Plane for Paper {
         self.actual.clone()
     }
 
-    fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
-        self.kept.remove(adapter).unwrap_or_default()
+    fn take_kept(&mut self, adapter: &str) -> Taken {
+        let brought = self.brought.remove(adapter).unwrap_or_default();
+        Taken { frames: self.kept.remove(adapter).unwrap_or_default(), brought }
     }
 
     fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
-        self.kept.entry(adapter.to_owned()).or_default().splice(0..0, frames);
+        let brought = self.brought.entry(adapter.to_owned()).or_default();
+        let before = *brought;
+        *brought += frames.len();
+        self.kept.entry(adapter.to_owned()).or_default().splice(before..before, frames);
     }
 
     fn kept(&self, adapter: &str) -> Kept {
         let frames = self.kept.get(adapter).map_or(0, Vec::len) as u64;
-        Kept { frames, sent: 1, ..Kept::default() }
+        let lost = self.lost.get(adapter).copied().unwrap_or_default();
+        Kept { frames, lost, sent: 1, ..Kept::default() }
     }
 
     fn announce(&mut self, adapter: &str) -> usize {

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::function::VlanProto;
 use super::text::{self, MacText, NotOfThatForm, VlanRange};
 
 /// The most VFs that a virtual PF can have: a PCI device has eight functions, and the first is the PF.
@@ -83,10 +84,14 @@ pub struct VpfControl {
     #[serde(default)]
     #[schema(max_items = 256)]
     pub mac_prefixes: Vec<MacPrefix>,
-    /// VLANs that it may set; it may always go back to the host's.
+    /// VLANs that it may set, with any priority; it may always go back to the host's.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub vlans: Vec<VlanRange>,
+    /// Kinds of tag that those may have; that of the host's own VLAN always, and 802.1Q where there is none.
+    #[serde(default)]
+    #[schema(max_items = 2)]
+    pub vlan_protos: Vec<VlanProto>,
     /// The highest `max_tx_mbps` that it may set; 0 for the adapter's own, and for any if that has none.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]

@@ -102,7 +102,9 @@ fn frames_can_be_taken_elsewhere_and_who_keeps_none_drops_them() {
     let (net, mut sender, kept) = net(Path::Vf);
     let frames = numbered(0..40);
     send(&mut sender, &frames);
-    assert_eq!(kept.take(), frames);
+    kept.put_first(frames[..3].to_vec());
+    let all = [&frames[..3], &frames[..]].concat();
+    assert_eq!(kept.take(), (all, 3));
     assert_eq!((kept.frames(), kept.is_waiting()), (0, false));
     send(&mut sender, &frames[..5]);
     net.port(1).keep(None);
@@ -112,6 +114,22 @@ fn frames_can_be_taken_elsewhere_and_who_keeps_none_drops_them() {
     guest.attach(net.port(1));
     send(&mut sender, &frames[..1]);
     assert_eq!(guest.wait_for(1), frames[..1]);
+}
+
+/// Frames that waited for too long go, and what comes then finds a ring like any other.
+#[test]
+fn a_ring_that_had_no_buffers_is_not_stuck_when_nothing_is_kept_any_more() {
+    let (net, mut sender, kept) = net(Path::Vf);
+    let frames = numbered(0..900);
+    send(&mut sender, &frames[..800]);
+    let mut guest = Guest::new();
+    guest.attach(net.port(1));
+    assert!(net.port(1).hand_on_kept(), "it has not buffers for all of them");
+    net.port(1).keep(None);
+    assert!(!kept.is_waiting());
+    assert_eq!(guest.wait_for(256), frames[..256]);
+    send(&mut sender, &frames[800..850]);
+    assert_eq!(guest.wait_for(50), frames[800..850]);
 }
 
 #[test]

@@ -91,11 +91,23 @@ impl Line {
         out.bytes[out.sent..].to_vec()
     }
 
-    /// Sends what another process had not sent yet.
+    /// Has what another process had not sent yet wait until a lane looks: that process may still have to
+    /// send it itself.
     pub(super) fn go_on(&self, unsent: &[u8]) {
         let mut out = self.out();
         out.bytes.extend_from_slice(unsent);
-        self.flush(&mut out);
+        if let Some(peer) = out.connection.clone().filter(|_| !unsent.is_empty()) {
+            self.set_waits(&peer, true);
+        }
+    }
+
+    /// Notes whether something waits for the peer, which then is looked at when it has read.
+    fn set_waits(&self, peer: &UnixStream, waits: bool) {
+        if self.waits.swap(waits, Ordering::Relaxed) != waits {
+            let flags = if waits { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            // A connection that has ended is not there any more.
+            let _ = epoll::modify(&self.epoll, peer, EventData::new_u64(0), flags);
+        }
     }
 
     /// The connection, and its number.
@@ -155,11 +167,7 @@ impl Line {
             out.bytes.clear();
             out.sent = 0;
         }
-        if self.waits.swap(waits, Ordering::Relaxed) != waits {
-            let flags = if waits { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-            // A connection that has ended is not there any more.
-            let _ = epoll::modify(&self.epoll, &peer, EventData::new_u64(0), flags);
-        }
+        self.set_waits(&peer, waits);
     }
 
     /// Sends what waited, unless somebody is at it.

@@ -275,15 +275,25 @@ fn another_process_goes_on_in_the_middle_of_frames() {
     drop(tend);
     assert!(socket.exists(), "it is the next one's");
     let spec = Spec { socket: socket.clone(), role: Role::Server, mtu: 1500 };
-    let opened = resume(&spec, legacy.clone()).unwrap();
+    // The peer reads on, so that there is room; one that takes over and fails has sent nothing, and
+    // removed nothing.
+    let read = 50;
+    (0..read).for_each(|i| assert_eq!(next(&mut peer).as_ref(), Some(&many[i])));
+    drop(resume(&spec, legacy.clone()).unwrap());
+    assert!(socket.exists());
+    let mut opened = resume(&spec, legacy.clone()).unwrap();
+    opened.tend.as_mut().unwrap().adopt();
     let mut port = Port { opened, socket, _dir };
     assert!(port.tend().is_connected());
     peer.write_all(&bytes[cut..]).unwrap();
     assert_eq!(port.poll().0, frames[1..]);
-    for number in 0..taken as usize {
-        assert_eq!(next(&mut peer).as_ref(), Some(&many[number % BURST]), "frame {number}");
+    for number in read..taken as usize {
         port.poll(); // sends what waits
+        assert_eq!(next(&mut peer).as_ref(), Some(&many[number % BURST]), "frame {number}");
     }
     let cut_off = Legacy { words: legacy.words[..20].to_vec(), ..legacy };
     assert!(matches!(resume(&spec, cut_off), Err(StreamError::Incomplete(_))));
+    let Port { opened, socket, _dir } = port;
+    drop(opened);
+    assert!(!socket.exists(), "what was adopted is removed");
 }

@@ -36,11 +36,21 @@ pub(crate) struct Target {
 }
 
 /// How a change is made.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Change {
     /// Change nothing; show what would be done.
     #[arg(long)]
     dry_run: bool,
+    /// Of which generation of the state it is a change, where it says a whole list anew: another's change between is not
+    /// undone.
+    #[arg(skip)]
+    expected: Option<u64>,
+}
+
+impl Change {
+    fn of(self, generation: Option<u64>) -> Change {
+        Change { expected: generation, ..self }
+    }
 }
 
 impl Target {
@@ -94,7 +104,7 @@ impl Target {
     ) -> Result<()> {
         let mark = if path.contains('?') { '&' } else { '?' };
         let path = if how.dry_run { format!("{path}{mark}dry_run=true") } else { path.to_owned() };
-        let reply = self.send(method, &path, body, None)?;
+        let reply = self.send(method, &path, body, how.expected)?;
         if how.dry_run {
             let outcome: Outcome = serde_json::from_value(reply.body.clone())?;
             return self.show(&reply.body, |_| format!("{}\n", outcome.plan));

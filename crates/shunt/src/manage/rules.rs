@@ -29,8 +29,8 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn run(&self, target: &Target) -> Result<()> {
         let path = format!("/v1/nics/{}", part(&self.nic));
-        let nic = target.get(&path)?;
-        let rules: Vec<Value> = entries(&nic["rule"]).cloned().collect();
+        let nic = target.send(Method::GET, &path, None, None)?;
+        let rules: Vec<Value> = entries(&nic.body["rule"]).cloned().collect();
         if self.add.is_empty() && self.remove.is_empty() && !self.clear {
             let stats = target.get("/v1/stats")?;
             let counted: Vec<Value> = (0..rules.len())
@@ -49,7 +49,8 @@ impl Rules {
             all.push(rule(text)?);
         }
         let done = format!("changed the rules of {}", self.nic);
-        target.change(Method::PATCH, &path, Some(&json!({"rule": all})), &self.how, &done)
+        let how = self.how.of(nic.generation);
+        target.change(Method::PATCH, &path, Some(&json!({"rule": all})), &how, &done)
     }
 
     /// A rule with what it has counted; one that waits for a VF counts nothing.

@@ -239,8 +239,9 @@ fn port_path(switch: &str, adapter: &str) -> String {
 
 impl Acl {
     fn run(&self, target: &Target) -> Result<()> {
-        let ports = target.get(&format!("/v1/switches/{}/ports", part(&self.switch)))?;
-        let port = super::table::find(&ports, "adapter", &json!(self.adapter));
+        let ports = format!("/v1/switches/{}/ports", part(&self.switch));
+        let ports = target.send(Method::GET, &ports, None, None)?;
+        let port = super::table::find(&ports.body, "adapter", &json!(self.adapter));
         let mut rules: Vec<Value> = entries(&port["acl"]).cloned().collect();
         if self.add.is_empty() && !self.clear {
             return target.show(&json!(rules), |_| show_rules(&rules));
@@ -254,7 +255,8 @@ impl Acl {
         let body = json!({"acl": rules});
         let done = format!("changed the rules of {} on {}", self.adapter, self.switch);
         let path = port_path(&self.switch, &self.adapter);
-        target.change(Method::PATCH, &path, Some(&body), &self.how, &done)
+        let how = self.how.of(ports.generation);
+        target.change(Method::PATCH, &path, Some(&body), &how, &done)
     }
 }
 

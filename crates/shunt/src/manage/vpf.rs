@@ -1,6 +1,7 @@
 //! `shunt vpf`.
 
 mod document;
+mod enabled;
 mod qemu;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use control::api::{Method, Outcome};
 use control::state::{State, Vpf};
 use serde_json::{Value, json};
 
-use super::table::{cell, entries, table};
+use super::table::{cell, entries, find, table};
 use super::{Change, Target};
 use crate::{Mistake, say};
 use document::{Backend, Wanted};
@@ -29,7 +30,8 @@ Examples:
   shunt vpf vm7 --format libvirt          the same options for virsh edit
   shunt vpf vm8 --model igb --nic nic0    a PF that stock ip link set ... vf works on
   qemu-system-x86_64 -M q35 -m 4G $(shunt vpf vm7 --memory 4G) ...
-  shunt vpf                               which VFs guests have enabled
+  shunt vpf                               which VFs guests have enabled and loaded a driver for
+  shunt vpf vm7 --qmp /run/vm7.qmp        how many are enabled, by QEMU's word
   shunt vpf vm7 --remove")]
 pub(crate) struct Vpfs {
     #[command(flatten)]
@@ -40,6 +42,9 @@ pub(crate) struct Vpfs {
     daemon: Daemon,
     #[command(flatten)]
     machine: Machine,
+    /// Ask the guest's QEMU, by the socket of its -qmp, how many VFs the guest has enabled: its sriov_numvfs.
+    #[arg(long, value_name = "SOCKET", requires = "name", conflicts_with = "remove")]
+    qmp: Option<PathBuf>,
     /// Remove it, and the adapters that were made for it.
     #[arg(long, conflicts_with_all = ["vfs", "nic", "switch", "model", "grant"])]
     remove: bool,
@@ -97,6 +102,9 @@ struct Daemon {
     /// VLANs that the guest may set, such as 5,100-199.
     #[arg(long, value_name = "LIST")]
     grant_vlans: Option<String>,
+    /// Kinds of tag beside the host's that those VLANs may have: 802.1q, 802.1ad.
+    #[arg(long, value_name = "LIST")]
+    grant_vlan_protos: Option<String>,
     /// VFs that the guest may set, such as 0,1; all for all.
     #[arg(long, value_name = "LIST")]
     grant_vfs: Option<String>,
@@ -150,6 +158,14 @@ impl Vpfs {
             return self.apply(&document, reply.generation, Some(&done));
         }
         let wanted = self.wanted(name)?;
+        if let Some(qmp) = &self.qmp {
+            if wanted.is_any() {
+                return Err(
+                    Mistake("--qmp only asks; change what is to be changed first".into()).into()
+                );
+            }
+            return self.numvfs(name, qmp);
+        }
         let mut document = before.clone();
         if wanted.is_any() {
             wanted.put_into(&mut document)?;
@@ -169,6 +185,34 @@ impl Vpfs {
             serde_json::from_value(state).context("the daemon's state is no state")?;
         let vpf = state.vpf(name).context("the virtual PF is gone again")?;
         self.print(&state, vpf)
+    }
+
+    /// Shows how many VFs the guest has enabled, by its QEMU's word, and how many of them have a driver, by the daemon's.
+    fn numvfs(&self, name: &str, qmp: &Path) -> Result<()> {
+        let actual = self.target.get("/v1/actual")?["vpfs"].take();
+        let vpf = find(&actual, "name", &json!(name));
+        if vpf.is_null() {
+            return Err(Mistake(format!("there is no virtual PF {name}")).into());
+        }
+        let Some(vfs) = enabled::enabled(qmp, name)? else {
+            let text = format!(
+                "the QEMU at {} has no PF vpf-{name}; name the QEMU that was started with what shunt vpf {name} prints",
+                qmp.display()
+            );
+            return Err(Mistake(text).into());
+        };
+        let with_driver = vpf["enabled_vfs"].clone();
+        let (count, at) = (vfs.len(), vfs.join(", "));
+        let answer =
+            json!({"name": name, "sriov_numvfs": count, "vfs": vfs, "with_driver": with_driver});
+        self.target.show(&answer, |_| {
+            let at = if at.is_empty() { String::new() } else { format!(" ({at})") };
+            let drivers = match vpf["model"] == "igb" {
+                true => String::new(), // they are all behind one port
+                false => format!(", {} of them with a driver", cell(&with_driver)),
+            };
+            format!("{name}: sriov_numvfs {count}{at}{drivers}\n")
+        })
     }
 
     fn wanted(&self, name: &str) -> Result<Wanted<'_>> {

@@ -58,6 +58,8 @@ pub(super) struct Ring {
     pub(super) err: Option<Arc<OwnedFd>>,
     pub(super) enabled: bool,
     pub(super) running: bool,
+    /// Whether it is to run again, for it was suspended while it did.
+    pub(super) resumes: bool,
 }
 
 impl Ring {
@@ -244,7 +246,7 @@ impl Backend {
     }
 
     /// Starts a ring if it is stopped and all it needs is there.
-    fn start(&mut self, index: usize, device: &mut impl Device) -> Result<(), Reason> {
+    pub(super) fn start(&mut self, index: usize, device: &mut impl Device) -> Result<(), Reason> {
         if self.rings[index].running || self.slots.is_empty() {
             return Ok(());
         }

@@ -1,9 +1,13 @@
 //! A session as another process can take it up.
 //!
 //! Model: the process that gives a session away stands still meanwhile: it handles no message between
-//! [`Backend::snapshot`] and [`Backend::suspend`]. The one that takes it up maps the memory first
-//! ([`Backend::restore`]), and starts the rings when the other has let go of them
+//! [`Backend::snapshot`] and [`Backend::suspend`]. The one that takes it up ([`Backend::restore`])
+//! has its device map the memory, and starts the rings when the other has let go of them
 //! ([`Backend::resume`]), from where they stopped.
+//!
+//! Only rings that ran go on. One that stood, because the device refused it or because a part of its
+//! settings is missing, stands as before, and nothing is asked of its settings: they are judged when
+//! it starts, as always.
 //!
 //! Whatever a session consists of is taken apart by name here, so that a part that is added to it
 //! cannot be forgotten: the compiler asks for it.
@@ -13,7 +17,7 @@ use std::sync::Arc;
 
 use crate::features::ProtocolFeatures;
 
-use super::form::{Addresses, Form};
+use super::form::Addresses;
 use super::memory::Slot;
 use super::ring::{Kick, Ring};
 use super::{Backend, Device, Reason};
@@ -57,6 +61,8 @@ pub struct RingSnapshot {
     pub err: Option<Arc<OwnedFd>>,
     /// Whether it is enabled.
     pub enabled: bool,
+    /// Whether it runs.
+    pub running: bool,
 }
 
 /// How a guest kicks.
@@ -91,14 +97,6 @@ pub enum RestoreError {
     /// There is no descriptor left.
     #[error("no descriptor is left; raise the limit of open files (ulimit -n)")]
     Descriptors,
-    /// A position that no ring of this kind has.
-    #[error("ring {index}: {base} is no position")]
-    Base {
-        /// The ring.
-        index: usize,
-        /// What was to be its position.
-        base: u32,
-    },
 }
 
 /// Which rings.
@@ -147,10 +145,11 @@ impl Backend {
         })
     }
 
-    /// Takes a session up, with all rings stopped; the device has the memory already.
+    /// Takes a session up, with all rings stopped. The device is to have the session's memory, and
+    /// what else there is of it, before they start.
     ///
     /// # Errors
-    /// [`RestoreError`]: it needs what is not offered here. Nothing has changed then.
+    /// [`RestoreError`]: it needs what is not offered here.
     pub fn restore(&mut self, snapshot: Snapshot) -> Result<(), RestoreError> {
         let Snapshot { features, protocol_features, status, slots, rings, has_log, channel } =
             snapshot;
@@ -167,10 +166,7 @@ impl Backend {
             let (expected, got) = (self.rings.len(), rings.len());
             return Err(RestoreError::Rings { expected, got });
         }
-        let rings = rings.into_iter().enumerate();
-        let form = Form::of(features);
-        let rings = rings.map(|(index, ring)| Ring::restore(form, index, ring));
-        self.rings = rings.collect::<Result<_, _>>()?;
+        self.rings = rings.into_iter().map(Ring::restore).collect();
         (self.features, self.protocol_features, self.status) = (features, agreed, status);
         self.slots = slots.into_iter().map(Slot::from_array).collect();
         self.has_log = has_log;
@@ -187,6 +183,7 @@ impl Backend {
     /// Stops the running rings of one half, so that no lane touches them any more.
     pub fn suspend(&mut self, half: Half, device: &mut impl Device) {
         for index in (0..self.rings.len()).filter(|index| half.has(*index)) {
+            self.rings[index].resumes = self.rings[index].running;
             self.stop(index, device);
         }
     }
@@ -199,37 +196,37 @@ impl Backend {
     /// Says where each ring goes on.
     ///
     /// # Errors
-    /// There are more or fewer rings, or one cannot be there.
+    /// There are more or fewer rings.
     pub fn set_positions(&mut self, positions: &[u32]) -> Result<(), RestoreError> {
         if positions.len() != self.rings.len() {
             let (expected, got) = (self.rings.len(), positions.len());
             return Err(RestoreError::Rings { expected, got });
         }
-        let form = Form::of(self.features);
-        for (index, (ring, base)) in self.rings.iter_mut().zip(positions).enumerate() {
-            ring.base = position(form, index, *base)?;
+        for (ring, base) in self.rings.iter_mut().zip(positions) {
+            ring.base = *base;
         }
         Ok(())
     }
 
-    /// Starts every ring that can run.
+    /// Starts every ring that ran when it was suspended, here or where the session comes from.
     ///
     /// # Errors
-    /// The device refuses one; the others run.
+    /// One cannot go on; the others run.
     pub fn resume(&mut self, device: &mut impl Device) -> Result<(), Reason> {
-        self.start_all(device)
+        let mut result = Ok(());
+        for index in 0..self.rings.len() {
+            if std::mem::take(&mut self.rings[index].resumes) {
+                result = result.and(self.start(index, device));
+            }
+        }
+        result
     }
-}
-
-fn position(form: Form, index: usize, base: u32) -> Result<u32, RestoreError> {
-    let checked = form.check_base(index as u32, base);
-    checked.map(|()| base).map_err(|_| RestoreError::Base { index, base })
 }
 
 impl Ring {
     fn snapshot(&self) -> RingSnapshot {
-        // Whether it runs follows from the rest.
-        let Ring { size, addresses, log, base, kick, call, err, enabled, running: _ } = self;
+        let Ring { size, addresses, log, base, kick, call, err, enabled, running, resumes: _ } =
+            self;
         let addresses = addresses.map(|Addresses { desc, avail, used }| [desc, avail, used]);
         let kick = match kick {
             Kick::Unset => KickSnapshot::Unset,
@@ -237,20 +234,22 @@ impl Ring {
             Kick::Fd(fd) => KickSnapshot::Fd(fd.clone()),
         };
         let (call, err) = (call.clone(), err.clone());
-        let (size, log, base, enabled) = (*size, *log, *base, *enabled);
-        RingSnapshot { size, addresses, log, base, kick, call, err, enabled }
+        let (size, log, base) = (*size, *log, *base);
+        let (enabled, running) = (*enabled, *running);
+        RingSnapshot { size, addresses, log, base, kick, call, err, enabled, running }
     }
 
-    fn restore(form: Form, index: usize, snapshot: RingSnapshot) -> Result<Ring, RestoreError> {
-        let RingSnapshot { size, addresses, log, base, kick, call, err, enabled } = snapshot;
+    fn restore(snapshot: RingSnapshot) -> Ring {
+        let RingSnapshot { size, addresses, log, base, kick, call, err, enabled, running } =
+            snapshot;
         let addresses = addresses.map(|[desc, avail, used]| Addresses { desc, avail, used });
         let kick = match kick {
             KickSnapshot::Unset => Kick::Unset,
             KickSnapshot::Poll => Kick::Poll,
             KickSnapshot::Fd(fd) => Kick::Fd(fd),
         };
-        let base = position(form, index, base)?;
-        Ok(Ring { size, addresses, log, base, kick, call, err, enabled, running: false })
+        let (running, resumes) = (false, running);
+        Ring { size, addresses, log, base, kick, call, err, enabled, running, resumes }
     }
 }
 

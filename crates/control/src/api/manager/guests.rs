@@ -1,6 +1,5 @@
 //! What guests ask of the manager: their VFs, and settings upon the operator's document.
 
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -13,11 +12,10 @@ use serde_json::Value;
 use vhost_user::Listener;
 
 use super::super::events::EventKind;
-use super::Manager;
+use super::{Cause, Manager};
 use crate::compile::{Live, compile};
-use crate::guests::{
-    Answer, Channel, Desk, Dropped, Errno, Overlay, Ration, Refusal, Request, shown,
-};
+use crate::guests::{Answer, Channel, Desk, Dropped, Errno, Overlay, Refusal, Request, shown};
+use crate::quiet::Quiet;
 use crate::state::{
     Actual, ActualVpf, ActualVpfVf, Adapter, Facts, GuestState, Problem, Refused, State,
     VfSettings, Vpf, VpfVf, allocate,
@@ -26,8 +24,6 @@ use crate::store::{Directory, Store, StoreError};
 
 /// How old what guests are told of themselves may be: the data plane is not asked more often.
 const FRESH: Duration = Duration::from_millis(100);
-/// Events that a guest may cause at once, and a second.
-const EVENTS: (u32, f64) = (20, 0.2);
 
 /// What the manager has of guests.
 #[derive(Debug, Default)]
@@ -41,8 +37,8 @@ pub(super) struct Guests {
     channels: Vec<Open>,
     /// When the data plane was last asked for a guest.
     looked: Option<Instant>,
-    /// By virtual PF: how many events it may still cause, and how many were held back.
-    told: BTreeMap<String, (Ration, u64)>,
+    /// Log lines that all of them can cause.
+    quiet: Quiet,
 }
 
 /// An open channel. Its file goes with it at once, however long the desk may still have the socket.
@@ -66,7 +62,8 @@ impl Guests {
     /// What is stored, as far as the stored document leaves it.
     pub(super) fn stored(store: &Store<Directory>) -> Result<Guests, StoreError> {
         let (stored, state) = (store.guests()?, &store.record().state);
-        let (overlay, dropped) = stored.fitting(state, |state| fits(state, &Actual::default()));
+        let fits = |state: &State| fits(state, &Actual::default());
+        let (overlay, dropped) = stored.fitting(state, state, fits);
         Ok(Guests { overlay, kept: dropped.is_empty(), ..Guests::default() })
     }
 
@@ -109,7 +106,6 @@ impl Guests {
     pub(super) fn replace(&mut self, overlay: Overlay, channels: Vec<Open>) {
         self.kept &= overlay == self.overlay;
         self.overlay = overlay;
-        self.told.retain(|vpf, _| channels.iter().any(|open| open.channel.vpf == *vpf));
         self.channels = channels;
         if let Some(desk) = &self.desk {
             desk.serve(self.channels.iter().map(|open| open.channel.clone()).collect());
@@ -137,11 +133,11 @@ pub(crate) fn serve_guests(shared: &Arc<Mutex<Manager>>, manager: &mut Manager) 
     // The manager owns the thread, so the thread must not own the manager.
     let weak = Arc::downgrade(shared);
     let gone = || Refusal::new(Errno::Io, "the host's daemon is ending");
-    let answer: Answer = Box::new(move |vpf, request| {
+    let answer: Answer = Box::new(move |channel, request| {
         let manager = weak.upgrade().ok_or_else(gone)?;
         let mut manager = manager.lock().map_err(|_| gone())?;
         match manager.is_replaced() {
-            false => manager.guest(vpf, request),
+            false => manager.guest(channel, request),
             true => Err(gone()),
         }
     });
@@ -162,7 +158,7 @@ impl Manager {
 
     /// What guests have set, as far as a state leaves it, and what falls.
     pub(super) fn guests_of(&self, to: &State) -> (Overlay, Vec<Dropped>) {
-        self.guests.overlay.fitting(to, |state| fits(state, &self.seen))
+        self.guests.overlay.fitting(self.state(), to, |state| fits(state, &self.seen))
     }
 
     pub(super) fn note_dropped(&mut self, dropped: Vec<Dropped>) {
@@ -183,38 +179,27 @@ impl Manager {
         }
     }
 
-    /// Answers a guest.
+    /// Answers the guest at a channel. Which virtual PF that is of is asked only now: names may have been exchanged since
+    /// the request came.
     ///
     /// # Errors
     /// What it asks for is not granted, makes no sense or cannot be done; nothing has changed.
-    pub(crate) fn guest(&mut self, vpf: &str, request: Request) -> Result<Value, Refusal> {
+    pub(crate) fn guest(&mut self, at: &Channel, request: Request) -> Result<Value, Refusal> {
+        let mut channels = self.guests.channels.iter().map(|open| &open.channel);
+        let channel = channels.find(|open| Arc::ptr_eq(&open.socket, &at.socket));
+        let vpf = channel.map(|channel| channel.vpf.clone()).ok_or_else(Refusal::taken)?;
         let what = request.to_string();
         let changes = request.changes();
-        let result = self.answer_guest(vpf, request);
+        let result = self.answer_guest(&vpf, request);
         if changes {
             let outcome = match &result {
                 Ok(_) => what,
                 Err(refusal) => format!("refused: {what}: {refusal}"),
             };
-            self.tell(vpf, outcome);
+            let subject = format!("vpf {vpf}");
+            self.events.caused(EventKind::GuestControl, subject, outcome, Instant::now());
         }
         result
-    }
-
-    /// Notes what a guest did, unless it did too much lately.
-    fn tell(&mut self, vpf: &str, text: String) {
-        let now = Instant::now();
-        let full = || (Ration::new(EVENTS.0, EVENTS.1, now), 0);
-        let (ration, held) = self.guests.told.entry(vpf.to_owned()).or_insert_with(full);
-        if !ration.admits(now) {
-            *held += 1;
-            return;
-        }
-        let before = match std::mem::take(held) {
-            0 => String::new(),
-            held => format!("({held} earlier ones are not shown) "),
-        };
-        self.events.add(EventKind::GuestControl, format!("vpf {vpf}"), before + &text);
     }
 
     fn answer_guest(&mut self, name: &str, request: Request) -> Result<Value, Refusal> {
@@ -223,9 +208,7 @@ impl Manager {
             self.guests.looked = Some(now);
             self.actual();
         }
-        let vpf = self.state().vpf(name);
-        let vpf =
-            vpf.ok_or_else(|| Refusal::new(Errno::Perm, "the host has taken this PF away"))?;
+        let vpf = self.state().vpf(name).ok_or_else(Refusal::taken)?;
         let next = match request {
             Request::Hello => {
                 let mac = self.state().adapter(&vpf.pf).map(|adapter| adapter.mac);
@@ -260,7 +243,8 @@ impl Manager {
         let now = self.plane.reconcile(&from, &to);
         let now = now.map_err(|Refused(problems)| Refusal::of(&problems))?;
         if let Err(error) = self.store.keep_guests(&next) {
-            tracing::error!("what a guest set could not be stored: {error}");
+            let line = format!("what a guest set could not be stored: {error}");
+            self.guests.quiet.error(&line);
             if let Err(refused) = self.plane.reconcile(&to, &from) {
                 self.broken = Some(format!("a guest's settings could not be undone: {refused}"));
             }
@@ -268,7 +252,7 @@ impl Manager {
         }
         self.guests.kept = true;
         self.guests.overlay = next;
-        self.note_changes(&now);
+        self.note_changes(&now, Cause::Others);
         self.seen = now;
         Ok(())
     }

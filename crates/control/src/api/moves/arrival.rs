@@ -30,7 +30,8 @@ impl Manager {
             let error = format!("there is an adapter {name} here already");
             return Err(impossible("adapter.name", name, error, "remove it, or rename one"));
         }
-        let moving = Moving { id: request.id.clone(), phase: Phase::Arriving, expires_ms: 0 };
+        let (id, hold_s) = (request.id.clone(), request.hold_s);
+        let moving = Moving { id, phase: Phase::Arriving, hold_s, given_up: false };
         let (_, given) = self.arrival(name, request, moving)?;
         let Allocation { path, vf, queue, reason, .. } = given;
         Ok(MoveStatus { path, vf, queue, reason, ..gone(name) })
@@ -62,7 +63,7 @@ impl Manager {
             State::parse(&to.to_document()).map_err(Fault::Wrong)
         };
         let (to, then) = (with(Phase::Arriving)?, with(Phase::Arrived)?);
-        self.plan(&then)?;
+        self.plan_of(&then)?;
         let given = allocate(&then, &Facts::of(&self.actual()));
         let given =
             given.into_iter().find(|one| one.adapter == name).ok_or_else(|| absent(name))?;

@@ -15,7 +15,11 @@ struct Guest(BufReader<UnixStream>);
 
 impl Guest {
     fn connect(site: &Site) -> Guest {
-        let stream = UnixStream::connect(site.dir.path().join("vm.ctl")).unwrap();
+        Guest::connect_to(site, "vm.ctl")
+    }
+
+    fn connect_to(site: &Site, socket: &str) -> Guest {
+        let stream = UnixStream::connect(site.dir.path().join(socket)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Guest(BufReader::new(stream))
     }
@@ -171,7 +175,7 @@ fn a_hostile_guest_is_answered_and_disturbs_nobody() {
     // A second connection is turned away while the first is there, and taken after it.
     let mut second = Guest::connect(&site);
     let mut nothing = String::new();
-    assert_eq!(second.0.read_line(&mut nothing).unwrap_or(0), 0);
+    assert_eq!(second.0.read_line(&mut nothing).unwrap(), 0, "it is closed");
     // One that asks and does not read is not read either, and the operator is served.
     let request = b"{\"v\":1,\"id\":5,\"op\":\"list\"}\n".repeat(100);
     guest.0.get_ref().set_nonblocking(true).unwrap();
@@ -197,7 +201,7 @@ fn a_channel_comes_and_goes_with_its_table() {
     site.does("PATCH", "/v1/vpfs/vm", json!({"control": null}));
     assert!(!path.exists());
     let mut nothing = String::new();
-    assert_eq!(guest.0.read_line(&mut nothing).unwrap_or(0), 0);
+    assert_eq!(guest.0.read_line(&mut nothing).unwrap(), 0, "it is closed");
     // A path that cannot be had refuses the whole change.
     let taken = site.socket().display().to_string();
     let refused = site.send("PATCH", "/v1/vpfs/vm", json!({"control": {"socket": taken}}));
@@ -221,4 +225,51 @@ fn a_guest_that_floods_its_channel_loses_it_and_may_come_again() {
     let answered = answers.count();
     assert!((1..FLOOD).contains(&answered), "{answered} of {FLOOD} were answered");
     assert_eq!(Guest::connect(&site).vf(0)["vf"], 0);
+}
+
+#[test]
+fn a_request_is_its_guests_though_names_are_exchanged_before_it_is_answered() {
+    let mut site = Site::new();
+    serve(&mut site);
+    let path = |name: &str| site.dir.path().join(name).display().to_string();
+    let vpf = |name: &str, socket: &str, pf: &str, vf: &str| {
+        let control = json!({"socket": path(socket), "settings": ["trust"]});
+        json!({"name": name, "pf": pf, "vf": [{"adapter": vf}], "control": control})
+    };
+    let mut both = document();
+    let mut adapter = both["adapter"][0].clone();
+    adapter["name"] = json!("a3");
+    adapter["mac"] = json!("02:00:00:00:01:03");
+    adapter["attachment"] = json!({"socket": path("a3")});
+    both["adapter"].as_array_mut().unwrap().push(adapter);
+    both["vpf"] = json!([vpf("x", "1.ctl", "a0", "a1"), vpf("y", "2.ctl", "a2", "a3")]);
+    site.apply(both.clone());
+    both["vpf"] = json!([vpf("y", "1.ctl", "a0", "a1"), vpf("x", "2.ctl", "a2", "a3")]);
+    let mut guest = Guest::connect_to(&site, "1.ctl");
+    assert_eq!(guest.vf(0)["mac"], "02:00:00:00:01:01");
+    {
+        let mut manager = site.server.as_ref().unwrap().manager().lock().unwrap();
+        guest.write(b"{\"v\":1,\"id\":9,\"op\":\"set\",\"vf\":0,\"trust\":true}\n");
+        std::thread::sleep(Duration::from_millis(200)); // it waits for the manager by now, or is read later
+        manager.apply(&crate::state::tests::state(&both), None).unwrap();
+    }
+    assert_eq!(guest.read()["result"], json!({}));
+    let trusted = ["a1", "a3"].map(|name| in_force(&site, name)["trust"].clone());
+    assert_eq!(trusted, [json!(true), json!(false)]);
+}
+
+#[test]
+fn guests_that_come_and_go_push_nobody_elses_events_out() {
+    let site = site();
+    let mut guest = Guest::connect(&site);
+    assert_eq!(guest.set(0, json!({"vlan": 100}))["result"], json!({}));
+    for i in 0..100 {
+        site.plane.0.lock().unwrap().actual.adapters[1].connected = i % 2 == 0;
+        site.get("/v1/actual");
+    }
+    let events = site.get("/v1/events");
+    let events = events["events"].as_array().unwrap().iter();
+    let come_and_gone = events.filter(|event| event["kind"] == "guest").count();
+    assert!((20..50).contains(&come_and_gone), "{come_and_gone}");
+    assert_eq!(audit(&site).len(), 1);
 }

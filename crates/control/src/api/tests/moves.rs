@@ -1,10 +1,13 @@
 //! Moves of guests: steps in order, refusals, crashes, and movers that are gone.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::{Site, eventually, null};
 use crate::api::EventKind;
 use crate::state::tests::{adapter, document, with};
+use crate::state::{Problem, Refused};
 use crate::store::{Directory, Store};
 
 fn step(step: &str) -> Value {
@@ -29,8 +32,8 @@ impl Site {
     /// Ends moves as if it were so late, in milliseconds from now.
     fn tick_in(&self, ms: u64) {
         let server = self.server.as_ref().unwrap();
-        let now = super::super::moves::now_ms();
-        server.manager().lock().unwrap().tick(now + ms);
+        let then = Instant::now() + Duration::from_millis(ms);
+        server.manager().lock().unwrap().tick(then);
     }
 
     fn set_connected(&self, name: &str, connected: bool) {
@@ -270,4 +273,240 @@ fn a_step_by_a_stale_etag_is_refused() {
     let done = post(known).unwrap();
     assert_eq!(done.generation, known.map(|known| known + 1));
     assert!(post(known).unwrap_err().to_string().contains("generation"));
+}
+
+fn numbered(numbers: std::ops::Range<u8>) -> Vec<Vec<u8>> {
+    numbers.map(|number| vec![number; 60]).collect()
+}
+
+fn digits(frames: &[Vec<u8>]) -> Value {
+    let hex = |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    frames.iter().map(hex).collect()
+}
+
+impl Site {
+    fn keeps(&self, name: &str, frames: Vec<Vec<u8>>) {
+        let mut paper = self.plane.0.lock().unwrap();
+        paper.kept.entry(name.to_owned()).or_default().extend(frames);
+    }
+
+    fn kept(&self, name: &str) -> Vec<Vec<u8>> {
+        self.plane.0.lock().unwrap().kept.get(name).cloned().unwrap_or_default()
+    }
+}
+
+/// Whoever did not hear the answer asks again; whoever did not come back has lost nothing.
+#[test]
+fn what_was_handed_over_is_answered_again_and_given_back_by_an_abort() {
+    let site = Site::new();
+    site.apply(document());
+    let from = |from: u64| json!({"id": "m1", "step": "hand-over", "from": from});
+    site.moves("web", step("leave"));
+    site.keeps("web", numbered(0..3));
+    for _ in 0..2 {
+        let status = site.moves("web", step("hand-over"));
+        assert_eq!(status["frames"], digits(&numbered(0..3)));
+        assert_eq!((&status["from"], &status["kept"]), (&json!(0), &json!(0)));
+    }
+    site.keeps("web", numbered(3..5)); // in the moment of the change
+    let status = site.moves("web", from(3));
+    assert_eq!((&status["frames"], &status["from"]), (&digits(&numbered(3..5)), &json!(3)));
+    assert_eq!(site.moves("web", from(1))["frames"], digits(&numbered(1..5)));
+    assert_eq!(site.moves("web", from(99))["frames"], json!([]));
+    // What the target had kept comes behind them.
+    let back = json!({"id": "m1", "step": "frames", "from": 0, "frames": digits(&numbered(5..6))});
+    site.moves("web", back.clone());
+    site.moves("web", back);
+    site.moves("web", step("abort"));
+    assert_eq!(site.kept("web"), numbered(0..6));
+
+    // The same if its rings say that the guest is here after all.
+    site.moves("web", step("leave"));
+    site.moves("web", step("hand-over"));
+    assert_eq!(site.kept("web"), Vec::<Vec<u8>>::new());
+    site.set_connected("web", true);
+    eventually("it is given back", || site.kept("web") == numbered(0..6));
+    assert_eq!(site.get("/v1/adapters/web").get("move"), None);
+}
+
+#[test]
+fn frames_that_are_brought_again_are_not_taken_again() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("new", arrival("new", 9, 1));
+    site.moves("new", step("take-over"));
+    site.keeps("new", numbered(9..10)); // came here
+    let chunk = |from: u8, to: u8| {
+        let frames = digits(&numbered(from..to));
+        json!({"id": "m1", "step": "frames", "from": from, "frames": frames})
+    };
+    for (from, to) in [(0, 2), (0, 2), (2, 4), (1, 4), (3, 5)] {
+        site.moves("new", chunk(from, to));
+    }
+    let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", chunk(6, 7));
+    assert_eq!(
+        (&*refusal.trouble.field, &*refusal.trouble.error),
+        ("from", "frames 5 to 5 have not come")
+    );
+    let all = [numbered(0..5), numbered(9..10)].concat();
+    assert_eq!(site.kept("new"), all);
+    // It tells them from what came here; again, though the adapter has gone with the step.
+    for _ in 0..2 {
+        let status = site.moves("new", step("abort"));
+        assert_eq!((&status["frames"], &status["brought"]), (&digits(&all), &json!(5)));
+    }
+    site.refuses(404, "POST", "/v1/adapters/new/move", json!({"id": "m2", "step": "abort"}));
+    site.tick_in(70_000);
+    site.refuses(404, "POST", "/v1/adapters/new/move", step("abort"));
+}
+
+/// A document from before the move neither ends it nor removes who moves.
+#[test]
+fn a_document_does_not_end_a_move() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("web", step("leave"));
+    site.moves("web", step("hand-over"));
+    for body in [document(), with(document(), "/adapter/0/tx_weight", json!(20))] {
+        let plan = site.does("POST", "/v1/apply?dry_run=true", body.clone()).body;
+        assert!(!plan.to_string().contains("move.phase"), "{plan}");
+        site.apply(body.clone());
+        site.does("PUT", "/v1/state", body);
+        assert_eq!(site.adapter_in_force("web")["reason"], "MigrationInProgress");
+    }
+    site.does("PUT", "/v1/adapters/web", document()["adapter"][0].clone());
+    assert_eq!(site.get("/v1/adapters/web/move")["phase"], "left");
+
+    let before = site.get("/v1/state");
+    site.moves("new", arrival("new", 9, 1));
+    for (method, path) in
+        [("POST", "/v1/apply"), ("POST", "/v1/apply?dry_run=true"), ("PUT", "/v1/state")]
+    {
+        let refusal = site.refuses(409, method, path, document());
+        assert!(refusal.trouble.error.contains("new is being moved by m1"), "{refusal:?}");
+    }
+    site.refuses(409, "DELETE", "/v1/adapters/new", null());
+    let moving = json!({"id": "m1", "phase": "left"});
+    for (name, field) in [("new", "adapter[2].move"), ("db", "adapter[1].move")] {
+        let path = format!("/v1/adapters/{name}");
+        let refusal = site.refuses(422, "PATCH", &path, json!({"move": moving}));
+        assert_eq!(refusal.trouble.field, field, "{refusal:?}");
+    }
+    site.moves("new", step("abort"));
+    assert_eq!(site.get("/v1/state"), before);
+    site.moves("web", step("abort"));
+    site.apply(document());
+}
+
+fn count(site: &Site, text: &str) -> usize {
+    let events = site.get("/v1/events");
+    let texts = events["events"].as_array().unwrap().iter();
+    texts.filter(|event| event["text"].as_str().unwrap().contains(text)).count()
+}
+
+/// A mover says four times a minute that it lives: no change of the state, no event, no other generation.
+#[test]
+fn a_sign_of_life_changes_nothing() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("web", step("leave"));
+    let seen = || {
+        (
+            site.get("/v1/state"),
+            site.get("/v1/events"),
+            site.does("GET", "/v1/state", null()).generation,
+        )
+    };
+    let before = seen();
+    for hold in [1, 3600] {
+        let status = site.moves("web", json!({"id": "m1", "step": "renew", "hold_s": hold}));
+        let left = status["expires_in_ms"].as_u64().unwrap();
+        assert!(left <= hold * 1000 && left + 60_000 > hold * 1000, "{status}");
+    }
+    assert_eq!(seen(), before);
+    site.tick_in(3_500_000);
+    assert_eq!(seen(), before);
+}
+
+/// Its guest may be on the way still: it keeps its address, not its VF, until somebody knows more.
+#[test]
+fn who_has_arrived_or_left_stays_so_without_what_was_held_for_it() {
+    let site = Site::new();
+    site.apply(with(document(), "/nic/0/num_vfs", json!(2)));
+    for (name, phase, steps) in
+        [("web", "left", &["leave", "hand-over"][..]), ("new", "arrived", &[])]
+    {
+        if steps.is_empty() {
+            site.moves(name, arrival(name, 9, 1));
+            site.moves(name, step("take-over"));
+        }
+        steps.iter().for_each(|one| drop(site.moves(name, step(one))));
+        let vf = site.adapter_in_force(name)["vf"].clone();
+        assert_eq!(vf, 1, "{name}");
+        let rival = format!("rival-{name}");
+        site.does(
+            "PUT",
+            &format!("/v1/adapters/{rival}"),
+            adapter(&rival, 20 + name.len() as u8, 100),
+        );
+        assert_eq!(site.adapter_in_force(&rival)["vf"], Value::Null, "it is held");
+        (0..3).for_each(|_| site.tick_in(70_000));
+        let status = site.get(&format!("/v1/adapters/{name}/move"));
+        assert_eq!((&status["phase"], &status["given_up"]), (&json!(phase), &json!(true)));
+        assert_eq!(site.adapter_in_force(&rival)["vf"], vf);
+        // The mover was only slow.
+        site.moves(name, step("renew"));
+        let status = site.get(&format!("/v1/adapters/{name}/move"));
+        assert_eq!((&status["phase"], &status["given_up"]), (&json!(phase), &json!(false)));
+        site.moves(name, step("finish"));
+        site.does("DELETE", &format!("/v1/adapters/{rival}"), null());
+    }
+    assert_eq!(count(&site, "its mover is gone, and its guest does not run here"), 2);
+}
+
+/// A guest that runs at last is here, whoever is gone.
+#[test]
+fn who_has_arrived_and_runs_late_is_an_adapter_like_others() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("new", arrival("new", 9, 1));
+    site.moves("new", step("take-over"));
+    site.tick_in(70_000);
+    assert_eq!(site.get("/v1/adapters/new")["move"]["given_up"], true);
+    site.set_connected("new", true);
+    site.tick_in(71_000);
+    assert_eq!(site.get("/v1/adapters/new").get("move"), None);
+}
+
+/// Time is the process's own: whoever starts has heard of nobody yet.
+#[test]
+fn a_daemon_that_starts_waits_as_long_again() {
+    let mut site = Site::new();
+    site.apply(document());
+    site.moves("web", json!({"id": "m1", "step": "leave", "hold_s": 100}));
+    site.start(None);
+    site.tick_in(1_000);
+    site.tick_in(90_000);
+    assert_eq!(site.get("/v1/adapters/web/move")["phase"], "leaving");
+    site.tick_in(102_000);
+    assert_eq!(site.get("/v1/adapters/web/move")["phase"], Value::Null);
+}
+
+#[test]
+fn a_move_that_cannot_be_ended_is_told_once_and_tried_ever_less_often() {
+    let site = Site::new();
+    site.apply(document());
+    site.moves("web", step("leave"));
+    let mut tries = 0;
+    for second in 0..3600 {
+        site.plane.0.lock().unwrap().refuses =
+            Some(Refused(Problem::new("nic", "x", "is full", "free some").into()));
+        site.tick_in(70_000 + second * 1000);
+        tries += usize::from(site.plane.0.lock().unwrap().refuses.is_none());
+    }
+    assert!((10..30).contains(&tries), "{tries}");
+    assert_eq!(count(&site, "its move cannot be ended"), 1);
+    site.plane.0.lock().unwrap().refuses = None;
+    site.tick_in(4_000_000);
+    assert_eq!(site.get("/v1/adapters/web/move")["phase"], Value::Null);
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use super::super::{Tcp, Token, UpgradeOrder, Upgraded};
@@ -72,4 +74,33 @@ fn nobody_upgrades_over_tcp() {
     let told = super::exchange(stream, &request("POST /v1/upgrade", &header, "{}"));
     assert!(told.starts_with("HTTP/1.1 403 ") && told.contains("UNIX socket"), "{told}");
     assert!(orders.lock().unwrap().is_empty());
+}
+
+/// Frames that wait for a guest would be lost with the process.
+#[test]
+fn a_daemon_is_not_replaced_while_a_guest_moves() {
+    let site = Site::new();
+    site.apply(crate::state::tests::document());
+    let orders = answer(&site, Err("it was asked".to_owned()));
+    let step = |step: &str| {
+        let body = json!({"id": "m1", "step": step});
+        site.does("POST", "/v1/adapters/web/move", body);
+    };
+    step("leave");
+    let refusal = site.refuses(409, "POST", "/v1/upgrade", json!({}));
+    assert!(refusal.trouble.error.contains("the guest of adapter web is being moved"));
+    assert!(orders.lock().unwrap().is_empty());
+    step("abort");
+    let error = || site.refuses(409, "POST", "/v1/upgrade", json!({})).trouble.error;
+    assert_eq!(error(), "it was asked");
+    // The move is over, and its guest has not come back.
+    site.plane.0.lock().unwrap().kept.insert("web".into(), vec![vec![0; 60]; 3]);
+    assert_eq!(error(), "3 frames wait for the guest of adapter web; wait for that");
+    site.plane.0.lock().unwrap().kept.clear();
+    // Nobody waits for a mover that is gone.
+    step("leave");
+    step("hand-over");
+    let manager = site.server.as_ref().unwrap().manager();
+    manager.lock().unwrap().tick(Instant::now() + Duration::from_secs(70));
+    assert_eq!(error(), "it was asked");
 }

@@ -2,13 +2,18 @@
 //!
 //! The process that gives handles no message from [`Attachment::estate`] on, and lets go of rings with
 //! [`Attachment::suspend`]; it can always go on by itself ([`Attachment::resume`]).
+//!
+//! What a front-end made of its session is its own affair: where its memory shrank, its records were
+//! overwritten, or a ring does not go on, its session is given up, and ended when this process serves
+//! ([`Attachment::end_unfit`]). It can attach anew, and nobody else is concerned. What is an error of
+//! either process's is an error here.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use rustix::event::epoll;
 use vhost_user::backend::{Half, KickSnapshot, RingSnapshot, Snapshot};
 use vhost_user::{Device, InflightArea, Listener, MemoryRegion, Receiver, SharedArea};
@@ -66,6 +71,8 @@ impl Attachment {
             stream,
             receiver,
             told,
+            // It was ended.
+            unfit: _,
             // What follows from time, or is for people, begins anew.
             begun: _,
             banned,
@@ -93,6 +100,9 @@ impl Attachment {
     }
 
     /// Takes up a session; its rings stand until [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// What was handed over is not whole, or the front-end uses what is not offered here.
     pub(in super::super) fn inherit(
         &mut self,
         epoll: BorrowedFd<'_>,
@@ -110,17 +120,74 @@ impl Attachment {
         self.receiver =
             Receiver::within(&bytes, fds, &self.closer).context("half a message is none")?;
         self.told = from_hex(&session.told).context("the configuration space is none")?;
-        self.inherit_device(&session, given)?;
+        let mtu = session.mtu;
+        let Shares { files, log, records, arriving } = Shares::take(&session, given)?;
         self.backend.restore(snapshot(session, given)?)?;
         self.device.set_status(self.backend.status());
+        let taken = self.device.inherit(mtu, files, (log, records), arriving);
         let data = epoll::EventData::new_u64(self.token);
         epoll::add(epoll, &stream, data, epoll::EventFlags::IN)?;
         self.stream = Some(stream);
         self.begun = Some(Instant::now());
+        if let Err(refused) = taken {
+            self.give_up(&refused);
+        }
         Ok(())
     }
 
-    fn inherit_device(&mut self, session: &Session, given: &mut Given) -> Result<()> {
+    /// Lets go of a session that cannot be gone on with. Its connection stands, for another process may
+    /// still have it.
+    fn give_up(&mut self, why: &dyn std::error::Error) {
+        self.backend.disconnect(&mut self.device);
+        self.unfit = Some(why.to_string());
+    }
+
+    /// Ends the session if it was given up; says whether it was.
+    pub(in super::super) fn end_unfit(&mut self, epoll: BorrowedFd<'_>) -> bool {
+        let Some(why) = self.unfit.take() else { return false };
+        let label = self.device.label();
+        self.quiet.warn(&format!("{label}: its session could not be taken up, and ends: {why}"));
+        self.end(epoll, "connection closed");
+        true
+    }
+
+    /// Lets go of the rings of one half.
+    pub(in super::super) fn suspend(&mut self, half: Half) {
+        self.backend.suspend(half, &mut self.device);
+    }
+
+    /// Where each ring goes on.
+    pub(in super::super) fn positions(&self) -> Vec<u32> {
+        self.backend.positions()
+    }
+
+    /// Goes on there, unless the session was given up.
+    ///
+    /// # Errors
+    /// They are positions of another number of rings.
+    pub(in super::super) fn resume(&mut self, positions: &[u32]) -> Result<()> {
+        if self.unfit.is_some() {
+            return Ok(());
+        }
+        let label = self.device.label();
+        self.backend.set_positions(positions).with_context(|| label.to_owned())?;
+        if let Err(reason) = self.backend.resume(&mut self.device) {
+            self.give_up(&reason);
+        }
+        Ok(())
+    }
+}
+
+/// What a front-end shares with its device.
+struct Shares {
+    files: Vec<MemoryRegion>,
+    log: Option<SharedArea>,
+    records: Option<InflightArea>,
+    arriving: Option<OwnedFd>,
+}
+
+impl Shares {
+    fn take(session: &Session, given: &mut Given) -> Result<Shares> {
         let files = session.memory.iter().map(|region| {
             let Region { guest_addr, size, user_addr, mmap_offset, file } = *region;
             let fd = given.take(file).context("a file of its memory is missing")?.into();
@@ -141,26 +208,7 @@ impl Attachment {
             None => None,
         };
         let arriving = session.arriving.map(|fd| given.take(fd).context("a state is missing"));
-        self.device.inherit(session.mtu, files, (log, records), arriving.transpose()?)?;
-        Ok(())
-    }
-
-    /// Lets go of the rings of one half.
-    pub(in super::super) fn suspend(&mut self, half: Half) {
-        self.backend.suspend(half, &mut self.device);
-    }
-
-    /// Where each ring goes on.
-    pub(in super::super) fn positions(&self) -> Vec<u32> {
-        self.backend.positions()
-    }
-
-    /// Goes on there.
-    pub(in super::super) fn resume(&mut self, positions: &[u32]) -> Result<()> {
-        let label = self.device.label().to_owned();
-        self.backend.set_positions(positions).with_context(|| label.clone())?;
-        let started = self.backend.resume(&mut self.device);
-        started.map_err(|reason| anyhow!("{label}: a ring does not start: {reason}"))
+        Ok(Shares { files, log, records, arriving: arriving.transpose()? })
     }
 }
 
@@ -222,7 +270,7 @@ fn give_device(
 }
 
 fn to_ring(ring: RingSnapshot, giving: &mut Giving) -> Ring {
-    let RingSnapshot { size, addresses, log, base, kick, call, err, enabled } = ring;
+    let RingSnapshot { size, addresses, log, base, kick, call, err, enabled, running } = ring;
     let kick = match kick {
         KickSnapshot::Unset => Kick::Unset,
         KickSnapshot::Poll => Kick::Poll,
@@ -230,7 +278,7 @@ fn to_ring(ring: RingSnapshot, giving: &mut Giving) -> Ring {
     };
     let mut put = |fd: Option<_>| fd.map(|fd| giving.put_shared(fd));
     let (call, err) = (put(call), put(err));
-    Ring { size, addresses, log, base, kick, call, err, enabled }
+    Ring { size, addresses, log, base, kick, call, err, enabled, running }
 }
 
 /// The session of the state machine, without what the device has.
@@ -259,7 +307,7 @@ fn snapshot(session: Session, given: &mut Given) -> Result<Snapshot> {
 }
 
 fn from_ring(ring: Ring, given: &mut Given) -> Result<RingSnapshot> {
-    let Ring { size, addresses, log, base, kick, call, err, enabled } = ring;
+    let Ring { size, addresses, log, base, kick, call, err, enabled, running } = ring;
     let mut take = |fd: Fd| {
         Ok::<_, anyhow::Error>(given.take(fd).context("an event of a ring is missing")?.into())
     };
@@ -269,5 +317,5 @@ fn from_ring(ring: Ring, given: &mut Given) -> Result<RingSnapshot> {
         Kick::Fd(fd) => KickSnapshot::Fd(take(fd)?),
     };
     let (call, err) = (call.map(&mut take).transpose()?, err.map(&mut take).transpose()?);
-    Ok(RingSnapshot { size, addresses, log, base, kick, call, err, enabled })
+    Ok(RingSnapshot { size, addresses, log, base, kick, call, err, enabled, running })
 }

@@ -170,6 +170,13 @@ impl Device {
         Ok(())
     }
 
+    /// It is this process's for good, if another one had it open.
+    pub(super) fn adopt(&mut self) {
+        if let Some(tend) = self.held.as_mut().and_then(|held| held.tend.as_mut()) {
+            tend.adopt();
+        }
+    }
+
     /// What its network namespace is now, if it is in one.
     fn netns(&self) -> Option<(u64, u64)> {
         host::netns::identity(self.open.interface()?.1?)

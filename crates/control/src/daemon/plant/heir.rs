@@ -1,13 +1,14 @@
 //! The plant in two processes: the one that hands it over, and the one that takes it up.
 //!
 //! # Order
-//! The old one gives [`sockets`](Plant::sockets_estate) while its lanes run. Then it
-//! [lets go](Plant::suspend): of all that sends first, so that no frame is on its way, and then of all
+//! The old one gives [`sockets`](Plant::sockets_estate) while its lanes run, and does what takes
+//! time ([`prepare`](Plant::prepare)). Then it [lets go](Plant::suspend): of all that sends first, so that no frame is on its way, and then of all
 //! that receives. What is left to say ([`rest`](Plant::rest)) is true from then on, and the old one can
 //! still go on by itself ([`resume`](Plant::resume)).
 //!
 //! The new one is brought to the state with a [`Heritage`], by which sockets are taken up and devices
-//! left out; with the rest it [goes on](Plant::go_on).
+//! left out; with the rest it [goes on](Plant::go_on). It tells nobody anything, and steers no queue,
+//! before it [begins](Plant::begin).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl Plant {
     /// Takes up all sessions; their rings stand until [`go_on`](Self::go_on).
     ///
     /// # Errors
-    /// A guest's memory cannot be mapped, or its front-end uses what is not offered here.
+    /// What was handed over is not whole, or a front-end uses what is not offered here.
     pub(in super::super) fn take_up_sessions(&mut self) -> Result<()> {
         let Some(mut heritage) = self.heritage.take() else { return Ok(()) };
         for (place, end) in self.ends() {
@@ -115,11 +116,17 @@ impl Plant {
         self.rigs.iter().flat_map(of).collect()
     }
 
-    /// Lets the lanes begin, in the place of another process's.
-    pub(in super::super) fn begin(&mut self) {
+    /// Lets the lanes begin, in the place of another process's; says how many sessions could not be taken
+    /// up, and were ended.
+    pub(in super::super) fn begin(&mut self) -> usize {
+        self.sockets.adopt();
+        self.devices.adopt();
         self.settled = true;
         self.faults.remember(&self.fabric);
         self.fabric.go();
+        // What takes time, or is for guests to hear, is due when this daemon first looks.
+        self.heritage = None;
+        self.sockets.end_unfit()
     }
 
     /// All vhost-user sockets.
@@ -139,14 +146,23 @@ impl Plant {
         Ok(sockets)
     }
 
-    /// Lets go of everything: no lane touches a ring or a device when this returns.
-    pub(in super::super) fn suspend(&mut self) {
+    /// Does all that takes time before [`suspend`](Self::suspend), while lanes run: sockets of steered queues
+    /// are closed, and nothing is opened any more.
+    pub(in super::super) fn prepare(&mut self) {
         for nic in self.rigs.keys().cloned().collect::<Vec<_>>() {
             self.leave_queues(&nic);
         }
+        self.vdpas.prepare();
+    }
+
+    /// Lets go of everything: no lane touches a ring or a device when this returns.
+    pub(in super::super) fn suspend(&mut self) {
         // No frame is on its way to what is let go of first, if no lane is stuck.
         self.fabric.hold(true);
-        self.fabric.wait_for_rest(REST);
+        if !self.fabric.wait_for_rest(REST) {
+            let ms = REST.as_millis();
+            tracing::warn!("a lane did not rest within {ms} ms: a burst may be dropped");
+        }
         for half in [Half::Transmit, Half::Receive] {
             self.sockets.suspend(half);
             self.devices.let_go(half);
@@ -235,17 +251,17 @@ impl Plant {
                 }
             }
         }
-        self.steer();
+        self.sockets.end_unfit();
         self.fabric.hold(false); // nobody sends before everybody is back
+        self.steer();
     }
 
     /// Takes up what is left, in a plant that is in the state. The lanes have not begun.
     ///
     /// # Errors
-    /// A ring or a device cannot be taken up.
+    /// A device cannot be taken up.
     pub(in super::super) fn go_on(&mut self, rest: Rest, given: &mut Given) -> Result<()> {
         let Rest { positions, devices, captures, learned, rules, offloads } = rest;
-        self.heritage = None;
         self.recall_learned(learned)?;
         for nic in &self.compiled.nics {
             if let (Some(rig), Some(switch)) = (self.rigs.get(&nic.name), &nic.switch) {
@@ -273,8 +289,6 @@ impl Plant {
         }
         self.vdpas.resume();
         self.follow_links();
-        self.tell_guests();
-        self.steer();
         Ok(())
     }
 

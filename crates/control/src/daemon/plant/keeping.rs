@@ -1,6 +1,6 @@
 //! Frames that are kept for guests on their way from one host to another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,13 @@ use engine::Port;
 use port::kept;
 
 use super::Plant;
-use crate::state::Kept;
+use crate::state::{Adapter, Kept, Taken};
 
 /// How often frames are handed on to a guest that has not buffers for all of them at once.
 const HAND_ON: Duration = Duration::from_millis(2);
-/// How long frames wait for a guest that does not come, once its move is over.
-const STALE: Duration = Duration::from_secs(10);
+/// How long frames wait for a guest that does not come, once its move is over: longer than a mover lets QEMU take to
+/// give a migration up, and each of its requests before that.
+const STALE: Duration = Duration::from_secs(120);
 /// The most addresses of an adapter that are announced.
 const ANNOUNCED_MAX: usize = 16;
 
@@ -21,6 +22,8 @@ const ANNOUNCED_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Keeping {
     all: BTreeMap<String, Keeper>,
+    /// Whose guests are elsewhere: what they send here all the same waits.
+    held: BTreeSet<String>,
     /// Whether some guest that runs has frames waiting.
     busy: bool,
 }
@@ -68,10 +71,10 @@ impl Plant {
     pub(super) fn keep(&mut self) {
         let now = Instant::now();
         for (name, keeper) in &mut self.keeping.all {
-            let moves = self.state.adapter(name).is_some_and(|adapter| adapter.moving.is_some());
+            let moves = self.state.adapter(name).is_some_and(Adapter::is_on_the_way);
             keeper.over = if moves { None } else { keeper.over.or(Some(now)) };
         }
-        let moving = self.state.adapters.iter().filter(|adapter| adapter.moving.is_some());
+        let moving = self.state.adapters.iter().filter(|adapter| adapter.is_on_the_way());
         let names: Vec<String> = moving.map(|adapter| adapter.name.clone()).collect();
         for name in names {
             let Some(port) = self.served(&name).map(|served| served.port.clone()) else { continue };
@@ -83,16 +86,25 @@ impl Plant {
             port.keep(Some(kept.clone()));
             self.keeping.all.insert(name, Keeper { port, kept, over: None });
         }
-        for adapter in &self.state.adapters {
-            if let Some(keeper) = self.keeping.all.get(&adapter.name) {
-                keeper.port.hold(adapter.is_elsewhere());
-            }
-        }
+        self.hold();
         self.keeping.look(now);
     }
 
-    pub(super) fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
-        self.keeping.of(adapter).map_or_else(Vec::new, kept::Kept::take)
+    /// Lets what guests send wait that are elsewhere.
+    fn hold(&mut self) {
+        let gone = self.state.adapters.iter().filter(|adapter| adapter.is_elsewhere());
+        let gone: BTreeSet<String> = gone.map(|adapter| adapter.name.clone()).collect();
+        for name in gone.union(&self.keeping.held) {
+            if let Some(served) = self.served(name) {
+                served.port.hold(gone.contains(name));
+            }
+        }
+        self.keeping.held = gone;
+    }
+
+    pub(super) fn take_kept(&mut self, adapter: &str) -> Taken {
+        let taken = self.keeping.of(adapter).map(kept::Kept::take);
+        taken.map_or_else(Taken::default, |(frames, brought)| Taken { frames, brought })
     }
 
     pub(super) fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {

@@ -39,6 +39,9 @@ impl Plant {
 
     /// Tells guests, and interfaces that stand for guests, what link and MTU they have.
     pub(super) fn tell_guests(&mut self) {
+        if self.heritage.is_some() {
+            return; // another process still serves
+        }
         let mut told = Vec::new();
         for nic in &self.compiled.nics {
             let Some(rig) = self.rigs.get(&nic.name) else { continue };

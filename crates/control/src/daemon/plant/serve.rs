@@ -34,7 +34,7 @@ impl Plant {
             self.let_end(before.end);
             old.extend(before.ports().map(|port| (soft.clone(), port.clone())));
         }
-        match self.end_of(&wish, soft, &port, ready, addresses) {
+        match self.end_of(&wish, soft.clone(), &port, ready, addresses) {
             Ok(end) => {
                 let Wanted { nic, owner, spec, identity, .. } = wish;
                 let served = Served { port, end, spec, identity, vmq: None };
@@ -42,7 +42,10 @@ impl Plant {
                     rig.served.insert(owner, served);
                 }
             }
-            Err(error) => tracing::error!("{}: its socket is not served: {error:#}", port.label),
+            Err(error) => {
+                tracing::error!("{}: its socket is not served: {error:#}", port.label);
+                old.push((soft, port)); // the next change brings another
+            }
         }
         old
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Plant;
 use crate::follow::Decision;
-use crate::state::{Actual, DeviceNews, Kept, Plane, Refused, State};
+use crate::state::{Actual, DeviceNews, Kept, Plane, Refused, State, Taken};
 
 /// The plant, as the API's thread and the one that serves guests share it.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ impl Plane for Shared {
         news.into_iter().chain(plant.vdpas.take_news()).collect()
     }
 
-    fn take_kept(&mut self, adapter: &str) -> Vec<Vec<u8>> {
+    fn take_kept(&mut self, adapter: &str) -> Taken {
         self.lock().take_kept(adapter)
     }
 

@@ -37,6 +37,9 @@ impl Plant {
 
     /// Gives adapters the queues that they are to have now.
     pub(super) fn steer(&mut self) {
+        if self.heritage.is_some() {
+            return; // another process still serves
+        }
         let mut wishes = Vec::new();
         for nic in &self.compiled.nics {
             let Some(rig) = self.rigs.get(&nic.name) else { continue };

@@ -8,16 +8,22 @@ use anyhow::{Context, Result, bail};
 use engine::Fabric;
 use engine::counters::Reader;
 
+use super::super::leftovers::{COUNTERS, FLEETING_STATE, Leftovers, counters_path};
 use super::super::plant::Heritage;
-use super::super::{
-    Arriving, COUNTERS, Daemon, FLEETING_STATE, Leftovers, Stop, attachment, counters_path,
-    lane_specs,
-};
+use super::super::{Daemon, Stop, attachment, lane_specs};
 use super::format::{ApiDoors, Estate, Rest};
 use super::{Given, new};
-use crate::api::{Doors, Manager, Server};
+use crate::api::{Doors, EventList, Listen, Manager, Server};
 use crate::config::Config;
 use crate::store::Directory;
+
+/// The API of a daemon that is about to take over.
+#[derive(Debug)]
+pub(in super::super) struct Arriving {
+    manager: Manager,
+    doors: Option<(Doors, Listen)>,
+    before: EventList,
+}
 
 /// The counter file until the other daemon's has its last word.
 const COUNTERS_NEW: &str = "counters.new";
@@ -89,7 +95,7 @@ impl Daemon {
 
     /// Begins. Nothing can fail any more; the other daemon touches nothing.
     pub(super) fn go(&mut self, config: &Config, before: &str) {
-        self.plant.lock().begin();
+        let ended = self.plant.lock().begin();
         let counters = counters_path(&config.run_dir);
         match std::fs::rename(&self.leftovers.counters, &counters) {
             Ok(()) => self.leftovers = Leftovers::new(&config.run_dir, COUNTERS),
@@ -99,11 +105,16 @@ impl Daemon {
             return;
         };
         let version = env!("CARGO_PKG_VERSION");
-        manager.took_over(events, format!("shunt {version} took over from shunt {before}"));
+        let ended = match ended {
+            0 => String::new(),
+            n => format!("; sessions that could not be taken up, and were ended: {n}, see the log"),
+        };
+        manager.took_over(events, format!("shunt {version} took over from shunt {before}{ended}"));
         let manager: Arc<Mutex<Manager>> = manager.into();
         self.manager = Some(manager.clone());
         self.guests_wait = true;
         let Some((doors, listen)) = doors else { return };
+        doors.adopt();
         match Server::behind(manager, doors, &listen) {
             Ok(server) => self.server = Some(server),
             Err(error) => tracing::error!("the API is not served: {error:#}; restart the daemon"),
@@ -116,7 +127,7 @@ fn doors(
     config: &Config,
     api: Option<ApiDoors>,
     given: &mut Given,
-) -> Result<Option<(Doors, crate::api::Listen)>> {
+) -> Result<Option<(Doors, Listen)>> {
     let (Some(wanted), Some(ApiDoors { unix, tcp })) = (&config.api, api) else { return Ok(None) };
     let listen = wanted.listen()?;
     let unix = attachment::inherit_listener(unix, given)?;

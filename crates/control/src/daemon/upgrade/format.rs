@@ -4,8 +4,8 @@
 //! know refuses the whole, for it would lose what stands there; one that misses a field does so too,
 //! unless a default is given for it here. [`FORMAT`] counts the meanings that changed otherwise.
 //!
-//! Order: [`Offer`], [`Reply::Understood`]; [`Estate`], [`Reply::Ready`]; [`Rest`], [`Reply::Serving`].
-//! [`Reply::Failed`] may stand in the place of each reply, and ends it.
+//! Order: [`Offer`], [`Reply::Understood`]; [`Estate`], [`Reply::Ready`]; [`Rest`], [`Reply::Attached`];
+//! [`Word::Go`]. [`Reply::Failed`] may stand in the place of each reply, and ends it.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::state::PathInForce;
 use crate::stats::{OffloadStats, RuleStats};
 
 /// The version of this format.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// A descriptor, by its place among those beside the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,14 +44,22 @@ pub(super) enum Reply {
     },
     /// It has everything that it can have while the other serves.
     Ready,
-    /// It serves from now on. Whoever says it touches no ring before, and whoever hears it touches none
-    /// after.
-    Serving,
+    /// It has every ring and device, and lanes that stand: it waits for [`Word::Go`].
+    Attached,
     /// It cannot.
     Failed {
         /// Why.
         why: String,
     },
+}
+
+/// The old daemon's last word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Word {
+    /// The new one serves from now on. Whoever says it does nothing after; whoever hears it has moved no
+    /// frame before, and ends if it never does.
+    Go,
 }
 
 /// What is handed over while the old daemon serves.
@@ -227,6 +235,8 @@ pub(in super::super) struct Ring {
     pub(in super::super) call: Option<Fd>,
     pub(in super::super) err: Option<Fd>,
     pub(in super::super) enabled: bool,
+    /// Whether it runs, and so goes on.
+    pub(in super::super) running: bool,
 }
 
 /// How a guest kicks.

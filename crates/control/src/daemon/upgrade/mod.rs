@@ -39,6 +39,7 @@
 
 mod arrival;
 mod channel;
+mod departure;
 mod desk;
 mod format;
 mod new;
@@ -46,11 +47,12 @@ mod notify;
 mod old;
 mod program;
 
+pub(super) use arrival::Arriving;
 pub(super) use channel::{Given, Giving, from_hex, to_hex};
 pub(super) use desk::{Counter, Desk, desk};
 pub(super) use format::{
     Area, Capture, Device, Fd, Kick, Learned, Listening, Place, Region, Rest, Ring, Session, Socket,
 };
 pub use new::take_over;
-pub(super) use notify::{main_pid, ready};
-pub(super) use old::{Belongings, Origin, replace};
+pub(super) use notify::ready;
+pub(super) use old::Origin;

@@ -1,8 +1,10 @@
 //! The daemon that takes over.
 //!
-//! Everything that can fail is done before [`Reply::Serving`] is said, and no ring is touched before:
-//! lanes stand until then. What this process leaves undone is undone with it, for sockets and files stay
-//! the other's.
+//! Everything that can fail is done before [`Reply::Attached`] is said, and lanes stand until the other
+//! daemon has answered it by [`Word::Go`]: that is the last thing it does, so nobody else touches
+//! anything from then on. Without that word this process ends, and leaves all as it was: files and
+//! sockets stay the other's, no frame was moved, nobody was told anything. Rings were started at most: their guests may
+//! have been interrupted in vain, and find the wish to be kicked written anew.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -12,12 +14,15 @@ use anyhow::{Context, Result, bail};
 
 use super::super::{Daemon, Stop};
 use super::channel::{Channel, ChannelError, Given, Giving, Patience};
-use super::format::{Estate, FORMAT, Offer, Reply, Rest};
+use super::format::{Estate, FORMAT, Offer, Reply, Rest, Word};
 use super::old::Origin;
 use crate::config::Config;
 
 /// How long the other daemon may be silent: longer than it waits for this one.
 const SILENCE: Duration = Duration::from_secs(30);
+/// The same before its last word, which nobody may be too late for: it has gone when it has said it. If it
+/// ends without, the socket does.
+const NO_END: Duration = Duration::from_secs(366 * 86_400);
 
 /// Takes over from the daemon at the other end of `socket`, and serves until it is stopped or replaced.
 ///
@@ -69,6 +74,7 @@ fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
     let config = Config::parse(name, text).map_err(|errors| anyhow::anyhow!("{errors}"))?;
     let program = std::env::current_exe().context("the program's own path is not known")?;
     let (mut daemon, stop) = Daemon::prepare(&config, estate, given, program)?;
+    stop.on_signals()?;
     say(channel, &Reply::Ready)?;
     let (rest, given): (Rest, Given) = match channel.receive(patience()) {
         Err(ChannelError::Text(error)) => {
@@ -77,7 +83,8 @@ fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
         other => other?,
     };
     daemon.inherit(&config, rest, given)?;
-    say(channel, &Reply::Serving)?;
+    say(channel, &Reply::Attached)?;
+    let Word::Go = channel.receive(Patience { until: Instant::now() + NO_END, stop: None })?.0;
     daemon.go(&config, &theirs);
     tracing::info!("shunt {version} has taken over from shunt {theirs}");
     Ok((daemon, stop))

@@ -1,6 +1,6 @@
 //! The daemon that is replaced.
 //!
-//! Until the new one has said that it serves, this one can go on, and does if anything goes wrong: the
+//! Until this one has said the last word, [`Word::Go`], it can go on, and does if anything goes wrong: the
 //! new process is ended first, and touches nothing from then on.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,16 +12,16 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::super::plant::Shared;
 use super::channel::{Channel, ChannelError, Giving, Patience};
-use super::format::{ApiDoors, Estate, FORMAT, Offer, Reply};
+use super::format::{ApiDoors, Estate, FORMAT, Offer, Reply, Word};
 use super::program::{Program, Successor, choose};
 use crate::api::{Server, UpgradeOrder, Upgraded};
 
 /// How long the new program may take to say that it knows the format.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long it may take to be ready: it maps all guests' memory, and opens nothing.
+/// How long it may take from its start on to be ready: it maps all guests' memory, and opens nothing.
 const READY: Duration = Duration::from_secs(10);
-/// How long it may take to serve, while nobody does.
-const SERVING: Duration = Duration::from_millis(500);
+/// How long it may take to be attached, while nobody serves.
+const ATTACHED: Duration = Duration::from_millis(500);
 /// How long one that hung up may take to end, which says more than that it hung up.
 const END: Duration = Duration::from_millis(200);
 
@@ -72,17 +72,22 @@ pub(in super::super) fn replace(
             total_ms: begun.elapsed().as_millis() as u64,
         }),
         Err(error) => {
-            let hung_up = error.downcast_ref::<ChannelError>();
-            let patience = match hung_up {
-                Some(ChannelError::Ended) => END,
-                _ => Duration::ZERO,
-            };
-            let ended = successor.end(patience);
+            let ended = end(&mut successor, &error);
             let ended = ended.map_or(String::new(), |status| format!(" ({status}; see the log)"));
             let shown = path.display();
             Err(anyhow!("{shown} did not take over: {error:#}{ended}; this daemon serves on"))
         }
     }
+}
+
+/// Ends the new process; says how it ended if it hung up by itself. One that is late gets no time: it must
+/// not be heard any more.
+fn end(successor: &mut Successor, error: &anyhow::Error) -> Option<String> {
+    let patience = match error.downcast_ref::<ChannelError>() {
+        Some(ChannelError::Ended) => END,
+        _ => Duration::ZERO,
+    };
+    successor.end(patience)
 }
 
 /// Tells the new process everything; says its version, and for how long nobody served.
@@ -93,7 +98,8 @@ fn tell(
     order: &UpgradeOrder,
     successor: &mut Successor,
 ) -> Result<(String, Duration)> {
-    let within = |time| Patience { until: Instant::now() + time, stop: Some(belongings.stop) };
+    let begun = Instant::now();
+    let within = |time| Patience { until: begun + time, stop: Some(belongings.stop) };
     let offer = Offer { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned() };
     channel.send(&offer, &Giving::default(), within(ANSWER))?;
     let version = match channel.receive(within(ANSWER))?.0 {
@@ -109,25 +115,31 @@ fn tell(
         Reply::Ready => {}
         other => return Err(unexpected(other)),
     }
+    plant.prepare();
     let silent = Instant::now();
     plant.suspend();
-    let mut giving = Giving::default();
-    let served = plant.rest(&mut giving).and_then(|rest| {
-        // From here on it is not asked whether this daemon is to stop: one of the two must serve.
-        let patience = Patience { until: Instant::now() + SERVING, stop: None };
-        channel.send(&rest, &giving, patience)?;
-        match channel.receive(patience)?.0 {
-            Reply::Serving => Ok(()),
-            other => Err(unexpected(other)),
-        }
-    });
-    if let Err(error) = served {
-        let ended = successor.end(END).unwrap_or_default();
+    if let Err(error) = let_go(channel, &mut plant) {
+        let ended = end(successor, &error);
         plant.resume();
-        let ended = if ended.is_empty() { ended } else { format!(" ({ended})") };
+        let ended = ended.map_or(String::new(), |status| format!(" ({status})"));
         return Err(error.context(format!("it was ready, and then failed{ended}")));
     }
     Ok((version, silent.elapsed()))
+}
+
+/// Tells the new process what is left, and to go on when it can. It is not asked any more whether this
+/// daemon is to stop: one of the two must serve.
+fn let_go(channel: &Channel, plant: &mut super::super::plant::Plant) -> Result<()> {
+    let mut giving = Giving::default();
+    let rest = plant.rest(&mut giving)?;
+    let patience = Patience { until: Instant::now() + ATTACHED, stop: None };
+    channel.send(&rest, &giving, patience)?;
+    match channel.receive(patience)?.0 {
+        Reply::Attached => {}
+        other => return Err(unexpected(other)),
+    }
+    // Nothing of this daemon's is touched any more once this is said.
+    Ok(channel.send(&Word::Go, &Giving::default(), patience)?)
 }
 
 fn unexpected(reply: Reply) -> anyhow::Error {

@@ -119,6 +119,11 @@ impl Records {
         Ok(inflight::Records::open(&area)?)
     }
 
+    /// Whether there is, or was, a device of ours of that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.path(name).exists()
+    }
+
     /// Whether a device was made as `spec` says; `None` if it is not known to be ours.
     pub(super) fn is(&self, spec: &Spec) -> Option<bool> {
         let record = fs::read(self.path(&spec.name)).ok()?;

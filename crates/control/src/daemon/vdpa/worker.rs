@@ -66,9 +66,12 @@ pub(super) enum Command {
     Mtu(Option<u32>),
     /// Its adapter is gone. The answer comes when its port is free.
     Leave(SyncSender<()>),
+    /// Another process is about to have it. The answer comes when nothing is done that takes time.
+    Prepare(SyncSender<()>),
     /// Another process is to have it. The answer comes when it is closed.
     Suspend(SyncSender<()>),
-    /// It is this process's again, or from now on. The answer comes when it was opened, or could not be.
+    /// It is this process's again, or from now on. The answer comes when it was opened, or could not be; at once if there
+    /// was none.
     Resume(SyncSender<()>),
     /// The daemon ends.
     Stop,
@@ -117,7 +120,7 @@ pub(super) struct Worker {
     config: Vec<u8>,
     job: Option<Job>,
     then: Then,
-    /// Whether another process has it.
+    /// Whether another process has it, or is about to.
     is_suspended: bool,
     /// Whether the kernel has given the device up.
     is_lost: bool,
@@ -183,6 +186,10 @@ impl Worker {
                 let _ = done.send(());
                 self.then = Then::Leave;
             }
+            Command::Prepare(done) => {
+                self.is_suspended = true;
+                let _ = done.send(());
+            }
             Command::Suspend(done) => {
                 self.is_suspended = true;
                 self.rings.end(false);
@@ -192,9 +199,15 @@ impl Worker {
             Command::Resume(done) => {
                 self.is_suspended = false;
                 self.retry = Instant::now();
+                let had_one = self.plan.records.has(&self.plan.attachment.name);
+                if !had_one {
+                    let _ = done.send(()); // it may take its time, as it did before
+                }
                 self.open();
                 self.serve();
-                let _ = done.send(());
+                if had_one {
+                    let _ = done.send(());
+                }
             }
             Command::Stop => {}
         }

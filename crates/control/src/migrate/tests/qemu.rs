@@ -30,8 +30,14 @@ pub(super) enum Fault {
     FailsLate,
     /// The guest's rings do not run at the target.
     Silent,
-    /// Likewise, and it has a disk.
-    SilentWithDisk,
+    /// Once it was let go, it is not said whether the target has it.
+    Stuck,
+    /// Once the guest was let go, the source's QEMU says nothing.
+    SourceMute,
+    /// Once the guest runs there, the target's QEMU says nothing.
+    TargetMute,
+    /// It copies for ever, and talks of something else all the time.
+    Chatty,
 }
 
 type Hook = Box<dyn FnOnce() -> String + Send>;
@@ -68,6 +74,13 @@ impl Fake {
     pub(super) fn arguments(&self, command: &str) -> Value {
         let world = self.world.lock().unwrap();
         let told = world.told[self.at].iter().find(|(name, _)| name == command);
+        told.unwrap_or_else(|| panic!("{command} was not told")).1.clone()
+    }
+
+    /// What the last of the commands of that name said.
+    pub(super) fn last_arguments(&self, command: &str) -> Value {
+        let world = self.world.lock().unwrap();
+        let told = world.told[self.at].iter().rfind(|(name, _)| name == command);
         told.unwrap_or_else(|| panic!("{command} was not told")).1.clone()
     }
 
@@ -117,9 +130,9 @@ pub(super) fn pair(
             let world = world.clone();
             // It ends with the process, as its clients do.
             std::thread::spawn(move || {
+                // Whoever connects while there is a client waits until that has gone, as at QEMU's.
                 for stream in listener.incoming().map_while(Result::ok) {
-                    let world = world.clone();
-                    std::thread::spawn(move || serve(&stream, at, &world));
+                    serve(stream, at, &world);
                 }
             });
         }
@@ -128,14 +141,19 @@ pub(super) fn pair(
     (fake(0), fake(1))
 }
 
-fn serve(stream: &UnixStream, at: usize, world: &Mutex<World>) {
-    let greeting = json!({"QMP": {"version": {"qemu": {"major": 11}}, "capabilities": []}});
-    let say = |value: Value| {
-        let mut to = stream;
-        let _ = writeln!(to, "{value}"); // a client that has gone hears nothing
-    };
-    say(greeting);
-    for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+/// The capabilities of QEMU's that a move changes.
+pub(super) fn capabilities(states: [bool; 3]) -> Value {
+    let names = ["events", "pause-before-switchover", "return-path"];
+    let all = names.iter().zip(states);
+    all.map(|(name, state)| json!({"capability": name, "state": state})).collect()
+}
+
+/// One client, until it or QEMU goes.
+fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) {
+    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let to = Arc::new(Mutex::new(stream));
+    say(&to, &json!({"QMP": {"version": {"qemu": {"major": 11}}, "capabilities": []}}));
+    for line in lines.map_while(Result::ok) {
         let asked: Value = serde_json::from_str(&line).unwrap();
         let name = asked["execute"].as_str().unwrap().to_owned();
         let hook = {
@@ -155,16 +173,35 @@ fn serve(stream: &UnixStream, at: usize, world: &Mutex<World>) {
                 json!({"error": {"class": "GenericError", "desc": why}, "id": asked["id"]})
             }
         };
-        let (now, gone) = (world.migration.clone(), name == "quit");
+        let (now, gone, mute) = (world.migration.clone(), name == "quit", world.is_mute(at));
+        let chats = at == 0 && name == "migrate" && world.fault == Some(Fault::Chatty);
         drop(world);
-        say(answer);
+        if mute {
+            continue;
+        }
+        say(&to, &answer);
         if at == 0 && now != before {
-            say(json!({"event": "MIGRATION", "data": {"status": now}}));
+            say(&to, &json!({"event": "MIGRATION", "data": {"status": now}}));
+        }
+        if chats {
+            let to = to.clone();
+            // Until the client has gone.
+            std::thread::spawn(move || {
+                while say(&to, &json!({"event": "RTC_CHANGE", "data": {"offset": 1}})) {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            });
         }
         if gone {
-            return;
+            break;
         }
     }
+    let _ = to.lock().unwrap().shutdown(std::net::Shutdown::Both); // it may have gone itself
+}
+
+/// Says something; false if nobody hears it.
+fn say(to: &Mutex<UnixStream>, value: &Value) -> bool {
+    to.lock().unwrap().write_all(format!("{value}\n").as_bytes()).is_ok()
 }
 
 impl World {
@@ -185,10 +222,9 @@ impl World {
                     "regions": [{"bar": 0, "address": address}],
                 }]}])
             }
-            "query-block" if is(Is::SilentWithDisk) => {
-                json!([{"device": "disk0", "inserted": {"ro": false}}])
-            }
-            "query-block" | "query-rx-filter" => json!([]),
+            "query-block" => json!([]),
+            // A guest says what it likes: this is another's address.
+            "query-rx-filter" => json!([{"main-mac": "02:00:00:00:01:02"}]),
             "query-migrate" if is(Is::Blocked) => {
                 json!({"blocked-reasons": ["no log of what was written"]})
             }
@@ -201,7 +237,7 @@ impl World {
             "migrate" => {
                 match self.fault {
                     Some(Is::FailsEarly) => self.migration = "failed".into(),
-                    Some(Is::NeverEnds) => self.migration = "active".into(),
+                    Some(Is::NeverEnds | Is::Chatty) => self.migration = "active".into(),
                     _ => {
                         self.migration = "pre-switchover".into();
                         self.status[0] = "finish-migrate".into();
@@ -214,10 +250,18 @@ impl World {
                 self.migration = "failed".into();
                 self.run_at(0)
             }
+            "migrate-continue" if is(Is::Stuck) => {
+                self.migration = "device".into();
+                json!({})
+            }
             "migrate-continue" => {
                 self.migration = "completed".into();
                 self.status[0] = "postmigrate".into();
                 self.run_at(1)
+            }
+            "query-migrate-capabilities" => capabilities([true, false, false]),
+            "query-migrate-parameters" => {
+                json!({"max-bandwidth": 134_217_728, "downtime-limit": 300, "multifd-channels": 2})
             }
             "migrate_cancel" if self.migration == "completed" => json!({}),
             "migrate_cancel" => {
@@ -227,18 +271,19 @@ impl World {
                 self.run_at(0)
             }
             "cont" => self.run_at(at),
-            "stop" => {
-                self.status[at] = "paused".into();
-                json!({})
-            }
             _ => json!({}),
         })
     }
 
     fn run_at(&mut self, at: usize) -> Value {
         self.status[at] = "running".into();
-        let silent = matches!(self.fault, Some(Fault::Silent | Fault::SilentWithDisk));
-        (self.moved)(at == 0, at == 1 && !silent);
+        (self.moved)(at == 0, at == 1 && self.fault != Some(Fault::Silent));
         json!({})
+    }
+
+    /// Whether this one says nothing any more.
+    fn is_mute(&self, at: usize) -> bool {
+        let fault = [Fault::SourceMute, Fault::TargetMute][at];
+        self.fault == Some(fault) && self.migration == "completed"
     }
 }

@@ -74,9 +74,21 @@ fn every_reason_has_its_case() {
     let base = state(&base);
     let poor = Facts { support: [("nic0".into(), Reason::MissingAcs)].into(), ..Facts::default() };
     assert_eq!(first(&base, &poor).reason, Reason::MissingAcs);
-    let moving = Facts { migrating: ["web".into()].into(), ..Facts::default() };
-    let moving = first(&base, &moving);
-    assert_eq!((moving.path, moving.reason), (PathInForce::Synthetic, Reason::MigrationInProgress));
+    let mut gone = base.clone();
+    let moving = json!({"id": "m", "phase": "left"});
+    gone.adapters[0].moving = serde_json::from_value(moving).unwrap();
+    let left = first(&gone, &none);
+    assert_eq!(
+        (left.path, left.vf, left.vf_reason),
+        (PathInForce::None, Some(1), Reason::Supported)
+    );
+    gone.adapters[0].moving.as_mut().unwrap().given_up = true;
+    let left = first(&gone, &none);
+    assert_eq!((left.path, left.vf, left.queue), (PathInForce::None, None, None));
+    assert_eq!(
+        (left.reason, left.vmq_reason),
+        (Reason::MigrationInProgress, Reason::MigrationInProgress)
+    );
     let no_queue = allocate(&crowd(0, 1, &[(0, 1), (0, 2)]), &none);
     assert_eq!(no_queue[0].vmq_reason, Reason::NoFreeQueue);
 

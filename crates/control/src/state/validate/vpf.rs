@@ -82,6 +82,7 @@ impl<'a> Check<'a> {
         let limits = [
             ("mac_prefixes", !control.mac_prefixes.is_empty(), GuestSetting::Mac),
             ("vlans", !control.vlans.is_empty(), GuestSetting::Vlan),
+            ("vlan_protos", !control.vlan_protos.is_empty(), GuestSetting::Vlan),
             ("max_tx_mbps", control.max_tx_mbps > 0, GuestSetting::Rate),
             ("min_tx_mbps", control.min_tx_mbps > 0, GuestSetting::Rate),
         ];

@@ -74,8 +74,10 @@ impl Wanted<'_> {
     }
 
     fn asks_control(&self) -> bool {
-        let Daemon { grant, grant_macs, grant_vlans, grant_vfs, .. } = self.flags;
-        let texts = [grant, grant_macs, grant_vlans, grant_vfs].into_iter().any(Option::is_some);
+        let Daemon { grant, grant_macs, grant_vlans, grant_vlan_protos, grant_vfs, .. } =
+            self.flags;
+        let texts = [grant, grant_macs, grant_vlans, grant_vlan_protos, grant_vfs];
+        let texts = texts.into_iter().any(Option::is_some);
         let rates = [self.flags.grant_max_tx_mbps, self.flags.grant_min_tx_mbps];
         texts || rates.into_iter().any(|rate| rate.is_some()) || self.flags.no_control
     }
@@ -230,6 +232,7 @@ impl Wanted<'_> {
         set(control, "settings", granted);
         set(control, "mac_prefixes", self.flags.grant_macs.as_deref().map(list));
         set(control, "vlans", self.flags.grant_vlans.as_deref().map(list));
+        set(control, "vlan_protos", self.flags.grant_vlan_protos.as_deref().map(list));
         set(control, "max_tx_mbps", self.flags.grant_max_tx_mbps);
         set(control, "min_tx_mbps", self.flags.grant_min_tx_mbps);
         match self.flags.grant_vfs.as_deref() {

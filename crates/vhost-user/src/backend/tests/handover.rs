@@ -74,8 +74,42 @@ fn what_is_not_offered_is_not_taken_over() {
     assert_eq!(error, RestoreError::ProtocolFeatures(ProtocolFeatures::MQ));
     let error = refused(|config| config.queue_pairs_max = 1);
     assert_eq!(error, RestoreError::Rings { expected: 2, got: 4 });
-    let mut odd = snapshot();
-    odd.rings[1].base = 1 << 16;
-    let error = Backend::new(CONFIG).unwrap().restore(odd).unwrap_err();
-    assert_eq!(error, RestoreError::Base { index: 1, base: 1 << 16 });
+}
+
+#[test]
+fn a_ring_that_stood_is_neither_tried_nor_judged() {
+    let mut old = busy();
+    old.enable(0, false);
+    old.device.refusals = 1;
+    let reply = old.handle(asked(message(Request::SetVringEnable, &state(0, 1), 0)));
+    assert!(reply.is_ok_and(|reply| reply.is_some()), "refused, and the session goes on");
+    old.device.refusals = 0;
+    let ran = [false, true, true, false];
+    let run = |session: &Session| [0, 1, 2, 3].map(|index| session.runs(index));
+    assert_eq!(run(&old), ran);
+
+    let mut snapshot = old.backend.snapshot().unwrap();
+    snapshot.rings[3].base = 1 << 16; // of a packed ring, in a session that has split ones now
+    let mut new = heir(&old);
+    new.backend.restore(snapshot.clone()).unwrap();
+    for half in [Half::Transmit, Half::Receive] {
+        old.backend.suspend(half, &mut old.device);
+    }
+    let mut positions = old.backend.positions();
+    positions[3] = 1 << 16;
+    new.backend.set_positions(&positions).unwrap();
+    new.backend.resume(&mut new.device).unwrap();
+    assert_eq!(run(&new), ran);
+    new.backend.disconnect(&mut new.device);
+    old.backend.resume(&mut old.device).unwrap();
+    assert_eq!(run(&old), ran);
+
+    // One that ran is judged as any that starts.
+    snapshot.rings[1].base = 1 << 16;
+    let mut new = heir(&old);
+    new.backend.restore(snapshot).unwrap();
+    assert!(new.backend.resume(&mut new.device).is_err());
+    assert_eq!(run(&new), [false, false, true, false]);
+    new.backend.disconnect(&mut new.device);
+    old.backend.disconnect(&mut old.device);
 }

@@ -1,4 +1,4 @@
-//! How much a guest may ask for: a bucket of tokens. The clock is the caller's.
+//! How much others may ask for or cause: a bucket of tokens. The clock is the caller's.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,12 @@ impl Ration {
         self.seen = now.max(self.seen);
         self.tokens = (self.tokens + gone.as_secs_f64() * self.per_s).min(self.most);
         Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_s)
+    }
+
+    /// Whether nothing is missing.
+    pub(crate) fn is_full(&mut self, now: Instant) -> bool {
+        self.wait(now);
+        self.tokens >= self.most
     }
 
     /// Takes tokens.

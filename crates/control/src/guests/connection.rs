@@ -1,0 +1,124 @@
+//! One connection of a channel: bounded lines in, one answer at a time out, and nothing that waits for the other end.
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::line::{Line, Lines};
+use super::protocol::{self, LINE_MAX};
+use super::refusal::{Errno, Refusal};
+use super::request::{Asked, Request};
+use crate::ration::Ration;
+
+/// Requests that may wait when there is no more to be had. Who has sent more does not wait for answers, and what is in the
+/// buffers before us would keep the guest's next program waiting for minutes; QEMU drops it when we hang up.
+const WAITING_MAX: usize = 8;
+/// What a change costs, in requests.
+const CHANGE_COST: u32 = 100;
+/// A connection of a VMM's.
+pub(super) struct Connection {
+    stream: UnixStream,
+    lines: Lines,
+    /// A change that waits until there is one to be had.
+    pub(super) held: Option<Asked>,
+    /// What of the last answer is not written yet.
+    pending: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(stream: UnixStream) -> Connection {
+        Connection { stream, lines: Lines::default(), held: None, pending: Vec::new() }
+    }
+
+    /// Whether there is a request that only its ration keeps waiting.
+    pub(super) fn waits(&self) -> bool {
+        self.pending.is_empty() && self.lines.has_line()
+    }
+
+    /// Whether the VMM has closed it, though lines of its may wait.
+    pub(super) fn has_hung_up(&self) -> bool {
+        let mut sockets = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        poll(&mut sockets, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// What it waits for; nothing while a line is there, which waits for its ration.
+    pub(super) fn watched(&self) -> Option<PollFd<'_>> {
+        let has_line = self.held.is_some() || self.lines.has_line();
+        let events = match (self.pending.is_empty(), has_line) {
+            (false, _) => PollFlags::OUT,
+            (true, false) => PollFlags::IN,
+            (true, true) => return None,
+        };
+        Some(PollFd::new(&self.stream, events))
+    }
+
+    /// The next request that it may make, if there is one and all before it are answered.
+    pub(super) fn next(
+        &mut self,
+        ration: &mut Ration,
+        now: Instant,
+    ) -> Result<Option<Asked>, String> {
+        self.flush()?;
+        if !self.pending.is_empty() {
+            return Ok(None);
+        }
+        if let Some(held) = self.held.take() {
+            return Ok(Some(held));
+        }
+        if !self.lines.has_line()
+            && !self.lines.fill(&mut self.stream).map_err(|it| it.to_string())?
+        {
+            return Err("the VMM closed it".into());
+        }
+        if !ration.wait(now).is_zero() {
+            return Ok(None);
+        }
+        let came = self.lines.has_line();
+        let Some(line) = self.lines.next() else {
+            // Empty lines, and what is passed over, are not for nothing either.
+            ration.take(u32::from(came));
+            return Ok(None);
+        };
+        let asked = match line {
+            Line::Whole(bytes) => protocol::read(&bytes),
+            Line::TooLong => {
+                let text = format!("a request has at most {LINE_MAX} bytes");
+                Asked { id: 0, what: Err(Refusal::new(Errno::MsgSize, text)) }
+            }
+        };
+        ration.take(if asked.changes() { CHANGE_COST } else { 1 });
+        Ok(Some(asked))
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        asked: Asked,
+        answer: impl FnOnce(Request) -> Result<serde_json::Value, Refusal>,
+    ) -> Result<(), String> {
+        self.pending = protocol::answer(asked.id, asked.what.and_then(answer));
+        self.flush()
+    }
+
+    /// Whether it asks for no more than it may.
+    pub(super) fn check(&self, ration: &mut Ration, now: Instant) -> Result<(), String> {
+        match self.lines.waiting() > WAITING_MAX && !ration.wait(now).is_zero() {
+            true => Err("it asks for more than it may".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes what there is room for.
+    fn flush(&mut self) -> Result<(), String> {
+        while !self.pending.is_empty() {
+            match self.stream.write(&self.pending) {
+                Ok(n) => drop(self.pending.drain(..n)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+}

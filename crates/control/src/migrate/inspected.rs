@@ -1,0 +1,134 @@
+//! What a guest has, as its QEMU tells, as far as it matters to a migration.
+//!
+//! What was tried with QEMU 11.1 and is relied on here:
+//! - `query-pci` lists all VFs that a PF could have, whose vendor reads 0xffff; the registers of those that the guest has
+//!   enabled are mapped, of the others not (`address` -1). A migration with VFs enabled is reported as completed, and the
+//!   VFs are dead at the target. So they are looked for before anything is done.
+
+use host::qmp::QmpError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::vmm::{Vmm, list, text};
+
+/// What a guest has that matters to a migration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspected {
+    /// The name that its QEMU was started with; empty if none.
+    pub name: String,
+    /// QEMU's version, such as `11.1.3`.
+    pub qemu: String,
+    /// Whether it runs, is paused, or what else QEMU calls it.
+    pub status: String,
+    /// The UNIX sockets that QEMU has, each with its chardev's id.
+    pub sockets: Vec<(String, String)>,
+    /// The VFs that the guest has enabled, by PCI address.
+    pub vfs: Vec<String>,
+    /// Disks that it may write to.
+    pub disks: Vec<String>,
+}
+
+impl Vmm {
+    /// What the guest has.
+    ///
+    /// # Errors
+    /// QEMU is gone, or knows one of the commands not.
+    pub(super) fn inspect(&mut self) -> Result<Inspected, QmpError> {
+        let version = self.ask("query-version")?;
+        let number = |part: &str| version["qemu"][part].as_u64().unwrap_or_default();
+        let mut found = Inspected {
+            name: text(&self.ask("query-name")?["name"]),
+            qemu: format!("{}.{}.{}", number("major"), number("minor"), number("micro")),
+            status: self.status()?,
+            ..Inspected::default()
+        };
+        for chardev in list(&self.ask("query-chardev")?) {
+            let path = socket(&text(&chardev["filename"]));
+            found.sockets.extend(path.map(|path| (text(&chardev["label"]), path)));
+        }
+        for bus in list(&self.ask("query-pci")?) {
+            vfs(&bus["devices"], &mut found.vfs, 0);
+        }
+        for drive in list(&self.ask("query-block")?) {
+            let inserted = &drive["inserted"];
+            if inserted.is_object() && inserted["ro"] != true {
+                let id = if drive["qdev"].is_string() { &drive["qdev"] } else { &drive["device"] };
+                found.disks.push(text(id));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The path in a chardev's `filename`, such as `disconnected:unix:/run/web.sock,server=on`.
+fn socket(filename: &str) -> Option<String> {
+    let path = filename.split_once("unix:")?.1;
+    let path = path.split(',').next().unwrap_or_default();
+    path.starts_with('/').then(|| path.to_owned())
+}
+
+/// Collects VFs that are enabled among these devices and behind bridges.
+fn vfs(devices: &Value, found: &mut Vec<String>, depth: usize) {
+    const DEPTH_MAX: usize = 8; // QEMU's word is not trusted to have an end
+    /// What the vendor and device of a VF read as (PCIe 5.0, section 9.3.4.1).
+    const NOBODY: u64 = 0xffff;
+    for device in list(devices) {
+        let is_vf = device["id"]["vendor"] == NOBODY && device["id"]["device"] == NOBODY;
+        let is_mapped = |region: &Value| region["address"].as_i64().is_some_and(|at| at != -1);
+        if is_vf && list(&device["regions"]).any(is_mapped) {
+            let number = |field: &str| device[field].as_u64().unwrap_or_default();
+            let address =
+                format!("{:02x}:{:02x}.{:x}", number("bus"), number("slot"), number("function"));
+            found.push(address);
+        }
+        if depth < DEPTH_MAX {
+            vfs(&device["pci_bridge"]["devices"], found, depth + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_in_what_qemu_calls_them() {
+        for (filename, path) in [
+            ("unix:/run/web.sock", Some("/run/web.sock")),
+            ("unix:/run/web.sock,server=on", Some("/run/web.sock")),
+            ("disconnected:unix:/run/web.sock,server=on", Some("/run/web.sock")),
+            ("unix:", None),
+            ("stdio", None),
+            ("pty:/dev/pts/1", None),
+        ] {
+            assert_eq!(socket(filename).as_deref(), path, "{filename}");
+        }
+    }
+
+    #[test]
+    fn vfs_count_when_they_are_enabled() {
+        let vf = |function: u64, address: i64| {
+            json!({
+                "bus": 1, "slot": 0, "function": function, "qdev_id": "",
+                "id": {"vendor": 65535, "device": 65535},
+                "regions": [{"bar": 1, "address": address, "type": "memory"}],
+            })
+        };
+        let pf = json!({
+            "bus": 1, "slot": 0, "function": 0, "id": {"vendor": 6900, "device": 4161},
+            "regions": [{"bar": 1, "address": 4096, "type": "memory"}],
+        });
+        let bridge = |devices: Vec<Value>| json!([{"id": {"vendor": 6966, "device": 12}, "pci_bridge": {"devices": devices}}]);
+        let found = |devices: Value| {
+            let mut found = Vec::new();
+            vfs(&devices, &mut found, 0);
+            found
+        };
+        assert!(found(bridge(vec![pf.clone(), vf(1, -1), vf(2, -1)])).is_empty());
+        let two = found(bridge(vec![pf, vf(1, 4_267_708_416), vf(2, -1), vf(11, 1)]));
+        assert_eq!(two, ["01:00.1", "01:00.b"]);
+        assert!(found(json!(null)).is_empty() && found(json!([{"regions": 5}])).is_empty());
+    }
+}

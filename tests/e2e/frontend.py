@@ -1,0 +1,74 @@
+"""A vhost-user front-end of a few messages, which does to its session what an honest one does not."""
+
+import array
+import os
+import socket
+import struct
+
+VERSION, NEED_REPLY = 1, 8
+GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
+SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_KICK = 8, 9, 12
+SET_PROTOCOL_FEATURES, SET_VRING_ENABLE = 16, 18
+VERSION_1, PROTOCOL_FEATURES, REPLY_ACK = 1 << 32, 1 << 30, 1 << 3
+MEMORY, USER = 1 << 21, 0x7F00_0000_0000
+
+
+class Frontend:
+    """A session with features and memory, and no ring."""
+
+    def __init__(self, path):
+        self._line = socket.socket(socket.AF_UNIX)
+        self._line.settimeout(10)
+        self._line.connect(path)
+        self.ask(GET_FEATURES)
+        self.say(SET_OWNER)
+        self.say(SET_PROTOCOL_FEATURES, struct.pack("<Q", REPLY_ACK))
+        self.say(SET_FEATURES, struct.pack("<Q", VERSION_1 | PROTOCOL_FEATURES))
+        self._memory = os.memfd_create("guest")
+        os.ftruncate(self._memory, MEMORY)
+        region = struct.pack("<IIQQQQ", 1, 0, 0, MEMORY, USER, 0)
+        if self.acknowledged(SET_MEM_TABLE, region, [self._memory]) != 0:
+            raise ValueError("the memory was refused")
+
+    def say(self, request, payload=b"", descriptors=(), flags=VERSION):
+        """Sends a request."""
+        beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        self._line.sendmsg([struct.pack("<III", request, flags, len(payload)) + payload], beside)
+
+    def ask(self, request, payload=b"", descriptors=(), flags=VERSION):
+        """A number that is the answer."""
+        self.say(request, payload, descriptors, flags)
+        reply = self._line.recv(20, socket.MSG_WAITALL)
+        if len(reply) < 20:
+            raise EOFError("the session has ended")
+        return struct.unpack("<IIIQ", reply)[3]
+
+    def acknowledged(self, request, payload, descriptors=()):
+        """0 if the request was carried out, another number if it was refused."""
+        return self.ask(request, payload, descriptors, VERSION | NEED_REPLY)
+
+    def shrink(self):
+        """Its memory is no more; where it was mapped already nobody is hurt."""
+        os.ftruncate(self._memory, 0)
+
+    def start_nowhere(self):
+        """Has a ring start whose addresses are none of its memory's: what the answer is."""
+        self.say(SET_VRING_NUM, struct.pack("<II", 0, 256))
+        addresses = [USER + MEMORY * at for at in (2, 3, 4)]
+        self.say(SET_VRING_ADDR, struct.pack("<IIQQQQ", 0, 0, addresses[0], addresses[2], addresses[1], 0))
+        kick = os.eventfd(0)
+        refused = self.acknowledged(SET_VRING_KICK, struct.pack("<Q", 0), [kick])
+        os.close(kick)
+        return self.acknowledged(SET_VRING_ENABLE, struct.pack("<II", 0, 1)) or refused
+
+    def lives(self):
+        """Whether the session is still served."""
+        try:
+            return self.ask(GET_FEATURES) & VERSION_1 != 0
+        except (EOFError, ConnectionError):
+            return False
+
+    def close(self):
+        """Leaves."""
+        self._line.close()
+        os.close(self._memory)
