@@ -50,7 +50,9 @@ impl Backend {
         device.set_log(Some(area)).map_err(Reason::Device)?;
         self.has_log = true;
         self.renew_all(device);
-        self.start_all(device)?;
+        // That a ring cannot start, which may wait for other memory, is no fault of the log.
+        let started = self.start_all(device);
+        self.note(Request::SetLogBase, started);
         Ok(Answer::Reply(message.payload))
     }
 
