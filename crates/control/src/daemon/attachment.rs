@@ -3,9 +3,9 @@
 //! A front-end is as hostile as its guest: a broken message ends its connection and nothing else,
 //! half a message waits without holding up anybody, and what it may log is limited.
 
+mod door;
 mod estate;
 
-use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use rustix::event::epoll;
 use vhost_user::{Backend, Closer, Connector, Device, Listener, Receiver, SocketError};
 
 use super::device::{GuestDevice, Identity};
@@ -22,21 +22,11 @@ use super::offer::offer;
 use super::vmq::Vmq;
 use crate::state::{GuestState, SocketMode, VhostUser};
 
+use door::BAN;
 pub(super) use estate::{inherit_listener, listening};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
 const MESSAGES_A_TURN: usize = 32;
-/// In client mode, the time from one session's beginning to the next one's: a peer that accepts and
-/// hangs up at once must not keep us busy.
-const SESSION_MIN: Duration = Duration::from_millis(20);
-/// How long nobody may attach after a front-end that held up a lane. It could for 22 ms at most
-/// ([`host::brief`]), and so for less than half a per cent of the time.
-const BAN: Duration = Duration::from_secs(5);
-
-/// Descriptors of its front-ends that may wait to be closed, before nobody may attach. Each session leaves one, that
-/// of its connection.
-const CLOSING_MAX: usize = 64;
-
 /// In the device status: the driver is ready. Virtio 1.2, section 2.1.
 const DRIVER_OK: u8 = 4;
 
@@ -170,53 +160,10 @@ impl Attachment {
         }
     }
 
-    /// What is left of [`SESSION_MIN`], or of [`BAN`].
-    fn pause(&self, now: Instant) -> Duration {
-        let ends = [self.begun.map(|begun| begun + SESSION_MIN), self.banned];
-        let left = ends.into_iter().flatten().map(|end| end.saturating_duration_since(now));
-        left.max().unwrap_or_default()
-    }
-
-    fn is_banned(&self) -> bool {
-        self.banned.is_some_and(|end| Instant::now() < end)
-    }
-
     /// Shows out a front-end that held up a lane, or this thread. It was not written to since.
     pub(super) fn end_if_stalled(&mut self, epoll: BorrowedFd<'_>) {
         if self.device.is_stalled() {
             self.end(epoll, "connection closed: its call or err eventfd blocks and is full");
-        }
-    }
-
-    /// Ends a connection now, and closes it in its own time: descriptors may wait in it.
-    fn hang_up(&self, stream: UnixStream) {
-        // The front-end is to know now, whoever else may hold the socket for a while.
-        let _ = stream.shutdown(Shutdown::Both);
-        self.closer.close(stream);
-    }
-
-    /// Whether too much that front-ends sent does not close.
-    fn is_abused(&self) -> bool {
-        self.closer.waiting() > CLOSING_MAX
-    }
-
-    /// Accepts connections again, once what former ones left is closed.
-    pub(super) fn listen_again(&mut self, epoll: BorrowedFd<'_>) {
-        if self.is_deaf && !self.is_abused() {
-            self.listen(epoll, true);
-        }
-    }
-
-    fn listen(&mut self, epoll: BorrowedFd<'_>, listen: bool) {
-        let Way::Server(listener) = &self.way else { return };
-        let flags = if listen { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        let data = epoll::EventData::new_u64(self.token);
-        match epoll::modify(epoll, &**listener, data, flags) {
-            Ok(()) => self.is_deaf = !listen,
-            Err(error) => {
-                let label = self.device.label();
-                self.quiet.warn(&format!("{label}: cannot watch the socket: {error}"));
-            }
         }
     }
 
@@ -305,35 +252,6 @@ impl Attachment {
         }
     }
 
-    /// In server mode, accepts a front-end, or turns it away: one at a time.
-    fn accept(&mut self, epoll: BorrowedFd<'_>) {
-        if self.is_abused() {
-            return self.listen(epoll, false);
-        }
-        let Way::Server(listener) = &self.way else {
-            return;
-        };
-        match listener.accept() {
-            Ok(Some(stream)) => {
-                if self.stream.as_ref().is_some_and(has_hung_up) {
-                    self.end(epoll, "front-end left");
-                }
-                let why = match (&self.stream, self.is_banned()) {
-                    (Some(_), _) => "a second front-end was turned away",
-                    (None, true) => "a front-end was turned away so soon after one that blocked",
-                    (None, false) => return self.begin(epoll, stream),
-                };
-                self.hang_up(stream);
-                self.quiet.warn(&format!("{}: {why}", self.device.label()));
-            }
-            Ok(None) => {}
-            Err(error) => {
-                let label = self.device.label();
-                self.quiet.warn(&format!("{label}: cannot accept: {error}"));
-            }
-        }
-    }
-
     fn begin(&mut self, epoll: BorrowedFd<'_>, stream: UnixStream) {
         let data = epoll::EventData::new_u64(self.token);
         if let Err(error) = epoll::add(epoll, &stream, data, epoll::EventFlags::IN) {
@@ -374,6 +292,17 @@ impl Attachment {
         Ok(true)
     }
 
+    /// Says that a migration of the guest is not whole, if it is so.
+    pub(super) fn tell_unlogged(&mut self) {
+        if let Some(times) = self.device.unlogged() {
+            let label = self.device.label();
+            self.quiet.warn(&format!(
+                "{label}: {times} writes were to memory that the front-end's log has no bit for; \
+                 cancel its guest's migration, or begin it anew"
+            ));
+        }
+    }
+
     fn end(&mut self, epoll: BorrowedFd<'_>, why: &str) {
         self.quiet.info(&format!("{}: {why}", self.device.label()));
         if let Some(stream) = self.stream.take() {
@@ -381,18 +310,11 @@ impl Attachment {
             self.hang_up(stream);
         }
         self.backend.disconnect(&mut self.device);
+        self.tell_unlogged();
         if self.device.end_session() {
             self.banned = Some(Instant::now() + BAN);
         }
     }
-}
-
-/// Whether a front-end is gone, though messages of its last moments may wait: it must not keep its
-/// successor out.
-fn has_hung_up(stream: &UnixStream) -> bool {
-    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 impl Drop for Attachment {

@@ -177,6 +177,8 @@ impl Plant {
             return Err(Refused(problem.into()));
         }
         self.put_in_force(wanted, compiled, staged);
+        let served = self.rigs.values().flat_map(|rig| rig.served.values());
+        super::kept::sweep(&self.run_dir, served.map(|served| &*served.port.label));
         self.state = to.clone();
         self.live = live;
         self.given = given;
