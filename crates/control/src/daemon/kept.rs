@@ -16,10 +16,9 @@
 //! # Limits
 //! Rings of at most [`ENTRIES_MAX`] entries, and a run directory that is on a tmpfs: lanes write there, and must not
 //! wait for a disk. A file that cannot be made costs what it is for, and nothing else. Files of
-//! devices that are no more are [removed](sweep).
+//! devices that are no more are [removed](remove), but not when a daemon starts: whoever configures it may
+//! still have to name them.
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
@@ -110,14 +109,15 @@ impl Kept {
     }
 }
 
-/// Removes the files of devices that are no more: of all but those with these labels.
-pub(super) fn sweep<'a>(run_dir: &Path, labels: impl Iterator<Item = &'a str>) {
-    let Ok(files) = std::fs::read_dir(run_dir.join(DIRECTORY)) else { return };
-    let wanted: HashSet<String> = labels.map(file_name).collect();
-    let is_wanted = |name: &OsStr| name.to_str().is_some_and(|name| wanted.contains(name));
-    for file in files.flatten().filter(|file| !is_wanted(&file.file_name())) {
-        if let Err(error) = std::fs::remove_file(file.path()) {
-            tracing::warn!("{}: {error}; it is of no use any more", file.path().display());
+/// Removes the files of devices with these labels, which are no more.
+pub(super) fn remove<'a>(run_dir: &Path, labels: impl Iterator<Item = &'a String>) {
+    for label in labels {
+        let path = run_dir.join(DIRECTORY).join(file_name(label));
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("{}: {error}; it is of no use any more", path.display());
+            }
+            _ => {}
         }
     }
 }
