@@ -121,29 +121,18 @@ impl Manager {
                 done.announced = self.plane.announce(name) as u64;
             }
             (Is::TakeOver, Some(phase @ Arrived)) => self.revive(name, moving(phase), expected)?,
-            (Is::HandOver, Some(Leaving)) => {
-                self.must_stand_still(name)?;
-                self.set_move(name, Some(moving(Left)), expected)?;
-                done = self.hand_out(name, request.from.unwrap_or_default());
-            }
-            (Is::HandOver, Some(phase @ Left)) => {
-                self.revive(name, moving(phase), expected)?;
+            (Is::HandOver, Some(phase @ (Leaving | Left))) => {
+                self.depart(name, phase, moving(Left), expected)?;
                 done = self.hand_out(name, request.from.unwrap_or_default());
             }
             (Is::Renew, Some(phase)) => self.revive(name, moving(phase), expected)?,
             (Is::Frames, Some(phase)) => {
                 self.revive(name, moving(phase), expected)?;
-                if !phase.is_coming() {
-                    self.hand_out(name, 0); // older than what comes back, if it was not asked for yet
-                }
-                self.take_in(name, request.from, whole(&request.frames)?)?;
+                self.take_in(name, phase, request.from, whole(&request.frames)?)?;
             }
             (Is::Finish, Some(Arrived)) => self.set_move(name, None, expected)?,
             (Is::Finish, Some(Left)) => self.remove(name, expected)?,
-            (Is::Abort, phase) => {
-                let back = moving(Arriving);
-                done = self.abort(name, phase, back, expected)?;
-            }
+            (Is::Abort, phase) => done = self.abort(name, phase, moving(Arriving), expected)?,
             (step, phase) => {
                 let now = phase.map_or("not being moved".to_owned(), |phase| phase.to_string());
                 let error = format!("makes no sense while {name} is {now}");
@@ -194,19 +183,29 @@ impl Manager {
         }
     }
 
+    /// The addresses of an adapter that leaves are not here any more.
+    fn depart(
+        &mut self,
+        name: &str,
+        phase: Phase,
+        left: Moving,
+        expected: Option<u64>,
+    ) -> Result<(), Fault> {
+        if phase == Phase::Left {
+            return self.revive(name, left, expected);
+        }
+        if self.is_connected(name) {
+            let error = format!("the guest of {name} runs here");
+            return Err(impossible("step", "hand-over", error, "stop it first"));
+        }
+        self.set_move(name, Some(left), expected)
+    }
+
     /// A move that was given up goes on. Any other does without a change of the state.
     fn revive(&mut self, name: &str, moving: Moving, expected: Option<u64>) -> Result<(), Fault> {
         let now = self.state().adapter(name).and_then(|adapter| adapter.moving.as_ref());
         if now.is_some_and(|moving| moving.given_up) {
             self.set_move(name, Some(moving), expected)?;
-        }
-        Ok(())
-    }
-
-    fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {
-        if self.is_connected(name) {
-            let error = format!("the guest of {name} runs here");
-            return Err(impossible("step", "hand-over", error, "stop it first"));
         }
         Ok(())
     }
