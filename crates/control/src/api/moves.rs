@@ -104,6 +104,7 @@ impl Manager {
         match (asked, phase) {
             (Is::Leave, None | Some(Leaving)) => {
                 self.set_move(name, Some(moving(Leaving)), expected)?;
+                self.transit(name, &id, until);
             }
             (Is::Arrive, Some(Arriving)) => {
                 self.must_be_the_same(name, &request)?;
