@@ -137,6 +137,31 @@ class Moves:
             raise AssertionError(f"{error}; shunt migrate says: {process.communicate()}") from None
         return process
 
+    def end_by_hand(self, *words, timeout=120):
+        """Runs `shunt migrate` to end a move that its mover did not end; what `subprocess.run` returns."""
+        here, there = self.hosts[self.at].daemon, self.hosts[1 - self.at].daemon
+        machine = self.guest.machine
+        argv = [here.program, "migrate", machine.name, *words, "--from-qmp", machine.qmp_path, "--to", there.run_dir, "--run-dir", here.run_dir]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def kill_mover(self, process):
+        """Kills it while QEMU copies memory, and waits until QEMU has stopped the guest and waits for a word of its."""
+        self.wait_migration(process, "active")
+        process.kill()
+        process.communicate()
+        self.guest.qmp.run("migrate-set-parameters", **{"max-bandwidth": 1 << 30})
+        self.wait_migration(None, "pre-switchover")
+
+    def wait_migration(self, process, status, timeout=60):
+        """Waits until QEMU's migration is so, while `process` runs."""
+        deadline = time.monotonic() + timeout
+        while (now := self.guest.qmp.run("query-migrate").get("status")) != status:
+            if process is not None and process.poll() is not None:
+                raise AssertionError(f"shunt migrate has ended: {process.communicate()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the migration is {now}, not {status}")
+            time.sleep(0.05)
+
     def end_move(self, process, timeout=180):
         """Waits for the end; exit code, report and what was complained of."""
         out, err = process.communicate(timeout=timeout)

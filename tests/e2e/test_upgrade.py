@@ -349,13 +349,13 @@ class Lab(unittest.TestCase):
         return told
 
     def test_upgrades(self):
-        """Split and packed rings."""
-        for rings in ([], ["--packed"]):
+        """All kinds of rings."""
+        for rings in ([], ["--ring", "packed"], ["--ring", "packed-in-order"]):
             with self.subTest(rings):
                 self.assertEqual(self.account("upgrade", *rings)["duplicated"], 0)
 
     def test_kills(self):
         """Without records of what is in flight, which split rings do not need, and with them."""
-        for rings in (["--no-inflight"], [], ["--packed"]):
+        for rings in (["--no-inflight"], [], ["--ring", "packed"], ["--ring", "packed-in-order"]):
             with self.subTest(rings):
                 self.account("kill", *rings)

@@ -76,6 +76,12 @@ pub enum QmpError {
 }
 
 impl QmpError {
+    /// Whether there is certainly nobody at the socket: a QEMU that hangs, or serves another client, is there.
+    pub fn is_absence(&self) -> bool {
+        let kinds = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+        matches!(self, QmpError::NoServer { source, .. } if kinds.contains(&source.kind()))
+    }
+
     /// Whether QEMU is there and said no, rather than being gone.
     pub fn is_refusal(&self) -> bool {
         matches!(self, QmpError::Refused { .. })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use control::api::{Client, Token, socket_path};
-use control::migrate::{self, Done, Failed, Outcome, Report, Spec};
+use control::migrate::{self, Done, Ending, Failed, Outcome, Report, Spec};
 
 use crate::{Mistake, say};
 
@@ -17,6 +17,9 @@ use crate::{Mistake, say};
 /// Both hosts run a daemon and a QEMU, the target's started with `-incoming defer` (or with the same uri). The adapters
 /// are made at the target first, each on a VF or, with the reason, on the switch; then QEMU moves the guest, and while it
 /// stands still its addresses. What arrives for it meanwhile waits. If anything fails the guest stays where it is.
+///
+/// A move whose mover was killed, or could not tell how it ended, is ended by --abort (the guest is at the source) or
+/// --finish (it is at the target); what is not certain is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,19 +27,23 @@ Examples:
       --uri unix:/run/web.migration --socket web=/run/shunt-b/web.sock
   shunt migrate web --from-qmp /run/web.qmp --to https://b.example:7443 --token-file b.token \\
       --ca b.pem --to-qmp /run/b/web.qmp --uri tcp:b.example:4444 --bandwidth-mbps 8000
-  shunt migrate web ... --dry-run         what each adapter would get there, and what is in the way")]
+  shunt migrate web ... --dry-run         what each adapter would get there, and what is in the way
+  shunt migrate web --abort --from-qmp /run/web.qmp --to /run/shunt-b
+
+--to-qmp and --start are this host's. Where the target's QEMU is on another, bring its socket here before:
+  ssh -N -L /run/b/web.qmp:/run/web.qmp b.example")]
 pub(crate) struct Migrate {
-    /// The guest, as its QEMU was named (-name), if it was.
+    /// The guest, as its QEMU was named (-name), if it was; for --abort and --finish also the move, as reports name it.
     vm: String,
     /// QMP of the QEMU that the guest runs in.
     #[arg(long, value_name = "SOCKET")]
     from_qmp: PathBuf,
     /// QMP of the QEMU that waits for it.
-    #[arg(long, value_name = "SOCKET")]
-    to_qmp: PathBuf,
+    #[arg(long, value_name = "SOCKET", required_unless_present_any = ["abort", "finish"])]
+    to_qmp: Option<PathBuf>,
     /// Where that one waits: unix:PATH or tcp:HOST:PORT, as QEMU writes it.
-    #[arg(long)]
-    uri: String,
+    #[arg(long, required_unless_present_any = ["abort", "finish"])]
+    uri: Option<String>,
     /// The daemon that the guest is on: its run directory.
     #[arg(long, value_name = "DIR", help_heading = "Daemons")]
     run_dir: Option<PathBuf>,
@@ -82,6 +89,16 @@ pub(crate) struct Migrate {
     /// Leave the source's QEMU, with a guest that stands still, instead of ending it.
     #[arg(long, help_heading = "Migration")]
     keep_source: bool,
+    /// End a move whose mover is gone, with the guest at the source, where it runs on.
+    #[arg(long, conflicts_with_all = ["finish", "dry_run"], help_heading = "Moves that did not end")]
+    abort: bool,
+    /// End it with the guest at the target.
+    #[arg(long, conflicts_with = "dry_run", help_heading = "Moves that did not end")]
+    finish: bool,
+    /// With --abort: also if the guest ran at the target. It is ended there, and runs again from where it stopped at the
+    /// source: what it wrote since to disks that both see damages them.
+    #[arg(long, requires_all = ["abort", "to_qmp"], help_heading = "Moves that did not end")]
+    go_back: bool,
     /// Change nothing; show what would be done, and what is in the way.
     #[arg(long)]
     dry_run: bool,
@@ -92,6 +109,9 @@ pub(crate) struct Migrate {
 
 impl Migrate {
     pub(crate) fn run(self) -> Result<()> {
+        if self.abort || self.finish {
+            return self.end();
+        }
         let spec = self.spec()?;
         if self.dry_run {
             let plan = migrate::plan(&spec).map_err(told)?;
@@ -102,28 +122,60 @@ impl Migrate {
                 false => Err(Mistake("nothing would be moved".into()).into()),
             };
         }
-        let mut tell = |done: &Done| {
-            if !self.json {
-                let Done { step, text, ms } = done;
-                let _ = writeln!(std::io::stdout(), "{step:8} {ms:6} ms  {text}"); // a reader may have gone
-            }
-        };
-        let report = migrate::run(&spec, &mut tell).map_err(told)?;
+        let report = migrate::run(&spec, &mut self.teller()).map_err(told)?;
         if self.json {
             say(&json(&report))?;
         }
         ended(&report)
     }
 
-    fn spec(&self) -> Result<Spec> {
-        let run_dir = self.run_dir.clone().unwrap_or_else(control::config::default_run_dir);
-        Ok(Spec {
-            vm: self.vm.clone(),
-            source: Client::new(&socket_path(&run_dir)),
+    /// Shows each step when it is done, unless all is shown as JSON at the end.
+    fn teller(&self) -> impl FnMut(&Done) {
+        let silent = self.json;
+        move |done| {
+            if !silent {
+                let Done { step, text, ms } = done;
+                let _ = writeln!(std::io::stdout(), "{step:8} {ms:6} ms  {text}"); // a reader may have gone
+            }
+        }
+    }
+
+    /// Ends a move that its mover did not end.
+    fn end(&self) -> Result<()> {
+        let ending = Ending {
+            name: self.vm.clone(),
+            source: self.source(),
             target: self.target()?,
             source_qmp: self.from_qmp.clone(),
             target_qmp: self.to_qmp.clone(),
-            uri: self.uri.clone(),
+            go_back: self.go_back,
+            keep_source: self.keep_source,
+        };
+        let end = if self.abort { migrate::abort } else { migrate::finish };
+        let ended = end(&ending, &mut self.teller()).map_err(told)?;
+        if self.json {
+            say(&json(&ended))?;
+        }
+        match ended.error {
+            None => Ok(()),
+            Some(why) => anyhow::bail!("the move is ended, but: {why}"),
+        }
+    }
+
+    fn source(&self) -> Client {
+        let run_dir = self.run_dir.clone().unwrap_or_else(control::config::default_run_dir);
+        Client::new(&socket_path(&run_dir))
+    }
+
+    fn spec(&self) -> Result<Spec> {
+        let needed = "clap requires it of whoever ends no move";
+        Ok(Spec {
+            vm: self.vm.clone(),
+            source: self.source(),
+            target: self.target()?,
+            source_qmp: self.from_qmp.clone(),
+            target_qmp: self.to_qmp.clone().expect(needed),
+            uri: self.uri.clone().expect(needed),
             adapters: self.adapters.clone(),
             sockets: sockets(&self.sockets)?,
             switch: self.to_switch.clone(),

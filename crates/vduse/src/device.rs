@@ -14,9 +14,6 @@ use crate::{Kernel, RingInfo, VduseError};
 const NAME_MAX: usize = 63;
 /// `VIRTIO_ID_NET`.
 const NETWORK: u32 = 1;
-/// How long a file may take to appear under `/dev`, where udev has rules to work through.
-const APPEARS: Duration = Duration::from_secs(1);
-
 /// What a device is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -71,9 +68,11 @@ impl Device {
     /// Makes the device, or opens the one of that name if it stands on the vDPA bus. One that stands there for nobody is
     /// made anew.
     ///
+    /// Its file may take so long to appear under `/dev`, where udev may have rules to work through.
+    ///
     /// # Errors
     /// [`VduseError`] says what is wrong, and what to do.
-    pub fn open(spec: &Spec) -> Result<(Device, Origin), VduseError> {
+    pub fn open(spec: &Spec, appears: Duration) -> Result<(Device, Origin), VduseError> {
         let control = control()?;
         let name = spec.name.as_str();
         let origin = match create(&control, spec) {
@@ -85,7 +84,8 @@ impl Device {
             created => created.map(|()| Origin::Made),
         };
         let origin = origin?;
-        let file = open_file(name).map_err(|source| match source {
+        let file = open_file(name, appears).map_err(|source| match source {
+            Errno::NOENT => VduseError::NoFile(name.to_owned()),
             Errno::BUSY => VduseError::Busy(name.to_owned()),
             source => call("open", name, source),
         })?;
@@ -210,12 +210,12 @@ fn destroy(control: &OwnedFd, name: &str) -> Result<(), Errno> {
     sys::destroy(control.as_fd(), &bytes)
 }
 
-fn open_file(name: &str) -> Result<OwnedFd, Errno> {
+fn open_file(name: &str, appears: Duration) -> Result<OwnedFd, Errno> {
     let begin = Instant::now();
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     loop {
         match open(format!("/dev/vduse/{name}"), flags, Mode::empty()) {
-            Err(Errno::NOENT) if begin.elapsed() < APPEARS => {
+            Err(Errno::NOENT) if begin.elapsed() < appears => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             opened => return opened,

@@ -29,6 +29,9 @@ pub enum VduseError {
     /// Somebody else serves it.
     #[error("vDPA device {0} is served by another process; end that, or choose another name")]
     Busy(String),
+    /// Its file did not appear.
+    #[error("/dev/vduse/{0} did not appear; is /dev a devtmpfs, or kept by udev?")]
+    NoFile(String),
     /// It stands on the vDPA bus, and is none that could be gone on with.
     #[error("there is a vDPA device {name} already, {why}; remove it: vdpa dev del {name}")]
     Other {

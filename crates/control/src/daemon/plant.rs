@@ -10,6 +10,7 @@
 //! So whoever moves from one path to another is on the new one before the old one goes.
 
 mod actual;
+mod announce;
 mod heir;
 mod keeping;
 mod links;
@@ -36,6 +37,7 @@ use super::sockets::Sockets;
 use super::vdpa::{Records, Vdpas};
 use crate::compile::{self, Attached, Compiled, Live, Target};
 use crate::state::{Allocation, Facts, Refused, State, WantedPath, allocate};
+use announce::Announcing;
 use keeping::Keeping;
 use stage::{Ready, Staged};
 use wanted::{Wanted, wanted};
@@ -63,6 +65,7 @@ pub(super) struct Plant {
     faults: FaultLog,
     following: Following,
     keeping: Keeping,
+    announcing: Announcing,
     /// Whether guests that were here before have had time to come back.
     settled: bool,
     /// What is to be taken up instead of opened.
@@ -90,6 +93,7 @@ impl Plant {
             faults: FaultLog::default(),
             following: Following::default(),
             keeping: Keeping::default(),
+            announcing: Announcing::default(),
             settled: false,
             heritage: None,
             fabric,
@@ -117,6 +121,7 @@ impl Plant {
         }
         self.faults.look(&self.fabric, now);
         self.keeping.look(now);
+        self.announce_more(now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
         if self.following.is_due(now) {
             self.follow(now);
@@ -130,7 +135,12 @@ impl Plant {
 
     /// How long until something is due, `most` at the most.
     pub(super) fn wait(&self, now: Instant, most: Duration) -> Duration {
-        let due = [self.sockets.wait(now), self.devices.wait(now), self.keeping.wait()];
+        let due = [
+            self.sockets.wait(now),
+            self.devices.wait(now),
+            self.keeping.wait(),
+            self.announcing.wait(now),
+        ];
         due.into_iter().flatten().fold(most, Duration::min)
     }
 

@@ -23,12 +23,15 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::device::Identity;
 use crate::state::{ActualDevice, DeviceNews, DeviceState, Vduse};
 use status::Status;
+use vduse::VduseError;
 use worker::{Command, Plan, Shared, Worker};
 
 pub(super) use open::{Opened, Records};
 
 /// How long a port may take to be free: a thread that serves a device waits for nobody.
 const FREE: Duration = Duration::from_secs(5);
+/// How long a device's file may take to appear while everybody waits.
+const AT_ONCE: Duration = Duration::from_millis(20);
 /// How long all others are kept waiting for devices that are opened again.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -76,7 +79,8 @@ impl Vdpas {
         Vdpas { records, ..Vdpas::default() }
     }
 
-    /// Makes a device that nobody serves yet, or finds our own; `None` if one of that name is on its way out.
+    /// Makes a device that nobody serves yet, or finds our own; `None` if that takes time: one of that name is on its way
+    /// out, or its file on its way in.
     ///
     /// # Errors
     /// Why it cannot be had, and what to do.
@@ -91,7 +95,10 @@ impl Vdpas {
         }
         let config = open::config(attachment, identity, (None, false));
         let spec = open::spec(attachment, identity.mac.is_some(), config);
-        Ok(Some(Opened::open(&spec, &self.records)?))
+        match Opened::open(&spec, &self.records, AT_ONCE) {
+            Err(VduseError::NoFile(_)) => Ok(None),
+            opened => Ok(Some(opened?)),
+        }
     }
 
     /// Serves a device from now on; returns its token.
@@ -133,11 +140,10 @@ impl Vdpas {
         self.leaving.push(served);
     }
 
-    /// Has all devices be ready to be closed at once: none is opened any more until [`resume`](Self::resume).
-    pub(super) fn prepare(&mut self) {
-        if !self.tell_all(Command::Prepare, FREE) {
-            tracing::error!("a vDPA device keeps its thread waiting");
-        }
+    /// Has all devices be ready to be closed at once, none is opened any more until [`resume`](Self::resume); says whether
+    /// they are.
+    pub(super) fn prepare(&mut self) -> bool {
+        self.tell_all(Command::Prepare, FREE)
     }
 
     /// Closes all devices, for another process: no lane touches a ring of theirs when this returns.

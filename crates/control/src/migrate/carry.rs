@@ -70,7 +70,9 @@ pub(super) fn back(
             }
             // One that was refused was never made.
             Err(failed) if failed.is_mistake => {}
-            Err(failed) => troubles.push(format!("{failed} (it gives the adapter up by itself)")),
+            Err(failed) => troubles.push(format!(
+                "{failed} (it gives the adapter up by itself, unless that had arrived: then abort the move there)"
+            )),
         }
     }
     for name in leaving.iter().rev() {

@@ -37,7 +37,7 @@ impl Vmm {
         let version = self.ask("query-version")?;
         let number = |part: &str| version["qemu"][part].as_u64().unwrap_or_default();
         let mut found = Inspected {
-            name: text(&self.ask("query-name")?["name"]),
+            name: self.name()?,
             qemu: format!("{}.{}.{}", number("major"), number("minor"), number("micro")),
             status: self.status()?,
             ..Inspected::default()

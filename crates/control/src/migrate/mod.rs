@@ -18,9 +18,11 @@
 //! Until the guest runs at the target, all is undone backwards: the target's adapters go, what they kept goes back, the
 //! source has its addresses again and announces them, and its guest runs on. When it is not certain that the guest is not at
 //! the target, nothing is undone, for two of it would be worse than one that cannot be reached; the report says what to do.
-//! A mover that dies leaves both daemons to what they see, see [`Manager::tick`](crate::api::Manager::tick).
+//! A mover that dies leaves both daemons to what they see, see [`Manager::tick`](crate::api::Manager::tick), and the guest
+//! standing still if it had not let it go: QEMU waits without end. [`abort`] and [`finish`] end such a move.
 
 mod carry;
+mod end;
 mod inspected;
 mod mover;
 mod obstacles;
@@ -42,6 +44,7 @@ use host::qmp::QmpError;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Client;
+pub use end::{Ended, Ending, abort, finish};
 pub use inspected::Inspected;
 use mover::{Mover, Stage};
 pub use plan::{Plan, Planned};
@@ -258,7 +261,18 @@ fn sites<'a>(spec: &'a Spec, id: &'a str) -> (Site<'a>, Site<'a>) {
 /// A name for the move that nobody else's has: of the guest, this process and the time.
 fn name(vm: &str) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    format!("m-{}-{}-{}", plain(vm), std::process::id(), now.unwrap_or_default().as_millis())
+}
+
+/// Whether a move has such a name, for this guest.
+fn is_of(id: &str, vm: &str) -> bool {
+    let mut parts = id.rsplitn(3, '-');
+    let mut is_number = || parts.next().is_some_and(|part| part.parse::<u128>().is_ok());
+    is_number() && is_number() && parts.next() == Some(&format!("m-{}", plain(vm)))
+}
+
+/// What of a guest's name is in its moves'.
+fn plain(vm: &str) -> String {
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let vm: String = vm.chars().filter(plain).take(24).collect();
-    format!("m-{vm}-{}-{}", std::process::id(), now.unwrap_or_default().as_millis())
+    vm.chars().filter(plain).take(24).collect()
 }

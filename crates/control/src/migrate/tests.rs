@@ -1,6 +1,7 @@
 //! Moves between two daemons, with QEMUs of ours: what is done in which order, and undone.
 
 mod cut;
+mod end;
 mod obstacles;
 mod qemu;
 
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Outcome, Report, Spec, plan, run};
+use super::{Ended, Ending, Failed, Outcome, Report, Spec, abort, finish, plan, run, vmm};
 use crate::api::Client;
 use crate::api::tests::Site;
 use crate::state::tests::document;

@@ -11,8 +11,12 @@ use std::time::{Duration, Instant};
 use host::qmp::{Qmp, QmpError};
 use serde_json::{Map, Value, json};
 
+use super::Failed;
+
 /// How long each command may take.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
+/// How often it is looked whether a QEMU has ended.
+const ENDING: Duration = Duration::from_millis(50);
 /// The capability with which QEMU waits before it lets the guest go.
 const PAUSE: &str = "pause-before-switchover";
 /// What is set for a move.
@@ -96,6 +100,14 @@ impl Vmm {
             all.push(format!("a migration of the guest is {status} already; cancel it first"));
         }
         Ok(all)
+    }
+
+    /// The name that it was started with; empty if none.
+    ///
+    /// # Errors
+    /// QEMU is gone.
+    pub(super) fn name(&mut self) -> Result<String, QmpError> {
+        Ok(text(&self.ask("query-name")?["name"]))
     }
 
     /// QEMU's word for what the guest does: `running`, `paused`, `inmigrate`.
@@ -220,6 +232,32 @@ impl Vmm {
     pub(super) fn quit(&mut self) -> Result<(), QmpError> {
         self.ask("quit").map(drop)
     }
+}
+
+/// Ends the QEMU at this socket, or sees that there is none. A socket serves one client: nobody else of this program may be
+/// one.
+///
+/// # Errors
+/// It does not answer, or is still there: its guest may run.
+pub(super) fn end(path: &Path) -> Result<(), Failed> {
+    let begun = Instant::now();
+    let mut vmm = match Vmm::connect(path) {
+        Err(error) if error.is_absence() => return Ok(()),
+        other => other?,
+    };
+    match vmm.quit() {
+        Ok(()) | Err(QmpError::Closed(_)) => drop(vmm),
+        Err(error) => return Err(error.into()),
+    }
+    while !Vmm::connect(path).is_err_and(|error| error.is_absence()) {
+        if begun.elapsed() > PATIENCE {
+            let path = path.display();
+            let text = format!("the QEMU at {path} was told to end, and is still there; kill it");
+            return Err(Failed::new(text));
+        }
+        std::thread::sleep(ENDING);
+    }
+    Ok(())
 }
 
 /// A text of QEMU's as it may be shown.

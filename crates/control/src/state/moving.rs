@@ -1,6 +1,7 @@
 //! An adapter whose guest moves from one host to another.
 //!
-//! Model: two daemons have the adapter at the same time, and its addresses are at one of them. The one that the guest
+//! Model: two daemons have the adapter at the same time, and its addresses are at one of them, but for
+//! a moment in which they are at the target already and at the source still. The one that the guest
 //! leaves goes from [`Phase::Leaving`] to [`Phase::Left`], the other from [`Phase::Arriving`] to [`Phase::Arrived`]; the
 //! second phase of each begins while the guest stands still. The phase is part of the desired state, so it survives a
 //! daemon as everything does. In each phase the adapter keeps the VF or queue that it has, unless the move was given up:

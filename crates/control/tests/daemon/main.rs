@@ -1,5 +1,6 @@
 //! A daemon in this process, and guests that attach to it over its sockets as a VMM does.
 
+mod arrivals;
 mod blocking;
 mod devices;
 mod enforced;

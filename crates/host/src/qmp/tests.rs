@@ -184,3 +184,16 @@ fn neither_a_message_nor_events_fill_the_memory() {
     drop(qmp);
     fake.ends();
 }
+
+#[test]
+fn only_who_is_certainly_not_there_is_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("qmp.sock");
+    let absent = || Qmp::connect(&path, Duration::from_millis(30)).unwrap_err();
+    assert!(absent().is_absence());
+    let listener = UnixListener::bind(&path).unwrap();
+    let silent = absent(); // as one that hangs, or has another client
+    assert!(matches!(silent, QmpError::Late { .. }) && !silent.is_absence(), "{silent}");
+    drop(listener);
+    assert!(absent().is_absence(), "the file is there, and nobody listens");
+}

@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
 use crate::guest::{Event, Task};
+use crate::report::RingKind;
 
 /// How one daemon follows another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,7 +30,7 @@ pub enum How {
 }
 
 /// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SuccessionRun {
     /// How.
     pub how: How,
@@ -37,10 +38,12 @@ pub struct SuccessionRun {
     pub count: u64,
     /// Frames a second in each direction; 0: as many as go.
     pub rate_pps: u32,
-    /// Packed rings, or split ones.
-    pub packed: bool,
+    /// Rings of the guests' adapters.
+    pub ring: RingKind,
     /// Whether what is in flight is written down for the next daemon.
     pub inflight: bool,
+    /// The longest gap that is let pass, ms, if one is not.
+    pub gap_max_ms: Option<f64>,
 }
 
 /// Half, nine tenths, and 99 of 100 are not more than this; and the most.
@@ -74,8 +77,8 @@ pub struct Succession {
     pub how: How,
     /// How often.
     pub count: u64,
-    /// Packed rings, or split ones.
-    pub packed: bool,
+    /// Rings of the guests' adapters.
+    pub ring: RingKind,
     /// Whether what was in flight was written down.
     pub inflight: bool,
     /// Frames a second in each direction, as asked for; 0: as many as went.
@@ -102,6 +105,9 @@ pub struct Succession {
     pub seconds: f64,
     /// Longest time between two arrivals in one direction, around each succession, in milliseconds.
     pub gap_ms: Spread,
+    /// The longest that it may be, if it may not be any; in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap_max_ms: Option<f64>,
     /// Longest time that the guests' process had no CPU around each, in milliseconds.
     pub absence_ms: Spread,
     /// For an upgrade, how long neither daemon served; for a kill, from it to a daemon that is ready; in
@@ -117,7 +123,7 @@ pub struct Succession {
 
 impl Succession {
     /// Whether every frame arrived, whole and in order, and every buffer came back once; after an
-    /// upgrade no frame may arrive twice, either.
+    /// upgrade no frame may arrive twice, either, and no gap be longer than it may.
     pub fn passed(&self) -> bool {
         let doubled = match self.how {
             How::Upgrade => self.duplicated,
@@ -125,7 +131,8 @@ impl Succession {
         };
         let frames = self.lost + doubled + self.reordered + self.corrupted;
         let used = self.used_repeated + self.used_out_of_order + self.used_missing;
-        frames + used == 0 && self.frames > 0
+        let is_in_time = self.gap_max_ms.is_none_or(|most| self.gap_ms.max <= most);
+        frames + used == 0 && self.frames > 0 && is_in_time
     }
 }
 
@@ -151,7 +158,7 @@ pub fn run(
         cpu: placement.guests[0].0,
         guests: [guest(0), guest(1)],
         rate_pps: run.rate_pps,
-        packed: run.packed,
+        ring: run.ring,
         inflight: run.inflight,
         reattach: run.how == How::Kill,
     };
@@ -190,7 +197,7 @@ fn conclude(result: &NumberedResult, run: SuccessionRun, silent_ms: Vec<f64>) ->
     Succession {
         how: run.how,
         count: silent_ms.len() as u64,
-        packed: run.packed,
+        ring: run.ring,
         inflight: run.inflight,
         rate_pps: run.rate_pps,
         lost: sum(|way| way.lost),
@@ -204,6 +211,7 @@ fn conclude(result: &NumberedResult, run: SuccessionRun, silent_ms: Vec<f64>) ->
         frames: sum(|way| way.sent),
         seconds: result.seconds,
         gap_ms: spread(|mark| mark.gap_us),
+        gap_max_ms: run.gap_max_ms,
         absence_ms: spread(|mark| mark.absence_us),
         silent_ms: Spread::of(silent_ms),
         reattach_ms: spread(|mark| mark.reattach_us),
@@ -226,7 +234,9 @@ mod tests {
             ..NumberedResult::default()
         };
         change(&mut result);
-        let run = SuccessionRun { how, count: 2, rate_pps: 5, packed: false, inflight: false };
+        let ring = RingKind::Split;
+        let inflight = false;
+        let run = SuccessionRun { how, count: 2, rate_pps: 5, ring, inflight, gap_max_ms: None };
         conclude(&result, run, vec![2.0, 1.0])
     }
 
@@ -238,6 +248,8 @@ mod tests {
         assert_eq!(told.gap_ms, Spread { p50: 1.0, p90: 3.0, p99: 3.0, max: 3.0 });
         assert_eq!(told.silent_ms.p50, 1.0);
         assert_eq!(Spread::of(Vec::new()), Spread::default());
+        let within = |most| Succession { gap_max_ms: Some(most), ..told.clone() }.passed();
+        assert!(within(3.0) && !within(2.9));
     }
 
     #[test]

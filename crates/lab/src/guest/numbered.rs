@@ -50,9 +50,9 @@ pub struct NumberedSpec {
     /// Frames a second in each direction; 0: as many as the window allows.
     #[serde(default)]
     pub rate_pps: u32,
-    /// Packed rings, or split ones.
+    /// Rings of both adapters.
     #[serde(default)]
-    pub packed: bool,
+    pub ring: RingKind,
     /// Whether the daemon writes down what is in flight, for its successor.
     #[serde(default)]
     pub inflight: bool,
@@ -132,8 +132,7 @@ pub fn run(spec: &NumberedSpec) -> Result<()> {
     let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
     let [(first, a), (second, b)] = &spec.guests;
     let (a, b) = (mac(a)?, mac(b)?);
-    let kind = if spec.packed { RingKind::Packed } else { RingKind::Split };
-    let shape = Shape { kind, event_idx: true, inflight: spec.inflight };
+    let shape = Shape { kind: spec.ring, event_idx: true, inflight: spec.inflight };
     let attach = |socket: &PathBuf, own, peer| End::attach_shaped(socket, own, peer, shape);
     let mut pair = Pair {
         ends: [attach(first, a, b)?, attach(second, b, a)?],

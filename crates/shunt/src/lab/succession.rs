@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use lab::experiment::succession::{self, How, Spread, Succession, SuccessionRun};
+use lab::report::RingKind;
 
 use super::program;
 use crate::{Mistake, say};
@@ -16,9 +17,9 @@ struct Common {
     /// Frames a second that each guest sends; 0 for as many as go.
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     rate: u32,
-    /// Packed rings instead of split ones.
-    #[arg(long)]
-    packed: bool,
+    /// Rings of the guests' adapters: split, packed or packed-in-order.
+    #[arg(long, default_value = "split")]
+    ring: RingKind,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -27,15 +28,20 @@ struct Common {
 /// Have new processes take over from the daemon while numbered frames flow, and account for each frame.
 ///
 /// Two guests send to each other all the while. Exit code 1 if a frame was lost, doubled, overtaken or
-/// damaged, or a buffer did not come back just once.
+/// damaged, a buffer did not come back just once, or a gap was longer than it may be.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   shunt lab upgrade --count 100
-  shunt lab upgrade --count 100 --packed --json")]
+  shunt lab upgrade --count 100 --ring packed --json
+  shunt lab upgrade --count 100 --gap-max 50")]
 pub(super) struct Upgrade {
     #[command(flatten)]
     common: Common,
+    /// The longest that no frame may arrive, in milliseconds; without it any time will do. A machine
+    /// that is busy with other things has gaps of its own.
+    #[arg(long, value_name = "MS")]
+    gap_max: Option<f64>,
 }
 
 /// Kill the daemon while numbered frames flow, start it again, and account for each frame.
@@ -47,34 +53,38 @@ pub(super) struct Upgrade {
 #[command(after_help = "\
 Examples:
   shunt lab kill --count 100
-  shunt lab kill --count 100 --packed --json")]
+  shunt lab kill --count 100 --ring packed --json")]
 pub(super) struct Kill {
     #[command(flatten)]
     common: Common,
     /// Do not have the daemon write down what is in flight: split rings need no such record.
-    #[arg(long, conflicts_with = "packed")]
+    #[arg(long)]
     no_inflight: bool,
 }
 
 impl Upgrade {
     pub(super) fn run(self) -> Result<()> {
-        self.common.run(How::Upgrade, false)
+        self.common.run(How::Upgrade, false, self.gap_max)
     }
 }
 
 impl Kill {
     pub(super) fn run(self) -> Result<()> {
-        self.common.run(How::Kill, !self.no_inflight)
+        let ring = self.common.ring;
+        if self.no_inflight && ring != RingKind::Split {
+            return Err(Mistake(format!("--no-inflight: not with --ring {ring}")).into());
+        }
+        self.common.run(How::Kill, !self.no_inflight, None)
     }
 }
 
 impl Common {
-    fn run(self, how: How, inflight: bool) -> Result<()> {
-        let Common { count, rate, packed, json } = self;
+    fn run(self, how: How, inflight: bool, gap_max_ms: Option<f64>) -> Result<()> {
+        let Common { count, rate, ring, json } = self;
         if !(1..=100_000).contains(&count) {
             return Err(Mistake(format!("--count {count}: 1 to 100000 are possible")).into());
         }
-        let run = SuccessionRun { how, count, rate_pps: rate, packed, inflight };
+        let run = SuccessionRun { how, count, rate_pps: rate, ring, inflight, gap_max_ms };
         let told = succession::run(&program()?, host::cpu::allowed(), run, |done| {
             eprint!("\r{done} of {count} ");
         })?;
@@ -93,10 +103,10 @@ fn text(told: &Succession) -> String {
         How::Upgrade => ("upgrades", "nobody served"),
         How::Kill => ("kills", "kill to ready"),
     };
-    let rings = if told.packed { "packed" } else { "split" };
+    let ring = told.ring;
     let records = if told.inflight { ", with records of what is in flight" } else { "" };
     let mut text = format!(
-        "{} {what} in {:.1} s beside {} frames, on {rings} rings{records}\n\
+        "{} {what} in {:.1} s beside {} frames, on {ring} rings{records}\n\
          lost {}, doubled {} ({} at once at most), overtaken {}, damaged {}\n\
          used entries repeated {}, out of order {}; sent buffers that never came back {}\n\n\
          {:>16} {:>9} {:>9} {:>9} {:>9}\n",

@@ -7,7 +7,7 @@ use super::super::manager::Manager;
 use super::{MoveStatus, absent, gone, impossible, wrong};
 use crate::state::{
     Adapter, Allocation, AttachmentKind, Facts, MoveRequest, MoveStep, Moving, PathInForce, Phase,
-    State, allocate,
+    State, StaticEntry, SwitchPort, allocate,
 };
 
 impl Manager {
@@ -37,6 +37,28 @@ impl Manager {
         Ok(MoveStatus { path, vf, queue, reason, ..gone(name) })
     }
 
+    /// Checks that an adapter which has arrived, or is about to, is the one that is asked for.
+    pub(super) fn must_be_the_same(&self, name: &str, request: &MoveRequest) -> Result<(), Fault> {
+        let Some(now) = self.state().adapter(name) else { return Err(absent(name)) };
+        let now = Adapter { moving: None, ..now.clone() };
+        let switch = now.switch.as_deref().and_then(|switch| self.state().switch(switch));
+        let port = switch.and_then(|switch| switch.port(name));
+        let statics = switch.into_iter().flat_map(|switch| &switch.statics);
+        let statics = statics.filter(|entry| entry.port == name);
+        let differs = [
+            ("adapter", request.adapter.as_ref() != Some(&now)),
+            ("port", request.port.as_ref() != port),
+            ("static", !statics.eq(&request.statics)),
+        ];
+        match differs.iter().find(|(_, differs)| *differs) {
+            Some((field, _)) => {
+                let error = format!("is not as {name} was asked for before");
+                Err(impossible(field, name, error, "abort the move, and begin another"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The state with an adapter that arrives, and what it gets once its guest is here.
     pub(super) fn arrival(
         &mut self,
@@ -48,6 +70,7 @@ impl Manager {
             return Err(wrong("adapter", Value::Null, "is missing", "write the adapter"));
         };
         check(name, &adapter)?;
+        check_port(name, &adapter, request.port.as_ref(), &request.statics)?;
         let with = |phase: Phase| {
             let mut to = self.state().clone();
             let moving = Moving { phase, ..moving.clone() };
@@ -77,6 +100,26 @@ impl Manager {
     }
 }
 
+/// Checks that nothing is sent that the step does not look at.
+pub(super) fn check_fields(request: &MoveRequest) -> Result<(), Fault> {
+    use MoveStep::{Arrive, Frames, HandOver};
+    let step = request.step;
+    let fields = [
+        ("adapter", request.adapter.is_some(), step == Arrive),
+        ("port", request.port.is_some(), step == Arrive),
+        ("static", !request.statics.is_empty(), step == Arrive),
+        ("from", request.from.is_some(), matches!(step, Frames | HandOver)),
+        ("frames", !request.frames.is_empty(), step == Frames),
+    ];
+    match fields.iter().find(|(_, is_there, is_its)| *is_there && !is_its) {
+        Some((field, ..)) => {
+            let error = format!("is nothing of the step {step}");
+            Err(wrong(field, Value::Null, &error, "leave it out"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// What an adapter that arrives must be, beyond what every adapter must.
 fn check(name: &str, adapter: &Adapter) -> Result<(), Fault> {
     if adapter.name != name {
@@ -94,6 +137,31 @@ fn check(name: &str, adapter: &Adapter) -> Result<(), Fault> {
     if adapter.attachment.kind() != AttachmentKind::VhostUser {
         let error = "is nothing that a guest can be moved with";
         return Err(wrong("adapter.attachment", Value::Null, error, "write a vhost-user socket"));
+    }
+    Ok(())
+}
+
+/// What comes with it must be its own: nothing else goes when it does.
+fn check_port(
+    name: &str,
+    adapter: &Adapter,
+    port: Option<&SwitchPort>,
+    statics: &[StaticEntry],
+) -> Result<(), Fault> {
+    let of = |field: &str, value: &str| {
+        let error = format!("is not {name}, which arrives");
+        Err(wrong(field, value, &error, &format!("write {name:?}, or leave the entry out")))
+    };
+    if let Some(port) = port.filter(|port| port.adapter != name) {
+        return of("port.adapter", &port.adapter);
+    }
+    if let Some(at) = statics.iter().position(|entry| entry.port != name) {
+        return of(&format!("static[{at}].port"), &statics[at].port);
+    }
+    let field = if port.is_some() { "port" } else { "static" };
+    if adapter.switch.is_none() && (port.is_some() || !statics.is_empty()) {
+        let error = "is of a switch, and the adapter is on none";
+        return Err(wrong(field, Value::Null, error, "leave it out, or name the switch"));
     }
     Ok(())
 }

@@ -47,6 +47,6 @@ impl Manager {
 /// How a move is ended by hand.
 fn end(id: &str, name: &str) -> String {
     format!(
-        r#"let its mover end it, or POST {{"id": "{id}", "step": "abort"}} to /v1/adapters/{name}/move (or "finish")"#
+        "let its mover end it, or `shunt migrate {id} --abort` or `--finish` (steps of /v1/adapters/{name}/move)"
     )
 }

@@ -37,7 +37,12 @@ fn end(moving: &Moving, expired: bool, connected: bool) -> Option<(End, String)>
     let id = &moving.id;
     let (end, text) = match (moving.phase, expired, connected) {
         (Phase::Left, _, true) => (End::Ordinary, "its guest runs here after all".into()),
-        (Phase::Leaving, true, _) => (End::Ordinary, "its move was given up: it stays here".into()),
+        (Phase::Leaving, true, _) => {
+            let text = format!(
+                "its mover is gone: it stays here; if its guest stands still, `shunt migrate {id} --abort` lets it run"
+            );
+            (End::Ordinary, text)
+        }
         (Phase::Arriving | Phase::Arrived, true, true) => {
             (End::Ordinary, "its mover is gone, its guest is here".into())
         }
@@ -46,7 +51,7 @@ fn end(moving: &Moving, expired: bool, connected: bool) -> Option<(End, String)>
         }
         (Phase::Left | Phase::Arrived, true, false) if !moving.given_up => {
             let text = format!(
-                "its mover is gone, and its guest does not run here: finish or abort the move {id}; until then nothing is held for it"
+                "its mover is gone, and its guest does not run here: end the move by `shunt migrate {id} --finish` or `--abort`; until then nothing is held for it"
             );
             (End::Unclear, text)
         }

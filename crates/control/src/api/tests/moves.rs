@@ -1,4 +1,7 @@
-//! Moves of guests: steps in order, refusals, crashes, and movers that are gone.
+//! Moves of guests: steps in order, refusals, and crashes.
+
+mod frames;
+mod given_up;
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +10,6 @@ use serde_json::{Value, json};
 use super::{Site, eventually, null};
 use crate::api::EventKind;
 use crate::state::tests::{adapter, document, with};
-use crate::state::{Problem, Refused};
 use crate::store::{Directory, Store};
 
 fn step(step: &str) -> Value {
@@ -67,7 +69,16 @@ fn an_adapter_arrives_with_its_port_and_holds_its_vf() {
     site.does("PUT", "/v1/adapters/rival", adapter("rival", 10, 100));
     assert_eq!(site.adapter_in_force("rival")["vf"], 1, "web's, which weighs less");
     assert_eq!(site.adapter_in_force("new")["vf"], 2);
-    site.moves("new", request); // again: it is there already
+    site.moves("new", request.clone()); // again: it is there already
+    let other = |path: &str, value| with(request.clone(), path, value);
+    for (other, field) in [
+        (other("/adapter/tx_weight", json!(7)), "adapter"),
+        (other("/port/isolated", json!(true)), "port"),
+        (other("/static", json!([])), "static"),
+    ] {
+        let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", other);
+        assert_eq!(refusal.trouble.field, field, "{refusal:?}");
+    }
 
     let status = site.moves("new", step("take-over"));
     assert_eq!((&status["phase"], &status["path"]), (&json!("arrived"), &json!("vf")));
@@ -104,11 +115,7 @@ fn without_a_free_vf_it_arrives_on_the_switch_and_gets_one_later() {
 fn an_adapter_without_any_path_does_not_arrive() {
     let site = Site::new();
     site.apply(with(document(), "/nic/0/num_vfs", json!(2)));
-    let mut request = arrival("new", 9, 1);
-    let adapter = request["adapter"].as_object_mut().unwrap();
-    adapter.remove("switch");
-    adapter.insert("nic".into(), json!("nic0"));
-    let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", request);
+    let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", bare());
     assert!(refusal.trouble.error.contains("connected to nothing (NoFreeVf)"), "{refusal:?}");
     site.refuses(404, "GET", "/v1/adapters/new/move", null());
 }
@@ -156,6 +163,20 @@ fn an_abort_brings_both_sides_back() {
     }
 }
 
+/// Two static addresses, of these ports.
+fn entry(one: &str, other: &str) -> Value {
+    json!([{"mac": "02:00:00:00:00:0b", "port": one}, {"mac": "02:00:00:00:00:0c", "port": other}])
+}
+
+/// An adapter on no switch that arrives.
+fn bare() -> Value {
+    let mut request = arrival("new", 9, 1);
+    let adapter = request["adapter"].as_object_mut().unwrap();
+    adapter.remove("switch");
+    adapter.insert("nic".into(), json!("nic0"));
+    request
+}
+
 #[test]
 fn steps_that_make_no_sense_are_refused_and_change_nothing() {
     let site = Site::new();
@@ -181,6 +202,13 @@ fn steps_that_make_no_sense_are_refused_and_change_nothing() {
         (json!({"id": "m1", "step": "leave", "fast": true}), "fast"),
         (json!({"id": "m1", "step": "arrive"}), "adapter"),
         (json!({"id": "m1", "step": "arrive", "adapter": adapter("x", 9, 0)}), "adapter.name"),
+        (with(arrival("new", 9, 0), "/port", json!({"adapter": "db"})), "port.adapter"),
+        (with(arrival("new", 9, 0), "/static", entry("new", "db")), "static[1].port"),
+        (with(bare(), "/port", json!({"adapter": "new"})), "port"),
+        (with(bare(), "/static", entry("new", "new")), "static"),
+        (json!({"id": "m1", "step": "leave", "adapter": adapter("new", 9, 0)}), "adapter"),
+        (json!({"id": "m1", "step": "abort", "frames": ["00"]}), "frames"),
+        (json!({"id": "m1", "step": "renew", "from": 1}), "from"),
     ] {
         let refusal = site.refuses(422, "POST", &path("new"), body.clone());
         assert_eq!(refusal.trouble.field, field, "{body}: {refusal:?}");
@@ -199,41 +227,6 @@ fn steps_that_make_no_sense_are_refused_and_change_nothing() {
         let refusal = site.refuses(422, "POST", &path("new"), body);
         assert_eq!(refusal.trouble.field, "frames[0]", "{frame}: {refusal:?}");
     }
-}
-
-#[test]
-fn who_is_given_up_goes_back_to_where_its_guest_is() {
-    let site = Site::new();
-    site.apply(document());
-    let before = site.get("/v1/state");
-    // Not yet, and then the guest has not come and has not gone.
-    site.moves("web", step("leave"));
-    site.moves("new", arrival("new", 9, 1));
-    site.tick_in(50_000);
-    assert_eq!(site.get("/v1/adapters/web/move")["phase"], "leaving");
-    site.moves("web", json!({"id": "m1", "step": "renew", "hold_s": 3600}));
-    site.tick_in(70_000);
-    assert_eq!(site.get("/v1/adapters/web/move")["phase"], "leaving");
-    site.refuses(404, "GET", "/v1/adapters/new", null());
-    site.tick_in(3_700_000);
-    assert_eq!(site.get("/v1/state"), before);
-
-    // It has left, and nobody knows whereto: only its rings can say that it is here.
-    site.moves("web", step("leave"));
-    site.moves("web", step("hand-over"));
-    site.tick_in(4_000_000);
-    assert_eq!(site.adapter_in_force("web")["path"], "none");
-    site.set_connected("web", true);
-    eventually("its rings say so", || site.adapter_in_force("web")["path"] == "vf");
-    assert_eq!(site.get("/v1/state"), before);
-
-    // It has come, and the mover is gone.
-    site.moves("new", arrival("new", 9, 1));
-    site.moves("new", step("take-over"));
-    site.set_connected("new", true);
-    site.tick_in(70_000);
-    assert_eq!(site.adapter_in_force("new")["path"], "vf");
-    assert_eq!(site.get("/v1/adapters/new").get("move"), None);
 }
 
 #[test]
@@ -275,91 +268,6 @@ fn a_step_by_a_stale_etag_is_refused() {
     assert!(post(known).unwrap_err().to_string().contains("generation"));
 }
 
-fn numbered(numbers: std::ops::Range<u8>) -> Vec<Vec<u8>> {
-    numbers.map(|number| vec![number; 60]).collect()
-}
-
-fn digits(frames: &[Vec<u8>]) -> Value {
-    let hex = |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    frames.iter().map(hex).collect()
-}
-
-impl Site {
-    fn keeps(&self, name: &str, frames: Vec<Vec<u8>>) {
-        let mut paper = self.plane.0.lock().unwrap();
-        paper.kept.entry(name.to_owned()).or_default().extend(frames);
-    }
-
-    fn kept(&self, name: &str) -> Vec<Vec<u8>> {
-        self.plane.0.lock().unwrap().kept.get(name).cloned().unwrap_or_default()
-    }
-}
-
-/// Whoever did not hear the answer asks again; whoever did not come back has lost nothing.
-#[test]
-fn what_was_handed_over_is_answered_again_and_given_back_by_an_abort() {
-    let site = Site::new();
-    site.apply(document());
-    let from = |from: u64| json!({"id": "m1", "step": "hand-over", "from": from});
-    site.moves("web", step("leave"));
-    site.keeps("web", numbered(0..3));
-    for _ in 0..2 {
-        let status = site.moves("web", step("hand-over"));
-        assert_eq!(status["frames"], digits(&numbered(0..3)));
-        assert_eq!((&status["from"], &status["kept"]), (&json!(0), &json!(0)));
-    }
-    site.keeps("web", numbered(3..5)); // in the moment of the change
-    let status = site.moves("web", from(3));
-    assert_eq!((&status["frames"], &status["from"]), (&digits(&numbered(3..5)), &json!(3)));
-    assert_eq!(site.moves("web", from(1))["frames"], digits(&numbered(1..5)));
-    assert_eq!(site.moves("web", from(99))["frames"], json!([]));
-    // What the target had kept comes behind them.
-    let back = json!({"id": "m1", "step": "frames", "from": 0, "frames": digits(&numbered(5..6))});
-    site.moves("web", back.clone());
-    site.moves("web", back);
-    site.moves("web", step("abort"));
-    assert_eq!(site.kept("web"), numbered(0..6));
-
-    // The same if its rings say that the guest is here after all.
-    site.moves("web", step("leave"));
-    site.moves("web", step("hand-over"));
-    assert_eq!(site.kept("web"), Vec::<Vec<u8>>::new());
-    site.set_connected("web", true);
-    eventually("it is given back", || site.kept("web") == numbered(0..6));
-    assert_eq!(site.get("/v1/adapters/web").get("move"), None);
-}
-
-#[test]
-fn frames_that_are_brought_again_are_not_taken_again() {
-    let site = Site::new();
-    site.apply(document());
-    site.moves("new", arrival("new", 9, 1));
-    site.moves("new", step("take-over"));
-    site.keeps("new", numbered(9..10)); // came here
-    let chunk = |from: u8, to: u8| {
-        let frames = digits(&numbered(from..to));
-        json!({"id": "m1", "step": "frames", "from": from, "frames": frames})
-    };
-    for (from, to) in [(0, 2), (0, 2), (2, 4), (1, 4), (3, 5)] {
-        site.moves("new", chunk(from, to));
-    }
-    let refusal = site.refuses(409, "POST", "/v1/adapters/new/move", chunk(6, 7));
-    assert_eq!(
-        (&*refusal.trouble.field, &*refusal.trouble.error),
-        ("from", "frames 5 to 5 have not come")
-    );
-    let all = [numbered(0..5), numbered(9..10)].concat();
-    assert_eq!(site.kept("new"), all);
-    // It tells them from what came here; again, though the adapter has gone with the step.
-    for _ in 0..2 {
-        let status = site.moves("new", step("abort"));
-        assert_eq!((&status["frames"], &status["brought"]), (&digits(&all), &json!(5)));
-    }
-    site.refuses(404, "POST", "/v1/adapters/new/move", json!({"id": "m2", "step": "abort"}));
-    site.tick_in(70_000);
-    site.refuses(404, "POST", "/v1/adapters/new/move", step("abort"));
-}
-
 /// A document from before the move neither ends it nor removes who moves.
 #[test]
 fn a_document_does_not_end_a_move() {
@@ -396,117 +304,4 @@ fn a_document_does_not_end_a_move() {
     assert_eq!(site.get("/v1/state"), before);
     site.moves("web", step("abort"));
     site.apply(document());
-}
-
-fn count(site: &Site, text: &str) -> usize {
-    let events = site.get("/v1/events");
-    let texts = events["events"].as_array().unwrap().iter();
-    texts.filter(|event| event["text"].as_str().unwrap().contains(text)).count()
-}
-
-/// A mover says four times a minute that it lives: no change of the state, no event, no other generation.
-#[test]
-fn a_sign_of_life_changes_nothing() {
-    let site = Site::new();
-    site.apply(document());
-    site.moves("web", step("leave"));
-    let seen = || {
-        (
-            site.get("/v1/state"),
-            site.get("/v1/events"),
-            site.does("GET", "/v1/state", null()).generation,
-        )
-    };
-    let before = seen();
-    for hold in [1, 3600] {
-        let status = site.moves("web", json!({"id": "m1", "step": "renew", "hold_s": hold}));
-        let left = status["expires_in_ms"].as_u64().unwrap();
-        assert!(left <= hold * 1000 && left + 60_000 > hold * 1000, "{status}");
-    }
-    assert_eq!(seen(), before);
-    site.tick_in(3_500_000);
-    assert_eq!(seen(), before);
-}
-
-/// Its guest may be on the way still: it keeps its address, not its VF, until somebody knows more.
-#[test]
-fn who_has_arrived_or_left_stays_so_without_what_was_held_for_it() {
-    let site = Site::new();
-    site.apply(with(document(), "/nic/0/num_vfs", json!(2)));
-    for (name, phase, steps) in
-        [("web", "left", &["leave", "hand-over"][..]), ("new", "arrived", &[])]
-    {
-        if steps.is_empty() {
-            site.moves(name, arrival(name, 9, 1));
-            site.moves(name, step("take-over"));
-        }
-        steps.iter().for_each(|one| drop(site.moves(name, step(one))));
-        let vf = site.adapter_in_force(name)["vf"].clone();
-        assert_eq!(vf, 1, "{name}");
-        let rival = format!("rival-{name}");
-        site.does(
-            "PUT",
-            &format!("/v1/adapters/{rival}"),
-            adapter(&rival, 20 + name.len() as u8, 100),
-        );
-        assert_eq!(site.adapter_in_force(&rival)["vf"], Value::Null, "it is held");
-        (0..3).for_each(|_| site.tick_in(70_000));
-        let status = site.get(&format!("/v1/adapters/{name}/move"));
-        assert_eq!((&status["phase"], &status["given_up"]), (&json!(phase), &json!(true)));
-        assert_eq!(site.adapter_in_force(&rival)["vf"], vf);
-        // The mover was only slow.
-        site.moves(name, step("renew"));
-        let status = site.get(&format!("/v1/adapters/{name}/move"));
-        assert_eq!((&status["phase"], &status["given_up"]), (&json!(phase), &json!(false)));
-        site.moves(name, step("finish"));
-        site.does("DELETE", &format!("/v1/adapters/{rival}"), null());
-    }
-    assert_eq!(count(&site, "its mover is gone, and its guest does not run here"), 2);
-}
-
-/// A guest that runs at last is here, whoever is gone.
-#[test]
-fn who_has_arrived_and_runs_late_is_an_adapter_like_others() {
-    let site = Site::new();
-    site.apply(document());
-    site.moves("new", arrival("new", 9, 1));
-    site.moves("new", step("take-over"));
-    site.tick_in(70_000);
-    assert_eq!(site.get("/v1/adapters/new")["move"]["given_up"], true);
-    site.set_connected("new", true);
-    site.tick_in(71_000);
-    assert_eq!(site.get("/v1/adapters/new").get("move"), None);
-}
-
-/// Time is the process's own: whoever starts has heard of nobody yet.
-#[test]
-fn a_daemon_that_starts_waits_as_long_again() {
-    let mut site = Site::new();
-    site.apply(document());
-    site.moves("web", json!({"id": "m1", "step": "leave", "hold_s": 100}));
-    site.start(None);
-    site.tick_in(1_000);
-    site.tick_in(90_000);
-    assert_eq!(site.get("/v1/adapters/web/move")["phase"], "leaving");
-    site.tick_in(102_000);
-    assert_eq!(site.get("/v1/adapters/web/move")["phase"], Value::Null);
-}
-
-#[test]
-fn a_move_that_cannot_be_ended_is_told_once_and_tried_ever_less_often() {
-    let site = Site::new();
-    site.apply(document());
-    site.moves("web", step("leave"));
-    let mut tries = 0;
-    for second in 0..3600 {
-        site.plane.0.lock().unwrap().refuses =
-            Some(Refused(Problem::new("nic", "x", "is full", "free some").into()));
-        site.tick_in(70_000 + second * 1000);
-        tries += usize::from(site.plane.0.lock().unwrap().refuses.is_none());
-    }
-    assert!((10..30).contains(&tries), "{tries}");
-    assert_eq!(count(&site, "its move cannot be ended"), 1);
-    site.plane.0.lock().unwrap().refuses = None;
-    site.tick_in(4_000_000);
-    assert_eq!(site.get("/v1/adapters/web/move")["phase"], Value::Null);
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use port::Legacy;
 use vhost_user::backend::Half;
 use vswitch::{Entry, PortId};
@@ -148,11 +148,18 @@ impl Plant {
 
     /// Does all that takes time before [`suspend`](Self::suspend), while lanes run: sockets of steered queues
     /// are closed, and nothing is opened any more.
-    pub(in super::super) fn prepare(&mut self) {
+    ///
+    /// # Errors
+    /// A vDPA device is busy; everything is as it was.
+    pub(in super::super) fn prepare(&mut self) -> Result<()> {
+        if !self.vdpas.prepare() {
+            self.vdpas.resume();
+            bail!("a vDPA device waits for the kernel; try again in a moment");
+        }
         for nic in self.rigs.keys().cloned().collect::<Vec<_>>() {
             self.leave_queues(&nic);
         }
-        self.vdpas.prepare();
+        Ok(())
     }
 
     /// Lets go of everything: no lane touches a ring or a device when this returns.

@@ -15,8 +15,6 @@ const HAND_ON: Duration = Duration::from_millis(2);
 /// How long frames wait for a guest that does not come, once its move is over: longer than a mover lets QEMU take to
 /// give a migration up, and each of its requests before that.
 const STALE: Duration = Duration::from_secs(120);
-/// The most addresses of an adapter that are announced.
-const ANNOUNCED_MAX: usize = 16;
 
 /// For whom frames are kept, by the adapter's name.
 #[derive(Debug, Default)]
@@ -125,15 +123,5 @@ impl Plant {
             received: traffic.rx_frames,
             sent: traffic.tx_frames,
         }
-    }
-
-    /// Sends reverse ARP in an adapter's name, so that switches learn where it is.
-    pub(super) fn announce(&self, adapter: &str) -> usize {
-        let Some(wished) = self.state.adapter(adapter) else { return 0 };
-        let macs = std::iter::once(&wished.mac).chain(&wished.macs).take(ANNOUNCED_MAX);
-        let rig = self.rigs.values().find_map(|rig| Some((rig, rig.adapter(adapter)?)));
-        let Some((rig, served)) = rig else { return 0 };
-        let send = |mac: wire::Mac| rig.soft.inject(&served.port, &wire::rarp::announcement(mac));
-        macs.map(|mac| send(mac.0)).sum()
     }
 }

@@ -5,7 +5,7 @@
 //! listens, its front-ends with their memory and rings, its state. The new one maps and checks all of
 //! it, starts lanes that stand, and says that it is ready; the old one serves all the while. Only then
 //! the old one's lanes let go of every ring and device, it says how far each is, and the new one
-//! attaches them and begins. Frames wait meanwhile where they are: in the guests' rings, in the
+//! attaches them. When it says so the old one has the last word, and the new one begins. Frames wait meanwhile where they are: in the guests' rings, in the
 //! kernel's queues.
 //!
 //! ```text
@@ -15,12 +15,14 @@
 //!      (frames flow)             <-----------    ready
 //!      lets go of rings
 //!      positions, tables, taps   ----------->    attaches rings
-//!                                <-----------    serving; lanes begin
+//!                                <-----------    attached
+//!      go                        ----------->    lanes begin
 //!      ends, removing nothing
 //! ```
 //!
 //! Whatever fails before the last word leaves the old one serving: it ends the new process and takes its
-//! rings up again.
+//! rings up again. Until then the new one has moved no frame, told nobody anything and adopted no file.
+//! It has started rings: their guests may have been interrupted in vain.
 //!
 //! # What goes how
 //! | what | how |
@@ -33,6 +35,9 @@
 //! | counters, learned addresses, rules met, events, choices for adapters that follow their traffic | copied |
 //! | tokens of rate limits | begin anew: one burst size more, once |
 //! | messages of front-ends, requests to the API | wait |
+//! | sessions that cannot be taken up, for what their front-ends made of them | end, and may be begun anew |
+//! | guests' channels | closed with the old process, and served again within half a second |
+//! | an order to stop | ends the new process before it is ready; later it is the new one's |
 //!
 //! # Limits
 //! [`format`] has a version; a program that does not know it, or a field, refuses.

@@ -115,7 +115,7 @@ fn tell(
         Reply::Ready => {}
         other => return Err(unexpected(other)),
     }
-    plant.prepare();
+    plant.prepare()?;
     let silent = Instant::now();
     plant.suspend();
     if let Err(error) = let_go(channel, &mut plant) {

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vduse::{Device, Origin, Spec, VduseError};
@@ -161,9 +162,13 @@ pub(in super::super) struct Opened {
 }
 
 impl Opened {
-    /// Makes a device, or finds our own.
-    pub(super) fn open(spec: &Spec, records: &Records) -> Result<Opened, VduseError> {
-        let (device, origin) = Device::open(spec)?;
+    /// Makes a device, or finds our own. Its file may take so long to appear.
+    pub(super) fn open(
+        spec: &Spec,
+        records: &Records,
+        appears: Duration,
+    ) -> Result<Opened, VduseError> {
+        let (device, origin) = Device::open(spec, appears)?;
         let made = origin == Origin::Made;
         let (mut unfit, device) = (None, Some(device));
         let mut opened =

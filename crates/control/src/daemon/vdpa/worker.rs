@@ -34,6 +34,8 @@ use crate::state::Vduse;
 const LOOK: Duration = Duration::from_millis(200);
 /// How often one that cannot be had is tried.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long its file may take to appear, while nobody else waits.
+const APPEARS: Duration = Duration::from_secs(1);
 
 /// What others have of it.
 #[derive(Debug)]
@@ -203,7 +205,9 @@ impl Worker {
                 if !had_one {
                     let _ = done.send(()); // it may take its time, as it did before
                 }
-                self.open();
+                if self.session.is_none() {
+                    self.open();
+                }
                 self.serve();
                 if had_one {
                     let _ = done.send(());
@@ -222,7 +226,7 @@ impl Worker {
         self.retry = now + RETRY;
         let has_mac = self.plan.identity.mac.is_some();
         let spec = open::spec(&self.plan.attachment, has_mac, self.wanted_config());
-        match Opened::open(&spec, &self.plan.records) {
+        match Opened::open(&spec, &self.plan.records, APPEARS) {
             Ok(opened) => self.begin(opened),
             Err(error) => self.fail(&anyhow::Error::from(error)),
         }

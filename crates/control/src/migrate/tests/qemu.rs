@@ -30,6 +30,10 @@ pub(super) enum Fault {
     FailsLate,
     /// The guest's rings do not run at the target.
     Silent,
+    /// Likewise, and nor does QEMU say anything there.
+    SilentAndMute,
+    /// The connection breaks when the guest is to be let go, once, and it is not.
+    CutAtSwitch,
     /// Once it was let go, it is not said whether the target has it.
     Stuck,
     /// Once the guest was let go, the source's QEMU says nothing.
@@ -132,7 +136,9 @@ pub(super) fn pair(
             std::thread::spawn(move || {
                 // Whoever connects while there is a client waits until that has gone, as at QEMU's.
                 for stream in listener.incoming().map_while(Result::ok) {
-                    serve(stream, at, &world);
+                    if !serve(stream, at, &world) {
+                        break;
+                    }
                 }
             });
         }
@@ -148,10 +154,11 @@ pub(super) fn capabilities(states: [bool; 3]) -> Value {
     all.map(|(name, state)| json!({"capability": name, "state": state})).collect()
 }
 
-/// One client, until it or QEMU goes.
-fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) {
+/// One client, until it or QEMU goes; false if that was QEMU.
+fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) -> bool {
     let lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let to = Arc::new(Mutex::new(stream));
+    let mut ended = false;
     say(&to, &json!({"QMP": {"version": {"qemu": {"major": 11}}, "capabilities": []}}));
     for line in lines.map_while(Result::ok) {
         let asked: Value = serde_json::from_str(&line).unwrap();
@@ -166,6 +173,10 @@ fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) {
             *seen.lock().unwrap() = Some(look());
         }
         let mut world = world.lock().unwrap();
+        if name == "migrate-continue" && world.fault == Some(Fault::CutAtSwitch) {
+            world.fault = None;
+            break;
+        }
         let before = world.migration.clone();
         let answer = match world.answer(at, &name) {
             Ok(value) => json!({"return": value, "id": asked["id"]}),
@@ -193,10 +204,12 @@ fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) {
             });
         }
         if gone {
+            ended = true;
             break;
         }
     }
     let _ = to.lock().unwrap().shutdown(std::net::Shutdown::Both); // it may have gone itself
+    !ended
 }
 
 /// Says something; false if nobody hears it.
@@ -277,13 +290,15 @@ impl World {
 
     fn run_at(&mut self, at: usize) -> Value {
         self.status[at] = "running".into();
-        (self.moved)(at == 0, at == 1 && self.fault != Some(Fault::Silent));
+        let silent = matches!(self.fault, Some(Fault::Silent | Fault::SilentAndMute));
+        (self.moved)(at == 0, at == 1 && !silent);
         json!({})
     }
 
     /// Whether this one says nothing any more.
     fn is_mute(&self, at: usize) -> bool {
-        let fault = [Fault::SourceMute, Fault::TargetMute][at];
-        self.fault == Some(fault) && self.migration == "completed"
+        let at_target = matches!(self.fault, Some(Fault::TargetMute | Fault::SilentAndMute));
+        let mute = if at == 0 { self.fault == Some(Fault::SourceMute) } else { at_target };
+        mute && self.migration == "completed"
     }
 }
