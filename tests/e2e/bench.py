@@ -24,7 +24,7 @@ class Bench:
     """Two VFs, their back-end, and one testpmd that holds both."""
 
     def __init__(self, *, mode="client", offer_in_order=True, offer_packed=True, guest=None):
-        self.run_dir = tempfile.mkdtemp(prefix="shunt-e2e-")
+        self.run_dir = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
         self.mode = mode
         self.guest_options = guest or {}
         offer = {"in_order": offer_in_order, "packed": offer_packed}

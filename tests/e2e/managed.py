@@ -59,7 +59,7 @@ class Managed(Daemon):
 
     def __init__(self, *, cpu, tcp=False):
         program = binary()  # before there is anything to remove
-        run_dir = tempfile.mkdtemp(prefix="shunt-e2e-")
+        run_dir = tempfile.mkdtemp(prefix="shunt-e2e-", dir="/dev/shm")
         os.chmod(run_dir, 0o755)  # what keeps others out shall be the socket itself
         self.state_dir = os.path.join(run_dir, "kept")
         lines = [f"run_dir = {json.dumps(run_dir)}", f"state_dir = {json.dumps(self.state_dir)}"]

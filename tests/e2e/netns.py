@@ -142,7 +142,7 @@ class Network:
         remove_left()
         self.namespaces = {}
         self.processes = []
-        self.run_dir = tempfile.mkdtemp(prefix=PREFIX)
+        self.run_dir = tempfile.mkdtemp(prefix=PREFIX, dir="/dev/shm")
         self.ending = contextlib.ExitStack()  # what else is to be undone, last first, before the namespaces go
 
     def namespace(self, name):

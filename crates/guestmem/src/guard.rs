@@ -14,8 +14,9 @@ use std::ptr::null_mut;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Mappings that one process may hold at a time: 255 VFs with 64 memory slots each, and the rest.
-pub const MAPPINGS_MAX: usize = 16 * 1024 + 512;
+/// Mappings that one process may hold at a time: of 255 VFs, each with 64 memory slots, a dirty log, the front-end's
+/// records, ours, and frames that wait for it while it moves; and the rest.
+pub const MAPPINGS_MAX: usize = 255 * (64 + 4) + 512;
 
 /// One guarded mapping. `start` is zero while the slot is free; `CLAIMED` while it is being filled.
 struct Slot {

@@ -85,6 +85,26 @@ impl std::fmt::Display for Pages {
     }
 }
 
+/// How a file is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The range must be in the file.
+    Whole,
+    /// As that, and nothing is written.
+    ReadOnly,
+    /// The file has no size.
+    Endless,
+}
+
+impl Kind {
+    fn protection(self) -> ProtFlags {
+        match self {
+            Kind::ReadOnly => ProtFlags::READ,
+            Kind::Whole | Kind::Endless => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
+}
+
 /// A shared, readable and writable mapping of a part of a file, guarded against truncation.
 #[derive(Debug)]
 pub struct Mapping {
@@ -106,7 +126,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `size` bytes of `fd` from `offset` (any alignment, bytes).
     pub fn new(fd: BorrowedFd<'_>, size: u64, offset: u64) -> Result<Mapping, MapError> {
-        Mapping::with(fd, size, offset, ProtFlags::READ | ProtFlags::WRITE)
+        Mapping::with(fd, size, offset, Kind::Whole)
     }
 
     /// As [`new`](Self::new), of a file of the kernel's own that has no size: what is not there is known when it is touched,
@@ -115,46 +135,32 @@ impl Mapping {
     /// # Errors
     /// As there.
     pub fn of_driver(fd: BorrowedFd<'_>, size: u64, offset: u64) -> Result<Mapping, MapError> {
-        Mapping::without_end(fd, size, offset, ProtFlags::READ | ProtFlags::WRITE)
+        Mapping::with(fd, size, offset, Kind::Endless)
     }
 
-    fn with(
-        fd: BorrowedFd<'_>,
-        size: u64,
-        offset: u64,
-        protection: ProtFlags,
-    ) -> Result<Mapping, MapError> {
+    fn with(fd: BorrowedFd<'_>, size: u64, offset: u64, kind: Kind) -> Result<Mapping, MapError> {
         let need = offset.checked_add(size).filter(|need| size > 0 && *need < 1 << 47);
         let need = need.ok_or(MapError::BadRange { size, offset })?;
         let kernel = |call, source| MapError::Kernel { call, size, source };
-        let file = rustix::fs::fstat(fd).map_err(|e| kernel("fstat", e))?.st_size as u64;
-        if file < need {
-            return Err(MapError::FileTooSmall { file, need });
+        if kind != Kind::Endless {
+            let file = rustix::fs::fstat(fd).map_err(|e| kernel("fstat", e))?.st_size as u64;
+            if file < need {
+                return Err(MapError::FileTooSmall { file, need });
+            }
         }
-        Mapping::without_end(fd, size, offset, protection)
-    }
-
-    fn without_end(
-        fd: BorrowedFd<'_>,
-        size: u64,
-        offset: u64,
-        protection: ProtFlags,
-    ) -> Result<Mapping, MapError> {
-        let end = offset.checked_add(size).filter(|end| size > 0 && *end < 1 << 47);
-        end.ok_or(MapError::BadRange { size, offset })?;
-        let kernel = |call, source| MapError::Kernel { call, size, source };
         // Offsets are aligned to the file's own page size: 2 MiB for hugetlbfs.
         let block = rustix::fs::fstatfs(fd).map_err(|e| kernel("fstatfs", e))?.f_bsize as u64;
         let page = block.max(rustix::param::page_size() as u64);
         let lead = offset % page;
         let length = (lead + size).next_multiple_of(page) as usize;
-        let base = map(fd, length, offset - lead, protection, page).map_err(|e| match e {
-            Errno::NOMEM => {
-                let remedy = "free some memory, or raise the process's limit (ulimit -v)";
-                MapError::NoMemory { size, pages: Pages::Ordinary, remedy }
-            }
-            source => kernel("mmap", source),
-        })?;
+        let base =
+            map(fd, length, offset - lead, kind.protection(), page).map_err(|e| match e {
+                Errno::NOMEM => {
+                    let remedy = "free some memory, or raise the process's limit (ulimit -v)";
+                    MapError::NoMemory { size, pages: Pages::Ordinary, remedy }
+                }
+                source => kernel("mmap", source),
+            })?;
         let Some(guarded) = Guarded::enter(base as usize, length) else {
             // SAFETY: just mapped, and nobody else knows of it.
             let _ = unsafe { rustix::mm::munmap(base, length) };
@@ -300,7 +306,7 @@ impl ReadOnlyWords {
         let size = rustix::fs::fstat(fd)
             .map_err(|source| MapError::Kernel { call: "fstat", size: 0, source })?
             .st_size as u64;
-        Ok(ReadOnlyWords { mapping: Mapping::with(fd, size, 0, ProtFlags::READ)? })
+        Ok(ReadOnlyWords { mapping: Mapping::with(fd, size, 0, Kind::ReadOnly)? })
     }
 
     /// The word at `index`, now; `None` past the end.

@@ -72,14 +72,10 @@ fn map_file(
     size: u64,
     offset: u64,
 ) -> Result<Mapping, VduseError> {
-    const TMPFS: u64 = 0x0102_1994;
-    const HUGETLBFS: u64 = 0x9584_58f6;
-    const ANON_INODE: u64 = 0x0904_1934;
-    let kind = rustix::fs::fstatfs(file).map_err(|_| VduseError::Kind { start })?.f_type as u64;
-    let mapping = match kind {
-        TMPFS | HUGETLBFS => Mapping::new(file, size, offset),
-        ANON_INODE if is_domain(file) => Mapping::of_driver(file, size, offset),
-        _ => return Err(VduseError::Kind { start }),
+    let mapping = match guestmem::is_memory(file) {
+        true => Mapping::new(file, size, offset),
+        false if is_domain(file) => Mapping::of_driver(file, size, offset),
+        false => return Err(VduseError::Kind { start }),
     };
     mapping.map_err(|source| VduseError::Map { start, source })
 }

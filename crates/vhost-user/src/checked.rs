@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::backend::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea};
 use crate::features::Features;
+use crate::foreign::ForeignFd;
 use crate::message::RING_SIZE_MAX;
 use crate::transfer;
 
@@ -281,7 +282,7 @@ impl Device for CheckedDevice {
         let fd = memfd_create("checked", MemfdFlags::CLOEXEC);
         let fd = fd.map_err(|errno| Refused::new(errno.to_string()))?;
         self.inflight = Some(rings);
-        Ok(SharedArea { size: u64::from(rings) * 64, offset: 0, fd })
+        Ok(SharedArea { size: u64::from(rings) * 64, offset: 0, fd: fd.into() })
     }
 
     fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
@@ -300,13 +301,13 @@ impl Device for CheckedDevice {
         self.cleared += 1;
     }
 
-    fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {
+    fn save_state(&mut self, to: ForeignFd) -> Result<(), Refused> {
         self.assert_still();
         self.refuse("state")?;
         transfer::save(to, &self.state).map_err(|error| Refused::new(error.to_string()))
     }
 
-    fn load_state(&mut self, from: OwnedFd) -> Result<(), Refused> {
+    fn load_state(&mut self, from: ForeignFd) -> Result<(), Refused> {
         self.assert_still();
         self.refuse("state")?;
         let from = transfer::open(from).map_err(|error| Refused::new(error.to_string()))?;

@@ -20,6 +20,7 @@
 //! * [`message`], [`payload`]: header, requests, payloads and their limits;
 //! * [`features`]: the bits of both negotiations;
 //! * [`socket`]: one message in, one message out, never blocked by a half one;
+//! * [`foreign`]: descriptors that a peer sent, and how they are closed;
 //! * [`listener`], [`connector`]: server and client mode, with reconnection;
 //! * [`backend`]: the state machine, without I/O and without a clock, that drives a [`Device`];
 //! * [`frontend`]: the other side, blocking, for guests of the lab;
@@ -37,6 +38,7 @@ pub mod backend;
 pub mod checked;
 pub mod connector;
 pub mod features;
+pub mod foreign;
 pub mod frontend;
 pub mod listener;
 pub mod message;
@@ -51,6 +53,7 @@ pub use backend::{
 };
 pub use connector::{ConnectError, Connector, Retry};
 pub use features::{Features, ProtocolFeatures};
+pub use foreign::{Closer, ForeignFd};
 pub use frontend::{Frontend, FrontendError, Negotiated, Region, RingConfig};
 pub use listener::{ListenError, Listener};
 pub use message::{BackendRequest, Flags, Message, Request, RequestName};

@@ -3,11 +3,10 @@
 //! Specification: vhost-user.rst, "Message Specification".
 //! All numbers are in the machine's own byte order.
 
-use std::os::fd::OwnedFd;
-
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::foreign::ForeignFd;
 pub use crate::request::{BackendRequest, Request, RequestName};
 
 /// Bytes of a message header.
@@ -125,7 +124,7 @@ pub struct Message {
     /// At most [`PAYLOAD_SIZE_MAX`] bytes.
     pub payload: Vec<u8>,
     /// At most [`FDS_MAX`] descriptors.
-    pub fds: Vec<OwnedFd>,
+    pub fds: Vec<ForeignFd>,
 }
 
 impl Message {

@@ -10,7 +10,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::{self, MaybeUninit};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
+use crate::foreign::{Closer, ForeignFd};
 use crate::message::{FDS_MAX, HEADER_SIZE, Header, HeaderError, Message};
+
+/// Most descriptors that the kernel hands over at a time (unix(7)).
+const SCM_MAX_FD: usize = 253;
 
 /// Why a message could not be received or sent. The connection is of no more use.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +49,8 @@ pub enum SocketError {
     TooManyFds,
     /// The kernel could not hand over all descriptors.
     #[error(
-        "file descriptors beside a message were lost: the peer sent more than {FDS_MAX}, \
-         or this process reached its limit of open files (raise it with `ulimit -n`)"
+        "file descriptors beside a message were lost: this process reached its limit of open files \
+         (raise it with `ulimit -n`)"
     )]
     FdsTruncated,
     /// More was received of a message than it has.
@@ -85,7 +89,8 @@ pub struct Receiver {
     bytes: Vec<u8>,
     filled: usize,
     header: Option<Header>,
-    fds: Vec<OwnedFd>,
+    fds: Vec<ForeignFd>,
+    closer: Closer,
 }
 
 impl Default for Receiver {
@@ -97,7 +102,13 @@ impl Default for Receiver {
 impl Receiver {
     /// A receiver at the start of a message.
     pub fn new() -> Self {
-        Self { bytes: vec![0; HEADER_SIZE], filled: 0, header: None, fds: Vec::new() }
+        Self::with(&Closer::default())
+    }
+
+    /// The same, whose descriptors are closed by `closer` where that may take time.
+    pub fn with(closer: &Closer) -> Self {
+        let bytes = vec![0; HEADER_SIZE];
+        Self { bytes, filled: 0, header: None, fds: Vec::new(), closer: closer.clone() }
     }
 
     /// True while part of a message was received and the rest is missing.
@@ -114,7 +125,7 @@ impl Receiver {
     pub fn poll(&mut self, stream: &UnixStream) -> Result<Option<Message>, SocketError> {
         let result = self.advance(stream);
         if result.is_err() {
-            *self = Self::new();
+            *self = Self::with(&self.closer);
         }
         result
     }
@@ -137,8 +148,8 @@ impl Receiver {
     }
 
     /// What was received of a message whose rest has not come, with its descriptors.
-    pub fn partial(&self) -> (&[u8], &[OwnedFd]) {
-        let Receiver { bytes, filled, header: _, fds } = self;
+    pub fn partial(&self) -> (&[u8], &[ForeignFd]) {
+        let Receiver { bytes, filled, header: _, fds, closer: _ } = self;
         (&bytes[..*filled], fds)
     }
 
@@ -146,8 +157,13 @@ impl Receiver {
     ///
     /// # Errors
     /// [`SocketError`] if that was not within a message.
-    pub fn within(received: &[u8], fds: Vec<OwnedFd>) -> Result<Self, SocketError> {
-        let mut receiver = Self::new();
+    pub fn within(
+        received: &[u8],
+        fds: Vec<OwnedFd>,
+        closer: &Closer,
+    ) -> Result<Self, SocketError> {
+        let mut receiver = Self::with(closer);
+        let fds = fds.into_iter().map(|fd| ForeignFd::new(fd, closer)).collect();
         let head = received.len().min(HEADER_SIZE);
         receiver.bytes[..head].copy_from_slice(&received[..head]);
         (receiver.filled, receiver.fds) = (head, fds);
@@ -188,14 +204,15 @@ impl Receiver {
     }
 
     fn take(&mut self, header: Header) -> Message {
-        let mut done = mem::take(self);
+        let mut done = mem::replace(self, Self::with(&self.closer));
         done.bytes.drain(..HEADER_SIZE);
         Message { request: header.request, flags: header.flags, payload: done.bytes, fds: done.fds }
     }
 
     /// Receives some bytes; false if there are none now.
     fn read_some(&mut self, stream: &UnixStream) -> Result<bool, SocketError> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        // Room for all that may come: what the kernel must drop it closes in this thread.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut self.bytes[self.filled..])];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -208,7 +225,7 @@ impl Receiver {
         };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.fds.extend(fds);
+                self.fds.extend(fds.map(|fd| ForeignFd::new(fd, &self.closer)));
             }
         }
         if received.flags.contains(ReturnFlags::CTRUNC) {
@@ -235,10 +252,10 @@ impl Receiver {
 ///
 /// # Errors
 /// [`SocketError::PeerStuck`] if the message does not fit into the socket's buffer whole.
-pub fn send(stream: &UnixStream, message: &Message) -> Result<(), SocketError> {
-    let fds: Vec<_> = message.fds.iter().map(std::os::fd::AsFd::as_fd).collect();
+pub fn send(stream: impl AsFd, message: &Message) -> Result<(), SocketError> {
+    let fds: Vec<_> = message.fds.iter().map(AsFd::as_fd).collect();
     let bytes = message.to_bytes();
-    match send_some(stream, &bytes, &fds)? {
+    match send_some(stream.as_fd(), &bytes, &fds)? {
         sent if sent == bytes.len() => Ok(()),
         _ => Err(SocketError::PeerStuck),
     }
@@ -260,7 +277,7 @@ pub fn send_before(
     while sent < bytes.len() {
         // Descriptors go with the first byte, once.
         let fds = if sent == 0 { fds } else { &[] };
-        match send_some(stream, &bytes[sent..], fds)? {
+        match send_some(stream.as_fd(), &bytes[sent..], fds)? {
             0 => wait(stream, PollFlags::OUT, deadline)?,
             some => sent += some,
         }
@@ -270,7 +287,7 @@ pub fn send_before(
 
 /// Sends as much as the socket takes; 0 if it takes nothing now.
 fn send_some(
-    stream: &UnixStream,
+    stream: BorrowedFd<'_>,
     bytes: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> Result<usize, SocketError> {

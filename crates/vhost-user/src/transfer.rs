@@ -11,10 +11,12 @@
 //! # Limits
 //! A state has at most [`STATE_SIZE_MAX`] bytes, which every pipe takes without anybody reading.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::foreign::{ForeignFd, PIPE};
 
 /// Most bytes of a state: what a pipe takes in one piece or not at all (`PIPE_BUF`).
 pub const STATE_SIZE_MAX: usize = 4096;
@@ -22,7 +24,7 @@ pub const STATE_SIZE_MAX: usize = 4096;
 /// Why a state did not go through.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// Neither a pipe nor a FIFO.
+    /// No pipe, or one that has a name: what its file system is asked for may take time.
     #[error("a device's state goes through a pipe, and the front-end gave another kind of file")]
     NotAPipe,
     /// More than there may be.
@@ -46,14 +48,14 @@ pub enum TransferError {
 ///
 /// # Errors
 /// [`TransferError`].
-pub fn open(pipe: OwnedFd) -> Result<OwnedFd, TransferError> {
+pub fn open(pipe: impl Into<ForeignFd>) -> Result<OwnedFd, TransferError> {
     let failed = |call| move |errno| TransferError::System { call, errno };
-    let stat = rustix::fs::fstat(&pipe).map_err(failed("fstat"))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
+    let pipe = pipe.into();
+    if !pipe.kind().map_err(failed("readlink"))?.starts_with(PIPE) {
         return Err(TransferError::NotAPipe);
     }
     let mode = rustix::fs::fcntl_getfl(&pipe).map_err(failed("fcntl"))? & OFlags::RWMODE;
-    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
     let flags = mode | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open"))
 }
@@ -62,7 +64,7 @@ pub fn open(pipe: OwnedFd) -> Result<OwnedFd, TransferError> {
 ///
 /// # Errors
 /// [`TransferError`].
-pub fn save(pipe: OwnedFd, state: &[u8]) -> Result<(), TransferError> {
+pub fn save(pipe: impl Into<ForeignFd>, state: &[u8]) -> Result<(), TransferError> {
     if state.len() > STATE_SIZE_MAX {
         return Err(TransferError::TooLong);
     }
@@ -105,8 +107,8 @@ mod tests {
         for len in [0, 1, STATE_SIZE_MAX] {
             let (read, write) = std::io::pipe().unwrap();
             let state: Vec<u8> = (0..len).map(|at| at as u8).collect();
-            save(write.into(), &state).unwrap();
-            assert_eq!(load(open(read.into()).unwrap()).unwrap(), state);
+            save(write, &state).unwrap();
+            assert_eq!(load(open(read).unwrap()).unwrap(), state);
         }
     }
 
@@ -115,26 +117,26 @@ mod tests {
         // Its end is blocking, and open: what is not there yet is not waited for.
         let (read, mut write) = std::io::pipe().unwrap();
         write.write_all(b"half").unwrap();
-        let error = load(open(read.into()).unwrap()).unwrap_err();
+        let error = load(open(read).unwrap()).unwrap_err();
         assert!(matches!(error, TransferError::NotWhole), "{error}");
         // A pipe that is full.
         let (_read, mut write) = std::io::pipe().unwrap();
         write.write_all(&[0; 65536]).unwrap();
-        let error = save(write.try_clone().unwrap().into(), b"state").unwrap_err();
+        let error = save(write.try_clone().unwrap(), b"state").unwrap_err();
         assert!(matches!(error, TransferError::System { call: "write", errno: Errno::AGAIN }));
     }
 
     #[test]
     fn what_is_no_pipe_or_too_long_is_refused() {
         let file = std::fs::File::open("/dev/zero").unwrap();
-        assert!(matches!(open(file.into()), Err(TransferError::NotAPipe)));
+        assert!(matches!(open(file), Err(TransferError::NotAPipe)));
         let (read, mut write) = std::io::pipe().unwrap();
         write.write_all(&[0; STATE_SIZE_MAX + 1]).unwrap();
         let held = write.try_clone().unwrap();
-        let error = save(held.into(), &[0; STATE_SIZE_MAX + 1]).unwrap_err();
+        let error = save(held, &[0; STATE_SIZE_MAX + 1]).unwrap_err();
         assert!(matches!(error, TransferError::TooLong), "{error}");
         drop(write);
-        let error = load(open(read.into()).unwrap()).unwrap_err();
+        let error = load(open(read).unwrap()).unwrap_err();
         assert!(matches!(error, TransferError::TooLong), "{error}");
     }
 }

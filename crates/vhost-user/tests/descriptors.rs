@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vhost_user::checked::CheckedDevice;
 use vhost_user::socket::send_before;
 use vhost_user::{
-    Backend, BackendConfig, Features, Flags, Message, ProtocolFeatures, Receiver, Request,
+    Backend, BackendConfig, Closer, Features, Flags, Message, ProtocolFeatures, Receiver, Request,
     SocketError,
 };
 
@@ -120,11 +120,12 @@ fn hostile_messages_leave_nothing_open() {
         .collect();
     let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     let mut random = Random(4);
+    let closer = Closer::default();
     let before = open_descriptors();
     let (mut errors, mut accepted_fds) = (0, 0);
     for session in 0..400 {
         let (peer, us) = UnixStream::pair().unwrap();
-        let mut receiver = Receiver::new();
+        let mut receiver = Receiver::with(&closer);
         device.refusals = if session % 4 == 0 { random.next() } else { 0 };
         let broken = session % 3 == 0;
         send_session(&peer, &mut random, &fds, broken);
@@ -145,26 +146,35 @@ fn hostile_messages_leave_nothing_open() {
         let kept = broken.then_some(receiver);
         backend.disconnect(&mut device);
         drop((peer, us));
+        all_closed(&closer);
         assert_eq!(open_descriptors(), before, "session {session} left descriptors open");
         drop(kept);
     }
     assert!(errors > 5000 && accepted_fds > 200, "{errors} errors, {accepted_fds} accepted");
 
     let peer_sends = Message::request(Request::SetVringKick, &0u64).to_bytes();
-    limit_is_reached(&peer_sends, &fds[..8]);
+    limit_is_reached(&peer_sends, &fds[..8], &closer);
+    all_closed(&closer);
     assert_eq!(open_descriptors(), before);
+}
+
+/// Waits until what a thread closes is closed.
+fn all_closed(closer: &Closer) {
+    while closer.waiting() > 0 {
+        std::thread::yield_now();
+    }
 }
 
 /// When this process may open no more files, the kernel drops descriptors; that must not pass for
 /// a message with fewer of them.
-fn limit_is_reached(bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+fn limit_is_reached(bytes: &[u8], fds: &[BorrowedFd<'_>], closer: &Closer) {
     let (peer, us) = UnixStream::pair().unwrap();
     let limit = getrlimit(Resource::Nofile);
     let room_for_one = us.as_raw_fd().max(peer.as_raw_fd()) as u64 + 2;
     let low = Rlimit { current: Some(room_for_one), ..limit };
     setrlimit(Resource::Nofile, low).unwrap();
     send_raw(&peer, bytes, fds);
-    let result = Receiver::new().poll(&us);
+    let result = Receiver::with(closer).poll(&us);
     setrlimit(Resource::Nofile, limit).unwrap();
     assert!(matches!(result, Err(SocketError::FdsTruncated)), "{result:?}");
 }

@@ -25,6 +25,7 @@ use crate::start::{Position, Start};
 pub struct DeviceQueue {
     kind: Kind,
     staging: Staging,
+    /// Of a packed ring: a split one says itself how far it has come.
     inflight: Option<Inflight>,
     /// While the front-end wants to know what is written.
     log: Option<Box<WriteLog>>,
@@ -84,8 +85,8 @@ impl DeviceQueue {
         let log = start.log.map(|log| Box::new(WriteLog::new(log, &memory, addresses)));
         let staging = Staging::new(memory, content, features.contains(Features::INDIRECT));
         let mut queue = DeviceQueue { kind, staging, inflight: start.inflight, log };
-        if let Some(log) = queue.log.as_ref().filter(|_| queue.inflight.is_some()) {
-            each!(&queue.kind, device => device.log_recovered(log));
+        if let Some(log) = &queue.log {
+            each!(&queue.kind, device => device.log_shown(log));
         }
         queue.disarm();
         Ok(queue)
@@ -195,10 +196,13 @@ impl DeviceQueue {
     }
 
     /// Uses the oldest buffer that was set aside, by its [ticket](Buffer::ticket), with `len` bytes
-    /// written. Not for a queue that logs its writes: who else wrote there is not known here.
+    /// written.
+    ///
+    /// # Panics
+    /// If the queue logs its writes: who else wrote there is not known here.
     #[inline]
     pub fn use_set_aside(&mut self, ticket: Ticket, len: u32) {
-        debug_assert!(self.log.is_none());
+        assert!(self.log.is_none(), "what is written to buffers that were set aside is not logged");
         each!(&mut self.kind, device => device.use_one(ticket, len));
     }
 
@@ -214,13 +218,21 @@ impl DeviceQueue {
         if self.log.is_some() {
             return self.publish_and_log();
         }
-        each!(&mut self.kind, device => device.publish(self.inflight.as_ref()))
+        self.show()
+    }
+
+    #[inline(always)]
+    fn show(&mut self) -> bool {
+        match &mut self.kind {
+            Kind::Split(device) => device.publish(),
+            Kind::Packed(device) => device.publish(self.inflight.as_ref()),
+        }
     }
 
     #[cold]
     fn publish_and_log(&mut self) -> bool {
         let from = self.position();
-        let notify = each!(&mut self.kind, device => device.publish(self.inflight.as_ref()));
+        let notify = self.show();
         if let Some(log) = &self.log {
             each!(&self.kind, device => device.log_published(log, from));
         }

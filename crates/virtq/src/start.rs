@@ -16,8 +16,8 @@ pub type Position = u32;
 pub struct Start {
     /// Where the front-end says. A split ring does not need it: its used index says more.
     pub base: Position,
-    /// What former owners, which may have died at any moment, wrote down; it says more than `base`,
-    /// and this owner goes on with it.
+    /// What former owners of a packed ring, which may have died at any moment, wrote down; it says
+    /// more than `base`, and this owner goes on with it. A split ring needs none.
     pub inflight: Option<Inflight>,
     /// Where this owner says what it writes, if it is to.
     pub log: Option<Log>,

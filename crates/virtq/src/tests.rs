@@ -8,6 +8,7 @@ mod exchange;
 mod hostile;
 mod kit;
 mod limits;
+mod log;
 mod oracle;
 mod ordering;
 mod packed;

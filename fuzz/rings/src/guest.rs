@@ -100,9 +100,13 @@ impl Guest {
 
     /// The same, where the front-end says.
     pub(crate) fn device_at(&self, base: Position) -> DeviceQueue {
+        self.device_with(Start::at(base))
+    }
+
+    /// The same, with all that a device begins with.
+    pub(crate) fn device_with(&self, start: Start) -> DeviceQueue {
         let (memory, features) = (self.memory.clone(), self.features);
-        let (at, start) = (&self.addresses, Start::at(base));
-        DeviceQueue::new(memory, at, self.size, features, self.content, start)
+        DeviceQueue::new(memory, &self.addresses, self.size, features, self.content, start)
             .expect("a ring inside the memory")
     }
 

@@ -7,7 +7,8 @@
 //! test, and after each of its acts its promises are asserted:
 //! - [`device_ring`]: a hostile driver against [`virtq::DeviceQueue`];
 //! - [`driver_ring`]: a hostile device against [`virtq::DriverQueue`];
-//! - [`port_rings`]: two hostile guests, one sending to the other through the ports.
+//! - [`port_rings`]: two hostile guests, one sending to the other through the ports;
+//! - [`logged_rings`]: the same while both are moved: whatever changes in their memory is logged.
 //!
 //! Each says what its input reached ([`Seen`]), so that a test can tell whether its inputs are any
 //! good.
@@ -19,10 +20,12 @@ mod device;
 mod driver;
 mod guest;
 mod input;
+mod log;
 mod ports;
 
 pub use device::device_ring;
 pub use driver::driver_ring;
+pub use log::logged_rings;
 pub use ports::port_rings;
 
 /// What an input reached, or several.
@@ -36,6 +39,8 @@ pub struct Seen {
     pub done: u64,
     /// Frames dropped, or used entries skipped.
     pub refused: u64,
+    /// Pages that changed and were found in a log.
+    pub logged: u64,
     /// Rings that each fault stopped, by [`virtq::Fault`] as a number.
     pub faults: [u64; virtq::Fault::ALL.len()],
 }
@@ -47,6 +52,7 @@ impl Seen {
         self.in_pieces += other.in_pieces;
         self.done += other.done;
         self.refused += other.refused;
+        self.logged += other.logged;
         for (sum, more) in self.faults.iter_mut().zip(other.faults) {
             *sum += more;
         }

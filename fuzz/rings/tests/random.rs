@@ -1,7 +1,7 @@
 //! The fuzz targets on stable Rust, with a fixed number of pseudo-random inputs. What the inputs
 //! reached is asserted too: a target whose inputs stay shallow finds nothing.
 
-use fuzz_rings::{Seen, device_ring, driver_ring, port_rings};
+use fuzz_rings::{Seen, device_ring, driver_ring, logged_rings, port_rings};
 use virtq::Fault;
 
 /// Inputs of up to this many bytes: some hundred acts.
@@ -74,6 +74,12 @@ fn port_rings_hold() {
 }
 
 #[test]
+fn logged_rings_hold() {
+    let seen = run(logged_rings, 1000, 4);
+    assert!(seen.buffers > 10_000 && seen.done > 2_000 && seen.logged > 2_000, "{seen:?}");
+}
+
+#[test]
 fn driver_ring_holds() {
     let seen = run(driver_ring, 4000, 3);
     assert!(seen.buffers > 100_000 && seen.in_pieces > 10_000 && seen.done > 50_000, "{seen:?}");
@@ -83,7 +89,7 @@ fn driver_ring_holds() {
 #[test]
 fn inputs_of_one_byte_repeated_hold() {
     for byte in 0..=255 {
-        for target in [device_ring, port_rings, driver_ring] {
+        for target in [device_ring, port_rings, driver_ring, logged_rings] {
             target(&[byte; 500]);
         }
     }
@@ -91,7 +97,7 @@ fn inputs_of_one_byte_repeated_hold() {
 
 #[test]
 fn no_input_holds() {
-    for target in [device_ring, port_rings, driver_ring] {
+    for target in [device_ring, port_rings, driver_ring, logged_rings] {
         let seen = target(&[]);
         assert_eq!((seen.buffers, seen.done, seen.refused), (0, 0, 0));
     }

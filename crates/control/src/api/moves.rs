@@ -104,6 +104,7 @@ impl Manager {
         match (asked, phase) {
             (Is::Leave, None | Some(Leaving)) => {
                 self.set_move(name, Some(moving(Leaving)), expected)?;
+                self.transit(name, &id, until);
             }
             (Is::Arrive, Some(Arriving)) => {
                 self.must_be_the_same(name, &request)?;
@@ -120,15 +121,15 @@ impl Manager {
                 self.set_move(name, Some(moving(Arrived)), expected)?;
                 done.announced = self.plane.announce(name) as u64;
             }
-            (Is::TakeOver, Some(phase @ Arrived)) => self.revive(name, moving(phase), expected)?,
-            (Is::HandOver, Some(phase @ (Leaving | Left))) => {
-                self.depart(name, phase, moving(Left), expected)?;
+            (Is::HandOver, Some(Leaving)) => {
+                self.must_stand_still(name)?;
+                self.set_move(name, Some(moving(Left)), expected)?;
                 done = self.hand_out(name, request.from.unwrap_or_default());
             }
-            (Is::Renew, Some(phase)) => self.revive(name, moving(phase), expected)?,
-            (Is::Frames, Some(phase)) => {
-                self.revive(name, moving(phase), expected)?;
-                self.take_in(name, phase, request.from, whole(&request.frames)?)?;
+            (Is::TakeOver, Some(phase @ Arrived))
+            | (Is::HandOver, Some(phase @ Left))
+            | (Is::Renew | Is::Frames, Some(phase)) => {
+                done = self.go_on(name, &request, moving(phase), expected)?;
             }
             (Is::Finish, Some(Arrived)) => self.set_move(name, None, expected)?,
             (Is::Finish, Some(Left)) => self.remove(name, expected)?,
@@ -183,29 +184,33 @@ impl Manager {
         }
     }
 
-    /// The addresses of an adapter that leaves are not here any more.
-    fn depart(
+    /// A step within a phase, `moving`. One that was given up goes on; any other does without a change of the state.
+    fn go_on(
         &mut self,
         name: &str,
-        phase: Phase,
-        left: Moving,
+        request: &MoveRequest,
+        moving: Moving,
         expected: Option<u64>,
-    ) -> Result<(), Fault> {
-        if phase == Phase::Left {
-            return self.revive(name, left, expected);
+    ) -> Result<Done, Fault> {
+        let now = self.state().adapter(name).and_then(|adapter| adapter.moving.as_ref());
+        let (given_up, phase) = (now.is_some_and(|moving| moving.given_up), moving.phase);
+        if given_up {
+            self.set_move(name, Some(moving), expected)?;
         }
+        match request.step {
+            MoveStep::HandOver => return Ok(self.hand_out(name, request.from.unwrap_or_default())),
+            MoveStep::Frames => {
+                self.take_in(name, phase, request.from, whole(&request.frames)?)?;
+            }
+            _ => {}
+        }
+        Ok(Done::default())
+    }
+
+    fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {
         if self.is_connected(name) {
             let error = format!("the guest of {name} runs here");
             return Err(impossible("step", "hand-over", error, "stop it first"));
-        }
-        self.set_move(name, Some(left), expected)
-    }
-
-    /// A move that was given up goes on. Any other does without a change of the state.
-    fn revive(&mut self, name: &str, moving: Moving, expected: Option<u64>) -> Result<(), Fault> {
-        let now = self.state().adapter(name).and_then(|adapter| adapter.moving.as_ref());
-        if now.is_some_and(|moving| moving.given_up) {
-            self.set_move(name, Some(moving), expected)?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! A front-end is as hostile as its guest: a broken message ends its connection and nothing else,
 //! half a message waits without holding up anybody, and what it may log is limited.
 
+mod door;
 mod estate;
 
 use std::os::fd::BorrowedFd;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll};
-use vhost_user::{Backend, Connector, Device, Listener, Receiver, SocketError};
+use rustix::event::epoll;
+use vhost_user::{Backend, Closer, Connector, Device, Listener, Receiver, SocketError};
 
 use super::device::{GuestDevice, Identity};
 use super::log::{Quiet, Repeated};
@@ -21,17 +22,11 @@ use super::offer::offer;
 use super::vmq::Vmq;
 use crate::state::{GuestState, SocketMode, VhostUser};
 
+use door::BAN;
 pub(super) use estate::{inherit_listener, listening};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
 const MESSAGES_A_TURN: usize = 32;
-/// In client mode, the time from one session's beginning to the next one's: a peer that accepts and
-/// hangs up at once must not keep us busy.
-const SESSION_MIN: Duration = Duration::from_millis(20);
-/// How long nobody may attach after a front-end that held up a lane. It could for 22 ms at most
-/// ([`host::brief`]), and so for less than half a per cent of the time.
-const BAN: Duration = Duration::from_secs(5);
-
 /// In the device status: the driver is ready. Virtio 1.2, section 2.1.
 const DRIVER_OK: u8 = 4;
 
@@ -73,18 +68,23 @@ pub(super) struct Attachment {
     quiet: Quiet,
     /// In client mode, why the last attempts to connect failed.
     failures: Repeated,
+    /// Who closes what front-ends send, and their connections.
+    closer: Closer,
+    /// Whether connections are left waiting, until what former ones left is closed.
+    is_deaf: bool,
 }
 
 impl Attachment {
     /// A socket that nobody is connected to.
     pub(super) fn new(spec: &VhostUser, way: Way, device: GuestDevice) -> Result<Attachment> {
         let backend = Backend::new(offer(spec, device.has_mac()))?;
+        let closer = Closer::default();
         Ok(Attachment {
             way,
             backend,
             device,
             stream: None,
-            receiver: Receiver::new(),
+            receiver: Receiver::with(&closer),
             told: Vec::new(),
             unfit: None,
             begun: None,
@@ -92,6 +92,8 @@ impl Attachment {
             token: 0,
             quiet: Quiet::default(),
             failures: Repeated::default(),
+            closer,
+            is_deaf: false,
         })
     }
 
@@ -158,17 +160,6 @@ impl Attachment {
         }
     }
 
-    /// What is left of [`SESSION_MIN`], or of [`BAN`].
-    fn pause(&self, now: Instant) -> Duration {
-        let ends = [self.begun.map(|begun| begun + SESSION_MIN), self.banned];
-        let left = ends.into_iter().flatten().map(|end| end.saturating_duration_since(now));
-        left.max().unwrap_or_default()
-    }
-
-    fn is_banned(&self) -> bool {
-        self.banned.is_some_and(|end| Instant::now() < end)
-    }
-
     /// Shows out a front-end that held up a lane, or this thread. It was not written to since.
     pub(super) fn end_if_stalled(&mut self, epoll: BorrowedFd<'_>) {
         if self.device.is_stalled() {
@@ -197,7 +188,7 @@ impl Attachment {
 
     /// In client mode, connects when an attempt is due.
     pub(super) fn connect_if_due(&mut self, epoll: BorrowedFd<'_>, now: Instant) {
-        if self.stream.is_some() || !self.pause(now).is_zero() {
+        if self.stream.is_some() || self.is_abused() || !self.pause(now).is_zero() {
             return;
         }
         let Way::Client(connector) = &mut self.way else {
@@ -261,40 +252,16 @@ impl Attachment {
         }
     }
 
-    /// In server mode, accepts a front-end, or turns it away: one at a time.
-    fn accept(&mut self, epoll: BorrowedFd<'_>) {
-        let Way::Server(listener) = &self.way else {
-            return;
-        };
-        match listener.accept() {
-            Ok(Some(stream)) => {
-                if self.stream.as_ref().is_some_and(has_hung_up) {
-                    self.end(epoll, "front-end left");
-                }
-                let why = match (&self.stream, self.is_banned()) {
-                    (Some(_), _) => "a second front-end was turned away",
-                    (None, true) => "a front-end was turned away so soon after one that blocked",
-                    (None, false) => return self.begin(epoll, stream),
-                };
-                self.quiet.warn(&format!("{}: {why}", self.device.label()));
-            }
-            Ok(None) => {}
-            Err(error) => {
-                let label = self.device.label();
-                self.quiet.warn(&format!("{label}: cannot accept: {error}"));
-            }
-        }
-    }
-
     fn begin(&mut self, epoll: BorrowedFd<'_>, stream: UnixStream) {
         let data = epoll::EventData::new_u64(self.token);
         if let Err(error) = epoll::add(epoll, &stream, data, epoll::EventFlags::IN) {
+            self.hang_up(stream);
             let label = self.device.label();
             return self.quiet.warn(&format!("{label}: cannot watch the connection: {error}"));
         }
         self.quiet.info(&format!("{}: front-end connected", self.device.label()));
         self.stream = Some(stream);
-        self.receiver = Receiver::new();
+        self.receiver = Receiver::with(&self.closer);
         self.told = self.device.config();
         self.begun = Some(Instant::now());
     }
@@ -304,6 +271,9 @@ impl Attachment {
         let Some(stream) = &self.stream else {
             return Ok(false);
         };
+        if self.is_abused() {
+            return Err("connection closed: descriptors that it sent do not close".into());
+        }
         let message = match self.receiver.poll(stream) {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(false),
@@ -322,26 +292,29 @@ impl Attachment {
         Ok(true)
     }
 
+    /// Says that a migration of the guest is not whole, if it is so.
+    pub(super) fn tell_unlogged(&mut self) {
+        if let Some(times) = self.device.unlogged() {
+            let label = self.device.label();
+            self.quiet.warn(&format!(
+                "{label}: {times} writes were to memory that the front-end's log has no bit for; \
+                 cancel its guest's migration, or begin it anew"
+            ));
+        }
+    }
+
     fn end(&mut self, epoll: BorrowedFd<'_>, why: &str) {
         self.quiet.info(&format!("{}: {why}", self.device.label()));
         if let Some(stream) = self.stream.take() {
-            let _ = epoll::delete(epoll, &stream); // closing it would do as well
-            // The front-end is to know now, whoever else may hold the socket for a while.
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = epoll::delete(epoll, &stream); // closing it would do as well, in its own time
+            self.hang_up(stream);
         }
         self.backend.disconnect(&mut self.device);
+        self.tell_unlogged();
         if self.device.end_session() {
             self.banned = Some(Instant::now() + BAN);
         }
     }
-}
-
-/// Whether a front-end is gone, though messages of its last moments may wait: it must not keep its
-/// successor out.
-fn has_hung_up(stream: &UnixStream) -> bool {
-    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 impl Drop for Attachment {

@@ -1,6 +1,12 @@
 //! The device that a front-end sees: virtio-net rings, on a port of a soft NIC.
 
+mod estate;
+mod identity;
 mod memory;
+mod ring;
+
+pub(super) use estate::DeviceEstate;
+pub(super) use identity::Identity;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -11,7 +17,9 @@ use std::time::Instant;
 use engine::{Port, SoftNic};
 use guestmem::{DirtyLog, GuestMemory, Region};
 use nic::StormLimit;
-use vhost_user::{Device, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea, transfer};
+use vhost_user::{
+    Device, ForeignFd, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea, transfer,
+};
 use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net as net;
@@ -19,11 +27,10 @@ use wire::virtio_net as net;
 use memory::{check_kind, map, refused, refused_chain};
 
 use super::carried::Carried;
-use super::inflight::Records;
+use super::inflight::{self, Records};
 use super::kept::Kept;
-use super::ring::Ring;
 use super::vmq::Vmq;
-use crate::state::{MacText, VhostUser};
+use crate::state::VhostUser;
 
 /// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
 /// that its function's limits do not count. QEMU asks for five in a second, after a migration.
@@ -47,9 +54,14 @@ pub(super) struct GuestDevice {
     /// Where writes to it are logged, while it is moved, and the file behind that.
     log: Option<Arc<DirtyLog>>,
     log_file: Option<SharedArea>,
+    /// Writes that former logs of this session had no bit for, and whether it was said that there are any.
+    unlogged: u64,
+    told_unlogged: bool,
     /// Where it is written down how far its rings have come, and the file behind that.
     records: Option<Records>,
     records_file: Option<InflightArea>,
+    /// Where new ones are made.
+    records_memory: inflight::Memory,
     /// The same of packed rings, where the front-end does not keep it.
     kept: Kept,
     /// Through which what another adapter promised comes.
@@ -60,33 +72,6 @@ pub(super) struct GuestDevice {
     stalled: Arc<AtomicBool>,
     made: Instant,
     announcements: StormLimit,
-}
-
-/// What a front-end has set.
-#[derive(Debug)]
-pub(super) struct DeviceEstate<'a> {
-    pub(super) mtu: u16,
-    pub(super) files: &'a [MemoryRegion],
-    pub(super) log: Option<&'a SharedArea>,
-    pub(super) records: Option<&'a InflightArea>,
-    pub(super) arriving: Option<&'a OwnedFd>,
-}
-
-/// The addresses of a device.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Identity {
-    /// What the guest reads as its own, if it has one.
-    pub(super) mac: Option<Mac>,
-    /// All addresses that it may announce; `None` if any.
-    pub(super) announces: Option<Vec<Mac>>,
-}
-
-impl Identity {
-    /// That of a guest that may announce its own addresses only, if sources are checked.
-    pub(super) fn of(mac: MacText, macs: &[MacText], spoof_check: bool) -> Identity {
-        let all = || std::iter::once(&mac).chain(macs).map(|mac| mac.0).collect();
-        Identity { mac: Some(mac.0), announces: spoof_check.then(all) }
-    }
 }
 
 impl GuestDevice {
@@ -113,8 +98,11 @@ impl GuestDevice {
             files: Vec::new(),
             log: None,
             log_file: None,
+            unlogged: 0,
+            told_unlogged: false,
             records: None,
             records_file: None,
+            records_memory: inflight::Memory::of(attachment.queue_pairs * 2),
             arriving: None,
             stalled: Arc::default(),
             made: Instant::now(),
@@ -163,61 +151,8 @@ impl GuestDevice {
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
         self.arriving = None;
+        (self.unlogged, self.told_unlogged) = (0, false);
         self.stalled.swap(false, Ordering::Relaxed)
-    }
-
-    /// What a front-end has set, for a process that takes over.
-    pub(super) fn estate(&self) -> DeviceEstate<'_> {
-        let GuestDevice {
-            // As the configuration says.
-            nic: _,
-            port: _,
-            identity: _,
-            queue_pairs: _,
-            mtu: _,
-            // As the representor has it.
-            representor_mtu: _,
-            mtu_set,
-            // Mapped anew.
-            memory: _,
-            files,
-            log: _,
-            log_file,
-            records: _,
-            records_file,
-            // In files, which whoever takes over finds.
-            kept: _,
-            arriving,
-            // Its ring is started like the others, its queue steered anew.
-            vmq: _,
-            // A front-end that blocks is noticed again, and what it may cause in a second begins anew.
-            stalled: _,
-            made: _,
-            announcements: _,
-        } = self;
-        DeviceEstate {
-            mtu: *mtu_set,
-            files,
-            log: log_file.as_ref(),
-            records: records_file.as_ref(),
-            arriving: arriving.as_ref(),
-        }
-    }
-
-    /// Takes over what a front-end has set; records go on as they are.
-    pub(super) fn inherit(
-        &mut self,
-        mtu: u16,
-        files: Vec<MemoryRegion>,
-        (log, records): (Option<SharedArea>, Option<InflightArea>),
-        arriving: Option<OwnedFd>,
-    ) -> Result<(), Refused> {
-        self.set_mtu(mtu)?;
-        self.set_memory(files)?;
-        self.set_log(log)?;
-        self.set_inflight(records)?;
-        self.arriving = arriving;
-        Ok(())
     }
 
     fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
@@ -225,22 +160,12 @@ impl GuestDevice {
         Ok(())
     }
 
-    /// A ring, with all that belongs to it now.
-    fn ring(&mut self, index: usize, setup: &RingSetup) -> Ring {
-        let packed = net::feature::has(setup.features, net::feature::VIRTIO_F_RING_PACKED);
-        let inflight = match &self.records {
-            Some(records) => records.of(index, setup.size),
-            None if packed => self.kept.of(index, setup, &self.files),
-            None => None,
-        };
-        Ring {
-            setup: setup.clone(),
-            memory: self.memory.clone(),
-            log: self.log.clone(),
-            inflight,
-            stalled: self.stalled.clone(),
-            interrupt: None,
-        }
+    /// Writes to memory that the front-end's log has no bit for, in this session; told once.
+    pub(super) fn unlogged(&mut self) -> Option<u64> {
+        let unlogged = self.unlogged + self.log.as_ref().map_or(0, |log| log.outside());
+        let is_news = unlogged > 0 && !self.told_unlogged;
+        self.told_unlogged |= is_news;
+        is_news.then_some(unlogged)
     }
 
     /// The longest frame that a guest may send, bytes.
@@ -386,7 +311,9 @@ impl Device for GuestDevice {
             let log = DirtyLog::new(area.fd.as_fd(), area.size, area.offset);
             Ok(Arc::new(log.map_err(|error| refused_chain(&error))?))
         };
-        self.log = log.as_ref().map(map).transpose()?;
+        let log_of = log.as_ref().map(map).transpose()?;
+        let former = std::mem::replace(&mut self.log, log_of);
+        self.unlogged += former.map_or(0, |log| log.outside());
         self.log_file = log;
         let said = if self.log.is_some() { "a log of what is written" } else { "no log any more" };
         tracing::debug!("{}: {said}", self.label());
@@ -394,9 +321,10 @@ impl Device for GuestDevice {
     }
 
     fn create_inflight(&mut self, rings: u16, ring_size: u16) -> Result<SharedArea, Refused> {
-        let made = Records::create(rings, ring_size).map_err(|error| refused_chain(&error));
+        let made =
+            self.records_memory.create(rings, ring_size).map_err(|error| refused_chain(&error));
         let (records, area) = made?;
-        let fd = area.fd.try_clone().map_err(refused)?;
+        let fd = area.fd.as_fd().try_clone_to_owned().map_err(refused)?.into();
         self.records = Some(records);
         let kept = SharedArea { fd, ..area };
         self.records_file = Some(InflightArea { area: kept, rings, ring_size });
@@ -420,11 +348,11 @@ impl Device for GuestDevice {
         self.kept.clear(index);
     }
 
-    fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused> {
+    fn save_state(&mut self, to: ForeignFd) -> Result<(), Refused> {
         transfer::save(to, &self.promised().to_bytes()).map_err(|error| refused_chain(&error))
     }
 
-    fn load_state(&mut self, from: OwnedFd) -> Result<(), Refused> {
+    fn load_state(&mut self, from: ForeignFd) -> Result<(), Refused> {
         self.arriving = Some(transfer::open(from).map_err(|error| refused_chain(&error))?);
         Ok(())
     }

@@ -14,14 +14,17 @@
 //! take the memory away, and then its own rings go on from a wrong place: where a record points is
 //! checked as all else that comes from a front-end.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
+use rustix::fs::FallocateFlags;
 use vhost_user::{InflightArea, Refused, SharedArea};
 use virtq::Inflight;
 
 const HEADER: u64 = 64;
+/// Entries that the largest ring has.
+const RING_SIZE_MAX: u16 = vhost_user::message::RING_SIZE_MAX as u16;
 const MAGIC: [u8; 8] = *b"shuntinf";
 
 /// The records of a session.
@@ -33,18 +36,6 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// New records, and the memory for the front-end to keep. It cannot be made shorter.
-    ///
-    /// # Errors
-    /// There is no memory.
-    pub(super) fn create(rings: u16, ring_size: u16) -> Result<(Records, SharedArea), MapError> {
-        let size = Records::bytes(rings, ring_size);
-        let file = SharedFile::create("shunt-inflight", size, Pages::Ordinary)?;
-        let records = Records::begin(file.fd(), rings, ring_size)?;
-        let fd = file.into_fd();
-        Ok((records, SharedArea { size, offset: 0, fd }))
-    }
-
     /// Bytes of a file for the records of so many rings.
     pub(super) fn bytes(rings: u16, ring_size: u16) -> u64 {
         HEADER + u64::from(rings) * Inflight::bytes(ring_size)
@@ -73,6 +64,12 @@ impl Records {
     /// They are not such as we make, or are for other rings.
     pub(super) fn open(given: &InflightArea) -> Result<Records, Refused> {
         let InflightArea { area, rings, ring_size } = given;
+        if !area.offset.is_multiple_of(8) {
+            let offset = area.offset;
+            return Err(Refused::new(format!(
+                "records begin at offset {offset}; they are words, and begin at a multiple of 8"
+            )));
+        }
         let mapping = Mapping::new(area.fd.as_fd(), area.size, area.offset)
             .map_err(|error| Refused::new(error.to_string()))?;
         let need = Records::bytes(*rings, *ring_size);
@@ -115,18 +112,61 @@ impl Records {
     }
 }
 
+/// The memory in which new records are made, for front-ends to keep.
+///
+/// However often front-ends ask, it is the same file, which is charged to the daemon: whoever keeps what
+/// it was given before sees its own guest's new records there.
+#[derive(Debug)]
+pub(super) struct Memory {
+    file: Option<OwnedFd>,
+    /// Bytes.
+    size: u64,
+}
+
+impl Memory {
+    /// Of a device with so many rings.
+    pub(super) fn of(rings: u16) -> Memory {
+        Memory { file: None, size: Records::bytes(rings, RING_SIZE_MAX) }
+    }
+
+    /// New records, and the part of the memory for the front-end to keep. It cannot be made shorter.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(super) fn create(
+        &mut self,
+        rings: u16,
+        ring_size: u16,
+    ) -> Result<(Records, SharedArea), MapError> {
+        let size = Records::bytes(rings, ring_size);
+        let kernel = |call| move |source| MapError::Kernel { call, size, source };
+        let file = match self.file.take() {
+            Some(file) => {
+                let zeros = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&file, zeros, 0, self.size).map_err(kernel("fallocate"))?;
+                file
+            }
+            None => SharedFile::create("shunt-inflight", self.size, Pages::Ordinary)?.into_fd(),
+        };
+        let file = self.file.insert(file);
+        let records = Records::begin(file.as_fd(), rings, ring_size)?;
+        let fd = rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(kernel("fcntl"))?;
+        Ok((records, SharedArea { size, offset: 0, fd: fd.into() }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn area(made: &SharedArea, rings: u16, ring_size: u16) -> InflightArea {
-        let fd = made.fd.try_clone().unwrap();
+        let fd = made.fd.as_fd().try_clone_to_owned().unwrap().into();
         InflightArea { area: SharedArea { fd, ..*made }, rings, ring_size }
     }
 
     #[test]
     fn records_are_found_again() {
-        let (records, made) = Records::create(4, 256).unwrap();
+        let (records, made) = Memory::of(4).create(4, 256).unwrap();
         assert_eq!(made.size, HEADER + 4 * Inflight::bytes(256));
         let again = Records::open(&area(&made, 4, 256)).unwrap();
         for (records, ring, size, has) in [
@@ -143,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_not_ours_is_refused() {
-        let (_, made) = Records::create(2, 128).unwrap();
+        let (_, made) = Memory::of(4).create(2, 128).unwrap();
         let refused = |area: &InflightArea| Records::open(area).unwrap_err().to_string();
         for (rings, ring_size) in [(1, 128), (2, 64)] {
             let why = refused(&area(&made, rings, ring_size));
@@ -151,11 +191,33 @@ mod tests {
         }
         let why = refused(&area(&made, 2, 256));
         assert!(why.contains("2 rings of 256 entries take"), "{why}");
-        let longer = SharedArea { size: made.size + 1, fd: made.fd.try_clone().unwrap(), ..made };
+        let longer = SharedArea {
+            size: 1 << 40,
+            fd: made.fd.as_fd().try_clone_to_owned().unwrap().into(),
+            ..made
+        };
         let why = refused(&area(&longer, 2, 128));
         assert!(why.contains("the front-end must share all of it"), "{why}");
+        let fd = made.fd.as_fd().try_clone_to_owned().unwrap().into();
+        let why = refused(&area(&SharedArea { offset: 4, fd, ..made }, 2, 128));
+        assert!(why.contains("offset 4"), "{why}");
         let zeros = SharedFile::create("zeros", 65536, Pages::Ordinary).unwrap();
-        let zeros = SharedArea { size: 65536, offset: 0, fd: zeros.into_fd() };
+        let zeros = SharedArea { size: 65536, offset: 0, fd: zeros.into_fd().into() };
         assert!(refused(&area(&zeros, 2, 128)).contains("not this back-end's"));
+    }
+
+    #[test]
+    fn whoever_asks_again_and_again_gets_the_same_memory_made_new() {
+        let mut memory = Memory::of(4);
+        let inode = |area: &SharedArea| rustix::fs::fstat(&area.fd).unwrap().st_ino;
+        let (first, made) = memory.create(2, 256).unwrap();
+        first.mapping.slice(HEADER, 8).unwrap().write(0, [0xff; 8]);
+        for (rings, ring_size) in [(2, 256), (4, 64), (4, RING_SIZE_MAX)] {
+            let (records, again) = memory.create(rings, ring_size).unwrap();
+            assert_eq!(inode(&again), inode(&made));
+            assert_eq!(again.size, Records::bytes(rings, ring_size));
+            assert_eq!(records.mapping.slice(HEADER, 8).unwrap().read::<8>(0), [0; 8]);
+            Records::open(&area(&again, rings, ring_size)).unwrap();
+        }
     }
 }

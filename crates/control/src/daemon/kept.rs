@@ -14,8 +14,10 @@
 //! driver has begun the ring anew since, `virtq` sees in the ring.
 //!
 //! # Limits
-//! Rings of at most [`ENTRIES_MAX`] entries. A file that cannot be made costs what it is for, and
-//! nothing else.
+//! Rings of at most [`ENTRIES_MAX`] entries, and a run directory that is on a tmpfs: lanes write there, and must not
+//! wait for a disk. A file that cannot be made costs what it is for, and nothing else. Files of
+//! devices that are no more are [removed](remove), but not when a daemon starts: whoever configures it may
+//! still have to name them.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -50,7 +52,7 @@ impl Kept {
     /// Those of the device with this label, of so many rings, below a run directory. Nothing is
     /// made before it is needed.
     pub(super) fn new(run_dir: &Path, label: &str, rings: usize) -> Kept {
-        let path = run_dir.join(DIRECTORY).join(label.replace('/', ":"));
+        let path = run_dir.join(DIRECTORY).join(file_name(label));
         Kept { path: Some(path), rings, mapping: None }
     }
 
@@ -77,11 +79,14 @@ impl Kept {
         Some(record)
     }
 
-    /// Forgets where a ring was: the front-end was told.
-    pub(super) fn clear(&self, ring: usize) {
-        let mapping = self.mapping.as_ref().filter(|_| ring < self.rings);
-        let at = slot(ring) + HEADER;
-        if let Some(record) = mapping.and_then(|it| Inflight::new(it.clone(), at, ENTRIES_MAX)) {
+    /// Forgets where a ring was, whoever wrote it down: the front-end was told, or keeps a record itself.
+    pub(super) fn clear(&mut self, ring: usize) {
+        let is_there = self.mapping.is_some() || self.path.as_ref().is_some_and(|it| it.exists());
+        if ring >= self.rings || !is_there {
+            return;
+        }
+        let (mapping, at) = (self.open(), slot(ring) + HEADER);
+        if let Some(record) = mapping.and_then(|it| Inflight::new(it, at, ENTRIES_MAX)) {
             record.clear();
         }
     }
@@ -102,6 +107,24 @@ impl Kept {
         }
         self.mapping.clone()
     }
+}
+
+/// Removes the files of devices with these labels, which are no more.
+pub(super) fn remove<'a>(run_dir: &Path, labels: impl Iterator<Item = &'a String>) {
+    for label in labels {
+        let path = run_dir.join(DIRECTORY).join(file_name(label));
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("{}: {error}; it is of no use any more", path.display());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What the file of a device is called; no two devices have the same label.
+fn file_name(label: &str) -> String {
+    label.replace('/', ":")
 }
 
 /// Where what belongs to a ring begins.
@@ -128,6 +151,10 @@ fn map(path: &Path, size: u64) -> io::Result<Mapping> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
+    if !guestmem::is_memory(file.as_fd()) {
+        let why = "not on a tmpfs, so that lanes could wait for a disk (choose another run_dir)";
+        return Err(io::Error::other(why));
+    }
     if file.metadata()?.len() != size {
         file.set_len(0)?; // of a device with other rings
         file.set_len(size)?;

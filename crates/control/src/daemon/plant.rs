@@ -31,6 +31,7 @@ use engine::{Fabric, Port, SoftNic};
 
 use super::devices::Devices;
 use super::following::Following;
+use super::kept;
 use super::log::{FaultLog, Repeated};
 use super::rig::{End, Rig};
 use super::sockets::Sockets;
@@ -186,7 +187,9 @@ impl Plant {
             self.take_back(staged);
             return Err(Refused(problem.into()));
         }
+        let before = self.labels();
         self.put_in_force(wanted, compiled, staged);
+        kept::remove(&self.run_dir, before.difference(&self.labels()));
         self.state = to.clone();
         self.live = live;
         self.given = given;
@@ -195,6 +198,12 @@ impl Plant {
         self.tell_guests();
         self.steer();
         Ok(())
+    }
+
+    /// Labels of all that is served.
+    fn labels(&self) -> BTreeSet<String> {
+        let served = self.rigs.values().flat_map(|rig| rig.served.values());
+        served.map(|served| served.port.label.to_string()).collect()
     }
 
     fn take_back(&mut self, staged: Staged) {

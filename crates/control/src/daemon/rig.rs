@@ -14,6 +14,7 @@ use super::device::Identity;
 use super::plant::Spec;
 use super::vmq;
 use crate::compile::{self, Attached, Target};
+use crate::state::short_name;
 use crate::stats::{OffloadStats, RuleStats};
 
 /// An attachment that is served.
@@ -299,16 +300,13 @@ fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// The name of an attachment's counters: the NIC's, and that of the function or adapter. An adapter
-/// that a file's `[[nic.vf]]` made is called by its VF.
+/// The name of an attachment's counters: the NIC's, and that of the function or adapter. No two are the same: a document in
+/// which they were is refused.
 pub(super) fn label(nic: &str, of: &Attached) -> String {
     match of {
         Attached::Uplink => format!("{nic}/uplink"),
         Attached::Pf => format!("{nic}/pf"),
-        Attached::Adapter(name) => {
-            let short = name.strip_prefix(nic).and_then(|rest| rest.strip_prefix('-'));
-            format!("{nic}/{}", short.filter(|rest| rest.starts_with("vf")).unwrap_or(name))
-        }
+        Attached::Adapter(name) => format!("{nic}/{}", short_name(nic, name)),
         Attached::Tunnel(name) => format!("{nic}/vxlan:{name}"),
         Attached::Representor(of) => format!("{nic}/{}", of.port_name()),
     }

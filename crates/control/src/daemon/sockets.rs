@@ -170,6 +170,8 @@ impl Sockets {
     pub(super) fn look(&mut self, now: Instant) {
         for attachment in self.served.values_mut() {
             attachment.end_if_stalled(self.epoll.as_fd());
+            attachment.listen_again(self.epoll.as_fd());
+            attachment.tell_unlogged();
             attachment.vmq().look(now);
             attachment.connect_if_due(self.epoll.as_fd(), now);
         }

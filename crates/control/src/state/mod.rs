@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub(crate) use adapter::short_name;
 pub use adapter::{Adapter, WantedPath};
 pub(crate) use allocate::may_ever_have_vf;
 pub use allocate::{Allocation, Facts, allocate};

@@ -48,6 +48,8 @@ struct Check<'a> {
     nic_names: Once<&'a str>,
     switch_names: Once<&'a str>,
     adapter_names: Once<&'a str>,
+    /// Adapters whose names begin as those of a file's `[[nic.vf]]` do behind their NIC's.
+    vf_named: HashMap<&'a str, &'a Adapter>,
     vpf_names: Once<&'a str>,
     /// Adapters, and devices of the host's, that are behind a function of a virtual PF.
     behind: Once<&'a str>,
@@ -78,6 +80,7 @@ impl<'a> Check<'a> {
             let nic = state.nic_of(adapter)?;
             Some(((nic.name.as_str(), adapter.vf?), adapter))
         });
+        let vf_named = state.adapters.iter().filter(|adapter| adapter.name.starts_with("vf"));
         Check {
             state,
             adapters_vfs: named.collect(),
@@ -85,6 +88,7 @@ impl<'a> Check<'a> {
             nic_names: Once::new("is the name of"),
             switch_names: Once::new("is the name of"),
             adapter_names: Once::new("is the name of"),
+            vf_named: vf_named.map(|adapter| (adapter.name.as_str(), adapter)).collect(),
             vpf_names: Once::new("is the name of"),
             behind: Once::new("is behind"),
             sockets: Once::new("is the socket of"),

@@ -1,7 +1,10 @@
-//! Front-ends whose event descriptors make who writes to them wait.
+//! Front-ends whose descriptors make who writes to them, or closes them, wait.
 
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost_user::{Message, Request};
 
 use crate::guest::*;
@@ -132,4 +136,62 @@ fn a_call_that_blocks_when_its_ring_starts_holds_up_no_session() {
     let [mut b] = host.guests(["vf1"]);
     exchange(&mut a, &mut b, 10);
     host.log.wait_for("n/uplink: connection closed: its call or err eventfd blocks and is full");
+}
+
+/// A TCP socket that closes only when its peer has read all that it sent, and the peer.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 1 << 16]).is_ok() {}
+    let long = Some(Duration::from_secs(3600));
+    rustix::net::sockopt::set_socket_linger(&socket, long).unwrap();
+    (socket.into(), peer)
+}
+
+/// Sends a request that is none, with descriptors beside it, and leaves nobody but the daemon with them.
+fn send_stray(host: &Host, socket: &str, files: Vec<OwnedFd>) {
+    let mut stream = UnixStream::connect(host.socket(socket)).unwrap();
+    let message = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();
+    let (head, rest) = message.split_at(1);
+    let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    rustix::net::sendmsg(&stream, &[IoSlice::new(head)], &mut control, SendFlags::empty()).unwrap();
+    drop(files);
+    stream.write_all(rest).unwrap();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "it is hung up on");
+}
+
+#[test]
+fn descriptors_that_do_not_close_hold_up_nobody() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let (slow, mut peer) = lingering();
+    send_stray(&host, "uplink", vec![slow]);
+    exchange(&mut a, &mut b, 1);
+    drop(a);
+    let [mut a] = host.guests(["vf0"]);
+    exchange(&mut a, &mut b, 2);
+    // Who lets too many wait behind it is not served until they are closed; others are.
+    for _ in 0..7 {
+        send_stray(
+            &host,
+            "uplink",
+            (0..8).map(|_| File::open("/dev/null").unwrap().into()).collect(),
+        );
+    }
+    let mut waits = UnixStream::connect(host.socket("uplink")).unwrap();
+    let request = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();
+    waits.write_all(&request).unwrap();
+    waits.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let unserved = waits.read(&mut [0; 20]).unwrap_err();
+    assert_eq!(unserved.kind(), std::io::ErrorKind::WouldBlock);
+    exchange(&mut a, &mut b, 3);
+    let reader = std::thread::spawn(move || while peer.read(&mut [0; 1 << 16]).unwrap() > 0 {});
+    waits.set_read_timeout(Some(WAIT)).unwrap();
+    assert_eq!(waits.read(&mut [0; 20]).unwrap(), 20);
+    reader.join().unwrap();
 }

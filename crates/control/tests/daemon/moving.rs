@@ -230,6 +230,22 @@ fn a_guest_that_arrives_at_anothers_adapter_is_refused_there() {
 }
 
 #[test]
+fn a_log_that_is_too_short_is_told() {
+    let host = Host::start(TWO);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    let bits = SharedFile::create("log", 1, Pages::Ordinary).unwrap();
+    b.frontend().set_log(bits.fd().as_fd(), 1, 0).unwrap();
+    b.set_logging(true);
+    a.send(&frame(mac(1), mac(0), 1));
+    b.wait_for(1);
+    host.log.wait_for("writes were to memory that the front-end's log has no bit for");
+    b.set_logging(false);
+    drop(b);
+    host.log.wait_for("n/vf1: front-end left");
+    assert_eq!(host.log.count("has no bit for"), 1);
+}
+
+#[test]
 fn records_and_logs_that_could_stall_a_lane_or_are_not_ours_are_refused() {
     let host = Host::start(TWO);
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);

@@ -1,7 +1,8 @@
 //! What is written to a guest's memory is logged, exactly: the front-end compares all of its memory
 //! before and after each step with the log, on both sides, for both kinds of rings, with and without
-//! mergeable buffers, tables of descriptors, event index and order, while the log is switched on and
-//! off; and nothing is logged that nobody may have written.
+//! mergeable buffers, tables of descriptors, event index and order, frames on which something is left to
+//! do, while the log is switched on and off and the rings have new owners; and nothing is logged that
+//! nobody may have written.
 
 mod side;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use virtq::{Content, Features};
 
+use super::offload;
 use crate::virtio_net::{self, Events, HEADER_LEN, ReceiveRing, TransmitRing};
 use crate::{Accepts, Receive, Transmit, VlanEdit};
 use side::{Layout, Logs, RING, Side, unlogged};
@@ -17,6 +19,8 @@ use side::{Layout, Logs, RING, Side, unlogged};
 #[derive(Clone, Debug)]
 enum Step {
     Send(usize, Layout),
+    /// The same, of a TCP segment that is to be cut, with so many bytes of payload.
+    Leave(usize, Layout),
     Post(u32, Layout),
     /// Takes a burst, delivers those of its frames that the mask names, and gives it back.
     Carry(u64, VlanEdit, bool),
@@ -32,6 +36,12 @@ fn layout() -> impl Strategy<Value = Layout> {
     (cuts, any::<bool>()).prop_map(|(cuts, indirect)| Layout { cuts, indirect })
 }
 
+fn offloads() -> impl Strategy<Value = Offloads> {
+    let all = Accepts::all();
+    let cut = Offloads { left: all, taken: Accepts::empty() };
+    prop::sample::select(vec![NOTHING_LEFT, cut, Offloads { left: all, taken: all }])
+}
+
 fn logs() -> impl Strategy<Value = Logs> {
     let all = [Logs::Nothing, Logs::Ring, Logs::All, Logs::All, Logs::All, Logs::AllUnsaid];
     prop::sample::select(all.to_vec())
@@ -44,6 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         6 => (14..2600usize, layout()).prop_map(|(len, layout)| Step::Send(len, layout)),
+        3 => (1..2700usize, layout()).prop_map(|(len, layout)| Step::Leave(len, layout)),
         8 => (20..2800u32, layout()).prop_map(|(len, layout)| Step::Post(len, layout)),
         6 => (any::<u64>(), edit, any::<bool>())
             .prop_map(|(mask, edit, deep)| Step::Carry(mask, edit, deep)),
@@ -54,7 +65,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-const SEND: Content = Content::Readable { header: HEADER_LEN, keep: false };
+/// What the sender may leave to be done, and what of that the receiver takes.
+#[derive(Clone, Copy, Debug)]
+struct Offloads {
+    left: Accepts,
+    taken: Accepts,
+}
+
+const NOTHING_LEFT: Offloads = Offloads { left: Accepts::empty(), taken: Accepts::empty() };
 
 struct World {
     from: Side,
@@ -62,21 +80,22 @@ struct World {
     transmit: TransmitRing,
     receive: ReceiveRing,
     mergeable: bool,
+    offloads: Offloads,
     /// Makes each frame another one, so that writing it changes what it is written over.
     count: usize,
 }
 
 impl World {
-    fn new(features: Features, mergeable: bool) -> World {
+    fn new(features: Features, mergeable: bool, offloads: Offloads) -> World {
         let (from, to) = (Side::new(features), Side::new(features));
         let (transmit, receive) = (from.driver.first_position(), to.driver.first_position());
-        let transmit = sending(&from, transmit);
-        let receive = receiving(&to, receive, mergeable);
-        World { from, to, transmit, receive, mergeable, count: 0 }
+        let transmit = sending(&from, transmit, offloads);
+        let receive = receiving(&to, receive, mergeable, offloads);
+        World { from, to, transmit, receive, mergeable, offloads, count: 0 }
     }
 
     fn take(&mut self, step: &Step) {
-        if let Step::Send(..) | Step::Post(..) | Step::Reap = step {
+        if let Step::Send(..) | Step::Leave(..) | Step::Post(..) | Step::Reap = step {
             return self.guest(step);
         }
         let before = (self.from.pages(), self.to.pages());
@@ -88,13 +107,14 @@ impl World {
             Step::Carry(mask, edit, deep) => self.carry(*mask, *edit, *deep),
             Step::Switch(true, logs) => {
                 self.from.logs = *logs;
-                self.transmit = sending(&self.from, self.transmit.stop());
+                self.transmit = sending(&self.from, self.transmit.stop(), self.offloads);
             }
             Step::Switch(false, logs) => {
                 self.to.logs = *logs;
-                self.receive = receiving(&self.to, self.receive.stop(), self.mergeable);
+                let (base, offloads) = (self.receive.stop(), self.offloads);
+                self.receive = receiving(&self.to, base, self.mergeable, offloads);
             }
-            Step::Send(..) | Step::Post(..) | Step::Reap => {}
+            Step::Send(..) | Step::Leave(..) | Step::Post(..) | Step::Reap => {}
         }
         self.from.check(&before.0, false);
         self.to.check(&before.1, true);
@@ -108,6 +128,12 @@ impl World {
                 let mut bytes = vec![0; HEADER_LEN as usize];
                 bytes.extend(super::guests::frame(self.count, *len));
                 self.from.post(&bytes, layout, false);
+            }
+            Step::Leave(payload, layout) => {
+                let (mut frame, _) = offload::tcp(*payload);
+                frame[6..8].copy_from_slice(&(self.count as u16).to_be_bytes());
+                let left = offload::left(offload::GSO, offload::MSS as u16);
+                self.from.post(&[left.to_bytes().as_slice(), &frame].concat(), layout, false);
             }
             Step::Post(len, layout) => {
                 let old = vec![self.count as u8 ^ 0x5a; *len as usize];
@@ -134,14 +160,21 @@ impl World {
     }
 }
 
-fn sending(side: &Side, base: virtq::Position) -> TransmitRing {
-    TransmitRing::new(side.device(SEND, base), Events::default(), 9018, Accepts::empty())
+fn sending(side: &Side, base: virtq::Position, offloads: Offloads) -> TransmitRing {
+    let left = offloads.left;
+    let content = Content::Readable { header: HEADER_LEN, keep: !left.is_empty() };
+    TransmitRing::new(side.device(content, base), Events::default(), 9018, left)
 }
 
-fn receiving(side: &Side, base: virtq::Position, mergeable: bool) -> ReceiveRing {
+fn receiving(
+    side: &Side,
+    base: virtq::Position,
+    mergeable: bool,
+    offloads: Offloads,
+) -> ReceiveRing {
     let layout = virtio_net::Layout { header: HEADER_LEN, mergeable };
     let queue = side.device(Content::Writable, base);
-    ReceiveRing::new(queue, Events::default(), layout, Accepts::empty())
+    ReceiveRing::new(queue, Events::default(), layout, offloads.taken)
 }
 
 proptest! {
@@ -157,10 +190,11 @@ proptest! {
             features
         }),
         mergeable in any::<bool>(),
+        offloads in offloads(),
         first in logs(),
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut world = World::new(features, mergeable);
+        let mut world = World::new(features, mergeable, offloads);
         world.take(&Step::Switch(true, first));
         world.take(&Step::Switch(false, first));
         for step in &steps {
@@ -177,7 +211,7 @@ const BURST: usize = 23;
 fn what_is_written_around_a_rings_end_is_logged() {
     let layout = Layout { cuts: Vec::new(), indirect: false };
     for features in [Features::EVENT_IDX, Features::EVENT_IDX | Features::PACKED] {
-        let mut world = World::new(features, true);
+        let mut world = World::new(features, true, NOTHING_LEFT);
         world.take(&Step::Switch(true, Logs::All));
         world.take(&Step::Switch(false, Logs::All));
         for round in 0..3 * usize::from(RING) / BURST {

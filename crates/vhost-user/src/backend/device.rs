@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::foreign::ForeignFd;
+
 /// A device behind the protocol. All calls are made by [`Backend`](super::Backend) from within
 /// one of its own calls, one at a time.
 ///
@@ -107,13 +109,13 @@ pub trait Device {
     ///
     /// # Errors
     /// [`Refused`] if it cannot be written at once.
-    fn save_state(&mut self, to: OwnedFd) -> Result<(), Refused>;
+    fn save_state(&mut self, to: ForeignFd) -> Result<(), Refused>;
 
     /// Such a state will come from a pipe; not all of it need be there yet. No ring runs.
     ///
     /// # Errors
     /// [`Refused`] if this is no pipe.
-    fn load_state(&mut self, from: OwnedFd) -> Result<(), Refused>;
+    fn load_state(&mut self, from: ForeignFd) -> Result<(), Refused>;
 
     /// All of the state was handed over, in either direction.
     ///
@@ -149,7 +151,7 @@ pub struct MemoryRegion {
     /// Offset of its first byte in the file.
     pub mmap_offset: u64,
     /// The file.
-    pub fd: OwnedFd,
+    pub fd: ForeignFd,
 }
 
 /// A part of a file that front-end and back-end share.
@@ -160,7 +162,7 @@ pub struct SharedArea {
     /// Offset of its first byte in the file.
     pub offset: u64,
     /// The file.
-    pub fd: OwnedFd,
+    pub fd: ForeignFd,
 }
 
 /// Where records of what is in flight are kept.

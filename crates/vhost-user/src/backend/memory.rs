@@ -7,11 +7,11 @@
 //! Specification: vhost-user.rst, `SET_MEM_TABLE`, `ADD_MEM_REG`, `REM_MEM_REG`.
 
 use std::mem::size_of;
-use std::os::fd::OwnedFd;
 
 use zerocopy::FromBytes;
 
 use crate::features::ProtocolFeatures;
+use crate::foreign::ForeignFd;
 use crate::message::{Message, Request};
 use crate::payload::{RegionPayload, SingleRegion, TableHeader};
 
@@ -59,7 +59,7 @@ impl Slot {
 }
 
 impl MemoryRegion {
-    fn new(region: &RegionPayload, fd: OwnedFd) -> Self {
+    fn new(region: &RegionPayload, fd: ForeignFd) -> Self {
         let RegionPayload { guest_addr, size, user_addr, mmap_offset } = *region;
         Self { guest_addr, size, user_addr, mmap_offset, fd }
     }

@@ -42,10 +42,8 @@ pub use device::{Device, InflightArea, MemoryRegion, Refused, RingLog, RingSetup
 pub use error::{ConfigError, ProtocolError, Reason};
 pub use snapshot::{Half, KickSnapshot, RestoreError, RingSnapshot, Snapshot};
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-
 use crate::features::{Features, ProtocolFeatures};
+use crate::foreign::ForeignFd;
 use crate::message::{BackendRequest, Flags, MEM_SLOTS_MAX, Message, QUEUE_PAIRS_MAX, Request};
 
 use zerocopy::IntoBytes;
@@ -79,7 +77,7 @@ enum Answer {
     /// This payload.
     Reply(Vec<u8>),
     /// This payload, with a descriptor beside it.
-    ReplyWith(Vec<u8>, OwnedFd),
+    ReplyWith(Vec<u8>, ForeignFd),
 }
 
 /// One session of the vhost-user protocol, seen from the back-end.
@@ -95,7 +93,7 @@ pub struct Backend {
     /// Whether the device has a dirty log.
     has_log: bool,
     /// Over which the front-end takes requests of ours.
-    channel: Option<UnixStream>,
+    channel: Option<ForeignFd>,
     refusal: Option<ProtocolError>,
 }
 
@@ -213,7 +211,7 @@ impl Backend {
 
     /// What to send, and where, to tell the front-end that the configuration space changed; `None` if
     /// it does not want to know. [`close_channel`](Self::close_channel) if it does not take it.
-    pub fn config_change(&self) -> Option<(&UnixStream, Message)> {
+    pub fn config_change(&self) -> Option<(&ForeignFd, Message)> {
         let wanted = ProtocolFeatures::CONFIG | ProtocolFeatures::BACKEND_REQ;
         let channel = self.channel.as_ref()?;
         let message = || Message::of_backend(BackendRequest::ConfigChangeMsg);

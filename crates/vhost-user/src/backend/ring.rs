@@ -15,13 +15,14 @@
 //! must log its writes while there is no log: QEMU starts rings of a guest that boots during its
 //! migration before it sends the log.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use zerocopy::IntoBytes;
 
 use crate::features::{Features, ProtocolFeatures};
+use crate::foreign::{EVENTFD, ForeignFd};
 use crate::message::Message;
 use crate::payload::{VRING_INDEX_MASK, VRING_LOG, VRING_NO_FD, VringAddr, VringState};
 
@@ -334,16 +335,15 @@ impl Backend {
 ///
 /// The flag is shared with the front-end, which can take it away again: whoever writes must be
 /// prepared for that.
-fn event(fd: OwnedFd) -> Result<Arc<OwnedFd>, Reason> {
+fn event(fd: ForeignFd) -> Result<Arc<OwnedFd>, Reason> {
     // Eventfds have no other mark: neither fstat nor any request to them tells them apart.
-    let kind = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())
-        .map_err(|errno| Reason::UnknownFile { errno })?;
-    if kind.as_bytes() != b"anon_inode:[eventfd]" {
-        return Err(Reason::NotAnEvent { kind: kind.to_string_lossy().into_owned() });
+    let kind = fd.kind().map_err(|errno| Reason::UnknownFile { errno })?;
+    if kind != EVENTFD {
+        return Err(Reason::NotAnEvent { kind });
     }
     let flags = rustix::fs::fcntl_getfl(&fd);
     flags
         .and_then(|flags| rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK))
         .map_err(|errno| Reason::UnknownFile { errno })?;
-    Ok(Arc::new(fd))
+    Ok(Arc::new(fd.into_owned()))
 }

@@ -3,13 +3,11 @@
 //!
 //! Specification: vhost-user.rst, "Migration", "Inflight I/O tracking", "Back-end communication".
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::features::{Features, ProtocolFeatures};
+use crate::foreign::ForeignFd;
 use crate::message::{Message, RING_SIZE_MAX, Request, RequestName};
 use crate::payload::{Inflight, LogArea, STATE_NO_FD, StateTransfer};
 
@@ -19,7 +17,7 @@ use super::shape::prefix;
 use super::{Answer, Backend};
 
 impl SharedArea {
-    fn new(size: u64, offset: u64, fds: &mut Vec<OwnedFd>) -> Result<Self, Reason> {
+    fn new(size: u64, offset: u64, fds: &mut Vec<ForeignFd>) -> Result<Self, Reason> {
         let fd = fds.pop().ok_or(Reason::FdCount { expected: 1, got: 0 })?;
         if size == 0 || offset.checked_add(size).is_none() {
             return Err(Reason::BadArea { size, offset });
@@ -52,7 +50,9 @@ impl Backend {
         device.set_log(Some(area)).map_err(Reason::Device)?;
         self.has_log = true;
         self.renew_all(device);
-        self.start_all(device)?;
+        // That a ring cannot start, which may wait for other memory, is no fault of the log.
+        let started = self.start_all(device);
+        self.note(Request::SetLogBase, started);
         Ok(Answer::Reply(message.payload))
     }
 
@@ -119,7 +119,7 @@ impl Backend {
         if !is_stream {
             return Err(Reason::NotASocket);
         }
-        self.channel = Some(UnixStream::from(fd));
+        self.channel = Some(fd);
         Ok(Answer::Done)
     }
 

@@ -13,7 +13,6 @@
 //! cannot be forgotten: the compiler asks for it.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use crate::features::ProtocolFeatures;
@@ -174,7 +173,7 @@ impl Backend {
         self.channel = match channel {
             Some(channel) => {
                 let channel = channel.as_fd().try_clone_to_owned();
-                Some(UnixStream::from(channel.map_err(|_| RestoreError::Descriptors)?))
+                Some(channel.map_err(|_| RestoreError::Descriptors)?.into())
             }
             None => None,
         };

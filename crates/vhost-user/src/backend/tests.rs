@@ -53,7 +53,7 @@ fn message(
     fds: usize,
 ) -> Message {
     let mut message = Message::request(request, payload);
-    message.fds.extend((0..fds).map(|_| event()));
+    message.fds.extend((0..fds).map(|_| event().into()));
     message
 }
 

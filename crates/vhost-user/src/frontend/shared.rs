@@ -84,7 +84,7 @@ impl Frontend {
         let mut reply = self.exchange_fds(request, &asked, &[])?;
         let given = Inflight::read_from_bytes(&reply.payload);
         match (given, reply.fds.pop()) {
-            (Ok(given), Some(fd)) => Ok((given, fd)),
+            (Ok(given), Some(fd)) => Ok((given, fd.into_owned())),
             _ => Err(wrong(request, &reply)),
         }
     }

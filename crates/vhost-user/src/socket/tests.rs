@@ -162,14 +162,20 @@ fn another_receiver_goes_on_with_half_a_message() {
         assert!(receiver.poll(&us).unwrap().is_none());
         let (received, fds) = receiver.partial();
         assert_eq!((received, fds.len()), (&bytes[..cut], 1));
-        let fds = fds.iter().map(|fd| fd.try_clone().unwrap()).collect();
-        let mut heir = Receiver::within(received, fds).unwrap();
+        let fds = fds.iter().map(|fd| fd.as_fd().try_clone_to_owned().unwrap()).collect();
+        let mut heir = Receiver::within(received, fds, &Closer::default()).unwrap();
         assert!(heir.is_partial() && heir.poll(&us).unwrap().is_none());
         send_raw(&peer, &bytes[cut..], 0);
         let message = heir.poll(&us).unwrap().expect("the rest is there");
         assert_eq!((message.payload, message.fds.len()), (1u64.to_le_bytes().to_vec(), 1));
     }
-    assert!(Receiver::within(&[0xff; HEADER_SIZE], Vec::new()).is_err(), "no header");
+    assert!(
+        Receiver::within(&[0xff; HEADER_SIZE], Vec::new(), &Closer::default()).is_err(),
+        "no header"
+    );
     let more = [&bytes[..], &[0]].concat();
-    assert!(Receiver::within(&more, Vec::new()).is_err(), "more than a message");
+    assert!(
+        Receiver::within(&more, Vec::new(), &Closer::default()).is_err(),
+        "more than a message"
+    );
 }

@@ -212,8 +212,9 @@ impl PackedDevice {
         log.descriptors(0, bytes(count - run));
     }
 
-    /// Logs what [`recover`] may have written.
-    pub(crate) fn log_recovered(&self, log: &WriteLog) {
+    /// Logs what [`recover`] may have written, and what a former owner may have shown, which may have
+    /// died before it could say so.
+    pub(crate) fn log_shown(&self, log: &WriteLog) {
         log.descriptors(0, Descriptor::SIZE as u64 * u64::from(self.ring.size()));
     }
 

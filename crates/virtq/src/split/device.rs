@@ -8,7 +8,6 @@ use super::event::Wish;
 use super::ring::Ring;
 use crate::chain::{CHAIN_BYTES_MAX, CHAIN_MAX, Chain, Table};
 use crate::death;
-use crate::inflight::Inflight;
 use crate::log::WriteLog;
 use crate::ring::Descriptor;
 use crate::staging::{BURST, Staging};
@@ -162,13 +161,10 @@ impl SplitDevice {
 
     /// Shows what was used by one store; says whether the guest wants to be notified of it.
     #[inline(always)]
-    pub(crate) fn publish(&mut self, inflight: Option<&Inflight>) -> bool {
+    pub(crate) fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.next_used);
         if old == new {
             return false;
-        }
-        if let Some(inflight) = inflight {
-            inflight.begin(old, new, std::iter::empty());
         }
         death::point();
         self.ring.used_idx().store(new, Ordering::Release);
@@ -200,8 +196,10 @@ impl SplitDevice {
         log.used(USED_IDX, 2);
     }
 
-    /// Logs what was written when the ring was taken over: nothing was.
-    pub(crate) fn log_recovered(&self, _log: &WriteLog) {}
+    /// Logs all that a former owner may have shown, which may have died before it could say so.
+    pub(crate) fn log_shown(&self, log: &WriteLog) {
+        log.used(USED_FLAGS, USED_ENTRIES + 8 * u64::from(self.ring.size()));
+    }
 
     /// Logs what [`arm`](Self::arm) and [`disarm`](Self::disarm) write to.
     pub(crate) fn log_wish(&self, log: &WriteLog) {

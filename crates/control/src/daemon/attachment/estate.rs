@@ -79,6 +79,8 @@ impl Attachment {
             token: _,
             quiet: _,
             failures: _,
+            closer: _,
+            is_deaf: _,
         } = self;
         let listening = match way {
             Way::Server(listener) => Some(listening(listener, giving)?),
@@ -115,7 +117,8 @@ impl Attachment {
         let fds = fds.iter().map(|fd| given.take(*fd));
         let fds = fds.collect::<Option<_>>().context("descriptors of a message are missing")?;
         let bytes = from_hex(bytes).context("half a message is none")?;
-        self.receiver = Receiver::within(&bytes, fds).context("half a message is none")?;
+        self.receiver =
+            Receiver::within(&bytes, fds, &self.closer).context("half a message is none")?;
         self.told = from_hex(&session.told).context("the configuration space is none")?;
         let mtu = session.mtu;
         let Shares { files, log, records, arriving } = Shares::take(&session, given)?;
@@ -187,13 +190,13 @@ impl Shares {
     fn take(session: &Session, given: &mut Given) -> Result<Shares> {
         let files = session.memory.iter().map(|region| {
             let Region { guest_addr, size, user_addr, mmap_offset, file } = *region;
-            let fd = given.take(file).context("a file of its memory is missing")?;
+            let fd = given.take(file).context("a file of its memory is missing")?.into();
             Ok(MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd })
         });
         let files = files.collect::<Result<Vec<_>>>()?;
         let mut area = |area: &Area| {
             let Area { size, offset, file } = *area;
-            let fd = given.take(file).context("a file that is shared with it is missing")?;
+            let fd = given.take(file).context("a file that is shared with it is missing")?.into();
             anyhow::Ok(SharedArea { size, offset, fd })
         };
         let log = session.log.as_ref().map(&mut area).transpose()?;

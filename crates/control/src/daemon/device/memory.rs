@@ -22,13 +22,9 @@ pub(super) fn refused_chain(error: &dyn std::error::Error) -> Refused {
     Refused::new(text)
 }
 
-/// A page of these files is there at once or not at all: touching one cannot stall a lane, as a
-/// file system in user space or on a network could.
+/// Only what cannot stall a lane is taken.
 pub(super) fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
-    const TMPFS: u64 = 0x0102_1994;
-    const HUGETLBFS: u64 = 0x9584_58f6;
-    let kind = rustix::fs::fstatfs(fd).map_err(refused)?.f_type as u64;
-    if [TMPFS, HUGETLBFS].contains(&kind) {
+    if guestmem::is_memory(fd) {
         return Ok(());
     }
     Err(Refused::new(

@@ -7,12 +7,18 @@ use super::*;
 
 const BYTES: u64 = 1 << 16;
 
+/// A run directory that is memory.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
 fn memory() -> Vec<MemoryRegion> {
     let file = SharedFile::create("guest", BYTES, Pages::Ordinary).unwrap();
     vec![region(0, file.into_fd())]
 }
 
 fn region(guest_addr: u64, fd: OwnedFd) -> MemoryRegion {
+    let fd = fd.into();
     MemoryRegion { guest_addr, size: BYTES, user_addr: guest_addr, mmap_offset: 0, fd }
 }
 
@@ -42,7 +48,7 @@ fn says(dir: &Path, kept: &mut Kept, ring: usize, of: (&RingSetup, &[MemoryRegio
 
 #[test]
 fn a_record_is_found_again_by_the_next_daemon() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let (files, ring) = (memory(), setup(256, 0x1000));
     let of = (&ring, &files[..]);
     let mut first = Kept::new(dir.path(), "nic0/vf0", 4);
@@ -59,7 +65,7 @@ fn a_record_is_found_again_by_the_next_daemon() {
 
 #[test]
 fn a_record_is_of_one_ring_of_one_guest() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let (files, ring) = (memory(), setup(256, 0x1000));
     let of = (&ring, &files[..]);
     let (smaller, elsewhere, another) = (setup(128, 0x1000), setup(256, 0x2000), memory());
@@ -75,7 +81,7 @@ fn a_record_is_of_one_ring_of_one_guest() {
 
 #[test]
 fn memory_that_is_plugged_changes_nothing() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let (mut files, ring) = (memory(), setup(64, 0x1000));
     let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
     kept.of(0, &ring, &files).unwrap();
@@ -87,7 +93,7 @@ fn memory_that_is_plugged_changes_nothing() {
 
 #[test]
 fn what_cannot_be_kept_is_not() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let files = memory();
     let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
     assert!(kept.of(2, &setup(256, 0x1000), &files).is_none(), "no such ring");
@@ -100,10 +106,49 @@ fn what_cannot_be_kept_is_not() {
 
 #[test]
 fn a_device_with_other_rings_begins_anew() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = directory();
     let (files, ring) = (memory(), setup(256, 0x1000));
     Kept::new(dir.path(), "nic0/vf0", 2).of(0, &ring, &files).unwrap();
     note(dir.path(), 0);
     let mut more = Kept::new(dir.path(), "nic0/vf0", 8);
     assert!(!says(dir.path(), &mut more, 0, (&ring, &files)));
+}
+
+#[test]
+fn a_record_is_forgotten_also_before_its_ring_ran_again() {
+    let dir = directory();
+    let (files, ring) = (memory(), setup(256, 0x1000));
+    let of = (&ring, &files[..]);
+    let kept = || Kept::new(dir.path(), "nic0/vf0", 4);
+    kept().clear(3); // there is nothing yet
+    assert!(!dir.path().join(DIRECTORY).exists());
+    kept().of(3, &ring, &files).unwrap();
+    note(dir.path(), 3);
+    kept().clear(2);
+    kept().clear(4);
+    assert!(says(dir.path(), &mut kept(), 3, of));
+    kept().clear(3);
+    assert!(!says(dir.path(), &mut kept(), 3, of), "the front-end was told");
+}
+
+#[test]
+fn nothing_is_kept_where_lanes_could_wait_for_a_disk() {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let mut kept = Kept::new(dir.path(), "nic0/vf0", 2);
+    assert!(kept.of(0, &setup(256, 0x1000), &memory()).is_none());
+}
+
+#[test]
+fn files_of_devices_that_are_no_more_are_removed() {
+    let dir = directory();
+    let gone = ["n/vf0", "n/uplink", "n/pf"].map(String::from);
+    remove(dir.path(), gone.iter()); // there is no directory yet
+    let (files, ring) = (memory(), setup(256, 0x1000));
+    for label in ["n/vf0", "n/vf1", "n/uplink"] {
+        Kept::new(dir.path(), label, 2).of(0, &ring, &files).unwrap();
+    }
+    remove(dir.path(), gone.iter());
+    let left = std::fs::read_dir(dir.path().join(DIRECTORY)).unwrap();
+    let left: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["n:vf1"]);
 }

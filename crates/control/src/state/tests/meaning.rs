@@ -38,6 +38,19 @@ fn names_are_unique() {
 }
 
 #[test]
+fn no_two_have_the_same_counters() {
+    let named = |name: &str| plus_adapter(&[("/name", json!(name))]);
+    let mut both = with(named("vf3"), "/adapter/-", adapter("nic0-vf3", 4, 0));
+    refused(&[
+        (named("pf"), "adapter[2].name", "counters of a function"),
+        (both.clone(), "adapter[3].name", "the same counters as another adapter"),
+    ]);
+    both["adapter"][3]["name"] = json!("nic1-vf3");
+    State::parse(&both).unwrap();
+    State::parse(&named("pf0vf2")).unwrap();
+}
+
+#[test]
 fn references_lead_somewhere() {
     let port = |name: &str| json!({"adapter": name});
     let sw = |pointer: &str, value| with(document(), &format!("/switch/0{pointer}"), value);

@@ -93,6 +93,11 @@ fn the_mode_and_what_is_of_it_go_together() {
     let long = with(long, "/adapter/0/nic", json!("a-long-nic"));
     refused(&[
         (legacy, "nic[0].representor", "write mode = \"switchdev\""),
+        (
+            with(document(), "/adapter/0/name", json!("pf0vf1")),
+            "adapter[0].name",
+            "is what counters of a function of its NIC are called",
+        ),
         (with(document(), "/nic/0/bridging", json!("vepa")), "nic[0].bridging", "no"),
         (with(document(), "/switch", switch), "switch[0].nic", "the host is the switch"),
         (

@@ -2,8 +2,13 @@
 
 use serde_json::Value;
 
-use super::super::adapter::{Adapter, WantedPath};
+use super::super::adapter::{Adapter, WantedPath, short_name};
+use super::super::model::Nic;
+use super::super::switchdev::FunctionName;
 use super::{Check, is_reserved, one_of};
+
+/// What counters of a PF are called.
+const PF: &str = "pf";
 
 impl<'a> Check<'a> {
     pub(super) fn adapter(&mut self, adapter: &'a Adapter, at: &str) {
@@ -21,6 +26,7 @@ impl<'a> Check<'a> {
         let Some(nic) = self.state.nic_of(adapter) else {
             return;
         };
+        self.counters_name(adapter, nic, &format!("{at}.name"));
         if let Some(index) = adapter.vf {
             let field = format!("{at}.vf");
             self.vf_index(nic, index, field.clone());
@@ -31,6 +37,25 @@ impl<'a> Check<'a> {
             self.mirror(mirror, &nic.name, Some(&adapter.name), &format!("{at}.mirror"));
         }
         self.on_a_switch(adapter, at);
+    }
+
+    /// Counters, and records of rings, are found by the NIC's name and the adapter's, without what both have in common.
+    fn counters_name(&mut self, adapter: &'a Adapter, nic: &'a Nic, field: &str) {
+        let short = short_name(&nic.name, &adapter.name);
+        let mut functions = nic.represented().map(FunctionName::port_name);
+        let same = self.vf_named.get(short).filter(|same| same.name != adapter.name);
+        let error = if short == PF || functions.any(|name| name == short) {
+            "is what counters of a function of its NIC are called"
+        } else if same.is_some_and(|same| self.is_on(same, nic)) {
+            "has the same counters as another adapter, which has the rest of the name behind its NIC's"
+        } else {
+            return;
+        };
+        self.wrong(field.to_owned(), adapter.name.as_str(), error, "choose another".into());
+    }
+
+    fn is_on(&self, adapter: &Adapter, nic: &Nic) -> bool {
+        self.state.nic_of(adapter).is_some_and(|its| its.name == nic.name)
     }
 
     /// On a switch, or on a NIC without one.

@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use guestmem::{DirtyLog, GuestMemory, LOG_PAGE, Mapping, Pages, Region, SharedFile};
-use virtq::{Content, DeviceQueue, DriverQueue, Features, Log, Position, Segment, Start, Used};
+use virtq::{
+    Content, DeviceQueue, DriverQueue, Features, Inflight, Log, Position, Segment, Start, Used,
+};
 
 /// So many entries that each part of a ring has several pages.
 pub(super) const RING: u16 = 1024;
@@ -12,6 +14,9 @@ pub(super) const RING: u16 = 1024;
 const RING_AT: u64 = 0x10_0000;
 const BUFFERS_AT: u64 = 0x4000_0000;
 const USER: u64 = 0x7000_0000_0000;
+/// The page where the front-end says that the used ring, or the event area, begins in its log, which may be elsewhere than
+/// where memory has it.
+const ELSEWHERE: u64 = 0x20_0000;
 const RING_BYTES: u64 = 32 << 10;
 /// Where the ring begins: so that a page ends behind the first entries of a split ring's used ring.
 const RING_SHIFT: u64 = 1920;
@@ -46,6 +51,8 @@ pub(super) struct Side {
     features: Features,
     bits: SharedFile,
     log: Arc<DirtyLog>,
+    /// What its owners leave to their successors.
+    inflight: Inflight,
     pub(super) logs: Logs,
     free: Vec<u64>,
     /// The buffers that the device has: room and length.
@@ -69,7 +76,11 @@ impl Side {
         let log = Arc::new(DirtyLog::new(bits.fd(), size, 0).unwrap());
         let free = (0..ROOMS).map(|room| BUFFERS_AT + room * ROOM).collect();
         let logs = Logs::Nothing;
-        Side { memory, driver, features, bits, log, logs, free, posted: HashMap::new() }
+        let bytes = Inflight::bytes(RING);
+        let records = SharedFile::create("records", bytes, Pages::Ordinary).unwrap();
+        let records = Arc::new(Mapping::new(records.fd(), bytes, 0).unwrap());
+        let inflight = Inflight::new(records, 0, RING).unwrap();
+        Side { memory, driver, features, bits, log, inflight, logs, free, posted: HashMap::new() }
     }
 
     /// The device's end, from a position on, logging what `logs` says.
@@ -78,9 +89,9 @@ impl Side {
         let log = (self.logs != Logs::Nothing).then(|| Log {
             pages: self.log.clone(),
             buffers: self.logs != Logs::Ring,
-            used: (self.logs != Logs::AllUnsaid).then_some(at.used - USER),
+            used: (self.logs != Logs::AllUnsaid).then_some(ELSEWHERE + at.used % LOG_PAGE),
         });
-        let start = Start { log, ..Start::at(base) };
+        let start = Start { base, log, inflight: Some(self.inflight.clone()) };
         let memory = self.memory.clone();
         DeviceQueue::new(memory, &at, RING, self.features, content, start).unwrap()
     }
@@ -159,15 +170,48 @@ impl Side {
         assert_eq!(self.log.outside(), 0);
         let unlogged = unlogged(&changed, &logged, self.logs);
         assert_eq!(unlogged, [0u64; 0], "pages were written and are not logged ({:?})", self.logs);
+        let elsewhere: BTreeSet<u64> = self.changed_used(before, &after).collect();
+        let unsaid: Vec<_> = elsewhere.difference(&logged).collect();
+        let said = matches!(self.logs, Logs::Ring | Logs::All);
+        assert!(!said || unsaid.is_empty(), "not logged where the front-end says: {unsaid:x?}");
         let writable = self.writable(may_write);
         let too_many: Vec<_> = logged.difference(&writable).collect();
         assert_eq!(too_many, [&0u64; 0], "pages are logged that nobody may have written");
     }
 
+    /// Bytes of the used ring, or of the event area.
+    fn used_bytes(&self) -> u64 {
+        match self.features.contains(Features::PACKED) {
+            true => 4,
+            false => 4 + 8 * u64::from(RING) + 2,
+        }
+    }
+
+    /// The pages of the used ring, or of the event area, in which something changed, where the front-end says that they are.
+    fn changed_used(
+        &self,
+        before: &HashMap<u64, Vec<u8>>,
+        after: &HashMap<u64, Vec<u8>>,
+    ) -> impl Iterator<Item = u64> {
+        let at = self.driver.addresses().used - USER;
+        let byte = |pages: &HashMap<u64, Vec<u8>>, at: u64| {
+            pages[&(at / LOG_PAGE)][(at % LOG_PAGE) as usize]
+        };
+        let changed =
+            (at..at + self.used_bytes()).filter(move |at| byte(before, *at) != byte(after, *at));
+        changed.map(move |byte| byte / LOG_PAGE - at / LOG_PAGE + ELSEWHERE / LOG_PAGE)
+    }
+
     /// Pages that a device may write to, and log.
     fn writable(&self, buffers: bool) -> BTreeSet<u64> {
         let of = |from: u64, len: u64| from / LOG_PAGE..=(from + len - 1) / LOG_PAGE;
-        let ring = of(RING_AT, RING_BYTES).filter(|_| self.logs != Logs::Nothing);
+        let (at, len) = (self.driver.addresses(), self.used_bytes());
+        let said = matches!(self.logs, Logs::Ring | Logs::All);
+        let said = of(ELSEWHERE + at.used % LOG_PAGE, len).filter(|_| said);
+        let is_packed = self.features.contains(Features::PACKED);
+        let descriptors = of(at.desc - USER, 16 * u64::from(RING)).filter(|_| is_packed);
+        let ring = of(at.used - USER, len).chain(descriptors);
+        let ring = ring.filter(|_| self.logs != Logs::Nothing).chain(said);
         let wanted = buffers && matches!(self.logs, Logs::All | Logs::AllUnsaid);
         let posted = self.posted.values().filter(|_| wanted);
         let posted = posted.flat_map(|(room, len)| of(room + TABLE, u64::from(*len)));

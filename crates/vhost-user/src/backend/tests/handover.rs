@@ -5,7 +5,7 @@ use super::*;
 /// The memory of [`Session::ready`].
 fn memory() -> Vec<MemoryRegion> {
     let RegionPayload { guest_addr, size, user_addr, mmap_offset } = region(0, 0x1000);
-    vec![MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd: event() }]
+    vec![MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd: event().into() }]
 }
 
 /// Another process's back-end, with the same offer.

@@ -135,14 +135,14 @@ fn an_event_must_be_an_event() {
     for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
         for (fd, name) in &bad {
             let mut call = message(request, &0u64, 0);
-            call.fds.push(fd.try_clone().unwrap());
+            call.fds.push(fd.try_clone().unwrap().into());
             let reason = session.fail(call);
             let Reason::NotAnEvent { kind } = &reason else { panic!("{name}: {reason}") };
             assert!(kind.starts_with(name), "{kind}");
             assert!(reason.to_string().starts_with("the file descriptor must be an eventfd"));
         }
         let mut call = message(request, &0u64, 0);
-        call.fds.push(event());
+        call.fds.push(event().into());
         session.done(call);
     }
 }

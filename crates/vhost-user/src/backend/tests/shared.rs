@@ -106,6 +106,22 @@ fn who_has_no_shared_log_has_none_to_wait_for() {
 }
 
 #[test]
+fn a_ring_that_cannot_start_does_not_keep_the_log_out() {
+    let mut session = Session::ready();
+    session.set_up(0, 3);
+    session.device.refusals = 1;
+    session.fail(message(Request::SetVringEnable, &state(0, 1), 0));
+    session.device.refusals = 0b10; // the log is taken, the ring refused once more
+    set_log(&mut session, 4096);
+    let refusal = session.backend.take_refusal().expect("the operator is told");
+    assert!(matches!(refusal.reason, Reason::Device(_)), "{refusal}");
+    assert_eq!((session.device.log(), session.runs(0)), (Some(4096), false));
+    session.device.refusals = 0;
+    session.enable(0, true);
+    assert!(session.runs(0));
+}
+
+#[test]
 fn a_log_that_is_refused_leaves_the_old() {
     let mut session = running();
     set_log(&mut session, 4096);
@@ -189,7 +205,7 @@ fn changes_of_the_configuration_are_told_to_who_wants_to_know() {
 fn transfer(direction: u32, pipe: impl Into<OwnedFd>) -> Message {
     let payload = StateTransfer { direction, phase: StateTransfer::STOPPED };
     let mut message = message(Request::SetDeviceStateFd, &payload, 0);
-    message.fds.push(pipe.into());
+    message.fds.push(ForeignFd::from(pipe));
     message
 }
 
