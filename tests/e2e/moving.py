@@ -9,7 +9,7 @@ import os
 import subprocess
 import time
 
-from devices import VhostUser, VirtioNet
+from devices import SerialPort, VhostUser, VirtioNet
 from guest import Guest
 from hosts import TwoHosts
 from qemu import QemuError
@@ -61,9 +61,12 @@ class Command:
 
 
 class Moves:
-    """`hosts`, `peers` (a namespace on each), and `guest`, which is on host `at`. `options`: of the guest's machine."""
+    """`hosts`, `peers` (a namespace on each), and `guest`, which is on host `at`. `options`: of the guest's machine.
 
-    def __init__(self, *, features=None, vfs=(VFS, VFS), devices=(), **options):
+    With `agent` each machine has the port of QEMU's guest agent, see `agent_socket`.
+    """
+
+    def __init__(self, *, features=None, vfs=(VFS, VFS), devices=(), agent=False, **options):
         self.both = TwoHosts(uplink={"kind": "packet", "interface": "u0"})
         self.network = self.both.network
         try:
@@ -71,6 +74,7 @@ class Moves:
             self.peers = self.both.guests("peer", iov_weight=0)
             self.features = features or {}
             self.further = list(devices)
+            self.with_agent = agent
             self.both.start()
             for host, count in zip(self.hosts, vfs):
                 if count != VFS:
@@ -83,6 +87,7 @@ class Moves:
             )  # fmt: skip
             self.run_dir = self.network.path("machines")
             os.mkdir(self.run_dir)
+            self.guest = None
             self.guest = Guest(self.run_dir, self.devices(0), name="vm", **options)
             self.network.ending.callback(self.guest.close)
             self._count = 0
@@ -98,7 +103,14 @@ class Moves:
     def devices(self, host):
         """The guest's devices on a host."""
         net = VirtioNet(MAC, VhostUser(self.socket(host)), self.features, id="nic")
-        return [net, *self.further]
+        agent = [SerialPort("org.qemu.guest_agent.0", self.agent_socket(), listens=True)] if self.with_agent else []
+        return [net, *self.further, *agent]
+
+    def agent_socket(self, machine=None):
+        """Where a machine has the guest agent's socket; left out: the next one."""
+        machines = self.guest._machines if self.guest else []
+        number = machines.index(machine) if machine else len(machines)
+        return os.path.join(self.run_dir, f"agent-{number}.sock")
 
     def start(self):
         """Boots the guest on host 0 and gives it its address."""

@@ -235,7 +235,8 @@ class Functions(MigrateBase):
                 (VirtioNet("02:0e:2e:0b:00:01", Netdev("hubport", {"hubid": 7})),),
             ),
             Intel("igb", "02:0e:2e:0c:00:00", Netdev("hubport", {"hubid": 8})),
-        )
+        ),
+        "agent": True,
     }
 
     def numvfs(self, mac, count):
@@ -263,6 +264,33 @@ class Functions(MigrateBase):
         self.assert_nothing_lost(traffic)
         for mac in ("02:0e:2e:0b:00:00", "02:0e:2e:0c:00:00"):
             self.numvfs(mac, 1)  # which are alive there
+            self.numvfs(mac, 0)
+
+    def vfs(self):
+        """How many VFs each PF of the guest has."""
+        said = self.moves.guest.run("sh", "-c", "cat /sys/bus/pci/devices/*/sriov_numvfs")
+        return [int(number) for number in said.split()]
+
+    def test_the_guests_agent_takes_vfs_away_and_gives_them_back(self):
+        guest, moves = self.moves.guest, self.moves
+        for mac in ("02:0e:2e:0b:00:00", "02:0e:2e:0c:00:00"):
+            self.numvfs(mac, 1)
+        running = guest.start("python3", "/inguest/guestagent.py")
+        self.addCleanup(running.kill)
+        running.wait_said("ready", 90)
+        here, there = moves.agent_socket(guest.machine), moves.agent_socket()
+        traffic = self.traffic()
+        # One that does not move has them again.
+        process = moves.start_move("--guest-agent", here, "--to-guest-agent", there, "--bandwidth-mbps", "8", "--timeout", "4")
+        code, report, err = moves.end_move(process)
+        self.assertEqual((code, report.get("outcome")), (1, "rolled-back"), (report, err))
+        self.assertEqual(report["steps"][-1]["text"], "the guest runs on at the source")
+        self.assertEqual(self.vfs(), [1, 1])
+        moves.machine.kill()
+        report = moves.move("--guest-agent", here, "--to-guest-agent", moves.agent_socket())
+        self.assertEqual([step["step"] for step in report["steps"]][:2], ["inspect", "functions"])
+        self.assert_nothing_lost(traffic)
+        self.assertEqual(self.vfs(), [1, 1])
 
 
 class Failover(MigrateBase):

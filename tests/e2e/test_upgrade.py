@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ NAMES, MACS = ("web", "db"), ("02:00:00:00:00:01", "02:00:00:00:00:02")
 TIMES = 5
 GAP_LIMIT_MS = 1000.0  # nothing that a busy machine could exceed; `shunt lab upgrade` measures
 root = unittest.skipUnless(os.geteuid() == 0, "needs root")
+STREAM = {"kind": "stream", "mode": "server", "mtu": 1500}
 FAULTS = ("lost", "duplicated", "reordered", "corrupted")
 
 
@@ -40,7 +42,8 @@ class UpgradeCase(unittest.TestCase):
         del wanted["adapter"][1]["vlan"]
         for number, name in enumerate(more, start=3):
             like = dict(wanted["adapter"][1], name=name, mac=f"02:00:00:00:00:{number:02x}")
-            wanted["adapter"].append(dict(like, attachment={"socket": daemon.path(f"{name}.sock")}))
+            kind = STREAM if name == "line" else {}
+            wanted["adapter"].append(dict(like, attachment={"socket": daemon.path(f"{name}.sock"), **kind}))
         daemon.apply(wanted)
         return daemon
 
@@ -241,10 +244,14 @@ class Refused(UpgradeCase):
 
     def test_sockets_stay_when_the_new_one_fails(self):
         """This very program, which has taken all listeners over, and then fails before or after it is ready."""
-        daemon = self.start("spare")
+        daemon = self.start("spare", "line")
         guests = self.guests()
         files = self.sockets()
-        self.assertEqual(len(files), 4, files)
+        self.assertEqual(len(files), 5, files)
+        peer = socket.socket(socket.AF_UNIX)
+        self.addCleanup(peer.close)
+        peer.connect(daemon.path("line.sock"))
+        peer.setblocking(False)
         cases = {
             "and 0 is stored": os.path.join(daemon.state_dir, "state.json"),
             "was ready, and then failed": daemon.path("counters"),
@@ -260,7 +267,11 @@ class Refused(UpgradeCase):
         daemon.upgrade()
         self.can_be_reached()
         self.flows()
+        with self.assertRaises(BlockingIOError, msg="a stream's peer is still connected"):
+            peer.recv(1)
         self.end(guests)
+        daemon.close_process()
+        self.assertEqual(self.sockets(), {}, "what the new one adopted is removed")
         self.assertEqual(daemon.complaints(["not upgraded", "did not take over", "counters"]), [])
 
     @root

@@ -228,6 +228,26 @@ class Vmq(unittest.TestCase):
         self.exchange(2000)
         self.assertAlmostEqual(self.capacity(), before, delta=BURST)
 
+    def test_upgraded(self):
+        """New processes take over, or fail to in the last moment: frames are placed again, and no buffer is lost."""
+        self.begin()
+        self.wait_placement("^placed")
+        before = self.capacity()
+        counters = self.daemon.path("counters")
+        for _ in range(2):
+            self.exchange(500)
+            os.rename(counters, counters + ".away")
+            done = self.daemon.command("upgrade")
+            self.assertIn("was ready, and then failed", done.stderr)
+            os.rename(counters + ".away", counters)
+            self.wait_placement("^placed", timeout=30.0)  # its memory was shared a moment ago
+            self.exchange(500)
+            told = self.daemon.upgrade()
+            print(f"    nobody served for {told['silent_us'] / 1e3:.1f} ms")
+            self.wait_placement("^placed")
+        self.exchange(2000)
+        self.assertAlmostEqual(self.capacity(), before, delta=BURST)
+
     def capacity(self):
         """How many frames the guest's ring takes while it takes none from there."""
         self.guest.command("stop")

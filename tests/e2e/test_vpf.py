@@ -336,7 +336,7 @@ class Restarts(VpfBase):
         """A hot restart: the guest's states and settings are as they were, and its channel comes back."""
         guest.sets("vf", "0", "max_tx_rate", "300")
         before = guest.seen()
-        self.daemon.says("upgrade")
+        self.daemon.upgrade()
         self.assert_reaches(spaces[0], of_a(1))
         self.eventually(lambda: guest.tool("vf", "list").status, 0)
         self.assertEqual(guest.seen(), before)

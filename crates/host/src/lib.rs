@@ -7,6 +7,7 @@
 //!
 //! Limits: Linux only. What the machine does not tell is `None`, never a guess.
 
+pub mod agent;
 pub mod brief;
 pub mod cpu;
 pub mod facts;

@@ -119,10 +119,41 @@ impl Qmp {
     /// # Errors
     /// Nobody listens, the other end is no QMP server, or it is silent.
     pub fn connect(path: &Path, patience: Duration) -> Result<Qmp, QmpError> {
+        let mut qmp = Qmp::open(path, patience)?;
+        let greeting = qmp.message("the greeting", Instant::now() + patience)?;
+        if greeting.pointer("/QMP/version").is_none() {
+            return Err(qmp.no_qmp("it greets in another way"));
+        }
+        qmp.execute("qmp_capabilities", Value::Null)?;
+        Ok(qmp)
+    }
+
+    /// Connects to a guest agent, which does not greet: a number of ours tells its answers from those to somebody before.
+    ///
+    /// # Errors
+    /// Nobody listens, or nobody answers.
+    pub(crate) fn synchronised(path: &Path, patience: Duration) -> Result<Qmp, QmpError> {
+        const SYNC: &str = "guest-sync";
+        let mut qmp = Qmp::open(path, patience)?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let mark = u64::from(now.unwrap_or_default().subsec_nanos()) + 1;
+        // A byte that is no JSON has the agent forget what it heard half.
+        let message = json!({"execute": SYNC, "arguments": {"id": mark}});
+        qmp.say(SYNC, &[b"\xff", format!("{message}\n").as_bytes()].concat())?;
+        let until = Instant::now() + patience;
+        loop {
+            match qmp.message(SYNC, until) {
+                Ok(answer) if answer["return"] == mark => return Ok(qmp),
+                Ok(_) | Err(QmpError::NotQmp { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn open(path: &Path, patience: Duration) -> Result<Qmp, QmpError> {
         let no_server = |source| QmpError::NoServer { path: path.to_owned(), source };
-        let stream = UnixStream::connect(path).map_err(no_server)?;
-        let mut qmp = Qmp {
-            stream,
+        Ok(Qmp {
+            stream: UnixStream::connect(path).map_err(no_server)?,
             path: path.to_owned(),
             input: Vec::new(),
             searched: 0,
@@ -130,13 +161,7 @@ impl Qmp {
             lost: 0,
             last_id: 0,
             patience,
-        };
-        let greeting = qmp.message("the greeting", Instant::now() + patience)?;
-        if greeting.pointer("/QMP/version").is_none() {
-            return Err(qmp.no_qmp("it greets in another way"));
-        }
-        qmp.execute("qmp_capabilities", Value::Null)?;
-        Ok(qmp)
+        })
     }
 
     /// The socket.
@@ -155,13 +180,7 @@ impl Qmp {
         if !arguments.is_null() {
             message["arguments"] = arguments;
         }
-        let failed = |source| QmpError::Io { what: command.to_owned(), source };
-        self.stream.set_write_timeout(Some(self.patience)).map_err(failed)?;
-        let sent = self.stream.write_all(format!("{message}\n").as_bytes());
-        sent.map_err(|source| match source.kind() {
-            io::ErrorKind::BrokenPipe => QmpError::Closed(command.to_owned()),
-            _ => failed(source),
-        })?;
+        self.say(command, format!("{message}\n").as_bytes())?;
         let until = Instant::now() + self.patience;
         loop {
             let mut answer = self.message(command, until)?;
@@ -182,6 +201,15 @@ impl Qmp {
                 None => return Err(self.no_qmp("an answer has neither return nor error")),
             }
         }
+    }
+
+    fn say(&mut self, command: &str, bytes: &[u8]) -> Result<(), QmpError> {
+        let failed = |source| QmpError::Io { what: command.to_owned(), source };
+        self.stream.set_write_timeout(Some(self.patience)).map_err(failed)?;
+        self.stream.write_all(bytes).map_err(|source| match source.kind() {
+            io::ErrorKind::BrokenPipe => QmpError::Closed(command.to_owned()),
+            _ => failed(source),
+        })
     }
 
     /// The next event, waiting for it for `wait` at most.

@@ -86,6 +86,13 @@ pub(crate) struct Migrate {
     /// How long the guest's rings may take to run at the target, in seconds.
     #[arg(long, value_name = "S", default_value_t = 20, help_heading = "Migration")]
     verify_timeout: u64,
+    /// The socket of the guest's agent (QEMU's port org.qemu.guest_agent.0): VFs that the guest has enabled are taken away
+    /// for the time of the move, as QEMU would leave them dead.
+    #[arg(long, value_name = "SOCKET", help_heading = "Migration")]
+    guest_agent: Option<PathBuf>,
+    /// The same of the target's QEMU, to give them back there.
+    #[arg(long, value_name = "SOCKET", help_heading = "Migration")]
+    to_guest_agent: Option<PathBuf>,
     /// Leave the source's QEMU, with a guest that stands still, instead of ending it.
     #[arg(long, help_heading = "Migration")]
     keep_source: bool,
@@ -149,6 +156,7 @@ impl Migrate {
             source_qmp: self.from_qmp.clone(),
             target_qmp: self.to_qmp.clone(),
             go_back: self.go_back,
+            guest_agent: if self.abort { &self.guest_agent } else { &self.to_guest_agent }.clone(),
             keep_source: self.keep_source,
         };
         let end = if self.abort { migrate::abort } else { migrate::finish };
@@ -187,6 +195,8 @@ impl Migrate {
             start_timeout: Duration::from_secs(self.start_timeout),
             verify_timeout: Duration::from_secs(self.verify_timeout),
             keep_source: self.keep_source,
+            guest_agent: self.guest_agent.clone(),
+            target_guest_agent: self.to_guest_agent.clone(),
             interrupted: migrate::interrupted_by_signals()?,
         })
     }

@@ -104,6 +104,7 @@ impl Manager {
         match (asked, phase) {
             (Is::Leave, None | Some(Leaving)) => {
                 self.set_move(name, Some(moving(Leaving)), expected)?;
+                self.transit(name, &id, until);
             }
             (Is::Arrive, Some(Arriving)) => {
                 self.must_be_the_same(name, &request)?;
@@ -120,30 +121,19 @@ impl Manager {
                 self.set_move(name, Some(moving(Arrived)), expected)?;
                 done.announced = self.plane.announce(name) as u64;
             }
-            (Is::TakeOver, Some(phase @ Arrived)) => self.revive(name, moving(phase), expected)?,
             (Is::HandOver, Some(Leaving)) => {
                 self.must_stand_still(name)?;
                 self.set_move(name, Some(moving(Left)), expected)?;
                 done = self.hand_out(name, request.from.unwrap_or_default());
             }
-            (Is::HandOver, Some(phase @ Left)) => {
-                self.revive(name, moving(phase), expected)?;
-                done = self.hand_out(name, request.from.unwrap_or_default());
-            }
-            (Is::Renew, Some(phase)) => self.revive(name, moving(phase), expected)?,
-            (Is::Frames, Some(phase)) => {
-                self.revive(name, moving(phase), expected)?;
-                if !phase.is_coming() {
-                    self.hand_out(name, 0); // older than what comes back, if it was not asked for yet
-                }
-                self.take_in(name, request.from, whole(&request.frames)?)?;
+            (Is::TakeOver, Some(phase @ Arrived))
+            | (Is::HandOver, Some(phase @ Left))
+            | (Is::Renew | Is::Frames, Some(phase)) => {
+                done = self.go_on(name, &request, moving(phase), expected)?;
             }
             (Is::Finish, Some(Arrived)) => self.set_move(name, None, expected)?,
             (Is::Finish, Some(Left)) => self.remove(name, expected)?,
-            (Is::Abort, phase) => {
-                let back = moving(Arriving);
-                done = self.abort(name, phase, back, expected)?;
-            }
+            (Is::Abort, phase) => done = self.abort(name, phase, moving(Arriving), expected)?,
             (step, phase) => {
                 let now = phase.map_or("not being moved".to_owned(), |phase| phase.to_string());
                 let error = format!("makes no sense while {name} is {now}");
@@ -194,13 +184,27 @@ impl Manager {
         }
     }
 
-    /// A move that was given up goes on. Any other does without a change of the state.
-    fn revive(&mut self, name: &str, moving: Moving, expected: Option<u64>) -> Result<(), Fault> {
+    /// A step within a phase, `moving`. One that was given up goes on; any other does without a change of the state.
+    fn go_on(
+        &mut self,
+        name: &str,
+        request: &MoveRequest,
+        moving: Moving,
+        expected: Option<u64>,
+    ) -> Result<Done, Fault> {
         let now = self.state().adapter(name).and_then(|adapter| adapter.moving.as_ref());
-        if now.is_some_and(|moving| moving.given_up) {
+        let (given_up, phase) = (now.is_some_and(|moving| moving.given_up), moving.phase);
+        if given_up {
             self.set_move(name, Some(moving), expected)?;
         }
-        Ok(())
+        match request.step {
+            MoveStep::HandOver => return Ok(self.hand_out(name, request.from.unwrap_or_default())),
+            MoveStep::Frames => {
+                self.take_in(name, phase, request.from, whole(&request.frames)?)?;
+            }
+            _ => {}
+        }
+        Ok(Done::default())
     }
 
     fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {

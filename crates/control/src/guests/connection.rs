@@ -1,4 +1,8 @@
 //! One connection of a channel: bounded lines in, one answer at a time out, and nothing that waits for the other end.
+//!
+//! Of a guest that asks for more than it may, what it has sent is passed over, to the end of what is in all the buffers before
+//! us: else the guest's next program would wait behind it for minutes. It is not hung up on: QEMU 11.1 leaves a port that it
+//! was writing for as if it could not be written to, and the guest would have no channel until the next connection ends.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -12,8 +16,7 @@ use super::refusal::{Errno, Refusal};
 use super::request::{Asked, Request};
 use crate::ration::Ration;
 
-/// Requests that may wait when there is no more to be had. Who has sent more does not wait for answers, and what is in the
-/// buffers before us would keep the guest's next program waiting for minutes; QEMU drops it when we hang up.
+/// Requests that may wait when there is no more to be had, or an answer is not read. Who has sent more does not wait for answers.
 const WAITING_MAX: usize = 8;
 /// What a change costs, in requests.
 const CHANGE_COST: u32 = 100;
@@ -25,16 +28,19 @@ pub(super) struct Connection {
     pub(super) held: Option<Asked>,
     /// What of the last answer is not written yet.
     pending: Vec<u8>,
+    /// Whether what comes is passed over, until nothing does.
+    passing: bool,
 }
 
 impl Connection {
     pub(super) fn new(stream: UnixStream) -> Connection {
-        Connection { stream, lines: Lines::default(), held: None, pending: Vec::new() }
+        let (lines, pending) = (Lines::default(), Vec::new());
+        Connection { stream, lines, held: None, pending, passing: false }
     }
 
     /// Whether there is a request that only its ration keeps waiting.
     pub(super) fn waits(&self) -> bool {
-        self.pending.is_empty() && self.lines.has_line()
+        self.passing || self.pending.is_empty() && self.lines.has_line()
     }
 
     /// Whether the VMM has closed it, though lines of its may wait.
@@ -45,7 +51,7 @@ impl Connection {
 
     /// What it waits for; nothing while a line is there, which waits for its ration.
     pub(super) fn watched(&self) -> Option<PollFd<'_>> {
-        let has_line = self.held.is_some() || self.lines.has_line();
+        let has_line = self.held.is_some() || self.passing || self.lines.has_line();
         let events = match (self.pending.is_empty(), has_line) {
             (false, _) => PollFlags::OUT,
             (true, false) => PollFlags::IN,
@@ -61,16 +67,18 @@ impl Connection {
         now: Instant,
     ) -> Result<Option<Asked>, String> {
         self.flush()?;
+        if self.passing {
+            self.pass(ration, now)?;
+            return Ok(None);
+        }
         if !self.pending.is_empty() {
             return Ok(None);
         }
         if let Some(held) = self.held.take() {
             return Ok(Some(held));
         }
-        if !self.lines.has_line()
-            && !self.lines.fill(&mut self.stream).map_err(|it| it.to_string())?
-        {
-            return Err("the VMM closed it".into());
+        if !self.lines.has_line() {
+            self.fill()?;
         }
         if !ration.wait(now).is_zero() {
             return Ok(None);
@@ -101,11 +109,34 @@ impl Connection {
         self.flush()
     }
 
-    /// Whether it asks for no more than it may.
-    pub(super) fn check(&self, ration: &mut Ration, now: Instant) -> Result<(), String> {
-        match self.lines.waiting() > WAITING_MAX && !ration.wait(now).is_zero() {
-            true => Err("it asks for more than it may".into()),
-            false => Ok(()),
+    /// Whether it asks for more than it may; then what it has sent is passed over from now on.
+    pub(super) fn is_too_much(&mut self, ration: &mut Ration, now: Instant) -> bool {
+        let may_not = !self.pending.is_empty() || !ration.wait(now).is_zero();
+        if self.lines.waiting() <= WAITING_MAX || !may_not {
+            return false;
+        }
+        let text = "so much cannot be asked for at once; what was not answered is lost";
+        self.pending.extend(protocol::answer(0, Err(Refusal::new(Errno::Again, text))));
+        self.passing = true;
+        true
+    }
+
+    /// Passes over a piece of what has come, which is not for nothing either; ends when nothing is there.
+    fn pass(&mut self, ration: &mut Ration, now: Instant) -> Result<(), String> {
+        if ration.wait(now).is_zero() {
+            self.lines.discard();
+            self.fill()?;
+            ration.take(1);
+            self.passing = !self.lines.is_empty();
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) -> Result<(), String> {
+        match self.lines.fill(&mut self.stream) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the VMM closed it".into()),
+            Err(error) => Err(error.to_string()),
         }
     }
 

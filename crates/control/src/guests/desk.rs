@@ -239,7 +239,12 @@ impl Served {
         if is_change {
             std::thread::sleep(began.elapsed().min(PAUSE));
         }
-        line.check(&mut self.ration, now)
+        if line.is_too_much(&mut self.ration, now) {
+            let vpf = &self.channel.vpf;
+            self.quiet
+                .info(&format!("vpf {vpf}: its guest asks for more than it may, which is lost"));
+        }
+        Ok(())
     }
 
     /// Takes a connection, or turns it away: one at a time.

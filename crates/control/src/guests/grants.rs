@@ -16,11 +16,6 @@ pub(super) struct Subject<'s> {
 }
 
 impl<'s> Subject<'s> {
-    /// VF number `index` of the virtual PF of that name, if the daemon has a part in it.
-    pub(super) fn of(state: &'s State, vpf: &str, index: u16) -> Option<Self> {
-        Subject::find(state, state.vpf(vpf)?, index).ok()
-    }
-
     /// VF number `index` of a virtual PF.
     ///
     /// # Errors

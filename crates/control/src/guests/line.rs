@@ -67,6 +67,17 @@ impl Lines {
         }
     }
 
+    /// Forgets what is there, and passes over the rest of a line that has begun.
+    pub(super) fn discard(&mut self) {
+        self.passing = self.bytes.last().map_or(self.passing, |last| *last != b'\n');
+        self.bytes.clear();
+    }
+
+    /// Whether nothing is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// How many lines are there, as far as there was room; one that is too long counts as as many as fit.
     pub(super) fn waiting(&self) -> usize {
         match self.bytes.len() > LINE_MAX {
@@ -108,6 +119,26 @@ mod tests {
         let text = format!("\n\na\n  \nbc\n{long}\nd\ne");
         for piece in [1, 2, 3, 1000, LINE_MAX + 5, 100_000] {
             assert_eq!(lines(text.as_bytes(), piece), ["a", "bc", &long, "d"].map(whole));
+        }
+    }
+
+    #[test]
+    fn what_is_discarded_takes_the_line_with_it_that_has_begun() {
+        for (before, after, left) in [
+            ("a\nb", "c\nd\n", vec!["d"]),
+            ("a\nb\n", "c\nd\n", vec!["c", "d"]),
+            ("a\nb", "c", vec![]),
+            ("", "c\n", vec!["c"]),
+        ] {
+            let mut lines = Lines::default();
+            assert!(before.is_empty() || lines.fill(&mut before.as_bytes()).unwrap());
+            lines.discard();
+            assert!(lines.is_empty() && !lines.has_line());
+            assert!(lines.fill(&mut after.as_bytes()).unwrap());
+            let found: Vec<Line> = std::iter::from_fn(|| lines.next()).collect();
+            let left: Vec<Line> =
+                left.iter().map(|it| Line::Whole(it.as_bytes().to_vec())).collect();
+            assert_eq!(found, left, "{before:?} {after:?}");
         }
     }
 

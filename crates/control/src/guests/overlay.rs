@@ -69,22 +69,17 @@ impl Overlay {
         overlay
     }
 
-    /// What of it the operator's document leaves, and what fell; `before` is the document that it was upon. Names may have
-    /// been given to others, so it stays only with the same adapter. `fits` says whether a document can be brought into force
+    /// What of it the operator's document leaves, and what fell. `fits` says whether a document can be brought into force
     /// as a whole: where two guests' settings, or a guest's and the operator's, exclude each other, the later VF loses its.
     pub(crate) fn fitting(
         &self,
-        before: &State,
         state: &State,
         fits: impl Fn(&State) -> bool,
     ) -> (Overlay, Vec<Dropped>) {
         let mut left = Overlay::default();
         for (vpf, vf, guest) in self.all() {
-            let (then, now) = (Subject::of(before, vpf, vf), Subject::of(state, vpf, vf));
-            let Some((then, subject)) = then.zip(now) else { continue };
-            if then.adapter.name != subject.adapter.name {
-                continue;
-            }
+            let subject = state.vpf(vpf).and_then(|found| Subject::find(state, found, vf).ok());
+            let Some(subject) = subject else { continue };
             // Each setting for itself: the loss of one right does not take the others.
             let kept =
                 each(guest.holding(subject.adapter)).filter(|one| subject.allows(one).is_ok());

@@ -11,6 +11,8 @@ pub(crate) enum Errno {
     Perm,
     /// Input/output error: it could not be stored.
     Io,
+    /// Resource temporarily unavailable: too much was asked for at once.
+    Again,
     /// Numerical argument out of domain and the like: the request makes no sense.
     Inval,
     /// Protocol error: this is no request.
@@ -31,6 +33,7 @@ impl Errno {
         match self {
             Errno::Perm => 1,
             Errno::Io => 5,
+            Errno::Again => 11,
             Errno::Inval => 22,
             Errno::Proto => 71,
             Errno::MsgSize => 90,
@@ -45,6 +48,7 @@ impl Errno {
         match self {
             Errno::Perm => "EPERM",
             Errno::Io => "EIO",
+            Errno::Again => "EAGAIN",
             Errno::Inval => "EINVAL",
             Errno::Proto => "EPROTO",
             Errno::MsgSize => "EMSGSIZE",

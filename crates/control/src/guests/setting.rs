@@ -88,6 +88,9 @@ pub(super) struct Set<T> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct GuestVf {
+    /// The adapter that it was set upon: with another behind the VF it falls.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    adapter: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<Set<MacText>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +117,7 @@ fn put<T: PartialEq + Copy>(place: &mut Option<Set<T>>, wish: Option<T>, host: T
 impl GuestVf {
     /// With a wish that is granted; `host` is the adapter as the operator has it.
     pub(super) fn with(&self, wish: &Wish, host: &Adapter) -> GuestVf {
-        let mut all = self.clone();
+        let mut all = GuestVf { adapter: host.name.clone(), ..self.clone() };
         // "No limit" of a guest's is none of its own: the host's stays.
         let rate =
             |wish: Option<u32>, host: u32| wish.map(|mbps| if mbps == 0 { host } else { mbps });
@@ -128,8 +131,11 @@ impl GuestVf {
         all
     }
 
-    /// What of it still holds, as a wish: the operator's document says what it said then.
+    /// What of it still holds, as a wish: the operator's document says of the same adapter what it said then.
     pub(super) fn holding(&self, host: &Adapter) -> Wish {
+        if !["", &host.name].contains(&self.adapter.as_str()) {
+            return Wish::default();
+        }
         fn of<T: PartialEq + Copy>(set: Option<Set<T>>, host: T) -> Option<T> {
             set.filter(|set| set.host == host).map(|set| set.to)
         }
@@ -169,7 +175,7 @@ impl GuestVf {
 
     /// Whether the guest has set nothing.
     pub(super) fn is_empty(&self) -> bool {
-        *self == GuestVf::default()
+        self.names().is_empty()
     }
 
     /// The names of its settings, as the document has them.

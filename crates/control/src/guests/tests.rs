@@ -214,7 +214,7 @@ fn what_is_not_granted_is_refused_with_what_is() {
 
 /// What is left of a guest's settings, and what fell, if the operator's document becomes this.
 fn then(overlay: &Overlay, document: Value) -> (Vec<&'static str>, Vec<Dropped>) {
-    let (left, dropped) = overlay.fitting(&state(&self::document()), &state(&document), whatever);
+    let (left, dropped) = overlay.fitting(&state(&document), whatever);
     (left.of("vm", 0).map(|vf| vf.names()).unwrap_or_default(), dropped)
 }
 
@@ -252,7 +252,7 @@ fn of_two_that_exclude_each_other_the_later_vf_loses() {
     let wish = wish(json!({"mac": "52:54:00:00:00:01"}));
     let one = Overlay::default().with(&state, "vm", 0, &wish).unwrap();
     let both = one.with(&state, "vm", 1, &wish).unwrap();
-    let (left, dropped) = both.fitting(&state, &state, |state| state.check().is_ok());
+    let (left, dropped) = both.fitting(&state, |state| state.check().is_ok());
     assert_eq!(left, one);
     assert_eq!(dropped, [Dropped { vpf: "vm".into(), vf: 1, names: vec!["mac"] }]);
 }

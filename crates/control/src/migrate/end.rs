@@ -15,7 +15,7 @@ use super::carry::{self, Carried};
 use super::roll_back::{resume, settled};
 use super::site::Site;
 use super::vmm::{self, Vmm, Whereabouts};
-use super::{Done, Failed, HOLD_S, is_of};
+use super::{Done, Failed, HOLD_S, functions, is_of};
 use crate::api::Client;
 use crate::state::{MoveStep, Phase, State};
 
@@ -34,6 +34,8 @@ pub struct Ending {
     pub target_qmp: Option<PathBuf>,
     /// For [`abort`]: also when the guest may have run at the target. It is ended there.
     pub go_back: bool,
+    /// The guest's agent where the guest then is, to give it VFs back that it took away for the move.
+    pub guest_agent: Option<PathBuf>,
     /// For [`finish`]: whether the source's QEMU is left, with a guest that stands still.
     pub keep_source: bool,
 }
@@ -145,6 +147,7 @@ pub fn finish(ending: &Ending, tell: &mut dyn FnMut(&Done)) -> Result<Ended, Fai
         };
         troubles.extend(leave().err().map(|failed| failed.to_string()));
     }
+    troubles.extend(with_vfs(ending));
     let names: Vec<String> = found.at_source.iter().map(|(name, _)| name.clone()).collect();
     let text = format!(
         "the guest is at the target, {} frames carried over; gone from the source: {}",
@@ -166,6 +169,12 @@ fn ended(
     tell(&done);
     let error = (!troubles.is_empty()).then(|| troubles.join("; "));
     Ended { id, steps: vec![done], error, carried: 0 }
+}
+
+/// Gives the guest its VFs back, if it is known how to ask it.
+fn with_vfs(ending: &Ending) -> Option<String> {
+    let agent = ending.guest_agent.as_deref()?;
+    functions::give(agent).err().map(|failed| failed.to_string())
 }
 
 fn of_adapters(leaving: &[String], prepared: &[String]) -> String {

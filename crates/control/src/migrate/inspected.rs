@@ -40,14 +40,12 @@ impl Vmm {
             name: self.name()?,
             qemu: format!("{}.{}.{}", number("major"), number("minor"), number("micro")),
             status: self.status()?,
+            vfs: self.functions()?,
             ..Inspected::default()
         };
         for chardev in list(&self.ask("query-chardev")?) {
             let path = socket(&text(&chardev["filename"]));
             found.sockets.extend(path.map(|path| (text(&chardev["label"]), path)));
-        }
-        for bus in list(&self.ask("query-pci")?) {
-            vfs(&bus["devices"], &mut found.vfs, 0);
         }
         for drive in list(&self.ask("query-block")?) {
             let inserted = &drive["inserted"];
@@ -55,6 +53,18 @@ impl Vmm {
                 let id = if drive["qdev"].is_string() { &drive["qdev"] } else { &drive["device"] };
                 found.disks.push(text(id));
             }
+        }
+        Ok(found)
+    }
+
+    /// The VFs that the guest has enabled, by PCI address.
+    ///
+    /// # Errors
+    /// QEMU is gone.
+    pub(super) fn functions(&mut self) -> Result<Vec<String>, QmpError> {
+        let mut found = Vec::new();
+        for bus in list(&self.ask("query-pci")?) {
+            vfs(&bus["devices"], &mut found, 0);
         }
         Ok(found)
     }

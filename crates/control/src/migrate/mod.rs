@@ -23,6 +23,7 @@
 
 mod carry;
 mod end;
+mod functions;
 mod inspected;
 mod mover;
 mod obstacles;
@@ -91,6 +92,10 @@ pub struct Spec {
     pub verify_timeout: Duration,
     /// Whether the source's QEMU is left, with a guest that stands still.
     pub keep_source: bool,
+    /// The guest's agent at the source, to take VFs away that the guest has enabled, if it shall.
+    pub guest_agent: Option<PathBuf>,
+    /// The same at the target, to give them back.
+    pub target_guest_agent: Option<PathBuf>,
     /// Set when the move is to be given up; once the guest may be at the target it is finished all the same.
     pub interrupted: Arc<AtomicBool>,
 }
@@ -244,6 +249,12 @@ pub fn run(spec: &Spec, tell: &mut dyn FnMut(&Done)) -> Result<Report, Failed> {
     let [here, there] = &mover.report.plan.versions;
     let text = format!("shunt {here} -> {there}, {}", mover.report.plan.to_string().trim_end());
     mover.done("inspect", text, begun);
+    if let (Some(agent), false) = (&spec.guest_agent, mover.report.plan.guest.vfs.is_empty()) {
+        let begun = Instant::now();
+        functions::take(agent, &mut mover.vmm)?;
+        mover.stage.without_vfs = true;
+        mover.done("functions", "the guest has taken its VFs away for the time of the move", begun);
+    }
     if let Err(failed) = mover.go(&requests) {
         mover.report.error = Some(failed.to_string());
         mover.roll_back();

@@ -10,7 +10,7 @@ use host::qmp::QmpError;
 use super::carry::Carried;
 use super::site::Site;
 use super::vmm::{Progress, Vmm};
-use super::{Done, Failed, HOLD_S, Report, Spec};
+use super::{Done, Failed, HOLD_S, Report, Spec, functions};
 use crate::state::{MoveRequest, MoveStep};
 
 /// How often QEMU is asked where nothing happens.
@@ -28,6 +28,8 @@ pub(super) struct Stage {
     pub(super) prepared: Vec<String>,
     /// Adapters that the source knows to be leaving.
     pub(super) leaving: Vec<String>,
+    /// Whether the guest was told to take its VFs away.
+    pub(super) without_vfs: bool,
     /// Whether QEMU was told to migrate.
     pub(super) begun: bool,
     /// When QEMU was told to go on, so that the guest may run at the target.
@@ -299,6 +301,13 @@ impl Mover<'_> {
         }
         for name in self.names() {
             left.extend(self.source.step(&name, MoveStep::Finish).err());
+        }
+        if self.stage.without_vfs {
+            let agent = self.spec.target_guest_agent.as_deref();
+            let unnamed = || Failed::new(functions::BY_HAND);
+            left.extend(
+                agent.map_or_else(|| Some(unnamed()), |agent| functions::give(agent).err()),
+            );
         }
         let text = match left.is_empty() {
             true => "the adapters are gone from the source".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::inspected::Inspected;
 use super::site::Site;
-use super::{Failed, Spec};
+use super::{Failed, Spec, functions};
 use crate::state::{Adapter, Attachment, Mirror, MoveRequest, State, Vpf};
 
 /// Whether QEMU has this socket, by whatever name of the file.
@@ -25,11 +25,14 @@ pub(super) fn of_guest(spec: &Spec, guest: &Inspected) -> Vec<String> {
     if guest.status != "running" {
         found.push(format!("the guest is {}; only one that runs can be moved", guest.status));
     }
-    if !guest.vfs.is_empty() {
+    if let (false, Some(agent)) = (guest.vfs.is_empty(), &spec.guest_agent) {
+        found.extend(functions::reach(agent).err().map(|failed| failed.to_string()));
+    } else if !guest.vfs.is_empty() {
         found.push(format!(
             "the guest has VFs enabled ({}): QEMU would report the migration as completed, and leave them dead. \
              Either take them away for its time, by `echo 0 > /sys/bus/pci/devices/.../sriov_numvfs` in the guest, and \
-             write the old number again when it has moved; or give the guest a failover pair (virtio-net-pci with \
+             write the old number again when it has moved; or have its guest agent do both (--guest-agent, \
+             --to-guest-agent); or give the guest a failover pair (virtio-net-pci with \
              failover=on, and a primary with failover_pair_id=), which QEMU unplugs and plugs by itself",
             guest.vfs.join(", ")
         ));

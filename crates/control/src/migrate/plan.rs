@@ -57,6 +57,13 @@ impl fmt::Display for Plan {
             };
             writeln!(f, "  adapter {name} {mac}: {from} -> {to}{why}, socket {socket}")?;
         }
+        if !guest.vfs.is_empty() && obstacles.is_empty() {
+            let vfs = guest.vfs.join(", ");
+            writeln!(
+                f,
+                "  VFs {vfs} are taken away by the guest's agent for the time of the move"
+            )?;
+        }
         for obstacle in obstacles {
             writeln!(f, "in the way: {obstacle}")?;
         }

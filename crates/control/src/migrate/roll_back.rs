@@ -7,7 +7,7 @@ use host::qmp::QmpError;
 use super::carry;
 use super::mover::{Mover, POLL, Stage};
 use super::vmm::{Progress, Vmm, Whereabouts};
-use super::{Failed, Outcome};
+use super::{Failed, Outcome, functions};
 
 /// How long QEMU may take to give a migration up, or to say where the guest is.
 const CANCEL: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
@@ -34,6 +34,9 @@ impl Mover<'_> {
         carry::back(&self.source, &self.target, prepared, leaving, &mut troubles);
         if self.stage.begun {
             troubles.extend(resume(&mut self.vmm).err());
+        }
+        if let (true, Some(agent)) = (self.stage.without_vfs, &self.spec.guest_agent) {
+            troubles.extend(functions::give(agent).err().map(|failed| failed.to_string()));
         }
         let text = match troubles.is_empty() {
             true => "the guest runs on at the source".to_owned(),

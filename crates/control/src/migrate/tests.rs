@@ -2,6 +2,7 @@
 
 mod cut;
 mod end;
+mod functions;
 mod obstacles;
 mod qemu;
 
@@ -74,6 +75,8 @@ impl Lab {
             start_timeout: Duration::from_millis(300),
             verify_timeout: Duration::from_millis(300),
             keep_source: false,
+            guest_agent: None,
+            target_guest_agent: None,
             interrupted: Default::default(),
         }
     }

@@ -1,8 +1,9 @@
-//! Adapters whose guests come from another host.
+//! Adapters whose guests come from another host, or go there.
 
 use hyper::Method;
 use serde_json::json;
 
+use crate::host::*;
 use crate::net::*;
 
 #[test]
@@ -33,5 +34,37 @@ fn who_arrives_is_announced_with_all_its_addresses_in_all_its_vlans() {
         for other in ["a", "b", "c"] {
             assert_eq!(net.guest(other).wait_for(3), untagged);
         }
+    });
+}
+
+/// The guest stops, its addresses go, and the move is undone: all that was sent meanwhile comes, in order, and once.
+#[test]
+fn what_waited_for_who_left_comes_when_it_stays_after_all() {
+    on(&PATHS, |way| {
+        let mut net = Net::new(way, json!({}));
+        let step = |net: &Net, body| {
+            let reply = net.request(Method::POST, "/v1/adapters/a/move", Some(&body));
+            reply.unwrap_or_else(|error| panic!("{body}: {error}")).body
+        };
+        step(&net, json!({"id": "m", "step": "leave"}));
+        net.drop_guest("a");
+        until("its rings to stop", || net.actual("a")["connected"] == false);
+        let frames: Vec<_> = (0..50).map(|number| frame(A, B, number)).collect();
+        frames[..40].iter().for_each(|frame| net.guest("b").send(frame));
+        net.settle("b");
+        for _ in 0..2 {
+            let handed = step(&net, json!({"id": "m", "step": "hand-over"}));
+            assert_eq!(handed["frames"].as_array().map(Vec::len), Some(40));
+        }
+        // What came to the target meanwhile; a second time by a mover that heard no answer.
+        let hex = |frame: &Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect();
+        let late: Vec<String> = frames[40..].iter().map(hex).collect();
+        for _ in 0..2 {
+            step(&net, json!({"id": "m", "step": "frames", "from": 0, "frames": late}));
+        }
+        step(&net, json!({"id": "m", "step": "abort"}));
+        net.attach("a");
+        let got: Vec<_> = net.guest("a").wait_for(50);
+        assert_eq!(got, frames);
     });
 }

@@ -63,7 +63,7 @@ impl Guests {
     pub(super) fn stored(store: &Store<Directory>) -> Result<Guests, StoreError> {
         let (stored, state) = (store.guests()?, &store.record().state);
         let fits = |state: &State| fits(state, &Actual::default());
-        let (overlay, dropped) = stored.fitting(state, state, fits);
+        let (overlay, dropped) = stored.fitting(state, fits);
         Ok(Guests { overlay, kept: dropped.is_empty(), ..Guests::default() })
     }
 
@@ -158,7 +158,7 @@ impl Manager {
 
     /// What guests have set, as far as a state leaves it, and what falls.
     pub(super) fn guests_of(&self, to: &State) -> (Overlay, Vec<Dropped>) {
-        self.guests.overlay.fitting(self.state(), to, |state| fits(state, &self.seen))
+        self.guests.overlay.fitting(to, |state| fits(state, &self.seen))
     }
 
     pub(super) fn note_dropped(&mut self, dropped: Vec<Dropped>) {

@@ -103,7 +103,11 @@ impl Manager {
     /// Tells what came of it; the same trouble once, though it is tried again.
     fn tell_end(&mut self, name: &str, done: Result<(), Fault>, text: String, now: Instant) {
         let text = match (done, self.transits.get_mut(name)) {
-            (Ok(()), _) | (_, None) => text,
+            (Ok(()), Some(transit)) => {
+                transit.trouble = None;
+                text
+            }
+            (_, None) => text,
             (Err(fault), Some(transit)) => {
                 let text = format!("its move cannot be ended: {fault}");
                 let before = transit.trouble.take();

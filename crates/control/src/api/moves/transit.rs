@@ -11,6 +11,7 @@ use super::super::fault::Fault;
 use super::super::manager::Manager;
 use super::given_up::Trouble;
 use super::{Done, impossible};
+use crate::state::Phase;
 
 /// What a daemon remembers of an adapter's move beyond the state.
 #[derive(Debug)]
@@ -118,11 +119,15 @@ impl Manager {
     pub(super) fn take_in(
         &mut self,
         name: &str,
+        phase: Phase,
         from: Option<u64>,
         mut frames: Vec<Vec<u8>>,
     ) -> Result<(), Fault> {
-        // What waited here is older than what waited elsewhere.
-        self.give_back(name);
+        if !phase.is_coming() {
+            // What waited here is older than what comes back from elsewhere, whether it was asked for or not.
+            self.hand_out(name, 0);
+            self.give_back(name);
+        }
         let Some(transit) = self.transits.get_mut(name) else { return Ok(()) };
         let next = transit.taken;
         let from = from.unwrap_or(next);

@@ -8,7 +8,7 @@ use engine::Port;
 use port::kept;
 
 use super::Plant;
-use crate::state::{Adapter, Kept, Taken};
+use crate::state::{Kept, Taken};
 
 /// How often frames are handed on to a guest that has not buffers for all of them at once.
 const HAND_ON: Duration = Duration::from_millis(2);
@@ -34,6 +34,19 @@ struct Keeper {
     over: Option<Instant>,
 }
 
+impl Keeper {
+    fn end(&self, name: &str) {
+        in_vain(name, self.kept.frames());
+        self.port.keep(None);
+    }
+}
+
+fn in_vain(name: &str, frames: usize) {
+    if frames > 0 {
+        tracing::warn!("{name}: {frames} frames waited in vain for its guest");
+    }
+}
+
 impl Keeping {
     /// Hands on what waits, and forgets whose move is over.
     pub(super) fn look(&mut self, now: Instant) {
@@ -44,11 +57,7 @@ impl Keeping {
             let Some(over) = keeper.over else { return true };
             let stays = keeper.kept.is_waiting() && now.duration_since(over) < STALE;
             if !stays {
-                let frames = keeper.kept.frames();
-                if frames > 0 {
-                    tracing::warn!("{name}: {frames} frames waited in vain for its guest");
-                }
-                keeper.port.keep(None);
+                keeper.end(name);
             }
             stays
         });
@@ -68,10 +77,16 @@ impl Plant {
     /// Keeps frames for the adapters that move, and for no others.
     pub(super) fn keep(&mut self) {
         let now = Instant::now();
-        for (name, keeper) in &mut self.keeping.all {
-            let moves = self.state.adapter(name).is_some_and(Adapter::is_on_the_way);
+        let state = &self.state;
+        self.keeping.all.retain(|name, keeper| {
+            let Some(adapter) = state.adapter(name) else {
+                keeper.end(name);
+                return false;
+            };
+            let moves = adapter.is_on_the_way();
             keeper.over = if moves { None } else { keeper.over.or(Some(now)) };
-        }
+            true
+        });
         let moving = self.state.adapters.iter().filter(|adapter| adapter.is_on_the_way());
         let names: Vec<String> = moving.map(|adapter| adapter.name.clone()).collect();
         for name in names {
@@ -106,8 +121,9 @@ impl Plant {
     }
 
     pub(super) fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
-        if let Some(kept) = self.keeping.of(adapter) {
-            kept.put_first(frames);
+        match self.keeping.of(adapter) {
+            Some(kept) => kept.put_first(frames),
+            None => in_vain(adapter, frames.len()), // its move was given up long ago
         }
         self.keeping.look(Instant::now());
     }

@@ -12,11 +12,15 @@ impl Plant {
     pub(super) fn add_queue_ports(&mut self, nic: &compile::Nic) {
         let Some(rig) = self.rigs.get_mut(&nic.name) else { return };
         let uplink = rig.served.get(&Attached::Uplink);
-        let queues = uplink.and_then(|uplink| match uplink.end {
-            End::Device(token) => self.devices.queues(token),
-            End::Socket(_) | End::Vdpa(_) => None,
+        let has_queues = uplink.is_some_and(|uplink| match uplink.end {
+            // As long as another process has the interface it is not known whether it has queues.
+            End::Device(_) if self.heritage.is_some() => {
+                matches!(uplink.spec, Spec::Attachment(Attachment::Xdp(_)))
+            }
+            End::Device(token) => self.devices.queues(token).is_some(),
+            End::Socket(_) | End::Vdpa(_) => false,
         });
-        if queues.is_none() {
+        if !has_queues {
             return;
         }
         let soft = rig.soft.clone();

@@ -14,6 +14,7 @@ impl Lab {
             source_qmp: self.source.path.clone(),
             target_qmp: None,
             go_back: false,
+            guest_agent: None,
             keep_source: false,
         }
     }

@@ -44,6 +44,15 @@ pub(super) enum Fault {
     Chatty,
 }
 
+/// What a guest's agent was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// To take VFs away.
+    Take,
+    /// To give them back.
+    Give,
+}
+
 type Hook = Box<dyn FnOnce() -> String + Send>;
 /// What a look saw, once there was one.
 type Seen = Arc<Mutex<Option<String>>>;
@@ -58,6 +67,8 @@ struct World {
     migration: String,
     told: [Vec<(String, Value)>; 2],
     hook: Option<(&'static str, Hook, Seen)>,
+    /// Whether the guest has VFs.
+    vfs: bool,
 }
 
 /// One of the two.
@@ -99,6 +110,21 @@ impl Fake {
         self.world.lock().unwrap().status[self.at].clone()
     }
 
+    /// The guest's agent: where it is, and what it was asked for. It takes VFs away with this status.
+    pub(super) fn agent(&self, status: i64) -> (PathBuf, Arc<Mutex<Vec<Asked>>>) {
+        let path = self.path.with_file_name("agent.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let (world, heard) = (self.world.clone(), asked.clone());
+        // It ends with the process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                serve_agent(stream, status, &world, &heard);
+            }
+        });
+        (path, asked)
+    }
+
     /// Has something looked at when a command comes; what it saw is there then.
     pub(super) fn watch(
         &self,
@@ -124,6 +150,7 @@ pub(super) fn pair(
         migration: "none".into(),
         told: Default::default(),
         hook: None,
+        vfs: fault == Some(Fault::VfsEnabled),
     };
     let world = Arc::new(Mutex::new(world));
     let fake = |at: usize| {
@@ -212,6 +239,31 @@ fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) -> bool {
     !ended
 }
 
+/// One client of a guest's agent.
+fn serve_agent(stream: UnixStream, status: i64, world: &Mutex<World>, heard: &Mutex<Vec<Asked>>) {
+    let lines = BufReader::new(stream.try_clone().unwrap()).split(b'\n').map_while(Result::ok);
+    let (to, mut exit) = (Mutex::new(stream), 0);
+    for line in lines {
+        let asked: Value =
+            serde_json::from_slice(line.strip_prefix(&[0xff]).unwrap_or(&line)).unwrap();
+        let value = match asked["execute"].as_str().unwrap() {
+            "guest-sync" => asked["arguments"]["id"].clone(),
+            "guest-exec" => {
+                let script = asked["arguments"]["arg"][1].as_str().unwrap();
+                let takes = script.contains("echo 0 >");
+                heard.lock().unwrap().push(if takes { Asked::Take } else { Asked::Give });
+                exit = if takes { status } else { 0 };
+                if exit == 0 {
+                    world.lock().unwrap().vfs = !takes;
+                }
+                json!({"pid": 7})
+            }
+            _ => json!({"exited": true, "exitcode": exit}),
+        };
+        say(&to, &json!({"return": value, "id": asked["id"]}));
+    }
+}
+
 /// Says something; false if nobody hears it.
 fn say(to: &Mutex<UnixStream>, value: &Value) -> bool {
     to.lock().unwrap().write_all(format!("{value}\n").as_bytes()).is_ok()
@@ -229,7 +281,7 @@ impl World {
                 json!([{"label": "c0", "filename": "unix:/run/shunt/web.sock"}, {"label": "s", "filename": "stdio"}])
             }
             "query-pci" => {
-                let address = if is(Is::VfsEnabled) { 4096 } else { -1 };
+                let address = if self.vfs { 4096 } else { -1 };
                 json!([{"devices": [{
                     "bus": 1, "slot": 0, "function": 1, "id": {"vendor": 65535, "device": 65535},
                     "regions": [{"bar": 0, "address": address}],
