@@ -21,6 +21,8 @@ const PORTS: &str = "/sys/class/virtio-ports";
 const BUSY: Duration = Duration::from_secs(10);
 /// How long the host may take for an answer: it slows down guests that ask much.
 const SILENT: Duration = Duration::from_secs(20);
+/// The error of an answer to nobody: what was asked before it and not answered is lost.
+const EAGAIN: f64 = 11.0;
 /// The longest answer, in bytes.
 const ANSWER_MAX: u64 = 64 * 1024;
 
@@ -91,8 +93,8 @@ impl Channel {
         }
     }
 
-    /// Asks, and waits for the answer to that. A host that is away, as while its daemon is started anew, is asked again
-    /// for a while: whatever is asked twice is done once.
+    /// Asks, and waits for the answer to that. A host that is away, as while its daemon is started anew, or that passed over
+    /// what was asked, is asked again for a while: whatever is asked twice is done once.
     pub(crate) fn ask(&mut self, request: &Json) -> Result<Json, String> {
         let place = self.place.display().to_string();
         let begun = Instant::now();
@@ -100,6 +102,10 @@ impl Channel {
             match self.ask_once(request) {
                 Ok(answer) => return Ok(answer),
                 Err(Failed::Told(why)) => return Err(format!("{place}: {why}")),
+                Err(Failed::Lost) if begun.elapsed() < BUSY => {}
+                Err(Failed::Lost) => {
+                    return Err(format!("{place}: another program asks the host without end"));
+                }
                 Err(Failed::HungUp) if self.is_port() && begun.elapsed() < BUSY => {
                     std::thread::sleep(Duration::from_millis(100));
                 }
@@ -138,6 +144,8 @@ impl Channel {
 enum Failed {
     /// The host is away.
     HungUp,
+    /// Another program asked for so much that the host has passed over what came, this request perhaps among it.
+    Lost,
     /// For people.
     Told(String),
 }
@@ -178,6 +186,10 @@ fn exchange(mut stream: Stream, line: &str, id: f64) -> Result<Json, Failed> {
         let of = answer.get("id").and_then(Json::number);
         if of == Some(id) {
             return Ok(answer);
+        }
+        let errno = answer.get("error").and_then(|error| error.get("errno"));
+        if of == Some(0.0) && errno.and_then(Json::number) == Some(EAGAIN) {
+            return Err(Failed::Lost);
         }
     }
     Err(Failed::Told("the host does not answer what was asked".into()))
@@ -227,5 +239,29 @@ mod tests {
             find(dir.path(), |it| it == "shunt.vpf.vm8").unwrap(),
             Path::new("/dev/vport2p1")
         );
+    }
+
+    #[test]
+    fn what_the_host_passed_over_is_asked_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ctl");
+        let host = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let served = std::thread::spawn(move || {
+            let mut stream = host.accept().unwrap().0;
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let asked = lines.map(|line| line.unwrap()).filter(|line| !line.is_empty());
+            for (i, request) in asked.take(2).enumerate() {
+                let id = Json::read(&request).unwrap().get("id").and_then(Json::number).unwrap();
+                let answer = match i {
+                    0 => r#"{"error":{"errno":11},"id":0}"#.to_owned(),
+                    _ => format!(r#"{{"result":"done","id":{id}}}"#),
+                };
+                writeln!(stream, "{answer}").unwrap();
+            }
+        });
+        let mut channel = Channel::open(path.to_str()).unwrap();
+        let answer = channel.ask(&Json::Object(Vec::new())).unwrap();
+        assert_eq!(answer.get("result").and_then(Json::text), Some("done"));
+        served.join().unwrap();
     }
 }

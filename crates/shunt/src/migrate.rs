@@ -77,7 +77,8 @@ pub(crate) struct Migrate {
     /// Give up when it takes longer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600, help_heading = "Migration")]
     timeout: u64,
-    /// A command that starts the target's QEMU once its sockets are there; it must return, or stay.
+    /// A command that starts the target's QEMU once its sockets are there; it must return, or stay. If the guest is not
+    /// moved, that QEMU is ended.
     #[arg(long, value_name = "COMMAND", help_heading = "Migration")]
     start: Option<String>,
     /// How long the target's QEMU may take until it answers, in seconds.

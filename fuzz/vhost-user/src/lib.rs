@@ -206,7 +206,7 @@ fn message(input: &mut Input<'_>) -> Message {
         _ => {}
     }
     flags.set(Flags::NEED_REPLY, second & 1 != 0);
-    let fds = (0..fds).map(|_| event()).collect();
+    let fds = (0..fds).map(|_| event().into()).collect();
     Message { request: code, flags, payload, fds }
 }
 

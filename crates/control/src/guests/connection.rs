@@ -115,19 +115,22 @@ impl Connection {
         if self.lines.waiting() <= WAITING_MAX || !may_not {
             return false;
         }
-        let text = "so much cannot be asked for at once; what was not answered is lost";
-        self.pending.extend(protocol::answer(0, Err(Refusal::new(Errno::Again, text))));
         self.passing = true;
         true
     }
 
-    /// Passes over a piece of what has come, which is not for nothing either; ends when nothing is there.
+    /// Passes over a piece of what has come, which is not for nothing either; ends when nothing is there, and says so.
     fn pass(&mut self, ration: &mut Ration, now: Instant) -> Result<(), String> {
         if ration.wait(now).is_zero() {
             self.lines.discard();
             self.fill()?;
             ration.take(1);
             self.passing = !self.lines.is_empty();
+        }
+        if !self.passing {
+            let text = "so much cannot be asked for at once; what was not answered is lost";
+            self.pending.extend(protocol::answer(0, Err(Refusal::new(Errno::Again, text))));
+            self.flush()?;
         }
         Ok(())
     }

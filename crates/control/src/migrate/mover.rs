@@ -49,7 +49,7 @@ pub(super) struct Mover<'a> {
     pub(super) vmm: Vmm,
     /// The one that it goes to.
     pub(super) target_vmm: Option<Vmm>,
-    /// The command that started it; it is left alone.
+    /// The command that started it; it is ended if the guest does not move.
     pub(super) starter: Option<Child>,
     pub(super) stage: Stage,
     pub(super) report: Report,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use host::qmp::QmpError;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::carry;
 use super::mover::{Mover, POLL, Stage};
@@ -35,6 +36,7 @@ impl Mover<'_> {
         if self.stage.begun {
             troubles.extend(resume(&mut self.vmm).err());
         }
+        troubles.extend(self.end_the_started());
         if let (true, Some(agent)) = (self.stage.without_vfs, &self.spec.guest_agent) {
             troubles.extend(functions::give(agent).err().map(|failed| failed.to_string()));
         }
@@ -74,6 +76,24 @@ impl Mover<'_> {
                 Some(format!("the target's QEMU does not end ({error}): see that it is gone"))
             }
         }
+    }
+
+    /// What was started for the move has nothing to wait for any more.
+    fn end_the_started(&mut self) -> Option<String> {
+        let mut child = self.starter.take()?;
+        let trouble = self.end_the_targets();
+        let begun = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) {
+            if begun.elapsed() > CANCEL {
+                return Some(
+                    "the start command does not end: see that its QEMU is gone".to_owned(),
+                );
+            }
+            // Its group has nobody else; whoever left it is not ours any more.
+            let _ = kill_process_group(Pid::from_child(&child), Signal::TERM);
+            std::thread::sleep(POLL);
+        }
+        trouble
     }
 }
 

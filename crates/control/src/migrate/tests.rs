@@ -321,15 +321,20 @@ fn lost_frames_are_counted_once() {
     assert_eq!(lab.run().lost, 5);
 }
 
-/// The command that starts the target's QEMU is not ended with the mover, nor is what it says taken for the report.
+/// The command that starts the target's QEMU is not ended with the mover, but it is if the guest does not move.
 #[test]
 fn a_start_command_has_a_group_of_its_own() {
     let lab = Lab::new(Some(Fault::NoTarget));
     let file = lab.source.path.with_file_name("group");
-    let said = format!("cut -d' ' -f5 /proc/self/stat > {0}.new; mv {0}.new {0}", file.display());
+    let said = format!(
+        "cut -d' ' -f5 /proc/self/stat > {0}.new; mv {0}.new {0}; exec sleep 1000",
+        file.display()
+    );
     let spec = Spec { start: Some(said), ..lab.spec() };
     let report = run(&spec, &mut |_| ()).unwrap();
     assert_eq!(report.outcome, Outcome::RolledBack);
     let group: i32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
     assert_ne!(group, rustix::process::getpgrp().as_raw_nonzero().get());
+    let group = rustix::process::Pid::from_raw(group).unwrap();
+    assert!(rustix::process::test_kill_process_group(group).is_err(), "it is still there");
 }
