@@ -18,6 +18,9 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 /// How often both daemons are told that the mover lives.
 const RENEWAL: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(HOLD_S as u64 / 4) };
+/// How long the source goes on keeping frames after the target has told the network of the addresses: what switches had
+/// sent before they learnt it arrives in that time. The guest stands still.
+const SETTLE: Duration = Duration::from_millis(20);
 /// How long it is waited for a first frame there, which a silent guest never sends.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
 
@@ -210,6 +213,7 @@ impl Mover<'_> {
         for name in self.names() {
             announced += self.target.step(&name, MoveStep::TakeOver)?.announced;
         }
+        std::thread::sleep(SETTLE);
         for name in self.names() {
             self.stage.carried.over(&self.source, &self.target, &name)?;
         }
