@@ -151,6 +151,13 @@ class Failing(MigrateBase):
         self.assertEqual(self.moves.hosts[0].daemon.export(), self.before)
         self.assertEqual(self.moves.guest.qmp.run("query-status")["status"], "running")
 
+    def assert_as_before(self, traffic):
+        """The target has nothing of the guest, which runs on at the source and has lost nothing."""
+        self.assertIsNone(self.moves.adapter(1))
+        self.assert_is_here()
+        self.moves.machine.kill()
+        self.assert_nothing_lost(traffic)
+
     def failed(self, process, says):
         """The report of a move that was to fail."""
         code, report, err = self.moves.end_move(process)
@@ -163,10 +170,7 @@ class Failing(MigrateBase):
         process = self.moves.start_move("--bandwidth-mbps", "8", "--timeout", "4")
         report = self.failed(process, "after 4 s QEMU's migration is still active")
         self.assertEqual(report["steps"][-1]["text"], "the guest runs on at the source")
-        self.assertIsNone(self.moves.adapter(1))
-        self.assert_is_here()
-        self.moves.machine.kill()
-        self.assert_nothing_lost(traffic)
+        self.assert_as_before(traffic)
 
     def test_the_targets_qemu_is_killed(self):
         traffic = self.traffic()
@@ -208,10 +212,7 @@ class Failing(MigrateBase):
         done = self.moves.end_by_hand("--abort")
         self.assertEqual(done.returncode, 0, done)
         self.assertIn("the guest is running at the source; taken back: vm", done.stdout)
-        self.assertIsNone(self.moves.adapter(1))
-        self.assert_is_here()
-        self.moves.machine.kill()
-        self.assert_nothing_lost(traffic)
+        self.assert_as_before(traffic)
 
     def test_interrupted(self):
         traffic = self.traffic()
@@ -219,10 +220,7 @@ class Failing(MigrateBase):
         self.moves.wait_migration(process, "active")
         process.terminate()
         self.failed(process, "it was interrupted")
-        self.assertIsNone(self.moves.adapter(1))
-        self.assert_is_here()
-        self.moves.machine.kill()
-        self.assert_nothing_lost(traffic)
+        self.assert_as_before(traffic)
 
 
 class Functions(MigrateBase):

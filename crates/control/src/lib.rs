@@ -1,12 +1,15 @@
 //! Desired state to running daemon: configuration, vhost-user sessions, and what was counted.
 
 pub mod api;
+mod clock;
 pub mod compile;
 pub mod config;
 pub mod daemon;
 pub mod follow;
 mod guests;
+mod hex;
 pub mod migrate;
+mod peer;
 mod quiet;
 mod ration;
 pub mod state;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nic::DropReason;
 use port::kept::{self, Kept};
-use port::{Area, Receive, Transmit};
+use port::{Area, Delivered, Receive, Transmit};
 use virtq::Fault;
 
 use crate::counters::Block;
@@ -112,6 +112,35 @@ impl<T: ?Sized> Half<T> {
     fn lock(&self) -> MutexGuard<'_, Option<Attached<T>>> {
         // A panic under the lock is a bug; the ring is then as good or bad as without it.
         self.ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Attached<dyn Receive> {
+    /// Has frames put into the ring by `deliver` and shows them to the guest. They are counted under the lock of the ring, as
+    /// everything of it is.
+    #[inline(always)]
+    pub(crate) fn fill(
+        &mut self,
+        block: &Block,
+        area: &mut Area,
+        deliver: impl FnOnce(&mut dyn Receive) -> Delivered,
+    ) -> Delivered {
+        self.ring.swap(area);
+        let delivered = deliver(&mut *self.ring);
+        let notified = self.ring.publish();
+        self.ring.swap(area);
+        block.add(word::RX_FRAMES, u64::from(delivered.frames));
+        block.add(word::RX_BYTES, delivered.bytes);
+        block.add(word::RX_NOTIFIES, u64::from(notified));
+        delivered
+    }
+}
+
+/// A receive ring, with the frames that wait for its guest before it, if any can.
+fn behind(kept: Option<Kept>, ring: Box<dyn Receive>) -> Box<dyn Receive> {
+    match kept {
+        Some(kept) => kept.behind(ring),
+        None => ring,
     }
 }
 
@@ -280,10 +309,7 @@ impl Port {
     /// If there is no such pair.
     pub fn attach_receive(&self, pair: usize, ring: Box<dyn Receive>) {
         drop(self.detach_receive(pair));
-        let ring = match self.kept().filter(|_| pair == KEEPING) {
-            Some(kept) => kept.behind(ring),
-            None => ring,
-        };
+        let ring = behind(self.kept_of(pair), ring);
         let place = &self.pairs[pair].receive;
         *place.lock() = Some(Attached { fault_seen: false, ring });
         place.attached.store(true, Ordering::Release);
@@ -293,7 +319,7 @@ impl Port {
 
     /// Takes a receive ring out: no lane touches it when this returns.
     pub fn detach_receive(&self, pair: usize) -> Option<Box<dyn Receive>> {
-        let keeper = self.kept().filter(|_| pair == KEEPING).map(|kept| kept.half());
+        let keeper = self.kept_of(pair).map(|kept| kept.half());
         let place = &self.pairs[pair].receive;
         let mut half = place.lock();
         if !place.attached.swap(false, Ordering::AcqRel) {
@@ -307,8 +333,10 @@ impl Port {
         Some(ring)
     }
 
-    fn kept(&self) -> Option<Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Where frames for a pair wait, if they do.
+    fn kept_of(&self, pair: usize) -> Option<Kept> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.clone().filter(|_| pair == KEEPING)
     }
 
     /// Says where frames wait from now on while the guest's first receive ring does not run; with
@@ -330,7 +358,7 @@ impl Port {
     /// Hands frames that wait on to the guest, as far as it has buffers for them; says whether some
     /// wait on for a guest that runs.
     pub fn hand_on_kept(&self) -> bool {
-        let Some(kept) = self.kept() else { return false };
+        let Some(kept) = self.kept_of(KEEPING) else { return false };
         let mut area = Area::default();
         // A burst each time the ring is in hand: a lane that has frames for it waits no longer.
         for _ in 0..HAND_ON_MAX {
@@ -352,14 +380,7 @@ impl Port {
         let mut half = pair.receive.lock();
         let is_ring = pair.receive.attached.load(Ordering::Acquire);
         let attached = half.as_mut().filter(|_| is_ring)?;
-        attached.ring.swap(area);
-        let delivered = attached.ring.hand_on();
-        let notified = attached.ring.publish();
-        attached.ring.swap(area);
-        // Under the lock of the ring, as everything that is counted of it.
-        pair.block.add(word::RX_FRAMES, u64::from(delivered.frames));
-        pair.block.add(word::RX_BYTES, delivered.bytes);
-        pair.block.add(word::RX_NOTIFIES, u64::from(notified));
+        let delivered = attached.fill(&pair.block, area, |ring| ring.hand_on());
         pair.block.add(word::RX_TOO_SMALL, u64::from(delivered.too_small));
         delivered.fault.is_none().then_some(delivered.frames + delivered.too_small)
     }
@@ -398,17 +419,14 @@ impl Port {
         pair: usize,
         renew: impl FnOnce(&mut dyn Receive) -> Result<Box<dyn Receive>, E>,
     ) -> Result<bool, E> {
-        let kept = self.kept().filter(|_| pair == KEEPING);
+        let kept = self.kept_of(pair);
         let place = &self.pairs[pair].receive;
         let mut half = place.lock();
         // What keeps frames while there is no ring is no ring.
         let is_ring = place.attached.load(Ordering::Acquire);
         let Some(attached) = half.as_mut().filter(|_| is_ring) else { return Ok(false) };
         let ring = renew(&mut *attached.ring)?;
-        let ring = match kept {
-            Some(kept) => kept.behind(ring),
-            None => ring,
-        };
+        let ring = behind(kept, ring);
         let former = std::mem::replace(attached, Attached { fault_seen: false, ring });
         drop(half);
         drop(former);

@@ -135,13 +135,7 @@ impl<'a> Walk<'a> {
             }
             return Delivered::default();
         };
-        attached.ring.swap(area);
-        let delivered = attached.ring.deliver(self.burst, picks, edit);
-        let notified = attached.ring.publish();
-        attached.ring.swap(area);
-        block.add(word::RX_FRAMES, u64::from(delivered.frames));
-        block.add(word::RX_BYTES, delivered.bytes);
-        block.add(word::RX_NOTIFIES, u64::from(notified));
+        let delivered = attached.fill(block, area, |ring| ring.deliver(self.burst, picks, edit));
         if self.from_uplink {
             block.add(word::RX_UPLINK_FRAMES, u64::from(delivered.frames));
             block.add(word::RX_UPLINK_BYTES, delivered.bytes);

@@ -9,6 +9,7 @@
 //!
 //! Source: QEMU, `docs/interop/qmp-spec.rst`.
 
+pub mod pci;
 #[cfg(test)]
 mod tests;
 

@@ -113,13 +113,7 @@ impl Kept {
     pub fn put_first(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
         let mut list = self.list();
         for frame in frames {
-            if list.has_room(frame.len()) {
-                list.bytes += frame.len();
-                list.first.push_back(frame);
-                self.0.waiting.store(true, Ordering::Release);
-            } else {
-                self.0.lost.fetch_add(1, Ordering::Relaxed);
-            }
+            self.add(&mut list, frame, |list| &mut list.first);
         }
     }
 
@@ -137,11 +131,20 @@ impl Kept {
 
     /// Keeps one frame; false if there is no room.
     fn keep(&self, frame: Vec<u8>) -> bool {
-        let mut list = self.list();
+        self.add(&mut self.list(), frame, |list| &mut list.frames)
+    }
+
+    /// Adds a frame to one of the queues of the list; false if there is no room.
+    fn add(
+        &self,
+        list: &mut List,
+        frame: Vec<u8>,
+        to: impl FnOnce(&mut List) -> &mut VecDeque<Vec<u8>>,
+    ) -> bool {
         let has_room = list.has_room(frame.len());
         if has_room {
             list.bytes += frame.len();
-            list.frames.push_back(frame);
+            to(list).push_back(frame);
             self.0.waiting.store(true, Ordering::Release);
         } else {
             self.0.lost.fetch_add(1, Ordering::Relaxed);

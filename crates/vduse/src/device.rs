@@ -14,6 +14,7 @@ use crate::{Kernel, RingInfo, VduseError};
 const NAME_MAX: usize = 63;
 /// `VIRTIO_ID_NET`.
 const NETWORK: u32 = 1;
+
 /// What a device is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {

@@ -4,11 +4,12 @@
 //! rationed for each thing that it is about, and what was left out is counted.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::clock::unix_ms;
 use crate::ration::Ration;
 
 /// The most events that are kept; older ones go.
@@ -77,8 +78,7 @@ impl Events {
         if self.kept.len() == MAX_EVENTS {
             self.kept.pop_front();
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time_ms = now.as_millis() as u64;
+        let time_ms = unix_ms();
         self.kept.push_back(Event { sequence: self.last, time_ms, kind, subject, text });
     }
 

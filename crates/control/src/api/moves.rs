@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use frames::{hex, whole};
+use frames::whole;
 pub use status::MoveStatus;
 use status::gone;
 pub(super) use transit::Transit;
@@ -30,7 +30,8 @@ pub(super) use transit::Transit;
 use super::events::EventKind;
 use super::fault::Fault;
 use super::manager::Manager;
-use crate::state::{MoveRequest, MoveStep, Moving, Phase, Problem, Problems, State};
+use crate::hex::to_hex;
+use crate::state::{Actual, MoveRequest, MoveStep, Moving, Phase, Problem, Problems, State};
 
 /// What a step found and did, beyond the state.
 #[derive(Default)]
@@ -75,7 +76,7 @@ impl Manager {
             Err(_) => gone(name),
         };
         (status.announced, status.from, status.brought) = (done.announced, done.from, done.brought);
-        status.frames = done.frames.iter().map(|frame| hex(frame)).collect();
+        status.frames = done.frames.iter().map(|frame| to_hex(frame)).collect();
         Ok(status)
     }
 
@@ -208,7 +209,7 @@ impl Manager {
     }
 
     fn must_stand_still(&mut self, name: &str) -> Result<(), Fault> {
-        if self.is_connected(name) {
+        if runs_here(&self.actual(), name) {
             let error = format!("the guest of {name} runs here");
             return Err(impossible("step", "hand-over", error, "stop it first"));
         }
@@ -232,11 +233,11 @@ impl Manager {
         adapter.ok_or_else(|| absent(name))?.moving = moving;
         self.bring(&to, expected).map(drop)
     }
+}
 
-    fn is_connected(&mut self, name: &str) -> bool {
-        let actual = self.actual();
-        actual.adapters.iter().any(|adapter| adapter.name == name && adapter.connected)
-    }
+/// Whether the rings of an adapter's guest run here.
+fn runs_here(actual: &Actual, name: &str) -> bool {
+    actual.adapters.iter().any(|adapter| adapter.name == name && adapter.connected)
 }
 
 /// The state without an adapter and all that the switch has for it.

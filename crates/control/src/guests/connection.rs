@@ -8,18 +8,20 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::line::{Line, Lines};
 use super::protocol::{self, LINE_MAX};
 use super::refusal::{Errno, Refusal};
 use super::request::{Asked, Request};
+use crate::peer::has_hung_up;
 use crate::ration::Ration;
 
 /// Requests that may wait when there is no more to be had, or an answer is not read. Who has sent more does not wait for answers.
 const WAITING_MAX: usize = 8;
 /// What a change costs, in requests.
 const CHANGE_COST: u32 = 100;
+
 /// A connection of a VMM's.
 pub(super) struct Connection {
     stream: UnixStream,
@@ -45,8 +47,7 @@ impl Connection {
 
     /// Whether the VMM has closed it, though lines of its may wait.
     pub(super) fn has_hung_up(&self) -> bool {
-        let mut sockets = [PollFd::new(&self.stream, PollFlags::RDHUP)];
-        poll(&mut sockets, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        has_hung_up(&self.stream)
     }
 
     /// What it waits for; nothing while a line is there, which waits for its ration.

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::carry::{self, Carried};
 use super::roll_back::{resume, settled};
-use super::site::Site;
+use super::site::{Site, both};
 use super::vmm::{self, Vmm, Whereabouts};
-use super::{Done, Failed, HOLD_S, functions, is_of};
+use super::{Done, Failed, functions, is_of};
 use crate::api::Client;
 use crate::state::{MoveStep, Phase, State};
 
@@ -78,7 +78,7 @@ pub fn abort(ending: &Ending, tell: &mut dyn FnMut(&Done)) -> Result<Ended, Fail
         end_the_targets(ending, &found)?;
     }
     let id = found.id.clone().unwrap_or_default();
-    let (source, target) = sites(ending, &id);
+    let (source, target) = both(&ending.source, &ending.target, &id);
     let names = |all: &[(String, Phase)]| all.iter().map(|(name, _)| name.clone()).collect();
     let leaving: Vec<String> = names(&found.at_source);
     // One that does not answer may have each of them.
@@ -114,7 +114,7 @@ pub fn finish(ending: &Ending, tell: &mut dyn FnMut(&Done)) -> Result<Ended, Fai
     let Some(at_target) = &found.at_target else {
         return Err(Failed::new("the target daemon does not answer; start it first"));
     };
-    let (source, target) = sites(ending, &id);
+    let (source, target) = both(&ending.source, &ending.target, &id);
     must_be_there(&found, &target)?;
     let mut carried = Carried::default();
     let mut troubles = Vec::new();
@@ -185,14 +185,9 @@ fn of_adapters(leaving: &[String], prepared: &[String]) -> String {
     }
 }
 
-fn sites<'a>(ending: &'a Ending, id: &'a str) -> (Site<'a>, Site<'a>) {
-    let site = |client, name| Site { client, name, id, hold_s: HOLD_S };
-    (site(&ending.source, "source"), site(&ending.target, "target"))
-}
-
 /// Looks at both daemons and at the source's QEMU.
 fn find(ending: &Ending) -> Result<Found, Failed> {
-    let (source, target) = sites(ending, "");
+    let (source, target) = both(&ending.source, &ending.target, "");
     let (here, there) = (source.state()?, target.state().ok());
     let states = [Some(&here), there.as_ref()];
     let moving = states.into_iter().flatten().flat_map(|state| &state.adapters);

@@ -1,11 +1,10 @@
 //! What a guest has, as its QEMU tells, as far as it matters to a migration.
 //!
-//! What was tried with QEMU 11.1 and is relied on here:
-//! - `query-pci` lists all VFs that a PF could have, whose vendor reads 0xffff; the registers of those that the guest has
-//!   enabled are mapped, of the others not (`address` -1). A migration with VFs enabled is reported as completed, and the
-//!   VFs are dead at the target. So they are looked for before anything is done.
+//! What was tried with QEMU 11.1 and is relied on here: a migration with VFs enabled is reported as completed, and the VFs are
+//! dead at the target. So they are looked for before anything is done ([`enabled_vf`]).
 
 use host::qmp::QmpError;
+use host::qmp::pci::{BRIDGES_MAX, enabled_vf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -79,19 +78,9 @@ fn socket(filename: &str) -> Option<String> {
 
 /// Collects VFs that are enabled among these devices and behind bridges.
 fn vfs(devices: &Value, found: &mut Vec<String>, depth: usize) {
-    const DEPTH_MAX: usize = 8; // QEMU's word is not trusted to have an end
-    /// What the vendor and device of a VF read as (PCIe 5.0, section 9.3.4.1).
-    const NOBODY: u64 = 0xffff;
     for device in list(devices) {
-        let is_vf = device["id"]["vendor"] == NOBODY && device["id"]["device"] == NOBODY;
-        let is_mapped = |region: &Value| region["address"].as_i64().is_some_and(|at| at != -1);
-        if is_vf && list(&device["regions"]).any(is_mapped) {
-            let number = |field: &str| device[field].as_u64().unwrap_or_default();
-            let address =
-                format!("{:02x}:{:02x}.{:x}", number("bus"), number("slot"), number("function"));
-            found.push(address);
-        }
-        if depth < DEPTH_MAX {
+        found.extend(enabled_vf(device));
+        if depth < BRIDGES_MAX {
             vfs(&device["pci_bridge"]["devices"], found, depth + 1);
         }
     }

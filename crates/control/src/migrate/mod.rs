@@ -1,7 +1,7 @@
 //! A guest moves from one host to another, while frames flow.
 //!
 //! # Model
-//! The mover is a program of its own (`shunt migrate`), a client of two daemons ([`Site`]) and of two QEMUs ([`Vmm`]).
+//! The mover is a program of its own (`shunt migrate`), a client of two daemons ([`site::Site`]) and of two QEMUs ([`Vmm`]).
 //! What it does is a list of steps, and each can be undone until the guest runs at the target:
 //! 1. **inspect**: both daemons, both versions, what the target would give, and what is in the way, such as enabled VFs.
 //!    With an obstacle nothing is touched.
@@ -45,11 +45,11 @@ use host::qmp::QmpError;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Client;
+use crate::clock::unix_ms;
 pub use end::{Ended, Ending, abort, finish};
 pub use inspected::Inspected;
 use mover::{Mover, Stage};
 pub use plan::{Plan, Planned};
-use site::Site;
 use vmm::Vmm;
 
 /// How long daemons hold a move without a word of the mover, in seconds; it gives one four times as often.
@@ -203,7 +203,7 @@ pub struct Report {
 /// A daemon or QEMU does not answer, or an adapter that was named is not there.
 pub fn plan(spec: &Spec) -> Result<Plan, Failed> {
     let id = name(&spec.vm);
-    let (source, target) = sites(spec, &id);
+    let (source, target) = site::both(&spec.source, &spec.target, &id);
     let mut vmm = Vmm::connect(&spec.source_qmp)?;
     Ok(plan::inspect(spec, &source, &target, &mut vmm)?.0)
 }
@@ -214,7 +214,7 @@ pub fn plan(spec: &Spec) -> Result<Plan, Failed> {
 /// As [`plan`], or there is an obstacle: nothing was touched. What fails later is in the report.
 pub fn run(spec: &Spec, tell: &mut dyn FnMut(&Done)) -> Result<Report, Failed> {
     let id = name(&spec.vm);
-    let (source, target) = sites(spec, &id);
+    let (source, target) = site::both(&spec.source, &spec.target, &id);
     let begun = Instant::now();
     let mut vmm = Vmm::connect(&spec.source_qmp)?;
     let (plan, requests) = plan::inspect(spec, &source, &target, &mut vmm)?;
@@ -264,15 +264,9 @@ pub fn run(spec: &Spec, tell: &mut dyn FnMut(&Done)) -> Result<Report, Failed> {
     Ok(mover.report)
 }
 
-fn sites<'a>(spec: &'a Spec, id: &'a str) -> (Site<'a>, Site<'a>) {
-    let site = |client, name| Site { client, name, id, hold_s: HOLD_S };
-    (site(&spec.source, "source"), site(&spec.target, "target"))
-}
-
 /// A name for the move that nobody else's has: of the guest, this process and the time.
 fn name(vm: &str) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    format!("m-{}-{}-{}", plain(vm), std::process::id(), now.unwrap_or_default().as_millis())
+    format!("m-{}-{}-{}", plain(vm), std::process::id(), unix_ms())
 }
 
 /// Whether a move has such a name, for this guest.

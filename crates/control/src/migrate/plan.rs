@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::inspected::Inspected;
 use super::site::Site;
 use super::vmm::Vmm;
-use super::{Failed, Spec, obstacles};
+use super::{Failed, HOLD_S, Spec, obstacles};
 use crate::state::{
     Adapter, Attachment, MoveRequest, MoveStep, PathInForce, Reason, State, VERSION,
 };
@@ -72,13 +72,7 @@ impl fmt::Display for Plan {
 }
 
 /// What the target is asked for.
-pub(super) fn arrival(
-    spec: &Spec,
-    state: &State,
-    adapter: &Adapter,
-    id: &str,
-    hold_s: u32,
-) -> MoveRequest {
+pub(super) fn arrival(spec: &Spec, state: &State, adapter: &Adapter, id: &str) -> MoveRequest {
     let mut copy = Adapter { moving: None, ..adapter.clone() };
     if let (Attachment::VhostUser(its), Some(socket)) =
         (&mut copy.attachment, spec.sockets.get(&adapter.name))
@@ -98,7 +92,7 @@ pub(super) fn arrival(
         version: VERSION,
         id: id.to_owned(),
         step: MoveStep::Arrive,
-        hold_s,
+        hold_s: HOLD_S,
         port: switch.and_then(|switch| switch.port(&adapter.name)).cloned(),
         statics: statics.filter(|entry| entry.port == adapter.name).cloned().collect(),
         adapter: Some(copy),
@@ -129,7 +123,7 @@ pub(super) fn inspect(
             continue;
         };
         plan.obstacles.extend(obstacles::of_adapter(&state, adapter, &plan.guest));
-        let request = arrival(spec, &state, adapter, target.id, target.hold_s);
+        let request = arrival(spec, &state, adapter, target.id);
         let now = source.status(&adapter.name)?;
         if let Some(id) = &now.id {
             let name = &adapter.name;

@@ -5,8 +5,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Failed;
 use super::vmm::printable;
+use super::{Failed, HOLD_S};
 use crate::api::{Client, InForce, MoveStatus};
 use crate::state::{MoveRequest, MoveStep, State};
 
@@ -23,11 +23,24 @@ pub(super) struct Site<'a> {
     pub(super) name: &'static str,
     /// The move.
     pub(super) id: &'a str,
-    /// How long it waits for the next step, in seconds.
-    pub(super) hold_s: u32,
+}
+
+/// The two daemons of a move, the source first.
+pub(super) fn both<'a>(
+    source: &'a Client,
+    target: &'a Client,
+    id: &'a str,
+) -> (Site<'a>, Site<'a>) {
+    let site = |client, name| Site { client, name, id };
+    (site(source, "source"), site(target, "target"))
 }
 
 impl Site<'_> {
+    /// What every step says.
+    fn body(&self, step: MoveStep) -> Value {
+        json!({"id": self.id, "step": step, "hold_s": HOLD_S})
+    }
+
     fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -76,8 +89,7 @@ impl Site<'_> {
 
     /// A step that needs no more to be said.
     pub(super) fn step(&self, adapter: &str, step: MoveStep) -> Result<MoveStatus, Failed> {
-        let body = json!({"id": self.id, "step": step, "hold_s": self.hold_s});
-        self.send(Method::POST, &path(adapter), Some(&body))
+        self.send(Method::POST, &path(adapter), Some(&self.body(step)))
     }
 
     /// Has an adapter made, or only says what it would get.
@@ -90,8 +102,8 @@ impl Site<'_> {
 
     /// What waits at the source, from frame number `from` on.
     pub(super) fn hand_over(&self, adapter: &str, from: u64) -> Result<MoveStatus, Failed> {
-        let step = MoveStep::HandOver;
-        let body = json!({"id": self.id, "step": step, "hold_s": self.hold_s, "from": from});
+        let mut body = self.body(MoveStep::HandOver);
+        body["from"] = from.into();
         self.send(Method::POST, &path(adapter), Some(&body))
     }
 
@@ -110,7 +122,8 @@ impl Site<'_> {
                 digits <= DIGITS_MAX
             };
             let some = rest.iter().take(FRAMES_MAX).take_while(fits).count().max(1);
-            let body = json!({"id": self.id, "step": MoveStep::Frames, "hold_s": self.hold_s, "from": from, "frames": rest[..some]});
+            let mut body = self.body(MoveStep::Frames);
+            (body["from"], body["frames"]) = (from.into(), rest[..some].into());
             self.send::<MoveStatus>(Method::POST, &path(adapter), Some(&body))?;
             from += some as u64;
             rest = &rest[some..];

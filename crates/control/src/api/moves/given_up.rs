@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::super::events::EventKind;
 use super::super::fault::Fault;
 use super::super::manager::Manager;
+use super::runs_here;
 use crate::state::{Moving, Phase};
 
 /// The least and the most between two tries to end a move.
@@ -69,7 +70,12 @@ impl Manager {
         self.forget(now);
         let adapters = self.state().adapters.iter();
         let moving = adapters.filter_map(|one| Some((one.name.clone(), one.moving.clone()?)));
-        for (name, moving) in moving.collect::<Vec<_>>() {
+        let moving: Vec<_> = moving.collect();
+        if moving.is_empty() {
+            return;
+        }
+        let actual = self.actual();
+        for (name, moving) in moving {
             let hold = Duration::from_secs(moving.hold_s.into());
             // One that this process has not heard of was begun before it.
             let transit = self.transit(&name, &moving.id, now + hold);
@@ -77,7 +83,7 @@ impl Manager {
                 continue;
             }
             let expired = transit.until <= now;
-            let connected = self.is_connected(&name);
+            let connected = runs_here(&actual, &name);
             if let Some((how, text)) = end(&moving, expired, connected) {
                 let done = self.end_move(&name, moving, how);
                 self.tell_end(&name, done, text, now);

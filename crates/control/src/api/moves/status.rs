@@ -74,8 +74,6 @@ impl Manager {
         let in_force = actual.adapters.iter().find(|adapter| adapter.name == name);
         let kept = self.plane.kept(name);
         Ok(MoveStatus {
-            version: VERSION,
-            adapter: name.to_owned(),
             id: moving.as_ref().map(|moving| moving.id.clone()),
             phase: moving.as_ref().map(|moving| moving.phase),
             expires_in_ms: moving.as_ref().and_then(|_| self.expires_in_ms(name)),
@@ -89,10 +87,7 @@ impl Manager {
             lost: kept.lost,
             received: kept.received,
             sent: kept.sent,
-            announced: 0,
-            from: 0,
-            brought: 0,
-            frames: Vec::new(),
+            ..gone(name)
         })
     }
 }

@@ -5,9 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use rustix::event::epoll;
 
 use super::{Attachment, Way};
+use crate::peer::has_hung_up;
 
 /// In client mode, the time from one session's beginning to the next one's: a peer that accepts and
 /// hangs up at once must not keep us busy.
@@ -92,12 +93,4 @@ impl Attachment {
             }
         }
     }
-}
-
-/// Whether a front-end is gone, though messages of its last moments may wait: it must not keep its
-/// successor out.
-fn has_hung_up(stream: &UnixStream) -> bool {
-    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }

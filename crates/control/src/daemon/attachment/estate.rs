@@ -20,9 +20,10 @@ use vhost_user::{Device, InflightArea, Listener, MemoryRegion, Receiver, SharedA
 
 use super::super::device::DeviceEstate;
 use super::super::upgrade::{
-    Area, Fd, Given, Giving, Kick, Listening, Region, Ring, Session, Socket, from_hex, to_hex,
+    Area, Fd, Given, Giving, Kick, Listening, Region, Ring, Session, Socket,
 };
 use super::{Attachment, Way};
+use crate::hex::{from_hex, to_hex};
 use crate::state::{SocketMode, VhostUser};
 
 impl Way {

@@ -1,7 +1,7 @@
 //! One device: opened, handed to the lanes, tended, lost, and opened again.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use engine::Port;
@@ -12,6 +12,7 @@ use vhost_user::backend::Half;
 
 use super::super::log::{Quiet, Repeated};
 use super::{NotOpened, Open, RETRY};
+use crate::clock::unix_ms;
 use crate::state::{ActualDevice, DeviceNews, DeviceState};
 
 /// A device that is open, without the halves that the lanes have.
@@ -66,7 +67,7 @@ impl Device {
     pub(super) fn new(name: String, port: Arc<Port>, open: Box<dyn Open>) -> Device {
         let status = ActualDevice {
             state: DeviceState::Down,
-            since_ms: now_ms(),
+            since_ms: unix_ms(),
             reason: Some("it was not opened yet".to_owned()),
             notes: Vec::new(),
         };
@@ -265,7 +266,7 @@ impl Device {
             self.say_again();
             return None;
         }
-        let since_ms = if same { self.status.since_ms } else { now_ms() };
+        let since_ms = if same { self.status.since_ms } else { unix_ms() };
         self.status = ActualDevice { state, reason, since_ms, ..self.status.clone() };
         let why = self.status.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
         let text = format!("{} is {state}{why}", self.name);
@@ -312,9 +313,4 @@ impl Device {
             false => down("nobody is at the other end"),
         }
     }
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

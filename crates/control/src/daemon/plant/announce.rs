@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use wire::Mac;
+use wire::vlan::{TAG_OFFSET, TPID_8021Q, Tag};
 
 use super::Plant;
 use crate::state::Adapter;
@@ -43,8 +44,8 @@ impl Announcement {
     fn frame(&self) -> Vec<u8> {
         let mut frame = wire::rarp::announcement(self.mac).to_vec();
         if let Some(vlan) = self.vlan {
-            let [high, low] = vlan.to_be_bytes();
-            frame.splice(12..12, [0x81, 0, high, low]);
+            let tag = Tag::from_words(TPID_8021Q, vlan).to_bytes();
+            frame.splice(TAG_OFFSET..TAG_OFFSET, tag);
         }
         frame
     }

@@ -23,9 +23,10 @@ use wire::Mac;
 use super::super::attachment::Way;
 use super::super::rig::End;
 use super::super::upgrade::{
-    Capture, Device, Given, Giving, Learned, Place, Rest, Session, Socket, from_hex, to_hex,
+    Capture, Device, Given, Giving, Learned, Place, Rest, Session, Socket,
 };
 use super::Plant;
+use crate::hex::{from_hex, to_hex};
 use crate::state::{Allocation, PathInForce, VhostUser};
 
 /// How long lanes may take to end the round that they are in.

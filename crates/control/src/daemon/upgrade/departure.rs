@@ -15,6 +15,7 @@ use super::old::{Belongings, Origin, replace};
 
 /// How long clients may take to read their last answers when another process has taken over.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
 impl Daemon {
     /// Lets another process take over when that is ordered; before, such orders are refused.
     pub(in super::super) fn be_replaceable(&mut self, origin: Origin) -> Result<()> {

@@ -53,7 +53,7 @@ mod old;
 mod program;
 
 pub(super) use arrival::Arriving;
-pub(super) use channel::{Given, Giving, from_hex, to_hex};
+pub(super) use channel::{Given, Giving};
 pub(super) use desk::{Counter, Desk, desk};
 pub(super) use format::{
     Area, Capture, Device, Fd, Kick, Learned, Listening, Place, Region, Rest, Ring, Session, Socket,

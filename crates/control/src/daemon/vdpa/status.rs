@@ -1,7 +1,6 @@
 //! How a vDPA device is, for whoever asks.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use crate::clock::unix_ms;
 use crate::state::{ActualDevice, DeviceNews, DeviceState};
 
 /// News that nobody has asked for yet; more are forgotten, the oldest first.
@@ -24,7 +23,7 @@ impl Status {
     pub(super) fn new(name: String, label: String) -> Status {
         let actual = ActualDevice {
             state: DeviceState::Down,
-            since_ms: now_ms(),
+            since_ms: unix_ms(),
             reason: Some("it was not opened yet".to_owned()),
             notes: Vec::new(),
         };
@@ -56,7 +55,7 @@ impl Status {
             return None;
         }
         if state != self.actual.state {
-            self.actual.since_ms = now_ms();
+            self.actual.since_ms = unix_ms();
         }
         (self.actual.state, self.actual.reason) = (state, reason);
         let why = self.actual.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
@@ -72,9 +71,4 @@ impl Status {
     pub(super) fn take_news(&mut self) -> Vec<DeviceNews> {
         std::mem::take(&mut self.news)
     }
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

@@ -1,12 +1,11 @@
 //! Which VFs a guest has enabled at its PF, by the word of its QEMU: what `sriov_numvfs` says in the guest.
 //!
-//! The daemon knows of a VF only what comes by its socket, and that is a driver's doing. QEMU lists all VFs that the PF could
-//! have, whose vendor and device read 0xffff (PCIe 5.0, section 9.3.4.1); the registers of those that the guest has enabled are
-//! mapped, of the others not (tried with QEMU 11.1).
+//! The daemon knows of a VF only what comes by its socket, and that is a driver's doing. QEMU knows more ([`enabled_vf`]).
 
 use std::path::Path;
 use std::time::Duration;
 
+use host::qmp::pci::{BRIDGES_MAX, enabled_vf};
 use host::qmp::{Qmp, QmpError};
 use serde_json::Value;
 
@@ -14,8 +13,6 @@ use super::super::table::entries;
 
 /// How long QEMU may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bridges behind one another; what answers is not trusted to have an end.
-const DEPTH_MAX: usize = 8;
 
 /// The PCI addresses of the VFs that are enabled at virtual PF `vpf`; `None` if this QEMU has none of that name.
 ///
@@ -30,24 +27,12 @@ pub(super) fn enabled(qmp: &Path, vpf: &str) -> Result<Option<Vec<String>>, QmpE
 /// The enabled VFs among devices that are on one bus with that PF.
 fn behind(devices: &Value, pf: &str, depth: usize) -> Option<Vec<String>> {
     if entries(devices).any(|device| device["qdev_id"] == *pf) {
-        return Some(entries(devices).filter(|device| is_enabled(device)).map(address).collect());
+        return Some(entries(devices).filter_map(enabled_vf).collect());
     }
     let mut bridges = entries(devices).map(|device| &device["pci_bridge"]["devices"]);
     bridges.find_map(|behind_it| {
-        (depth < DEPTH_MAX).then(|| behind(behind_it, pf, depth + 1)).flatten()
+        (depth < BRIDGES_MAX).then(|| behind(behind_it, pf, depth + 1)).flatten()
     })
-}
-
-fn is_enabled(device: &Value) -> bool {
-    const NOBODY: u64 = 0xffff;
-    let is_vf = device["id"]["vendor"] == NOBODY && device["id"]["device"] == NOBODY;
-    let is_mapped = |region: &Value| region["address"].as_i64().is_some_and(|at| at != -1);
-    is_vf && entries(&device["regions"]).any(is_mapped)
-}
-
-fn address(device: &Value) -> String {
-    let number = |field: &str| device[field].as_u64().unwrap_or_default();
-    format!("{:02x}:{:02x}.{:x}", number("bus"), number("slot"), number("function"))
 }
 
 #[cfg(test)]
