@@ -1,0 +1,12 @@
+//! The planner: the model and its advice.
+
+pub mod dma;
+pub mod fit;
+pub mod frames;
+pub mod limit;
+pub mod load;
+pub mod machine;
+pub mod pcie;
+pub mod predict;
+pub mod units;
+pub mod validate;

@@ -1,0 +1,287 @@
+//! What traffic uses of a machine.
+//!
+//! # Model
+//! Traffic is a set of *hops*: so many frames a second from one *end* to another, an end being the wire or a *party*, guests that
+//! are alike and have one path. Each hop uses some of the *resources*: of each, [`Load`] sums up the share that is taken, 1 being all
+//! of it. What is taken by more than 1 is too much, and the resource of which most is taken is the one that binds.
+//!
+//! | hop | PCIe, NIC | threads of the switch |
+//! |---|---|---|
+//! | wire, function | writes the frame to the guest | |
+//! | function, wire | reads it | |
+//! | function, function | reads and writes it; the NIC's limits between functions | |
+//! | wire, switch, guest | writes it to the switch's port | takes it from the wire's port, gives it to the guest |
+//! | guest, switch, wire | reads it | takes it from the guest's port, gives it to the wire's |
+//! | guest, switch, guest | | takes it from the guest's port, gives it to the other |
+//! | function, switch, guest, or back | reads and writes it, between functions; | as from or to the wire |
+//!
+//! # Limits
+//! Those of [`predict`](crate::predict).
+
+use std::collections::BTreeMap;
+
+use crate::dma::{self, Crossing, FCS};
+use crate::frames::Frames;
+use crate::limit::{Limit, Owner, Resource};
+use crate::machine::{Costs, Host, Machine, Polling};
+use crate::predict::PathKind;
+use crate::units::{BitRate, Bytes, Cycles, FrameRate, Hertz, Seconds};
+
+/// Preamble and gap between frames, in bytes.
+const GAP: f64 = 20.0;
+
+/// Guests that are alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Party {
+    /// Their path.
+    pub path: PathKind,
+    /// How many.
+    pub guests: u32,
+    /// Cores of each.
+    pub cores_each: f64,
+    /// How long a core of theirs has a frame of so many bytes: cycles, and cycles a byte. The host's, if none.
+    pub cycles: Option<(f64, f64)>,
+}
+
+/// Where a hop begins or ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The wire.
+    Wire,
+    /// The party of that number.
+    Party(usize),
+}
+
+/// Frames from one end to another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hop {
+    /// Where they come from.
+    pub from: End,
+    /// Where they go.
+    pub to: End,
+    /// How many, all guests of a party together.
+    pub rate: FrameRate,
+    /// Their sizes.
+    pub frames: Frames,
+}
+
+/// What is taken of each resource.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Load {
+    taken: BTreeMap<Resource, f64>,
+    /// Bits on PCIe from the NIC to the host.
+    pub up: BitRate,
+    /// Bits on PCIe from the host to the NIC.
+    pub down: BitRate,
+    /// Threads of the switch that work.
+    pub switch_cores: f64,
+    /// Cores of guests that work.
+    pub guest_cores: f64,
+}
+
+impl Load {
+    /// What hops between parties take of a machine.
+    pub fn of(machine: &Machine, parties: &[Party], hops: &[Hop]) -> Self {
+        let receivers = receivers(machine, parties, hops);
+        let mut sum = Sum { machine, parties, load: Self::default(), receivers };
+        for hop in hops {
+            sum.hop(hop);
+        }
+        sum.load
+    }
+
+    /// All resources that are taken from, and how much of each.
+    pub fn iter(&self) -> impl Iterator<Item = (Resource, f64)> {
+        self.taken.iter().map(|(what, taken)| (*what, *taken))
+    }
+
+    /// The resource of which most is taken, and how much of it.
+    pub fn fullest(&self) -> Option<(Resource, f64)> {
+        self.iter().max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// What software costs frames of a party; none where a card has them.
+fn costs<'a>(host: &'a Host, party: &Party) -> Option<&'a Costs> {
+    match party.path {
+        PathKind::Vf => host.soft_nic.as_ref(),
+        PathKind::Vhost => Some(&host.switch),
+        PathKind::Virtio => Some(&host.kernel),
+    }
+}
+
+/// Guests among which a burst from the port to the NIC is divided.
+fn receivers(machine: &Machine, parties: &[Party], hops: &[Hop]) -> f64 {
+    let is_switched = |party: usize| costs(&machine.host, &parties[party]).is_some();
+    let by_port = |from: End| match from {
+        End::Wire => true,
+        End::Party(from) => !is_switched(from),
+    };
+    let receives = |party: &usize| {
+        is_switched(*party)
+            && hops.iter().any(|hop| hop.to == End::Party(*party) && by_port(hop.from))
+    };
+    (0..parties.len()).filter(receives).map(|party| f64::from(parties[party].guests)).sum()
+}
+
+/// How long a core of a guest has a frame.
+pub(crate) fn guest_time(host: &Host, party: &Party, frames: &Frames) -> Seconds {
+    let usual = (host.guest_cycles.value, host.guest_cycles_per_byte.value);
+    let (fixed, byte) = party.cycles.unwrap_or(usual);
+    frames.mean(|bytes| Cycles(fixed + byte * bytes)) / Hertz::ghz(host.ghz.value)
+}
+
+/// One side of a hop.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    /// The party; none at the wire.
+    party: Option<usize>,
+    /// What software costs its frames.
+    costs: Option<&'a Costs>,
+}
+
+struct Sum<'a> {
+    machine: &'a Machine,
+    parties: &'a [Party],
+    load: Load,
+    receivers: f64,
+}
+
+impl<'a> Sum<'a> {
+    fn take(&mut self, limit: Limit, of: Owner, share: f64) {
+        *self.load.taken.entry(Resource { limit, of }).or_default() += share;
+    }
+
+    fn side(&self, end: End) -> Side<'a> {
+        match end {
+            End::Wire => Side { party: None, costs: None },
+            End::Party(party) => {
+                Side { party: Some(party), costs: costs(&self.machine.host, &self.parties[party]) }
+            }
+        }
+    }
+
+    fn hop(&mut self, hop: &Hop) {
+        let (from, to) = (self.side(hop.from), self.side(hop.to));
+        if let Some(party) = from.party {
+            self.guest(party, hop);
+        }
+        let is_soft = self.machine.host.soft_nic.is_some();
+        if !is_soft && (from.costs.is_none() || to.costs.is_none()) {
+            self.nic(hop, from, to);
+        }
+        let burst =
+            |costs: &Costs| self.receivers.min(f64::from(costs.burst)) / f64::from(costs.burst);
+        match (from.costs, to.costs) {
+            (None, None) => (),
+            (Some(costs), Some(_)) => {
+                let fixed = costs.from_guest.value + costs.to_guest.value;
+                self.switch(hop, from, costs, fixed, f64::from(costs.copies));
+            }
+            (Some(costs), None) => {
+                let fixed = costs.from_guest.value + costs.wire.value;
+                self.switch(hop, from, costs, fixed, 1.0);
+            }
+            (None, Some(costs)) => {
+                let begun = costs.receiver.value * burst(costs);
+                let fixed = costs.wire.value + costs.to_guest.value + begun;
+                self.switch(hop, from, costs, fixed, 1.0);
+            }
+        }
+    }
+
+    /// The cores of the guest that sends.
+    fn guest(&mut self, party: usize, hop: &Hop) {
+        let host = &self.machine.host;
+        let it = &self.parties[party];
+        let cores = hop.rate * guest_time(host, it, &hop.frames);
+        let wanted: f64 =
+            self.parties.iter().map(|one| f64::from(one.guests) * one.cores_each).sum();
+        let given = (host.guest_cores.value / wanted).min(1.0);
+        let own = f64::from(it.guests) * it.cores_each * given;
+        self.take(Limit::GuestCpu, Owner::Party(party), cores / own);
+        self.load.guest_cores += cores;
+    }
+
+    /// The NIC, its link and the wire. The switch's port to the NIC is a function like others.
+    fn nic(&mut self, hop: &Hop, from: Side<'_>, to: Side<'_>) {
+        let nic = &self.machine.nic;
+        let link = nic.link.tlp() * nic.link_share.value;
+        let mut crossing = Crossing::default();
+        if to.party.is_some() {
+            crossing = crossing
+                + dma::mean(&hop.frames, |bytes| dma::receive(&nic.link, &nic.batches, bytes));
+        }
+        if from.party.is_some() {
+            crossing = crossing
+                + dma::mean(&hop.frames, |bytes| dma::transmit(&nic.link, &nic.batches, bytes));
+        }
+        let (up, down) = (hop.rate * crossing.up, hop.rate * crossing.down);
+        self.load.up = self.load.up + up;
+        self.load.down = self.load.down + down;
+        self.take(Limit::PcieUp, Owner::All, up / link);
+        self.take(Limit::PcieDown, Owner::All, down / link);
+        if let Side { party: Some(party), costs: None } = from {
+            // A queue pair sends and receives at a time: whoever sends is counted.
+            let time =
+                |bytes: f64| Seconds::ns(nic.queue_ns.value + nic.queue_ns_per_byte.value * bytes);
+            let pairs = f64::from(self.parties[party].guests);
+            self.take(
+                Limit::NicQueue,
+                Owner::Party(party),
+                hop.rate * hop.frames.mean(time) / pairs,
+            );
+        }
+        let size = hop.frames.size();
+        let way = match (from.party, to.party) {
+            (None, _) => Owner::In,
+            (_, None) => Owner::Out,
+            _ => {
+                let share = hop.rate / FrameRate::mpps(nic.between.mpps.value);
+                self.take(Limit::NicPps, Owner::In, share);
+                self.take(Limit::NicPps, Owner::Out, share);
+                let inside =
+                    hop.rate * (size + Bytes(-FCS)) / BitRate::gbps(nic.between.gbps.value);
+                self.take(Limit::NicInternal, Owner::All, inside);
+                return self.memory(hop, 2.0);
+            }
+        };
+        let line = BitRate::gbps(nic.wire.line_gbps.value) * f64::from(nic.wire.ports);
+        self.take(Limit::Line, way, hop.rate * (size + Bytes(GAP)) / line);
+        self.take(Limit::NicPps, way, hop.rate / FrameRate::mpps(nic.wire.mpps.value));
+        self.memory(hop, 1.0);
+    }
+
+    /// A thread of the switch, which carries frames from one port to another.
+    fn switch(&mut self, hop: &Hop, from: Side<'_>, costs: &Costs, fixed: f64, copies: f64) {
+        let host = &self.machine.host;
+        let cycles = |bytes: f64| Cycles(fixed + costs.byte.value * copies * bytes);
+        let threads = hop.rate * (hop.frames.mean(cycles) / Hertz::ghz(host.ghz.value));
+        let cores = host.switch_cores.value;
+        self.load.switch_cores += threads;
+        self.take(Limit::SwitchCpu, Owner::All, threads / cores);
+        self.memory(hop, 2.0 * copies);
+        if host.polling == Polling::Shared {
+            return;
+        }
+        match from {
+            Side { party: Some(party), costs: Some(_) } => {
+                let ports = f64::from(self.parties[party].guests).min(cores);
+                self.take(Limit::GuestPort, Owner::Party(party), threads / ports);
+            }
+            _ => {
+                let ports = f64::from(self.machine.nic.wire.ports);
+                self.take(Limit::WirePort, Owner::In, threads / ports);
+                let queue = BitRate::gbps(host.wire_queue_gbps.value) * ports;
+                let filled = hop.rate * (hop.frames.size() + Bytes(GAP)) / queue;
+                self.take(Limit::WireQueue, Owner::In, filled);
+            }
+        }
+    }
+
+    /// The memory, which is read or written so often for each byte.
+    fn memory(&mut self, hop: &Hop, touched: f64) {
+        let memory = BitRate::gbps(self.machine.host.memory_gbps.value);
+        self.take(Limit::Memory, Owner::All, hop.rate * (hop.frames.size() * touched) / memory);
+    }
+}

@@ -1,0 +1,208 @@
+//! What frames run on: a NIC and a host, as data files say it.
+//!
+//! Profiles are in `profiles/nic` and `profiles/host`; a new one is a new file and a line in the list here. Every figure has
+//! its source beside it. A name that is none of the list is taken for the path of a file of the same form.
+
+mod host;
+mod nic;
+
+pub use host::{Costs, Host, Polling};
+pub use nic::{Between, Nic, Wire};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A figure, and where it is from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// The value, in the unit that its name says.
+    pub value: f64,
+    /// Who says so: a data sheet, a paper, a fit, or an estimate.
+    pub source: String,
+}
+
+impl Figure {
+    /// A figure and its source.
+    pub fn new(value: f64, source: &str) -> Self {
+        Self { value, source: source.to_owned() }
+    }
+}
+
+/// A NIC in a host.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Machine {
+    /// The NIC.
+    pub nic: Nic,
+    /// The host.
+    pub host: Host,
+}
+
+/// Why there is no such profile.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// No profile has that name, and there is no such file.
+    #[error("there is no {kind} profile {name:?}: {known}, or the path of a file of that form")]
+    Unknown {
+        /// "NIC" or "host".
+        kind: &'static str,
+        /// What was asked for.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A file that is none.
+    #[error("profile {name}: {text}")]
+    Form {
+        /// Its name.
+        name: String,
+        /// What the reader of TOML says, with line and column.
+        text: String,
+    },
+    /// A figure that cannot be.
+    #[error("profile {name}: {field} is {value}, and must be {allowed}")]
+    Value {
+        /// Its name.
+        name: String,
+        /// The field.
+        field: String,
+        /// What it holds.
+        value: String,
+        /// What it may hold.
+        allowed: &'static str,
+    },
+}
+
+const NICS: [(&str, &str); 6] = [
+    ("82598", include_str!("../../profiles/nic/82598.toml")),
+    ("x520", include_str!("../../profiles/nic/x520.toml")),
+    ("xl710", include_str!("../../profiles/nic/xl710.toml")),
+    ("e810", include_str!("../../profiles/nic/e810.toml")),
+    ("cx6dx", include_str!("../../profiles/nic/cx6dx.toml")),
+    ("ideal", include_str!("../../profiles/nic/ideal.toml")),
+];
+
+const HOSTS: [(&str, &str); 2] = [
+    ("nfv-2017", include_str!("../../profiles/host/nfv-2017.toml")),
+    ("shunt", include_str!("../../profiles/host/shunt.toml")),
+];
+
+/// The names of the NICs that are known.
+pub fn nics() -> impl Iterator<Item = &'static str> {
+    NICS.iter().map(|(name, _)| *name)
+}
+
+/// The names of the hosts that are known.
+pub fn hosts() -> impl Iterator<Item = &'static str> {
+    HOSTS.iter().map(|(name, _)| *name)
+}
+
+impl Nic {
+    /// The NIC of a name, or of a file.
+    ///
+    /// # Errors
+    /// There is none, or it is not well formed.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        let nic: Self = read("NIC", &NICS, name)?;
+        nic.check().map_err(|fault| fault.of(name))?;
+        Ok(nic)
+    }
+}
+
+impl Host {
+    /// The host of a name, or of a file.
+    ///
+    /// # Errors
+    /// There is none, or it is not well formed.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        let host: Self = read("host", &HOSTS, name)?;
+        host.check().map_err(|fault| fault.of(name))?;
+        Ok(host)
+    }
+}
+
+fn read<T: DeserializeOwned>(
+    kind: &'static str,
+    known: &[(&str, &str)],
+    name: &str,
+) -> Result<T, ProfileError> {
+    let builtin = known.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+    let text = match builtin {
+        Some(text) => text.to_owned(),
+        None => std::fs::read_to_string(name).map_err(|_| {
+            let known = known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            ProfileError::Unknown { kind, name: name.to_owned(), known }
+        })?,
+    };
+    toml::from_str(&text).map_err(|error: toml::de::Error| ProfileError::Form {
+        name: name.to_owned(),
+        text: error.to_string().trim_end().to_owned(),
+    })
+}
+
+/// A field that cannot be so.
+struct Fault {
+    field: String,
+    value: String,
+    allowed: &'static str,
+}
+
+impl Fault {
+    fn of(self, name: &str) -> ProfileError {
+        let Self { field, value, allowed } = self;
+        ProfileError::Value { name: name.to_owned(), field, value, allowed }
+    }
+}
+
+/// Checks that each is finite and above 0.
+fn above_zero<'a>(figures: impl IntoIterator<Item = (&'a str, &'a Figure)>) -> Result<(), Fault> {
+    let wrong = |(_, figure): &(&str, &Figure)| !(figure.value.is_finite() && figure.value > 0.0);
+    match figures.into_iter().find(wrong) {
+        None => Ok(()),
+        Some((field, figure)) => Err(Fault {
+            field: field.to_owned(),
+            value: figure.value.to_string(),
+            allowed: "above 0",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_can_be_read_and_names_its_sources() {
+        for name in nics() {
+            let nic = Nic::named(name).unwrap();
+            assert_eq!(nic.name, name);
+            let all = nic.figures();
+            assert!(all.iter().all(|(_, figure)| figure.source.len() > 3), "{name}: {all:?}");
+        }
+        for name in hosts() {
+            let host = Host::named(name).unwrap();
+            assert_eq!(host.name, name);
+            assert!(host.figures().iter().all(|(_, figure)| figure.source.len() > 3), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_profile_is_said() {
+        let error = Nic::named("3c509").unwrap_err().to_string();
+        assert!(error.contains("no NIC profile \"3c509\": 82598, x520"), "{error}");
+        let bad = |from: &str, to: &str| {
+            let text = NICS[2].1.replacen(from, to, 1);
+            assert_ne!(text, NICS[2].1, "nothing was changed");
+            let nic: Result<Nic, _> = toml::from_str(&text);
+            match nic {
+                Ok(nic) => nic.check().map_err(|fault| fault.of("x").to_string()).unwrap_err(),
+                Err(error) => error.to_string(),
+            }
+        };
+        assert!(
+            bad("generation = 3", "generation = 9")
+                .contains("link.generation is 9, and must be 1 to 5")
+        );
+        assert!(bad("value = 40.0", "value = -1.0").contains("must be above 0"));
+        assert!(bad("lanes = 8", "lanes = 8\nlames = 8").contains("lames"));
+    }
+}
