@@ -3,7 +3,7 @@
 //! # Model
 //! Least squares over `ln(predicted / measured)`, so that each point counts by its ratio, by Levenberg and Marquardt's method. A
 //! parameter is searched by its logarithm and so stays above 0. Points far off pull less: after each round a point's weight is
-//! `1 / (1 + (r / 0.03)^2)` of its residual `r` (Cauchy's), until nothing moves.
+//! `1 / sqrt(1 + (r / 0.03)^2)` of its residual `r` (pseudo-Huber), until nothing moves.
 //! Intervals are of 95 %, from the curvature at the minimum (`s^2 (J'J)^-1`); a parameter on which no point depends has none, and
 //! keeps the value it began with.
 //!
@@ -20,8 +20,8 @@ use crate::machine::{Figure, Machine};
 use crate::predict::{Scenario, ScenarioError, predict};
 use crate::units::FrameRate;
 
-/// The residual at which a point counts half: some 3 %.
-const HALF: f64 = 0.03;
+/// The residual from which a point pulls no more than linearly: some 3 %.
+const FAR: f64 = 0.03;
 /// Rounds of weights.
 const ROUNDS: usize = 30;
 /// The step of a parameter's logarithm by which slopes are found.
@@ -53,11 +53,10 @@ pub enum Parameter {
 impl Parameter {
     /// What a forwarding experiment on a card and a switch can tell. Not what the wire's port costs the switch, for it adds to what
     /// either end of a guest's costs, and only sums are seen.
-    pub const CARD: [Self; 12] = [
+    pub const CARD: [Self; 11] = [
         Self::LinkShare,
         Self::WireMpps,
         Self::BetweenMpps,
-        Self::BetweenGbps,
         Self::QueueNs,
         Self::QueueNsPerByte,
         Self::GuestCycles,
@@ -166,7 +165,7 @@ pub fn fit(
         let before = search.logs.clone();
         search = LevenbergMarquardt::new().minimize(search).0;
         let residuals = search.raw_residuals();
-        search.weights = residuals.map(|r| 1.0 / (1.0 + (r / HALF).powi(2)));
+        search.weights = residuals.map(|r| 1.0 / (1.0 + (r / FAR).powi(2)).sqrt());
         if (&search.logs - before).amax() < 1e-7 {
             break;
         }

@@ -1,5 +1,6 @@
 //! The planner: the model and its advice.
 
+pub mod advise;
 pub mod dma;
 pub mod fit;
 pub mod frames;
@@ -10,3 +11,4 @@ pub mod pcie;
 pub mod predict;
 pub mod units;
 pub mod validate;
+pub mod workload;

@@ -64,6 +64,8 @@ pub enum Owner {
     Out,
     /// A party's own.
     Party(usize),
+    /// Some guests' own.
+    Guests(usize),
 }
 
 /// A limit, and whose it is.

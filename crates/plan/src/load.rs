@@ -1,8 +1,8 @@
 //! What traffic uses of a machine.
 //!
 //! # Model
-//! Traffic is a set of *hops*: so many frames a second from one *end* to another, an end being the wire or a *party*, guests that
-//! are alike and have one path. Each hop uses some of the *resources*: of each, [`Load`] sums up the share that is taken, 1 being all
+//! Traffic is a set of *hops*: so many frames a second from one *end* to another, an end being the wire or a *party*: the
+//! adapters that guests of one kind have for one purpose, all on one path. Each hop uses some of the *resources*: of each, [`Load`] sums up the share that is taken, 1 being all
 //! of it. What is taken by more than 1 is too much, and the resource of which most is taken is the one that binds.
 //!
 //! | hop | PCIe, NIC | threads of the switch |
@@ -31,16 +31,44 @@ use crate::units::{BitRate, Bytes, Cycles, FrameRate, Hertz, Seconds};
 const GAP: f64 = 20.0;
 
 /// Guests that are alike.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Party {
-    /// Their path.
-    pub path: PathKind,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Guests {
     /// How many.
-    pub guests: u32,
+    pub count: u32,
     /// Cores of each.
     pub cores_each: f64,
-    /// How long a core of theirs has a frame of so many bytes: cycles, and cycles a byte. The host's, if none.
-    pub cycles: Option<(f64, f64)>,
+    /// Cycles for which a core of theirs has a frame that it takes in and sends on; the host's figures, if none.
+    pub cycles: Option<f64>,
+}
+
+/// An adapter of each of some guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Party {
+    /// Its path.
+    pub path: PathKind,
+    /// The number of those guests.
+    pub of: usize,
+}
+
+/// What traffic is between.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Company {
+    /// The guests.
+    pub guests: Vec<Guests>,
+    /// Their adapters.
+    pub parties: Vec<Party>,
+}
+
+impl Company {
+    /// Guests with one adapter each.
+    pub fn of(guests: Guests, path: PathKind) -> Self {
+        Self { guests: vec![guests], parties: vec![Party { path, of: 0 }] }
+    }
+
+    /// How many guests a party is.
+    fn count(&self, party: usize) -> f64 {
+        f64::from(self.guests[self.parties[party].of].count)
+    }
 }
 
 /// Where a hop begins or ends.
@@ -81,9 +109,9 @@ pub struct Load {
 
 impl Load {
     /// What hops between parties take of a machine.
-    pub fn of(machine: &Machine, parties: &[Party], hops: &[Hop]) -> Self {
-        let receivers = receivers(machine, parties, hops);
-        let mut sum = Sum { machine, parties, load: Self::default(), receivers };
+    pub fn of(machine: &Machine, company: &Company, hops: &[Hop]) -> Self {
+        let receivers = receivers(machine, company, hops);
+        let mut sum = Sum { machine, company, load: Self::default(), receivers };
         for hop in hops {
             sum.hop(hop);
         }
@@ -101,9 +129,9 @@ impl Load {
     }
 }
 
-/// What software costs frames of a party; none where a card has them.
-fn costs<'a>(host: &'a Host, party: &Party) -> Option<&'a Costs> {
-    match party.path {
+/// What software costs frames of a path; none where a card has them.
+fn costs(host: &Host, path: PathKind) -> Option<&Costs> {
+    match path {
         PathKind::Vf => host.soft_nic.as_ref(),
         PathKind::Vhost => Some(&host.switch),
         PathKind::Virtio => Some(&host.kernel),
@@ -111,8 +139,8 @@ fn costs<'a>(host: &'a Host, party: &Party) -> Option<&'a Costs> {
 }
 
 /// Guests among which a burst from the port to the NIC is divided.
-fn receivers(machine: &Machine, parties: &[Party], hops: &[Hop]) -> f64 {
-    let is_switched = |party: usize| costs(&machine.host, &parties[party]).is_some();
+fn receivers(machine: &Machine, company: &Company, hops: &[Hop]) -> f64 {
+    let is_switched = |party: usize| costs(&machine.host, company.parties[party].path).is_some();
     let by_port = |from: End| match from {
         End::Wire => true,
         End::Party(from) => !is_switched(from),
@@ -121,13 +149,13 @@ fn receivers(machine: &Machine, parties: &[Party], hops: &[Hop]) -> f64 {
         is_switched(*party)
             && hops.iter().any(|hop| hop.to == End::Party(*party) && by_port(hop.from))
     };
-    (0..parties.len()).filter(receives).map(|party| f64::from(parties[party].guests)).sum()
+    (0..company.parties.len()).filter(receives).map(|party| company.count(party)).sum()
 }
 
 /// How long a core of a guest has a frame.
-pub(crate) fn guest_time(host: &Host, party: &Party, frames: &Frames) -> Seconds {
-    let usual = (host.guest_cycles.value, host.guest_cycles_per_byte.value);
-    let (fixed, byte) = party.cycles.unwrap_or(usual);
+pub(crate) fn guest_time(host: &Host, guests: &Guests, frames: &Frames) -> Seconds {
+    let fixed = guests.cycles.unwrap_or(host.guest_cycles.value);
+    let byte = host.guest_cycles_per_byte.value;
     frames.mean(|bytes| Cycles(fixed + byte * bytes)) / Hertz::ghz(host.ghz.value)
 }
 
@@ -142,7 +170,7 @@ struct Side<'a> {
 
 struct Sum<'a> {
     machine: &'a Machine,
-    parties: &'a [Party],
+    company: &'a Company,
     load: Load,
     receivers: f64,
 }
@@ -156,7 +184,8 @@ impl<'a> Sum<'a> {
         match end {
             End::Wire => Side { party: None, costs: None },
             End::Party(party) => {
-                Side { party: Some(party), costs: costs(&self.machine.host, &self.parties[party]) }
+                let path = self.company.parties[party].path;
+                Side { party: Some(party), costs: costs(&self.machine.host, path) }
             }
         }
     }
@@ -193,13 +222,13 @@ impl<'a> Sum<'a> {
     /// The cores of the guest that sends.
     fn guest(&mut self, party: usize, hop: &Hop) {
         let host = &self.machine.host;
-        let it = &self.parties[party];
+        let of = self.company.parties[party].of;
+        let it = &self.company.guests[of];
         let cores = hop.rate * guest_time(host, it, &hop.frames);
-        let wanted: f64 =
-            self.parties.iter().map(|one| f64::from(one.guests) * one.cores_each).sum();
+        let own = |guests: &Guests| f64::from(guests.count) * guests.cores_each;
+        let wanted: f64 = self.company.guests.iter().map(own).sum();
         let given = (host.guest_cores.value / wanted).min(1.0);
-        let own = f64::from(it.guests) * it.cores_each * given;
-        self.take(Limit::GuestCpu, Owner::Party(party), cores / own);
+        self.take(Limit::GuestCpu, Owner::Guests(of), cores / (own(it) * given));
         self.load.guest_cores += cores;
     }
 
@@ -225,7 +254,7 @@ impl<'a> Sum<'a> {
             // A queue pair sends and receives at a time: whoever sends is counted.
             let time =
                 |bytes: f64| Seconds::ns(nic.queue_ns.value + nic.queue_ns_per_byte.value * bytes);
-            let pairs = f64::from(self.parties[party].guests);
+            let pairs = self.company.count(party);
             self.take(
                 Limit::NicQueue,
                 Owner::Party(party),
@@ -266,7 +295,7 @@ impl<'a> Sum<'a> {
         }
         match from {
             Side { party: Some(party), costs: Some(_) } => {
-                let ports = f64::from(self.parties[party].guests).min(cores);
+                let ports = self.company.count(party).min(cores);
                 self.take(Limit::GuestPort, Owner::Party(party), threads / ports);
             }
             _ => {

@@ -22,11 +22,10 @@ const FRAMES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
 const GUESTS_MAX: u32 = 8;
 
 /// What the search begins with: magnitudes that anybody would guess, so that no result leans on an earlier one.
-const START: [(Parameter, f64); 12] = [
+const START: [(Parameter, f64); 11] = [
     (Parameter::LinkShare, 0.8),
     (Parameter::WireMpps, 30.0),
     (Parameter::BetweenMpps, 20.0),
-    (Parameter::BetweenGbps, 50.0),
     (Parameter::QueueNs, 20.0),
     (Parameter::QueueNsPerByte, 0.2),
     (Parameter::GuestCycles, 100.0),
@@ -38,7 +37,7 @@ const START: [(Parameter, f64); 12] = [
 ];
 
 /// What we think of points that the model does not explain.
-const HYPOTHESES: [(Pattern, PathKind, u32, &str); 6] = [
+const HYPOTHESES: [(Pattern, PathKind, u32, &str); 7] = [
     (
         Pattern::EastWest,
         PathKind::Vf,
@@ -50,6 +49,12 @@ const HYPOTHESES: [(Pattern, PathKind, u32, &str); 6] = [
         PathKind::Vf,
         128,
         "no loss against the card's 39 million frames a second; the fit is held down by the slower 64 B points",
+    ),
+    (
+        Pattern::EastWest,
+        PathKind::Vf,
+        256,
+        "the share of PCIe that is fitted to all sizes is too large here: more descriptors a second than at 512 B",
     ),
     (
         Pattern::EastWest,
@@ -252,28 +257,28 @@ fn errors<'a>(of: impl Iterator<Item = &'a Compared>) -> Errors {
 mod tests {
     use super::*;
 
+    /// What the profiles say is what the fit says, so that nobody has to believe either.
+    #[test]
+    fn the_profiles_hold_what_the_fit_to_all_points_finds() {
+        let mut machine = testbed().unwrap();
+        for Estimate { parameter, value, interval } in validate(GUESTS_MAX).unwrap().parameters {
+            let figure = parameter.of(&mut machine);
+            let off = (figure.value / value - 1.0).abs();
+            assert!(
+                off < 0.001,
+                "{parameter:?} is {} in the profile, and {value} by the fit",
+                figure.value
+            );
+            assert_eq!(figure.source, SOURCE);
+            assert!(interval.is_some(), "no point depends on {parameter:?}");
+        }
+    }
+
     #[test]
     fn points_of_few_guests_predict_those_of_many() {
         let validation = validate(4).unwrap();
         let Errors { points, median_error_pct, worst_error_pct } = validation.predicted;
         assert_eq!((points, validation.list.len()), (96, 180));
-        for one in &validation.list {
-            if one.error_pct.abs() > 5.0 {
-                println!(
-                    "{} {} {} {}: {:.1} {:?}",
-                    one.pattern,
-                    one.path,
-                    one.frame_bytes,
-                    one.guests,
-                    one.error_pct,
-                    one.binding_limit
-                );
-            }
-        }
-        for p in &validation.parameters {
-            println!("{p:?}");
-        }
-        println!("{:?} {:?} {:?}", validation.predicted, validation.fitted, validation.all);
         assert!(median_error_pct <= 5.0 && worst_error_pct <= 25.0, "{:?}", validation.predicted);
         assert!(validation.all.median_error_pct <= 6.0, "{:?}", validation.all);
         let silent = validation

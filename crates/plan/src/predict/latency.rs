@@ -13,7 +13,7 @@
 //! model predicts a queue has no finite mean: ask below it.
 
 use super::{PathKind, Pattern, Scenario};
-use crate::load::{Load, Party, guest_time};
+use crate::load::{Load, guest_time};
 use crate::machine::Machine;
 use crate::units::{FrameRate, Seconds};
 
@@ -68,7 +68,7 @@ impl Latency {
 pub(super) fn stations(machine: &Machine, scenario: &Scenario) -> Vec<Station> {
     let Machine { nic, host } = machine;
     let &Scenario { pattern, path, guests, cores_each, .. } = scenario;
-    let party = Party { path, guests, cores_each, cycles: None };
+    let company = super::company(scenario);
     let guests = f64::from(guests);
     let is_chain = pattern == Pattern::EastWest;
     // North/south a frame meets one guest, and the wire on both sides of it; in a chain, all guests and the hops between.
@@ -82,7 +82,7 @@ pub(super) fn stations(machine: &Machine, scenario: &Scenario) -> Vec<Station> {
     let burst = f64::from(burst);
     let mut stations = vec![Station {
         name: "guest",
-        service: guest_time(host, &party, &scenario.frames),
+        service: guest_time(host, &company.guests[0], &scenario.frames),
         servers: (guests * cores_each).min(host.guest_cores.value),
         burst,
         passes: met,
@@ -101,7 +101,7 @@ pub(super) fn stations(machine: &Machine, scenario: &Scenario) -> Vec<Station> {
         });
     }
     let one = FrameRate(1.0);
-    let threads = Load::of(machine, &[party], &super::hops(scenario, one)).switch_cores;
+    let threads = Load::of(machine, &company, &super::hops(scenario, one)).switch_cores;
     if threads > 0.0 {
         let passed = if is_chain { 1.0 } else { 2.0 };
         stations.push(Station {

@@ -20,7 +20,7 @@ pub use latency::{Latency, Station};
 use crate::dma::FCS;
 use crate::frames::Frames;
 use crate::limit::Limit;
-use crate::load::{End, Hop, Load, Party};
+use crate::load::{Company, End, Guests, Hop, Load};
 use crate::machine::{Machine, Nic};
 use crate::units::{BitRate, Bytes, FrameRate};
 
@@ -105,10 +105,9 @@ impl Prediction {
 /// It cannot be: [`ScenarioError`].
 pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, ScenarioError> {
     check(machine, scenario)?;
-    let &Scenario { path, guests, cores_each, .. } = scenario;
-    let parties = [Party { path, guests, cores_each, cycles: None }];
+    let company = company(scenario);
     // What one frame a second takes of each: the rate at which that is all of it is the limit.
-    let load = Load::of(machine, &parties, &hops(scenario, FrameRate(1.0)));
+    let load = Load::of(machine, &company, &hops(scenario, FrameRate(1.0)));
     let mut terms: Vec<_> = load
         .iter()
         .map(|(what, taken)| Term { limit: what.limit, rate: FrameRate(1.0 / taken) })
@@ -128,6 +127,11 @@ pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, Sce
         guest_cores: load.guest_cores * rate.0,
         stations,
     })
+}
+
+fn company(scenario: &Scenario) -> Company {
+    let &Scenario { path, guests: count, cores_each, .. } = scenario;
+    Company::of(Guests { count, cores_each, cycles: None }, path)
 }
 
 /// The hops of a scenario whose guests send so many frames a second.

@@ -1,0 +1,261 @@
+//! What a workload must be.
+
+use std::collections::BTreeSet;
+
+use super::{Adapter, File, Flow, FlowEntry, Service, ServiceEntry, WIRE, Workload};
+use crate::frames::{Frames, FramesError};
+use crate::load::Guests;
+use crate::predict::PathKind;
+use crate::units::FrameRate;
+
+const SERVICES_MAX: usize = 64;
+const ADAPTERS_MAX: usize = 4;
+const FLOWS_MAX: usize = 256;
+const GUESTS_MAX: u32 = 4096;
+
+/// What is wrong with a workload.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum WorkloadError {
+    /// The text is not of the form.
+    #[error("{0}")]
+    Form(String),
+    /// Nothing in it.
+    #[error("it has no [[{0}]]: a workload has services, and flows through them")]
+    Empty(&'static str),
+    /// Too much in it.
+    #[error("it has {count} of {what}: at most {max} are possible")]
+    Many {
+        /// What.
+        what: String,
+        /// How many.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// A name twice.
+    #[error("two {0} are called {1:?}: names are unique")]
+    Twice(&'static str, String),
+    /// A name that none can have.
+    #[error(
+        "a {0} is called {1:?}: 1 to 32 letters, digits and hyphens are possible, but not \"wire\""
+    )]
+    Name(&'static str, String),
+    /// A figure that cannot be.
+    #[error("{of} has {field} = {value}: {allowed}")]
+    Value {
+        /// Whose.
+        of: String,
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        value: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// Frames that are none.
+    #[error("{of}: {why}")]
+    Frames {
+        /// Whose.
+        of: String,
+        /// Why not.
+        why: FramesError,
+    },
+    /// No sizes.
+    #[error(
+        "flow {0:?} has no frames, and neither has the workload: give frames = \"imix\" or a size"
+    )]
+    Sizes(String),
+    /// A flow through nothing.
+    #[error(
+        "flow {0:?} goes through {1}: it begins and ends at a service or the wire, and at least one of its ends is a service"
+    )]
+    Short(String, String),
+    /// A flow through something that is not there.
+    #[error("flow {flow:?} goes through {service:?}, which is no service: there are {known}")]
+    Unknown {
+        /// The flow.
+        flow: String,
+        /// What it names.
+        service: String,
+        /// What there is.
+        known: String,
+    },
+    /// A flow by the wire in its middle.
+    #[error(
+        "flow {0:?} has the wire between services: what leaves the host and comes back is two flows"
+    )]
+    Wire(String),
+    /// A flow through the same thing twice.
+    #[error(
+        "flow {flow:?} comes to {service:?} twice: a chain has no cycles; what comes back is another flow"
+    )]
+    Cycle {
+        /// The flow.
+        flow: String,
+        /// What it comes to again.
+        service: String,
+    },
+    /// Some flows with rates and some without.
+    #[error("flow {0:?} has no mpps, and others have: give it to all, or to none")]
+    Rates(String),
+}
+
+pub(super) fn check(file: File) -> Result<Workload, WorkloadError> {
+    few("[[service]]", file.service.len(), SERVICES_MAX)?;
+    few("[[flow]]", file.flow.len(), FLOWS_MAX)?;
+    for (what, is_empty) in [("service", file.service.is_empty()), ("flow", file.flow.is_empty())] {
+        if is_empty {
+            return Err(WorkloadError::Empty(what));
+        }
+    }
+    unique("services", "service", file.service.iter().map(|one| &one.name))?;
+    unique("flows", "flow", file.flow.iter().map(|one| &one.name))?;
+    let mut workload = Workload {
+        services: Vec::new(),
+        adapters: Vec::new(),
+        flows: Vec::new(),
+        has_rates: false,
+    };
+    let mut ends = Vec::new();
+    for entry in &file.service {
+        ends.push(service(entry, &mut workload)?);
+    }
+    let of_all = file.frames.as_deref().map(|text| frames("the workload", text)).transpose()?;
+    workload.has_rates = file.flow.iter().any(|flow| flow.mpps.is_some());
+    for entry in &file.flow {
+        let flow = flow(entry, &workload, &ends, of_all.as_ref())?;
+        workload.flows.push(flow);
+    }
+    Ok(workload)
+}
+
+fn few(what: &str, count: usize, max: usize) -> Result<(), WorkloadError> {
+    match count <= max {
+        true => Ok(()),
+        false => Err(WorkloadError::Many { what: what.to_owned(), count, max }),
+    }
+}
+
+fn unique<'a>(
+    all: &'static str,
+    one: &'static str,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<(), WorkloadError> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        let is_plain = name.chars().all(|char| char.is_ascii_alphanumeric() || char == '-');
+        if !is_plain || !(1..=32).contains(&name.len()) || name == WIRE {
+            return Err(WorkloadError::Name(one, name.clone()));
+        }
+        if !seen.insert(name) {
+            return Err(WorkloadError::Twice(all, name.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn frames(of: &str, text: &str) -> Result<Frames, WorkloadError> {
+    text.parse().map_err(|why| WorkloadError::Frames { of: of.to_owned(), why })
+}
+
+/// Adds a service and its adapters; says by which frames come and by which they leave.
+fn service(entry: &ServiceEntry, to: &mut Workload) -> Result<(usize, usize), WorkloadError> {
+    let of = || format!("service {:?}", entry.name);
+    let wrong =
+        |field, value: String, allowed| WorkloadError::Value { of: of(), field, value, allowed };
+    if !(1..=GUESTS_MAX).contains(&entry.guests) {
+        return Err(wrong("guests", entry.guests.to_string(), "1 to 4096 are possible"));
+    }
+    if !(entry.cores > 0.0 && entry.cores <= 1024.0) {
+        return Err(wrong(
+            "cores",
+            entry.cores.to_string(),
+            "more than 0 and at most 1024 are possible",
+        ));
+    }
+    if let Some(cycles) = entry.cycles.filter(|cycles| !(1.0..=1e9).contains(cycles)) {
+        return Err(wrong("cycles", cycles.to_string(), "1 to 1000000000 a frame are possible"));
+    }
+    let fixed = match entry.path.as_deref() {
+        None => None,
+        Some(path) => Some(path.parse::<PathKind>().map_err(|_| {
+            wrong("path", format!("{path:?}"), "\"vf\", \"vhost\" and \"virtio\" are possible")
+        })?),
+    };
+    few(&format!("adapters of {}", of()), entry.adapters.len(), ADAPTERS_MAX)?;
+    unique("adapters of one service", "adapter", entry.adapters.iter())?;
+    let service = to.services.len();
+    let guests = Guests { count: entry.guests, cores_each: entry.cores, cycles: entry.cycles };
+    to.services.push(Service { name: entry.name.clone(), guests });
+    let first = to.adapters.len();
+    let names = match &entry.adapters[..] {
+        [] => vec![entry.name.clone()],
+        own => own.iter().map(|own| format!("{}-{own}", entry.name)).collect(),
+    };
+    to.adapters.extend(names.into_iter().map(|name| Adapter { name, service, fixed }));
+    Ok((first, to.adapters.len() - 1))
+}
+
+fn flow(
+    entry: &FlowEntry,
+    workload: &Workload,
+    ends: &[(usize, usize)],
+    of_all: Option<&Frames>,
+) -> Result<Flow, WorkloadError> {
+    let name = entry.name.clone();
+    let frames = match (&entry.frames, of_all) {
+        (Some(text), _) => frames(&format!("flow {name:?}"), text)?,
+        (None, Some(all)) => all.clone(),
+        (None, None) => return Err(WorkloadError::Sizes(name)),
+    };
+    let rate = match entry.mpps {
+        Some(mpps) if mpps > 0.0 && mpps <= 1e5 => FrameRate::mpps(mpps),
+        Some(mpps) => {
+            return Err(WorkloadError::Value {
+                of: format!("flow {name:?}"),
+                field: "mpps",
+                value: mpps.to_string(),
+                allowed: "more than 0 and at most 100000 are possible",
+            });
+        }
+        None if workload.has_rates => return Err(WorkloadError::Rates(name)),
+        None => FrameRate::mpps(1.0),
+    };
+    let through = places(entry, workload)?;
+    let adapter = |service: Option<usize>| service.map(|service| ends[service]);
+    let hop = |pair: &[Option<usize>]| {
+        (adapter(pair[0]).map(|(_, last)| last), adapter(pair[1]).map(|(first, _)| first))
+    };
+    let hops = through.windows(2).map(hop).collect();
+    Ok(Flow { name, rate, frames, hops })
+}
+
+/// What a flow goes through, as numbers of services; none is the wire.
+fn places(entry: &FlowEntry, workload: &Workload) -> Result<Vec<Option<usize>>, WorkloadError> {
+    let FlowEntry { name, through, .. } = entry;
+    few(&format!("places of flow {name:?}"), through.len(), SERVICES_MAX)?;
+    let is_wire = |place: &String| place == WIRE;
+    if through.len() < 2 || through.iter().all(is_wire) {
+        return Err(WorkloadError::Short(name.clone(), format!("{through:?}")));
+    }
+    if through[1..through.len() - 1].iter().any(is_wire) {
+        return Err(WorkloadError::Wire(name.clone()));
+    }
+    let mut seen = BTreeSet::new();
+    let place = |place: &String| {
+        if is_wire(place) {
+            return Ok(None);
+        }
+        let known = || workload.services.iter().map(|one| one.name.as_str()).collect::<Vec<_>>();
+        let number = workload.services.iter().position(|one| one.name == *place);
+        let Some(number) = number else {
+            let (flow, service) = (name.clone(), place.clone());
+            return Err(WorkloadError::Unknown { flow, service, known: known().join(", ") });
+        };
+        match seen.insert(number) {
+            true => Ok(Some(number)),
+            false => Err(WorkloadError::Cycle { flow: name.clone(), service: place.clone() }),
+        }
+    };
+    through.iter().map(place).collect()
+}

@@ -1,0 +1,72 @@
+//! What is taken for a workload, and what is said of others.
+
+use super::*;
+
+const TWO: &str = r#"
+frames = "imix"
+[[service]]
+name = "firewall"
+guests = 2
+adapters = ["outside", "inside"]
+[[service]]
+name = "cache"
+path = "vhost"
+[[flow]]
+name = "web"
+through = ["wire", "firewall", "cache", "wire"]
+mpps = 1.5
+[[flow]]
+name = "inner"
+through = ["cache", "firewall"]
+mpps = 0.5
+frames = "64"
+"#;
+
+#[test]
+fn frames_come_in_by_the_first_adapter_and_leave_by_the_last() {
+    let workload = Workload::parse(TWO).unwrap();
+    let names: Vec<_> = workload.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
+    assert_eq!(names, ["firewall-outside", "firewall-inside", "cache"]);
+    assert_eq!(workload.flows[0].hops, [(None, Some(0)), (Some(1), Some(2)), (Some(2), None)]);
+    assert_eq!(workload.flows[1].hops, [(Some(2), Some(0))]);
+    assert_eq!(workload.functions(&[PathKind::Vf, PathKind::Vf, PathKind::Vhost]), 4);
+    assert_eq!(workload.adapters[2].fixed, Some(PathKind::Vhost));
+}
+
+#[test]
+fn each_fault_is_said_with_its_place() {
+    let faults = [
+        ("guests = 2", "guests = 0", "service \"firewall\" has guests = 0: 1 to 4096"),
+        ("guests = 2", "guest = 2", "unknown field `guest`"),
+        ("guests = 2", "cores = 0.0", "cores = 0"),
+        ("guests = 2", "cycles = nan", "cycles = NaN"),
+        ("name = \"cache\"", "name = \"firewall\"", "two services are called \"firewall\""),
+        ("name = \"cache\"", "name = \"wire\"", "a service is called \"wire\""),
+        ("\"vhost\"", "\"fast\"", "path = \"fast\": \"vf\", \"vhost\""),
+        ("frames = \"64\"", "frames = \"0\"", "flow \"inner\": frames of 0 bytes"),
+        ("frames = \"imix\"", "", "flow \"web\" has no frames"),
+        ("mpps = 1.5", "mpps = 0", "flow \"web\" has mpps = 0"),
+        ("mpps = 1.5", "", "flow \"web\" has no mpps, and others have"),
+        (
+            "\"cache\", \"wire\"",
+            "\"cache\", \"firewall\"",
+            "comes to \"firewall\" twice: a chain has no cycles",
+        ),
+        ("\"firewall\", \"cache\"", "\"wire\", \"cache\"", "has the wire between services"),
+        (
+            "\"firewall\", \"cache\"",
+            "\"firewall\", \"nat\"",
+            "\"nat\", which is no service: there are firewall, cache",
+        ),
+        ("[\"cache\", \"firewall\"]", "[\"cache\"]", "flow \"inner\" goes through [\"cache\"]"),
+        ("[\"cache\", \"firewall\"]", "[\"wire\", \"wire\"]", "at least one of its ends"),
+    ];
+    for (from, to, said) in faults {
+        let text = TWO.replacen(from, to, 1);
+        assert_ne!(text, TWO, "{from} is not there");
+        let error = Workload::parse(&text).unwrap_err().to_string();
+        assert!(error.contains(said), "{to}: {error}");
+    }
+    let error = Workload::parse("frames = \"64\"").unwrap_err().to_string();
+    assert!(error.contains("no [[service]]"), "{error}");
+}
