@@ -2,7 +2,9 @@
 
 pub mod advise;
 pub mod dma;
+pub mod explain;
 pub mod fit;
+pub mod fleet;
 pub mod frames;
 pub mod limit;
 pub mod load;

@@ -57,12 +57,14 @@ pub struct Company {
     pub guests: Vec<Guests>,
     /// Their adapters.
     pub parties: Vec<Party>,
+    /// Guests beside them among which bursts from the port to the NIC are divided.
+    pub others: f64,
 }
 
 impl Company {
     /// Guests with one adapter each.
     pub fn of(guests: Guests, path: PathKind) -> Self {
-        Self { guests: vec![guests], parties: vec![Party { path, of: 0 }] }
+        Self { guests: vec![guests], parties: vec![Party { path, of: 0 }], others: 0.0 }
     }
 
     /// How many guests a party is.
@@ -149,7 +151,8 @@ fn receivers(machine: &Machine, company: &Company, hops: &[Hop]) -> f64 {
         is_switched(*party)
             && hops.iter().any(|hop| hop.to == End::Party(*party) && by_port(hop.from))
     };
-    (0..company.parties.len()).filter(receives).map(|party| company.count(party)).sum()
+    (0..company.parties.len()).filter(receives).map(|party| company.count(party)).sum::<f64>()
+        + company.others
 }
 
 /// How long a core of a guest has a frame.

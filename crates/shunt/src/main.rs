@@ -7,6 +7,7 @@ mod lab;
 mod manage;
 mod migrate;
 mod pages;
+mod plan;
 mod stats;
 mod up;
 
@@ -48,6 +49,7 @@ enum Command {
     Stats(stats::Stats),
     Upgrade(manage::upgrade::Upgrade),
     Lab(lab::Lab),
+    Plan(plan::Plan),
     Conform(conform::Conform),
     Completions(pages::Completions),
     Man(pages::Man),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Stats(stats) => stats.run(),
         Command::Upgrade(upgrade) => upgrade.run(),
         Command::Lab(lab) => lab.run(),
+        Command::Plan(plan) => plan.run(),
         Command::Conform(conform) => conform.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),

@@ -10,7 +10,7 @@ pub(crate) mod nic;
 mod patch;
 mod rules;
 pub(crate) mod switch;
-mod table;
+pub(crate) mod table;
 mod tunnel;
 pub(crate) mod upgrade;
 pub(crate) mod vf;

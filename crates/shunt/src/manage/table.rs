@@ -10,7 +10,7 @@ use serde_json::Value;
 const WIDTH: u16 = 80;
 
 /// A table with these headings. Long cells are broken into lines.
-pub(super) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
+pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
     if rows.is_empty() {
         return "none\n".to_owned();
     }

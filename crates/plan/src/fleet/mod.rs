@@ -1,0 +1,305 @@
+//! Chains on many hosts.
+//!
+//! # Model
+//! A chain is placed whole on one host, on one of three ways: all its guests on VFs, all on the switch, or its two ends on
+//! VFs and everything between on the switch. Each way takes a share of each of a host's resources ([`Load`]) and a number of VFs and cores,
+//! and a host can have what sums up to at most all of each. Chains of one kind are alike, and so are hosts.
+//!
+//! Two answers are given. *Greedy*: the largest chains first, each on the first host that has room, on the way that takes least of
+//! what is scarcest there. *Solved*: a linear program over kinds of chains, kinds of hosts and ways, with fractions allowed, which no
+//! placement can beat; its mix of ways is then carried out as the greedy does, and what was left over is placed on any way.
+//!
+//! # Limits
+//! The program knows sums over hosts of a kind, not single hosts; the gap between its bound and what was placed is told. A burst from the
+//! wire is counted as if each frame in it were for another guest, which is the dearest.
+
+mod file;
+mod place;
+mod solve;
+#[cfg(test)]
+mod tests;
+
+pub use file::FleetError;
+use serde::Serialize;
+
+use crate::frames::Frames;
+use crate::limit::{Limit, Owner};
+use crate::load::{Company, End, Guests, Hop, Load, Party};
+use crate::machine::Machine;
+use crate::predict::PathKind;
+use crate::units::FrameRate;
+
+/// A kind of hosts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostKind {
+    /// Its name.
+    pub name: String,
+    /// How many.
+    pub count: u32,
+    /// What they are.
+    pub machine: Machine,
+}
+
+/// A kind of chains.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChainKind {
+    /// Its name.
+    pub name: String,
+    /// How many.
+    pub count: u32,
+    /// Guests of each, one after another.
+    pub services: u32,
+    /// What each guest is.
+    pub guests: Guests,
+    /// Frames that go through it.
+    pub rate: FrameRate,
+    /// Their sizes.
+    pub frames: Frames,
+}
+
+/// A fleet and what is to be placed on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fleet {
+    /// The hosts.
+    pub hosts: Vec<HostKind>,
+    /// The chains.
+    pub chains: Vec<ChainKind>,
+}
+
+/// How a chain's guests reach each other and the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// All on VFs.
+    Vf,
+    /// All on the switch.
+    Vhost,
+    /// The ends on VFs towards the wire, everything between on the switch.
+    Mixed,
+}
+
+impl Way {
+    /// All ways.
+    pub const ALL: [Self; 3] = [Self::Vf, Self::Vhost, Self::Mixed];
+}
+
+/// A resource of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scarce {
+    /// Virtual functions.
+    Vfs,
+    /// Cores for guests.
+    Cores,
+    /// What frames are held by.
+    #[serde(untagged)]
+    Limit(Limit),
+}
+
+impl std::fmt::Display for Scarce {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Vfs => f.pad("vfs"),
+            Self::Cores => f.pad("cores"),
+            Self::Limit(limit) => limit.fmt(f),
+        }
+    }
+}
+
+/// Resources that chains share, in the order of [`Need`]; those of frames are the fuller of in and out.
+const SHARED: [Scarce; 11] = [
+    Scarce::Vfs,
+    Scarce::Cores,
+    Scarce::Limit(Limit::Line),
+    Scarce::Limit(Limit::PcieUp),
+    Scarce::Limit(Limit::PcieDown),
+    Scarce::Limit(Limit::NicPps),
+    Scarce::Limit(Limit::NicInternal),
+    Scarce::Limit(Limit::SwitchCpu),
+    Scarce::Limit(Limit::WirePort),
+    Scarce::Limit(Limit::WireQueue),
+    Scarce::Limit(Limit::Memory),
+];
+
+/// What a chain takes of a host, as shares of all of it.
+type Need = [f64; SHARED.len()];
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// Chains that there are.
+    pub chains: u32,
+    /// Guests of all of them.
+    pub guests: u32,
+    /// Hosts that there are.
+    pub hosts: u32,
+    /// By the linear program and its rounding.
+    pub solved: Answer,
+    /// By the greedy alone.
+    pub greedy: Answer,
+    /// Chains that the program would place with fractions: no placement has more.
+    pub bound_placed: f64,
+    /// Hosts that it would take with fractions.
+    pub bound_hosts: f64,
+    /// What is too little for all chains, and the share that is missing of what there is; empty if all can be placed with fractions.
+    pub missing: Vec<Missing>,
+}
+
+/// A resource of which there is too little.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Missing {
+    /// Which.
+    pub limit: Scarce,
+    /// How much more would be needed, as a share of what there is.
+    pub share: f64,
+}
+
+/// A placement.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    /// Chains that have a place.
+    pub placed: u32,
+    /// Hosts that have any.
+    pub hosts_used: u32,
+    /// How many chains of which kind are on hosts of which kind, and on which way.
+    pub places: Vec<Place>,
+    /// How full hosts are on average, those that are used: each resource.
+    pub taken: Vec<(Scarce, f64)>,
+}
+
+/// Chains of a kind on hosts of a kind.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Place {
+    /// The chains.
+    pub chain: String,
+    /// The hosts.
+    pub host: String,
+    /// The way.
+    pub way: Way,
+    /// How many.
+    pub count: u32,
+}
+
+impl Fleet {
+    /// Reads a fleet.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn parse(text: &str) -> Result<Self, FleetError> {
+        file::parse(text)
+    }
+
+    /// Places its chains.
+    ///
+    /// # Errors
+    /// A chain that no host can carry even alone, or a linear program that cannot be solved.
+    pub fn plan(&self) -> Result<Plan, FleetError> {
+        let needs = self.needs()?;
+        let greedy = place::greedy(self, &needs, None);
+        let bound = solve::bound(self, &needs)?;
+        let solved = place::greedy(self, &needs, Some(&bound.wanted));
+        let is_better = |one: &Answer, other: &Answer| {
+            (one.placed, std::cmp::Reverse(one.hosts_used))
+                >= (other.placed, std::cmp::Reverse(other.hosts_used))
+        };
+        // What the program's mix of ways gives is not kept where single hosts do not let it be the better one.
+        let solved = if is_better(&solved, &greedy) { solved } else { greedy.clone() };
+        let chains: u32 = self.chains.iter().map(|chain| chain.count).sum();
+        let missing = match bound.placed < f64::from(chains) - 1e-6 {
+            true => solve::missing(self, &needs)?,
+            false => Vec::new(),
+        };
+        Ok(Plan {
+            chains,
+            guests: self.chains.iter().map(|chain| chain.count * chain.services).sum(),
+            hosts: self.hosts.iter().map(|host| host.count).sum(),
+            solved,
+            greedy,
+            bound_placed: bound.placed,
+            bound_hosts: bound.hosts,
+            missing,
+        })
+    }
+
+    /// What each chain takes of each host on each way; none where it cannot go.
+    fn needs(&self) -> Result<Vec<Vec<[Option<Need>; 3]>>, FleetError> {
+        let mut all = Vec::new();
+        for chain in &self.chains {
+            let on = |host: &HostKind| Way::ALL.map(|way| need(&host.machine, chain, way));
+            let on: Vec<_> = self.hosts.iter().map(on).collect();
+            if on.iter().flatten().all(Result::is_err) {
+                let least = on.iter().flatten().filter_map(|one| one.as_ref().err());
+                // There is at least one host, and it has three ways.
+                let Some(&(limit, taken)) = least.min_by(|a, b| a.1.total_cmp(&b.1)) else {
+                    continue;
+                };
+                return Err(FleetError::Chain { name: chain.name.clone(), limit, taken });
+            }
+            all.push(on.into_iter().map(|ways| ways.map(Result::ok)).collect());
+        }
+        Ok(all)
+    }
+}
+
+/// What one chain takes of a host, or what of it is not enough for it alone, and how much it takes of that.
+fn need(machine: &Machine, chain: &ChainKind, way: Way) -> Result<Need, (Scarce, f64)> {
+    let (company, hops) = traffic(chain, way);
+    let host = &machine.host;
+    let functions = company.parties.iter().filter(|party| party.path == PathKind::Vf).count();
+    let mut need = [0.0; SHARED.len()];
+    let is_card = host.soft_nic.is_none();
+    need[0] = match (functions, is_card) {
+        (0, _) | (_, false) => 0.0,
+        (functions, true) => functions as f64 / f64::from(machine.nic.vfs),
+    };
+    need[1] = f64::from(chain.services) * chain.guests.cores_each / host.guest_cores.value;
+    let mut own: Option<(Scarce, f64)> = None;
+    for (what, taken) in Load::of(machine, &company, &hops).iter() {
+        let scarce = Scarce::Limit(what.limit);
+        match (SHARED.iter().position(|shared| *shared == scarce), what.of) {
+            (Some(at), Owner::All | Owner::In | Owner::Out) => need[at] = need[at].max(taken),
+            _ if own.is_none_or(|(_, most)| taken > most) => own = Some((scarce, taken)),
+            _ => (),
+        }
+    }
+    let shared = SHARED.into_iter().zip(need).max_by(|a, b| a.1.total_cmp(&b.1));
+    let worst = shared.into_iter().chain(own).max_by(|a, b| a.1.total_cmp(&b.1));
+    match worst {
+        Some((limit, taken)) if taken > 1.0 => Err((limit, taken)),
+        _ => Ok(need),
+    }
+}
+
+/// A chain as guests and hops.
+fn traffic(chain: &ChainKind, way: Way) -> (Company, Vec<Hop>) {
+    let services = chain.services as usize;
+    let last = services - 1;
+    let mut company = Company { others: f64::from(u16::MAX), ..Company::default() };
+    let mut ends = Vec::new();
+    for service in 0..services {
+        company.guests.push(Guests { count: 1, ..chain.guests });
+        let mut adapter = |path| {
+            company.parties.push(Party { path, of: service });
+            company.parties.len() - 1
+        };
+        ends.push(match way {
+            Way::Vf => [adapter(PathKind::Vf); 2],
+            Way::Vhost => [adapter(PathKind::Vhost); 2],
+            Way::Mixed if services == 1 => [adapter(PathKind::Vf); 2],
+            Way::Mixed if service == 0 => [adapter(PathKind::Vf), adapter(PathKind::Vhost)],
+            Way::Mixed if service == last => [adapter(PathKind::Vhost), adapter(PathKind::Vf)],
+            Way::Mixed => [adapter(PathKind::Vhost); 2],
+        });
+    }
+    let places = std::iter::once([End::Wire; 2])
+        .chain(ends.into_iter().map(|[first, second]| [End::Party(first), End::Party(second)]))
+        .chain(std::iter::once([End::Wire; 2]));
+    let places: Vec<_> = places.collect();
+    let hop = |pair: &[[End; 2]]| Hop {
+        from: pair[0][1],
+        to: pair[1][0],
+        rate: chain.rate,
+        frames: chain.frames.clone(),
+    };
+    (company, places.windows(2).map(hop).collect())
+}

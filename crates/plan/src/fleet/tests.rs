@@ -1,0 +1,76 @@
+//! What is placed, what is not, and what is said of it.
+
+use super::*;
+
+fn fleet(hosts: u32, chains: &[(u32, u32, f64)]) -> Fleet {
+    let mut text = format!(
+        "[[host]]\nname = \"rack\"\ncount = {hosts}\nnic = \"xl710\"\nprofile = \"nfv-2017\"\nguest_cores = 28\n"
+    );
+    for (number, (count, services, mpps)) in chains.iter().enumerate() {
+        text += &format!(
+            "[[chain]]\nname = \"c{number}\"\ncount = {count}\nservices = {services}\nmpps = {mpps}\nframes = \"imix\"\n"
+        );
+    }
+    Fleet::parse(&text).unwrap()
+}
+
+#[test]
+fn what_fits_is_placed_and_the_bound_is_not_beaten() {
+    let plan = fleet(10, &[(20, 4, 0.5), (30, 2, 0.3), (10, 1, 1.0)]).plan().unwrap();
+    assert_eq!((plan.chains, plan.guests, plan.hosts), (60, 150, 10));
+    assert_eq!((plan.solved.placed, plan.missing.len()), (60, 0));
+    assert!((plan.bound_placed - 60.0).abs() < 1e-6);
+    for answer in [&plan.solved, &plan.greedy] {
+        assert!(f64::from(answer.hosts_used) >= plan.bound_hosts - 1e-6, "{plan:?}");
+        assert!(answer.taken.iter().all(|(_, taken)| *taken <= 1.0 + 1e-6), "{answer:?}");
+    }
+    assert!(plan.solved.hosts_used <= plan.greedy.hosts_used);
+}
+
+#[test]
+fn what_is_too_much_names_the_limit_and_how_much_is_missing() {
+    // 28 cores a host: ten hosts have 280, and these chains take 400.
+    let plan = fleet(10, &[(100, 4, 0.001)]).plan().unwrap();
+    assert_eq!(plan.solved.placed, 70);
+    let [missing] = plan.missing[..] else { panic!("{:?}", plan.missing) };
+    assert_eq!(missing.limit, Scarce::Cores);
+    assert!((missing.share - (400.0 / 280.0 - 1.0)).abs() < 1e-6, "{missing:?}");
+}
+
+#[test]
+fn scarce_functions_go_where_they_are_worth_most() {
+    // North/south guests need functions: the switch's port to the wire carries less than the NIC.
+    let mut fleet = fleet(1, &[(8, 1, 1.8), (4, 4, 0.2)]);
+    fleet.hosts[0].machine.nic.vfs = 8;
+    fleet.chains[0].frames = Frames::of(64).unwrap();
+    let plan = fleet.plan().unwrap();
+    // The greedy gives a function to a long chain that could do without; the program does not.
+    assert!(plan.solved.placed > plan.greedy.placed, "{plan:?}");
+    assert!(f64::from(plan.solved.placed) <= plan.bound_placed + 1e-6);
+}
+
+#[test]
+fn each_fault_is_said_with_its_place() {
+    let good = "[[host]]\nname = \"a\"\ncount = 1\nnic = \"xl710\"\nprofile = \"nfv-2017\"\n\
+                [[chain]]\nname = \"c\"\ncount = 1\nservices = 2\nmpps = 0.1\nframes = \"64\"\n";
+    assert!(Fleet::parse(good).is_ok());
+    let faults = [
+        ("xl710", "xl711", "host \"a\": there is no NIC profile \"xl711\""),
+        ("nfv-2017", "nfv", "there is no host profile"),
+        ("services = 2", "services = 0", "services = 0: 1 to 64"),
+        ("mpps = 0.1", "mpps = -1.0", "mpps = -1"),
+        ("count = 1\nservices", "count = 0\nservices", "chain \"c\" has count = 0"),
+        ("\"64\"", "\"12\"", "chain \"c\": frames of 12 bytes"),
+        ("name = \"c\"", "nom = \"c\"", "unknown field `nom`"),
+    ];
+    for (from, to, said) in faults {
+        let text = good.replacen(from, to, 1);
+        assert_ne!(text, good);
+        let error = Fleet::parse(&text).unwrap_err().to_string();
+        assert!(error.contains(said), "{to}: {error}");
+    }
+    assert!(Fleet::parse("").unwrap_err().to_string().contains("no [[host]]"));
+    let too_much = Fleet::parse(&good.replace("mpps = 0.1", "mpps = 90.0")).unwrap();
+    let error = too_much.plan().unwrap_err().to_string();
+    assert!(error.contains("chain \"c\" fits no host, even alone"), "{error}");
+}

@@ -1,0 +1,164 @@
+//! `shunt plan --workload`: paths for a workload.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use plan::advise::{AdapterAdvice, Advice, advise, crossover};
+use plan::frames::Frames;
+use plan::limit::Resource;
+use plan::machine::Machine;
+use plan::predict::PathKind;
+use plan::workload::Workload;
+use serde_json::{Value, json};
+
+use super::{On, file, read, sweep};
+use crate::manage::table::table;
+use crate::{Mistake, say};
+
+/// Sizes for which crossovers are told.
+const SIZES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
+/// Resources shown to people.
+const SHOWN: usize = 6;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Advise {
+    /// The workload: services and flows (docs/planner.md).
+    #[arg(long, value_name = "FILE", required = true)]
+    workload: Option<PathBuf>,
+    #[command(flatten)]
+    on: On,
+    /// Ask for each value of a figure: cores, guest-cores, ghz, vfs, lanes, line or guests, as cores=1..8 or cores=1,2,4.
+    #[arg(long, value_name = "FIGURE=VALUES")]
+    what_if: Option<String>,
+    /// Write a configuration for `shunt up` with these adapters and their iov_weights.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Advise {
+    pub(super) fn run(self) -> Result<()> {
+        let machine = self.on.machine()?;
+        let path = self.workload.as_ref().context("clap asks for it")?;
+        let mistake = |error: &dyn std::fmt::Display| {
+            Mistake(format!("shunt plan: {}: {error}", path.display()))
+        };
+        let workload = Workload::parse(&read(path)?).map_err(|error| mistake(&error))?;
+        if let Some(what) = &self.what_if {
+            let text = sweep::sweep(&machine, &workload, what, self.json)
+                .map_err(|error| mistake(&error))?;
+            return Ok(say(&text)?);
+        }
+        let advice = advise(&machine, &workload).map_err(|error| mistake(&error))?;
+        if let Some(to) = &self.write {
+            let text = file::configuration(&machine, &workload, &advice);
+            std::fs::write(to, text)
+                .with_context(|| format!("{} cannot be written", to.display()))?;
+        }
+        let text = match self.json {
+            true => format!("{:#}\n", object(&self.on, &machine, &workload, &advice)),
+            false => people(&machine, &workload, &advice),
+        };
+        Ok(say(&text)?)
+    }
+}
+
+fn resource(workload: &Workload, advice: &Advice, of: &(Resource, f64)) -> Value {
+    let (what, taken) = of;
+    json!({"limit": what.limit, "of": advice.owner(workload, what.of), "taken": taken})
+}
+
+fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> Value {
+    let adapter = |adapter: &AdapterAdvice| {
+        let otherwise = adapter.otherwise.map(|other| {
+            json!({"path": other.path, "against": other.against, "binding_limit": other.binding})
+        });
+        json!({
+            "adapter": adapter.name, "path": adapter.path, "mpps": adapter.rate.as_mpps(),
+            "binding_limit": adapter.binding, "margin": adapter.margin, "otherwise": otherwise,
+        })
+    };
+    let crossover = |bytes: u32| {
+        let frames = Frames::of(bytes).ok()?;
+        Some(json!({"frame_bytes": bytes, "guests": crossover(machine, &frames)}))
+    };
+    json!({
+        "nic": on.nic, "host": on.host,
+        "scale": advice.scale, "binding_limit": advice.binding,
+        "vfs": advice.functions, "switch_cores": advice.switch_cores, "exact": advice.is_exact,
+        "adapters": advice.adapters.iter().map(adapter).collect::<Vec<_>>(),
+        "resources": advice.resources.iter().map(|of| resource(workload, advice, of)).collect::<Vec<_>>(),
+        "crossovers": SIZES.into_iter().filter_map(crossover).collect::<Vec<_>>(),
+    })
+}
+
+fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
+    let mut text = format!("{}\n{}\n\n", machine.nic.title, machine.host.title);
+    let row = |adapter: &AdapterAdvice| {
+        let otherwise = adapter.otherwise.map_or_else(
+            || "-".to_owned(),
+            |other| {
+                format!(
+                    "{}: {:+.0} % ({})",
+                    other.path,
+                    (other.against - 1.0) * 100.0,
+                    other.binding
+                )
+            },
+        );
+        [
+            adapter.name.clone(),
+            adapter.path.to_string(),
+            format!("{:.2}", adapter.rate.as_mpps()),
+            adapter.binding.to_string(),
+            format!("{:.0} %", adapter.margin * 100.0),
+            otherwise,
+        ]
+    };
+    let header = ["ADAPTER", "PATH", "MPPS", "HELD BY", "MARGIN", "OTHERWISE"];
+    text += &table(header, advice.adapters.iter().map(row).collect());
+    text += "\n";
+    text += &verdict(workload, advice);
+    let row = |of: &(Resource, f64)| {
+        let (what, taken) = of;
+        [what.limit.to_string(), advice.owner(workload, what.of), format!("{:.0} %", taken * 100.0)]
+    };
+    let resources = advice.resources.iter().take(SHOWN).map(row).collect();
+    text += "\n";
+    text += &table(["RESOURCE", "OF", "TAKEN"], resources);
+    text += &format!("\n{}", crossovers(machine));
+    text
+}
+
+fn verdict(workload: &Workload, advice: &Advice) -> String {
+    let Advice { scale, binding, functions, switch_cores, .. } = advice;
+    let said = match (workload.has_rates, *scale >= 1.0) {
+        (true, true) => format!(
+            "All traffic is carried, and could be {scale:.2} times as much before {binding} is full."
+        ),
+        (true, false) => {
+            format!("{:.0} % of the traffic can be carried: {binding} is full.", scale * 100.0)
+        }
+        (false, _) => format!("{binding} is full first."),
+    };
+    let search = if advice.is_exact { "" } else { " Not all ways were tried." };
+    format!("{said} It takes {functions} VFs and {switch_cores:.1} cores of the switch.{search}\n")
+}
+
+/// What would change the answer between guests.
+fn crossovers(machine: &Machine) -> String {
+    let each = SIZES.into_iter().filter_map(|bytes| {
+        let from = crossover(machine, &Frames::of(bytes).ok()?);
+        Some(from.map_or_else(
+            || format!("{bytes} B never"),
+            |guests| format!("{bytes} B from {guests}"),
+        ))
+    });
+    let each = each.collect::<Vec<_>>().join(", ");
+    let vhost = PathKind::Vhost;
+    format!(
+        "Between guests, {vhost} carries more than the NIC in chains of this length on:\n{each}.\n"
+    )
+}

@@ -1,0 +1,48 @@
+//! `shunt plan explain`: a drawing.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use plan::explain::draw;
+use plan::frames::Frames;
+
+use super::On;
+use crate::{Mistake, say};
+
+/// The longest chain that can be read in a drawing.
+const GUESTS_MAX: u32 = 16;
+
+/// Draw where a frame's bytes and cycles go on its way through a chain of guests, as SVG.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  shunt plan explain --guests 6 --frame 1518 --out chain.svg   12 crossings of PCIe on VFs, 2 on the switch
+  shunt plan explain --nic e810 > chain.svg")]
+pub(super) struct Explain {
+    #[command(flatten)]
+    on: On,
+    /// Guests of the chain, 1 to 16.
+    #[arg(long, default_value_t = 6, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=GUESTS_MAX.into()))]
+    guests: u32,
+    /// Bytes of a frame with its FCS, imix, or sizes with shares as 64:7,1518:1.
+    #[arg(long, default_value = "1518", value_name = "SIZE")]
+    frame: String,
+    /// The file to write; standard output, if left out.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl Explain {
+    pub(super) fn run(self) -> Result<()> {
+        let machine = self.on.machine()?;
+        let frames: Frames =
+            self.frame.parse().map_err(|error| Mistake(format!("shunt plan: --frame: {error}")))?;
+        let svg = draw(&machine, self.guests, &frames)
+            .map_err(|error| Mistake(format!("shunt plan: {error}")))?;
+        match self.out {
+            None => Ok(say(&svg)?),
+            Some(path) => std::fs::write(&path, svg)
+                .with_context(|| format!("{} cannot be written", path.display())),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `shunt plan fleet`: chains on many hosts.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Result;
+use plan::fleet::{Answer, Fleet as Task, FleetError, Place, Plan};
+use serde_json::json;
+
+use super::read;
+use crate::manage::table::table;
+use crate::{Mistake, say};
+
+/// Rows of placements shown to people.
+const SHOWN: usize = 24;
+
+/// Place chains of guests on many hosts with few VFs, cores, PCIe and memory bandwidth.
+///
+/// A chain goes whole to one host: on VFs, on the switch, or its ends on VFs and the rest on the switch. A linear program
+/// says how much could be placed at best; what was placed by its mix of ways stands beside what a greedy placement has.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  shunt plan fleet --fleet fleet.toml            how many find room, on which way, on how many hosts
+  shunt plan fleet --fleet fleet.toml --json     every kind of chain on every kind of host")]
+pub(super) struct Fleet {
+    /// The fleet: hosts and chains (docs/planner.md).
+    #[arg(long, value_name = "FILE")]
+    fleet: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Fleet {
+    pub(super) fn run(self) -> Result<()> {
+        let mistake =
+            |error: FleetError| Mistake(format!("shunt plan: {}: {error}", self.fleet.display()));
+        let task = Task::parse(&read(&self.fleet)?).map_err(mistake)?;
+        let begun = Instant::now();
+        let plan = task.plan().map_err(mistake)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let text = match self.json {
+            true => format!("{:#}\n", json!({"plan": plan, "seconds": seconds})),
+            false => people(&plan, seconds),
+        };
+        Ok(say(&text)?)
+    }
+}
+
+fn people(plan: &Plan, seconds: f64) -> String {
+    let Plan { chains, guests, hosts, solved, greedy, bound_placed, bound_hosts, missing } = plan;
+    let mut text = format!("{chains} chains of {guests} guests, {hosts} hosts, {seconds:.1} s\n\n");
+    let row = |name: &str, answer: &Answer| {
+        [name.to_owned(), answer.placed.to_string(), answer.hosts_used.to_string()]
+    };
+    let bound =
+        ["with fractions".to_owned(), format!("{bound_placed:.1}"), format!("{bound_hosts:.1}")];
+    text += &table(
+        ["ANSWER", "CHAINS PLACED", "HOSTS USED"],
+        vec![row("solved", solved), row("greedy", greedy), bound],
+    );
+    for one in missing {
+        text += &format!(
+            "\n{}: {:.1} % more than there is would be needed for all",
+            one.limit,
+            one.share * 100.0
+        );
+    }
+    if !missing.is_empty() {
+        text += "\n";
+    }
+    let row = |place: &Place| {
+        let way = json!(place.way);
+        [
+            place.chain.clone(),
+            place.host.clone(),
+            way.as_str().unwrap_or("-").to_owned(),
+            place.count.to_string(),
+        ]
+    };
+    text += "\n";
+    text += &table(
+        ["CHAIN", "HOST", "WAY", "COUNT"],
+        solved.places.iter().take(SHOWN).map(row).collect(),
+    );
+    if solved.places.len() > SHOWN {
+        text += &format!("and {} more: --json has them\n", solved.places.len() - SHOWN);
+    }
+    let row = |(scarce, taken): &(plan::fleet::Scarce, f64)| {
+        [scarce.to_string(), format!("{:.0} %", taken * 100.0)]
+    };
+    text += "\n";
+    text +=
+        &table(["RESOURCE", "TAKEN, MEAN OF USED HOSTS"], solved.taken.iter().map(row).collect());
+    text
+}

@@ -1,0 +1,116 @@
+//! `shunt plan predict`: one point.
+
+use anyhow::Result;
+use plan::predict::{Latency, PathKind, Pattern, Prediction, Scenario, predict};
+use serde_json::{Value, json};
+
+use super::On;
+use crate::manage::table::table;
+use crate::{Mistake, say};
+
+/// Loads at which latencies are told, as shares of the predicted rate.
+const LOADS: [f64; 4] = [0.0, 0.5, 0.8, 0.95];
+
+/// Predict one point: all guests on one path, with one pattern of traffic.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  shunt plan predict --nic xl710 --pattern east-west --path vhost --frame 64 --guests 8 --json
+  shunt plan predict --nic e810 --pattern north-south --path vf --frame imix --guests 16")]
+pub(super) struct Predict {
+    #[command(flatten)]
+    on: On,
+    /// north-south (by the wire) or east-west (from guest to guest, in a chain).
+    #[arg(long, value_name = "PATTERN")]
+    pattern: Pattern,
+    /// vf, vhost (the switch) or virtio (the kernel's tap and bridge).
+    #[arg(long, value_name = "PATH")]
+    path: PathKind,
+    /// Bytes of a frame with its FCS, imix, or sizes with shares as 64:7,1518:1.
+    #[arg(long, value_name = "SIZE")]
+    frame: String,
+    /// How many guests.
+    #[arg(long, value_name = "N")]
+    guests: u32,
+    /// Cores of each guest.
+    #[arg(long, default_value_t = 1.0, value_name = "N")]
+    guest_cores: f64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Predict {
+    pub(super) fn run(self) -> Result<()> {
+        let machine = self.on.machine()?;
+        let frames =
+            self.frame.parse().map_err(|error| Mistake(format!("shunt plan: --frame: {error}")))?;
+        let &Self { pattern, path, guests, guest_cores: cores_each, .. } = &self;
+        let scenario = Scenario { pattern, path, frames, guests, cores_each };
+        let said = predict(&machine, &scenario)
+            .map_err(|error| Mistake(format!("shunt plan: {error}")))?;
+        let text = match self.json {
+            true => format!("{:#}\n", object(&self.on, &scenario, &said)),
+            false => people(&machine.nic.title, &machine.host.title, &scenario, &said),
+        };
+        Ok(say(&text)?)
+    }
+}
+
+fn object(on: &On, scenario: &Scenario, said: &Prediction) -> Value {
+    let term =
+        |term: &plan::predict::Term| json!({"limit": term.limit, "mpps": term.rate.as_mpps()});
+    let latency = |share: f64| {
+        let Latency { unloaded, queued } = Latency::at(&said.stations, said.rate * share);
+        json!({"load": share, "mean_us": (unloaded + queued).as_ns() / 1e3})
+    };
+    json!({
+        "nic": on.nic, "host": on.host,
+        "pattern": scenario.pattern, "path": scenario.path,
+        "frame": scenario.frames.to_string(), "guests": scenario.guests,
+        "mpps": said.rate.as_mpps(),
+        "gbps": said.bits.as_gbps(),
+        "chain_mpps": said.chain(scenario.guests).as_mpps(),
+        "binding_limit": said.binding,
+        "terms": said.terms.iter().map(term).collect::<Vec<_>>(),
+        "pcie_bytes_up": said.pcie_up.0,
+        "pcie_bytes_down": said.pcie_down.0,
+        "switch_cores": said.switch_cores,
+        "guest_cores": said.guest_cores,
+        "latency": LOADS.map(latency),
+    })
+}
+
+fn people(nic: &str, host: &str, scenario: &Scenario, said: &Prediction) -> String {
+    let Scenario { pattern, path, guests, frames, .. } = scenario;
+    let mut text = format!("{pattern}, path {path}, {guests} guests, {frames}\n{nic}\n{host}\n\n");
+    text += &format!(
+        "{:.2} Mpps, {:.2} Gbit/s, sent by all guests; held by {}\n",
+        said.rate.as_mpps(),
+        said.bits.as_gbps(),
+        said.binding
+    );
+    if *pattern == Pattern::EastWest {
+        text += &format!("{:.2} Mpps through the whole chain\n", said.chain(*guests).as_mpps());
+    }
+    text += &format!(
+        "{:.0} bytes up and {:.0} down on PCIe for each frame; {:.1} cores of the switch, {:.1} of guests\n\n",
+        said.pcie_up.0, said.pcie_down.0, said.switch_cores, said.guest_cores
+    );
+    let row = |term: &plan::predict::Term| {
+        let free = 1.0 - said.rate / term.rate;
+        [
+            term.limit.to_string(),
+            format!("{:.2}", term.rate.as_mpps()),
+            format!("{:.0} %", free * 100.0),
+        ]
+    };
+    text += &table(["LIMIT", "MPPS", "FREE"], said.terms.iter().map(row).collect());
+    let row = |share: &f64| {
+        let Latency { unloaded, queued } = Latency::at(&said.stations, said.rate * *share);
+        [format!("{:.0} %", share * 100.0), format!("{:.2}", (unloaded + queued).as_ns() / 1e3)]
+    };
+    text += "\n";
+    text += &table(["LOAD", "MEAN LATENCY, us"], LOADS.iter().map(row).collect());
+    text
+}

@@ -1,0 +1,86 @@
+//! `shunt plan validate`: how far to trust the model.
+
+use anyhow::Result;
+use plan::validate::{Errors, ValidateError, Validation, validate};
+
+use crate::manage::table::table;
+use crate::{Mistake, say};
+
+/// Fit the model to part of nfv-2017's 180 points, and hold its predictions against the others.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  shunt plan validate                     fitted to points of 1 to 4 guests, predicts 5 to 8
+  shunt plan validate --fit-guests 8      fitted to all points: the profiles' parameters
+  shunt plan validate --json              each point, and each parameter with its interval")]
+pub(super) struct Validate {
+    /// Fit to the points of at most so many guests.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    fit_guests: u32,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Validate {
+    pub(super) fn run(self) -> Result<()> {
+        let validation = match validate(self.fit_guests) {
+            Err(error @ ValidateError::Guests(_)) => {
+                return Err(Mistake(format!("shunt plan: {error}")).into());
+            }
+            other => other?,
+        };
+        let text = match self.json {
+            true => serde_json::to_string_pretty(&validation)? + "\n",
+            false => people(&validation),
+        };
+        Ok(say(&text)?)
+    }
+}
+
+fn people(validation: &Validation) -> String {
+    let row = |name: &str, errors: &Errors| {
+        let Errors { points, median_error_pct, worst_error_pct } = errors;
+        let percent = |value: &f64| format!("{value:.1} %");
+        [name.to_owned(), points.to_string(), percent(median_error_pct), percent(worst_error_pct)]
+    };
+    let Validation { predicted, fit_guests, fitted, all, parameters, list } = validation;
+    let to = format!("1 to {fit_guests} guests, which the fit has seen");
+    let mut rows = vec![row(&to, fitted)];
+    if *fit_guests < 8 {
+        rows.push(row(&format!("{} to 8 guests, which it has not", fit_guests + 1), predicted));
+    }
+    rows.push(row("all", all));
+    let mut text = table(["POINTS OF", "COUNT", "MEDIAN ERROR", "WORST"], rows);
+    let row = |estimate: &plan::fit::Estimate| {
+        let interval = estimate.interval.map_or_else(
+            || "not told by these points".to_owned(),
+            |(low, high)| format!("{low:.4} to {high:.4}"),
+        );
+        [format!("{:?}", estimate.parameter), format!("{:.4}", estimate.value), interval]
+    };
+    text += "\n";
+    text += &table(["PARAMETER", "VALUE", "WITH 95 %"], parameters.iter().map(row).collect());
+    let far: Vec<_> = list.iter().filter(|one| one.hypothesis.is_some()).collect();
+    let row = |one: &&plan::validate::Compared| {
+        [
+            format!("{} {} {} B, {}", one.pattern, one.path, one.frame_bytes, one.guests),
+            format!("{:.2}", one.measured_mpps),
+            format!("{:.2}", one.predicted_mpps),
+            format!("{:+.1} %", one.error_pct),
+        ]
+    };
+    text += &format!("\nNot explained, with what may be the cause ({}):\n\n", far.len());
+    text += &table(["POINT", "MEASURED", "PREDICTED", "ERROR"], far.iter().map(row).collect());
+    let mut told = Vec::new();
+    for one in far {
+        let cause = (one.pattern, one.path, one.hypothesis.unwrap_or_default());
+        if !told.contains(&cause) {
+            told.push(cause);
+        }
+    }
+    for (pattern, path, hypothesis) in told {
+        text += &format!("\n{pattern} {path}: {hypothesis}\n");
+    }
+    text
+}
