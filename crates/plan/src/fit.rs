@@ -48,6 +48,11 @@ pub enum Parameter {
     SwitchByte,
     SwitchReceiver,
     WireQueueGbps,
+    SoftFromGuest,
+    SoftWire,
+    SoftByte,
+    SoftReceiver,
+    GeneratorCycles,
 }
 
 impl Parameter {
@@ -67,10 +72,22 @@ impl Parameter {
         Self::WireQueueGbps,
     ];
 
-    /// Its figure.
-    pub fn of(self, machine: &mut Machine) -> &mut Figure {
+    /// What the lab's experiment can tell of path `vf`, which is a software NIC there.
+    pub const SOFT: [Self; 7] = [
+        Self::SoftFromGuest,
+        Self::SoftWire,
+        Self::SoftByte,
+        Self::SoftReceiver,
+        Self::GuestCycles,
+        Self::GuestCyclesPerByte,
+        Self::GeneratorCycles,
+    ];
+
+    /// Its figure; none where the machine has nothing of the kind.
+    pub fn of(self, machine: &mut Machine) -> Option<&mut Figure> {
         let Machine { nic, host } = machine;
-        match self {
+        let soft = host.soft_nic.as_mut();
+        Some(match self {
             Self::LinkShare => &mut nic.link_share,
             Self::WireMpps => &mut nic.wire.mpps,
             Self::BetweenMpps => &mut nic.between.mpps,
@@ -85,7 +102,12 @@ impl Parameter {
             Self::SwitchByte => &mut host.switch.byte,
             Self::SwitchReceiver => &mut host.switch.receiver,
             Self::WireQueueGbps => &mut host.wire_queue_gbps,
-        }
+            Self::SoftFromGuest => &mut soft?.from_guest,
+            Self::SoftWire => &mut soft?.wire,
+            Self::SoftByte => &mut soft?.byte,
+            Self::SoftReceiver => &mut soft?.receiver,
+            Self::GeneratorCycles => host.generator_cycles.as_mut()?,
+        })
     }
 }
 
@@ -132,6 +154,9 @@ pub enum FitError {
     /// A point that the model has no scenario for.
     #[error("a measured point cannot be")]
     Scenario(#[from] ScenarioError),
+    /// A figure that the machine has not.
+    #[error("the machine has no {0:?}")]
+    Parameter(Parameter),
     /// A point without a rate.
     #[error("point {0} has no rate above 0")]
     Rate(usize),
@@ -157,8 +182,12 @@ pub fn fit(
         }
     }
     let mut start = machine.clone();
-    let values = parameters.iter().map(|one| one.of(&mut start).value.ln());
-    let logs = DVector::from_iterator(parameters.len(), values);
+    let mut values = Vec::new();
+    for parameter in parameters {
+        let figure = parameter.of(&mut start).ok_or(FitError::Parameter(*parameter))?;
+        values.push(figure.value.ln());
+    }
+    let logs = DVector::from_vec(values);
     let weights = DVector::from_element(points.len(), 1.0);
     let mut search = Search { machine, parameters, points, logs, weights };
     for _ in 0..ROUNDS {
@@ -174,7 +203,7 @@ pub fn fit(
     let mut machine = search.machine();
     let mut estimates = Vec::new();
     for (at, parameter) in parameters.iter().enumerate() {
-        let figure = parameter.of(&mut machine);
+        let figure = parameter.of(&mut machine).ok_or(FitError::Parameter(*parameter))?;
         let value = figure.value;
         let interval = spread[at].map(|width| (value * (-width).exp(), value * width.exp()));
         if interval.is_some() {
@@ -201,7 +230,9 @@ impl Search<'_> {
     fn machine_at(&self, logs: &DVector<f64>) -> Machine {
         let mut machine = self.machine.clone();
         for (parameter, log) in self.parameters.iter().zip(logs) {
-            parameter.of(&mut machine).value = log.exp();
+            if let Some(figure) = parameter.of(&mut machine) {
+                figure.value = log.exp();
+            }
         }
         // A link cannot give more than it has, wherever the search goes.
         machine.nic.link_share.value = machine.nic.link_share.value.min(1.0);

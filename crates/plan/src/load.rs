@@ -198,6 +198,9 @@ impl<'a> Sum<'a> {
         if let Some(party) = from.party {
             self.guest(party, hop);
         }
+        if from.party.is_none() || to.party.is_none() {
+            self.generator(hop);
+        }
         let is_soft = self.machine.host.soft_nic.is_some();
         if !is_soft && (from.costs.is_none() || to.costs.is_none()) {
             self.nic(hop, from, to);
@@ -228,11 +231,22 @@ impl<'a> Sum<'a> {
         let of = self.company.parties[party].of;
         let it = &self.company.guests[of];
         let cores = hop.rate * guest_time(host, it, &hop.frames);
-        let own = |guests: &Guests| f64::from(guests.count) * guests.cores_each;
-        let wanted: f64 = self.company.guests.iter().map(own).sum();
-        let given = (host.guest_cores.value / wanted).min(1.0);
-        self.take(Limit::GuestCpu, Owner::Guests(of), cores / (own(it) * given));
+        self.take(
+            Limit::GuestCpu,
+            Owner::Guests(of),
+            cores / (f64::from(it.count) * it.cores_each),
+        );
+        self.take(Limit::GuestCpu, Owner::All, cores / host.guest_cores.value);
         self.load.guest_cores += cores;
+    }
+
+    /// The far end of the wire, where it runs on guests' cores.
+    fn generator(&mut self, hop: &Hop) {
+        let host = &self.machine.host;
+        if let Some(cycles) = &host.generator_cycles {
+            let cores = hop.rate * (Cycles(cycles.value) / Hertz::ghz(host.ghz.value));
+            self.take(Limit::GuestCpu, Owner::All, cores / host.guest_cores.value);
+        }
     }
 
     /// The NIC, its link and the wire. The switch's port to the NIC is a function like others.

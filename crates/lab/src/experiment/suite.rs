@@ -14,7 +14,7 @@ use crate::report::{self, PathKind, Pattern, Results, RingKind, Started};
 /// Frame sizes with FCS.
 const FRAMES: [u32; 3] = [64, 256, 1518];
 /// Guests; a chain begins with two.
-const GUESTS: [usize; 3] = [1, 2, 4];
+const GUESTS: [usize; 4] = [1, 2, 4, 8];
 
 /// The points of the suite on these paths, in the order of measurement: the paths of a place in turn, as
 /// they are to be compared.

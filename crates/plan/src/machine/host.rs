@@ -31,6 +31,9 @@ pub struct Host {
     pub guest_cycles: Figure,
     /// The same for each byte.
     pub guest_cycles_per_byte: Figure,
+    /// Cycles of guests' cores for each frame by the wire, where its far end runs on those cores, as the lab's generator does.
+    #[serde(default)]
+    pub generator_cycles: Option<Figure>,
     /// Gbit/s that the memory can be read and written with, both counted.
     pub memory_gbps: Figure,
     /// Gbit/s of the wire that one thread which polls the wire's port can take, preamble and gap counted.
@@ -92,7 +95,11 @@ impl Host {
             ("wire_queue_gbps", &self.wire_queue_gbps),
         ];
         let ways = [Some(&self.switch), self.soft_nic.as_ref(), Some(&self.kernel)];
-        own.into_iter().chain(ways.into_iter().flatten().flat_map(Costs::figures)).collect()
+        let generator = self.generator_cycles.iter().map(|figure| ("generator_cycles", figure));
+        own.into_iter()
+            .chain(generator)
+            .chain(ways.into_iter().flatten().flat_map(Costs::figures))
+            .collect()
     }
 
     pub(super) fn check(&self) -> Result<(), Fault> {

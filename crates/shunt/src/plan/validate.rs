@@ -1,22 +1,37 @@
 //! `shunt plan validate`: how far to trust the model.
 
-use anyhow::Result;
-use plan::validate::{Errors, ValidateError, Validation, validate};
+use std::path::PathBuf;
 
+use anyhow::{Context, Result};
+use lab::report::Results;
+use plan::validate::{Errors, Measured, ValidateError, Validation};
+
+use super::read;
 use crate::manage::table::table;
 use crate::{Mistake, say};
 
-/// Fit the model to part of nfv-2017's 180 points, and hold its predictions against the others.
+/// Fit the model to points of few guests, and hold its predictions against those of many.
+///
+/// The points are nfv-2017's 180, or those of a run of `shunt lab` on this machine or another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   shunt plan validate                     fitted to points of 1 to 4 guests, predicts 5 to 8
   shunt plan validate --fit-guests 8      fitted to all points: the profiles' parameters
-  shunt plan validate --json              each point, and each parameter with its interval")]
+  shunt plan validate --json              each point, and each parameter with its interval
+  shunt plan validate --from lab-results/2026-11-21T19-44-16Z-vm --fit-guests 2
+  shunt plan validate --from lab-results/... --fit-guests 2 --write here.toml
+  shunt plan --workload chain.toml --host here.toml --nic ideal")]
 pub(super) struct Validate {
     /// Fit to the points of at most so many guests.
     #[arg(long, default_value_t = 4, value_name = "N")]
     fit_guests: u32,
+    /// A directory of `shunt lab`, or its results.json, instead of what was published.
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// Write the host's profile with the parameters found.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -24,12 +39,29 @@ pub(super) struct Validate {
 
 impl Validate {
     pub(super) fn run(self) -> Result<()> {
-        let validation = match validate(self.fit_guests) {
-            Err(error @ ValidateError::Guests(_)) => {
+        let measured = match &self.from {
+            None => Measured::published()?,
+            Some(from) => {
+                let path = if from.is_dir() { from.join("results.json") } else { from.clone() };
+                let mistake = |error: &dyn std::fmt::Display| {
+                    Mistake(format!("shunt plan: {}: {error}", path.display()))
+                };
+                let results: Results =
+                    serde_json::from_str(&read(&path)?).map_err(|error| mistake(&error))?;
+                Measured::lab(&results).map_err(|error| mistake(&error))?
+            }
+        };
+        let (validation, machine) = match measured.validate(self.fit_guests) {
+            Err(error @ ValidateError::Guests(..)) => {
                 return Err(Mistake(format!("shunt plan: {error}")).into());
             }
             other => other?,
         };
+        if let Some(to) = &self.write {
+            let text = toml::to_string(&machine.host)?;
+            std::fs::write(to, text)
+                .with_context(|| format!("{} cannot be written", to.display()))?;
+        }
         let text = match self.json {
             true => serde_json::to_string_pretty(&validation)? + "\n",
             false => people(&validation),
@@ -44,11 +76,15 @@ fn people(validation: &Validation) -> String {
         let percent = |value: &f64| format!("{value:.1} %");
         [name.to_owned(), points.to_string(), percent(median_error_pct), percent(worst_error_pct)]
     };
-    let Validation { predicted, fit_guests, fitted, all, parameters, list } = validation;
+    let Validation { predicted, fit_guests, guests_max, fitted, all, parameters, list } =
+        validation;
     let to = format!("1 to {fit_guests} guests, which the fit has seen");
     let mut rows = vec![row(&to, fitted)];
-    if *fit_guests < 8 {
-        rows.push(row(&format!("{} to 8 guests, which it has not", fit_guests + 1), predicted));
+    if fit_guests < guests_max {
+        rows.push(row(
+            &format!("{} to {guests_max} guests, which it has not", fit_guests + 1),
+            predicted,
+        ));
     }
     rows.push(row("all", all));
     let mut text = table(["POINTS OF", "COUNT", "MEDIAN ERROR", "WORST"], rows);
@@ -61,7 +97,7 @@ fn people(validation: &Validation) -> String {
     };
     text += "\n";
     text += &table(["PARAMETER", "VALUE", "WITH 95 %"], parameters.iter().map(row).collect());
-    let far: Vec<_> = list.iter().filter(|one| one.hypothesis.is_some()).collect();
+    let far: Vec<_> = list.iter().filter(|one| one.is_unexplained()).collect();
     let row = |one: &&plan::validate::Compared| {
         [
             format!("{} {} {} B, {}", one.pattern, one.path, one.frame_bytes, one.guests),
@@ -74,7 +110,8 @@ fn people(validation: &Validation) -> String {
     text += &table(["POINT", "MEASURED", "PREDICTED", "ERROR"], far.iter().map(row).collect());
     let mut told = Vec::new();
     for one in far {
-        let cause = (one.pattern, one.path, one.hypothesis.unwrap_or_default());
+        let Some(hypothesis) = one.hypothesis else { continue };
+        let cause = (one.pattern, one.path, hypothesis);
         if !told.contains(&cause) {
             told.push(cause);
         }
