@@ -1,0 +1,169 @@
+//! The planner from the command line: what it prints, and what it says to what cannot be.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use control::config::Config;
+use serde_json::Value;
+
+const CHAIN: &str = r#"
+frames = "imix"
+[[service]]
+name = "firewall"
+guests = 2
+adapters = ["outside", "inside"]
+[[service]]
+name = "cache"
+[[flow]]
+name = "in"
+through = ["wire", "firewall", "cache"]
+mpps = 1.5
+[[flow]]
+name = "out"
+through = ["cache", "wire"]
+mpps = 1.0
+"#;
+
+const FLEET: &str = r#"
+[[host]]
+name = "rack"
+count = 4
+nic = "xl710"
+profile = "nfv-2017"
+guest_cores = 28
+[[chain]]
+name = "edge"
+count = 10
+services = 4
+mpps = 0.5
+frames = "imix"
+"#;
+
+/// Runs `shunt plan` with these arguments; says its exit code and what it printed to either stream.
+fn plan(args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .arg("plan")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("shunt was built for this test");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn json(args: &[&str]) -> Value {
+    let (code, said, error) = plan(&[args, &["--json"]].concat());
+    assert_eq!(code, Some(0), "{error}");
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+fn file(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().expect("a temporary directory's name is text").to_owned()
+}
+
+#[test]
+fn one_point_names_its_limit_and_its_terms() {
+    let mut args = vec!["predict", "--nic", "xl710", "--pattern", "east-west", "--path", "vhost"];
+    args.extend(["--frame", "64", "--guests", "8"]);
+    let point = json(&args);
+    let mpps = point["mpps"].as_f64().unwrap();
+    assert!((39.0..44.0).contains(&mpps), "the paper has 41.46: {point:#}");
+    assert!((point["gbps"].as_f64().unwrap() - mpps * 60.0 * 8.0 / 1000.0).abs() < 1e-9);
+    assert_eq!(point["binding_limit"], "guest-port");
+    assert_eq!(point["terms"][0]["limit"], "guest-port");
+    assert_eq!(point["terms"][0]["mpps"], point["mpps"]);
+    let (code, said, _) = plan(&args);
+    assert_eq!(code, Some(0));
+    assert!(said.contains("held by guest-port") && said.lines().all(|line| line.chars().count() <= 100));
+}
+
+#[test]
+fn points_of_few_guests_tell_those_of_many() {
+    let said = json(&["validate", "--fit-guests", "4"]);
+    assert_eq!(said["points"], 96);
+    assert!(said["median_error_pct"].as_f64().unwrap() <= 5.0, "{said:#}");
+    assert!(said["worst_error_pct"].as_f64().unwrap() <= 25.0, "{said:#}");
+    assert_eq!(said["list"].as_array().unwrap().len(), 180);
+    let (code, people, _) = plan(&["validate"]);
+    assert_eq!(code, Some(0));
+    assert!(people.contains("Not explained"), "{people}");
+}
+
+#[test]
+fn a_workload_gets_paths_and_a_configuration_that_the_daemon_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let chain = file(dir.path(), "chain.toml", CHAIN);
+    let to = dir.path().join("shunt.toml");
+    let said = json(&["--workload", &chain, "--write", to.to_str().unwrap()]);
+    let adapters = said["adapters"].as_array().unwrap();
+    assert_eq!(adapters.len(), 3, "{said:#}");
+    assert!(said["scale"].as_f64().unwrap() > 1.0);
+    let text = std::fs::read_to_string(&to).unwrap();
+    Config::parse("shunt.toml", &text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    for adapter in adapters {
+        let name = adapter["adapter"].as_str().unwrap();
+        let guests = if name == "cache" { vec![name.to_owned()] } else { vec![format!("{name}-0"), format!("{name}-1")] };
+        let weight = if adapter["path"] == "vf" { 100 } else { 0 };
+        for guest in guests {
+            let entry = text.split("[[adapter]]").find(|entry| entry.contains(&format!("name = \"{guest}\"")));
+            assert!(entry.unwrap().contains(&format!("iov_weight = {weight}")), "{guest}: {text}");
+        }
+    }
+    let swept = json(&["--workload", &chain, "--what-if", "cores=1..4"]);
+    let scales: Vec<f64> =
+        swept["list"].as_array().unwrap().iter().map(|one| one["scale"].as_f64().unwrap()).collect();
+    assert!(scales.len() == 4 && scales.is_sorted(), "{swept:#}");
+}
+
+#[test]
+fn what_cannot_be_gets_one_clear_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let cycle = CHAIN.replace("\"firewall\", \"cache\"]", "\"firewall\", \"cache\", \"firewall\"]");
+    let bad = [
+        ("cycle.toml", cycle.as_str(), "comes to \"firewall\" twice"),
+        ("zero.toml", &CHAIN.replace("imix", "0"), "frames of 0 bytes"),
+        ("none.toml", "", "no [[service]]"),
+        ("many.toml", &CHAIN.replace("guests = 2", "guests = 70\npath = \"vf\""), "take 140 VFs"),
+    ];
+    for (name, text, expected) in bad {
+        let path = file(dir.path(), name, text);
+        let (code, said, error) = plan(&["--workload", &path]);
+        assert_eq!((code, said.as_str()), (Some(2), ""), "{name}: {error}");
+        assert!(error.contains(expected) && error.contains(name), "{name}: {error}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    }
+    let chain = file(dir.path(), "chain.toml", CHAIN);
+    for (args, expected) in [
+        (&["--nic", "3c509"][..], "no NIC profile \"3c509\": 82598"),
+        (&["--cores", "0"], "--cores 0"),
+        (&["--what-if", "colour=1..3"], "cores, guest-cores"),
+        (&["--what-if", "cores=many"], "values are as 1..8"),
+    ] {
+        let (code, _, error) = plan(&[&["--workload", &chain], args].concat());
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_fleet_that_is_too_small_names_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "fleet.toml", FLEET);
+    let said = json(&["fleet", "--fleet", &path]);
+    assert_eq!(said["plan"]["solved"]["placed"], 10, "{said:#}");
+    let small = file(dir.path(), "small.toml", &FLEET.replace("count = 4", "count = 1"));
+    let said = json(&["fleet", "--fleet", &small]);
+    assert_eq!(said["plan"]["missing"][0]["limit"], "cores", "{said:#}");
+    let (code, people, _) = plan(&["fleet", "--fleet", &small]);
+    assert_eq!(code, Some(0));
+    assert!(people.contains("cores: 42.9 % more than there is"), "{people}");
+}
+
+#[test]
+fn a_chain_is_drawn() {
+    let (code, svg, error) = plan(&["explain", "--guests", "6"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(svg.starts_with("<svg") && svg.contains("12 crossings of PCIe"), "{svg}");
+}
