@@ -144,7 +144,7 @@ fn verdict(workload: &Workload, advice: &Advice) -> String {
         (false, _) => format!("{binding} is full first."),
     };
     let search = if advice.is_exact { "" } else { " Not all ways were tried." };
-    format!("{said} It takes {functions} VFs and {switch_cores:.1} cores of the switch.{search}\n")
+    format!("{said}\nIt takes {functions} VFs and {switch_cores:.1} cores of the switch.{search}\n")
 }
 
 /// What would change the answer between guests.
@@ -152,8 +152,8 @@ fn crossovers(machine: &Machine) -> String {
     let each = SIZES.into_iter().filter_map(|bytes| {
         let from = crossover(machine, &Frames::of(bytes).ok()?);
         Some(from.map_or_else(
-            || format!("{bytes} B never"),
-            |guests| format!("{bytes} B from {guests}"),
+            || format!("none ({bytes} B)"),
+            |guests| format!("{guests} ({bytes} B)"),
         ))
     });
     let each = each.collect::<Vec<_>>().join(", ");

@@ -94,7 +94,7 @@ fn people(nic: &str, host: &str, scenario: &Scenario, said: &Prediction) -> Stri
         text += &format!("{:.2} Mpps through the whole chain\n", said.chain(*guests).as_mpps());
     }
     text += &format!(
-        "{:.0} bytes up and {:.0} down on PCIe for each frame; {:.1} cores of the switch, {:.1} of guests\n\n",
+        "{:.0} bytes up and {:.0} down on PCIe for each frame\n{:.1} cores of the switch, {:.1} of guests\n\n",
         said.pcie_up.0, said.pcie_down.0, said.switch_cores, said.guest_cores
     );
     let row = |term: &plan::predict::Term| {
