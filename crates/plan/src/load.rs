@@ -57,14 +57,14 @@ pub struct Company {
     pub guests: Vec<Guests>,
     /// Their adapters.
     pub parties: Vec<Party>,
-    /// Guests beside them among which bursts from the port to the NIC are divided.
-    pub others: f64,
+    /// Among how many guests bursts by the wire are divided, if it is known: as many as take frames from the wire, if not.
+    pub receivers: Option<f64>,
 }
 
 impl Company {
     /// Guests with one adapter each.
     pub fn of(guests: Guests, path: PathKind) -> Self {
-        Self { guests: vec![guests], parties: vec![Party { path, of: 0 }], others: 0.0 }
+        Self { guests: vec![guests], parties: vec![Party { path, of: 0 }], receivers: None }
     }
 
     /// How many guests a party is.
@@ -132,7 +132,7 @@ impl Load {
 }
 
 /// What software costs frames of a path; none where a card has them.
-fn costs(host: &Host, path: PathKind) -> Option<&Costs> {
+pub(crate) fn costs(host: &Host, path: PathKind) -> Option<&Costs> {
     match path {
         PathKind::Vf => host.soft_nic.as_ref(),
         PathKind::Vhost => Some(&host.switch),
@@ -140,8 +140,11 @@ fn costs(host: &Host, path: PathKind) -> Option<&Costs> {
     }
 }
 
-/// Guests among which a burst from the port to the NIC is divided.
+/// Guests among which a burst by the wire is divided.
 fn receivers(machine: &Machine, company: &Company, hops: &[Hop]) -> f64 {
+    if let Some(known) = company.receivers {
+        return known;
+    }
     let is_switched = |party: usize| costs(&machine.host, company.parties[party].path).is_some();
     let by_port = |from: End| match from {
         End::Wire => true,
@@ -151,8 +154,7 @@ fn receivers(machine: &Machine, company: &Company, hops: &[Hop]) -> f64 {
         is_switched(*party)
             && hops.iter().any(|hop| hop.to == End::Party(*party) && by_port(hop.from))
     };
-    (0..company.parties.len()).filter(receives).map(|party| company.count(party)).sum::<f64>()
-        + company.others
+    (0..company.parties.len()).filter(receives).map(|party| company.count(party)).sum()
 }
 
 /// How long a core of a guest has a frame.
@@ -205,21 +207,25 @@ impl<'a> Sum<'a> {
         if !is_soft && (from.costs.is_none() || to.costs.is_none()) {
             self.nic(hop, from, to);
         }
-        let burst =
-            |costs: &Costs| self.receivers.min(f64::from(costs.burst)) / f64::from(costs.burst);
+        // What comes by the wire is divided among those who receive it, and they send it on as they got it.
+        let begun = |costs: &Costs| {
+            let burst = f64::from(costs.burst);
+            costs.receiver.value * self.receivers.clamp(1.0, burst) / burst
+        };
         match (from.costs, to.costs) {
             (None, None) => (),
             (Some(costs), Some(_)) => {
-                let fixed = costs.from_guest.value + costs.to_guest.value;
+                let fixed = costs.from_guest.value + costs.to_guest.value + begun(costs);
                 self.switch(hop, from, costs, fixed, f64::from(costs.copies));
             }
             (Some(costs), None) => {
-                let fixed = costs.from_guest.value + costs.wire.value;
+                let fixed = costs.from_guest.value + costs.wire.value + begun(costs);
                 self.switch(hop, from, costs, fixed, 1.0);
             }
             (None, Some(costs)) => {
-                let begun = costs.receiver.value * burst(costs);
-                let fixed = costs.wire.value + costs.to_guest.value + begun;
+                let others = 1.0 - 1.0 / self.receivers.max(1.0);
+                let lookup = costs.lookup.as_ref().map_or(0.0, |lookup| lookup.value * others);
+                let fixed = costs.wire.value + costs.to_guest.value + begun(costs) + lookup;
                 self.switch(hop, from, costs, fixed, 1.0);
             }
         }

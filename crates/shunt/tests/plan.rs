@@ -76,7 +76,9 @@ fn one_point_names_its_limit_and_its_terms() {
     assert_eq!(point["terms"][0]["mpps"], point["mpps"]);
     let (code, said, _) = plan(&args);
     assert_eq!(code, Some(0));
-    assert!(said.contains("held by guest-port") && said.lines().all(|line| line.chars().count() <= 80));
+    assert!(
+        said.contains("held by guest-port") && said.lines().all(|line| line.chars().count() <= 80)
+    );
 }
 
 #[test]
@@ -104,16 +106,26 @@ fn a_workload_gets_paths_and_a_configuration_that_the_daemon_takes() {
     Config::parse("shunt.toml", &text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     for adapter in adapters {
         let name = adapter["adapter"].as_str().unwrap();
-        let guests = if name == "cache" { vec![name.to_owned()] } else { vec![format!("{name}-0"), format!("{name}-1")] };
+        let guests = if name == "cache" {
+            vec![name.to_owned()]
+        } else {
+            vec![format!("{name}-0"), format!("{name}-1")]
+        };
         let weight = if adapter["path"] == "vf" { 100 } else { 0 };
         for guest in guests {
-            let entry = text.split("[[adapter]]").find(|entry| entry.contains(&format!("name = \"{guest}\"")));
+            let entry = text
+                .split("[[adapter]]")
+                .find(|entry| entry.contains(&format!("name = \"{guest}\"")));
             assert!(entry.unwrap().contains(&format!("iov_weight = {weight}")), "{guest}: {text}");
         }
     }
     let swept = json(&["--workload", &chain, "--what-if", "cores=1..4"]);
-    let scales: Vec<f64> =
-        swept["list"].as_array().unwrap().iter().map(|one| one["scale"].as_f64().unwrap()).collect();
+    let scales: Vec<f64> = swept["list"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["scale"].as_f64().unwrap())
+        .collect();
     assert!(scales.len() == 4 && scales.is_sorted(), "{swept:#}");
 }
 

@@ -20,6 +20,7 @@ use crate::bench::{
     VfPlan, arena, mac_text, plan,
 };
 use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Place, Role, TapPlace};
+use crate::measure::distance;
 use crate::report::model::gbps;
 use crate::report::{self, Bottleneck, Cpu, PathKind, Pattern, Pinned, Point, RingKind};
 
@@ -142,21 +143,34 @@ fn tap(name: String, bridge: &str) -> Place {
     Place::Tap(TapPlace { name, bridge: Some(bridge.to_owned()) })
 }
 
-/// Measures a point; `program` is shunt itself, `cpus` those it may use.
+/// Measures a point while the CPUs of switch and guests stay as far apart as they are; `program` is shunt itself, `cpus` those it
+/// may use.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let mut placement = plan(cpus, spec.vms);
     if spec.path == PathKind::Virtio && placement.generator.is_none() {
         // The bridge works in the context of who sends: the switch's CPU is free for the generator.
         placement.generator = placement.switch;
     }
-    let mut ground = Ground::start(program, spec, &placement)?;
-    let specs = processes(&ground, spec, &placement);
+    let measure = || measure(program, spec, &placement);
+    let point = match placement.switch.zip(placement.guests[0].0) {
+        None => measure()?,
+        Some(both) => {
+            let (point, cycles) = distance::steadily(both, measure)?;
+            Point { round_trip_cycles: Some(cycles), ..point }
+        }
+    };
+    point.check().context("the measurement contradicts itself")?;
+    Ok(point)
+}
+
+/// One measurement, wherever the CPUs are meanwhile.
+fn measure(program: &Path, spec: &PointSpec, placement: &Placement) -> Result<Point> {
+    let mut ground = Ground::start(program, spec, placement)?;
+    let specs = processes(&ground, spec, placement);
     let started = specs.iter().map(|spec| GuestProcess::start(program, spec));
     let mut guests = started.collect::<Result<Vec<_>>>()?;
     let measured = sample::measure_on(ground.daemon(), &mut guests)?;
-    let point = conclude(spec, &placement, &measured)?;
-    point.check().context("the measurement contradicts itself")?;
-    Ok(point)
+    conclude(spec, placement, &measured)
 }
 
 /// What each process is to host: the generator first, alone or with the first guests.
@@ -246,6 +260,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
             generator: placement.generator.or(placement.guests[0].0).into_iter().collect(),
         },
         burst_mean: measured.switch.burst_mean(),
+        round_trip_cycles: None,
     })
 }
 

@@ -37,6 +37,7 @@ const COLUMNS: &[Column] = &[
     ("pinned.guests", |p| joined(p.pinned.guests.iter().map(usize::to_string))),
     ("pinned.generator", |p| joined(p.pinned.generator.iter().map(usize::to_string))),
     ("burst_mean", |p| optional(p.burst_mean)),
+    ("round_trip_cycles", |p| optional(p.round_trip_cycles)),
 ];
 
 /// The header line and a line per point.

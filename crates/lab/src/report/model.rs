@@ -122,6 +122,10 @@ pub struct Point {
     pub pinned: Pinned,
     /// Frames per poll that found any, in the switch; `None` if none did.
     pub burst_mean: Option<f64>,
+    /// Time-stamp cycles that a cache line took from the switch's CPU to the guests' and back, around the measurement. `None` with
+    /// one CPU, or in results from before it was measured.
+    #[serde(default)]
+    pub round_trip_cycles: Option<f64>,
 }
 
 /// A number in a point that cannot be: a mistake of the program, not of the user.
@@ -197,6 +201,7 @@ impl Point {
         ];
         all.extend(self.switch_cycles_per_frame.map(|value| ("switch_cycles_per_frame", value)));
         all.extend(self.burst_mean.map(|value| ("burst_mean", value)));
+        all.extend(self.round_trip_cycles.map(|value| ("round_trip_cycles", value)));
         all.extend(self.guests.iter().map(|guest| ("guests.rx_mpps", guest.rx_mpps)));
         all.extend(self.guests.iter().map(|guest| ("guests.tx_mpps", guest.tx_mpps)));
         all

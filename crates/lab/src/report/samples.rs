@@ -51,6 +51,7 @@ pub(super) fn point(
         drops: BTreeMap::from([("no-buffer".to_owned(), 12_345)]),
         pinned: Pinned { switch: vec![0], guests: vec![1], generator: vec![1] },
         burst_mean: Some(31.5),
+        round_trip_cycles: Some(140.0),
     }
 }
 

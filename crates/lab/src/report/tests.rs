@@ -173,6 +173,7 @@ fn json_of_a_point_has_the_documented_fields() {
         "drops",
         "pinned",
         "burst_mean",
+        "round_trip_cycles",
     ] {
         assert!(!value[field].is_null(), "{field}");
     }
@@ -189,6 +190,7 @@ proptest! {
         points[at].mpps = mpps;
         points[at].switch_cycles_per_frame = cycles;
         points[at].burst_mean = cycles;
+        points[at].round_trip_cycles = cycles;
         let run = results(points);
         let back = json::read(&json::results(&run).unwrap()).unwrap();
         prop_assert_eq!(back, run);

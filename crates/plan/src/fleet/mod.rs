@@ -274,7 +274,7 @@ fn need(machine: &Machine, chain: &ChainKind, way: Way) -> Result<Need, (Scarce,
 fn traffic(chain: &ChainKind, way: Way) -> (Company, Vec<Hop>) {
     let services = chain.services as usize;
     let last = services - 1;
-    let mut company = Company { others: f64::from(u16::MAX), ..Company::default() };
+    let mut company = Company { receivers: Some(f64::INFINITY), ..Company::default() };
     let mut ends = Vec::new();
     for service in 0..services {
         company.guests.push(Guests { count: 1, ..chain.guests });

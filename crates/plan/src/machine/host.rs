@@ -66,19 +66,23 @@ pub struct Costs {
     pub copies: u8,
     /// To begin with another receiver within a burst.
     pub receiver: Figure,
+    /// To look up a destination that is not that of the frame before, where that makes a difference.
+    #[serde(default)]
+    pub lookup: Option<Figure>,
     /// Frames of a burst.
     pub burst: u16,
 }
 
 impl Costs {
-    fn figures(&self) -> [(&'static str, &Figure); 5] {
-        [
+    fn figures(&self) -> impl Iterator<Item = (&'static str, &Figure)> {
+        let all = [
             ("wire", &self.wire),
             ("from_guest", &self.from_guest),
             ("to_guest", &self.to_guest),
             ("byte", &self.byte),
             ("receiver", &self.receiver),
-        ]
+        ];
+        all.into_iter().chain(self.lookup.iter().map(|figure| ("lookup", figure)))
     }
 }
 

@@ -13,7 +13,7 @@
 //! model predicts a queue has no finite mean: ask below it.
 
 use super::{PathKind, Pattern, Scenario};
-use crate::load::{Load, guest_time};
+use crate::load::{Guests, Load, guest_time};
 use crate::machine::Machine;
 use crate::units::{FrameRate, Seconds};
 
@@ -64,11 +64,11 @@ impl Latency {
     }
 }
 
-/// The stations of a scenario.
-pub(super) fn stations(machine: &Machine, scenario: &Scenario) -> Vec<Station> {
+/// The stations of a scenario, with what one frame a second takes of each.
+pub(super) fn stations(machine: &Machine, scenario: &Scenario, load: &Load) -> Vec<Station> {
     let Machine { nic, host } = machine;
     let &Scenario { pattern, path, guests, cores_each, .. } = scenario;
-    let company = super::company(scenario);
+    let each = Guests { count: guests, cores_each, cycles: None };
     let guests = f64::from(guests);
     let is_chain = pattern == Pattern::EastWest;
     // North/south a frame meets one guest, and the wire on both sides of it; in a chain, all guests and the hops between.
@@ -82,7 +82,7 @@ pub(super) fn stations(machine: &Machine, scenario: &Scenario) -> Vec<Station> {
     let burst = f64::from(burst);
     let mut stations = vec![Station {
         name: "guest",
-        service: guest_time(host, &company.guests[0], &scenario.frames),
+        service: guest_time(host, &each, &scenario.frames),
         servers: (guests * cores_each).min(host.guest_cores.value),
         burst,
         passes: met,
@@ -100,8 +100,7 @@ pub(super) fn stations(machine: &Machine, scenario: &Scenario) -> Vec<Station> {
             fixed: Seconds::ns(nic.read_ns.value + nic.write_ns.value),
         });
     }
-    let one = FrameRate(1.0);
-    let threads = Load::of(machine, &company, &super::hops(scenario, one)).switch_cores;
+    let threads = load.switch_cores;
     if threads > 0.0 {
         let passed = if is_chain { 1.0 } else { 2.0 };
         stations.push(Station {

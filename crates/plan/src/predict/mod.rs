@@ -14,15 +14,17 @@ mod latency;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 pub use lab::report::model::{PathKind, Pattern};
 pub use latency::{Latency, Station};
 
 use crate::dma::FCS;
 use crate::frames::Frames;
 use crate::limit::Limit;
-use crate::load::{Company, End, Guests, Hop, Load};
+use crate::load::{Company, End, Guests, Hop, Load, Party, costs};
 use crate::machine::{Machine, Nic};
-use crate::units::{BitRate, Bytes, FrameRate};
+use crate::units::{BitRate, Bytes, Cycles, FrameRate};
 
 /// What is to be predicted.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,17 +107,18 @@ impl Prediction {
 /// It cannot be: [`ScenarioError`].
 pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, ScenarioError> {
     check(machine, scenario)?;
-    let company = company(scenario);
     // What one frame a second takes of each: the rate at which that is all of it is the limit.
-    let load = Load::of(machine, &company, &hops(scenario, FrameRate(1.0)));
+    let (company, hops) = traffic(machine, scenario, FrameRate(1.0));
+    let load = Load::of(machine, &company, &hops);
     let mut terms: Vec<_> = load
         .iter()
         .map(|(what, taken)| Term { limit: what.limit, rate: FrameRate(1.0 / taken) })
         .collect();
     terms.sort_by(|a, b| a.rate.0.total_cmp(&b.rate.0));
-    terms.dedup_by_key(|term| term.limit);
+    let mut told = BTreeSet::new();
+    terms.retain(|term| told.insert(term.limit));
     let Term { limit: binding, rate } = terms[0];
-    let stations = latency::stations(machine, scenario);
+    let stations = latency::stations(machine, scenario, &load);
     Ok(Prediction {
         rate,
         bits: rate * (scenario.frames.size() + Bytes(-FCS)),
@@ -129,19 +132,48 @@ pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, Sce
     })
 }
 
-fn company(scenario: &Scenario) -> Company {
-    let &Scenario { path, guests: count, cores_each, .. } = scenario;
-    Company::of(Guests { count, cores_each, cycles: None }, path)
+/// Cycles of the switch for each frame that guests send, where bursts by the wire are divided among so many `receivers`, and so
+/// many frames more come by the wire and find no room: what is dropped was taken from the wire in vain.
+pub fn switch_cycles(
+    machine: &Machine,
+    scenario: &Scenario,
+    receivers: f64,
+    dropped: f64,
+) -> Cycles {
+    let (mut company, hops) = traffic(machine, scenario, FrameRate(1.0));
+    company.receivers = Some(receivers);
+    let clock = machine.host.ghz.value * 1e9;
+    let in_vain = costs(&machine.host, scenario.path).map_or(0.0, |costs| costs.wire.value);
+    Cycles(Load::of(machine, &company, &hops).switch_cores * clock + dropped * in_vain)
 }
 
-/// The hops of a scenario whose guests send so many frames a second.
-fn hops(scenario: &Scenario, rate: FrameRate) -> Vec<Hop> {
-    let frames = &scenario.frames;
-    let hop = |from, to| Hop { from, to, rate, frames: frames.clone() };
-    let guests = End::Party(0);
-    match scenario.pattern {
-        Pattern::NorthSouth => vec![hop(End::Wire, guests), hop(guests, End::Wire)],
-        Pattern::EastWest => vec![hop(guests, guests)],
+/// Guests, and their hops where they send so many frames a second. Where the far end of the wire runs on the host, as the lab's
+/// generator does, a chain begins and ends there.
+fn traffic(machine: &Machine, scenario: &Scenario, rate: FrameRate) -> (Company, Vec<Hop>) {
+    let &Scenario { pattern, path, guests: count, cores_each, .. } = scenario;
+    let each = Guests { count, cores_each, cycles: None };
+    let hop = |from, to, rate| Hop { from, to, rate, frames: scenario.frames.clone() };
+    let (wire, all) = (End::Wire, End::Party(0));
+    match pattern {
+        Pattern::NorthSouth => {
+            (Company::of(each, path), vec![hop(wire, all, rate), hop(all, wire, rate)])
+        }
+        Pattern::EastWest if machine.host.generator_cycles.is_none() => {
+            (Company::of(each, path), vec![hop(all, all, rate)])
+        }
+        Pattern::EastWest => {
+            let mut company = Company::of(Guests { count: 1, ..each }, path);
+            company.guests.push(Guests { count: count - 1, ..each });
+            company.parties.push(Party { path, of: 1 });
+            let (first, others) = (all, End::Party(1));
+            let once = rate / f64::from(count);
+            let mut hops = vec![hop(wire, first, once), hop(first, others, once)];
+            if count > 2 {
+                hops.push(hop(others, others, once * f64::from(count - 2)));
+            }
+            hops.push(hop(others, wire, once));
+            (company, hops)
+        }
     }
 }
 

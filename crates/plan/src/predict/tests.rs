@@ -78,7 +78,8 @@ fn machines() -> impl Strategy<Value = Machine> {
         |(figures, generation, lanes, switch_cores, guest_cores, ghz)| {
             let mut machine = testbed().unwrap();
             for (parameter, times) in Parameter::CARD.iter().zip(figures) {
-                parameter.of(&mut machine).unwrap().value *= times;
+                let value = parameter.figures(&mut machine)[0].value;
+                parameter.set(&mut machine, value * times);
             }
             machine.nic.link_share.value = machine.nic.link_share.value.min(1.0);
             machine.nic.link.generation = generation;

@@ -104,7 +104,7 @@ impl Workload {
         Company {
             guests: self.services.iter().map(|service| service.guests).collect(),
             parties: self.adapters.iter().zip(paths).map(party).collect(),
-            others: 0.0,
+            receivers: None,
         }
     }
 

@@ -149,13 +149,14 @@ fn verdict(workload: &Workload, advice: &Advice) -> String {
 
 /// What would change the answer between guests.
 fn crossovers(machine: &Machine) -> String {
-    let each = SIZES.into_iter().filter_map(|bytes| {
-        let from = crossover(machine, &Frames::of(bytes).ok()?);
-        Some(from.map_or_else(
-            || format!("none ({bytes} B)"),
-            |guests| format!("{guests} ({bytes} B)"),
-        ))
-    });
+    let each =
+        SIZES.into_iter().filter_map(|bytes| {
+            let from = crossover(machine, &Frames::of(bytes).ok()?);
+            Some(from.map_or_else(
+                || format!("none ({bytes} B)"),
+                |guests| format!("{guests} ({bytes} B)"),
+            ))
+        });
     let each = each.collect::<Vec<_>>().join(", ");
     let vhost = PathKind::Vhost;
     format!(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use lab::report::Results;
+use lab::report::json;
 use plan::validate::{Errors, Measured, ValidateError, Validation};
 
 use super::read;
@@ -46,8 +46,7 @@ impl Validate {
                 let mistake = |error: &dyn std::fmt::Display| {
                     Mistake(format!("shunt plan: {}: {error}", path.display()))
                 };
-                let results: Results =
-                    serde_json::from_str(&read(&path)?).map_err(|error| mistake(&error))?;
+                let results = json::read(&read(&path)?).map_err(|error| mistake(&error))?;
                 Measured::lab(&results).map_err(|error| mistake(&error))?
             }
         };
@@ -76,8 +75,8 @@ fn people(validation: &Validation) -> String {
         let percent = |value: &f64| format!("{value:.1} %");
         [name.to_owned(), points.to_string(), percent(median_error_pct), percent(worst_error_pct)]
     };
-    let Validation { predicted, fit_guests, guests_max, fitted, all, parameters, list } =
-        validation;
+    let Validation { predicted, fit_guests, guests_max, left_out, .. } = validation;
+    let Validation { fitted, all, paths, parameters, list, .. } = validation;
     let to = format!("1 to {fit_guests} guests, which the fit has seen");
     let mut rows = vec![row(&to, fitted)];
     if fit_guests < guests_max {
@@ -86,8 +85,13 @@ fn people(validation: &Validation) -> String {
             predicted,
         ));
     }
+    let of = |(path, errors): &(_, Errors)| row(&format!("of these on path {path}"), errors);
+    rows.extend(paths.iter().map(of));
     rows.push(row("all", all));
     let mut text = table(["POINTS OF", "COUNT", "MEDIAN ERROR", "WORST"], rows);
+    if *left_out > 0 {
+        text += &format!("\n{left_out} more are left out: the CPUs were not as far apart then.\n");
+    }
     let row = |estimate: &plan::fit::Estimate| {
         let interval = estimate.interval.map_or_else(
             || "not told by these points".to_owned(),

@@ -41,8 +41,9 @@ const RESULTS: [Column; 10] = [
     number("nfv-2017 Mpps", |p| paper(p).map_or(String::new(), |paper| three(paper.mpps))),
 ];
 
-const GENERATOR: [Column; 9] = [
+const GENERATOR: [Column; 10] = [
     number("Self-test Mpps", |p| three(p.generator_limit_mpps)),
+    number("CPUs apart, cycles", |p| whole(p.round_trip_cycles)),
     number("Offered Mpps", |p| three(p.offered_mpps)),
     number("Offered of self-test", |p| share(p.offered_mpps, p.generator_limit_mpps)),
     number("Returned Mpps", |p| three(p.returned_mpps)),

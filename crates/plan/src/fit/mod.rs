@@ -1,115 +1,37 @@
 //! Calibration: the parameters with which the model comes nearest to what was measured.
 //!
 //! # Model
-//! Least squares over `ln(predicted / measured)`, so that each point counts by its ratio, by Levenberg and Marquardt's method. A
-//! parameter is searched by its logarithm and so stays above 0. Points far off pull less: after each round a point's weight is
-//! `1 / sqrt(1 + (r / 0.03)^2)` of its residual `r` (pseudo-Huber), until nothing moves.
-//! Intervals are of 95 %, from the curvature at the minimum (`s^2 (J'J)^-1`); a parameter on which no point depends has none, and
-//! keeps the value it began with.
+//! Least squares over `ln(predicted / measured)` of rates, and of the switch's cycles where they were measured, so that each counts
+//! by its ratio, by Levenberg and Marquardt's method. A parameter is searched by its logarithm and so stays above 0. What is far off
+//! pulls less: after each round its weight is `1 / sqrt(1 + (r / 0.03)^2)` of its residual `r` (pseudo-Huber), until nothing moves.
+//! Intervals are of 95 %, from the curvature at the minimum (`s^2 (J'J)^-1`); a parameter on which no point depends has none.
 //!
 //! # Sources
 //! Moré, "The Levenberg-Marquardt algorithm: implementation and theory", 1978, by the crate `levenberg-marquardt`; Holland and
 //! Welsch, "Robust regression using iteratively reweighted least-squares", 1977.
 
+mod parameter;
+
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
+pub use parameter::Parameter;
 use serde::Serialize;
 
-use crate::machine::{Figure, Machine};
-use crate::predict::{Scenario, ScenarioError, predict};
-use crate::units::FrameRate;
+use crate::machine::Machine;
+use crate::predict::{Scenario, ScenarioError, predict, switch_cycles};
+use crate::units::{Cycles, FrameRate};
 
 /// The residual from which a point pulls no more than linearly: some 3 %.
 const FAR: f64 = 0.03;
 /// Rounds of weights.
 const ROUNDS: usize = 30;
+/// The share of where it began below which a parameter is as good as nothing.
+const LEAST: f64 = 1e-4;
 /// The step of a parameter's logarithm by which slopes are found.
 const STEP: f64 = 1e-4;
 /// Standard deviations of an interval of 95 %.
 const WIDTH: f64 = 1.96;
-
-/// A figure of a machine that can be fitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "each is the field of that name")]
-pub enum Parameter {
-    LinkShare,
-    WireMpps,
-    BetweenMpps,
-    BetweenGbps,
-    QueueNs,
-    QueueNsPerByte,
-    GuestCycles,
-    GuestCyclesPerByte,
-    SwitchWire,
-    SwitchFromGuest,
-    SwitchToGuest,
-    SwitchByte,
-    SwitchReceiver,
-    WireQueueGbps,
-    SoftFromGuest,
-    SoftWire,
-    SoftByte,
-    SoftReceiver,
-    GeneratorCycles,
-}
-
-impl Parameter {
-    /// What a forwarding experiment on a card and a switch can tell. Not what the wire's port costs the switch, for it adds to what
-    /// either end of a guest's costs, and only sums are seen.
-    pub const CARD: [Self; 11] = [
-        Self::LinkShare,
-        Self::WireMpps,
-        Self::BetweenMpps,
-        Self::QueueNs,
-        Self::QueueNsPerByte,
-        Self::GuestCycles,
-        Self::SwitchFromGuest,
-        Self::SwitchToGuest,
-        Self::SwitchByte,
-        Self::SwitchReceiver,
-        Self::WireQueueGbps,
-    ];
-
-    /// What the lab's experiment can tell of path `vf`, which is a software NIC there.
-    pub const SOFT: [Self; 7] = [
-        Self::SoftFromGuest,
-        Self::SoftWire,
-        Self::SoftByte,
-        Self::SoftReceiver,
-        Self::GuestCycles,
-        Self::GuestCyclesPerByte,
-        Self::GeneratorCycles,
-    ];
-
-    /// Its figure; none where the machine has nothing of the kind.
-    pub fn of(self, machine: &mut Machine) -> Option<&mut Figure> {
-        let Machine { nic, host } = machine;
-        let soft = host.soft_nic.as_mut();
-        Some(match self {
-            Self::LinkShare => &mut nic.link_share,
-            Self::WireMpps => &mut nic.wire.mpps,
-            Self::BetweenMpps => &mut nic.between.mpps,
-            Self::BetweenGbps => &mut nic.between.gbps,
-            Self::QueueNs => &mut nic.queue_ns,
-            Self::QueueNsPerByte => &mut nic.queue_ns_per_byte,
-            Self::GuestCycles => &mut host.guest_cycles,
-            Self::GuestCyclesPerByte => &mut host.guest_cycles_per_byte,
-            Self::SwitchWire => &mut host.switch.wire,
-            Self::SwitchFromGuest => &mut host.switch.from_guest,
-            Self::SwitchToGuest => &mut host.switch.to_guest,
-            Self::SwitchByte => &mut host.switch.byte,
-            Self::SwitchReceiver => &mut host.switch.receiver,
-            Self::WireQueueGbps => &mut host.wire_queue_gbps,
-            Self::SoftFromGuest => &mut soft?.from_guest,
-            Self::SoftWire => &mut soft?.wire,
-            Self::SoftByte => &mut soft?.byte,
-            Self::SoftReceiver => &mut soft?.receiver,
-            Self::GeneratorCycles => host.generator_cycles.as_mut()?,
-        })
-    }
-}
 
 /// A measured point.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,6 +40,19 @@ pub struct Observation {
     pub scenario: Scenario,
     /// Frames that guests sent, summed over guests.
     pub rate: FrameRate,
+    /// What they cost the switch, if it was measured.
+    pub switch: Option<SwitchObserved>,
+}
+
+/// What frames cost the switch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SwitchObserved {
+    /// Cycles for each frame that guests sent.
+    pub cycles: Cycles,
+    /// Frames for each of those that came by the wire and found no room.
+    pub dropped: f64,
+    /// Among how many guests bursts by the wire were divided.
+    pub receivers: f64,
 }
 
 /// A fitted parameter.
@@ -157,8 +92,8 @@ pub enum FitError {
     /// A figure that the machine has not.
     #[error("the machine has no {0:?}")]
     Parameter(Parameter),
-    /// A point without a rate.
-    #[error("point {0} has no rate above 0")]
+    /// A point without a rate, or without cycles where they were measured.
+    #[error("point {0} has a rate or cycles that are not above 0")]
     Rate(usize),
 }
 
@@ -177,19 +112,22 @@ pub fn fit(
     }
     for (at, point) in points.iter().enumerate() {
         predict(machine, &point.scenario)?;
-        if !(point.rate.0.is_finite() && point.rate.0 > 0.0) {
+        let cycles = point.switch.map_or(1.0, |switch| switch.cycles.0);
+        if ![point.rate.0, cycles].iter().all(|it| it.is_finite() && *it > 0.0) {
             return Err(FitError::Rate(at));
         }
     }
     let mut start = machine.clone();
     let mut values = Vec::new();
     for parameter in parameters {
-        let figure = parameter.of(&mut start).ok_or(FitError::Parameter(*parameter))?;
-        values.push(figure.value.ln());
+        let figures = parameter.figures(&mut start);
+        values.push(figures.first().ok_or(FitError::Parameter(*parameter))?.value.ln());
     }
+    let least = values.iter().map(|log| log.exp() * LEAST).collect();
     let logs = DVector::from_vec(values);
-    let weights = DVector::from_element(points.len(), 1.0);
-    let mut search = Search { machine, parameters, points, logs, weights };
+    let told = points.len() + points.iter().filter(|point| point.switch.is_some()).count();
+    let weights = DVector::from_element(told, 1.0);
+    let mut search = Search { machine, parameters, points, logs, least, weights };
     for _ in 0..ROUNDS {
         let before = search.logs.clone();
         search = LevenbergMarquardt::new().minimize(search).0;
@@ -203,10 +141,10 @@ pub fn fit(
     let mut machine = search.machine();
     let mut estimates = Vec::new();
     for (at, parameter) in parameters.iter().enumerate() {
-        let figure = parameter.of(&mut machine).ok_or(FitError::Parameter(*parameter))?;
-        let value = figure.value;
+        let figures = parameter.figures(&mut machine);
+        let value = figures.first().ok_or(FitError::Parameter(*parameter))?.value;
         let interval = spread[at].map(|width| (value * (-width).exp(), value * width.exp()));
-        if interval.is_some() {
+        for figure in figures.into_iter().filter(|_| interval.is_some()) {
             figure.source = source.to_owned();
         }
         estimates.push(Estimate { parameter: *parameter, value, interval });
@@ -219,6 +157,8 @@ struct Search<'a> {
     parameters: &'a [Parameter],
     points: &'a [Observation],
     logs: DVector<f64>,
+    /// What each parameter is at least.
+    least: Vec<f64>,
     weights: DVector<f64>,
 }
 
@@ -229,10 +169,8 @@ impl Search<'_> {
 
     fn machine_at(&self, logs: &DVector<f64>) -> Machine {
         let mut machine = self.machine.clone();
-        for (parameter, log) in self.parameters.iter().zip(logs) {
-            if let Some(figure) = parameter.of(&mut machine) {
-                figure.value = log.exp();
-            }
+        for ((parameter, log), least) in self.parameters.iter().zip(logs).zip(&self.least) {
+            parameter.set(&mut machine, log.exp().max(*least));
         }
         // A link cannot give more than it has, wherever the search goes.
         machine.nic.link_share.value = machine.nic.link_share.value.min(1.0);
@@ -241,11 +179,16 @@ impl Search<'_> {
 
     fn residuals_at(&self, logs: &DVector<f64>) -> DVector<f64> {
         let machine = self.machine_at(logs);
-        let residual = |point: &Observation| match predict(&machine, &point.scenario) {
+        let rates = self.points.iter().map(|point| match predict(&machine, &point.scenario) {
             Ok(predicted) => (predicted.rate / point.rate).ln(),
             Err(_) => 0.0, // every scenario was predicted before the search began
-        };
-        DVector::from_iterator(self.points.len(), self.points.iter().map(residual))
+        });
+        let cycles = self.points.iter().filter_map(|point| {
+            let SwitchObserved { cycles, dropped, receivers } = point.switch?;
+            let said = switch_cycles(&machine, &point.scenario, receivers, dropped);
+            Some((said / cycles).ln())
+        });
+        DVector::from_vec(rates.chain(cycles).collect())
     }
 
     fn raw_residuals(&self) -> DVector<f64> {
@@ -273,7 +216,7 @@ impl Search<'_> {
         let residuals = self.raw_residuals().component_mul(&roots);
         let moving: Vec<_> =
             (0..slopes.ncols()).filter(|&at| slopes.column(at).amax() > 1e-9).collect();
-        let free = self.points.len().saturating_sub(moving.len()).max(1) as f64;
+        let free = residuals.len().saturating_sub(moving.len()).max(1) as f64;
         let variance = residuals.norm_squared() / free;
         let moved = slopes.select_columns(&moving);
         let curvature = moved.transpose() * &moved;

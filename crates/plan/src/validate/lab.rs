@@ -1,0 +1,137 @@
+//! What a run of `shunt lab` measured, where this project's software NIC is the card: rates on all paths, and the lane's cycles.
+
+use lab::report::{self, Results};
+
+use super::{Hypothesis, Measured, Point, ValidateError, hypothesis};
+use crate::fit::{Observation, Parameter, SwitchObserved};
+use crate::frames::Frames;
+use crate::machine::{Figure, Host, Machine, Nic};
+use crate::predict::{PathKind, Pattern, Scenario};
+use crate::units::{Cycles, FrameRate};
+
+/// What the search begins with: magnitudes that anybody would guess, so that no result leans on an earlier one.
+const START: [(Parameter, f64); 11] = [
+    (Parameter::SoftRing, 20.0),
+    (Parameter::SoftWire, 20.0),
+    (Parameter::SoftLookup, 40.0),
+    (Parameter::SwitchRing, 20.0),
+    (Parameter::SwitchWire, 20.0),
+    (Parameter::SwitchLookup, 40.0),
+    (Parameter::LaneByte, 0.05),
+    (Parameter::KernelFromGuest, 5000.0),
+    (Parameter::KernelWire, 500.0),
+    (Parameter::GuestCycles, 100.0),
+    (Parameter::GeneratorCycles, 20.0),
+];
+
+/// Points count as taken at one distance of the CPUs if they differ by less than this factor from the median.
+const SAME: f64 = 1.5;
+
+/// What it costs the lane to begin with another ring: some work, and cache lines that go to the guest's CPU and come back. Found by
+/// fits to all points of runs at 140 and at 1020 cycles of distance (360 and 1490 cycles); points of one distance cannot tell it from
+/// what a lookup costs.
+const BEGIN_CYCLES: f64 = 180.0;
+const BEGIN_ROUND_TRIPS: f64 = 1.28;
+
+const OUT_OF_CACHE: &str =
+    "the buffers of many guests together leave the core's cache, and copies get slower";
+const FULLER: &str =
+    "guests that are slower than the lane let frames gather: bursts are fuller than the model's";
+
+const ONE_RUN: &str = "one run each: such points differ by as much from run to run";
+
+const HYPOTHESES: [Hypothesis; 10] = [
+    hypothesis(Pattern::EastWest, PathKind::Vf, 1518, OUT_OF_CACHE),
+    hypothesis(Pattern::EastWest, PathKind::Vhost, 1518, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PathKind::Vf, 1518, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 1518, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PathKind::Vf, 0, FULLER),
+    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 0, FULLER),
+    hypothesis(Pattern::EastWest, PathKind::Vf, 0, ONE_RUN),
+    hypothesis(Pattern::EastWest, PathKind::Vhost, 0, ONE_RUN),
+    hypothesis(Pattern::NorthSouth, PathKind::Virtio, 0, ONE_RUN),
+    hypothesis(Pattern::EastWest, PathKind::Virtio, 0, ONE_RUN),
+];
+
+impl Measured {
+    /// What the lab measured.
+    ///
+    /// # Errors
+    /// There are no points, their frames cannot be, or the profile is not well formed.
+    pub fn lab(results: &Results) -> Result<Self, ValidateError> {
+        let mut machine = Machine { nic: Nic::named("ideal")?, host: Host::named("shunt")? };
+        for (parameter, value) in START {
+            parameter.set(&mut machine, value);
+        }
+        let mhz = results.machine["tsc_mhz"].as_f64().or(results.machine["cpu_mhz"].as_f64());
+        if let Some(mhz) = mhz {
+            machine.host.ghz = Figure::new(mhz / 1000.0, "the machine of the results");
+        }
+        let distance = distance(results);
+        if let Some(cycles) = distance {
+            let begun = BEGIN_CYCLES + BEGIN_ROUND_TRIPS * cycles;
+            let source = format!("CPUs {cycles:.0} cycles apart in shunt lab");
+            let soft = machine.host.soft_nic.as_mut();
+            for costs in soft.into_iter().chain([&mut machine.host.switch]) {
+                costs.receiver = Figure::new(begun, &source);
+            }
+        }
+        let is_there = |point: &&report::Point| match (point.round_trip_cycles, distance) {
+            (Some(its), Some(all)) => its.max(all) <= SAME * its.min(all),
+            _ => true,
+        };
+        let mut points = Vec::new();
+        for point in results.points.iter().filter(is_there) {
+            let report::Point { pattern, path, vms, frame_bytes, mpps, pinned, .. } = point;
+            let frames = Frames::of(*frame_bytes).map_err(ValidateError::Frames)?;
+            for (figure, cpus) in [
+                (&mut machine.host.switch_cores, &pinned.switch),
+                (&mut machine.host.guest_cores, &pinned.guests),
+            ] {
+                *figure = Figure::new((cpus.len().max(1)) as f64, "CPUs that the lab pinned");
+            }
+            let scenario =
+                Scenario { pattern: *pattern, path: *path, frames, guests: *vms, cores_each: 1.0 };
+            let switch = switch(point, f64::from(machine.host.switch.burst));
+            let observation = Observation { scenario, rate: FrameRate::mpps(*mpps), switch };
+            points.push(Point { frame_bytes: *frame_bytes, observation });
+        }
+        if points.is_empty() {
+            return Err(ValidateError::NoPoints);
+        }
+        let source = format!("fitted to shunt lab's points of {}", results.started.utc);
+        Ok(Self {
+            machine,
+            parameters: &Parameter::LAB,
+            source,
+            left_out: results.points.len() - points.len(),
+            points,
+            hypotheses: &HYPOTHESES,
+        })
+    }
+}
+
+/// How far apart the CPUs were at most points, in cycles.
+fn distance(results: &Results) -> Option<f64> {
+    let mut all: Vec<_> =
+        results.points.iter().filter_map(|point| point.round_trip_cycles).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+/// What frames cost the lane. It tells the mean over all frames that it took, those included that found no room, and the mean burst.
+fn switch(point: &report::Point, burst: f64) -> Option<SwitchObserved> {
+    let report::Point { mpps, offered_mpps, returned_mpps, .. } = *point;
+    let (mean, bursts) = (point.switch_cycles_per_frame?, point.burst_mean?);
+    if mpps <= 0.0 || bursts <= 0.0 {
+        return None;
+    }
+    let taken = offered_mpps + mpps;
+    // The generator's bursts are whole ones; what is left are the guests'.
+    let by_guests = taken / bursts - offered_mpps / burst;
+    Some(SwitchObserved {
+        cycles: Cycles(mean * taken / mpps),
+        dropped: (offered_mpps - returned_mpps).max(0.0) / mpps,
+        receivers: (burst * by_guests / mpps).clamp(1.0, f64::from(point.vms)),
+    })
+}

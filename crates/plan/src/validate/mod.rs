@@ -1,0 +1,315 @@
+//! How well the model tells what was measured: fitted to the points of few guests, it predicts those of many.
+//!
+//! Points are those that nfv-2017 published, or those of a run of the lab.
+
+mod lab;
+mod published;
+
+pub use published::testbed;
+use serde::Serialize;
+
+use crate::fit::{Estimate, Fit, FitError, Observation, Parameter, fit};
+use crate::frames::FramesError;
+use crate::limit::Limit;
+use crate::machine::{Machine, ProfileError};
+use crate::predict::{PathKind, Pattern, Scenario, predict};
+
+/// Beyond this a point counts as not explained, in percent.
+const UNEXPLAINED: f64 = 8.0;
+
+/// What may be the cause where the model is off.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Hypothesis {
+    pattern: Pattern,
+    path: PathKind,
+    /// 0: of all sizes.
+    frame_bytes: u32,
+    text: &'static str,
+}
+
+impl Hypothesis {
+    fn is_of(&self, pattern: Pattern, path: PathKind, frame_bytes: u32) -> bool {
+        (self.pattern, self.path) == (pattern, path) && [0, frame_bytes].contains(&self.frame_bytes)
+    }
+}
+
+const fn hypothesis(
+    pattern: Pattern,
+    path: PathKind,
+    frame_bytes: u32,
+    text: &'static str,
+) -> Hypothesis {
+    Hypothesis { pattern, path, frame_bytes, text }
+}
+
+/// One point beside its prediction.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// The pattern.
+    pub pattern: Pattern,
+    /// The path.
+    pub path: PathKind,
+    /// Bytes of a frame, FCS counted.
+    pub frame_bytes: u32,
+    /// Guests.
+    pub guests: u32,
+    /// What was measured, in million frames a second.
+    pub measured_mpps: f64,
+    /// What the model says.
+    pub predicted_mpps: f64,
+    /// `predicted / measured - 1`, in percent.
+    pub error_pct: f64,
+    /// What binds it by the model.
+    pub binding_limit: Limit,
+    /// Whether the fit has seen it.
+    pub fitted: bool,
+    /// What may be the cause where it is far off.
+    pub hypothesis: Option<&'static str>,
+}
+
+impl Compared {
+    /// Whether the model is so far off that it does not explain the point.
+    pub fn is_unexplained(&self) -> bool {
+        self.error_pct.abs() > UNEXPLAINED
+    }
+}
+
+/// Errors of some points, in percent without sign.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Errors {
+    /// How many points.
+    pub points: usize,
+    /// Their median.
+    pub median_error_pct: f64,
+    /// The largest.
+    pub worst_error_pct: f64,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Validation {
+    /// Points that the fit had not seen; of all points where it has seen all.
+    #[serde(flatten)]
+    pub predicted: Errors,
+    /// Guests of the points that the fit has seen, at most.
+    pub fit_guests: u32,
+    /// Guests of all points, at most.
+    pub guests_max: u32,
+    /// Points that were left out, for the CPUs were not as far apart as at most points.
+    pub left_out: usize,
+    /// Points that it has seen.
+    pub fitted: Errors,
+    /// All points.
+    pub all: Errors,
+    /// The points of `predicted`, by path.
+    pub paths: Vec<(PathKind, Errors)>,
+    /// The parameters.
+    pub parameters: Vec<Estimate>,
+    /// Each point.
+    pub list: Vec<Compared>,
+}
+
+/// Why nothing could be validated.
+#[derive(Debug, thiserror::Error)]
+pub enum ValidateError {
+    /// No such part of the points.
+    #[error(
+        "--fit-guests {0}: the points are of 1 to {1} guests, and the fit takes those of at least 2"
+    )]
+    Guests(u32, u32),
+    /// A point that cannot be.
+    #[error("a point of the results: {0}")]
+    Frames(FramesError),
+    /// Results of the lab without points.
+    #[error("the results have no points: run shunt lab")]
+    NoPoints,
+    /// The profiles of the paper's machine.
+    #[error("the paper's machine cannot be read")]
+    Profile(#[from] ProfileError),
+    /// The fit.
+    #[error("the fit failed")]
+    Fit(#[from] FitError),
+}
+
+/// What the model is held against.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    machine: Machine,
+    parameters: &'static [Parameter],
+    source: String,
+    points: Vec<Point>,
+    left_out: usize,
+    hypotheses: &'static [Hypothesis],
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Point {
+    frame_bytes: u32,
+    observation: Observation,
+}
+
+impl Measured {
+    /// Fits the model to the points of at most `fit_guests` guests and predicts all.
+    ///
+    /// # Errors
+    /// [`ValidateError`].
+    pub fn validate(&self, fit_guests: u32) -> Result<(Validation, Machine), ValidateError> {
+        let guests = |point: &Point| point.observation.scenario.guests;
+        let guests_max = self.points.iter().map(guests).max().unwrap_or(0);
+        if !(2..=guests_max).contains(&fit_guests) {
+            return Err(ValidateError::Guests(fit_guests, guests_max));
+        }
+        let seen: Vec<_> = self
+            .points
+            .iter()
+            .filter(|point| guests(point) <= fit_guests)
+            .map(|point| point.observation.clone())
+            .collect();
+        let Fit { machine, estimates } = fit(&self.machine, self.parameters, &seen, &self.source)?;
+        let list = self.points.iter().map(|point| self.compare(&machine, point, fit_guests));
+        let list = list.collect::<Result<Vec<_>, _>>()?;
+        let all = errors(list.iter());
+        let fitted = errors(list.iter().filter(|one| one.fitted));
+        let is_asked = |one: &&Compared| fit_guests == guests_max || !one.fitted;
+        let predicted = errors(list.iter().filter(is_asked));
+        let of = |path| errors(list.iter().filter(is_asked).filter(|one| one.path == path));
+        let paths = [PathKind::Vf, PathKind::Vhost, PathKind::Virtio].map(|path| (path, of(path)));
+        let validation = Validation {
+            predicted,
+            fit_guests,
+            guests_max,
+            left_out: self.left_out,
+            fitted,
+            all,
+            paths: paths.into_iter().filter(|(_, errors)| errors.points > 0).collect(),
+            parameters: estimates,
+            list,
+        };
+        Ok((validation, machine))
+    }
+
+    fn compare(
+        &self,
+        machine: &Machine,
+        point: &Point,
+        fit_guests: u32,
+    ) -> Result<Compared, ValidateError> {
+        let Observation { scenario, rate, .. } = &point.observation;
+        let said = predict(machine, scenario).map_err(FitError::from)?;
+        let error_pct = (said.rate / *rate - 1.0) * 100.0;
+        let &Scenario { pattern, path, guests, .. } = scenario;
+        let frame_bytes = point.frame_bytes;
+        let hypothesis = self.hypotheses.iter().find(|of| of.is_of(pattern, path, frame_bytes));
+        Ok(Compared {
+            pattern,
+            path,
+            frame_bytes,
+            guests,
+            measured_mpps: rate.as_mpps(),
+            predicted_mpps: said.rate.as_mpps(),
+            error_pct,
+            binding_limit: said.binding,
+            fitted: guests <= fit_guests,
+            hypothesis: hypothesis.filter(|_| error_pct.abs() > UNEXPLAINED).map(|of| of.text),
+        })
+    }
+}
+
+fn errors<'a>(of: impl Iterator<Item = &'a Compared>) -> Errors {
+    let mut all: Vec<f64> = of.map(|one| one.error_pct.abs()).collect();
+    all.sort_by(f64::total_cmp);
+    let middle = all.len() / 2;
+    let median = match all.len() {
+        0 => 0.0,
+        even if even % 2 == 0 => (all[middle - 1] + all[middle]) / 2.0,
+        _ => all[middle],
+    };
+    Errors {
+        points: all.len(),
+        median_error_pct: median,
+        worst_error_pct: all.last().copied().unwrap_or(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Host, Nic};
+
+    /// A run of `shunt lab` while nothing else ran.
+    const LAB: &str = include_str!("../../measured/shunt-lab.json");
+
+    fn measured() -> [(Measured, Machine); 2] {
+        let results = ::lab::report::json::read(LAB).unwrap();
+        let machine =
+            Machine { nic: Nic::named("ideal").unwrap(), host: Host::named("shunt").unwrap() };
+        [
+            (Measured::published().unwrap(), testbed().unwrap()),
+            (Measured::lab(&results).unwrap(), machine),
+        ]
+    }
+
+    /// What the profiles say is what the fit says, so that nobody has to believe either.
+    #[test]
+    fn the_profiles_hold_what_the_fit_to_all_points_finds() {
+        for (measured, mut machine) in measured() {
+            for Estimate { parameter, value, interval } in
+                measured.validate(8).unwrap().0.parameters
+            {
+                let figure = parameter.figures(&mut machine).remove(0);
+                let off = (figure.value / value - 1.0).abs();
+                assert!(
+                    off < 0.001,
+                    "{parameter:?} is {} in the profile, and {value} by the fit",
+                    figure.value
+                );
+                assert_eq!(
+                    figure.source.starts_with("fitted to"),
+                    interval.is_some(),
+                    "{figure:?}"
+                );
+            }
+        }
+    }
+
+    fn has_a_hypothesis_for_all(validation: &Validation) {
+        let silent = |one: &&Compared| one.is_unexplained() && one.hypothesis.is_none();
+        assert_eq!(validation.list.iter().find(silent), None);
+    }
+
+    #[test]
+    fn points_of_few_guests_predict_those_of_many() {
+        let [(measured, _), _] = measured();
+        let validation = measured.validate(4).unwrap().0;
+        let Errors { points, median_error_pct, worst_error_pct } = validation.predicted;
+        assert_eq!((points, validation.list.len()), (96, 180));
+        assert!(median_error_pct <= 5.0 && worst_error_pct <= 25.0, "{:?}", validation.predicted);
+        assert!(validation.all.median_error_pct <= 6.0, "{:?}", validation.all);
+        has_a_hypothesis_for_all(&validation);
+    }
+
+    #[test]
+    fn one_and_two_guests_of_the_lab_predict_four_and_eight() {
+        let [_, (measured, _)] = measured();
+        let validation = measured.validate(2).unwrap().0;
+        assert_eq!((validation.predicted.points, validation.left_out), (36, 0));
+        assert!(validation.predicted.median_error_pct <= 15.0, "{:?}", validation.predicted);
+        for (path, errors) in &validation.paths {
+            assert!(errors.median_error_pct <= 15.0, "{path}: {errors:?}");
+        }
+        has_a_hypothesis_for_all(&validation);
+    }
+
+    /// The CPUs of a virtual machine are moved about: what was measured while they were elsewhere is not compared.
+    #[test]
+    fn points_of_another_distance_are_left_out() {
+        let mut results = ::lab::report::json::read(LAB).unwrap();
+        for point in results.points.iter_mut().step_by(10) {
+            point.round_trip_cycles = Some(1000.0);
+            point.mpps /= 3.0;
+        }
+        let validation = Measured::lab(&results).unwrap().validate(2).unwrap().0;
+        assert_eq!(validation.left_out, 7);
+        assert!(validation.predicted.median_error_pct <= 15.0, "{:?}", validation.predicted);
+    }
+}
