@@ -7,7 +7,8 @@
 //!
 //! Two answers are given. *Greedy*: the largest chains first, each on the first host that has room, on the way that takes least of
 //! what is scarcest there. *Solved*: a linear program over kinds of chains, kinds of hosts and ways, with fractions allowed, which no
-//! placement can beat; its mix of ways is then carried out as the greedy does, and what was left over is placed on any way.
+//! placement can beat. As many hosts as it has are opened, and its mix is spread over them, so that each host has some of all;
+//! what finds no room there opens others, and at the end hosts are emptied whose chains find room elsewhere.
 //!
 //! # Limits
 //! The program knows sums over hosts of a kind, not single hosts; the gap between its bound and what was placed is told. A burst from the
@@ -165,6 +166,8 @@ pub struct Answer {
     pub places: Vec<Place>,
     /// How full hosts are on average, those that are used: each resource.
     pub taken: Vec<(Scarce, f64)>,
+    /// What is on each host that has any.
+    pub hosts: Vec<Holds>,
 }
 
 /// Chains of a kind on hosts of a kind.
@@ -180,6 +183,27 @@ pub struct Place {
     pub count: u32,
 }
 
+/// One host and its chains.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Holds {
+    /// The host's kind.
+    pub host: String,
+    /// Its number among those of its kind, from 0.
+    pub number: u32,
+    /// Chains by kind and way, and how many of each.
+    pub chains: Vec<(String, Way, u32)>,
+}
+
+/// Hosts that are of one make, whatever they are called.
+struct Class<'a> {
+    machine: &'a Machine,
+    /// How many there are.
+    count: u32,
+}
+
+/// What each chain takes of a host of each class on each way; none where it cannot go.
+type Needs = [Vec<[Option<Need>; 3]>];
+
 impl Fleet {
     /// Reads a fleet.
     ///
@@ -194,19 +218,20 @@ impl Fleet {
     /// # Errors
     /// A chain that no host can carry even alone, or a linear program that cannot be solved.
     pub fn plan(&self) -> Result<Plan, FleetError> {
-        let needs = self.needs()?;
-        let greedy = place::greedy(self, &needs, None);
-        let bound = solve::bound(self, &needs)?;
-        let solved = place::greedy(self, &needs, Some(&bound.wanted));
+        let (classes, of) = self.classes();
+        let needs = self.needs(&classes)?;
+        let greedy = place::greedy(self, &of, &needs);
+        let bound = solve::bound(&classes, &self.chains, &needs)?;
+        let solved = place::solved(self, &of, &needs, &bound);
         let is_better = |one: &Answer, other: &Answer| {
             (one.placed, std::cmp::Reverse(one.hosts_used))
                 >= (other.placed, std::cmp::Reverse(other.hosts_used))
         };
-        // What the program's mix of ways gives is not kept where single hosts do not let it be the better one.
+        // What the program gives is not kept where single hosts do not let it be the better one.
         let solved = if is_better(&solved, &greedy) { solved } else { greedy.clone() };
         let chains: u32 = self.chains.iter().map(|chain| chain.count).sum();
         let missing = match bound.placed < f64::from(chains) - 1e-6 {
-            true => solve::missing(self, &needs)?,
+            true => solve::missing(&classes, &self.chains, &needs)?,
             false => Vec::new(),
         };
         Ok(Plan {
@@ -216,17 +241,31 @@ impl Fleet {
             solved,
             greedy,
             bound_placed: bound.placed,
-            bound_hosts: bound.hosts,
+            bound_hosts: bound.used.iter().sum(),
             missing,
         })
     }
 
-    /// What each chain takes of each host on each way; none where it cannot go.
-    fn needs(&self) -> Result<Vec<Vec<[Option<Need>; 3]>>, FleetError> {
+    /// The classes of hosts, and the class of each kind.
+    fn classes(&self) -> (Vec<Class<'_>>, Vec<usize>) {
+        let mut classes: Vec<Class<'_>> = Vec::new();
+        let mut of = Vec::new();
+        for HostKind { machine, count, .. } in &self.hosts {
+            let known = classes.iter().position(|class| class.machine == machine);
+            of.push(known.unwrap_or(classes.len()));
+            match known {
+                Some(known) => classes[known].count += count,
+                None => classes.push(Class { machine, count: *count }),
+            }
+        }
+        (classes, of)
+    }
+
+    fn needs(&self, classes: &[Class<'_>]) -> Result<Vec<Vec<[Option<Need>; 3]>>, FleetError> {
         let mut all = Vec::new();
         for chain in &self.chains {
-            let on = |host: &HostKind| Way::ALL.map(|way| need(&host.machine, chain, way));
-            let on: Vec<_> = self.hosts.iter().map(on).collect();
+            let on = |class: &Class<'_>| Way::ALL.map(|way| need(class.machine, chain, way));
+            let on: Vec<_> = classes.iter().map(on).collect();
             if on.iter().flatten().all(Result::is_err) {
                 let least = on.iter().flatten().filter_map(|one| one.as_ref().err());
                 // There is at least one host, and it has three ways.

@@ -1,18 +1,27 @@
-//! Chains one after another, each on the first host that has room.
+//! Chains on single hosts.
 
-use super::{Answer, Fleet, Need, Place, SHARED, Way};
+use std::collections::BTreeMap;
+
+use super::solve::Bound;
+use super::{Answer, Fleet, Holds, Need, Needs, Place, SHARED, Way};
 
 /// What is left of rounding errors when a host is filled to the brim.
 const SLACK: f64 = 1e-9;
 
-/// How many chains of a kind the linear program has on each kind of hosts, and on which way.
-pub(super) type Wanted = Vec<Vec<[f64; 3]>>;
+/// How many hosts are opened for one that the program has, as is tried.
+const MORE: [f64; 6] = [1.0, 1.02, 1.05, 1.1, 1.15, 1.2];
+
+/// A kind of chains, and the way on which it is somewhere.
+type Placed = (usize, usize);
 
 /// One host.
 struct Room {
     kind: usize,
+    class: usize,
+    number: u32,
     taken: Need,
-    is_used: bool,
+    /// How many chains it has of each kind, on each way.
+    holds: BTreeMap<Placed, u32>,
 }
 
 impl Room {
@@ -20,115 +29,259 @@ impl Room {
         self.taken.iter().zip(need).all(|(taken, need)| taken + need <= 1.0 + SLACK)
     }
 
+    fn is_used(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
+    /// The fullest resource.
+    fn fullest(&self) -> f64 {
+        self.taken.iter().copied().fold(0.0, f64::max)
+    }
+
     /// The fullest resource after a chain came.
     fn after(&self, need: &Need) -> f64 {
         self.taken.iter().zip(need).map(|(taken, need)| taken + need).fold(0.0, f64::max)
     }
 
-    fn take(&mut self, need: &Need) {
+    fn take(&mut self, what: Placed, need: &Need) {
         for (taken, need) in self.taken.iter_mut().zip(need) {
             *taken += need;
         }
-        self.is_used = true;
+        *self.holds.entry(what).or_default() += 1;
+    }
+
+    fn clear(&mut self) {
+        self.taken = [0.0; SHARED.len()];
+        self.holds.clear();
+    }
+
+    /// The way on which a chain fits that fills it least, and how full it is then; none if none fits.
+    fn best(&self, ways: &[Option<Need>; 3]) -> Option<(usize, f64)> {
+        let fits = |(way, need): (usize, &Option<Need>)| {
+            let need = need.as_ref()?;
+            self.has(need).then(|| (way, self.after(need)))
+        };
+        ways.iter().enumerate().filter_map(fits).min_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
-/// Places all chains, the largest first; with what the program wants, all at first where it wants them, then what is left over.
-pub(super) fn greedy(
-    fleet: &Fleet,
-    needs: &[Vec<[Option<Need>; 3]>],
-    wanted: Option<&Wanted>,
-) -> Answer {
-    let room = |kind: usize| Room { kind, taken: [0.0; SHARED.len()], is_used: false };
-    let mut rooms: Vec<Room> = Vec::new();
-    for (kind, host) in fleet.hosts.iter().enumerate() {
-        rooms.extend((0..host.count).map(|_| room(kind)));
-    }
-    let mut counts = vec![vec![[0_u32; 3]; fleet.hosts.len()]; fleet.chains.len()];
-    let mut left: Vec<_> = fleet.chains.iter().map(|chain| chain.count).collect();
-    let order = by_size(fleet, needs);
-    for (chain, wanted) in order.iter().filter_map(|chain| Some((*chain, &wanted?[*chain]))) {
-        for (host, ways) in wanted.iter().enumerate() {
-            for (way, &many) in ways.iter().enumerate() {
-                let many = ((many + SLACK).floor() as u32).min(left[chain]);
-                let here = |kind: usize| match (kind == host, needs[chain][host][way]) {
-                    (true, Some(need)) => vec![(way, need)],
-                    _ => Vec::new(),
-                };
-                left[chain] -= put(&mut rooms, many, here, &mut counts[chain]);
+/// All hosts; `classes` are those of their kinds.
+fn rooms(fleet: &Fleet, classes: &[usize]) -> Vec<Room> {
+    let of_kind = |(kind, class): (usize, &usize)| {
+        let class = *class;
+        let (taken, holds) = ([0.0; SHARED.len()], BTreeMap::new());
+        let room = move |number| Room { kind, class, number, taken, holds: holds.clone() };
+        (0..fleet.hosts[kind].count).map(room)
+    };
+    classes.iter().enumerate().flat_map(of_kind).collect()
+}
+
+/// Places all chains, the largest first, each on the first host that has room.
+pub(super) fn greedy(fleet: &Fleet, classes: &[usize], needs: &Needs) -> Answer {
+    let mut rooms = rooms(fleet, classes);
+    for chain in by_size(needs) {
+        let mut left = fleet.chains[chain].count;
+        // A host that has no room for one of them has none for the next.
+        for room in &mut rooms {
+            let ways = &needs[chain][room.class];
+            while left > 0
+                && let Some((way, _)) = room.best(ways)
+                && let Some(need) = &ways[way]
+            {
+                room.take((chain, way), need);
+                left -= 1;
             }
         }
     }
-    for chain in order {
-        let any = |kind: usize| {
-            let ways = needs[chain][kind].iter().enumerate();
-            ways.filter_map(|(way, need)| Some((way, (*need)?))).collect()
-        };
-        put(&mut rooms, left[chain], any, &mut counts[chain]);
+    answer(fleet, &rooms)
+}
+
+/// Carries out what the program has, with some more hosts than it has for its fractions: as many more as turns out best.
+pub(super) fn solved(fleet: &Fleet, classes: &[usize], needs: &Needs, bound: &Bound) -> Answer {
+    let trials = MORE.into_iter().flat_map(|more| [false, true].map(|at_once| (more, at_once)));
+    let all = trials.map(|(more, at_once)| spread(fleet, classes, needs, bound, more, at_once));
+    let worth = |answer: &Answer| (answer.placed, std::cmp::Reverse(answer.hosts_used));
+    let better = |best, next| if worth(&next) > worth(&best) { next } else { best };
+    all.reduce(better).expect("there is at least one trial")
+}
+
+/// Spreads what the program has over `more` times as many hosts as it has; what finds no room there opens others, `at_once` or after all
+/// that the program has found its place. At the end hosts are emptied whose chains find room elsewhere.
+fn spread(
+    fleet: &Fleet,
+    classes: &[usize],
+    needs: &Needs,
+    bound: &Bound,
+    more: f64,
+    at_once: bool,
+) -> Answer {
+    let rooms = rooms(fleet, classes);
+    let opened = |used: &f64| (used * more - SLACK).ceil().max(0.0);
+    let mut to_open: Vec<_> = bound.used.iter().map(opened).collect();
+    let (mut open, mut closed) = (Vec::new(), Vec::new());
+    for (at, room) in rooms.iter().enumerate() {
+        let of_class = &mut to_open[room.class];
+        match *of_class > 0.0 {
+            true => open.push(at),
+            false => closed.push(at),
+        }
+        *of_class -= 1.0;
     }
-    answer(fleet, &rooms, &counts)
-}
-
-/// Chains by what they take at least of the scarcest resource, the largest first.
-fn by_size(fleet: &Fleet, needs: &[Vec<[Option<Need>; 3]>]) -> Vec<usize> {
-    let most = |need: &Need| need.iter().copied().fold(0.0, f64::max);
-    let size = |chain: usize| {
-        needs[chain].iter().flatten().flatten().map(most).fold(f64::INFINITY, f64::min)
-    };
-    let mut order: Vec<_> = (0..fleet.chains.len()).map(|chain| (size(chain), chain)).collect();
-    order.sort_by(|a, b| b.0.total_cmp(&a.0));
-    order.into_iter().map(|(_, chain)| chain).collect()
-}
-
-/// Places up to `many` alike chains; says how many found room. A host that has none for one of them has none for the next.
-fn put(
-    rooms: &mut [Room],
-    many: u32,
-    ways: impl Fn(usize) -> Vec<(usize, Need)>,
-    counts: &mut [[u32; 3]],
-) -> u32 {
-    let mut placed = 0;
-    let mut of_kind: Option<(usize, Vec<(usize, Need)>)> = None;
-    for room in rooms {
-        if of_kind.as_ref().is_none_or(|(kind, _)| *kind != room.kind) {
-            of_kind = Some((room.kind, ways(room.kind)));
-        }
-        let ways = of_kind.as_ref().map_or(&[][..], |(_, ways)| &ways[..]);
-        while placed < many {
-            let fitting = ways.iter().filter(|(_, need)| room.has(need));
-            let best = fitting.min_by(|a, b| room.after(&a.1).total_cmp(&room.after(&b.1)));
-            let Some((way, need)) = best else { break };
-            room.take(need);
-            counts[room.kind][*way] += 1;
-            placed += 1;
-        }
-        if placed == many {
-            break;
+    closed.reverse();
+    let mut task = Spread { needs, rooms, open, closed };
+    let mut later = Vec::new();
+    for chain in by_size(needs) {
+        let left = task.as_wanted(chain, fleet.chains[chain].count, &bound.wanted[chain]);
+        match at_once {
+            true => task.anywhere(chain, left),
+            false => later.push((chain, left)),
         }
     }
-    placed
+    for (chain, left) in later {
+        task.anywhere(chain, left);
+    }
+    empty(&mut task.rooms, needs);
+    answer(fleet, &task.rooms)
 }
 
-fn answer(fleet: &Fleet, rooms: &[Room], counts: &[Vec<[u32; 3]>]) -> Answer {
-    let mut places = Vec::new();
-    for (chain, on) in fleet.chains.iter().zip(counts) {
-        for (host, ways) in fleet.hosts.iter().zip(on) {
-            for (way, &count) in Way::ALL.into_iter().zip(ways) {
-                if count > 0 {
-                    let (chain, host) = (chain.name.clone(), host.name.clone());
-                    places.push(Place { chain, host, way, count });
+/// Hosts on which chains are spread.
+struct Spread<'a> {
+    needs: &'a Needs,
+    rooms: Vec<Room>,
+    /// Those that are to be used.
+    open: Vec<usize>,
+    /// The others, the next one last.
+    closed: Vec<usize>,
+}
+
+impl Spread<'_> {
+    /// Places up to so many chains of a kind on open hosts as the program has them; says how many are left.
+    fn as_wanted(&mut self, chain: usize, many: u32, wanted: &[[f64; 3]]) -> u32 {
+        let mut left = many;
+        for (class, ways) in wanted.iter().enumerate() {
+            for (way, many) in ways.iter().enumerate() {
+                let Some(need) = &self.needs[chain][class][way] else { continue };
+                let only = |room: &Room| {
+                    let fits = room.class == class && room.has(need);
+                    fits.then(|| (way, room.after(need)))
+                };
+                for _ in 0..((many + SLACK).floor() as u32).min(left) {
+                    let Some((at, way)) = emptiest(&self.rooms, &self.open, only) else { break };
+                    self.rooms[at].take((chain, way), need);
+                    left -= 1;
                 }
             }
         }
+        left
     }
-    let used: Vec<_> = rooms.iter().filter(|room| room.is_used).collect();
+
+    /// Places so many chains of a kind wherever there is room, on a closed host at last.
+    fn anywhere(&mut self, chain: usize, many: u32) {
+        let ways = &self.needs[chain];
+        let any = |room: &Room| room.best(&ways[room.class]);
+        for _ in 0..many {
+            let next = emptiest(&self.rooms, &self.open, any).or_else(|| {
+                let next = self.closed.iter().rposition(|&at| any(&self.rooms[at]).is_some())?;
+                let at = self.closed.remove(next);
+                self.open.push(at);
+                Some((at, any(&self.rooms[at])?.0))
+            });
+            let Some((at, way)) = next else { break };
+            let Some(need) = &ways[self.rooms[at].class][way] else { break };
+            self.rooms[at].take((chain, way), need);
+        }
+    }
+}
+
+/// The host, of some, that is least full with one more, and on which way.
+fn emptiest(
+    rooms: &[Room],
+    of: &[usize],
+    fits: impl Fn(&Room) -> Option<(usize, f64)>,
+) -> Option<(usize, usize)> {
+    let with = |&at: &usize| fits(&rooms[at]).map(|(way, after)| (at, way, after));
+    of.iter().filter_map(with).min_by(|a, b| a.2.total_cmp(&b.2)).map(|(at, way, _)| (at, way))
+}
+
+/// Empties hosts, the emptiest first, as long as all chains of one find room on the others.
+fn empty(rooms: &mut [Room], needs: &Needs) {
+    loop {
+        let used = (0..rooms.len()).filter(|&at| rooms[at].is_used());
+        let mut used: Vec<_> = used.collect();
+        used.sort_by(|a, b| rooms[*a].fullest().total_cmp(&rooms[*b].fullest()));
+        let Some((&least, others)) = used.split_first() else { return };
+        let leaving: Vec<_> =
+            rooms[least].holds.iter().map(|(what, many)| (*what, *many)).collect();
+        let before: Vec<_> =
+            others.iter().map(|&at| (at, rooms[at].taken, rooms[at].holds.clone())).collect();
+        let mut has_room = true;
+        'all: for ((chain, _), many) in leaving {
+            for _ in 0..many {
+                // Where it fits best: the fullest that has room.
+                let fits = |&at: &usize| {
+                    let (way, after) = rooms[at].best(&needs[chain][rooms[at].class])?;
+                    Some((at, way, after))
+                };
+                let fitting = others.iter().filter_map(fits);
+                let Some((at, way, _)) = fitting.max_by(|a, b| a.2.total_cmp(&b.2)) else {
+                    has_room = false;
+                    break 'all;
+                };
+                if let Some(need) = &needs[chain][rooms[at].class][way] {
+                    rooms[at].take((chain, way), need);
+                }
+            }
+        }
+        if !has_room {
+            for (at, taken, holds) in before {
+                (rooms[at].taken, rooms[at].holds) = (taken, holds);
+            }
+            return;
+        }
+        rooms[least].clear();
+    }
+}
+
+/// Chains by what they take at least of the scarcest resource, the largest first.
+fn by_size(needs: &Needs) -> Vec<usize> {
+    let most = |need: &Need| need.iter().copied().fold(0.0, f64::max);
+    let size = |on: &Vec<[Option<Need>; 3]>| {
+        on.iter().flatten().flatten().map(most).fold(f64::INFINITY, f64::min)
+    };
+    let mut order: Vec<_> = needs.iter().map(size).enumerate().collect();
+    order.sort_by(|a, b| b.1.total_cmp(&a.1));
+    order.into_iter().map(|(chain, _)| chain).collect()
+}
+
+fn answer(fleet: &Fleet, rooms: &[Room]) -> Answer {
+    let used: Vec<_> = rooms.iter().filter(|room| room.is_used()).collect();
+    let mut sums: BTreeMap<(usize, usize, usize), u32> = BTreeMap::new();
+    for room in &used {
+        for (&(chain, way), many) in &room.holds {
+            *sums.entry((chain, room.kind, way)).or_default() += many;
+        }
+    }
+    let chain = |chain: usize| fleet.chains[chain].name.clone();
+    let host = |kind: usize| fleet.hosts[kind].name.clone();
+    let place = |((of, kind, way), count)| Place {
+        chain: chain(of),
+        host: host(kind),
+        way: Way::ALL[way],
+        count,
+    };
+    let holds = |room: &&Room| {
+        let each = |(&(of, way), &many): (&Placed, &u32)| (chain(of), Way::ALL[way], many);
+        let chains = room.holds.iter().map(each).collect();
+        Holds { host: host(room.kind), number: room.number, chains }
+    };
     let mean = |at: usize| {
         used.iter().map(|room| room.taken[at]).sum::<f64>() / (used.len().max(1) as f64)
     };
     Answer {
-        placed: places.iter().map(|place| place.count).sum(),
+        placed: sums.values().sum(),
         hosts_used: used.len() as u32,
+        places: sums.into_iter().map(place).collect(),
         taken: SHARED.into_iter().enumerate().map(|(at, scarce)| (scarce, mean(at))).collect(),
-        places,
+        hosts: used.iter().map(holds).collect(),
     }
 }

@@ -1,15 +1,14 @@
 //! The linear program.
 //!
-//! Variables: how many chains of kind `c` are on hosts of kind `h` on way `w`, and how many hosts of kind `h` are used. Of each chain
-//! there are no more than there are; of each resource of a kind of hosts no more is taken than the used ones have. Placed chains count
+//! Variables: how many chains of kind `c` are on hosts of class `h` on way `w`, and how many hosts of class `h` are used. Of each chain
+//! there are no more than there are; of each resource of a class of hosts no more is taken than the used ones have. Placed chains count
 //! most, used hosts against it.
 
 use std::time::Duration;
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, SolveOutcome, Variable};
 
-use super::place::Wanted;
-use super::{Fleet, FleetError, Missing, Need, SHARED};
+use super::{ChainKind, Class, FleetError, Missing, Need, Needs, SHARED};
 
 /// How long the solver may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -18,37 +17,38 @@ const WORTH: f64 = 1000.0;
 
 /// What the program says.
 pub(super) struct Bound {
+    /// Chains that have a place.
     pub(super) placed: f64,
-    pub(super) hosts: f64,
-    pub(super) wanted: Wanted,
+    /// Hosts of each class that have any.
+    pub(super) used: Vec<f64>,
+    /// How many chains of a kind are on hosts of a class, and on which way.
+    pub(super) wanted: Vec<Vec<[f64; 3]>>,
 }
-
-type Needs = [Vec<[Option<Need>; 3]>];
 
 /// Chains on hosts on ways, as variables; none where they cannot go.
 type Variables = Vec<Vec<[Option<Variable>; 3]>>;
 
-fn chains(problem: &mut Problem, fleet: &Fleet, needs: &Needs, worth: f64) -> Variables {
-    let variables = |chain: usize| {
-        let most = f64::from(fleet.chains[chain].count);
+fn variables(problem: &mut Problem, chains: &[ChainKind], needs: &Needs, worth: f64) -> Variables {
+    let variables = |(chain, needs): (&ChainKind, &Vec<[Option<Need>; 3]>)| {
+        let most = f64::from(chain.count);
         let on = |ways: &[Option<Need>; 3]| {
             ways.map(|way| way.map(|_| problem.add_var(worth, (0.0, most))))
         };
-        needs[chain].iter().map(on).collect()
+        needs.iter().map(on).collect()
     };
-    (0..fleet.chains.len()).map(variables).collect()
+    chains.iter().zip(needs).map(variables).collect()
 }
 
-/// What is taken of a resource of a kind of hosts, as terms.
+/// What is taken of a resource of a class of hosts, as terms.
 fn taken(
     variables: &Variables,
     needs: &Needs,
-    host: usize,
+    class: usize,
     resource: usize,
 ) -> Vec<(Variable, f64)> {
     let mut terms = Vec::new();
     for (on, needs) in variables.iter().zip(needs) {
-        for (variable, need) in on[host].iter().zip(&needs[host]) {
+        for (variable, need) in on[class].iter().zip(&needs[class]) {
             if let (Some(variable), Some(need)) = (variable, need)
                 && need[resource] > 0.0
             {
@@ -74,22 +74,33 @@ fn solve(mut problem: Problem) -> Result<Solution, FleetError> {
     }
 }
 
-/// The most that can be placed, on the fewest hosts, with fractions.
-pub(super) fn bound(fleet: &Fleet, needs: &Needs) -> Result<Bound, FleetError> {
-    let mut problem = Problem::new(OptimizationDirection::Maximize);
-    let variables = chains(&mut problem, fleet, needs, WORTH);
-    let used: Vec<_> = fleet
-        .hosts
-        .iter()
-        .map(|host| problem.add_var(-1.0, (0.0, f64::from(host.count))))
-        .collect();
-    for (on, chain) in variables.iter().zip(&fleet.chains) {
+/// Of each kind of chains there are no more than there are, or just as many.
+fn counts(
+    problem: &mut Problem,
+    variables: &Variables,
+    chains: &[ChainKind],
+    relation: ComparisonOp,
+) {
+    for (on, chain) in variables.iter().zip(chains) {
         let all: Vec<_> = on.iter().flatten().flatten().map(|one| (*one, 1.0)).collect();
-        problem.add_constraint(&all[..], ComparisonOp::Le, f64::from(chain.count));
+        problem.add_constraint(&all[..], relation, f64::from(chain.count));
     }
-    for (host, used) in used.iter().enumerate() {
+}
+
+/// The most that can be placed, on the fewest hosts, with fractions.
+pub(super) fn bound(
+    classes: &[Class<'_>],
+    chains: &[ChainKind],
+    needs: &Needs,
+) -> Result<Bound, FleetError> {
+    let mut problem = Problem::new(OptimizationDirection::Maximize);
+    let variables = variables(&mut problem, chains, needs, WORTH);
+    let each = |class: &Class<'_>| problem.add_var(-1.0, (0.0, f64::from(class.count)));
+    let used: Vec<_> = classes.iter().map(each).collect();
+    counts(&mut problem, &variables, chains, ComparisonOp::Le);
+    for (class, used) in used.iter().enumerate() {
         for resource in 0..SHARED.len() {
-            let mut terms = taken(&variables, needs, host, resource);
+            let mut terms = taken(&variables, needs, class, resource);
             if !terms.is_empty() {
                 terms.push((*used, -1.0));
                 problem.add_constraint(&terms[..], ComparisonOp::Le, 0.0);
@@ -97,32 +108,29 @@ pub(super) fn bound(fleet: &Fleet, needs: &Needs) -> Result<Bound, FleetError> {
         }
     }
     let solution = solve(problem)?;
-    let value = |variable: &Option<Variable>| variable.map_or(0.0, |variable| solution[variable]);
-    let wanted: Wanted = variables
-        .iter()
-        .map(|on| {
-            on.iter().map(|ways| [value(&ways[0]), value(&ways[1]), value(&ways[2])]).collect()
-        })
-        .collect();
+    let value = |variable: Option<Variable>| variable.map_or(0.0, |variable| solution[variable]);
+    let on = |on: &Vec<[Option<Variable>; 3]>| on.iter().map(|ways| ways.map(value)).collect();
+    let wanted: Vec<Vec<_>> = variables.iter().map(on).collect();
     Ok(Bound {
         placed: wanted.iter().flatten().flatten().sum(),
-        hosts: used.iter().map(|used| solution[*used]).sum(),
+        used: used.iter().map(|used| solution[*used]).collect(),
         wanted,
     })
 }
 
 /// Which resources are too few for all chains, and by how much at least: every chain is placed, and what is taken beyond what there
 /// is, as a share of it, is the least in sum.
-pub(super) fn missing(fleet: &Fleet, needs: &Needs) -> Result<Vec<Missing>, FleetError> {
+pub(super) fn missing(
+    classes: &[Class<'_>],
+    chains: &[ChainKind],
+    needs: &Needs,
+) -> Result<Vec<Missing>, FleetError> {
     let mut problem = Problem::new(OptimizationDirection::Minimize);
-    let variables = chains(&mut problem, fleet, needs, 0.0);
+    let variables = variables(&mut problem, chains, needs, 0.0);
     let more: Vec<_> = SHARED.iter().map(|_| problem.add_var(1.0, (0.0, f64::INFINITY))).collect();
-    for (on, chain) in variables.iter().zip(&fleet.chains) {
-        let all: Vec<_> = on.iter().flatten().flatten().map(|one| (*one, 1.0)).collect();
-        problem.add_constraint(&all[..], ComparisonOp::Eq, f64::from(chain.count));
-    }
-    for (at, host) in fleet.hosts.iter().enumerate() {
-        let count = f64::from(host.count);
+    counts(&mut problem, &variables, chains, ComparisonOp::Eq);
+    for (at, class) in classes.iter().enumerate() {
+        let count = f64::from(class.count);
         for (resource, more) in more.iter().enumerate() {
             let mut terms = taken(&variables, needs, at, resource);
             if !terms.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use control::config::default_run_dir;
 use plan::advise::Advice;
 use plan::machine::Machine;
 use plan::predict::PathKind;
@@ -15,6 +16,8 @@ pub(super) fn configuration(machine: &Machine, workload: &Workload, advice: &Adv
         machine.nic.title,
         advice.functions.min(255),
     );
+    let dir = default_run_dir();
+    let dir = dir.display();
     let mut number = 0_u32;
     for (adapter, advised) in workload.adapters.iter().zip(&advice.adapters) {
         let guests = workload.services[adapter.service].guests.count;
@@ -31,7 +34,7 @@ pub(super) fn configuration(machine: &Machine, workload: &Workload, advice: &Adv
             let _ = write!(
                 text,
                 "\n[[adapter]]\nname = \"{name}\"\nswitch = \"sw0\"\nmac = \"02:00:00:01:{high:02x}:{low:02x}\"\n\
-                 attachment = {{ socket = \"{name}.sock\" }}\niov_weight = {weight}\n",
+                 attachment = {{ socket = \"{dir}/{name}.sock\" }}\niov_weight = {weight}\n",
             );
         }
     }
