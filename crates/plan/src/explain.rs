@@ -1,18 +1,20 @@
 //! A drawing of where a frame's bytes and cycles go, as SVG.
 //!
 //! One panel for each path: the wire, the NIC, the host and the guests of a chain from left to right, the frame's way as a line, and
-//! each crossing of PCIe with its number. Beneath, what the frame took on its whole way.
+//! each crossing of PCIe with its number. Beneath, what the frame took on its whole way as bars, of the same scale in all panels: bytes
+//! on PCIe, of the frame itself and of all else; cycles of the switch, of copies and of all else; cycles of guests.
 
 use std::fmt::Write;
 
+use crate::dma::FCS;
 use crate::frames::Frames;
 use crate::load::{Company, End, Guests, Hop, Load};
-use crate::machine::Machine;
+use crate::machine::{Host, Machine};
 use crate::predict::{PathKind, Pattern, Scenario, ScenarioError, predict};
-use crate::units::FrameRate;
+use crate::units::{Bytes, FrameRate};
 
 const WIDTH: f64 = 900.0;
-const PANEL: f64 = 330.0;
+const PANEL: f64 = 390.0;
 const LEFT: f64 = 130.0;
 /// Heights of what a frame passes, from the top of a panel.
 const WIRE: f64 = 60.0;
@@ -20,12 +22,17 @@ const NIC: f64 = 100.0;
 const PCIE: f64 = 140.0;
 const SWITCH: f64 = 180.0;
 const GUEST: f64 = 230.0;
+/// The first bar, the way to the next, its height, and the longest.
+const BARS: f64 = 275.0;
+const NEXT_BAR: f64 = 22.0;
+const BAR: f64 = 14.0;
+const LONGEST: f64 = 400.0;
 
 const STYLE: &str = "\
 text{font:13px sans-serif;fill:#222}.title{font-size:16px;font-weight:bold}.small{font-size:11px;fill:#555}\
 .layer{stroke:#ccc;stroke-width:1}.pcie{stroke:#b45309;stroke-width:1.5;stroke-dasharray:6 4}\
 .guest{fill:#e5e7eb;stroke:#6b7280}.way{fill:none;stroke:#1d4ed8;stroke-width:2;stroke-linejoin:round}\
-.cross{fill:#b45309}.number{fill:#fff;font-size:10px;text-anchor:middle}.mid{text-anchor:middle}\
+.a{fill:#1d4ed8}.b{fill:#93c5fd}.c{fill:#0f766e}.d{fill:#5eead4}.e{fill:#9ca3af}.cross{fill:#b45309}.number{fill:#fff;font-size:10px;text-anchor:middle}.mid{text-anchor:middle}\
 @media(prefers-color-scheme:dark){svg{background:#111}text{fill:#eee}.small{fill:#aaa}.layer{stroke:#444}\
 .guest{fill:#333;stroke:#999}.way{stroke:#93c5fd}}";
 
@@ -38,8 +45,12 @@ pub struct Way {
     pub up: f64,
     /// Bytes on PCIe from the host to the NIC.
     pub down: f64,
+    /// Bytes of the frame itself among them, each way.
+    pub frame: f64,
     /// Cycles of the switch's threads.
     pub switch_cycles: f64,
+    /// Cycles of copies among them.
+    pub copy_cycles: f64,
     /// Cycles of guests.
     pub guest_cycles: f64,
 }
@@ -75,14 +86,28 @@ pub fn way(
     };
     let hops: Vec<_> = ends.windows(2).map(hop).collect();
     let load = Load::of(machine, &company, &hops);
+    let without_copies = Load::of(&without_copies(machine), &company, &hops);
     let clock = machine.host.ghz.value * 1e9;
+    let crossings = crossings(machine, path, guests);
     Ok(Way {
-        crossings: crossings(machine, path, guests),
+        crossings,
         up: load.up.0 / 8.0,
         down: load.down.0 / 8.0,
+        frame: f64::from(crossings / 2) * (frames.size() + Bytes(-FCS)).0,
         switch_cycles: load.switch_cores * clock,
+        copy_cycles: (load.switch_cores - without_copies.switch_cores) * clock,
         guest_cycles: load.guest_cores * clock,
     })
+}
+
+/// The same machine, if bytes were copied at no cost.
+fn without_copies(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    let Host { switch, soft_nic, kernel, .. } = &mut machine.host;
+    for costs in [switch, kernel].into_iter().chain(soft_nic) {
+        costs.byte.value = 0.0;
+    }
+    machine
 }
 
 fn crossings(machine: &Machine, path: PathKind, guests: u32) -> u32 {
@@ -99,25 +124,33 @@ fn crossings(machine: &Machine, path: PathKind, guests: u32) -> u32 {
 /// There is no such chain.
 pub fn draw(machine: &Machine, guests: u32, frames: &Frames) -> Result<String, ScenarioError> {
     let paths = [PathKind::Vf, PathKind::Vhost];
-    let height = PANEL * paths.len() as f64 + 10.0;
+    let height = PANEL * paths.len() as f64;
+    let ways = paths.map(|path| way(machine, path, guests, frames).map(|way| (path, way)));
+    let ways = ways.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let most = |of: fn(&Way) -> f64| ways.iter().map(|(_, way)| of(way)).fold(0.0, f64::max);
+    let scale = Scale {
+        bytes: most(|way| way.up.max(way.down)),
+        cycles: most(|way| way.switch_cycles.max(way.guest_cycles)),
+    };
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n\
          <title>A chain of {guests} guests, {frames}: where bytes and cycles go</title>\n<style>{STYLE}</style>\n"
     );
-    for (number, path) in paths.into_iter().enumerate() {
-        let way = way(machine, path, guests, frames)?;
+    for (number, (path, way)) in ways.into_iter().enumerate() {
         let top = PANEL * number as f64;
         // Writing to a string does not fail.
         let _ = writeln!(svg, "<g transform=\"translate(0 {top})\">");
-        panel(&mut svg, machine, path, guests, &way);
+        panel(&mut svg, path, guests, &way);
+        bars(&mut svg, &way, &scale);
         svg += "</g>\n";
     }
     svg += "</svg>\n";
     Ok(svg)
 }
 
-fn panel(svg: &mut String, machine: &Machine, path: PathKind, guests: u32, way: &Way) {
+fn panel(svg: &mut String, path: PathKind, guests: u32, way: &Way) {
     let name = match path {
+        PathKind::Vf if way.crossings == 0 => "the software NIC",
         PathKind::Vf => "virtual functions",
         PathKind::Vhost | PathKind::Virtio => "the switch",
     };
@@ -140,7 +173,8 @@ fn panel(svg: &mut String, machine: &Machine, path: PathKind, guests: u32, way: 
         PCIE + 4.0,
         WIDTH - 20.0
     );
-    let points = line(path, guests);
+    let is_card = path == PathKind::Vf && way.crossings > 0;
+    let points = line(is_card, guests);
     let text: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let _ = writeln!(svg, "<polyline class=\"way\" points=\"{}\"/>", text.join(" "));
     for guest in 0..guests {
@@ -155,7 +189,7 @@ fn panel(svg: &mut String, machine: &Machine, path: PathKind, guests: u32, way: 
         );
     }
     let mut number = 0;
-    for pair in points.windows(2) {
+    for pair in points.windows(2).filter(|_| way.crossings > 0) {
         let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
         if (y1 - PCIE) * (y2 - PCIE) < 0.0 {
             number += 1;
@@ -168,14 +202,49 @@ fn panel(svg: &mut String, machine: &Machine, path: PathKind, guests: u32, way: 
             );
         }
     }
-    let Way { up, down, switch_cycles, guest_cycles, .. } = way;
-    let usable = (machine.nic.link.tlp() * machine.nic.link_share.value).as_gbps();
-    let _ = writeln!(
-        svg,
-        "<text x=\"20\" y=\"{}\">{up:.0} bytes up and {down:.0} bytes down on PCIe, of {usable:.1} Gbit/s each way; \
-         {switch_cycles:.0} cycles of the switch, {guest_cycles:.0} of guests</text>",
-        GUEST + 60.0
-    );
+}
+
+/// What the longest bars stand for.
+struct Scale {
+    bytes: f64,
+    cycles: f64,
+}
+
+/// What the frame took, as bars.
+fn bars(svg: &mut String, way: &Way, scale: &Scale) {
+    let &Way { up, down, frame, switch_cycles, copy_cycles, guest_cycles, .. } = way;
+    let bytes = |all: f64| {
+        let text = format!("{all:.0} bytes: {frame:.0} of the frame, {:.0} besides", all - frame);
+        ([("a", frame), ("b", all - frame)], scale.bytes, text)
+    };
+    let fixed = switch_cycles - copy_cycles;
+    let copied =
+        format!("{switch_cycles:.0} cycles: {copy_cycles:.0} of copies, {fixed:.0} besides");
+    let rows = [
+        ("PCIe, up", bytes(up)),
+        ("PCIe, down", bytes(down)),
+        ("switch", ([("d", copy_cycles), ("c", fixed)], scale.cycles, copied)),
+        (
+            "guests",
+            ([("e", guest_cycles), ("e", 0.0)], scale.cycles, format!("{guest_cycles:.0} cycles")),
+        ),
+    ];
+    for (row, (name, (parts, most, text))) in rows.into_iter().enumerate() {
+        let y = BARS + NEXT_BAR * row as f64;
+        let base = y + BAR - 3.0;
+        let _ = write!(svg, "<text class=\"small\" x=\"20\" y=\"{base}\">{name}</text>");
+        let mut x = LEFT;
+        for (class, value) in parts {
+            let width = value / most.max(1.0) * LONGEST;
+            let _ = write!(
+                svg,
+                "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"{BAR}\"/>"
+            );
+            x += width;
+        }
+        let _ =
+            writeln!(svg, "<text class=\"small\" x=\"{:.1}\" y=\"{base}\">{text}</text>", x + 8.0);
+    }
 }
 
 /// Where a guest is drawn.
@@ -184,10 +253,10 @@ fn place(guest: u32, guests: u32) -> f64 {
     LEFT + step * (f64::from(guest) + 0.5)
 }
 
-/// The frame's way.
-fn line(path: PathKind, guests: u32) -> Vec<(f64, f64)> {
+/// The frame's way: it turns at the card, or at the switch.
+fn line(is_card: bool, guests: u32) -> Vec<(f64, f64)> {
     let half = (WIDTH - 20.0 - LEFT) / f64::from(guests) / 4.0;
-    let turn = if path == PathKind::Vf { NIC } else { SWITCH };
+    let turn = if is_card { NIC } else { SWITCH };
     let (first, last) = (place(0, guests), place(guests - 1, guests));
     let mut points = vec![(first - half, WIRE), (first - half, NIC)];
     for guest in 0..guests {
@@ -214,7 +283,8 @@ mod tests {
         assert_eq!((vf.crossings, vhost.crossings), (12, 2));
         // A hop between functions costs as much as a frame in and one out.
         assert!((vf.up / vhost.up - 6.0).abs() < 0.01 && (vf.down / vhost.down - 6.0).abs() < 0.01);
-        assert_eq!(vf.switch_cycles, 0.0);
+        assert_eq!((vf.switch_cycles, vf.frame), (0.0, 6.0 * 1514.0));
+        assert!(vf.frame < vf.up && vhost.copy_cycles < vhost.switch_cycles);
         assert!(vhost.switch_cycles > 0.0);
         let svg = draw(&machine, 6, &frames).unwrap();
         assert_eq!(svg.matches("class=\"cross\"").count(), 14, "{svg}");

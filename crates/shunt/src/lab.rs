@@ -18,6 +18,7 @@ use lab::experiment::idle::{self, IdleSpec};
 use lab::experiment::{distance, overhead, scale, suite};
 use lab::report::{self, PathKind, Pattern, RingKind};
 
+use crate::text::wrapped;
 use crate::{Mistake, say};
 
 /// Measure virtual machines' network paths on this machine.
@@ -511,23 +512,6 @@ fn check_rounds(rounds: usize) -> Result<(), Mistake> {
         return Ok(());
     }
     Err(Mistake(format!("--rounds {rounds}: 1 to 100 are possible")))
-}
-
-/// A sentence on lines of at most 80 characters.
-fn wrapped(sentence: &str) -> String {
-    let mut text = String::new();
-    let mut room = 0usize;
-    for word in sentence.split_whitespace() {
-        if room < word.len() + 1 {
-            text += if text.is_empty() { "" } else { "\n" };
-            room = 80;
-        } else {
-            text += " ";
-        }
-        text += word;
-        room = room.saturating_sub(word.len() + 1);
-    }
-    text + "\n"
 }
 
 /// This program, to start again as daemon and as guests.

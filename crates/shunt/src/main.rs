@@ -9,6 +9,7 @@ mod migrate;
 mod pages;
 mod plan;
 mod stats;
+mod text;
 mod up;
 
 use std::io::{self, IsTerminal, Write};

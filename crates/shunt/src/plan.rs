@@ -92,6 +92,13 @@ impl On {
     }
 }
 
+/// What a machine is, for people. Where the software NIC is its card, there is no other.
+fn titles(machine: &Machine) -> String {
+    let Machine { nic, host } = machine;
+    let card = if host.soft_nic.is_some() { "the software NIC" } else { &nic.title };
+    format!("{card}\n{}\n", host.title)
+}
+
 /// The text of a file that the user names.
 fn read(path: &PathBuf) -> Result<String, Mistake> {
     std::fs::read_to_string(path)

@@ -5,9 +5,10 @@ use clap::{Args, Subcommand};
 use control::api::Method;
 use serde_json::{Value, json};
 
+use super::cells::{cell, entries, find, rates, told_of};
 use super::patch::{FunctionFlags, Patch};
-use super::table::{cell, entries, find, rates, table, told_of};
 use super::{Change, Target, part};
+use crate::text::table;
 
 /// Show and change adapters: the network adapters of guests.
 #[derive(Debug, Args)]

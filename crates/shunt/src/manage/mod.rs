@@ -5,12 +5,12 @@
 
 pub(crate) mod adapter;
 pub(crate) mod apply;
+mod cells;
 pub(crate) mod events;
 pub(crate) mod nic;
 mod patch;
 mod rules;
 pub(crate) mod switch;
-pub(crate) mod table;
 mod tunnel;
 pub(crate) mod upgrade;
 pub(crate) mod vf;

@@ -5,10 +5,11 @@ use clap::{Args, Subcommand};
 use control::api::Method;
 use serde_json::{Value, json};
 
+use super::cells::{attachment, cell, entries, find, told_of, with_state};
 use super::patch::Patch;
 use super::rules::{Rules, representors};
-use super::table::{attachment, cell, entries, find, table, told_of, with_state};
 use super::{Change, Target, part};
+use crate::text::table;
 
 /// Show and change NICs.
 #[derive(Debug, Args)]

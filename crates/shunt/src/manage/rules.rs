@@ -5,8 +5,9 @@ use clap::Args;
 use control::api::Method;
 use serde_json::{Value, json};
 
-use super::table::{cell, entries, find, table, told_of};
+use super::cells::{cell, entries, find, told_of};
 use super::{Change, Mistake, Target, part};
+use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Rules {

@@ -5,11 +5,12 @@ use clap::{Args, Subcommand};
 use control::api::Method;
 use serde_json::{Value, json};
 
+use super::cells::{cell, entries};
 use super::patch::{Patch, list as listed, switched};
-use super::table::{cell, entries, table};
 use super::tunnel::{Tunnel, tunnels};
 use super::{Change, OnOff, Target, part};
 use crate::Mistake;
+use crate::text::table;
 
 /// Show and change switches and their ports.
 #[derive(Debug, Args)]
@@ -241,7 +242,7 @@ impl Acl {
     fn run(&self, target: &Target) -> Result<()> {
         let ports = format!("/v1/switches/{}/ports", part(&self.switch));
         let ports = target.send(Method::GET, &ports, None, None)?;
-        let port = super::table::find(&ports.body, "adapter", &json!(self.adapter));
+        let port = super::cells::find(&ports.body, "adapter", &json!(self.adapter));
         let mut rules: Vec<Value> = entries(&port["acl"]).cloned().collect();
         if self.add.is_empty() && !self.clear {
             return target.show(&json!(rules), |_| show_rules(&rules));

@@ -5,9 +5,10 @@ use clap::Args;
 use control::api::Method;
 use serde_json::Value;
 
+use super::cells::{cell, entries};
 use super::patch::{Patch, list};
-use super::table::{cell, entries, table};
 use super::{Change, Target, part};
+use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Tunnel {

@@ -5,9 +5,10 @@ use clap::{Args, Subcommand};
 use control::api::Method;
 use serde_json::{Value, json};
 
+use super::cells::{cell, entries, find, rates};
 use super::patch::{FunctionFlags, Patch};
-use super::table::{cell, entries, find, rates, table};
 use super::{Change, Target, part};
+use crate::text::table;
 
 /// Show and change VFs, in the words of `ip link set PF vf N`.
 ///

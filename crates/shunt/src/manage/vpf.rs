@@ -12,8 +12,9 @@ use control::api::{Method, Outcome};
 use control::state::{State, Vpf};
 use serde_json::{Value, json};
 
-use super::table::{cell, entries, find, table};
+use super::cells::{cell, entries, find};
 use super::{Change, Target};
+use crate::text::table;
 use crate::{Mistake, say};
 use document::{Backend, Wanted};
 use qemu::How;

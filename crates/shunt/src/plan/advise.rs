@@ -11,8 +11,8 @@ use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::{Value, json};
 
-use super::{On, file, read, sweep};
-use crate::manage::table::table;
+use super::{On, file, read, sweep, titles};
+use crate::text::{table, wrapped};
 use crate::{Mistake, say};
 
 /// Sizes for which crossovers are told.
@@ -27,7 +27,8 @@ pub(super) struct Advise {
     workload: Option<PathBuf>,
     #[command(flatten)]
     on: On,
-    /// Ask for each value of a figure: cores, guest-cores, ghz, vfs, lanes, line or guests, as cores=1..8 or cores=1,2,4.
+    /// Ask for each value of a figure: cores, guest-cores, ghz, vfs, lanes, line, guests or frame, as cores=1..8 or
+    /// frame=64,512,1518.
     #[arg(long, value_name = "FIGURE=VALUES")]
     what_if: Option<String>,
     /// Write a configuration for `shunt up` with these adapters and their iov_weights.
@@ -95,7 +96,7 @@ fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> V
 }
 
 fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
-    let mut text = format!("{}\n{}\n\n", machine.nic.title, machine.host.title);
+    let mut text = titles(machine) + "\n";
     let row = |adapter: &AdapterAdvice| {
         let otherwise = adapter.otherwise.map_or_else(
             || "-".to_owned(),
@@ -144,7 +145,9 @@ fn verdict(workload: &Workload, advice: &Advice) -> String {
         (false, _) => format!("{binding} is full first."),
     };
     let search = if advice.is_exact { "" } else { " Not all ways were tried." };
-    format!("{said}\nIt takes {functions} VFs and {switch_cores:.1} cores of the switch.{search}\n")
+    let taken =
+        format!("It takes {functions} VFs and {switch_cores:.1} cores of the switch.{search}");
+    wrapped(&said) + &wrapped(&taken)
 }
 
 /// What would change the answer between guests.

@@ -8,7 +8,7 @@ use plan::fleet::{Answer, Fleet as Task, FleetError, Place, Plan};
 use serde_json::json;
 
 use super::read;
-use crate::manage::table::table;
+use crate::text::table;
 use crate::{Mistake, say};
 
 /// Rows of placements shown to people.

@@ -1,11 +1,12 @@
 //! `shunt plan predict`: one point.
 
 use anyhow::Result;
+use plan::machine::Machine;
 use plan::predict::{Latency, PathKind, Pattern, Prediction, Scenario, predict};
 use serde_json::{Value, json};
 
-use super::On;
-use crate::manage::table::table;
+use super::{On, titles};
+use crate::text::table;
 use crate::{Mistake, say};
 
 /// Loads at which latencies are told, as shares of the predicted rate.
@@ -51,7 +52,7 @@ impl Predict {
             .map_err(|error| Mistake(format!("shunt plan: {error}")))?;
         let text = match self.json {
             true => format!("{:#}\n", object(&self.on, &scenario, &said)),
-            false => people(&machine.nic.title, &machine.host.title, &scenario, &said),
+            false => people(&machine, &scenario, &said),
         };
         Ok(say(&text)?)
     }
@@ -81,9 +82,11 @@ fn object(on: &On, scenario: &Scenario, said: &Prediction) -> Value {
     })
 }
 
-fn people(nic: &str, host: &str, scenario: &Scenario, said: &Prediction) -> String {
+fn people(machine: &Machine, scenario: &Scenario, said: &Prediction) -> String {
     let Scenario { pattern, path, guests, frames, .. } = scenario;
-    let mut text = format!("{pattern}, path {path}, {guests} guests, {frames}\n{nic}\n{host}\n\n");
+    let mut text = format!("{pattern}, path {path}, {guests} guests, {frames}\n");
+    text += &titles(machine);
+    text += "\n";
     text += &format!(
         "{:.2} Mpps, {:.2} Gbit/s, sent by all guests; held by {}\n",
         said.rate.as_mpps(),

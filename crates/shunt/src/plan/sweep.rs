@@ -1,17 +1,18 @@
 //! `shunt plan --what-if`: the same question for each value of a figure.
 
 use plan::advise::{Advice, advise};
+use plan::frames::Frames;
 use plan::machine::Machine;
 use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::json;
 
-use crate::manage::table::table;
+use crate::text::table;
 
 /// Values that one question may have.
 const VALUES_MAX: usize = 64;
 
-const FIGURES: &str = "cores, guest-cores, ghz, vfs, lanes, line and guests are possible";
+const FIGURES: &str = "cores, guest-cores, ghz, vfs, lanes, line, guests and frame are possible";
 
 /// Asks for each value.
 pub(super) fn sweep(
@@ -74,6 +75,12 @@ fn set(
             }
             for service in &mut workload.services {
                 service.guests.count = value as u32;
+            }
+        }
+        "frame" => {
+            let frames = Frames::of(value as u32).map_err(|_| "frames are 64 to 9018 bytes")?;
+            for flow in &mut workload.flows {
+                flow.frames = frames.clone();
             }
         }
         _ => return Err(FIGURES),

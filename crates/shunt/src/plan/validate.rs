@@ -7,7 +7,7 @@ use lab::report::json;
 use plan::validate::{Errors, Measured, ValidateError, Validation};
 
 use super::read;
-use crate::manage::table::table;
+use crate::text::{table, wrapped};
 use crate::{Mistake, say};
 
 /// Fit the model to points of few guests, and hold its predictions against those of many.
@@ -97,7 +97,9 @@ fn people(validation: &Validation) -> String {
             || "not told by these points".to_owned(),
             |(low, high)| format!("{low:.4} to {high:.4}"),
         );
-        [format!("{:?}", estimate.parameter), format!("{:.4}", estimate.value), interval]
+        let name = serde_json::to_value(estimate.parameter);
+        let name = name.ok().and_then(|name| Some(name.as_str()?.to_owned()));
+        [name.unwrap_or_default(), format!("{:.4}", estimate.value), interval]
     };
     text += "\n";
     text += &table(["PARAMETER", "VALUE", "WITH 95 %"], parameters.iter().map(row).collect());
@@ -121,7 +123,8 @@ fn people(validation: &Validation) -> String {
         }
     }
     for (pattern, path, hypothesis) in told {
-        text += &format!("\n{pattern} {path}: {hypothesis}\n");
+        text += "\n";
+        text += &wrapped(&format!("{pattern} {path}: {hypothesis}"));
     }
     text
 }

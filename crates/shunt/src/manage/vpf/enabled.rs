@@ -9,7 +9,7 @@ use host::qmp::pci::{BRIDGES_MAX, enabled_vf};
 use host::qmp::{Qmp, QmpError};
 use serde_json::Value;
 
-use super::super::table::entries;
+use super::super::cells::entries;
 
 /// How long QEMU may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,31 +1,9 @@
-//! Tables for the terminal, at most 80 columns wide.
+//! Values of documents as cells of tables.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use comfy_table::{ContentArrangement, LineStyle, Table, presets};
 use control::state::Attachment;
 use serde_json::Value;
-
-/// The widest that a table gets, in columns.
-const WIDTH: u16 = 80;
-
-/// A table with these headings. Long cells are broken into lines.
-pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
-    if rows.is_empty() {
-        return "none\n".to_owned();
-    }
-    let mut table = Table::new();
-    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
-    table.load_style(style).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((1, 0));
-    }
-    table.trim_fmt() + "\n"
-}
 
 /// A value as a cell: texts without quotes, true and false as on and off, nothing as a dash.
 pub(super) fn cell(value: &Value) -> String {
@@ -95,14 +73,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn tables_fit_the_terminal_whatever_is_in_them() {
-        let long = "x".repeat(300);
-        let text = table(["name", "what", "more"], vec![["a".into(), long.clone(), long]]);
-        assert!(text.lines().count() > 5);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    }
 
     #[test]
     fn cells_are_words() {
