@@ -49,6 +49,39 @@ fn scarce_functions_go_where_they_are_worth_most() {
     assert!(f64::from(plan.solved.placed) <= plan.bound_placed + 1e-6);
 }
 
+/// 10 000 guests that want different things, on 1000 hosts of two makes.
+#[test]
+fn a_large_fleet_comes_near_its_bound() {
+    let mut text = String::new();
+    for nic in ["xl710", "e810"] {
+        text += &format!(
+            "[[host]]\nname = \"{nic}\"\ncount = 500\nnic = \"{nic}\"\nprofile = \"nfv-2017\"\n\
+             cores = 6\nguest_cores = 64\n"
+        );
+    }
+    for (services, guests) in [(1_u32, 2000), (2, 2000), (4, 4000), (5, 2000)] {
+        for (frames, mpps) in [("64", 0.8), ("imix", 0.5), ("1518", 0.1), ("1518", 0.6)] {
+            let count = guests / 4 / services;
+            text += &format!(
+                "[[chain]]\nname = \"{services}-{frames}-{mpps}\"\ncount = {count}\n\
+                 services = {services}\nmpps = {mpps}\nframes = \"{frames}\"\n"
+            );
+        }
+    }
+    let fleet = Fleet::parse(&text).unwrap();
+    let plan = fleet.plan().unwrap();
+    assert_eq!((plan.guests, plan.hosts, plan.solved.placed), (10_000, 1000, plan.chains));
+    assert!(f64::from(plan.solved.hosts_used) <= 1.15 * plan.bound_hosts, "{plan:?}");
+    assert!(plan.solved.hosts_used < plan.greedy.hosts_used);
+    // What is said of single hosts is what is said of all, and none is used twice.
+    let answer = &plan.solved;
+    let on_hosts: u32 = answer.hosts.iter().flat_map(|host| &host.chains).map(|one| one.2).sum();
+    let mut names: Vec<_> = answer.hosts.iter().map(|host| (&host.host, host.number)).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!((on_hosts, names.len()), (answer.placed, answer.hosts_used as usize));
+}
+
 #[test]
 fn each_fault_is_said_with_its_place() {
     let good = "[[host]]\nname = \"a\"\ncount = 1\nnic = \"xl710\"\nprofile = \"nfv-2017\"\n\

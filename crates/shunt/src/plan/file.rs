@@ -8,13 +8,23 @@ use plan::machine::Machine;
 use plan::predict::PathKind;
 use plan::workload::Workload;
 
+/// VFs that a software NIC has at most.
+const VFS_MAX: u32 = 255;
+
 /// A configuration for `shunt up`: each guest's adapter with the `iov_weight` that gives it the path advised.
 pub(super) fn configuration(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
-    let mut text = format!(
-        "# What `shunt plan` advises for {}.\n\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\ntotal_vfs = {}\n\n\
+    let mut text = format!("# What `shunt plan` advises for {}.\n", machine.nic.title);
+    let total_vfs = advice.functions.min(VFS_MAX);
+    if total_vfs < advice.functions {
+        let wanted = advice.functions;
+        text += &format!(
+            "# It wants {wanted} VFs, and the software NIC has {total_vfs}: the others stay on the switch.\n"
+        );
+    }
+    text += &format!(
+        "\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\ntotal_vfs = {total_vfs}\n\
+         # uplink = \"xdp:eth1\" # the wire\n\n\
          [[switch]]\nname = \"sw0\"\nnic = \"nic0\"\niov = true\n",
-        machine.nic.title,
-        advice.functions.min(255),
     );
     let dir = default_run_dir();
     let dir = dir.display();
