@@ -93,6 +93,32 @@ fn points_of_few_guests_tell_those_of_many() {
     assert!(people.contains("Not explained"), "{people}");
 }
 
+/// What the lab measured makes a profile, which other questions take.
+#[test]
+fn a_run_of_the_lab_becomes_a_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../plan/measured/shunt-lab.json");
+    let here = dir.path().join("here.toml");
+    let here = here.to_str().unwrap();
+    let said = json(&["validate", "--from", run, "--fit-guests", "2", "--write", here]);
+    assert_eq!((&said["fit_guests"], &said["guests_max"]), (&2.into(), &8.into()));
+    assert!(said["median_error_pct"].as_f64().unwrap() <= 15.0, "{said:#}");
+    let args = ["predict", "--pattern", "north-south", "--path", "vf", "--frame", "1518"];
+    let point = json(&[&args[..], &["--guests", "4", "--host", here]].concat());
+    let listed = said["list"].as_array().unwrap().iter().find(|one| {
+        one["pattern"] == "north-south"
+            && one["path"] == "vf"
+            && (&one["frame_bytes"], &one["guests"]) == (&1518.into(), &4.into())
+    });
+    let (mpps, listed) = (&point["mpps"], &listed.unwrap()["predicted_mpps"]);
+    let off = mpps.as_f64().unwrap() / listed.as_f64().unwrap() - 1.0;
+    assert!(off.abs() < 1e-9, "{mpps} and {listed}");
+    let no_run = file(dir.path(), "results.json", "{}");
+    let (code, _, error) = plan(&["validate", "--from", &no_run]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("results.json") && error.contains("missing field"), "{error}");
+}
+
 #[test]
 fn a_workload_gets_paths_and_a_configuration_that_the_daemon_takes() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,6 +153,9 @@ fn a_workload_gets_paths_and_a_configuration_that_the_daemon_takes() {
         .map(|one| one["scale"].as_f64().unwrap())
         .collect();
     assert!(scales.len() == 4 && scales.is_sorted(), "{swept:#}");
+    let swept = json(&["--workload", &chain, "--what-if", "nic=x520,xl710"]);
+    assert_eq!((&swept["list"][0]["value"], &swept["figure"]), (&"x520".into(), &"nic".into()));
+    assert!(swept["list"][0]["scale"].as_f64() < swept["list"][1]["scale"].as_f64(), "{swept:#}");
 }
 
 #[test]
@@ -151,7 +180,11 @@ fn what_cannot_be_gets_one_clear_message() {
         (&["--nic", "3c509"][..], "no NIC profile \"3c509\": 82598"),
         (&["--cores", "0"], "--cores 0"),
         (&["--what-if", "colour=1..3"], "cores, guest-cores"),
-        (&["--what-if", "cores=many"], "values are as 1..8"),
+        (&["--what-if", "cores=many"], "\"many\" is no number"),
+        (&["--what-if", "cores=0"], "0: 0.001 to 1024 are possible"),
+        (&["--what-if", "cores=9..1"], "values are as 1..8"),
+        (&["--what-if", "lanes=3"], "1, 2, 4, 8 or 16 lanes"),
+        (&["--what-if", "nic=xl710,3c509"], "no NIC profile \"3c509\""),
     ] {
         let (code, _, error) = plan(&[&["--workload", &chain], args].concat());
         assert_eq!(code, Some(2), "{error}");

@@ -32,6 +32,8 @@ use crate::units::FrameRate;
 const KINDS_MAX: usize = 4096;
 const COUNT_MAX: u32 = 100_000;
 const SERVICES_MAX: u32 = 64;
+const HOSTS_MAX: u64 = 100_000;
+const GUESTS_MAX: u64 = 1_000_000;
 
 /// Why there is no plan for a fleet.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +53,16 @@ pub enum FleetError {
         what: &'static str,
         /// How many.
         count: usize,
+    },
+    /// Too many in all.
+    #[error("it has {count} {what}: at most {max} are possible; plan for parts of it")]
+    Large {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: u64,
+        /// How many there may be.
+        max: u64,
     },
     /// A name twice.
     #[error("two {0} are called {1:?}: give those that are alike a count")]
@@ -148,10 +160,18 @@ pub(super) fn parse(text: &str) -> Result<Fleet, FleetError> {
     }
     unique("hosts", host.iter().map(|host| &host.name))?;
     unique("chains", chain.iter().map(|chain| &chain.name))?;
-    Ok(Fleet {
+    let fleet = Fleet {
         hosts: host.into_iter().map(host_kind).collect::<Result<_, _>>()?,
         chains: chain.into_iter().map(chain_kind).collect::<Result<_, _>>()?,
-    })
+    };
+    let hosts = fleet.hosts.iter().map(|host| u64::from(host.count)).sum();
+    let guests = fleet.chains.iter().map(|of| u64::from(of.count) * u64::from(of.services)).sum();
+    for (what, count, max) in [("hosts", hosts, HOSTS_MAX), ("guests", guests, GUESTS_MAX)] {
+        if count > max {
+            return Err(FleetError::Large { what, count, max });
+        }
+    }
+    Ok(fleet)
 }
 
 fn unique<'a>(

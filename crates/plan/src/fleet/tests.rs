@@ -1,6 +1,12 @@
 //! What is placed, what is not, and what is said of it.
 
+use proptest::prelude::*;
+
 use super::*;
+use crate::workload::tests::mutilated;
+
+const GOOD: &str = "[[host]]\nname = \"a\"\ncount = 1\nnic = \"xl710\"\nprofile = \"nfv-2017\"\n\
+                    [[chain]]\nname = \"c\"\ncount = 1\nservices = 2\nmpps = 0.1\nframes = \"64\"\n";
 
 fn fleet(hosts: u32, chains: &[(u32, u32, f64)]) -> Fleet {
     let mut text = format!(
@@ -84,9 +90,7 @@ fn a_large_fleet_comes_near_its_bound() {
 
 #[test]
 fn each_fault_is_said_with_its_place() {
-    let good = "[[host]]\nname = \"a\"\ncount = 1\nnic = \"xl710\"\nprofile = \"nfv-2017\"\n\
-                [[chain]]\nname = \"c\"\ncount = 1\nservices = 2\nmpps = 0.1\nframes = \"64\"\n";
-    assert!(Fleet::parse(good).is_ok());
+    assert!(Fleet::parse(GOOD).is_ok());
     let faults = [
         ("xl710", "xl711", "host \"a\": there is no NIC profile \"xl711\""),
         ("nfv-2017", "nfv", "there is no host profile"),
@@ -95,15 +99,34 @@ fn each_fault_is_said_with_its_place() {
         ("count = 1\nservices", "count = 0\nservices", "chain \"c\" has count = 0"),
         ("\"64\"", "\"12\"", "chain \"c\": frames of 12 bytes"),
         ("name = \"c\"", "nom = \"c\"", "unknown field `nom`"),
+        (
+            "count = 1\nservices = 2",
+            "count = 100000\nservices = 64",
+            "6400000 guests: at most 1000000",
+        ),
     ];
     for (from, to, said) in faults {
-        let text = good.replacen(from, to, 1);
-        assert_ne!(text, good);
+        let text = GOOD.replacen(from, to, 1);
+        assert_ne!(text, GOOD);
         let error = Fleet::parse(&text).unwrap_err().to_string();
         assert!(error.contains(said), "{to}: {error}");
     }
     assert!(Fleet::parse("").unwrap_err().to_string().contains("no [[host]]"));
-    let too_much = Fleet::parse(&good.replace("mpps = 0.1", "mpps = 90.0")).unwrap();
+    let too_much = Fleet::parse(&GOOD.replace("mpps = 0.1", "mpps = 90.0")).unwrap();
     let error = too_much.plan().unwrap_err().to_string();
     assert!(error.contains("chain \"c\" fits no host, even alone"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_written_gets_a_plan_or_a_message(text in mutilated(GOOD)) {
+        let said = Fleet::parse(&text).and_then(|fleet| fleet.plan());
+        match said {
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+            Ok(plan) => {
+                prop_assert!(plan.solved.placed <= plan.chains && plan.solved.hosts_used <= plan.hosts);
+                prop_assert!(f64::from(plan.solved.placed) <= plan.bound_placed + 1e-6, "{text}");
+            }
+        }
+    }
 }

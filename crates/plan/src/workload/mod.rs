@@ -27,7 +27,7 @@
 
 mod check;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use check::WorkloadError;
 use serde::Deserialize;
@@ -108,19 +108,23 @@ impl Workload {
         }
     }
 
-    /// Its hops.
+    /// Its hops, those of all flows that are alike as one.
     pub fn hops(&self) -> Vec<Hop> {
         let end = |adapter: Option<usize>| adapter.map_or(End::Wire, End::Party);
-        let of = |flow: &Flow| -> Vec<Hop> {
-            let hop = |&(from, to): &(Option<usize>, Option<usize>)| Hop {
-                from: end(from),
-                to: end(to),
-                rate: flow.rate,
-                frames: flow.frames.clone(),
-            };
-            flow.hops.iter().map(hop).collect()
-        };
-        self.flows.iter().flat_map(of).collect()
+        let mut hops: Vec<Hop> = Vec::new();
+        for flow in &self.flows {
+            let Flow { rate, frames, .. } = flow;
+            for &(from, to) in &flow.hops {
+                let (from, to) = (end(from), end(to));
+                let is_alike =
+                    |hop: &&mut Hop| (hop.from, hop.to, &hop.frames) == (from, to, frames);
+                match hops.iter_mut().find(is_alike) {
+                    Some(known) => known.rate = known.rate + *rate,
+                    None => hops.push(Hop { from, to, rate: *rate, frames: frames.clone() }),
+                }
+            }
+        }
+        hops
     }
 
     /// VFs that these paths take.

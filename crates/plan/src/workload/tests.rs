@@ -1,6 +1,10 @@
 //! What is taken for a workload, and what is said of others.
 
+use proptest::prelude::*;
+
 use super::*;
+use crate::advise::advise;
+use crate::validate::testbed;
 
 const TWO: &str = r#"
 frames = "imix"
@@ -69,4 +73,31 @@ fn each_fault_is_said_with_its_place() {
     }
     let error = Workload::parse("frames = \"64\"").unwrap_err().to_string();
     assert!(error.contains("no [[service]]"), "{error}");
+}
+
+/// Text with some of its letters changed.
+pub(crate) fn mutilated(text: &'static str) -> impl Strategy<Value = String> {
+    let letter = proptest::sample::select(&b"0123456789.-e\"[]= \nanifwx"[..]);
+    let changes = proptest::collection::vec((0..text.len(), letter), 0..4);
+    changes.prop_map(move |changes| {
+        let mut bytes = text.as_bytes().to_vec();
+        for (at, letter) in changes {
+            bytes[at] = letter;
+        }
+        String::from_utf8(bytes).expect("only ASCII is changed, and for ASCII")
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_written_gets_advice_or_a_message(text in mutilated(TWO)) {
+        match Workload::parse(&text) {
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+            Ok(workload) => {
+                let Ok(advice) = advise(&testbed().unwrap(), &workload) else { return Ok(()) };
+                prop_assert!(advice.scale.is_finite() && advice.scale > 0.0, "{text}: {advice:?}");
+                prop_assert_eq!(advice.adapters.len(), workload.adapters.len());
+            }
+        }
+    }
 }

@@ -27,8 +27,8 @@ pub(super) struct Advise {
     workload: Option<PathBuf>,
     #[command(flatten)]
     on: On,
-    /// Ask for each value of a figure: cores, guest-cores, ghz, vfs, lanes, line, guests or frame, as cores=1..8 or
-    /// frame=64,512,1518.
+    /// Ask for each value of a figure: nic, cores, guest-cores, ghz, vfs, lanes, line, guests or frame, as cores=1..8,
+    /// frame=64,512,1518 or nic=xl710,e810.
     #[arg(long, value_name = "FIGURE=VALUES")]
     what_if: Option<String>,
     /// Write a configuration for `shunt up` with these adapters and their iov_weights.

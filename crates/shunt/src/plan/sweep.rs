@@ -2,7 +2,7 @@
 
 use plan::advise::{Advice, advise};
 use plan::frames::Frames;
-use plan::machine::Machine;
+use plan::machine::{Machine, Nic};
 use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::json;
@@ -11,8 +11,10 @@ use crate::text::table;
 
 /// Values that one question may have.
 const VALUES_MAX: usize = 64;
+const CORES: (f64, f64) = (0.001, 1024.0);
 
-const FIGURES: &str = "cores, guest-cores, ghz, vfs, lanes, line, guests and frame are possible";
+const FIGURES: &str =
+    "nic, cores, guest-cores, ghz, vfs, lanes, line, guests and frame are possible";
 
 /// Asks for each value.
 pub(super) fn sweep(
@@ -24,14 +26,14 @@ pub(super) fn sweep(
     let wrong = |why: &str| format!("--what-if {what}: {why}");
     let (figure, values) =
         what.split_once('=').ok_or_else(|| wrong("give FIGURE=VALUES, as cores=1..8"))?;
+    let values =
+        values_of(values).ok_or_else(|| wrong("values are as 1..8 or 1,2,4, at most 64"))?;
     let mut asked = Vec::new();
-    for value in
-        values_of(values).ok_or_else(|| wrong("values are as 1..8 or 1,2,4, at most 64"))?
-    {
+    for value in values {
         let (mut machine, mut workload) = (machine.clone(), workload.clone());
-        set(&mut machine, &mut workload, figure, value).map_err(wrong)?;
-        asked
-            .push((value, advise(&machine, &workload).map_err(|error| wrong(&error.to_string()))?));
+        set(&mut machine, &mut workload, figure, &value).map_err(|why| wrong(&why))?;
+        let advice = advise(&machine, &workload).map_err(|error| wrong(&error.to_string()))?;
+        asked.push((value, advice));
     }
     Ok(match is_json {
         true => format!("{:#}\n", object(figure, &asked)),
@@ -39,51 +41,58 @@ pub(super) fn sweep(
     })
 }
 
-fn values_of(text: &str) -> Option<Vec<f64>> {
-    let values: Vec<f64> = match text.split_once("..") {
+fn values_of(text: &str) -> Option<Vec<String>> {
+    let values: Vec<String> = match text.split_once("..") {
         Some((first, last)) => {
             let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-            (first..=last).take(VALUES_MAX + 1).map(f64::from).collect()
+            (first..=last).take(VALUES_MAX + 1).map(|value| value.to_string()).collect()
         }
-        None => text.split(',').map(|value| value.trim().parse().ok()).collect::<Option<_>>()?,
+        None => text.split(',').map(|value| value.trim().to_owned()).collect(),
     };
-    let is_some = !values.is_empty() && values.len() <= VALUES_MAX;
-    (is_some && values.iter().all(|value| *value > 0.0 && *value <= 1e6)).then_some(values)
+    ((1..=VALUES_MAX).contains(&values.len())).then_some(values)
 }
 
+/// Sets a figure of the machine or of the workload; says why it cannot be.
 fn set(
     machine: &mut Machine,
     workload: &mut Workload,
     figure: &str,
-    value: f64,
-) -> Result<(), &'static str> {
+    value: &str,
+) -> Result<(), String> {
+    if figure == "nic" {
+        machine.nic = Nic::named(value).map_err(|error| error.to_string())?;
+        return Ok(());
+    }
+    let number: f64 = value
+        .parse()
+        .map_err(|_| format!("{value:?} is no number; values are as 1..8 or 1,2,4"))?;
+    let within = |(least, most): (f64, f64)| match number >= least && number <= most {
+        true => Ok(number),
+        false => Err(format!("{number}: {least} to {most} are possible")),
+    };
+    let whole = |(least, most): (f64, f64)| match within((least, most))?.fract() == 0.0 {
+        true => Ok(number as u32),
+        false => Err(format!("{number} is no whole number")),
+    };
     match figure {
-        "cores" => machine.host.switch_cores.value = value,
-        "guest-cores" => machine.host.guest_cores.value = value,
-        "ghz" => machine.host.ghz.value = value,
-        "line" => machine.nic.wire.line_gbps.value = value,
-        "vfs" => machine.nic.vfs = value as u32,
-        "lanes" => {
-            machine.nic.link.lanes = value as u8;
-            if !(machine.nic.link.lanes.is_power_of_two() && value <= 16.0) {
-                return Err("a link has 1, 2, 4, 8 or 16 lanes");
-            }
-        }
+        "cores" => machine.host.switch_cores.value = within(CORES)?,
+        "guest-cores" => machine.host.guest_cores.value = within(CORES)?,
+        "ghz" => machine.host.ghz.value = within((0.1, 100.0))?,
+        "line" => machine.nic.wire.line_gbps.value = within((0.01, 10_000.0))?,
+        "vfs" => machine.nic.vfs = whole((0.0, 65535.0))?,
+        "lanes" => match whole((1.0, 16.0))? {
+            lanes if lanes.is_power_of_two() => machine.nic.link.lanes = lanes as u8,
+            _ => return Err("a link has 1, 2, 4, 8 or 16 lanes".to_owned()),
+        },
         "guests" => {
-            if !(1.0..=4096.0).contains(&value) {
-                return Err("1 to 4096 guests are possible");
-            }
-            for service in &mut workload.services {
-                service.guests.count = value as u32;
-            }
+            let count = whole((1.0, 4096.0))?;
+            workload.services.iter_mut().for_each(|service| service.guests.count = count);
         }
         "frame" => {
-            let frames = Frames::of(value as u32).map_err(|_| "frames are 64 to 9018 bytes")?;
-            for flow in &mut workload.flows {
-                flow.frames = frames.clone();
-            }
+            let frames = Frames::of(whole((64.0, 9018.0))?).map_err(|error| error.to_string())?;
+            workload.flows.iter_mut().for_each(|flow| flow.frames = frames.clone());
         }
-        _ => return Err(FIGURES),
+        _ => return Err(FIGURES.to_owned()),
     }
     Ok(())
 }
@@ -94,21 +103,22 @@ fn on(advice: &Advice, path: PathKind) -> Vec<&str> {
     its.map(|adapter| adapter.name.as_str()).collect()
 }
 
-fn object(figure: &str, asked: &[(f64, Advice)]) -> serde_json::Value {
-    let one = |(value, advice): &(f64, Advice)| {
+fn object(figure: &str, asked: &[(String, Advice)]) -> serde_json::Value {
+    let one = |(value, advice): &(String, Advice)| {
+        let number = value.parse::<f64>().ok();
         json!({
-            "value": value, "scale": advice.scale, "binding_limit": advice.binding,
+            "value": number.map_or_else(|| json!(value), |number| json!(number)), "scale": advice.scale, "binding_limit": advice.binding,
             "vfs": advice.functions, "vf": on(advice, PathKind::Vf),
         })
     };
     json!({"figure": figure, "list": asked.iter().map(one).collect::<Vec<_>>()})
 }
 
-fn people(figure: &str, asked: &[(f64, Advice)]) -> String {
-    let row = |(value, advice): &(f64, Advice)| {
+fn people(figure: &str, asked: &[(String, Advice)]) -> String {
+    let row = |(value, advice): &(String, Advice)| {
         let names = on(advice, PathKind::Vf);
         [
-            value.to_string(),
+            value.clone(),
             format!("{:.2}", advice.scale),
             advice.binding.to_string(),
             advice.functions.to_string(),

@@ -4,23 +4,22 @@
 //! All adapters that are not fixed are tried on `vf` and on `vhost`, as far as the VFs of the NIC go. The best way is the one
 //! on which the traffic can grow furthest, all flows alike, before a resource is full; of ways that are as good, the one that
 //! leaves the switch's cores most of their time, then the one that takes fewer VFs. Up to 12 adapters all ways are tried; beyond, the
-//! search begins with everything on one path or the other, and changes one adapter or exchanges two as long as that is better.
-//!
-//! # Limits
-//! The search of more than 12 adapters may end at a way that no such change betters; [`Advice::is_exact`] says which it was.
+//! best of many is sought ([`search`]), and [`Advice::is_exact`] is false.
 
+mod search;
+
+use search::{Search, Way};
+
+use crate::frames::Frames;
 use crate::limit::{Limit, Owner, Resource};
-use crate::load::{Hop, Load};
+use crate::load::{End, Hop, Load};
 use crate::machine::{Machine, Nic};
 use crate::predict::{PathKind, Pattern, Scenario, predict};
 use crate::units::FrameRate;
 use crate::workload::Workload;
-use crate::{frames::Frames, load::End};
 
 /// Adapters up to which all ways are tried.
 const EXACT: usize = 12;
-/// Ways count as equally good if they differ by less than this share.
-const ALIKE: f64 = 1e-9;
 /// The longest chain in which a crossover is looked for.
 const CHAIN_MAX: u32 = 64;
 
@@ -88,36 +87,6 @@ pub enum AdviceError {
     },
 }
 
-/// One way, and what it is worth.
-struct Way {
-    paths: Vec<PathKind>,
-    load: Load,
-    scale: f64,
-    binding: Limit,
-    functions: u32,
-}
-
-impl Way {
-    fn is_better(&self, other: &Self) -> bool {
-        let alike = (self.scale / other.scale - 1.0).abs() < ALIKE;
-        if !alike {
-            return self.scale > other.scale;
-        }
-        let (mine, its) = (self.load.switch_cores, other.load.switch_cores);
-        if (mine - its).abs() > ALIKE * its.max(ALIKE) {
-            return mine < its;
-        }
-        self.functions < other.functions
-    }
-}
-
-struct Search<'a> {
-    machine: &'a Machine,
-    workload: &'a Workload,
-    hops: Vec<Hop>,
-    vfs: u32,
-}
-
 /// Advises for a workload on a machine.
 ///
 /// # Errors
@@ -137,92 +106,12 @@ pub fn advise(machine: &Machine, workload: &Workload) -> Result<Advice, AdviceEr
     let is_exact = free.len() <= EXACT;
     let best = match is_exact {
         true => search.exhaust(&least, &free),
-        false => search.climb(&least, &free),
+        false => search.seek(&least, &free),
     };
     Ok(search.told(best, is_exact))
 }
 
 impl Search<'_> {
-    /// What these paths are worth; none where they take more VFs than there are.
-    fn way(&self, paths: Vec<PathKind>) -> Option<Way> {
-        let functions = self.workload.functions(&paths);
-        if functions > self.vfs {
-            return None;
-        }
-        let load = Load::of(self.machine, &self.workload.company(&paths), &self.hops);
-        let (what, taken) = load.fullest()?;
-        Some(Way { paths, load, scale: 1.0 / taken, binding: what.limit, functions })
-    }
-
-    fn known(&self, paths: &[PathKind]) -> Way {
-        // The caller has checked that these fit, and a workload has at least one hop, which takes something.
-        self.way(paths.to_vec()).expect("a way that fits")
-    }
-
-    fn exhaust(&self, least: &[PathKind], free: &[usize]) -> Way {
-        let mut best = self.known(least);
-        for choice in 1_u32..1 << free.len() {
-            let mut paths = least.to_vec();
-            for (bit, &at) in free.iter().enumerate() {
-                if choice >> bit & 1 == 1 {
-                    paths[at] = PathKind::Vf;
-                }
-            }
-            if let Some(way) = self.way(paths)
-                && way.is_better(&best)
-            {
-                best = way;
-            }
-        }
-        best
-    }
-
-    fn climb(&self, least: &[PathKind], free: &[usize]) -> Way {
-        let mut most = least.to_vec();
-        for &at in free {
-            most[at] = PathKind::Vf;
-            if self.workload.functions(&most) > self.vfs {
-                most[at] = PathKind::Vhost;
-            }
-        }
-        let (mut best, other) = (self.climb_from(least, free), self.climb_from(&most, free));
-        if other.is_better(&best) {
-            best = other;
-        }
-        best
-    }
-
-    /// Changes one adapter as long as that is better, the best change first; where none is, exchanges two.
-    fn climb_from(&self, from: &[PathKind], free: &[usize]) -> Way {
-        let mut best = self.known(from);
-        loop {
-            let flips = free.iter().filter_map(|&at| self.changed(&best, &[at]));
-            let flip = flips.reduce(|a, b| if b.is_better(&a) { b } else { a });
-            if let Some(flip) = flip.filter(|flip| flip.is_better(&best)) {
-                best = flip;
-                continue;
-            }
-            let pairs = free.iter().enumerate().flat_map(|(place, &one)| {
-                let others = free[place + 1..].iter().map(move |&other| [one, other]);
-                others.filter(|&[one, other]| best.paths[one] != best.paths[other])
-            });
-            let mut swaps = pairs.filter_map(|pair| self.changed(&best, &pair));
-            match swaps.find(|swap| swap.is_better(&best)) {
-                Some(swap) => best = swap,
-                None => return best,
-            }
-        }
-    }
-
-    /// A way with some adapters on the other path.
-    fn changed(&self, way: &Way, adapters: &[usize]) -> Option<Way> {
-        let mut paths = way.paths.clone();
-        for &at in adapters {
-            paths[at] = flipped(paths[at]);
-        }
-        self.way(paths)
-    }
-
     fn told(&self, best: Way, is_exact: bool) -> Advice {
         // Without wanted rates the traffic is what the machine can carry of it.
         let times = if self.workload.has_rates { 1.0 } else { best.scale };
@@ -280,13 +169,6 @@ impl Search<'_> {
     }
 }
 
-const fn flipped(path: PathKind) -> PathKind {
-    match path {
-        PathKind::Vf => PathKind::Vhost,
-        PathKind::Vhost | PathKind::Virtio => PathKind::Vf,
-    }
-}
-
 /// From how many guests on the switch carries more frames of a size from guest to guest than the NIC; none up to 64.
 pub fn crossover(machine: &Machine, frames: &Frames) -> Option<u32> {
     let rate = |path, guests| {
@@ -319,53 +201,8 @@ impl Advice {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::validate::testbed;
-
-    /// Services with one or two adapters, and flows through some of them.
-    fn workloads() -> impl Strategy<Value = String> {
-        let service = (1..=3_u32, 1..=2_usize);
-        let flow = (proptest::collection::vec(0..5_usize, 1..4), 0.1..2.0_f64, 0..3_usize);
-        let flows = proptest::collection::vec(flow, 1..6);
-        (proptest::collection::vec(service, 5), flows).prop_map(|(services, flows)| {
-            let mut text = String::new();
-            for (number, (guests, adapters)) in services.into_iter().enumerate() {
-                let adapters = &["\"a\"", "\"a\", \"b\""][adapters - 1];
-                text += &format!(
-                    "[[service]]\nname = \"s{number}\"\nguests = {guests}\nadapters = [{adapters}]\n"
-                );
-            }
-            for (number, (mut through, mpps, frames)) in flows.into_iter().enumerate() {
-                through.sort_unstable();
-                through.dedup();
-                let through: Vec<_> = through.iter().map(|at| format!("\"s{at}\"")).collect();
-                let frames = ["64", "imix", "1518"][frames];
-                text += &format!(
-                    "[[flow]]\nname = \"f{number}\"\nthrough = [\"wire\", {}]\nmpps = {mpps}\nframes = \"{frames}\"\n",
-                    through.join(", ")
-                );
-            }
-            text
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn the_search_of_many_adapters_comes_near_the_best(text in workloads(), vfs in 0..12_u32) {
-            let mut machine = testbed().unwrap();
-            machine.nic.vfs = vfs;
-            let workload = Workload::parse(&text).unwrap();
-            let search = Search { machine: &machine, workload: &workload, hops: workload.hops(), vfs };
-            let least = vec![PathKind::Vhost; workload.adapters.len()];
-            let free: Vec<_> = (0..least.len()).collect();
-            let (best, found) = (search.exhaust(&least, &free), search.climb(&least, &free));
-            prop_assert!(found.functions <= vfs);
-            prop_assert!(found.scale <= best.scale * (1.0 + ALIKE));
-            prop_assert!(found.scale >= best.scale * 0.9, "{} of {}", found.scale, best.scale);
-        }
-    }
 
     /// Chains from which on the switch carries more, as nfv-2017 measured them.
     #[test]
