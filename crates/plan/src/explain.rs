@@ -83,6 +83,7 @@ pub fn way(
         to: pair[1],
         rate: FrameRate(1.0),
         frames: frames.clone(),
+        by_wire: true,
     };
     let hops: Vec<_> = ends.windows(2).map(hop).collect();
     let load = Load::of(machine, &company, &hops);
@@ -123,10 +124,12 @@ fn crossings(machine: &Machine, path: PathKind, guests: u32) -> u32 {
 /// # Errors
 /// There is no such chain.
 pub fn draw(machine: &Machine, guests: u32, frames: &Frames) -> Result<String, ScenarioError> {
-    let paths = [PathKind::Vf, PathKind::Vhost];
-    let height = PANEL * paths.len() as f64;
+    // A card with too few functions has no panel of its own.
+    let paths = [PathKind::Vf, PathKind::Vhost].into_iter();
+    let paths = paths.filter(|path| *path != PathKind::Vf || guests <= machine.vfs());
     let ways = paths.map(|path| way(machine, path, guests, frames).map(|way| (path, way)));
-    let ways = ways.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let ways = ways.collect::<Result<Vec<_>, _>>()?;
+    let height = PANEL * ways.len() as f64;
     let most = |of: fn(&Way) -> f64| ways.iter().map(|(_, way)| of(way)).fold(0.0, f64::max);
     let scale = Scale {
         bytes: most(|way| way.up.max(way.down)),

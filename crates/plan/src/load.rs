@@ -2,8 +2,13 @@
 //!
 //! # Model
 //! Traffic is a set of *hops*: so many frames a second from one *end* to another, an end being the wire or a *party*: the
-//! adapters that guests of one kind have for one purpose, all on one path. Each hop uses some of the *resources*: of each, [`Load`] sums up the share that is taken, 1 being all
-//! of it. What is taken by more than 1 is too much, and the resource of which most is taken is the one that binds.
+//! adapters that guests of one kind have for one purpose, all on one path. Each hop uses some of the *resources*: of each, [`Load`]
+//! sums up the share that is taken, 1 being all of it. What is taken by more than 1 is too much, and the resource of which most is taken
+//! is the one that binds. What a guest's core and a function's queue pair have of a frame that is taken in and sent on is counted by halves: one
+//! for who sends, one for who receives.
+//!
+//! Frames come by the wire in bursts. A burst of `b` is divided among `sum(1 - (1 - p)^b)` guests, where `p` is each one's part of what
+//! comes by the wire, and they send on what they got at once: each ring on the way is begun with as often.
 //!
 //! | hop | PCIe, NIC | threads of the switch |
 //! |---|---|---|
@@ -27,6 +32,8 @@ use crate::machine::{Costs, Host, Machine, Polling};
 use crate::predict::PathKind;
 use crate::units::{BitRate, Bytes, Cycles, FrameRate, Hertz, Seconds};
 
+/// The part of a frame that is taken in and sent on that each of both counts for.
+const HALF: f64 = 0.5;
 /// Preamble and gap between frames, in bytes.
 const GAP: f64 = 20.0;
 
@@ -57,7 +64,7 @@ pub struct Company {
     pub guests: Vec<Guests>,
     /// Their adapters.
     pub parties: Vec<Party>,
-    /// Among how many guests bursts by the wire are divided, if it is known: as many as take frames from the wire, if not.
+    /// Among how many guests bursts by the wire are divided, if it is known; as the hops say, if not.
     pub receivers: Option<f64>,
 }
 
@@ -93,6 +100,8 @@ pub struct Hop {
     pub rate: FrameRate,
     /// Their sizes.
     pub frames: Frames,
+    /// Whether they came by the wire, on this hop or one before.
+    pub by_wire: bool,
 }
 
 /// What is taken of each resource.
@@ -112,8 +121,8 @@ pub struct Load {
 impl Load {
     /// What hops between parties take of a machine.
     pub fn of(machine: &Machine, company: &Company, hops: &[Hop]) -> Self {
-        let receivers = receivers(machine, company, hops);
-        let mut sum = Sum { machine, company, load: Self::default(), receivers };
+        let division = Division::of(machine, company, hops);
+        let mut sum = Sum { machine, company, load: Self::default(), division };
         for hop in hops {
             sum.hop(hop);
         }
@@ -140,21 +149,60 @@ pub(crate) fn costs(host: &Host, path: PathKind) -> Option<&Costs> {
     }
 }
 
-/// Guests among which a burst by the wire is divided.
-fn receivers(machine: &Machine, company: &Company, hops: &[Hop]) -> f64 {
-    if let Some(known) = company.receivers {
-        return known;
+/// How what comes by the wire to the switch is divided among guests.
+enum Division {
+    /// Among so many.
+    Known(f64),
+    /// Guests, by the part of it that each of them gets.
+    Parts(Vec<(f64, f64)>),
+}
+
+impl Division {
+    fn of(machine: &Machine, company: &Company, hops: &[Hop]) -> Self {
+        if let Some(known) = company.receivers {
+            return Self::Known(known);
+        }
+        let switched = |end: End| match end {
+            End::Wire => None,
+            End::Party(at) => costs(&machine.host, company.parties[at].path).map(|_| at),
+        };
+        let to_ports = hops.iter().filter(|hop| switched(hop.from).is_none());
+        let mut rates = vec![0.0; company.parties.len()];
+        for hop in to_ports {
+            if let Some(party) = switched(hop.to) {
+                rates[party] += hop.rate.0;
+            }
+        }
+        let all: f64 = rates.iter().sum();
+        let part = |(party, rate): (usize, &f64)| {
+            let guests = company.count(party);
+            (*rate > 0.0).then(|| (guests, rate / all / guests))
+        };
+        Self::Parts(rates.iter().enumerate().filter_map(part).collect())
     }
-    let is_switched = |party: usize| costs(&machine.host, company.parties[party].path).is_some();
-    let by_port = |from: End| match from {
-        End::Wire => true,
-        End::Party(from) => !is_switched(from),
-    };
-    let receives = |party: &usize| {
-        is_switched(*party)
-            && hops.iter().any(|hop| hop.to == End::Party(*party) && by_port(hop.from))
-    };
-    (0..company.parties.len()).filter(receives).map(|party| company.count(party)).sum()
+
+    /// Among how many guests a burst of so many frames is divided: at least one has it.
+    fn receivers(&self, burst: f64) -> f64 {
+        match self {
+            Self::Known(receivers) => receivers.clamp(1.0, burst),
+            Self::Parts(parts) => {
+                let has_some =
+                    |(guests, part): &(f64, f64)| guests * (1.0 - (1.0 - part).powf(burst));
+                parts.iter().map(has_some).sum::<f64>().max(1.0)
+            }
+        }
+    }
+
+    /// The share of frames that go elsewhere than the one before.
+    fn elsewhere(&self) -> f64 {
+        match self {
+            Self::Known(receivers) => 1.0 - 1.0 / receivers.max(1.0),
+            Self::Parts(parts) if parts.is_empty() => 0.0,
+            Self::Parts(parts) => {
+                1.0 - parts.iter().map(|(guests, part)| guests * part * part).sum::<f64>()
+            }
+        }
+    }
 }
 
 /// How long a core of a guest has a frame.
@@ -177,7 +225,7 @@ struct Sum<'a> {
     machine: &'a Machine,
     company: &'a Company,
     load: Load,
-    receivers: f64,
+    division: Division,
 }
 
 impl<'a> Sum<'a> {
@@ -197,7 +245,7 @@ impl<'a> Sum<'a> {
 
     fn hop(&mut self, hop: &Hop) {
         let (from, to) = (self.side(hop.from), self.side(hop.to));
-        if let Some(party) = from.party {
+        for party in [from.party, to.party].into_iter().flatten() {
             self.guest(party, hop);
         }
         if from.party.is_none() || to.party.is_none() {
@@ -207,10 +255,10 @@ impl<'a> Sum<'a> {
         if !is_soft && (from.costs.is_none() || to.costs.is_none()) {
             self.nic(hop, from, to);
         }
-        // What comes by the wire is divided among those who receive it, and they send it on as they got it.
         let begun = |costs: &Costs| {
             let burst = f64::from(costs.burst);
-            costs.receiver.value * self.receivers.clamp(1.0, burst) / burst
+            let receivers = if hop.by_wire { self.division.receivers(burst) } else { 1.0 };
+            costs.receiver.value * receivers / burst
         };
         match (from.costs, to.costs) {
             (None, None) => (),
@@ -223,26 +271,24 @@ impl<'a> Sum<'a> {
                 self.switch(hop, from, costs, fixed, 1.0);
             }
             (None, Some(costs)) => {
-                let others = 1.0 - 1.0 / self.receivers.max(1.0);
-                let lookup = costs.lookup.as_ref().map_or(0.0, |lookup| lookup.value * others);
+                let lookup = costs.lookup.as_ref().map_or(0.0, |lookup| lookup.value);
+                let lookup = lookup * self.division.elsewhere();
                 let fixed = costs.wire.value + costs.to_guest.value + begun(costs) + lookup;
                 self.switch(hop, from, costs, fixed, 1.0);
             }
         }
     }
 
-    /// The cores of the guest that sends.
+    /// The cores of a guest that sends or receives.
     fn guest(&mut self, party: usize, hop: &Hop) {
         let host = &self.machine.host;
         let of = self.company.parties[party].of;
         let it = &self.company.guests[of];
-        let cores = hop.rate * guest_time(host, it, &hop.frames);
-        self.take(
-            Limit::GuestCpu,
-            Owner::Guests(of),
-            cores / (f64::from(it.count) * it.cores_each),
-        );
-        self.take(Limit::GuestCpu, Owner::All, cores / host.guest_cores.value);
+        let cores = hop.rate * guest_time(host, it, &hop.frames) * HALF;
+        let all = cores / host.guest_cores.value;
+        let own = cores / (f64::from(it.count) * it.cores_each);
+        self.take(Limit::GuestCpu, Owner::Guests(of), own);
+        self.take(Limit::GuestCpu, Owner::All, all);
         self.load.guest_cores += cores;
     }
 
@@ -273,16 +319,14 @@ impl<'a> Sum<'a> {
         self.load.down = self.load.down + down;
         self.take(Limit::PcieUp, Owner::All, up / link);
         self.take(Limit::PcieDown, Owner::All, down / link);
-        if let Side { party: Some(party), costs: None } = from {
-            // A queue pair sends and receives at a time: whoever sends is counted.
-            let time =
-                |bytes: f64| Seconds::ns(nic.queue_ns.value + nic.queue_ns_per_byte.value * bytes);
-            let pairs = self.company.count(party);
-            self.take(
-                Limit::NicQueue,
-                Owner::Party(party),
-                hop.rate * hop.frames.mean(time) / pairs,
-            );
+        let time =
+            |bytes: f64| Seconds::ns(nic.queue_ns.value + nic.queue_ns_per_byte.value * bytes);
+        for side in [from, to] {
+            if let Side { party: Some(party), costs: None } = side {
+                let busy = hop.rate * hop.frames.mean(time) * HALF;
+                let pairs = self.company.count(party);
+                self.take(Limit::NicQueue, Owner::Party(party), busy / pairs);
+            }
         }
         let size = hop.frames.size();
         let way = match (from.party, to.party) {

@@ -109,17 +109,9 @@ impl Seconds {
     pub fn as_ns(self) -> f64 {
         self.0 * 1e9
     }
-
-    /// The rate at which frames pass that take so long each; without end where they take none.
-    pub fn rate(self) -> FrameRate {
-        FrameRate(1.0 / self.0)
-    }
 }
 
 impl FrameRate {
-    /// What no limit holds.
-    pub const UNLIMITED: Self = Self(f64::INFINITY);
-
     /// From million frames a second.
     pub const fn mpps(mpps: f64) -> Self {
         Self(mpps * 1e6)
@@ -183,7 +175,6 @@ mod tests {
     #[test]
     fn what_can_be_combined_gives_what_it_should() {
         assert_eq!((Cycles(260.0) / Hertz::ghz(2.6)).as_ns().round(), 100.0);
-        assert_eq!(Seconds::ns(50.0).rate().as_mpps().round(), 20.0);
         // 10GBASE at 64 B with preamble and gap: 14.88 million frames.
         assert_eq!((BitRate::gbps(10.0) / Bytes(84.0)).as_mpps(), 10e3 / (84.0 * 8.0));
         assert_eq!((FrameRate::mpps(1.0) * Bytes(1250.0)).as_gbps(), 10.0);

@@ -8,9 +8,10 @@ mod predict;
 mod sweep;
 mod validate;
 
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use plan::machine::{Figure, Host, Machine, Nic};
 
@@ -63,9 +64,9 @@ impl Plan {
 /// The machine of a question.
 #[derive(Debug, Args)]
 struct On {
-    /// The NIC: 82598, x520, xl710, e810, cx6dx, ideal, or a profile's file.
-    #[arg(long, default_value = "xl710", value_name = "NIC")]
-    nic: String,
+    /// The NIC: 82598, x520, xl710 (which it is, if left out), e810, cx6dx, ideal, or a profile's file.
+    #[arg(long, value_name = "NIC")]
+    nic: Option<String>,
     /// The host and its switch: nfv-2017, shunt, or a profile's file.
     #[arg(long, default_value = "nfv-2017", value_name = "HOST")]
     host: String,
@@ -74,16 +75,31 @@ struct On {
     cores: Option<f64>,
 }
 
+/// Cores that a switch or guests may have.
+const CORES: std::ops::RangeInclusive<f64> = 0.001..=1024.0;
+/// The NIC of a question that names none.
+const NIC: &str = "xl710";
+
 impl On {
+    /// The name of the NIC; none where it is the software NIC.
+    fn nic(&self, machine: &Machine) -> Option<&str> {
+        machine.host.soft_nic.is_none().then(|| self.nic.as_deref().unwrap_or(NIC))
+    }
+
     fn machine(&self) -> Result<Machine, Mistake> {
         let mistake = |error: plan::machine::ProfileError| Mistake(format!("shunt plan: {error}"));
-        let nic = Nic::named(&self.nic).map_err(mistake)?;
         let mut host = Host::named(&self.host).map_err(mistake)?;
+        if let (Some(nic), Some(_)) = (&self.nic, &host.soft_nic) {
+            let text = format!(
+                "shunt plan: --nic {nic}: path vf of host {} is the software NIC; leave --nic out",
+                self.host
+            );
+            return Err(Mistake(text));
+        }
+        let nic = Nic::named(self.nic.as_deref().unwrap_or(NIC)).map_err(mistake)?;
         if let Some(cores) = self.cores {
-            if !(cores > 0.0 && cores <= 1024.0) {
-                let text = format!(
-                    "shunt plan: --cores {cores}: more than 0 and at most 1024 are possible"
-                );
+            if !CORES.contains(&cores) {
+                let text = format!("shunt plan: --cores {cores}: 0.001 to 1024 are possible");
                 return Err(Mistake(text));
             }
             host.switch_cores = Figure::new(cores, "--cores");
@@ -92,11 +108,22 @@ impl On {
     }
 }
 
-/// What a machine is, for people. Where the software NIC is its card, there is no other.
+/// What a machine is, for people.
 fn titles(machine: &Machine) -> String {
-    let Machine { nic, host } = machine;
-    let card = if host.soft_nic.is_some() { "the software NIC" } else { &nic.title };
-    format!("{card}\n{}\n", host.title)
+    format!("{}\n{}\n", machine.card(), machine.host.title)
+}
+
+/// Writes a file that is not there yet: what somebody has written is not lost.
+fn write_new(to: &Path, text: &str) -> Result<()> {
+    let file = std::fs::File::create_new(to);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let text = format!("shunt plan: {} is there already: give another name", to.display());
+            Err(Mistake(text).into())
+        }
+        other => other.with_context(|| format!("{} cannot be written", to.display())),
+    }
 }
 
 /// The text of a file that the user names.

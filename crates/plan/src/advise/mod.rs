@@ -10,16 +10,19 @@ mod search;
 
 use search::{Search, Way};
 
+use crate::dma::FCS;
 use crate::frames::Frames;
 use crate::limit::{Limit, Owner, Resource};
 use crate::load::{End, Hop, Load};
-use crate::machine::{Machine, Nic};
+use crate::machine::Machine;
 use crate::predict::{PathKind, Pattern, Scenario, predict};
-use crate::units::FrameRate;
-use crate::workload::Workload;
+use crate::units::{BitRate, Bytes, FrameRate};
+use crate::workload::{Service, Workload};
 
 /// Adapters up to which all ways are tried.
 const EXACT: usize = 12;
+/// What is left of rounding errors where cores are summed up.
+const ROUNDING: f64 = 1e-9;
 /// The longest chain in which a crossover is looked for.
 const CHAIN_MAX: u32 = 64;
 
@@ -49,14 +52,26 @@ pub struct AdapterAdvice {
     pub name: String,
     /// Its path.
     pub path: PathKind,
-    /// Frames that it sends and receives a second: as wanted, or what can be had of it.
-    pub rate: FrameRate,
-    /// What binds what passes it first.
-    pub binding: Limit,
-    /// How much of that is free, as a share: negative where more is wanted than there is.
-    pub margin: f64,
+    /// How many guests have it.
+    pub guests: u32,
+    /// What all of them receive: as wanted, or what can be had of it.
+    pub received: Traffic,
+    /// What all of them send.
+    pub sent: Traffic,
+    /// What of it is full first, and how much of that is free, as a share: negative where more is wanted than there is. None where
+    /// nothing passes it.
+    pub binding: Option<(Limit, f64)>,
     /// What there would be on the other path, if it can take it.
     pub otherwise: Option<Otherwise>,
+}
+
+/// Frames, and their bits without FCS.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Traffic {
+    /// Frames a second.
+    pub rate: FrameRate,
+    /// Bits a second.
+    pub bits: BitRate,
 }
 
 /// The same workload with one adapter on another path.
@@ -85,6 +100,16 @@ pub enum AdviceError {
         /// What it has.
         vfs: u32,
     },
+    /// Guests that take more cores than there are.
+    #[error(
+        "its guests take {wanted} cores: the host has {cores} for guests; give services fewer `cores`, or another host"
+    )]
+    Cores {
+        /// How many they take.
+        wanted: f64,
+        /// What the host has.
+        cores: f64,
+    },
 }
 
 /// Advises for a workload on a machine.
@@ -92,14 +117,19 @@ pub enum AdviceError {
 /// # Errors
 /// What must be on VFs does not fit the NIC.
 pub fn advise(machine: &Machine, workload: &Workload) -> Result<Advice, AdviceError> {
-    let Nic { vfs, title, .. } = &machine.nic;
-    let vfs = if machine.host.soft_nic.is_some() { u32::MAX } else { *vfs };
+    let vfs = machine.vfs();
     let search = Search { machine, workload, hops: workload.hops(), vfs };
     let least: Vec<_> =
         workload.adapters.iter().map(|adapter| adapter.fixed.unwrap_or(PathKind::Vhost)).collect();
     let wanted = workload.functions(&least);
     if wanted > vfs {
-        return Err(AdviceError::Functions { wanted, nic: title.clone(), vfs });
+        return Err(AdviceError::Functions { wanted, nic: machine.card().to_owned(), vfs });
+    }
+    let cores = machine.host.guest_cores.value;
+    let of = |service: &Service| f64::from(service.guests.count) * service.guests.cores_each;
+    let wanted: f64 = workload.services.iter().map(of).sum();
+    if wanted > cores * (1.0 + ROUNDING) {
+        return Err(AdviceError::Cores { wanted, cores });
     }
     let free: Vec<_> =
         (0..least.len()).filter(|at| workload.adapters[*at].fixed.is_none()).collect();
@@ -139,19 +169,27 @@ impl Search<'_> {
     ) -> AdapterAdvice {
         let its = |hop: &&Hop| [hop.from, hop.to].contains(&End::Party(at));
         let hops: Vec<_> = self.hops.iter().filter(its).cloned().collect();
-        let passes: f64 = hops.iter().map(|hop| hop.rate.0).sum();
         let used = Load::of(self.machine, &self.workload.company(&best.paths), &hops);
         let needs = |what: &Resource| used.iter().any(|(used, _)| used == *what);
         // Those are sorted: the first that its frames need is the fullest.
         let binding = resources.iter().find(|(what, _)| needs(what));
         let carried = if self.workload.has_rates { times.min(best.scale) } else { times };
+        let traffic = |end: fn(&Hop) -> End| {
+            let its = hops.iter().filter(|hop| end(hop) == End::Party(at));
+            its.fold(Traffic::default(), |sum, hop| {
+                let rate = hop.rate * carried;
+                let bits = rate * (hop.frames.size() + Bytes(-FCS));
+                Traffic { rate: sum.rate + rate, bits: sum.bits + bits }
+            })
+        };
         let adapter = &self.workload.adapters[at];
         AdapterAdvice {
             name: adapter.name.clone(),
             path: best.paths[at],
-            rate: FrameRate(passes * carried),
-            binding: binding.map_or(best.binding, |(what, _)| what.limit),
-            margin: binding.map_or(0.0, |(_, taken)| 1.0 - taken),
+            guests: self.workload.services[adapter.service].guests.count,
+            received: traffic(|hop| hop.to),
+            sent: traffic(|hop| hop.from),
+            binding: binding.map(|(what, taken)| (what.limit, 1.0 - taken)),
             otherwise: self.otherwise(best, at),
         }
     }
@@ -203,6 +241,47 @@ impl Advice {
 mod tests {
     use super::*;
     use crate::validate::testbed;
+
+    fn advice(text: &str) -> Result<Advice, AdviceError> {
+        advise(&testbed().unwrap(), &Workload::parse(text).unwrap())
+    }
+
+    /// Half of what a frame takes is for who receives it, half for who sends it on.
+    #[test]
+    fn a_guest_that_only_receives_takes_half_of_one_that_forwards() {
+        let of = |through: &str| {
+            let text = format!(
+                "frames = \"64\"\n[[service]]\nname = \"ids\"\ncycles = 100000.0\n\
+                 [[flow]]\nname = \"f\"\nthrough = [{through}]\nmpps = 1.0\n"
+            );
+            advice(&text).unwrap()
+        };
+        let (sink, forwarder) = (of("\"wire\", \"ids\""), of("\"wire\", \"ids\", \"wire\""));
+        assert_eq!((sink.binding, forwarder.binding), (Limit::GuestCpu, Limit::GuestCpu));
+        assert!((sink.scale / forwarder.scale - 2.0).abs() < 1e-9, "{sink:?} {forwarder:?}");
+        assert_eq!(sink.adapters[0].sent, Traffic::default());
+        assert!((sink.adapters[0].received.rate.as_mpps() - sink.scale).abs() < 1e-9);
+    }
+
+    /// A burst is divided by what guests get of it, not by how many there are; between guests it is not divided by what others get.
+    #[test]
+    fn guests_that_hardly_receive_anything_slow_nobody_down() {
+        let chain = "frames = \"64\"\n[[service]]\nname = \"a\"\npath = \"vhost\"\n\
+                     [[service]]\nname = \"b\"\npath = \"vhost\"\n\
+                     [[flow]]\nname = \"f\"\nthrough = [\"wire\", \"a\", \"b\"]\nmpps = 2.0\n";
+        let idle = "[[service]]\nname = \"idle\"\nguests = 32\ncores = 0.01\npath = \"vhost\"\n\
+                    [[flow]]\nname = \"drops\"\nthrough = [\"wire\", \"idle\"]\nmpps = 0.000001\n";
+        let (alone, beside) = (advice(chain).unwrap(), advice(&format!("{chain}{idle}")).unwrap());
+        assert!((beside.scale / alone.scale - 1.0).abs() < 0.01, "{alone:?} {beside:?}");
+    }
+
+    #[test]
+    fn guests_have_no_more_cores_than_there_are() {
+        let text = "frames = \"64\"\n[[service]]\nname = \"a\"\nguests = 9\n\
+                    [[flow]]\nname = \"f\"\nthrough = [\"wire\", \"a\"]\n";
+        let error = advice(text).unwrap_err();
+        assert_eq!(error, AdviceError::Cores { wanted: 9.0, cores: 8.0 });
+    }
 
     /// Chains from which on the switch carries more, as nfv-2017 measured them.
     #[test]

@@ -144,8 +144,8 @@ pub fn fit(
         let figures = parameter.figures(&mut machine);
         let value = figures.first().ok_or(FitError::Parameter(*parameter))?.value;
         let interval = spread[at].map(|width| (value * (-width).exp(), value * width.exp()));
-        for figure in figures.into_iter().filter(|_| interval.is_some()) {
-            figure.source = source.to_owned();
+        for (figure, (low, high)) in figures.into_iter().zip(interval.into_iter().cycle()) {
+            figure.source = format!("{source}; with 95 % {low:.4} to {high:.4}");
         }
         estimates.push(Estimate { parameter: *parameter, value, interval });
     }

@@ -28,6 +28,7 @@ use crate::frames::{Frames, FramesError};
 use crate::load::Guests;
 use crate::machine::{Figure, Host, Machine, Nic, ProfileError};
 use crate::units::FrameRate;
+use crate::workload::is_name;
 
 const KINDS_MAX: usize = 4096;
 const COUNT_MAX: u32 = 100_000;
@@ -64,6 +65,9 @@ pub enum FleetError {
         /// How many there may be.
         max: u64,
     },
+    /// A name that none can have.
+    #[error("one of the {0} is called {1:?}: 1 to 32 letters, digits and hyphens are possible")]
+    Name(&'static str, String),
     /// A name twice.
     #[error("two {0} are called {1:?}: give those that are alike a count")]
     Twice(&'static str, String),
@@ -180,6 +184,9 @@ fn unique<'a>(
 ) -> Result<(), FleetError> {
     let mut seen = BTreeSet::new();
     for name in names {
+        if !is_name(name) {
+            return Err(FleetError::Name(all, name.clone()));
+        }
         if !seen.insert(name) {
             return Err(FleetError::Twice(all, name.clone()));
         }
@@ -203,8 +210,8 @@ fn within(
 
 const COUNTS: (f64, f64) = (1.0, COUNT_MAX as f64);
 const COUNTED: &str = "1 to 100000 are possible";
-const CORES: (f64, f64) = (1e-6, 1024.0);
-const CORED: &str = "more than 0 and at most 1024 are possible";
+const CORES: (f64, f64) = (0.001, 1024.0);
+const CORED: &str = "0.001 to 1024 are possible";
 
 fn host_kind(entry: HostEntry) -> Result<HostKind, FleetError> {
     let of = || format!("host {:?}", entry.name);

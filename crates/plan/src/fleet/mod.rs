@@ -165,9 +165,24 @@ pub struct Answer {
     /// How many chains of which kind are on hosts of which kind, and on which way.
     pub places: Vec<Place>,
     /// How full hosts are on average, those that are used: each resource.
-    pub taken: Vec<(Scarce, f64)>,
+    pub taken: Vec<Taken>,
     /// What is on each host that has any.
     pub hosts: Vec<Holds>,
+    /// Chains that have no place, and why.
+    pub unplaced: Vec<Unplaced>,
+}
+
+/// Chains of a kind that have no place.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unplaced {
+    /// The chains.
+    pub chain: String,
+    /// How many.
+    pub count: u32,
+    /// What is too little on the host that has most room for one.
+    pub limit: Scarce,
+    /// By how much, as a share of what a host has.
+    pub short: f64,
 }
 
 /// Chains of a kind on hosts of a kind.
@@ -190,8 +205,28 @@ pub struct Holds {
     pub host: String,
     /// Its number among those of its kind, from 0.
     pub number: u32,
-    /// Chains by kind and way, and how many of each.
-    pub chains: Vec<(String, Way, u32)>,
+    /// Chains by kind and way.
+    pub chains: Vec<Held>,
+}
+
+/// Chains of a kind on one host.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Held {
+    /// The chains.
+    pub chain: String,
+    /// The way.
+    pub way: Way,
+    /// How many.
+    pub count: u32,
+}
+
+/// How full something is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Taken {
+    /// Of what.
+    pub limit: Scarce,
+    /// Which share of it is taken.
+    pub share: f64,
 }
 
 /// Hosts that are of one make, whatever they are called.
@@ -280,20 +315,34 @@ impl Fleet {
     }
 }
 
-/// What one chain takes of a host, or what of it is not enough for it alone, and how much it takes of that.
+/// What one chain takes of a host that it shares with others, or what of it is not enough for it even alone, and how much it takes of
+/// that.
 fn need(machine: &Machine, chain: &ChainKind, way: Way) -> Result<Need, (Scarce, f64)> {
-    let (company, hops) = traffic(chain, way);
+    let (mut company, hops) = traffic(chain, way);
     let host = &machine.host;
     let functions = company.parties.iter().filter(|party| party.path == PathKind::Vf).count();
-    let mut need = [0.0; SHARED.len()];
-    let is_card = host.soft_nic.is_none();
-    need[0] = match (functions, is_card) {
-        (0, _) | (_, false) => 0.0,
-        (functions, true) => functions as f64 / f64::from(machine.nic.vfs),
+    let vfs = match functions {
+        0 => 0.0,
+        functions => functions as f64 / f64::from(machine.vfs()),
     };
-    need[1] = f64::from(chain.services) * chain.guests.cores_each / host.guest_cores.value;
+    let cores = f64::from(chain.services) * chain.guests.cores_each / host.guest_cores.value;
+    let (alone, own) = shares(&Load::of(machine, &company, &hops), vfs, cores);
+    let fullest = SHARED.into_iter().zip(alone).chain(own).max_by(|a, b| a.1.total_cmp(&b.1));
+    if let Some((limit, taken)) = fullest.filter(|(_, taken)| *taken > 1.0) {
+        return Err((limit, taken));
+    }
+    company.receivers = Some(f64::INFINITY);
+    let (among_others, _) = shares(&Load::of(machine, &company, &hops), vfs, cores);
+    // What fits alone fits, if nobody comes beside it.
+    Ok(among_others.map(|taken| taken.min(1.0)))
+}
+
+/// What is taken of what chains share; and, of what is a chain's own, what is the fullest.
+fn shares(load: &Load, vfs: f64, cores: f64) -> (Need, Option<(Scarce, f64)>) {
+    let mut need = [0.0; SHARED.len()];
+    (need[0], need[1]) = (vfs, cores);
     let mut own: Option<(Scarce, f64)> = None;
-    for (what, taken) in Load::of(machine, &company, &hops).iter() {
+    for (what, taken) in load.iter() {
         let scarce = Scarce::Limit(what.limit);
         match (SHARED.iter().position(|shared| *shared == scarce), what.of) {
             (Some(at), Owner::All | Owner::In | Owner::Out) => need[at] = need[at].max(taken),
@@ -301,19 +350,14 @@ fn need(machine: &Machine, chain: &ChainKind, way: Way) -> Result<Need, (Scarce,
             _ => (),
         }
     }
-    let shared = SHARED.into_iter().zip(need).max_by(|a, b| a.1.total_cmp(&b.1));
-    let worst = shared.into_iter().chain(own).max_by(|a, b| a.1.total_cmp(&b.1));
-    match worst {
-        Some((limit, taken)) if taken > 1.0 => Err((limit, taken)),
-        _ => Ok(need),
-    }
+    (need, own)
 }
 
 /// A chain as guests and hops.
 fn traffic(chain: &ChainKind, way: Way) -> (Company, Vec<Hop>) {
     let services = chain.services as usize;
     let last = services - 1;
-    let mut company = Company { receivers: Some(f64::INFINITY), ..Company::default() };
+    let mut company = Company::default();
     let mut ends = Vec::new();
     for service in 0..services {
         company.guests.push(Guests { count: 1, ..chain.guests });
@@ -339,6 +383,7 @@ fn traffic(chain: &ChainKind, way: Way) -> (Company, Vec<Hop>) {
         to: pair[1][0],
         rate: chain.rate,
         frames: chain.frames.clone(),
+        by_wire: true,
     };
     (company, places.windows(2).map(hop).collect())
 }

@@ -1,15 +1,19 @@
 //! Chains on single hosts.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::solve::Bound;
-use super::{Answer, Fleet, Holds, Need, Needs, Place, SHARED, Way};
+use super::{Answer, Fleet, Held, Holds, Need, Needs, Place, SHARED, Taken, Unplaced, Way};
 
 /// What is left of rounding errors when a host is filled to the brim.
 const SLACK: f64 = 1e-9;
 
 /// How many hosts are opened for one that the program has, as is tried.
 const MORE: [f64; 6] = [1.0, 1.02, 1.05, 1.1, 1.15, 1.2];
+
+/// Looks at hosts when hosts are emptied, at most.
+const EFFORT: usize = 2_000_000;
 
 /// A kind of chains, and the way on which it is somewhere.
 type Placed = (usize, usize);
@@ -93,14 +97,14 @@ pub(super) fn greedy(fleet: &Fleet, classes: &[usize], needs: &Needs) -> Answer 
             }
         }
     }
-    answer(fleet, &rooms)
+    answer(fleet, needs, &rooms)
 }
 
 /// Carries out what the program has, with some more hosts than it has for its fractions: as many more as turns out best.
 pub(super) fn solved(fleet: &Fleet, classes: &[usize], needs: &Needs, bound: &Bound) -> Answer {
     let trials = MORE.into_iter().flat_map(|more| [false, true].map(|at_once| (more, at_once)));
     let all = trials.map(|(more, at_once)| spread(fleet, classes, needs, bound, more, at_once));
-    let worth = |answer: &Answer| (answer.placed, std::cmp::Reverse(answer.hosts_used));
+    let worth = |answer: &Answer| (answer.placed, Reverse(answer.hosts_used));
     let better = |best, next| if worth(&next) > worth(&best) { next } else { best };
     all.reduce(better).expect("there is at least one trial")
 }
@@ -141,7 +145,7 @@ fn spread(
         task.anywhere(chain, left);
     }
     empty(&mut task.rooms, needs);
-    answer(fleet, &task.rooms)
+    answer(fleet, needs, &task.rooms)
 }
 
 /// Hosts on which chains are spread.
@@ -157,55 +161,66 @@ struct Spread<'a> {
 impl Spread<'_> {
     /// Places up to so many chains of a kind on open hosts as the program has them; says how many are left.
     fn as_wanted(&mut self, chain: usize, many: u32, wanted: &[[f64; 3]]) -> u32 {
+        let needs = self.needs;
         let mut left = many;
         for (class, ways) in wanted.iter().enumerate() {
             for (way, many) in ways.iter().enumerate() {
-                let Some(need) = &self.needs[chain][class][way] else { continue };
+                let Some(need) = &needs[chain][class][way] else { continue };
                 let only = |room: &Room| {
                     let fits = room.class == class && room.has(need);
                     fits.then(|| (way, room.after(need)))
                 };
-                for _ in 0..((many + SLACK).floor() as u32).min(left) {
-                    let Some((at, way)) = emptiest(&self.rooms, &self.open, only) else { break };
-                    self.rooms[at].take((chain, way), need);
-                    left -= 1;
-                }
+                left -= self.put(chain, ((many + SLACK).floor() as u32).min(left), only);
             }
         }
         left
     }
 
-    /// Places so many chains of a kind wherever there is room, on a closed host at last.
+    /// Places so many chains of a kind wherever there is room, on closed hosts at last.
     fn anywhere(&mut self, chain: usize, many: u32) {
         let ways = &self.needs[chain];
         let any = |room: &Room| room.best(&ways[room.class]);
-        for _ in 0..many {
-            let next = emptiest(&self.rooms, &self.open, any).or_else(|| {
-                let next = self.closed.iter().rposition(|&at| any(&self.rooms[at]).is_some())?;
-                let at = self.closed.remove(next);
-                self.open.push(at);
-                Some((at, any(&self.rooms[at])?.0))
-            });
-            let Some((at, way)) = next else { break };
-            let Some(need) = &ways[self.rooms[at].class][way] else { break };
-            self.rooms[at].take((chain, way), need);
+        let mut left = many;
+        loop {
+            left -= self.put(chain, left, any);
+            let fits = |&at: &usize| any(&self.rooms[at]).is_some();
+            let next = self.closed.iter().rposition(fits).filter(|_| left > 0);
+            let Some(next) = next else { break };
+            self.open.push(self.closed.remove(next));
         }
     }
-}
 
-/// The host, of some, that is least full with one more, and on which way.
-fn emptiest(
-    rooms: &[Room],
-    of: &[usize],
-    fits: impl Fn(&Room) -> Option<(usize, f64)>,
-) -> Option<(usize, usize)> {
-    let with = |&at: &usize| fits(&rooms[at]).map(|(way, after)| (at, way, after));
-    of.iter().filter_map(with).min_by(|a, b| a.2.total_cmp(&b.2)).map(|(at, way, _)| (at, way))
+    /// Places up to so many chains of a kind, each on the open host that is least full with it; says how many found room.
+    fn put(
+        &mut self,
+        chain: usize,
+        many: u32,
+        fits: impl Fn(&Room) -> Option<(usize, f64)>,
+    ) -> u32 {
+        if many == 0 {
+            return 0;
+        }
+        // No share is below 0: bits order them as they are.
+        let key =
+            |room: &Room, at| fits(room).map(|(way, after)| Reverse((after.to_bits(), at, way)));
+        let all = self.open.iter().filter_map(|&at| key(&self.rooms[at], at));
+        let mut emptiest: BinaryHeap<_> = all.collect();
+        let mut placed = 0;
+        while placed < many
+            && let Some(Reverse((_, at, way))) = emptiest.pop()
+            && let Some(need) = &self.needs[chain][self.rooms[at].class][way]
+        {
+            self.rooms[at].take((chain, way), need);
+            emptiest.extend(key(&self.rooms[at], at));
+            placed += 1;
+        }
+        placed
+    }
 }
 
 /// Empties hosts, the emptiest first, as long as all chains of one find room on the others.
 fn empty(rooms: &mut [Room], needs: &Needs) {
-    loop {
+    for _ in 0..EFFORT / rooms.len() {
         let used = (0..rooms.len()).filter(|&at| rooms[at].is_used());
         let mut used: Vec<_> = used.collect();
         used.sort_by(|a, b| rooms[*a].fullest().total_cmp(&rooms[*b].fullest()));
@@ -253,7 +268,31 @@ fn by_size(needs: &Needs) -> Vec<usize> {
     order.into_iter().map(|(chain, _)| chain).collect()
 }
 
-fn answer(fleet: &Fleet, rooms: &[Room]) -> Answer {
+/// Chains that have no place, and what is short by least for one of them: on which way and host whatever.
+fn unplaced(fleet: &Fleet, needs: &Needs, rooms: &[Room]) -> Vec<Unplaced> {
+    let mut left: Vec<_> = fleet.chains.iter().map(|chain| chain.count).collect();
+    for (&(chain, _), many) in rooms.iter().flat_map(|room| &room.holds) {
+        left[chain] -= many;
+    }
+    let shortest = |chain: usize| {
+        let short = |room: &Room, need: &Need| {
+            let after = room.taken.iter().zip(need).map(|(taken, need)| taken + need - 1.0);
+            SHARED.into_iter().zip(after).max_by(|a, b| a.1.total_cmp(&b.1))
+        };
+        let on = |room: &Room| {
+            let ways = needs[chain][room.class].iter().flatten();
+            ways.filter_map(|need| short(room, need)).min_by(|a, b| a.1.total_cmp(&b.1))
+        };
+        rooms.iter().filter_map(on).min_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let one = |(chain, count): (usize, u32)| {
+        let (limit, short) = shortest(chain)?;
+        Some(Unplaced { chain: fleet.chains[chain].name.clone(), count, limit, short })
+    };
+    left.into_iter().enumerate().filter(|(_, count)| *count > 0).filter_map(one).collect()
+}
+
+fn answer(fleet: &Fleet, needs: &Needs, rooms: &[Room]) -> Answer {
     let used: Vec<_> = rooms.iter().filter(|room| room.is_used()).collect();
     let mut sums: BTreeMap<(usize, usize, usize), u32> = BTreeMap::new();
     for room in &used {
@@ -270,7 +309,11 @@ fn answer(fleet: &Fleet, rooms: &[Room]) -> Answer {
         count,
     };
     let holds = |room: &&Room| {
-        let each = |(&(of, way), &many): (&Placed, &u32)| (chain(of), Way::ALL[way], many);
+        let each = |(&(of, way), &count): (&Placed, &u32)| Held {
+            chain: chain(of),
+            way: Way::ALL[way],
+            count,
+        };
         let chains = room.holds.iter().map(each).collect();
         Holds { host: host(room.kind), number: room.number, chains }
     };
@@ -281,7 +324,10 @@ fn answer(fleet: &Fleet, rooms: &[Room]) -> Answer {
         placed: sums.values().sum(),
         hosts_used: used.len() as u32,
         places: sums.into_iter().map(place).collect(),
-        taken: SHARED.into_iter().enumerate().map(|(at, scarce)| (scarce, mean(at))).collect(),
+        taken: (SHARED.into_iter().enumerate())
+            .map(|(at, limit)| Taken { limit, share: mean(at) })
+            .collect(),
         hosts: used.iter().map(holds).collect(),
+        unplaced: unplaced(fleet, needs, rooms),
     }
 }

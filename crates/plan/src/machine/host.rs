@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, Figure, above_zero};
+use super::{Fault, Figure, possible};
 
 /// A host with its switch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -119,6 +119,6 @@ impl Host {
                 return Err(Fault { field, value, allowed: "1 to 1024" });
             }
         }
-        above_zero(self.figures())
+        possible(self.figures())
     }
 }

@@ -37,6 +37,21 @@ pub struct Machine {
     pub host: Host,
 }
 
+/// VFs that a software NIC has at most.
+pub const SOFT_VFS: u32 = 255;
+
+impl Machine {
+    /// VFs of its card, or of the software NIC that is the card.
+    pub fn vfs(&self) -> u32 {
+        if self.host.soft_nic.is_some() { SOFT_VFS } else { self.nic.vfs }
+    }
+
+    /// What its card is called.
+    pub fn card(&self) -> &str {
+        if self.host.soft_nic.is_some() { "the software NIC" } else { &self.nic.title }
+    }
+}
+
 /// Why there is no such profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
@@ -128,9 +143,13 @@ fn read<T: DeserializeOwned>(
     let builtin = known.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
     let text = match builtin {
         Some(text) => text.to_owned(),
-        None => std::fs::read_to_string(name).map_err(|_| {
+        None => std::fs::read_to_string(name).map_err(|error| {
+            let name = name.to_owned();
+            if error.kind() != std::io::ErrorKind::NotFound {
+                return ProfileError::Form { name, text: error.to_string() };
+            }
             let known = known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-            ProfileError::Unknown { kind, name: name.to_owned(), known }
+            ProfileError::Unknown { kind, name, known }
         })?,
     };
     toml::from_str(&text).map_err(|error: toml::de::Error| ProfileError::Form {
@@ -153,15 +172,18 @@ impl Fault {
     }
 }
 
-/// Checks that each is finite and above 0.
-fn above_zero<'a>(figures: impl IntoIterator<Item = (&'a str, &'a Figure)>) -> Result<(), Fault> {
-    let wrong = |(_, figure): &(&str, &Figure)| !(figure.value.is_finite() && figure.value > 0.0);
+/// What any figure may be.
+const FIGURES: std::ops::RangeInclusive<f64> = 1e-9..=1e12;
+
+/// Checks that each can be.
+fn possible<'a>(figures: impl IntoIterator<Item = (&'a str, &'a Figure)>) -> Result<(), Fault> {
+    let wrong = |(_, figure): &(&str, &Figure)| !FIGURES.contains(&figure.value);
     match figures.into_iter().find(wrong) {
         None => Ok(()),
         Some((field, figure)) => Err(Fault {
             field: field.to_owned(),
             value: figure.value.to_string(),
-            allowed: "above 0",
+            allowed: "above 0, and at most 1e12",
         }),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, Figure, above_zero};
+use super::{Fault, Figure, possible};
 use crate::dma::Batches;
 use crate::pcie::Link;
 
@@ -99,6 +99,6 @@ impl Nic {
             let (field, value) = ("link_share".to_owned(), self.link_share.value.to_string());
             return Err(Fault { field, value, allowed: "at most 1" });
         }
-        above_zero(self.figures())
+        possible(self.figures())
     }
 }

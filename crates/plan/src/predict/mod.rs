@@ -23,7 +23,7 @@ use crate::dma::FCS;
 use crate::frames::Frames;
 use crate::limit::Limit;
 use crate::load::{Company, End, Guests, Hop, Load, Party, costs};
-use crate::machine::{Machine, Nic};
+use crate::machine::Machine;
 use crate::units::{BitRate, Bytes, Cycles, FrameRate};
 
 /// What is to be predicted.
@@ -48,7 +48,7 @@ pub enum ScenarioError {
     #[error("{0} guests: 1 to 4096 are possible, and east/west takes at least 2")]
     Guests(u32),
     /// Cores that no guest has.
-    #[error("{0} cores for each guest: more than 0 and at most 1024 are possible")]
+    #[error("{0} cores for each guest: 0.001 to 1024 are possible")]
     Cores(f64),
     /// More guests than functions.
     #[error("{guests} guests on path vf: {nic} has {vfs} VFs")]
@@ -118,7 +118,7 @@ pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, Sce
     let mut told = BTreeSet::new();
     terms.retain(|term| told.insert(term.limit));
     let Term { limit: binding, rate } = terms[0];
-    let stations = latency::stations(machine, scenario, &load);
+    let stations = latency::stations(machine, scenario, &terms);
     Ok(Prediction {
         rate,
         bits: rate * (scenario.frames.size() + Bytes(-FCS)),
@@ -152,7 +152,11 @@ pub fn switch_cycles(
 fn traffic(machine: &Machine, scenario: &Scenario, rate: FrameRate) -> (Company, Vec<Hop>) {
     let &Scenario { pattern, path, guests: count, cores_each, .. } = scenario;
     let each = Guests { count, cores_each, cycles: None };
-    let hop = |from, to, rate| Hop { from, to, rate, frames: scenario.frames.clone() };
+    let is_by_wire = pattern == Pattern::NorthSouth || machine.host.generator_cycles.is_some();
+    let hop = |from, to, rate| {
+        let frames = scenario.frames.clone();
+        Hop { from, to, rate, frames, by_wire: is_by_wire }
+    };
     let (wire, all) = (End::Wire, End::Party(0));
     match pattern {
         Pattern::NorthSouth => {
@@ -183,12 +187,12 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), ScenarioError> {
     if !(least..=4096).contains(&guests) {
         return Err(ScenarioError::Guests(guests));
     }
-    if !(cores_each > 0.0 && cores_each <= 1024.0) {
+    if !(0.001..=1024.0).contains(&cores_each) {
         return Err(ScenarioError::Cores(cores_each));
     }
-    let Nic { vfs, title, .. } = &machine.nic;
-    if scenario.path == PathKind::Vf && machine.host.soft_nic.is_none() && guests > *vfs {
-        return Err(ScenarioError::Functions { guests, nic: title.clone(), vfs: *vfs });
+    if scenario.path == PathKind::Vf && guests > machine.vfs() {
+        let nic = machine.card().to_owned();
+        return Err(ScenarioError::Functions { guests, nic, vfs: machine.vfs() });
     }
     Ok(())
 }

@@ -65,6 +65,9 @@ fn queues_have_no_end_where_a_limit_is_reached() {
             let (idle, half, near) = (at(0.0), at(0.5), at(0.95));
             assert_eq!(idle.queued.0, 0.0, "{pattern} {path}");
             assert!(half.queued < near.queued && near.queued.0.is_finite(), "{pattern} {path}");
+            // M/D/1 at what binds: 499.5 times what one frame takes of it.
+            let full = at(0.999).queued * said.rate.0;
+            assert!(full.0 > 499.0, "{pattern} {path}: {full:?}");
             assert_eq!(idle.unloaded, near.unloaded);
             assert!(idle.unloaded.0 > 0.0);
         }

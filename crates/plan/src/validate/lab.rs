@@ -2,7 +2,7 @@
 
 use lab::report::{self, Results};
 
-use super::{Hypothesis, Measured, Point, ValidateError, hypothesis};
+use super::{Hypothesis, Measured, Off, Point, ValidateError, hypothesis};
 use crate::fit::{Observation, Parameter, SwitchObserved};
 use crate::frames::Frames;
 use crate::machine::{Figure, Host, Machine, Nic};
@@ -24,6 +24,9 @@ const START: [(Parameter, f64); 11] = [
     (Parameter::GeneratorCycles, 20.0),
 ];
 
+/// Clocks that a time-stamp counter may have.
+const CLOCKS_MHZ: std::ops::RangeInclusive<f64> = 100.0..=20_000.0;
+
 /// Points count as taken at one distance of the CPUs if they differ by less than this factor from the median.
 const SAME: f64 = 1.5;
 
@@ -40,17 +43,21 @@ const FULLER: &str =
 
 const ONE_RUN: &str = "one run each: such points differ by as much from run to run";
 
-const HYPOTHESES: [Hypothesis; 10] = [
-    hypothesis(Pattern::EastWest, PathKind::Vf, 1518, OUT_OF_CACHE),
-    hypothesis(Pattern::EastWest, PathKind::Vhost, 1518, OUT_OF_CACHE),
-    hypothesis(Pattern::NorthSouth, PathKind::Vf, 1518, OUT_OF_CACHE),
-    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 1518, OUT_OF_CACHE),
-    hypothesis(Pattern::NorthSouth, PathKind::Vf, 0, FULLER),
-    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 0, FULLER),
-    hypothesis(Pattern::EastWest, PathKind::Vf, 0, ONE_RUN),
-    hypothesis(Pattern::EastWest, PathKind::Vhost, 0, ONE_RUN),
-    hypothesis(Pattern::NorthSouth, PathKind::Virtio, 0, ONE_RUN),
-    hypothesis(Pattern::EastWest, PathKind::Virtio, 0, ONE_RUN),
+const HYPOTHESES: [Hypothesis; 14] = [
+    hypothesis(Pattern::EastWest, PathKind::Vf, 1518, Off::TooFast, OUT_OF_CACHE),
+    hypothesis(Pattern::EastWest, PathKind::Vhost, 1518, Off::TooFast, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PathKind::Vf, 1518, Off::TooFast, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 1518, Off::TooFast, OUT_OF_CACHE),
+    hypothesis(Pattern::NorthSouth, PathKind::Vf, 0, Off::TooSlow, FULLER),
+    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 0, Off::TooSlow, FULLER),
+    hypothesis(Pattern::NorthSouth, PathKind::Vf, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::NorthSouth, PathKind::Vhost, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::EastWest, PathKind::Vf, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::EastWest, PathKind::Vhost, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::NorthSouth, PathKind::Virtio, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::NorthSouth, PathKind::Virtio, 0, Off::TooSlow, ONE_RUN),
+    hypothesis(Pattern::EastWest, PathKind::Virtio, 0, Off::TooFast, ONE_RUN),
+    hypothesis(Pattern::EastWest, PathKind::Virtio, 0, Off::TooSlow, ONE_RUN),
 ];
 
 impl Measured {
@@ -63,10 +70,13 @@ impl Measured {
         for (parameter, value) in START {
             parameter.set(&mut machine, value);
         }
-        let mhz = results.machine["tsc_mhz"].as_f64().or(results.machine["cpu_mhz"].as_f64());
-        if let Some(mhz) = mhz {
-            machine.host.ghz = Figure::new(mhz / 1000.0, "the machine of the results");
-        }
+        let mhz = results.machine["tsc_mhz"].as_f64().filter(|mhz| CLOCKS_MHZ.contains(mhz));
+        let mhz = mhz.ok_or(ValidateError::Clock)?;
+        let host = &mut machine.host;
+        host.ghz = Figure::new(mhz / 1000.0, "the machine of the results");
+        host.name = "lab".to_owned();
+        let model = results.machine["cpu_model"].as_str().unwrap_or("an unknown processor");
+        host.title = format!("{model} at {:.1} GHz, as shunt lab measured it", mhz / 1000.0);
         let distance = distance(results);
         if let Some(cycles) = distance {
             let begun = BEGIN_CYCLES + BEGIN_ROUND_TRIPS * cycles;

@@ -24,12 +24,23 @@ struct Hypothesis {
     path: PathKind,
     /// 0: of all sizes.
     frame_bytes: u32,
+    /// Where the model is too fast, or where it is too slow.
+    off: Off,
     text: &'static str,
 }
 
+/// How a prediction is off.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Off {
+    TooFast,
+    TooSlow,
+}
+
 impl Hypothesis {
-    fn is_of(&self, pattern: Pattern, path: PathKind, frame_bytes: u32) -> bool {
-        (self.pattern, self.path) == (pattern, path) && [0, frame_bytes].contains(&self.frame_bytes)
+    fn is_of(&self, scenario: &Scenario, frame_bytes: u32, error_pct: f64) -> bool {
+        let off = if error_pct > 0.0 { Off::TooFast } else { Off::TooSlow };
+        (self.pattern, self.path, self.off) == (scenario.pattern, scenario.path, off)
+            && [0, frame_bytes].contains(&self.frame_bytes)
     }
 }
 
@@ -37,9 +48,10 @@ const fn hypothesis(
     pattern: Pattern,
     path: PathKind,
     frame_bytes: u32,
+    off: Off,
     text: &'static str,
 ) -> Hypothesis {
-    Hypothesis { pattern, path, frame_bytes, text }
+    Hypothesis { pattern, path, frame_bytes, off, text }
 }
 
 /// One point beside its prediction.
@@ -120,6 +132,11 @@ pub enum ValidateError {
     /// A point that cannot be.
     #[error("a point of the results: {0}")]
     Frames(FramesError),
+    /// Results of the lab without a clock.
+    #[error(
+        "machine.tsc_mhz of the results is missing, or not within 100 and 20000: cycles are counted by it"
+    )]
+    Clock,
     /// Results of the lab without points.
     #[error("the results have no points: run shunt lab")]
     NoPoints,
@@ -199,7 +216,8 @@ impl Measured {
         let error_pct = (said.rate / *rate - 1.0) * 100.0;
         let &Scenario { pattern, path, guests, .. } = scenario;
         let frame_bytes = point.frame_bytes;
-        let hypothesis = self.hypotheses.iter().find(|of| of.is_of(pattern, path, frame_bytes));
+        let is_of = |of: &&Hypothesis| of.is_of(scenario, frame_bytes, error_pct);
+        let hypothesis = self.hypotheses.iter().find(is_of);
         Ok(Compared {
             pattern,
             path,

@@ -120,6 +120,10 @@ pub(super) fn check(file: File) -> Result<Workload, WorkloadError> {
     for entry in &file.service {
         ends.push(service(entry, &mut workload)?);
     }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = workload.adapters.iter().find(|adapter| !seen.insert(&adapter.name)) {
+        return Err(WorkloadError::Twice("adapters", twice.name.clone()));
+    }
     let of_all = file.frames.as_deref().map(|text| frames("the workload", text)).transpose()?;
     workload.has_rates = file.flow.iter().any(|flow| flow.mpps.is_some());
     for entry in &file.flow {
@@ -136,6 +140,12 @@ fn few(what: &str, count: usize, max: usize) -> Result<(), WorkloadError> {
     }
 }
 
+/// Whether something may be called so: 1 to 32 letters, digits and hyphens.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_plain = name.chars().all(|char| char.is_ascii_alphanumeric() || char == '-');
+    is_plain && (1..=32).contains(&name.len())
+}
+
 fn unique<'a>(
     all: &'static str,
     one: &'static str,
@@ -143,8 +153,7 @@ fn unique<'a>(
 ) -> Result<(), WorkloadError> {
     let mut seen = BTreeSet::new();
     for name in names {
-        let is_plain = name.chars().all(|char| char.is_ascii_alphanumeric() || char == '-');
-        if !is_plain || !(1..=32).contains(&name.len()) || name == WIRE {
+        if !is_name(name) || name == WIRE {
             return Err(WorkloadError::Name(one, name.clone()));
         }
         if !seen.insert(name) {
@@ -166,12 +175,8 @@ fn service(entry: &ServiceEntry, to: &mut Workload) -> Result<(usize, usize), Wo
     if !(1..=GUESTS_MAX).contains(&entry.guests) {
         return Err(wrong("guests", entry.guests.to_string(), "1 to 4096 are possible"));
     }
-    if !(entry.cores > 0.0 && entry.cores <= 1024.0) {
-        return Err(wrong(
-            "cores",
-            entry.cores.to_string(),
-            "more than 0 and at most 1024 are possible",
-        ));
+    if !(0.001..=1024.0).contains(&entry.cores) {
+        return Err(wrong("cores", entry.cores.to_string(), "0.001 to 1024 are possible"));
     }
     if let Some(cycles) = entry.cycles.filter(|cycles| !(1.0..=1e9).contains(cycles)) {
         return Err(wrong("cycles", cycles.to_string(), "1 to 1000000000 a frame are possible"));
@@ -209,7 +214,7 @@ fn flow(
         (None, None) => return Err(WorkloadError::Sizes(name)),
     };
     let rate = match entry.mpps {
-        Some(mpps) if mpps > 0.0 && mpps <= 1e5 => FrameRate::mpps(mpps),
+        Some(mpps) if (1e-9..=1e5).contains(&mpps) => FrameRate::mpps(mpps),
         Some(mpps) => {
             return Err(WorkloadError::Value {
                 of: format!("flow {name:?}"),

@@ -30,6 +30,7 @@ mod check;
 pub(crate) mod tests;
 
 pub use check::WorkloadError;
+pub(crate) use check::is_name;
 use serde::Deserialize;
 
 use crate::frames::Frames;
@@ -114,13 +115,18 @@ impl Workload {
         let mut hops: Vec<Hop> = Vec::new();
         for flow in &self.flows {
             let Flow { rate, frames, .. } = flow;
+            let by_wire = flow.hops.first().is_some_and(|(from, _)| from.is_none());
             for &(from, to) in &flow.hops {
                 let (from, to) = (end(from), end(to));
-                let is_alike =
-                    |hop: &&mut Hop| (hop.from, hop.to, &hop.frames) == (from, to, frames);
+                let is_alike = |hop: &&mut Hop| {
+                    let its = (hop.from, hop.to, &hop.frames, hop.by_wire);
+                    its == (from, to, frames, by_wire)
+                };
                 match hops.iter_mut().find(is_alike) {
                     Some(known) => known.rate = known.rate + *rate,
-                    None => hops.push(Hop { from, to, rate: *rate, frames: frames.clone() }),
+                    None => {
+                        hops.push(Hop { from, to, rate: *rate, frames: frames.clone(), by_wire })
+                    }
                 }
             }
         }

@@ -45,6 +45,11 @@ fn each_fault_is_said_with_its_place() {
         ("guests = 2", "cores = 0.0", "cores = 0"),
         ("guests = 2", "cycles = nan", "cycles = NaN"),
         ("name = \"cache\"", "name = \"firewall\"", "two services are called \"firewall\""),
+        (
+            "name = \"cache\"",
+            "name = \"firewall-inside\"",
+            "two adapters are called \"firewall-inside\"",
+        ),
         ("name = \"cache\"", "name = \"wire\"", "a service is called \"wire\""),
         ("\"vhost\"", "\"fast\"", "path = \"fast\": \"vf\", \"vhost\""),
         ("frames = \"64\"", "frames = \"0\"", "flow \"inner\": frames of 0 bytes"),

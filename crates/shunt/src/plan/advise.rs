@@ -11,7 +11,7 @@ use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::{Value, json};
 
-use super::{On, file, read, sweep, titles};
+use super::{On, file, read, sweep, titles, write_new};
 use crate::text::{table, wrapped};
 use crate::{Mistake, say};
 
@@ -32,7 +32,7 @@ pub(super) struct Advise {
     #[arg(long, value_name = "FIGURE=VALUES")]
     what_if: Option<String>,
     /// Write a configuration for `shunt up` with these adapters and their iov_weights.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "what_if")]
     write: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
@@ -54,9 +54,9 @@ impl Advise {
         }
         let advice = advise(&machine, &workload).map_err(|error| mistake(&error))?;
         if let Some(to) = &self.write {
-            let text = file::configuration(&machine, &workload, &advice);
-            std::fs::write(to, text)
-                .with_context(|| format!("{} cannot be written", to.display()))?;
+            let text = file::configuration(&machine, &workload, &advice)
+                .map_err(|error| Mistake(format!("shunt plan: --write: {error}")))?;
+            write_new(to, &text)?;
         }
         let text = match self.json {
             true => format!("{:#}\n", object(&self.on, &machine, &workload, &advice)),
@@ -77,8 +77,12 @@ fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> V
             json!({"path": other.path, "against": other.against, "binding_limit": other.binding})
         });
         json!({
-            "adapter": adapter.name, "path": adapter.path, "mpps": adapter.rate.as_mpps(),
-            "binding_limit": adapter.binding, "margin": adapter.margin, "otherwise": otherwise,
+            "adapter": adapter.name, "guests": adapter.guests, "path": adapter.path,
+            "received_mpps": adapter.received.rate.as_mpps(),
+            "received_gbps": adapter.received.bits.as_gbps(),
+            "sent_mpps": adapter.sent.rate.as_mpps(), "sent_gbps": adapter.sent.bits.as_gbps(),
+            "binding_limit": adapter.binding.map(|(limit, _)| limit),
+            "margin": adapter.binding.map(|(_, margin)| margin), "otherwise": otherwise,
         })
     };
     let crossover = |bytes: u32| {
@@ -86,8 +90,8 @@ fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> V
         Some(json!({"frame_bytes": bytes, "guests": crossover(machine, &frames)}))
     };
     json!({
-        "nic": on.nic, "host": on.host,
-        "scale": advice.scale, "binding_limit": advice.binding,
+        "nic": on.nic(machine), "host": on.host,
+        "wanted": workload.has_rates, "scale": advice.scale, "binding_limit": advice.binding,
         "vfs": advice.functions, "switch_cores": advice.switch_cores, "exact": advice.is_exact,
         "adapters": advice.adapters.iter().map(adapter).collect::<Vec<_>>(),
         "resources": advice.resources.iter().map(|of| resource(workload, advice, of)).collect::<Vec<_>>(),
@@ -112,13 +116,17 @@ fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
         [
             adapter.name.clone(),
             adapter.path.to_string(),
-            format!("{:.2}", adapter.rate.as_mpps()),
-            adapter.binding.to_string(),
-            format!("{:.0} %", adapter.margin * 100.0),
+            format!("{:.2}", adapter.received.rate.as_mpps()),
+            format!("{:.2}", adapter.sent.rate.as_mpps()),
+            adapter.binding.map_or_else(|| "-".to_owned(), |(limit, _)| limit.to_string()),
+            adapter.binding.map_or_else(
+                || "-".to_owned(),
+                |(_, margin)| format!("{:.0} %", (margin * 100.0).max(-999.0)),
+            ),
             otherwise,
         ]
     };
-    let header = ["ADAPTER", "PATH", "MPPS", "HELD BY", "MARGIN", "OTHERWISE"];
+    let header = ["ADAPTER", "PATH", "MPPS IN", "OUT", "HELD BY", "FREE", "OTHERWISE"];
     text += &table(header, advice.adapters.iter().map(row).collect());
     text += "\n";
     text += &verdict(workload, advice);
@@ -136,6 +144,11 @@ fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
 fn verdict(workload: &Workload, advice: &Advice) -> String {
     let Advice { scale, binding, functions, switch_cores, .. } = advice;
     let said = match (workload.has_rates, *scale >= 1.0) {
+        (true, true) if *scale > 1000.0 => {
+            format!(
+                "All traffic is carried, and could be over 1000 times as much before {binding} is full."
+            )
+        }
         (true, true) => format!(
             "All traffic is carried, and could be {scale:.2} times as much before {binding} is full."
         ),
@@ -162,7 +175,7 @@ fn crossovers(machine: &Machine) -> String {
         });
     let each = each.collect::<Vec<_>>().join(", ");
     let vhost = PathKind::Vhost;
-    format!(
-        "Between guests, {vhost} carries more than the NIC in chains of this length on:\n{each}.\n"
-    )
+    let begin =
+        format!("Between guests, {vhost} carries more than the NIC in chains of this length on:");
+    wrapped(&begin) + &wrapped(&format!("{each}."))
 }

@@ -1,20 +1,22 @@
 //! The configuration that carries an advice out.
 
-use std::fmt::Write;
-
-use control::config::default_run_dir;
+use control::config::{Config, MAX_FILE_BYTES, default_run_dir};
 use plan::advise::Advice;
-use plan::machine::Machine;
+use plan::machine::{Machine, SOFT_VFS};
 use plan::predict::PathKind;
 use plan::workload::Workload;
 
-/// VFs that a software NIC has at most.
-const VFS_MAX: u32 = 255;
-
 /// A configuration for `shunt up`: each guest's adapter with the `iov_weight` that gives it the path advised.
-pub(super) fn configuration(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
-    let mut text = format!("# What `shunt plan` advises for {}.\n", machine.nic.title);
-    let total_vfs = advice.functions.min(VFS_MAX);
+///
+/// # Errors
+/// What the daemon would not take of it: two names that are alike, or too much.
+pub(super) fn configuration(
+    machine: &Machine,
+    workload: &Workload,
+    advice: &Advice,
+) -> Result<String, String> {
+    let mut text = format!("# What `shunt plan` advises for {}.\n", machine.card());
+    let total_vfs = advice.functions.min(SOFT_VFS);
     if total_vfs < advice.functions {
         let wanted = advice.functions;
         text += &format!(
@@ -30,23 +32,36 @@ pub(super) fn configuration(machine: &Machine, workload: &Workload, advice: &Adv
     let dir = dir.display();
     let mut number = 0_u32;
     for (adapter, advised) in workload.adapters.iter().zip(&advice.adapters) {
-        let guests = workload.services[adapter.service].guests.count;
-        for guest in 0..guests {
-            let name = if guests == 1 {
-                adapter.name.clone()
-            } else {
-                format!("{}-{guest}", adapter.name)
+        let weight = match advised.path {
+            PathKind::Vf => 100,
+            PathKind::Vhost => 0,
+            PathKind::Virtio => {
+                text +=
+                    &format!("\n# {}: path virtio is the kernel's, not Shunt's\n", adapter.name);
+                continue;
+            }
+        };
+        for guest in 0..advised.guests {
+            let name = match advised.guests {
+                1 => adapter.name.clone(),
+                _ => format!("{}-{guest}", adapter.name),
             };
             number += 1;
-            let [_, _, high, low] = number.to_be_bytes();
-            let weight = if advised.path == PathKind::Vf { 100 } else { 0 };
-            // Writing to a string does not fail.
-            let _ = write!(
-                text,
-                "\n[[adapter]]\nname = \"{name}\"\nswitch = \"sw0\"\nmac = \"02:00:00:01:{high:02x}:{low:02x}\"\n\
+            let [_, high, middle, low] = number.to_be_bytes();
+            text += &format!(
+                "\n[[adapter]]\nname = \"{name}\"\nswitch = \"sw0\"\n\
+                 mac = \"02:00:01:{high:02x}:{middle:02x}:{low:02x}\"\n\
                  attachment = {{ socket = \"{dir}/{name}.sock\" }}\niov_weight = {weight}\n",
             );
         }
     }
-    text
+    if text.len() > MAX_FILE_BYTES {
+        return Err(format!(
+            "{number} adapters: a configuration has at most {MAX_FILE_BYTES} bytes; plan for fewer guests"
+        ));
+    }
+    match Config::parse("the configuration", &text) {
+        Ok(_) => Ok(text),
+        Err(errors) => Err(format!("the daemon would not take it: {errors}")),
+    }
 }

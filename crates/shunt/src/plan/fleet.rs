@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
-use plan::fleet::{Answer, Fleet as Task, FleetError, Place, Plan};
+use plan::fleet::{Answer, Fleet as Task, FleetError, Place, Plan, Taken};
 use serde_json::json;
 
 use super::read;
-use crate::text::table;
+use crate::text::{table, wrapped};
 use crate::{Mistake, say};
 
 /// Rows of placements shown to people.
@@ -70,6 +70,16 @@ fn people(plan: &Plan, seconds: f64) -> String {
     if !missing.is_empty() {
         text += "\n";
     }
+    for one in solved.unplaced.iter().filter(|_| missing.is_empty()) {
+        text += "\n";
+        text += &wrapped(&format!(
+            "No single host has room for chains {:?} that are left ({}): the one with most room is {:.1} % short of {}.",
+            one.chain,
+            one.count,
+            one.short * 100.0,
+            one.limit
+        ));
+    }
     let row = |place: &Place| {
         let way = json!(place.way);
         [
@@ -87,9 +97,7 @@ fn people(plan: &Plan, seconds: f64) -> String {
     if solved.places.len() > SHOWN {
         text += &format!("and {} more: --json has them\n", solved.places.len() - SHOWN);
     }
-    let row = |(scarce, taken): &(plan::fleet::Scarce, f64)| {
-        [scarce.to_string(), format!("{:.0} %", taken * 100.0)]
-    };
+    let row = |taken: &Taken| [taken.limit.to_string(), format!("{:.0} %", taken.share * 100.0)];
     text += "\n";
     text +=
         &table(["RESOURCE", "TAKEN, MEAN OF USED HOSTS"], solved.taken.iter().map(row).collect());

@@ -51,14 +51,14 @@ impl Predict {
         let said = predict(&machine, &scenario)
             .map_err(|error| Mistake(format!("shunt plan: {error}")))?;
         let text = match self.json {
-            true => format!("{:#}\n", object(&self.on, &scenario, &said)),
+            true => format!("{:#}\n", object(&self, &machine, &said)),
             false => people(&machine, &scenario, &said),
         };
         Ok(say(&text)?)
     }
 }
 
-fn object(on: &On, scenario: &Scenario, said: &Prediction) -> Value {
+fn object(asked: &Predict, machine: &Machine, said: &Prediction) -> Value {
     let term =
         |term: &plan::predict::Term| json!({"limit": term.limit, "mpps": term.rate.as_mpps()});
     let latency = |share: f64| {
@@ -66,18 +66,18 @@ fn object(on: &On, scenario: &Scenario, said: &Prediction) -> Value {
         json!({"load": share, "mean_us": (unloaded + queued).as_ns() / 1e3})
     };
     json!({
-        "nic": on.nic, "host": on.host,
-        "pattern": scenario.pattern, "path": scenario.path,
-        "frame": scenario.frames.to_string(), "guests": scenario.guests,
+        "nic": asked.on.nic(machine), "host": asked.on.host,
+        "pattern": asked.pattern, "path": asked.path,
+        "frame": asked.frame, "guests": asked.guests, "guest_cores": asked.guest_cores,
         "mpps": said.rate.as_mpps(),
         "gbps": said.bits.as_gbps(),
-        "chain_mpps": said.chain(scenario.guests).as_mpps(),
+        "chain_mpps": said.chain(asked.guests).as_mpps(),
         "binding_limit": said.binding,
         "terms": said.terms.iter().map(term).collect::<Vec<_>>(),
         "pcie_bytes_up": said.pcie_up.0,
         "pcie_bytes_down": said.pcie_down.0,
         "switch_cores": said.switch_cores,
-        "guest_cores": said.guest_cores,
+        "guest_cores_used": said.guest_cores,
         "latency": LOADS.map(latency),
     })
 }

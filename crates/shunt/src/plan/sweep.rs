@@ -7,11 +7,11 @@ use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::json;
 
+use super::CORES;
 use crate::text::table;
 
 /// Values that one question may have.
 const VALUES_MAX: usize = 64;
-const CORES: (f64, f64) = (0.001, 1024.0);
 
 const FIGURES: &str =
     "nic, cores, guest-cores, ghz, vfs, lanes, line, guests and frame are possible";
@@ -59,6 +59,11 @@ fn set(
     figure: &str,
     value: &str,
 ) -> Result<(), String> {
+    if machine.host.soft_nic.is_some() && ["nic", "vfs", "lanes", "line"].contains(&figure) {
+        return Err(
+            "path vf of this host is the software NIC, which has no card's figures".to_owned()
+        );
+    }
     if figure == "nic" {
         machine.nic = Nic::named(value).map_err(|error| error.to_string())?;
         return Ok(());
@@ -75,8 +80,8 @@ fn set(
         false => Err(format!("{number} is no whole number")),
     };
     match figure {
-        "cores" => machine.host.switch_cores.value = within(CORES)?,
-        "guest-cores" => machine.host.guest_cores.value = within(CORES)?,
+        "cores" => machine.host.switch_cores.value = within((*CORES.start(), *CORES.end()))?,
+        "guest-cores" => machine.host.guest_cores.value = within((*CORES.start(), *CORES.end()))?,
         "ghz" => machine.host.ghz.value = within((0.1, 100.0))?,
         "line" => machine.nic.wire.line_gbps.value = within((0.01, 10_000.0))?,
         "vfs" => machine.nic.vfs = whole((0.0, 65535.0))?,

@@ -1,12 +1,13 @@
 //! `shunt plan validate`: how far to trust the model.
 
+use std::error::Error;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use lab::report::json;
 use plan::validate::{Errors, Measured, ValidateError, Validation};
 
-use super::read;
+use super::{read, write_new};
 use crate::text::{table, wrapped};
 use crate::{Mistake, say};
 
@@ -21,7 +22,7 @@ Examples:
   shunt plan validate --json              each point, and each parameter with its interval
   shunt plan validate --from lab-results/2026-11-21T19-44-16Z-vm --fit-guests 2
   shunt plan validate --from lab-results/... --fit-guests 2 --write here.toml
-  shunt plan --workload chain.toml --host here.toml --nic ideal")]
+  shunt plan --workload chain.toml --host here.toml")]
 pub(super) struct Validate {
     /// Fit to the points of at most so many guests.
     #[arg(long, default_value_t = 4, value_name = "N")]
@@ -30,7 +31,7 @@ pub(super) struct Validate {
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
     /// Write the host's profile with the parameters found.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "from")]
     write: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
@@ -51,15 +52,18 @@ impl Validate {
             }
         };
         let (validation, machine) = match measured.validate(self.fit_guests) {
-            Err(error @ ValidateError::Guests(..)) => {
-                return Err(Mistake(format!("shunt plan: {error}")).into());
+            Err(error @ (ValidateError::Guests(..) | ValidateError::Fit(_))) => {
+                let of = self
+                    .from
+                    .as_ref()
+                    .map_or_else(String::new, |from| format!("{}: ", from.display()));
+                let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+                return Err(Mistake(format!("shunt plan: {of}{error}{cause}")).into());
             }
             other => other?,
         };
         if let Some(to) = &self.write {
-            let text = toml::to_string(&machine.host)?;
-            std::fs::write(to, text)
-                .with_context(|| format!("{} cannot be written", to.display()))?;
+            write_new(to, &toml::to_string(&machine.host)?)?;
         }
         let text = match self.json {
             true => serde_json::to_string_pretty(&validation)? + "\n",
@@ -117,14 +121,14 @@ fn people(validation: &Validation) -> String {
     let mut told = Vec::new();
     for one in far {
         let Some(hypothesis) = one.hypothesis else { continue };
-        let cause = (one.pattern, one.path, hypothesis);
+        let cause = (one.pattern, one.path, one.frame_bytes, hypothesis);
         if !told.contains(&cause) {
             told.push(cause);
         }
     }
-    for (pattern, path, hypothesis) in told {
+    for (pattern, path, bytes, hypothesis) in told {
         text += "\n";
-        text += &wrapped(&format!("{pattern} {path}: {hypothesis}"));
+        text += &wrapped(&format!("{pattern} {path} {bytes} B: {hypothesis}"));
     }
     text
 }
