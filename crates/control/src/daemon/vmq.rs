@@ -146,8 +146,10 @@ impl Vmq {
         if !renewed {
             return Err(Refused::new("the ring is not there any more"));
         }
-        // It may have been the log that kept frames from being placed.
-        self.waits |= self.ring.as_ref().is_some_and(Ring::logs) && !ring.logs();
+        // It may have been the log that kept frames from being placed. Where there is no queue to place them from, the ring
+        // stays as it is: it would be taken out and put back, and what comes meanwhile is dropped.
+        let could_place = matches!(&self.wish, Wish::Queue(steered) if steered.refusal.is_none());
+        self.waits |= could_place && self.ring.as_ref().is_some_and(Ring::logs) && !ring.logs();
         self.ring = Some(ring);
         Ok(())
     }
