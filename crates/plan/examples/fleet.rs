@@ -1,6 +1,8 @@
 //! Prints a fleet of 10 000 guests for `shunt plan fleet`, always the same one:
 //! `cargo run --release -p shunt-plan --example fleet -- KINDS HOSTS > fleet.toml`, with so many kinds of chains and so many hosts.
 
+use lab::guest::random::Random;
+
 const GUESTS: u32 = 10_000;
 const NICS: [&str; 4] = ["xl710", "e810", "cx6dx", "x520"];
 
@@ -19,13 +21,8 @@ fn main() {
              cores = 6\nguest_cores = 64\n"
         );
     }
-    let mut state = 1_u64;
-    // The multiplier of Knuth's MMIX.
-    let mut random = move |below: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut numbers = Random::new(1);
+    let mut random = move |below: u64| numbers.below(below) as usize;
     let mut left = GUESTS;
     for kind in 0..kinds {
         let services = [1, 2, 3, 4, 6][random(5)].min(left);

@@ -13,4 +13,7 @@ pub mod pcie;
 pub mod predict;
 pub mod units;
 pub mod validate;
+mod within;
 pub mod workload;
+
+pub use within::ValueError;

@@ -20,6 +20,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 
@@ -28,10 +29,11 @@ use crate::frames::{Frames, FramesError};
 use crate::load::Guests;
 use crate::machine::{Figure, Host, Machine, Nic, ProfileError};
 use crate::units::FrameRate;
+use crate::within::{CORES, CYCLES, MPPS, ValueError, within};
 use crate::workload::is_name;
 
 const KINDS_MAX: usize = 4096;
-const COUNT_MAX: u32 = 100_000;
+const COUNTS: RangeInclusive<f64> = 1.0..=100_000.0;
 const SERVICES_MAX: u32 = 64;
 const HOSTS_MAX: u64 = 100_000;
 const GUESTS_MAX: u64 = 1_000_000;
@@ -72,17 +74,8 @@ pub enum FleetError {
     #[error("two {0} are called {1:?}: give those that are alike a count")]
     Twice(&'static str, String),
     /// A figure that cannot be.
-    #[error("{of} has {field} = {value}: {allowed}")]
-    Value {
-        /// Whose.
-        of: String,
-        /// Which.
-        field: &'static str,
-        /// What it is.
-        value: String,
-        /// What it may be.
-        allowed: &'static str,
-    },
+    #[error(transparent)]
+    Value(#[from] ValueError),
     /// Frames that are none.
     #[error("chain {of:?}: {why}")]
     Frames {
@@ -194,58 +187,29 @@ fn unique<'a>(
     Ok(())
 }
 
-/// Checks a number against what it may be.
-fn within(
-    of: String,
-    field: &'static str,
-    value: f64,
-    (least, most): (f64, f64),
-    allowed: &'static str,
-) -> Result<(), FleetError> {
-    match value >= least && value <= most {
-        true => Ok(()),
-        false => Err(FleetError::Value { of, field, value: value.to_string(), allowed }),
-    }
-}
-
-const COUNTS: (f64, f64) = (1.0, COUNT_MAX as f64);
-const COUNTED: &str = "1 to 100000 are possible";
-const CORES: (f64, f64) = (0.001, 1024.0);
-const CORED: &str = "0.001 to 1024 are possible";
-
 fn host_kind(entry: HostEntry) -> Result<HostKind, FleetError> {
-    let of = || format!("host {:?}", entry.name);
-    within(of(), "count", entry.count.into(), COUNTS, COUNTED)?;
+    let of = format!("host {:?}", entry.name);
+    within(&of, "count", entry.count, COUNTS)?;
     let fault = |why| FleetError::Profile { of: entry.name.clone(), why };
     let nic = Nic::named(&entry.nic).map_err(fault)?;
     let mut host = Host::named(&entry.profile).map_err(fault)?;
     let given = [("cores", entry.cores), ("guest_cores", entry.guest_cores)];
-    for ((field, given), figure) in
-        given.into_iter().zip([&mut host.switch_cores, &mut host.guest_cores])
-    {
-        if let Some(cores) = given {
-            within(of(), field, cores, CORES, CORED)?;
-            *figure = Figure::new(cores, "the fleet's file");
-        }
+    let figures = [&mut host.switch_cores, &mut host.guest_cores];
+    for ((field, given), figure) in given.into_iter().zip(figures) {
+        let Some(cores) = given else { continue };
+        within(&of, field, cores, CORES)?;
+        *figure = Figure::new(cores, "the fleet's file");
     }
     Ok(HostKind { name: entry.name, count: entry.count, machine: Machine { nic, host } })
 }
 
 fn chain_kind(entry: ChainEntry) -> Result<ChainKind, FleetError> {
-    let of = || format!("chain {:?}", entry.name);
-    within(of(), "count", entry.count.into(), COUNTS, COUNTED)?;
-    within(
-        of(),
-        "services",
-        entry.services.into(),
-        (1.0, SERVICES_MAX.into()),
-        "1 to 64 are possible",
-    )?;
-    within(of(), "cores", entry.cores, CORES, CORED)?;
-    within(of(), "mpps", entry.mpps, (1e-9, 1e5), "more than 0 and at most 100000 are possible")?;
-    if let Some(cycles) = entry.cycles {
-        within(of(), "cycles", cycles, (1.0, 1e9), "1 to 1000000000 a frame are possible")?;
-    }
+    let of = format!("chain {:?}", entry.name);
+    within(&of, "count", entry.count, COUNTS)?;
+    within(&of, "services", entry.services, 1.0..=f64::from(SERVICES_MAX))?;
+    within(&of, "cores", entry.cores, CORES)?;
+    within(&of, "mpps", entry.mpps, MPPS)?;
+    entry.cycles.map(|cycles| within(&of, "cycles", cycles, CYCLES)).transpose()?;
     let frames: Frames =
         entry.frames.parse().map_err(|why| FleetError::Frames { of: entry.name.clone(), why })?;
     Ok(ChainKind {

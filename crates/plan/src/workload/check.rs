@@ -7,6 +7,7 @@ use crate::frames::{Frames, FramesError};
 use crate::load::Guests;
 use crate::predict::PathKind;
 use crate::units::FrameRate;
+use crate::within::{CORES, CYCLES, MPPS, ValueError, within};
 
 const SERVICES_MAX: usize = 64;
 const ADAPTERS_MAX: usize = 4;
@@ -41,17 +42,8 @@ pub enum WorkloadError {
     )]
     Name(&'static str, String),
     /// A figure that cannot be.
-    #[error("{of} has {field} = {value}: {allowed}")]
-    Value {
-        /// Whose.
-        of: String,
-        /// Which.
-        field: &'static str,
-        /// What it is.
-        value: String,
-        /// What it may be.
-        allowed: &'static str,
-    },
+    #[error(transparent)]
+    Value(#[from] ValueError),
     /// Frames that are none.
     #[error("{of}: {why}")]
     Frames {
@@ -169,25 +161,20 @@ fn frames(of: &str, text: &str) -> Result<Frames, WorkloadError> {
 
 /// Adds a service and its adapters; says by which frames come and by which they leave.
 fn service(entry: &ServiceEntry, to: &mut Workload) -> Result<(usize, usize), WorkloadError> {
-    let of = || format!("service {:?}", entry.name);
-    let wrong =
-        |field, value: String, allowed| WorkloadError::Value { of: of(), field, value, allowed };
-    if !(1..=GUESTS_MAX).contains(&entry.guests) {
-        return Err(wrong("guests", entry.guests.to_string(), "1 to 4096 are possible"));
-    }
-    if !(0.001..=1024.0).contains(&entry.cores) {
-        return Err(wrong("cores", entry.cores.to_string(), "0.001 to 1024 are possible"));
-    }
-    if let Some(cycles) = entry.cycles.filter(|cycles| !(1.0..=1e9).contains(cycles)) {
-        return Err(wrong("cycles", cycles.to_string(), "1 to 1000000000 a frame are possible"));
-    }
-    let fixed = match entry.path.as_deref() {
-        None => None,
-        Some(path) => Some(path.parse::<PathKind>().map_err(|_| {
-            wrong("path", format!("{path:?}"), "\"vf\", \"vhost\" and \"virtio\" are possible")
-        })?),
+    let of = format!("service {:?}", entry.name);
+    within(&of, "guests", entry.guests, 1.0..=f64::from(GUESTS_MAX))?;
+    within(&of, "cores", entry.cores, CORES)?;
+    entry.cycles.map(|cycles| within(&of, "cycles", cycles, CYCLES)).transpose()?;
+    let path = |path: &String| {
+        let wrong = |_| {
+            let (of, value) = (of.clone(), format!("{path:?}"));
+            let allowed = "\"vf\", \"vhost\" and \"virtio\"".to_owned();
+            ValueError { of, field: "path", value, allowed }
+        };
+        path.parse::<PathKind>().map_err(wrong)
     };
-    few(&format!("adapters of {}", of()), entry.adapters.len(), ADAPTERS_MAX)?;
+    let fixed = entry.path.as_ref().map(path).transpose()?;
+    few(&format!("adapters of {of}"), entry.adapters.len(), ADAPTERS_MAX)?;
     unique("adapters of one service", "adapter", entry.adapters.iter())?;
     let service = to.services.len();
     let guests = Guests { count: entry.guests, cores_each: entry.cores, cycles: entry.cycles };
@@ -214,14 +201,9 @@ fn flow(
         (None, None) => return Err(WorkloadError::Sizes(name)),
     };
     let rate = match entry.mpps {
-        Some(mpps) if (1e-9..=1e5).contains(&mpps) => FrameRate::mpps(mpps),
         Some(mpps) => {
-            return Err(WorkloadError::Value {
-                of: format!("flow {name:?}"),
-                field: "mpps",
-                value: mpps.to_string(),
-                allowed: "more than 0 and at most 100000 are possible",
-            });
+            within(&format!("flow {name:?}"), "mpps", mpps, MPPS)?;
+            FrameRate::mpps(mpps)
         }
         None if workload.has_rates => return Err(WorkloadError::Rates(name)),
         None => FrameRate::mpps(1.0),
