@@ -69,7 +69,7 @@ class _VSwitchd(Ovs):
     """ovs-vswitchd without DPDK, on one CPU, in a namespace."""
 
     def __init__(self, run_dir, space, cpu, settings):
-        super().__init__(run_dir, [], cpu=cpu, main_cpu=cpu)
+        super().__init__(run_dir, cpu=cpu)
         self._space, self._settings = space, settings
 
     def settings(self):

@@ -1,12 +1,30 @@
-"""Turns of slots, one of each side, for comparisons of more than two sides. See `pairs.py` for near and far."""
+"""Turns of slots, one of each side, and the distance between the two CPUs around them.
 
+A host moves the CPUs of a virtual machine: now two of them share a cache, now they do not, and what a frame
+costs follows it by a factor of two to three. So the distance is measured before, between and after the slots.
+"""
+
+import json
 import math
 import statistics
+import subprocess
 from dataclasses import dataclass, field
 
-from pairs import DISTURBED, SAME, distance
+from daemon import DaemonError, binary
 
+SAME = 1.5  # distances within this factor are the same; near is what is the same as the least one of the run
+DISTURBED = 0.02  # a slot in which others took more than this share of a CPU does not count
 STATES = ["near", "far", "moved", "disturbed"]
+
+
+def distance(args, samples=1):
+    """The round trip of a cache line between switch's and guest's CPU, in time-stamp cycles: the least sample."""
+    cpus = f"{args.switch_cpu},{args.guest_cpu}"
+    argv = [binary(), "lab", "distance", "--cpus", cpus, "--samples", str(samples), "--json"]
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    if result.returncode != 0:
+        raise DaemonError(f"shunt lab distance: exit code {result.returncode}: {result.stderr}")
+    return json.loads(result.stdout)["round_trip_cycles"][0]
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Document:
         nic = {"name": "nic0", "total_vfs": 6, "num_vfs": self.num_vfs, "vmq_queues": 3, **self.nic}
         switch = {"name": "sw0", "nic": "nic0", "iov": True, **self.switch}
         adapters = [self._adapter(run_dir, name, wanted) for name, wanted in self.adapters.items()]
-        return {"nic": [nic, *self.more_nics], "switch": [switch], "adapter": adapters}
+        return {"version": 1, "nic": [nic, *self.more_nics], "switch": [switch], "adapter": adapters}
 
     def _adapter(self, run_dir, name, wanted):
         attachment = {"socket": os.path.join(run_dir, f"{name}.sock"), "in_order": True}

@@ -16,17 +16,17 @@ MEMORY, USER = 1 << 21, 0x7F00_0000_0000
 class Frontend:
     """A session with features and memory, and no ring."""
 
-    def __init__(self, path):
+    def __init__(self, path, protocol=REPLY_ACK, memory=MEMORY):
         self._line = socket.socket(socket.AF_UNIX)
         self._line.settimeout(10)
         self._line.connect(path)
         self.ask(GET_FEATURES)
         self.say(SET_OWNER)
-        self.say(SET_PROTOCOL_FEATURES, struct.pack("<Q", REPLY_ACK))
+        self.say(SET_PROTOCOL_FEATURES, struct.pack("<Q", protocol))
         self.say(SET_FEATURES, struct.pack("<Q", VERSION_1 | PROTOCOL_FEATURES))
         self._memory = os.memfd_create("guest")
-        os.ftruncate(self._memory, MEMORY)
-        region = struct.pack("<IIQQQQ", 1, 0, 0, MEMORY, USER, 0)
+        os.ftruncate(self._memory, memory)
+        region = struct.pack("<IIQQQQ", 1, 0, 0, memory, USER, 0)
         if self.acknowledged(SET_MEM_TABLE, region, [self._memory]) != 0:
             raise ValueError("the memory was refused")
 
@@ -38,6 +38,10 @@ class Frontend:
     def ask(self, request, payload=b"", descriptors=(), flags=VERSION):
         """A number that is the answer."""
         self.say(request, payload, descriptors, flags)
+        return self.answer()
+
+    def answer(self):
+        """A number that is the answer to what was said."""
         reply = self._line.recv(20, socket.MSG_WAITALL)
         if len(reply) < 20:
             raise EOFError("the session has ended")
@@ -46,6 +50,16 @@ class Frontend:
     def acknowledged(self, request, payload, descriptors=()):
         """0 if the request was carried out, another number if it was refused."""
         return self.ask(request, payload, descriptors, VERSION | NEED_REPLY)
+
+    def ask_file(self, request, payload):
+        """The answer's payload, and the files beside it."""
+        self.say(request, payload)
+        reply, files, _, _ = socket.recv_fds(self._line, 12 + len(payload), 1)
+        return reply[12:], files
+
+    def touch(self):
+        """Has all of its memory allocated."""
+        os.posix_fallocate(self._memory, 0, os.fstat(self._memory).st_size)
 
     def shrink(self):
         """Its memory is no more; where it was mapped already nobody is hurt."""

@@ -57,8 +57,10 @@ def before_call(_context, case, _kwargs):
     if not isinstance(case.body, dict):
         return
     case.body = tame(case.body, "", KINDS.get(parts[1] if len(parts) > 1 else "", ""))
-    if parts[-1] in ("state", "apply") and not case.body.get("nic"):
-        with open(os.path.join(DIRECTORY, "seed.json"), encoding="utf-8") as file:
-            case.body = json.load(file)
+    if parts[-1] in ("state", "apply"):
+        case.query = {**(case.query or {}), "prune": "true"}
+        if not case.body.get("nic"):
+            with open(os.path.join(DIRECTORY, "seed.json"), encoding="utf-8") as file:
+                case.body = json.load(file)
     if isinstance(case.body.get("name"), str):
         case.body["name"] = parameters.get(parts[-1].strip("{}"), case.body["name"])

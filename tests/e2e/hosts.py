@@ -70,7 +70,8 @@ class Host:
         if self.uplink:
             nic["uplink"] = self.uplink
         switch = {"name": "sw0", "nic": "nic0", "iov": True, **self.switch}
-        return {"nic": [nic], "switch": [switch], "adapter": [guest.adapter for guest in self.guests.values()]}
+        adapters = [guest.adapter for guest in self.guests.values()]
+        return {"version": 1, "nic": [nic], "switch": [switch], "adapter": adapters}
 
     def start(self):
         """Starts the daemon, brings the document into force and the guests up."""

@@ -117,8 +117,15 @@ class Managed(Daemon):
         return json.loads(self.says("export", "--json"))
 
     def apply(self, document):
-        """Brings a document into force by the command; returns what that printed."""
-        return self.says("apply", "-f", "-", given=json.dumps(document))
+        """Makes a document the whole state by the command; returns what that printed."""
+        return self.says("apply", "-f", "-", "--prune", "--yes", given=json.dumps(document))
+
+    def clear(self):
+        """Deletes everything, one by one: no document says that there shall be nothing."""
+        state = self.export()
+        for kind in ("adapter", "switch", "nic"):
+            for one in state[kind]:
+                self.says(kind, "delete", one["name"])
 
     def ask(self, path, method="GET", **request):
         """A `Reply` over the UNIX socket."""

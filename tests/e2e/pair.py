@@ -60,7 +60,8 @@ class Pair:
             weight = 100 if path == "vf" else 0
             adapters.append({"name": name, "switch": "sw0", "mac": mac, "attachment": where, "iov_weight": weight, "vmq_weight": 0})
         nic = {"name": "nic0", "total_vfs": 8, "num_vfs": 8}
-        return {"nic": [nic], "switch": [{"name": "sw0", "nic": "nic0", "iov": True}], "adapter": adapters}
+        switch = {"name": "sw0", "nic": "nic0", "iov": True}
+        return {"version": 1, "nic": [nic], "switch": [switch], "adapter": adapters}
 
     def _device(self, number, features):
         net = VhostUser(self.daemon.path(f"{NAMES[number]}.sock"), listens=number % 2 == 1, queues=self.pairs)

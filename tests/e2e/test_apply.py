@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 import unittest
 
@@ -18,6 +19,7 @@ def document(run_dir):
         return {"name": name, "switch": "sw0", "mac": mac, "attachment": attachment, **settings}
 
     return {
+        "version": 1,
         "nic": [{"name": "nic0", "total_vfs": 2, "num_vfs": 2}],
         "switch": [{"name": "sw0", "nic": "nic0", "iov": True}],
         "adapter": [adapter("web", 1, iov_weight=9), adapter("db", 2, vlan={"id": 7}, vmq_weight=0)],
@@ -71,8 +73,9 @@ class Commands(unittest.TestCase):
 
         changed = document(self.daemon.run_dir)
         changed["adapter"] = [changed["adapter"][0] | {"iov_weight": 0}]
-        told = self.daemon.command("apply", "-f", "-", "--dry-run", given=json.dumps(changed)).stdout
-        self.assertIn("remove adapter db", told)
+        for more, db in ((["--prune"], "remove adapter db"), ([], "kept without --prune: adapter db (1)")):
+            told = self.daemon.says("apply", "-f", "-", "--dry-run", *more, given=json.dumps(changed))
+            self.assertIn(db, told)
         self.assertIn("iov_weight", told)
         self.assertEqual(self.everything(), applied)
 
@@ -95,10 +98,53 @@ class Commands(unittest.TestCase):
         for form in ([], ["--json"]):
             text = self.daemon.says("export", *form)
             self.assertEqual(self.daemon.says("apply", "-f", "-", given=text), "nothing to do\n")
-            self.daemon.apply({})
+            self.daemon.clear()
             self.assertEqual(self.daemon.export()["adapter"], [])
             self.daemon.says("apply", "-f", "-", given=text)
             self.assertEqual(self.daemon.export(), exported)
+
+    def test_what_removes_guests_is_agreed_to(self):
+        """An adapter with a running guest goes after `y` at a terminal or with `--yes`, and not by empty input."""
+        daemon = self.daemon
+        wanted = document(daemon.run_dir)
+        daemon.says("apply", "-f", self.file)
+        sockets = [daemon.path(f"{name}.sock") for name in ("web", "db")]
+        guests = LabGuests(sockets, [adapter["mac"] for adapter in wanted["adapter"]])
+        self.addCleanup(guests.kill)
+        guests.go()
+        applied = self.everything()
+        for nothing in ("", "\n", "{}", "version = 1\n", '{"version": 1, "adapter": []}'):
+            done = daemon.command("apply", "-f", "-", "--prune", "--yes", given=nothing)
+            self.assertEqual(done.returncode, 2, done)
+        wanted["adapter"] = wanted["adapter"][:1]
+        with open(self.file, "w", encoding="utf-8") as file:
+            json.dump(wanted, file)
+        done = daemon.command("apply", "-f", self.file, "--prune")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("running guests: db; repeat with --yes", done.stderr)
+        for answer in ("n\n", "\n"):
+            self.assertEqual(self.at_terminal(answer), 1)
+        self.assertEqual(self.everything()[0], applied[0])
+        self.assertEqual(self.at_terminal("y\n"), 0)
+        self.assertEqual([one["name"] for one in daemon.export()["adapter"]], ["web"])
+        wanted["adapter"] = []
+        daemon.says("apply", "-f", "-", "--prune", "--yes", given=json.dumps(wanted))
+        self.assertEqual(daemon.export()["adapter"], [])
+
+    def at_terminal(self, answer):
+        """The exit code of `shunt apply --prune` at a terminal where this is typed when it has asked."""
+        ours, theirs = os.openpty()
+        argv = [self.daemon.program, "apply", "-f", self.file, "--prune", "--run-dir", self.daemon.run_dir]
+        with subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True) as apply:
+            os.close(theirs)
+            asked = ""
+            while "[y/N]" not in asked:
+                asked += os.read(ours, 4096).decode()
+            self.assertIn("Remove db,", asked)
+            os.write(ours, answer.encode())
+            apply.communicate(timeout=20)
+        os.close(ours)
+        return apply.returncode
 
     def test_a_refused_document_changes_nothing(self):
         """One wrong adapter, and none of the document is done: not by form, not by meaning, not by the data plane."""

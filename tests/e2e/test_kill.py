@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import time
 import unittest
@@ -53,7 +54,7 @@ class Kill(BenchCase):
         self.span_s = 0.05
 
     def test_apply_killed(self):
-        """200 kills at random moments of 50 applies; guests are there all the time, and their frames pass again."""
+        """200 kills of 50 applies, half of them at random moments; guests are there all the time, and their frames pass again."""
         self.prepare()
         before_all = self.guest.stats()
         self.guest.inject(FRAME_BYTES, BURSTS)
@@ -65,7 +66,7 @@ class Kill(BenchCase):
                 moment = self.random.random()
                 try:
                     self.reach(RING[here])
-                    self.kill_while(RING[here], RING[there], moment)
+                    self.kill_while(RING[here], RING[there], moment, aimed=kill % 2 == 0)
                 except Exception as error:
                     name = f"apply {number} ({RING[here].name} -> {RING[there].name}), kill {kill}"
                     log = self.daemon.log()[-3000:]
@@ -104,7 +105,7 @@ class Kill(BenchCase):
 
     def apply(self, document):
         """Applies in peace."""
-        self.daemon.says("apply", "-f", self.file(document))
+        self.daemon.says("apply", "-f", self.file(document), "--prune", "--yes")
 
     def reach(self, document):
         """Applies in peace if another document is in force."""
@@ -112,19 +113,25 @@ class Kill(BenchCase):
             self.apply(document)
         self.check_state(document)
 
-    def kill_while(self, old, new, moment):
-        """Kills the daemon while it goes from one document to another, starts it, and looks at everything."""
+    def kill_while(self, old, new, moment, aimed):
+        """Kills the daemon while it goes from one document to another, starts it, and looks at everything. An aimed kill comes
+        as soon as there is a journal, which may be for a moment only."""
         daemon = self.daemon
+        journal = os.path.join(daemon.state_dir, "journal.json")
         self.lab = self.lab_guests(old)
         generation = self.generation()
-        argv = [daemon.program, "apply", "-f", self.file(new), "--run-dir", daemon.run_dir]
+        argv = [daemon.program, "apply", "-f", self.file(new), "--prune", "--yes", "--run-dir", daemon.run_dir]
         end = time.monotonic() + moment * self.span_s
         apply = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(max(0, end - time.monotonic()))
+        if aimed:
+            while apply.poll() is None and not os.path.exists(journal):
+                pass
+        else:
+            time.sleep(max(0, end - time.monotonic()))
         daemon.kill()
         said, complaint = apply.communicate(timeout=20)
         self.assertIn(apply.returncode, (0, 1), complaint)
-        self.found["journal"] += os.path.exists(os.path.join(daemon.state_dir, "journal.json"))
+        self.found["journal"] += os.path.exists(journal)
         if self.lab:
             self.lab.kill()
 
@@ -134,7 +141,8 @@ class Kill(BenchCase):
         exported = daemon.export()
         told = apply.returncode == 0
         self.found["told"] += told
-        self.span_s *= SHORTER if told else LONGER
+        if not aimed:
+            self.span_s *= SHORTER if told else LONGER
         if exported == self.exports[new.name]:
             self.found["new"] += 1
             self.assertEqual(self.generation(), generation + 1)
@@ -158,6 +166,10 @@ class Kill(BenchCase):
         self.assertEqual(document.disagreements(self.daemon.ask("/v1/actual").body), [])
         journal = os.path.join(self.daemon.state_dir, "journal.json")
         self.assertFalse(os.path.exists(journal), "a journal that nobody has finished")
+        run_dir = self.daemon.run_dir
+        there = {name for name in os.listdir(run_dir) if name.endswith(".sock")}
+        named = re.findall(r"[^/\"]+\.sock", json.dumps(document.state(run_dir)))
+        self.assertEqual(there, {"api.sock", *named}, "sockets of this document, and none of another")
 
     def lab_guests(self, document):
         """The lab's guests, sending, if the document has adapters for them."""

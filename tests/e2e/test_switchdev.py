@@ -74,7 +74,7 @@ class Bed:
              "attachment": {"kind": "tap", "interface": "e0", "netns": guest.space.path}, **self.options}
             for n, guest in enumerate(self.guests)
         ]  # fmt: skip
-        return {"nic": [nic], "adapter": adapters}
+        return {"version": 1, "nic": [nic], "adapter": adapters}
 
     def functions(self):
         """Everything that has a representor."""
@@ -306,7 +306,8 @@ class Vlans(SwitchdevCase):
         software.start()
         software.wait_ready()
         nic = {"name": "nic0", "total_vfs": 0, "uplink": f"packet:{rep('uplink')}"}
-        software.apply({"nic": [nic], "switch": [{"name": "sw0", "nic": "nic0"}], "adapter": adapters})
+        switch = {"name": "sw0", "nic": "nic0"}
+        software.apply({"version": 1, "nic": [nic], "switch": [switch], "adapter": adapters})
         self.assert_vlans(bed)
         bed.set_rules([{"from": "vf0", "to": "vf1", "to_mac": bed.guests[1].mac}])
         wait_ping(bed.guests[0].space, bed.guests[1].v4)

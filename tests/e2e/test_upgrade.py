@@ -1,13 +1,17 @@
 """Hot restart: new processes take over while guests send, and whatever is wrong with one leaves the old one serving."""
 
+import contextlib
+import errno
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
 import unittest
 
+import pcapfile
 from bench import cpus
 from daemon import binary
 from frontend import Frontend
@@ -24,6 +28,37 @@ GAP_LIMIT_MS = 1000.0  # nothing that a busy machine could exceed; `shunt lab up
 root = unittest.skipUnless(os.geteuid() == 0, "needs root")
 STREAM = {"kind": "stream", "mode": "server", "mtu": 1500}
 FAULTS = ("lost", "duplicated", "reordered", "corrupted")
+
+
+def impostor(daemon, mode):
+    """Has a program take over that behaves so; returns what `subprocess.run` does."""
+    with open(os.path.join(HERE, "impostor.py"), encoding="utf-8") as file:
+        text = file.read()
+    with open(daemon.path("up"), "w", encoding="utf-8") as file:
+        file.write(f"MODE = {mode!r}\n{text}")
+    return daemon.command("upgrade", "--binary", os.path.realpath(sys.executable))
+
+
+def capturing(daemon):
+    """How many buffers and threads of captures a daemon has."""
+    process = f"/proc/{daemon.pids()[0]}"
+    files, threads = [], []
+    for fd in os.listdir(f"{process}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # a connection that ends meanwhile
+            files.append(os.readlink(f"{process}/fd/{fd}"))
+    for task in os.listdir(f"{process}/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(f"{process}/task/{task}/comm", encoding="ascii") as file:
+                threads.append(file.read().strip())
+    return sum("memfd:shunt-capture" in file for file in files), threads.count("capture")
+
+
+def mirrored(path):
+    """The number of frames in a capture file; 0 while a block is being written."""
+    try:
+        return len(pcapfile.read(path))
+    except pcapfile.PcapError:
+        return 0
 
 
 class UpgradeCase(unittest.TestCase):
@@ -175,6 +210,34 @@ class Upgrade(UpgradeCase):
         self.assertEqual(len(told), 1, told)
         self.assertIn("shrunk: its session could not be taken up, and ends", told[0])
 
+    def test_mirrors_go_on(self):
+        """Their files have every frame that was counted, also after an upgrade that failed late."""
+        daemon = self.start()
+        wanted = daemon.export()
+        files = [daemon.path(f"{name}.pcapng") for name in NAMES]
+        for adapter, file in zip(wanted["adapter"], files):
+            adapter["mirror"] = {"direction": "both", "file": file}
+        daemon.apply(wanted)
+        guests = self.guests()
+        for mode in (None, "fails late", "ends late", None):
+            self.flows()
+            if mode:
+                self.assertIn("serves on", impostor(daemon, mode).stderr)
+            else:
+                daemon.upgrade()
+            self.assertEqual(capturing(daemon), (2, 2), "a buffer and a thread for each mirror")
+        self.flows()
+        self.end(guests)
+        ports = {port["name"]: port for port in daemon.ask("/v1/stats").body["ports"]}
+        for name, file in zip(NAMES, files):
+            counted = ports[f"nic0/capture:{name}.pcapng"]["rx_frames"]
+            self.assertGreater(counted, 0)
+            deadline = time.monotonic() + 5
+            while mirrored(file) < counted and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertEqual(mirrored(file), counted, file)
+        self.assertEqual(daemon.complaints(["not upgraded"]), [])
+
     def test_killed_in_succession(self):
         """A daemon that took over is killed, and the next one begins on what it left."""
         daemon = self.start()
@@ -200,11 +263,11 @@ class Refused(UpgradeCase):
 
     def impostor(self, mode):
         """What the command says of a program that behaves so."""
-        with open(os.path.join(HERE, "impostor.py"), encoding="utf-8") as file:
-            text = file.read()
-        with open(self.daemon.path("up"), "w", encoding="utf-8") as file:
-            file.write(f"MODE = {mode!r}\n{text}")
-        return self.refused("--binary", os.path.realpath(sys.executable))
+        before = self.daemon.pids()
+        done = impostor(self.daemon, mode)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(self.daemon.pids(), before, "the old one lives")
+        return done.stderr
 
     def test_whatever_is_wrong_with_the_program(self):
         """The error says what it was, and no frame is lost."""
@@ -302,6 +365,94 @@ class Refused(UpgradeCase):
         daemon.follow(told["pid"])
 
 
+class Counters(UpgradeCase):
+    """A counter file that cannot be written does not stay so."""
+
+    def no_stats(self):
+        """The counters cannot be read."""
+        return self.daemon.ask("/v1/stats").status == 503
+
+    @root
+    def test_a_full_file_system(self):
+        """A new process is refused while its counters have no room; afterwards they go on."""
+        self.daemon = daemon = on_small_disk(self)
+        daemon.start()
+        daemon.wait_ready()
+        wanted = document(daemon.run_dir)
+        del wanted["adapter"][1]["vlan"]
+        daemon.apply(wanted)
+        guests = self.guests()
+        self.flows()
+        counted = self.counted()
+        fill(daemon.path("fill"))
+        done = daemon.command("upgrade")
+        self.assertNotEqual(done.returncode, 0, "no room for its counters")
+        self.assertIn("more bytes of the counter file", done.stderr)
+        self.assertIn("free space", done.stderr)
+        self.flows()
+        counted = self.grown(counted)
+        many = [dict(wanted["adapter"][1], name=f"a{n}", mac=f"02:00:00:00:02:{n:02x}") for n in range(200)]
+        for adapter in many:
+            adapter["attachment"] = {"socket": daemon.path(f"{adapter['name']}.sock")}
+        done = daemon.command("apply", "-f", "-", given=json.dumps({**wanted, "adapter": [*wanted["adapter"], *many]}))
+        self.assertNotEqual(done.returncode, 0, "no room for so many ports")
+        self.assertIn("more bytes of the counter file", done.stderr)
+        self.flows()
+        os.remove(daemon.path("fill"))
+        daemon.upgrade()
+        self.flows()
+        self.grown(counted)
+        self.end(guests)
+        self.assertEqual(daemon.complaints(["not upgraded"]), [])
+
+    def test_a_file_that_is_cut_off(self):
+        """It is said once, and the next process writes another."""
+        daemon = self.start()
+        guests = self.guests()
+        self.flows()
+        os.truncate(daemon.path("counters"), 0)
+        deadline = time.monotonic() + 10
+        while not daemon.complaints():
+            self.assertLess(time.monotonic(), deadline, "no word of it")
+            time.sleep(0.05)
+        time.sleep(1.2)
+        self.assertEqual(len(daemon.complaints()), 1, daemon.complaints())
+        self.assertIn("the counter file in run_dir is lost", daemon.complaints()[0])
+        self.assertTrue(self.no_stats())
+        daemon.upgrade()
+        self.flows()
+        self.end(guests)
+
+
+def on_small_disk(test):
+    """A daemon whose run directory is a file system of 1 MiB; its program and its state are elsewhere."""
+    daemon = Managed(cpu=cpus()[0])
+    outer, daemon.run_dir = daemon.run_dir, daemon.path("small")
+    os.mkdir(daemon.run_dir)
+    test.addCleanup(shutil.rmtree, outer, ignore_errors=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", daemon.run_dir], check=True)
+    test.addCleanup(subprocess.run, ["umount", daemon.run_dir], check=True)
+    test.addCleanup(daemon.close_process)
+    config = os.path.join(outer, "shunt.toml")
+    with open(config, encoding="utf-8") as file:
+        text = file.read()
+    with open(config, "w", encoding="utf-8") as file:
+        file.write(text.replace(f"run_dir = {json.dumps(outer)}", f"run_dir = {json.dumps(daemon.run_dir)}"))
+    daemon.popen = {"cwd": outer}
+    return daemon
+
+
+def fill(path):
+    """Takes all room that a file system has left."""
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
 @root
 class Devices(unittest.TestCase):
     """What is behind ports that are no vhost-user sockets."""
@@ -360,10 +511,11 @@ class Lab(unittest.TestCase):
         return told
 
     def test_upgrades(self):
-        """All kinds of rings."""
-        for rings in ([], ["--ring", "packed"], ["--ring", "packed-in-order"]):
-            with self.subTest(rings):
-                self.assertEqual(self.account("upgrade", *rings)["duplicated"], 0)
+        """All kinds of rings, and mirrors."""
+        for more in ([], ["--ring", "packed"], ["--ring", "packed-in-order"], ["--mirrors", "4"]):
+            with self.subTest(more):
+                told = self.account("upgrade", *more)
+                self.assertEqual((told["duplicated"], told["mirrors"]), (0, 4 if "--mirrors" in more else 0))
 
     def test_kills(self):
         """Without records of what is in flight, which split rings do not need, and with them."""

@@ -130,7 +130,8 @@ class Vmq(unittest.TestCase):
         adapter = {"name": "guest", "switch": "sw0", "mac": GUEST, "path": "vmq", "attachment": attachment, **adapter}
         uplink = {"kind": "xdp", "interface": UPLINK, "queue_pairs": uplink_pairs}
         nic = {"name": "nic0", "total_vfs": 4, "num_vfs": 4, "uplink": uplink}
-        return {"nic": [nic], "switch": [{"name": "sw0", "nic": "nic0", "iov": True}], "adapter": [adapter]}
+        switch = {"name": "sw0", "nic": "nic0", "iov": True}
+        return {"version": 1, "nic": [nic], "switch": [switch], "adapter": [adapter]}
 
     def start_guest(self, queues=2, args=()):
         """testpmd that sends frames back to whom they came from."""

@@ -57,7 +57,7 @@ class VpfBase(unittest.TestCase):
         cls.addClassCleanup(cls.daemon.close)
         cls.daemon.start()
         cls.daemon.wait_ready()
-        cls.daemon.apply({"nic": [cls.nic]})
+        cls.daemon.apply({"version": 1, "nic": [cls.nic]})
 
     @classmethod
     def boot(cls, *guests):

@@ -33,7 +33,7 @@ def wait_no_program(space, interface=UPLINK):
 
 def document(uplink):
     """A NIC with an uplink, and nothing else."""
-    return {"nic": [{"name": "nic0", "total_vfs": 1, "uplink": uplink}]}
+    return {"version": 1, "nic": [{"name": "nic0", "total_vfs": 1, "uplink": uplink}]}
 
 
 class XdpCase(HostsCase):

@@ -88,11 +88,12 @@ class VdpaHost(Guest):
             for number, (name, mac) in enumerate(zip(NAMES, MACS))
         ]  # fmt: skip
         nic = {"name": "nic0", "total_vfs": 4, "num_vfs": 4, "vf": list(vfs)}
-        return {"nic": [nic], "switch": [{"name": "sw0", "nic": "nic0", "iov": True}], "adapter": adapters[:count]}
+        switch = {"name": "sw0", "nic": "nic0", "iov": True}
+        return {"version": 1, "nic": [nic], "switch": [switch], "adapter": adapters[:count]}
 
     def apply(self, document):
-        """Brings a state into force."""
-        return self.shunt("apply", "-f", "-", given=json.dumps(document))
+        """Makes this the whole state."""
+        return self.shunt("apply", "-f", "-", "--prune", "--yes", given=json.dumps(document))
 
     def adapters(self):
         """What the daemon says of its adapters' devices, by name."""

@@ -8,6 +8,8 @@ pub mod daemon;
 pub mod follow;
 mod guests;
 mod hex;
+pub mod json;
+pub mod log;
 pub mod migrate;
 mod peer;
 mod quiet;

@@ -2,51 +2,51 @@
 
 use std::time::{Duration, Instant};
 
-/// Log lines that one socket may cause a second.
-const LINES_A_SECOND: u32 = 10;
+use crate::ration::Ration;
+
+/// Log lines that one socket may cause at once, and a second.
+const LINES: (u32, f64) = (20, 1.0);
 
 /// How often the same line is said again while nothing changes.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// Lets a limited number of lines through a second, and says how many it held back.
+/// Lets a limited number of lines through, and says how many it held back.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
-    since: Option<Instant>,
-    lines: u32,
+    ration: Option<Ration>,
     held: u64,
 }
 
 impl Quiet {
     pub(crate) fn info(&mut self, line: &str) {
-        if self.lets_through(Instant::now()) {
-            tracing::info!("{line}");
+        if let Some(before) = self.lets_through(Instant::now()) {
+            tracing::info!("{line}{before}");
         }
     }
 
     pub(crate) fn warn(&mut self, line: &str) {
-        if self.lets_through(Instant::now()) {
-            tracing::warn!("{line}");
+        if let Some(before) = self.lets_through(Instant::now()) {
+            tracing::warn!("{line}{before}");
         }
     }
 
     pub(crate) fn error(&mut self, line: &str) {
-        if self.lets_through(Instant::now()) {
-            tracing::error!("{line}");
+        if let Some(before) = self.lets_through(Instant::now()) {
+            tracing::error!("{line}{before}");
         }
     }
 
-    fn lets_through(&mut self, now: Instant) -> bool {
-        let over = |since| now.duration_since(since) >= Duration::from_secs(1);
-        if self.since.is_none_or(over) {
-            if self.held > 0 {
-                tracing::warn!("{} lines like the last one were held back", self.held);
-            }
-            *self = Quiet { since: Some(now), lines: 0, held: 0 };
+    /// Suffix for a line that may be logged, with the number held back before it; `None` holds it back.
+    fn lets_through(&mut self, now: Instant) -> Option<String> {
+        let ration = self.ration.get_or_insert_with(|| Ration::new(LINES.0, LINES.1, now));
+        if !ration.admits(now) {
+            self.held += 1;
+            return None;
         }
-        self.lines += 1;
-        let through = self.lines <= LINES_A_SECOND;
-        self.held += u64::from(!through);
-        through
+        Some(match std::mem::take(&mut self.held) {
+            0 => String::new(),
+            held => format!(" ({held} lines before this one were held back)"),
+        })
     }
 }
 
@@ -81,18 +81,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_lines_a_second_and_no_more() {
+    fn twenty_lines_at_once_and_one_a_second() {
         let mut quiet = Quiet::default();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let through =
-            |quiet: &mut Quiet, ms| (0..100).filter(|_| quiet.lets_through(at(ms))).count();
-        assert_eq!(through(&mut quiet, 0), 10);
-        assert_eq!(through(&mut quiet, 999), 0);
-        assert_eq!(quiet.held, 190);
-        assert_eq!(through(&mut quiet, 1000), 10);
-        assert_eq!(quiet.held, 90, "the second before was accounted for");
-        assert_eq!(through(&mut quiet, 60_000), 10);
+        let through = |quiet: &mut Quiet, ms| {
+            let lines: Vec<String> = (0..100).filter_map(|_| quiet.lets_through(at(ms))).collect();
+            (lines.len(), lines.last().cloned().unwrap_or_default())
+        };
+        assert_eq!(through(&mut quiet, 0), (20, String::new()));
+        assert_eq!(through(&mut quiet, 999), (0, String::new()));
+        let told = " (180 lines before this one were held back)".to_owned();
+        assert_eq!(through(&mut quiet, 1001), (1, told));
+        assert_eq!(through(&mut quiet, 60_000).0, 20);
     }
 
     #[test]

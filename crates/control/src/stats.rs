@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// All counters of a daemon at one moment.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct Stats {
     /// Ports in the order of the configuration.
     pub ports: Vec<PortStats>,
     /// Lanes by number.
     pub lanes: Vec<LaneStats>,
+    /// Log lines dropped because the log was not read or could not be written.
+    pub log_lines_dropped: u64,
     /// Rules of switch ports, in their order; only the daemon itself knows of them, so its API has them and the counter
     /// file has not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -72,6 +74,10 @@ pub struct PortStats {
     pub drops: BTreeMap<String, u64>,
     /// Rings that the guest broke, by rule; only what happened.
     pub faults: BTreeMap<String, u64>,
+    /// Times that the port was served off the lanes, since its guest's memory had held up a lane.
+    pub quarantines: u64,
+    /// Times that its interrupts were moved off the lanes, since they took too long.
+    pub notifies_moved: u64,
 }
 
 /// Counters of a lane.
@@ -104,16 +110,24 @@ pub fn is_running(run_dir: &Path) -> Result<bool> {
     crate::daemon::run_dir::is_claimed(run_dir)
 }
 
-/// Sorts what a counter file holds into ports and lanes.
+/// Sorts what a counter file holds.
 pub fn of(snapshots: Vec<Snapshot>) -> Stats {
-    let (ports, lanes) = snapshots.into_iter().partition::<Vec<_>, _>(|block| block.kind == "port");
-    let lane = |block: Snapshot| LaneStats { lane: block.label, values: named(block.values) };
-    Stats {
-        ports: ports.into_iter().map(port).collect(),
-        lanes: lanes.into_iter().map(lane).collect(),
-        rules: Vec::new(),
-        offloads: Vec::new(),
+    let mut stats = Stats::default();
+    for block in snapshots {
+        match block.kind.as_str() {
+            "port" => stats.ports.push(port(block)),
+            "lane" => {
+                let values = named(block.values);
+                stats.lanes.push(LaneStats { lane: block.label, values });
+            }
+            "daemon" => {
+                let dropped = block.values.get("log_lines_dropped");
+                stats.log_lines_dropped = dropped.copied().unwrap_or(0);
+            }
+            _ => {} // of a daemon that counts more than this program knows
+        }
     }
+    stats
 }
 
 fn named(mut values: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
@@ -137,6 +151,8 @@ fn port(block: Snapshot) -> PortStats {
         notifies: get("tx_notifies") + get("rx_notifies"),
         drops: of_kind("_drop_"),
         faults: of_kind("_fault_"),
+        quarantines: get("quarantines"),
+        notifies_moved: get("notifies_moved"),
         name: block.label,
     }
 }
@@ -157,7 +173,10 @@ mod tests {
             block("lane", "0", &[("rounds", 3), ("-", 9)]),
             block("port", "n/vf0", &[]),
             block("lane", "1", &[]),
+            block("daemon", "daemon", &[("log_lines_dropped", 7)]),
+            block("moon", "beam", &[]),
         ]);
+        assert_eq!(stats.log_lines_dropped, 7);
         let ports: Vec<_> = stats.ports.iter().map(|port| port.name.as_str()).collect();
         assert_eq!(ports, ["n/vf1", "n/vf0"]);
         let lanes: Vec<_> = stats.lanes.iter().map(|lane| lane.lane.as_str()).collect();
@@ -182,6 +201,7 @@ mod tests {
             ("rx_drop_no_buffer", 5),
             ("rx_fault_index_jump", 0),
             ("rx_fault_bad_index", 2),
+            ("quarantines", 1),
         ];
         let stats = of(vec![block("port", "n/vf0", &values)]);
         let json = serde_json::to_value(&stats.ports[0]).unwrap();
@@ -195,6 +215,8 @@ mod tests {
             "notifies": 7,
             "drops": {"tx_spoofed_mac": 1, "rx_no_buffer": 5},
             "faults": {"tx_index_jump": 1, "rx_bad_index": 2},
+            "quarantines": 1,
+            "notifies_moved": 0,
         });
         assert_eq!(json, expected);
     }

@@ -16,17 +16,23 @@
 //! writer at a time (the lane that holds the ring), which adds with plain loads and stores; a
 //! reader sees each word whole, and words of one moment apart by at most a burst.
 //!
-//! Limits: [`TEXT_MAX`] bytes of text and [`BLOCKS_MAX`] blocks. The file is sparse: what is not
-//! used takes no room.
+//! Limits: [`TEXT_MAX`] bytes of text and [`BLOCKS_MAX`] blocks.
+//!
+//! Pages are allocated before they are written, [`STEP`] bytes at a time: on a full file system a block is refused. A
+//! page that cannot be had when it is written would cost all counters ([`Counters::is_lost`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use guestmem::{MapError, Mapping, ReadOnlyWords};
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, retry_on_intr};
 
 /// First word of a counter file: "SHUNTCTR".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTCTR");
@@ -35,6 +41,13 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTCTR");
 pub const TEXT_MAX: usize = 1 << 20;
 /// The most blocks at a time.
 pub const BLOCKS_MAX: usize = 1 << 14;
+
+/// Bytes of the file that are allocated together.
+pub const STEP: u64 = 64 << 10;
+
+/// Parts of the file, as they are allocated.
+const TEXT: usize = 0;
+const BLOCKS: usize = 1;
 
 const LINE_WORDS: usize = 128 / 8;
 const TEXT_AT: usize = 24;
@@ -65,6 +78,22 @@ pub enum CountersError {
         #[source]
         source: MapError,
     },
+    /// The file system has no room for the file's pages.
+    #[error(
+        "no room for {bytes} more bytes of the counter file {path}; free space on its file system"
+    )]
+    NoRoom {
+        /// The file.
+        path: String,
+        /// Bytes that are missing.
+        bytes: u64,
+        /// The kernel's word.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file has no place for another block.
+    #[error("too many ports; the counter file has room for {BLOCKS_MAX}")]
+    TooMany,
     /// The file is something else.
     #[error("{path} is not a counter file of shunt")]
     Format {
@@ -80,6 +109,10 @@ pub struct Block {
 }
 
 impl Block {
+    pub(crate) const fn new(words: &'static [AtomicU64]) -> Block {
+        Block { words }
+    }
+
     /// Adds to a counter whose only writer is the caller.
     #[inline(always)]
     pub fn add(&self, index: usize, n: u64) {
@@ -116,6 +149,11 @@ pub type Schema = (&'static str, Vec<String>);
 
 /// A counter file as its only writer has it. Its memory stays for the process's life.
 pub struct Counters {
+    /// What errors call the file.
+    shown: String,
+    file: File,
+    /// Bytes that are allocated: of the text with what stands before it, and of the blocks.
+    allocated: [Range<u64>; 2],
     mapping: &'static Mapping,
     words: &'static [AtomicU64],
     schemas: Vec<Schema>,
@@ -137,7 +175,7 @@ impl Counters {
     /// Makes the counter file at `path`, or one in anonymous memory, without blocks.
     ///
     /// # Errors
-    /// The file cannot be made or mapped.
+    /// The file cannot be made, mapped or allocated.
     pub fn create(path: Option<&Path>, schemas: Vec<Schema>) -> Result<Counters, CountersError> {
         let shown = path.map_or("(memory)".into(), |path| path.display().to_string());
         let widest = schemas.iter().map(|(_, words)| words.len()).max().unwrap_or(0);
@@ -151,34 +189,51 @@ impl Counters {
             Box::leak(Box::new(Mapping::new(file.as_fd(), bytes, 0).map_err(map)?));
         let words = mapping.slice(0, bytes as usize).and_then(|slice| slice.atomics_u64());
         let words = words.expect("a mapping is aligned to pages, and all of it is inside");
-        let (blocks, order) = (Vec::new(), Vec::new());
-        let mut counters = Counters { mapping, words, schemas, blocks, order, end: first };
+        let mut counters = Counters {
+            shown,
+            file,
+            allocated: [0..0, first as u64 * 8..first as u64 * 8],
+            mapping,
+            words,
+            schemas,
+            blocks: Vec::new(),
+            order: Vec::new(),
+            end: first,
+        };
+        counters.allocate(TEXT, TEXT_AT + counters.text().len())?;
         counters.write_text();
         words[0].store(MAGIC, Ordering::Release);
         Ok(counters)
     }
 
-    /// Adds a block of zeros; `None` if there are too many. Blanks in a label become `_`. Blocks of one kind and label are to be
-    /// added one after the other.
+    /// Adds a block of zeros. Blanks in a label become `_`. Blocks of one kind and label are to be added one after the
+    /// other.
+    ///
+    /// # Errors
+    /// There are too many, or the file system is full.
     ///
     /// # Panics
     /// If there is no schema of this kind.
-    pub fn add(&mut self, kind: &'static str, label: &str) -> Option<Block> {
+    pub fn add(&mut self, kind: &'static str, label: &str) -> Result<Block, CountersError> {
         let schema = self.schemas.iter().find(|(name, _)| *name == kind);
         let len = schema.expect("each block has a schema").1.len();
         let label: String =
             label.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let line = format!("block {kind} {label} {}\n", self.words.len()).len();
-        if self.text().len() + line > TEXT_MAX {
-            return None;
+        let text = self.text().len() + line;
+        if text > TEXT_MAX {
+            return Err(CountersError::TooMany);
         }
+        self.allocate(TEXT, TEXT_AT + text)?;
         let free = |(of, label, _): &(_, Option<_>, _)| *of == kind && label.is_none();
         let index = match self.blocks.iter().position(free) {
             Some(index) => index,
-            None if self.blocks.len() == BLOCKS_MAX => return None,
+            None if self.blocks.len() == BLOCKS_MAX => return Err(CountersError::TooMany),
             None => {
+                let end = self.end + len.next_multiple_of(LINE_WORDS);
+                self.allocate(BLOCKS, end * 8)?;
                 self.blocks.push((kind, None, self.end));
-                self.end += len.next_multiple_of(LINE_WORDS);
+                self.end = end;
                 self.blocks.len() - 1
             }
         };
@@ -188,7 +243,35 @@ impl Counters {
         self.blocks[index].1 = Some(label);
         self.order.push(index);
         self.write_text();
-        Some(block)
+        Ok(block)
+    }
+
+    /// Whether what is counted is seen by no reader any more: the file was cut off, or its file system had no page for
+    /// it. Counters go on in memory.
+    pub fn is_lost(&self) -> bool {
+        self.mapping.is_truncated()
+    }
+
+    /// Has the file system keep pages for one of the two parts, up to the byte `end`.
+    fn allocate(&mut self, part: usize, end: usize) -> Result<(), CountersError> {
+        let at = self.allocated[part].end;
+        if end as u64 <= at {
+            return Ok(());
+        }
+        let most = [self.allocated[BLOCKS].start, self.mapping.size() as u64][part];
+        let end = (end as u64).next_multiple_of(STEP).min(most);
+        let bytes = end - at;
+        let failed = |source| CountersError::NoRoom { path: self.shown.clone(), bytes, source };
+        let all = FallocateFlags::empty();
+        match retry_on_intr(|| rustix::fs::fallocate(&self.file, all, at, bytes)) {
+            // No counter is there yet.
+            Err(Errno::OPNOTSUPP) => {
+                self.file.write_all_at(&vec![0; bytes as usize], at).map_err(failed)?;
+            }
+            other => other.map_err(|errno| failed(errno.into()))?,
+        }
+        self.allocated[part].end = end;
+        Ok(())
     }
 
     /// Takes a block out; nobody writes to it any more. Its room will be another's.

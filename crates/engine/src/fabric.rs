@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use crate::counters::{Counters, CountersError};
-use crate::lane::{self, LaneSpec};
+use crate::counters::{Block, Counters, CountersError};
+use crate::lane::{self, IdlePolicy, LaneSpec};
 use crate::port::{self, Port};
+use crate::quarantine::{Quarantine, QuarantineNews};
 use crate::roster::{Ring, Roster};
 use crate::scene::Scene;
 use crate::wake::Wake;
 use crate::worker::Worker;
+use crate::worker::off_lane::OffLane;
 
 /// One soft NIC.
 pub struct SoftNic {
@@ -93,15 +95,28 @@ impl Held {
     }
 }
 
+/// The name of the lane that serves ports in quarantine.
+const QUARANTINE: &str = "quarantine";
+
 /// All soft NICs of a daemon, and the lanes that serve them. NICs and ports come and go while
 /// lanes run.
 #[derive(Debug)]
 pub struct Fabric {
     nics: Vec<Arc<SoftNic>>,
     counters: Counters,
+    /// Counters of the daemon as a whole.
+    own: Block,
     lanes: Vec<lane::Lane>,
+    pub(crate) quarantine: Arc<Quarantine>,
+    /// Serves ports in quarantine; `None` once lanes have been stopped.
+    quarantine_lane: Option<lane::Lane>,
     held: Arc<Held>,
 }
+
+/// The kind and the label of the block of counters of the daemon as a whole.
+const OWN: &str = "daemon";
+/// Its words.
+const OWN_WORDS: [&str; 1] = ["log_lines_dropped"];
 
 impl Fabric {
     /// Makes counters (in the file `counters`, or in memory), and starts the lanes.
@@ -120,29 +135,64 @@ impl Fabric {
     /// As [`start`](Self::start).
     pub fn prepare(lanes: &[LaneSpec], counters: Option<&Path>) -> Result<Fabric, StartError> {
         host::brief::start().map_err(StartError::Watch)?;
-        let schemas = vec![("port", port::schema()), ("lane", lane::schema())];
+        ::port::notifier::start().map_err(StartError::Watch)?;
+        let own = (OWN, OWN_WORDS.map(str::to_owned).to_vec());
+        let schemas = vec![("port", port::word::schema()), ("lane", lane::schema()), own];
         let mut counters = Counters::create(counters, schemas)?;
+        let own = counters.add(OWN, OWN)?;
         let held = Arc::new(Held::default());
         let mut started = Vec::new();
+        let (wake, roster) = (Arc::new(Wake::new()?), Arc::new(Roster::default()));
+        let quarantine = Arc::new(Quarantine::new(wake.clone(), roster.clone()));
+        let shared = (held.clone(), quarantine.clone());
         for (number, spec) in lanes.iter().enumerate() {
-            let block = counters.add("lane", &number.to_string()).ok_or(StartError::TooMany)?;
+            let block = counters.add("lane", &number.to_string())?;
             let (wake, roster) = (Arc::new(Wake::new()?), Arc::new(Roster::default()));
-            let worker = Worker::new(spec.idle, roster, block, wake, held.clone());
-            started.push(lane::Lane::start(spec.cpu, number, worker)?);
+            let (held, quarantine) = shared.clone();
+            let worker = Worker::new(spec.idle, roster, block, wake, held, quarantine);
+            started.push(lane::Lane::start(spec.cpu, number, number.to_string(), worker)?);
         }
-        Ok(Fabric { nics: Vec::new(), counters, lanes: started, held })
+        let block = counters.add("lane", QUARANTINE)?;
+        let idle = IdlePolicy { poll: Duration::ZERO, yielding: Duration::ZERO, sleep: true };
+        let off_lane = OffLane::new().ok_or(StartError::OffLane)?;
+        let (held, _) = shared;
+        let worker = Worker::new(idle, roster, block, wake, held.clone(), quarantine.clone());
+        let worker = worker.off_lane(off_lane);
+        let lane = lane::Lane::start(None, lanes.len(), QUARANTINE.to_owned(), worker)?;
+        let (nics, quarantine_lane) = (Vec::new(), Some(lane));
+        Ok(Fabric { nics, counters, own, lanes: started, quarantine, quarantine_lane, held })
+    }
+
+    /// All lanes.
+    fn all_lanes(&self) -> impl Iterator<Item = &lane::Lane> {
+        self.lanes.iter().chain(&self.quarantine_lane)
+    }
+
+    /// News of the quarantine, at most so many; the rest waits for the next call.
+    pub fn take_quarantine_news(&self, most: usize) -> Vec<QuarantineNews> {
+        self.quarantine.take_news(most)
     }
 
     /// Lets the lanes begin.
     pub fn go(&mut self) {
-        self.lanes.iter_mut().for_each(lane::Lane::go);
+        self.lanes.iter_mut().chain(&mut self.quarantine_lane).for_each(lane::Lane::go);
     }
 
     /// Goes on counting from what another daemon with these NICs has counted, before any lane begins.
     /// What is no sum, such as a number of rings, is not taken over.
     pub fn go_on_from(&self, counted: &[crate::Snapshot]) {
-        let gauges = [port::GAUGES, lane::GAUGES].concat();
+        let gauges = [port::word::GAUGES, lane::GAUGES].concat();
         self.counters.add_all(counted, &gauges);
+    }
+
+    /// Whether no reader sees the counters any more ([`Counters::is_lost`]).
+    pub fn has_lost_counters(&self) -> bool {
+        self.counters.is_lost()
+    }
+
+    /// Counts log lines that the daemon dropped.
+    pub fn count_log_lines_dropped(&self, lines: u64) {
+        self.own.add(0, lines);
     }
 
     /// Adds a NIC on which nothing is plugged in.
@@ -166,7 +216,7 @@ impl Fabric {
     /// before a scene has a place for it. `label` is its name in the counters.
     ///
     /// # Errors
-    /// There are too many ports for the counter file.
+    /// There are too many ports for the counter file, or its file system is full.
     pub fn add_port(
         &mut self,
         nic: &Arc<SoftNic>,
@@ -206,10 +256,10 @@ impl Fabric {
         let mut blocks = Vec::new();
         for _ in 0..pairs {
             match self.counters.add("port", label) {
-                Some(block) => blocks.push(block),
-                None => {
+                Ok(block) => blocks.push(block),
+                Err(error) => {
                     blocks.into_iter().for_each(|block| self.counters.remove(block));
-                    return Err(StartError::TooMany);
+                    return Err(error.into());
                 }
             }
         }
@@ -220,6 +270,7 @@ impl Fabric {
             ports.push(None);
         }
         ports[number] = Some(port.clone());
+        self.quarantine.add(nic.clone(), port.clone());
         Ok(port)
     }
 
@@ -227,6 +278,7 @@ impl Fabric {
     /// should have no place for it.
     pub fn remove_port(&mut self, nic: &Arc<SoftNic>, port: &Arc<Port>) {
         self.lanes.iter().for_each(|lane| lane.roster.remove(port));
+        self.quarantine.remove(port);
         port.retire();
         let mut ports = nic.lock();
         match ports.get_mut(port.number) {
@@ -244,7 +296,7 @@ impl Fabric {
     pub fn hold(&self, held: bool) {
         self.held.set(held);
         // A lane that is held looks at nothing, and may have fallen asleep over that.
-        self.lanes.iter().for_each(|lane| lane.wake.wake());
+        self.all_lanes().for_each(|lane| lane.wake.wake());
     }
 
     /// Waits until every lane knows that it is [held](Self::hold), so that no frame is on its way; says
@@ -252,7 +304,7 @@ impl Fabric {
     pub fn wait_for_rest(&self, most: Duration) -> bool {
         let until = Instant::now() + most;
         loop {
-            if self.lanes.iter().all(|lane| self.held.is_known(&lane.knows)) {
+            if self.all_lanes().all(|lane| self.held.is_known(&lane.knows)) {
                 return true;
             }
             if Instant::now() > until {
@@ -266,6 +318,7 @@ impl Fabric {
     /// those not yet taken stay posted. For good.
     pub fn stop_lanes(&mut self) {
         self.lanes.clear();
+        self.quarantine_lane = None;
     }
 
     /// The NICs.
@@ -308,12 +361,12 @@ pub enum StartError {
         #[source]
         source: host::cpu::PinError,
     },
-    /// No room for another port in the counter file.
-    #[error("too many ports; the counter file has room for {}", crate::counters::BLOCKS_MAX)]
-    TooMany,
     /// No thread that keeps front-ends from holding up lanes.
     #[error("cannot start the thread that watches over the lanes")]
     Watch(#[source] std::io::Error),
+    /// No memory that frames of ports in quarantine are copied to.
+    #[error("no memory left for the quarantine lane (4.3 MiB); raise the memory limit")]
+    OffLane,
     /// No epoll or eventfd.
     #[error("cannot make the lane's wake-up")]
     Wake(#[from] rustix::io::Errno),

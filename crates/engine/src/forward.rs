@@ -1,13 +1,14 @@
 //! One burst, from a guest's transmit ring to the receive rings it is for.
 
+use host::standing::Standing;
 use nic::StormLimit;
-use port::{Area, BURST, Placed, Polled, Transmit};
+use port::{Area, BURST, Burst, Placed, Polled, Transmit};
 
 use crate::port::{Port, word};
 use crate::roster::Ring;
 use crate::scene::{Place, Scene};
 use crate::stop::{Hop, NicStop, SwitchStop};
-use crate::walk::{NicWay, SwitchWay, View, Walk};
+use crate::walk::{Charges, NicWay, Storm, SwitchWay, View, Walk};
 
 /// A lane's own working space, so that the way of a frame allocates nothing.
 #[derive(Debug)]
@@ -67,6 +68,8 @@ pub(crate) struct Source<'a> {
     pub(crate) scene: &'a Scene,
     pub(crate) port: &'a Port,
     pub(crate) pair: usize,
+    /// Where the lane says whose memory it touches.
+    pub(crate) standing: &'a Standing,
 }
 
 /// Takes one burst from `transmit`, a ring of this port, and carries it to its receivers; says what
@@ -76,9 +79,10 @@ pub(crate) fn forward(
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
+    standing: &Standing,
 ) -> Polled {
     transmit.swap(&mut scratch.transmit);
-    let polled = transmit.poll();
+    let mut polled = transmit.poll();
     if polled.frames == 0 {
         transmit.swap(&mut scratch.transmit);
         if let Some(placed) = polled.placed {
@@ -88,14 +92,15 @@ pub(crate) fn forward(
     }
     // Looked at after the ring: a frame that was posted after a change is carried by it.
     let scene = nic.scene();
-    let source = Source { scene: &scene, port, pair: *pair };
-    match source.scene.place(source.port) {
+    let source = Source { scene: &scene, port, pair: *pair, standing };
+    polled.surplus_bytes += match source.scene.place(source.port) {
         Some(Place::Function(id)) => from_function(source, id, transmit, sender, scratch),
         Some(Place::Switch(id)) => from_switch(source, (id, polled), transmit, sender, scratch),
         Some(Place::Piped(id)) => from_piped(source, id, transmit, sender, scratch),
         Some(Place::Representor(of)) => from_representor(source, of, transmit, sender, scratch),
         None => unplugged(source, polled),
-    }
+    };
+    standing.touch(0); // only the sender's ring from here on
     let notified = transmit.complete();
     transmit.swap(&mut scratch.transmit);
     let block = source.block();
@@ -124,45 +129,54 @@ fn count_placed(port: &Port, pair: usize, placed: Placed) {
     }
 }
 
-/// Drops a burst of a port that has no place.
+/// Drops a burst of a port that has no place; charges nothing beyond it.
 #[cold]
-fn unplugged(source: Source<'_>, polled: Polled) {
+fn unplugged(source: Source<'_>, polled: Polled) -> u64 {
     let frames = polled.frames - polled.malformed(); // those are counted as such
     source.block().add(word::TX_UNPLUGGED, u64::from(frames));
+    0
 }
 
 /// A burst that enters the NIC. What goes on into the switch may have to show more than its heads
-/// there; it is asked for then only, so that frames between functions are spared it.
+/// there, and priority-tagged frames here; it is asked for then only, so that others are spared it.
+/// Returns the bytes that the sender is charged beyond those of the burst.
 fn from_function(
     source: Source<'_>,
     id: nic::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
-) {
+) -> u64 {
     let Scratch { nic, switch, hop, receive, .. } = scratch;
     let table = &source.scene.table;
     let heads = transmit.burst().heads;
-    let summary = table.classify(id, heads, &mut sender.nic_flows, &mut nic.verdicts);
+    let flows = &mut sender.nic_flows;
+    let mut summary = table.classify(id, heads, flows, &mut nic.verdicts);
+    if nic.verdicts.wants_deep() {
+        transmit.deepen();
+        let Burst { heads, deep, .. } = transmit.burst();
+        summary = table.classify_deep(id, heads, deep, flows, &mut nic.verdicts);
+    }
     let needs_deep = source.scene.switch.as_ref().is_some_and(|switch| switch.uplink_needs_deep);
     if needs_deep && nic.reaches_pf(summary) {
         transmit.deepen();
     }
     let burst = transmit.burst();
-    let walk = Walk::new(source, &burst, sender.now_ns, id == nic::PortId::UPLINK);
-    let storm = Some(&mut sender.storm);
-    let mut way = NicWay { switch: Some((switch, hop)), storm, receive };
+    let charges = Charges::of_function(&mut sender.storm);
+    let walk = Walk::new(source, &burst, &charges, sender.now_ns, id == nic::PortId::UPLINK);
+    let mut way = NicWay { switch: Some((switch, hop)), receive };
     walk.leave_nic(id, &View::of(&burst), summary, nic, &mut way);
+    charges.bytes()
 }
 
-/// A burst that enters the switch.
+/// A burst that enters the switch; returns the same.
 fn from_switch(
     source: Source<'_>,
     (id, polled): (vswitch::PortId, Polled),
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
-) {
+) -> u64 {
     let Scratch { nic, switch, hop, receive, .. } = scratch;
     let Some(own) = &source.scene.switch else {
         return unplugged(source, polled); // the switch that it was plugged in is not there
@@ -170,44 +184,62 @@ fn from_switch(
     if own.needs_deep(id) {
         transmit.deepen();
     }
+    let (now_ns, flows) = (sender.now_ns, &mut sender.switch_flows);
+    let view = View::of(&transmit.burst());
+    let mut summary = switch.classify(own, id, &view, now_ns, Some(flows));
+    if switch.verdicts.wants_deep() {
+        transmit.deepen();
+        let view = View::of(&transmit.burst());
+        summary = switch.classify(own, id, &view, now_ns, Some(flows));
+    }
     let burst = transmit.burst();
-    let walk = Walk::new(source, &burst, sender.now_ns, false);
+    let charges = Charges::new(Storm::Switch(own, id));
+    let walk = Walk::new(source, &burst, &charges, now_ns, false);
     let view = View::of(&burst);
-    let summary = switch.classify(own, id, &view, sender.now_ns, Some(&mut sender.switch_flows));
     let mut way = SwitchWay { nic: Some((nic, hop)), receive };
     walk.leave_switch(own, id, &view, summary, switch, &mut way);
+    charges.bytes()
 }
 
-/// A burst of a function of a NIC in switchdev mode.
+/// A burst of a function of a NIC in switchdev mode; returns the same.
 fn from_piped(
     source: Source<'_>,
     id: nic::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
-) {
+) -> u64 {
     let table = &source.scene.table;
     if table.needs_deep(id) {
         transmit.deepen();
     }
+    let Burst { heads, deep, .. } = transmit.burst();
+    table.sort(id, heads, deep, &mut scratch.fates);
+    if scratch.fates.wants_deep() {
+        transmit.deepen();
+        let Burst { heads, deep, .. } = transmit.burst();
+        table.sort(id, heads, deep, &mut scratch.fates);
+    }
     let burst = transmit.burst();
-    let walk = Walk::new(source, &burst, sender.now_ns, id == nic::PortId::UPLINK);
-    table.sort(id, burst.heads, burst.deep, &mut scratch.fates);
-    let (fates, storm) = (scratch.fates.as_slice(), Some(&mut sender.storm));
-    walk.leave_function(id, &View::of(&burst), fates, storm, &mut scratch.receive);
+    let charges = Charges::of_function(&mut sender.storm);
+    let walk = Walk::new(source, &burst, &charges, sender.now_ns, id == nic::PortId::UPLINK);
+    walk.leave_function(id, &View::of(&burst), scratch.fates.as_slice(), &mut scratch.receive);
+    charges.bytes()
 }
 
-/// A burst of what the host sends to such a function.
+/// A burst of what the host sends to such a function; returns the same.
 fn from_representor(
     source: Source<'_>,
     of: nic::PortId,
     transmit: &mut dyn Transmit,
     sender: &mut Sender,
     scratch: &mut Scratch,
-) {
+) -> u64 {
     let burst = transmit.burst();
-    let walk = Walk::new(source, &burst, sender.now_ns, false);
+    let charges = Charges::new(Storm::None);
+    let walk = Walk::new(source, &burst, &charges, sender.now_ns, false);
     walk.leave_representor(of, &View::of(&burst), &mut scratch.receive);
+    charges.bytes()
 }
 
 /// The frames of a burst in order.

@@ -1,12 +1,13 @@
 //! Frames of our own, sent in a guest's name.
 
 use guestmem::{Buffer, Pages, SharedFile};
+use host::standing::Standing;
 use port::Burst;
 
 use crate::forward::{Scratch, Source};
 use crate::port::Port;
 use crate::scene::{Place, Scene};
-use crate::walk::{NicWay, SwitchWay, View, Walk};
+use crate::walk::{Charges, NicWay, Storm, SwitchWay, View, Walk};
 
 /// Delivers a frame that no guest sent to all members of the VLAN of the port that it is to come
 /// from; says how many received it.
@@ -25,17 +26,18 @@ pub(crate) fn inject(scene: &Scene, from: &Port, frame: &[u8]) -> usize {
     let heads = [head];
     let (frames, offloads) = (&frames[..], &[][..]);
     let burst = Burst { heads: &heads, deep: &[], frames, arena: &[], offloads, malformed: 0 };
-    let source = Source { scene, port: from, pair: 0 };
+    let standing = Standing::default(); // nobody watches this thread
+    let source = Source { scene, port: from, pair: 0, standing: &standing };
     // What is counted of the sender has one writer at a time: whoever holds this.
     let _silence = from.silence(0);
-    let walk = Walk::new(source, &burst, crate::clock::now_ns(), false);
+    let charges = Charges::new(Storm::None);
+    let walk = Walk::new(source, &burst, &charges, crate::clock::now_ns(), false);
     let view = View::of(&burst);
     let mut scratch = Scratch::new();
     match (place, &scene.switch) {
         (Place::Function(id), _) => {
             let mut way = NicWay {
                 switch: Some((&mut scratch.switch, &mut scratch.hop)),
-                storm: None,
                 receive: &mut scratch.receive,
             };
             walk.flood_nic(id, &view, 0, &mut way)
@@ -55,7 +57,7 @@ pub(crate) fn inject(scene: &Scene, from: &Port, frame: &[u8]) -> usize {
             // No check of the source, as everywhere here.
             let spoofed = nic::Fate::Drop(nic::DropReason::SpoofedMac);
             fates.iter_mut().filter(|it| **it == spoofed).for_each(|it| *it = nic::Fate::Slow);
-            walk.leave_function(id, &view, &fates, None, &mut scratch.receive)
+            walk.leave_function(id, &view, &fates, &mut scratch.receive)
         }
         (Place::Switch(_) | Place::Representor(_), _) => 0,
     }

@@ -47,6 +47,8 @@ pub(crate) mod slot {
     pub(crate) const SLEEPS: usize = 7;
     pub(crate) const THREAD_ID: usize = 8;
     pub(crate) const TSC_HZ: usize = 9;
+    /// Longest time from one poll round to the next while the lane was awake, ns.
+    pub(crate) const POLL_GAP_NS_MAX: usize = 10;
     pub(crate) const BURST_LOG2: usize = 16;
     pub(crate) const BURST_BUCKETS: usize = 8;
     pub(crate) const ROUND_LOG2: usize = BURST_LOG2 + BURST_BUCKETS;
@@ -55,7 +57,7 @@ pub(crate) mod slot {
 }
 
 /// Words that are no sums.
-pub(crate) const GAUGES: &[&str] = &["thread_id", "tsc_hz", "-"];
+pub(crate) const GAUGES: &[&str] = &["thread_id", "tsc_hz", "poll_gap_ns_max", "-"];
 
 /// The names of a lane's words, in order.
 pub(crate) fn schema() -> Vec<String> {
@@ -71,6 +73,7 @@ pub(crate) fn schema() -> Vec<String> {
         (slot::SLEEPS, "sleeps"),
         (slot::THREAD_ID, "thread_id"),
         (slot::TSC_HZ, "tsc_hz"),
+        (slot::POLL_GAP_NS_MAX, "poll_gap_ns_max"),
     ] {
         names[at] = name.into();
     }
@@ -99,10 +102,11 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Starts lane `number` on `cpu`; returns when it is there, and waits for [`go`](Self::go).
+    /// Starts lane `number`, called `name`, on `cpu`; returns when it is there, and waits for [`go`](Self::go).
     pub(crate) fn start(
         cpu: Option<usize>,
         number: usize,
+        name: String,
         worker: Worker,
     ) -> Result<Lane, StartError> {
         let (stop, wake) = (worker.stop.clone(), worker.wake.clone());
@@ -110,15 +114,19 @@ impl Lane {
         let roster = worker.roster.clone();
         let (said, heard) = std::sync::mpsc::channel();
         let (go, begin) = std::sync::mpsc::sync_channel(1);
+        let thread = match name.parse::<usize>() {
+            Ok(number) => format!("lane{number}"),
+            Err(_) => name.clone(),
+        };
         let body = move || {
             let pinned = cpu.map_or(Ok(()), host::cpu::pin_this_thread);
             let good = pinned.is_ok();
             let _ = said.send(pinned); // the starter waits for it
             if good && begin.recv().is_ok() {
-                worker.run();
+                worker.run(&name);
             }
         };
-        let thread = std::thread::Builder::new().name(format!("lane{number}")).spawn(body);
+        let thread = std::thread::Builder::new().name(thread).spawn(body);
         let thread = thread.map_err(|source| StartError::Lane { lane: number, source })?;
         if let Ok(Err(source)) = heard.recv() {
             return Err(StartError::Pin { lane: number, source });

@@ -25,6 +25,7 @@ mod groups;
 mod inject;
 mod lane;
 mod port;
+mod quarantine;
 mod roster;
 mod scene;
 mod stop;
@@ -37,6 +38,7 @@ pub use counters::Snapshot;
 pub use fabric::{Fabric, SoftNic, StartError};
 pub use lane::{IdlePolicy, Lane, LaneSpec};
 pub use port::Port;
+pub use quarantine::QuarantineNews;
 pub use scene::{Hits, Place, Plug, RuleHits, Scene, SceneSpec, SwitchSpec};
 pub use traffic::Traffic;
 

@@ -1,93 +1,19 @@
 //! Ports: where guests' rings are put, and what is counted of them.
 
+mod detour;
+pub(crate) mod word;
+
 use std::fmt;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use nic::DropReason;
 use port::kept::{self, Kept};
-use port::{Area, Delivered, Receive, Transmit};
+use port::{Area, Delivered, ForeignFd, Receive, Transmit};
 use virtq::Fault;
 
 use crate::counters::Block;
 use crate::traffic::Traffic;
 use crate::wake::Wake;
-
-/// Words of a port's block. The transmit half's and the receive half's writers differ, so they
-/// are kept on different cache lines.
-pub(crate) mod word {
-    use super::{DropReason, Fault};
-    use vswitch::DropReason as SwitchDrop;
-    pub(crate) const TX_FRAMES: usize = 0;
-    pub(crate) const TX_BYTES: usize = 1;
-    pub(crate) const TX_NOTIFIES: usize = 2;
-    pub(crate) const TX_RUNT: usize = 3;
-    pub(crate) const TX_OVERSIZE: usize = 4;
-    pub(crate) const TX_OFFLOAD: usize = 5;
-    /// One word a reason of the NIC's classifier.
-    pub(crate) const TX_DROPS: usize = 6;
-    /// One word a reason of the switch.
-    pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
-    /// Copies that went to the uplink, and their bytes.
-    pub(crate) const TX_UPLINK_FRAMES: usize = TX_SWITCH_DROPS + SwitchDrop::ALL.len();
-    pub(crate) const TX_UPLINK_BYTES: usize = TX_UPLINK_FRAMES + 1;
-    /// Whoever has no place has its frames dropped.
-    pub(crate) const TX_UNPLUGGED: usize = TX_UPLINK_BYTES + 1;
-    /// One word a fault of the transmit ring.
-    pub(crate) const TX_FAULTS: usize = TX_UNPLUGGED + 1;
-    const TX_END: usize = TX_FAULTS + Fault::ALL.len();
-    pub(crate) const RX_FRAMES: usize = TX_END.next_multiple_of(16);
-    pub(crate) const RX_BYTES: usize = RX_FRAMES + 1;
-    pub(crate) const RX_NOTIFIES: usize = RX_FRAMES + 2;
-    pub(crate) const RX_NO_BUFFER: usize = RX_FRAMES + 3;
-    pub(crate) const RX_TOO_SMALL: usize = RX_FRAMES + 4;
-    pub(crate) const RX_DOWN: usize = RX_FRAMES + 5;
-    /// Frames that came from the uplink, and their bytes.
-    pub(crate) const RX_UPLINK_FRAMES: usize = RX_FRAMES + 6;
-    pub(crate) const RX_UPLINK_BYTES: usize = RX_FRAMES + 7;
-    pub(crate) const RX_FAULTS: usize = RX_FRAMES + 8;
-    pub(crate) const ATTACHED: usize = RX_FAULTS + Fault::ALL.len();
-    pub(crate) const END: usize = ATTACHED + 1;
-}
-
-/// Words that are no sums.
-pub(crate) const GAUGES: &[&str] = &["rings_attached", "-"];
-
-/// The names of a port's words, in order.
-pub(crate) fn schema() -> Vec<String> {
-    let mut names: Vec<String> = vec!["-".into(); word::END];
-    let mut name = |at: usize, name: &str| names[at] = name.replace([' ', '-'], "_");
-    name(word::TX_FRAMES, "tx_frames");
-    name(word::TX_BYTES, "tx_bytes");
-    name(word::TX_NOTIFIES, "tx_notifies");
-    name(word::TX_RUNT, "tx_drop_runt");
-    name(word::TX_OVERSIZE, "tx_drop_oversize");
-    name(word::TX_OFFLOAD, "tx_drop_offload");
-    for (i, reason) in DropReason::ALL.iter().enumerate() {
-        name(word::TX_DROPS + i, &format!("tx_drop_{}", reason.name()));
-    }
-    for (i, reason) in vswitch::DropReason::ALL.iter().enumerate() {
-        name(word::TX_SWITCH_DROPS + i, &format!("tx_drop_switch_{}", reason.name()));
-    }
-    name(word::TX_UPLINK_FRAMES, "tx_uplink_frames");
-    name(word::TX_UPLINK_BYTES, "tx_uplink_bytes");
-    name(word::TX_UNPLUGGED, "tx_drop_unplugged");
-    name(word::RX_UPLINK_FRAMES, "rx_uplink_frames");
-    name(word::RX_UPLINK_BYTES, "rx_uplink_bytes");
-    name(word::RX_FRAMES, "rx_frames");
-    name(word::RX_BYTES, "rx_bytes");
-    name(word::RX_NOTIFIES, "rx_notifies");
-    name(word::RX_NO_BUFFER, "rx_drop_no_buffer");
-    name(word::RX_TOO_SMALL, "rx_drop_too_small");
-    name(word::RX_DOWN, "rx_drop_down");
-    for (i, fault) in Fault::ALL.iter().enumerate() {
-        name(word::TX_FAULTS + i, &format!("tx_fault_{}", fault.name()));
-        name(word::RX_FAULTS + i, &format!("rx_fault_{}", fault.name()));
-    }
-    name(word::ATTACHED, "rings_attached");
-    names
-}
 
 /// A half of a queue pair: where a ring is, while there is one.
 struct Half<T: ?Sized> {
@@ -95,18 +21,28 @@ struct Half<T: ?Sized> {
     attached: AtomicBool,
     /// Whether the ring that is there is to wait, and so looks as if there were none.
     waiting: AtomicBool,
+    /// Whether it is served by the quarantine lane, and so looks as if there were none.
+    detoured: AtomicBool,
     ring: Mutex<Option<Attached<T>>>,
 }
 
 pub(crate) struct Attached<T: ?Sized> {
     pub(crate) fault_seen: bool,
+    /// [`Receive::makes_copies`], in the cache line that a delivery reads anyway.
+    pub(crate) makes_copies: bool,
     pub(crate) ring: Box<T>,
+}
+
+impl Attached<dyn Transmit> {
+    fn sending(ring: Box<dyn Transmit>) -> Self {
+        Attached { fault_seen: false, makes_copies: false, ring }
+    }
 }
 
 impl<T: ?Sized> Half<T> {
     fn new() -> Half<T> {
-        let (attached, waiting) = (AtomicBool::new(false), AtomicBool::new(false));
-        Half { attached, waiting, ring: Mutex::new(None) }
+        let no = || AtomicBool::new(false);
+        Half { attached: no(), waiting: no(), detoured: no(), ring: Mutex::new(None) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Attached<T>>> {
@@ -116,8 +52,12 @@ impl<T: ?Sized> Half<T> {
 }
 
 impl Attached<dyn Receive> {
-    /// Has frames put into the ring by `deliver` and shows them to the guest. They are counted under the lock of the ring, as
-    /// everything of it is.
+    fn receiving(ring: Box<dyn Receive>) -> Self {
+        Attached { fault_seen: false, makes_copies: ring.makes_copies(), ring }
+    }
+
+    /// Has frames put into the ring by `deliver`, shows them to the guest and counts them, under the
+    /// lock of the ring as everything of it.
     #[inline(always)]
     pub(crate) fn fill(
         &mut self,
@@ -132,6 +72,18 @@ impl Attached<dyn Receive> {
         block.add(word::RX_FRAMES, u64::from(delivered.frames));
         block.add(word::RX_BYTES, delivered.bytes);
         block.add(word::RX_NOTIFIES, u64::from(notified));
+        let Delivered { no_buffer, too_small, fault, .. } = delivered;
+        if no_buffer + too_small > 0 {
+            block.add(word::RX_NO_BUFFER, u64::from(no_buffer));
+            block.add(word::RX_TOO_SMALL, u64::from(too_small));
+        }
+        if let Some(fault) = fault
+            && !self.fault_seen
+        {
+            self.fault_seen = true;
+            self.ring.raise_error();
+            block.add(word::RX_FAULTS + fault as usize, 1);
+        }
         delivered
     }
 }
@@ -148,6 +100,9 @@ fn behind(kept: Option<Kept>, ring: Box<dyn Receive>) -> Box<dyn Receive> {
 const KEEPING: usize = 0;
 /// Bursts that are handed on to a guest at a time.
 const HAND_ON_MAX: usize = kept::FRAMES_MAX / port::BURST;
+
+/// In place of the number of pairs that receive: frames take the [detour](Port::take_off_lanes).
+const DETOURED: usize = usize::MAX;
 
 /// One queue pair of a port.
 struct Pair {
@@ -174,7 +129,19 @@ pub struct Port {
     held: AtomicBool,
     /// Where frames wait while the guest's first receive ring does not run, if they do.
     kept: Mutex<Option<Kept>>,
+    /// Names the port in [`host::standing`]; no two of a process have the same.
+    pub(crate) id: u32,
+    /// Whether it touches memory of a guest.
+    foreign: AtomicBool,
+    /// Whether its rings are served by the quarantine lane.
+    quarantined: AtomicBool,
+    /// What receives meanwhile, and the frames that wait there.
+    detour: Mutex<Option<Attached<dyn Receive>>>,
+    waiting: Kept,
 }
+
+/// The next port's [`Port::id`]; 0 is none.
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -198,8 +165,20 @@ impl Port {
         };
         let pairs = blocks.into_iter().map(pair).collect();
         let (receiving, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (held, kept) = (AtomicBool::new(false), Mutex::default());
-        Port { label, number, pairs, receiving, gone, held, kept }
+        Port {
+            label,
+            number,
+            pairs,
+            receiving,
+            gone,
+            held: AtomicBool::new(false),
+            kept: Mutex::default(),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            foreign: AtomicBool::new(false),
+            quarantined: AtomicBool::new(false),
+            detour: Mutex::new(None),
+            waiting: Kept::default(),
+        }
     }
 
     /// Says which lane polls a pair's transmit half; once.
@@ -214,6 +193,7 @@ impl Port {
         self.gone.store(true, Ordering::Relaxed);
         self.keep(None);
         self.detach_all();
+        self.close_detour();
     }
 
     /// Whether it was removed; to be asked under a lock of one of its halves.
@@ -258,11 +238,16 @@ impl Port {
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.watch(kick);
         }
+        if ring.touches_guest() {
+            self.foreign.store(true, Ordering::Relaxed);
+        }
         {
             let mut half = place.transmit.lock();
-            *half = Some(Attached { fault_seen: false, ring });
-            let held = self.held.load(Ordering::Acquire);
-            let shown = if held { &place.transmit.waiting } else { &place.transmit.attached };
+            *half = Some(Attached::sending(ring));
+            let shown = match self.held.load(Ordering::Acquire) {
+                true => &place.transmit.waiting,
+                false => self.shown(&place.transmit),
+            };
             shown.store(true, Ordering::Release);
         }
         self.pairs[pair].block.add_shared(word::ATTACHED, 1);
@@ -274,14 +259,30 @@ impl Port {
     /// Takes a transmit ring out: no lane touches it when this returns.
     pub fn detach_transmit(&self, pair: usize) -> Option<Box<dyn Transmit>> {
         let place = &self.pairs[pair];
-        place.transmit.attached.store(false, Ordering::Release);
-        place.transmit.waiting.store(false, Ordering::Release);
-        let ring = place.transmit.lock().take()?.ring;
+        let hide = || {
+            let Half { attached, waiting, detoured, .. } = &place.transmit;
+            for shown in [attached, waiting, detoured] {
+                shown.store(false, Ordering::Release);
+            }
+        };
+        hide();
+        let mut half = place.transmit.lock();
+        hide(); // the quarantine may have begun or ended meanwhile
+        let ring = half.take()?.ring;
+        drop(half);
         if let (Some(wake), Some(kick)) = (place.wake.get(), ring.kick()) {
             wake.forget(kick);
         }
         self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
         Some(ring)
+    }
+
+    /// What shows a transmit half to those who poll it.
+    fn shown<'a>(&self, half: &'a Half<dyn Transmit>) -> &'a AtomicBool {
+        match self.quarantined.load(Ordering::Acquire) {
+            true => &half.detoured,
+            false => &half.attached,
+        }
     }
 
     /// Lets what the guest sends wait in its rings, or no more: a guest that is not known to be here
@@ -294,7 +295,7 @@ impl Port {
         for pair in &self.pairs {
             let half = pair.transmit.lock();
             if pair.transmit.waiting.swap(false, Ordering::AcqRel) {
-                pair.transmit.attached.store(true, Ordering::Release);
+                self.shown(&pair.transmit).store(true, Ordering::Release);
             }
             drop(half);
             if let Some(wake) = pair.wake.get() {
@@ -309,12 +310,16 @@ impl Port {
     /// If there is no such pair.
     pub fn attach_receive(&self, pair: usize, ring: Box<dyn Receive>) {
         drop(self.detach_receive(pair));
+        if ring.touches_guest() {
+            self.foreign.store(true, Ordering::Relaxed);
+        }
         let ring = behind(self.kept_of(pair), ring);
+        self.lead_to_detour();
         let place = &self.pairs[pair].receive;
-        *place.lock() = Some(Attached { fault_seen: false, ring });
+        *place.lock() = Some(Attached::receiving(ring));
         place.attached.store(true, Ordering::Release);
         self.pairs[pair].block.add_shared(word::ATTACHED, 1);
-        self.count_receiving();
+        self.recount_receiving();
     }
 
     /// Takes a receive ring out: no lane touches it when this returns.
@@ -325,11 +330,11 @@ impl Port {
         if !place.attached.swap(false, Ordering::AcqRel) {
             return None; // nothing, or what keeps frames and is no ring of a guest's
         }
-        let keeper = keeper.map(|ring| Attached { fault_seen: false, ring });
+        let keeper = keeper.map(Attached::receiving);
         let ring = std::mem::replace(&mut *half, keeper)?.ring;
         drop(half);
         self.pairs[pair].block.add_shared(word::ATTACHED, 1u64.wrapping_neg());
-        self.count_receiving();
+        self.recount_receiving();
         Some(ring)
     }
 
@@ -350,7 +355,7 @@ impl Port {
         // A ring that stays behind an empty list is a ring like others.
         drop(former.map(|former| former.take()));
         if !pair.receive.attached.load(Ordering::Acquire) {
-            let half_of = |kept: Kept| Attached { fault_seen: false, ring: kept.half() };
+            let half_of = |kept: Kept| Attached::receiving(kept.half());
             *half = kept.map(half_of);
         }
     }
@@ -381,7 +386,6 @@ impl Port {
         let is_ring = pair.receive.attached.load(Ordering::Acquire);
         let attached = half.as_mut().filter(|_| is_ring)?;
         let delivered = attached.fill(&pair.block, area, |ring| ring.hand_on());
-        pair.block.add(word::RX_TOO_SMALL, u64::from(delivered.too_small));
         delivered.fault.is_none().then_some(delivered.frames + delivered.too_small)
     }
 
@@ -400,7 +404,7 @@ impl Port {
         let Some(attached) = half.as_mut() else { return Ok(false) };
         // The kick is the same, and watched already.
         let ring = renew(&mut *attached.ring)?;
-        let former = std::mem::replace(attached, Attached { fault_seen: false, ring });
+        let former = std::mem::replace(attached, Attached::sending(ring));
         drop(half);
         drop(former); // not under the lock: it may be the last to hold a memory
         // The lane may sleep, and the new ring has not asked for a kick.
@@ -427,35 +431,35 @@ impl Port {
         let Some(attached) = half.as_mut().filter(|_| is_ring) else { return Ok(false) };
         let ring = renew(&mut *attached.ring)?;
         let ring = behind(kept, ring);
-        let former = std::mem::replace(attached, Attached { fault_seen: false, ring });
+        let former = std::mem::replace(attached, Attached::receiving(ring));
         drop(half);
         drop(former);
         Ok(true)
     }
 
     /// Replaces the descriptor that interrupts the guest for its transmit ring.
-    pub fn set_transmit_call(&self, pair: usize, call: Option<Arc<OwnedFd>>) {
+    pub fn set_transmit_call(&self, pair: usize, call: Option<Arc<ForeignFd>>) {
         if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {
             attached.ring.set_call(call);
         }
     }
 
     /// Replaces the descriptor that interrupts the guest for its receive ring.
-    pub fn set_receive_call(&self, pair: usize, call: Option<Arc<OwnedFd>>) {
+    pub fn set_receive_call(&self, pair: usize, call: Option<Arc<ForeignFd>>) {
         if let Some(attached) = self.pairs[pair].receive.lock().as_mut() {
             attached.ring.set_call(call);
         }
     }
 
     /// Replaces the descriptor that says that the guest's transmit ring is broken.
-    pub fn set_transmit_error(&self, pair: usize, error: Option<Arc<OwnedFd>>) {
+    pub fn set_transmit_error(&self, pair: usize, error: Option<Arc<ForeignFd>>) {
         if let Some(attached) = self.pairs[pair].transmit.lock().as_mut() {
             attached.ring.set_error(error);
         }
     }
 
     /// Replaces the descriptor that says that the guest's receive ring is broken.
-    pub fn set_receive_error(&self, pair: usize, error: Option<Arc<OwnedFd>>) {
+    pub fn set_receive_error(&self, pair: usize, error: Option<Arc<ForeignFd>>) {
         if let Some(attached) = self.pairs[pair].receive.lock().as_mut() {
             attached.ring.set_error(error);
         }
@@ -475,15 +479,11 @@ impl Port {
     pub fn is_attached(&self) -> bool {
         let attached = |pair: &Pair| {
             let transmit = &pair.transmit;
-            (transmit.attached.load(Ordering::Acquire) || transmit.waiting.load(Ordering::Acquire))
+            let shown = [&transmit.attached, &transmit.waiting, &transmit.detoured];
+            shown.iter().any(|shown| shown.load(Ordering::Acquire))
                 && pair.receive.attached.load(Ordering::Acquire)
         };
         self.pairs.iter().any(attached)
-    }
-
-    fn count_receiving(&self) {
-        let attached = |pair: &&Pair| pair.receive.attached.load(Ordering::Acquire);
-        self.receiving.store(self.pairs.iter().take_while(attached).count(), Ordering::Release);
     }
 
     #[inline]
@@ -509,6 +509,7 @@ impl Port {
     ) -> (MutexGuard<'_, Option<Attached<dyn Receive>>>, &Block) {
         let pair = match self.receiving.load(Ordering::Relaxed) {
             0 | 1 => 0,
+            DETOURED => return self.receive_detoured(pair),
             receiving => pair % receiving,
         };
         let pair = &self.pairs[pair];

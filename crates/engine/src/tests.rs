@@ -2,6 +2,7 @@
 
 mod bridge;
 mod changes;
+mod charges;
 mod comings;
 mod counters;
 mod filters;
@@ -13,5 +14,6 @@ mod model;
 mod paths;
 mod pipes;
 mod placed;
+mod quarantine;
 mod sleep;
 mod switch;

@@ -9,8 +9,9 @@
 mod at_nic;
 mod at_pipe;
 mod at_switch;
+mod charges;
 
-use nic::{DropReason, StormLimit};
+use nic::DropReason;
 use port::{Area, BURST, Burst, Delivered, Head, VlanEdit};
 use wire::DeepHead;
 
@@ -19,6 +20,8 @@ use crate::forward::Source;
 use crate::port::{Port, word};
 use crate::scene::Scene;
 use crate::stop::{Hop, NicStop, SwitchStop};
+
+pub(crate) use charges::{Charges, Storm};
 
 /// Frames of a burst as a stop sees them.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +57,6 @@ impl<'a> View<'a> {
 pub(crate) struct NicWay<'a> {
     /// The next stop; `None` if that is where they come from.
     pub(crate) switch: Option<(&'a mut SwitchStop, &'a mut Hop)>,
-    /// The limit of the function that they come from.
-    pub(crate) storm: Option<&'a mut StormLimit>,
     pub(crate) receive: &'a mut Area,
 }
 
@@ -71,6 +72,7 @@ pub(crate) struct SwitchWay<'a> {
 pub(crate) struct Walk<'a> {
     source: Source<'a>,
     burst: &'a Burst<'a>,
+    charges: &'a Charges<'a>,
     now_ns: u64,
     from_uplink: bool,
 }
@@ -87,10 +89,11 @@ impl<'a> Walk<'a> {
     pub(crate) fn new(
         source: Source<'a>,
         burst: &'a Burst<'a>,
+        charges: &'a Charges<'a>,
         now_ns: u64,
         from_uplink: bool,
     ) -> Walk<'a> {
-        Walk { source, burst, now_ns, from_uplink }
+        Walk { source, burst, charges, now_ns, from_uplink }
     }
 
     fn scene(&self) -> &'a Scene {
@@ -119,13 +122,13 @@ impl<'a> Walk<'a> {
             self.drop_at_nic(DropReason::VlanForbidden, picks.len());
             return Delivered::default();
         };
-        let mut frames = [0; BURST];
-        let picks = match view.frames {
+        let mut numbers = [0; BURST];
+        let frames = match view.frames {
             None => picks,
             Some(_) => {
-                let numbers = frames.iter_mut().zip(picks);
-                numbers.for_each(|(frame, pick)| *frame = view.frame(*pick));
-                &frames[..picks.len()]
+                let each = numbers.iter_mut().zip(picks);
+                each.for_each(|(number, pick)| *number = view.frame(*pick));
+                &numbers[..picks.len()]
             }
         };
         let (mut half, block) = port.receive(self.source.pair);
@@ -135,22 +138,17 @@ impl<'a> Walk<'a> {
             }
             return Delivered::default();
         };
-        let delivered = attached.fill(block, area, |ring| ring.deliver(self.burst, picks, edit));
+        self.source.standing.touch(port.id);
+        if attached.makes_copies {
+            attached.ring.allow_copies(self.copies_allowed(view));
+        }
+        let delivered = attached.fill(block, area, |ring| ring.deliver(self.burst, frames, edit));
         if self.from_uplink {
             block.add(word::RX_UPLINK_FRAMES, u64::from(delivered.frames));
             block.add(word::RX_UPLINK_BYTES, delivered.bytes);
         }
-        let Delivered { no_buffer, too_small, fault, .. } = delivered;
-        if no_buffer + too_small > 0 {
-            block.add(word::RX_NO_BUFFER, u64::from(no_buffer));
-            block.add(word::RX_TOO_SMALL, u64::from(too_small));
-        }
-        if let Some(fault) = fault
-            && !attached.fault_seen
-        {
-            attached.fault_seen = true;
-            attached.ring.raise_error();
-            block.add(word::RX_FAULTS + fault as usize, 1);
+        if delivered.copies + delivered.over_limit > 0 || view.flooded && delivered.frames > 1 {
+            self.charge_delivered(view, picks, &delivered);
         }
         delivered
     }

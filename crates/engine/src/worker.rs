@@ -4,22 +4,27 @@
 //! so that silent guests cost the busy ones little.
 
 mod follow;
+pub(crate) mod off_lane;
 mod sleep;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use host::standing::Standing;
 use host::tsc;
 use nic::{PortId, Schedule};
 use port::Polled;
+use port::bounce::Bounced;
 
 use self::follow::{Scheduled, Served};
+use self::off_lane::OffLane;
 use crate::clock::Clock;
 use crate::counters::Block;
 use crate::fabric::Held;
 use crate::forward::{Scratch, Sender, forward};
 use crate::lane::{IdlePolicy, slot};
 use crate::port::word;
+use crate::quarantine::{LaneReport, Quarantine};
 use crate::roster::{Ring, Roster};
 use crate::wake::Wake;
 
@@ -57,10 +62,18 @@ pub(crate) struct Worker {
     pub(crate) wake: Arc<Wake>,
     pub(crate) stop: Arc<AtomicBool>,
     held: Arc<Held>,
+    /// Where it says whose memory it touches.
+    standing: Arc<Standing>,
+    quarantine: Arc<Quarantine>,
+    /// What only the quarantine lane has.
+    off_lane: Option<OffLane>,
     /// What this lane has seen of it.
     pub(crate) knows: Arc<AtomicU32>,
+    known: u32,
     scratch: Scratch,
     round: u64,
+    /// Longest time between two rounds while awake, in cycles.
+    longest_gap: u64,
     /// The NICs of this lane's ports.
     nics: Vec<Served>,
     /// The ports of this lane, by their numbers in the schedule.
@@ -77,6 +90,7 @@ impl Worker {
         block: Block,
         wake: Arc<Wake>,
         held: Arc<Held>,
+        quarantine: Arc<Quarantine>,
     ) -> Worker {
         Worker {
             idle,
@@ -87,9 +101,14 @@ impl Worker {
             wake,
             stop: Arc::new(AtomicBool::new(false)),
             held,
+            standing: Arc::default(),
+            quarantine,
+            off_lane: None,
             knows: Arc::default(),
+            known: 0,
             scratch: Scratch::new(),
             round: 0,
+            longest_gap: 0,
             nics: Vec::new(),
             ports: Vec::new(),
             schedule: Schedule::new(),
@@ -97,21 +116,42 @@ impl Worker {
         }
     }
 
-    pub(crate) fn run(mut self) {
-        let poll = tsc::duration_to_cycles(self.idle.poll);
-        let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
+    /// A worker that serves the ports in quarantine.
+    pub(crate) fn off_lane(self, off_lane: OffLane) -> Worker {
+        Worker { off_lane: Some(off_lane), ..self }
+    }
+
+    pub(crate) fn run(self, name: &str) {
         self.block.set(slot::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
         self.block.set(slot::TSC_HZ, tsc::hz() as u64);
+        let (quarantine, off_lane) = (self.quarantine.clone(), self.off_lane.is_some());
+        let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), off_lane });
+        // Without `/proc` a guest's memory may hold up the lane again and again; it serves all the same.
+        let _watching = host::standing::watch(self.standing.clone(), report);
+        match off_lane {
+            true => self.run_off_lane(),
+            false => self.run_lane(),
+        }
+    }
+
+    /// Acknowledges a change of [`Held`].
+    fn acknowledge(&mut self, change: u32) {
+        if change != self.known {
+            self.known = change;
+            self.knows.store(change, Ordering::Release);
+        }
+    }
+
+    fn run_lane(mut self) {
+        let poll = tsc::duration_to_cycles(self.idle.poll);
+        let sleep_after = poll + tsc::duration_to_cycles(self.idle.yielding);
         let clock = Clock::get();
         let start = tsc::now();
-        let (mut last_frame, mut begin, mut known) = (start, start, 0);
+        let (mut last_frame, mut begin) = (start, start);
         while !self.stop.load(Ordering::Relaxed) {
             let (change, held) = self.held.get();
-            if change != known {
-                known = change;
-                self.knows.store(change, Ordering::Release);
-            }
-            let frames = if held { 0 } else { self.poll_all(clock.at(begin)) };
+            self.acknowledge(change);
+            let frames = if held { 0 } else { self.poll_all::<false>(clock.at(begin)) };
             let end = tsc::now();
             self.account(frames, end.wrapping_sub(begin));
             begin = end;
@@ -121,8 +161,7 @@ impl Worker {
             }
             let silent = end.wrapping_sub(last_frame);
             if silent > sleep_after && self.idle.sleep {
-                self.sleep(held);
-                begin = tsc::now();
+                begin = self.sleep(held, begin);
                 last_frame = begin;
             } else if silent > poll {
                 self.scratch.switch.flush();
@@ -135,7 +174,7 @@ impl Worker {
 
     /// One round: each port in turn is given what the schedule grants it. Says how many frames there
     /// were.
-    fn poll_all(&mut self, now_ns: u64) -> u64 {
+    fn poll_all<const OFF_LANE: bool>(&mut self, now_ns: u64) -> u64 {
         self.round += 1;
         self.follow_roster(now_ns);
         self.follow_scenes(now_ns);
@@ -144,23 +183,26 @@ impl Worker {
             let Some(turn) = self.schedule.next(now_ns) else {
                 continue;
             };
-            let polled = self.poll(turn.ring as usize, now_ns);
+            let polled = self.poll::<OFF_LANE>(turn.ring as usize, now_ns);
             let (taken, bytes) = polled.work();
             self.schedule.took(bytes, polled.backlog);
             frames += u64::from(taken);
         }
+        // What follows, such as to yield the CPU, is no guest's doing.
+        self.standing.rest();
         frames
     }
 
     /// Takes a burst of one ring and forwards it.
-    fn poll(&mut self, ring: usize, now_ns: u64) -> Polled {
+    fn poll<const OFF_LANE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
         let poll = &mut self.rings[ring];
         let cold = poll.silent_rounds >= COLD_AFTER;
         if cold && !(self.round + ring as u64).is_multiple_of(COLD_STRIDE) {
             return Polled::default();
         }
         let Ring { port, pair, .. } = &poll.ring;
-        let Some(mut half) = port.transmit(*pair) else {
+        let half = if OFF_LANE { port.transmit_detoured(*pair) } else { port.transmit(*pair) };
+        let Some(mut half) = half else {
             return Polled::default();
         };
         let Some(attached) = half.as_mut() else {
@@ -172,7 +214,15 @@ impl Worker {
         }
         poll.sender.now_ns = now_ns;
         let transmit = attached.ring.as_mut();
-        let polled = forward(&poll.ring, transmit, &mut poll.sender, &mut self.scratch);
+        let (sender, scratch, standing) = (&mut poll.sender, &mut self.scratch, &*self.standing);
+        standing.begin(port.id);
+        let polled = match &mut self.off_lane {
+            Some(OffLane { room, .. }) if OFF_LANE => {
+                let mut bounced = Bounced::new(transmit, room);
+                forward(&poll.ring, &mut bounced, sender, scratch, standing)
+            }
+            _ => forward(&poll.ring, transmit, sender, scratch, standing),
+        };
         if let Some(fault) = polled.fault
             && !attached.fault_seen
         {
@@ -194,6 +244,7 @@ impl Worker {
     }
 
     fn account(&mut self, frames: u64, cycles: u64) {
+        self.note_gap(cycles);
         self.block.add(slot::ROUNDS, 1);
         if frames > 0 {
             self.block.add(slot::BUSY_ROUNDS, 1);
@@ -202,6 +253,15 @@ impl Worker {
             self.block.count_log2(slot::ROUND_LOG2, slot::ROUND_BUCKETS, cycles);
         } else {
             self.block.add(slot::IDLE_CYCLES, cycles);
+        }
+    }
+
+    /// Notes how long no ring was polled, if it is the longest such time so far.
+    #[inline]
+    fn note_gap(&mut self, cycles: u64) {
+        if cycles > self.longest_gap {
+            self.longest_gap = cycles;
+            self.block.set(slot::POLL_GAP_NS_MAX, tsc::cycles_to_ns(cycles) as u64);
         }
     }
 }

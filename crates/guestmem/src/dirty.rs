@@ -39,7 +39,12 @@ impl DirtyLog {
     /// # Errors
     /// As [`Mapping::new`].
     pub fn new(fd: BorrowedFd<'_>, size: u64, offset: u64) -> Result<DirtyLog, MapError> {
-        Ok(DirtyLog { bits: Mapping::new(fd, size, offset)?, outside: AtomicU64::new(0) })
+        Mapping::new(fd, size, offset).map(DirtyLog::of)
+    }
+
+    /// A log in memory that is mapped.
+    pub fn of(bits: Mapping) -> DirtyLog {
+        DirtyLog { bits, outside: AtomicU64::new(0) }
     }
 
     /// Says that `len` bytes at this guest-physical address were written. Call it after the write.
@@ -85,9 +90,9 @@ impl DirtyLog {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
+
+    use std::sync::Arc;
 
     use super::*;
     use crate::{Pages, Region, SharedFile};

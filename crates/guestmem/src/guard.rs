@@ -1,25 +1,41 @@
 //! The truncation guard: a front-end that shrinks its memory must not kill the daemon.
 //!
 //! Touching a page of a shared mapping past the end of its file raises SIGBUS. The handler looks
-//! the address up in a fixed table of the live mappings, maps anonymous zero pages over the whole
-//! mapping, marks it truncated, and returns: the access is repeated and succeeds. A lane notices by
-//! one relaxed load a burst ([`truncations`]) and stops the rings that use the memory.
+//! the address up in a fixed table of the live mappings, maps zero pages over the whole mapping,
+//! marks it truncated, and returns: the access is repeated and succeeds. A lane notices by one load
+//! a burst ([`truncations`]) and stops the rings that use the memory.
+//!
+//! The zero pages are of one sparse file, the guard file, each mapping's at the offset that is its
+//! own address: so no mapping sees what another wrote. They are freed with the mapping. Private
+//! memory would not do: the kernel counts all of a private writable mapping against its limits
+//! (`vm.overcommit_memory=2`, RLIMIT_DATA) and may refuse it, while of a shared one it counts the
+//! pages that are touched.
 //!
 //! A SIGBUS at any other address is a bug of ours or a failing machine, and ends the process as if
 //! there were no handler.
 //!
 //! Only async-signal-safe things happen in the handler: atomics and raw system calls.
 
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::ptr::null_mut;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::io::Errno;
 
 /// Mappings that one process may hold at a time: of 255 VFs, each with 64 memory slots, a dirty log, the front-end's
 /// records, ours, and frames that wait for it while it moves; and the rest.
 pub const MAPPINGS_MAX: usize = 255 * (64 + 4) + 512;
 
+/// Bytes of the guard file, which is sparse: no address of a process is above.
+const GUARD_FILE: u64 = 1 << 56;
+
 /// One guarded mapping. `start` is zero while the slot is free; `CLAIMED` while it is being filled.
 struct Slot {
+    /// Mappings that had the slot. The handler may look while it passes from one to the next, and
+    /// must not take the address of one with the size of the other.
+    generation: AtomicUsize,
     start: AtomicUsize,
     size: AtomicUsize,
     truncated: AtomicBool,
@@ -27,24 +43,63 @@ struct Slot {
 
 const CLAIMED: usize = 1;
 
-static SLOTS: [Slot; MAPPINGS_MAX] = [const {
-    Slot {
-        start: AtomicUsize::new(0),
-        size: AtomicUsize::new(0),
-        truncated: AtomicBool::new(false),
+impl Slot {
+    const fn new() -> Slot {
+        Slot {
+            generation: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            size: AtomicUsize::new(0),
+            truncated: AtomicBool::new(false),
+        }
     }
-}; MAPPINGS_MAX];
+
+    /// Takes the slot if it is free.
+    fn enter(&self, start: usize, size: usize) -> bool {
+        let claim = (Ordering::AcqRel, Ordering::Relaxed);
+        if self.start.compare_exchange(0, CLAIMED, claim.0, claim.1).is_err() {
+            return false;
+        }
+        // Release: with this generation no former `start` is read.
+        self.generation.fetch_add(1, Ordering::Release);
+        // With what follows, no former generation is.
+        fence(Ordering::Release);
+        self.truncated.store(false, Ordering::Relaxed);
+        self.size.store(size, Ordering::Relaxed);
+        self.start.store(start, Ordering::Release);
+        true
+    }
+
+    fn leave(&self) {
+        self.start.store(0, Ordering::Release);
+    }
+
+    /// Address and size of the mapping; `None` also while the slot passes to another one. The
+    /// mapping that is being accessed keeps its slot: the access borrows it.
+    fn get(&self) -> Option<(usize, usize)> {
+        let generation = self.generation.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Acquire);
+        let size = self.size.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let same = self.generation.load(Ordering::Relaxed) == generation;
+        (same && start > CLAIMED).then_some((start, size))
+    }
+}
+
+static SLOTS: [Slot; MAPPINGS_MAX] = [const { Slot::new() }; MAPPINGS_MAX];
 
 /// Slots beyond this index have never been used: the handler need not look there.
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 static TRUNCATIONS: AtomicU32 = AtomicU32::new(0);
-static INSTALL: Once = Once::new();
+/// The guard file, once the handler is there; the process has it until its end.
+static FILE: AtomicI32 = AtomicI32::new(-1);
+static INSTALL: Mutex<()> = Mutex::new(());
 
 /// Counts the mappings of this process that were found truncated. A lane compares it with the
 /// value it saw last, and looks at its own memory only when it moved.
 #[inline]
 pub fn truncations() -> u32 {
-    TRUNCATIONS.load(Ordering::Relaxed)
+    // Acquire: who sees the count sees which mapping it is. It would not look a second time.
+    TRUNCATIONS.load(Ordering::Acquire)
 }
 
 /// A place in the table, for as long as the mapping lives.
@@ -55,16 +110,16 @@ pub(crate) struct Guarded {
 
 impl Guarded {
     /// Enters `size` bytes from `start`; `None` when [`MAPPINGS_MAX`] mappings live already.
-    pub(crate) fn enter(start: usize, size: usize) -> Option<Guarded> {
-        INSTALL.call_once(install);
-        let slot = SLOTS.iter().position(|slot| {
-            slot.start.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })?;
-        SLOTS[slot].truncated.store(false, Ordering::Relaxed);
-        SLOTS[slot].size.store(size, Ordering::Relaxed);
-        SLOTS[slot].start.store(start, Ordering::Release);
+    ///
+    /// # Errors
+    /// There is no guard file.
+    pub(crate) fn enter(start: usize, size: usize) -> Result<Option<Guarded>, Errno> {
+        install()?;
+        let Some(slot) = SLOTS.iter().position(|slot| slot.enter(start, size)) else {
+            return Ok(None);
+        };
         SLOTS_USED.fetch_max(slot + 1, Ordering::AcqRel);
-        Some(Guarded { slot })
+        Ok(Some(Guarded { slot }))
     }
 
     pub(crate) fn is_truncated(&self) -> bool {
@@ -74,11 +129,31 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        SLOTS[self.slot].start.store(0, Ordering::Release);
+        let slot = &SLOTS[self.slot];
+        if let (true, Some((start, size))) = (self.is_truncated(), slot.get()) {
+            // SAFETY: the file is open until the process ends.
+            let file = unsafe { BorrowedFd::borrow_raw(FILE.load(Ordering::Acquire)) };
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // The next mapping at this address must not see what was written through this one.
+            let freed = rustix::fs::fallocate(file, hole, start as u64, size as u64);
+            debug_assert!(freed.is_ok(), "{freed:?}");
+        }
+        slot.leave();
     }
 }
 
-fn install() {
+/// Opens the guard file and installs the handler, once for a process.
+fn install() -> Result<(), Errno> {
+    if FILE.load(Ordering::Acquire) >= 0 {
+        return Ok(());
+    }
+    let _one = INSTALL.lock().unwrap_or_else(PoisonError::into_inner);
+    if FILE.load(Ordering::Acquire) >= 0 {
+        return Ok(());
+    }
+    let file = rustix::fs::memfd_create("shunt-guard", MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&file, GUARD_FILE)?;
+    FILE.store(file.into_raw_fd(), Ordering::Release);
     // SAFETY: `action` is a valid sigaction whose handler has the SA_SIGINFO signature, and the
     // handler only does what is async-signal-safe.
     unsafe {
@@ -88,6 +163,7 @@ fn install() {
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(libc::SIGBUS, &raw const action, null_mut());
     }
+    Ok(())
 }
 
 extern "C" fn on_sigbus(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
@@ -95,25 +171,26 @@ extern "C" fn on_sigbus(_signal: i32, info: *mut libc::siginfo_t, _context: *mut
     let address = unsafe { (*info).si_addr() } as usize;
     let used = SLOTS_USED.load(Ordering::Acquire);
     let found = SLOTS[..used].iter().find_map(|slot| {
-        let start = slot.start.load(Ordering::Acquire);
-        let size = slot.size.load(Ordering::Acquire);
-        // Both of one mapping only if the slot was not given to another one between the two.
-        let same = slot.start.load(Ordering::Acquire) == start;
-        let inside = start > CLAIMED && address.wrapping_sub(start) < size;
-        (same && inside).then_some((slot, start, size))
+        let (start, size) = slot.get()?;
+        (address.wrapping_sub(start) < size).then_some((slot, start, size))
     });
     let Some((slot, start, size)) = found else { return die() };
     slot.truncated.store(true, Ordering::Relaxed);
-    TRUNCATIONS.fetch_add(1, Ordering::Relaxed);
+    // Release: who sees the count sees the flag.
+    TRUNCATIONS.fetch_add(1, Ordering::Release);
     // SAFETY: the range is exactly one live mapping of ours; whoever holds a slice into it keeps
-    // valid memory under it, now private zeros. errno is the interrupted thread's and is put back.
+    // valid memory under it, now zeros. errno is the interrupted thread's and is put back.
     unsafe {
         let errno = *libc::__errno_location();
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let at = libc::mmap(start as *mut libc::c_void, size, protection, flags, -1, 0);
+        let file = FILE.load(Ordering::Relaxed);
+        let (at, offset) = (start as *mut libc::c_void, start as libc::off_t);
+        let mapped = libc::mmap(at, size, protection, flags, file, offset);
+        // Frames may be written there. Without this advice they would only be in core dumps.
+        libc::madvise(at, size, libc::MADV_DONTDUMP);
         *libc::__errno_location() = errno;
-        if at == libc::MAP_FAILED {
+        if mapped == libc::MAP_FAILED {
             die();
         }
     }
@@ -124,5 +201,40 @@ fn die() {
     // SAFETY: resetting a signal's action is async-signal-safe.
     unsafe {
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn no_address_is_taken_with_the_size_of_another_mapping() {
+        let slot = Slot::new();
+        let ended = AtomicBool::new(false);
+        let size_of = |start| start * 16;
+        std::thread::scope(|scope| {
+            let reader = || {
+                let mut seen = 0u32;
+                while !ended.load(Ordering::Relaxed) || seen == 0 {
+                    if let Some((start, size)) = slot.get() {
+                        assert_eq!(size, size_of(start));
+                        seen += 1;
+                    }
+                }
+            };
+            scope.spawn(reader);
+            scope.spawn(reader);
+            // Two addresses in turn, as the kernel gives what was freed last.
+            for i in 0..2_000_000 {
+                let start = 4096 << (i % 2);
+                assert!(slot.enter(start, size_of(start)));
+                slot.leave();
+            }
+            assert!(slot.enter(4096, size_of(4096)));
+            ended.store(true, Ordering::Relaxed);
+        });
     }
 }

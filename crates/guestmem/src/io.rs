@@ -4,7 +4,8 @@
 //! meets the kernel's own checks: an access to what is gone ends the call with EFAULT.
 
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -71,7 +72,7 @@ pub fn write(fd: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> Result<usize, Errno> {
     done(n)
 }
 
-/// Reads into a slice by one call; says how many bytes came.
+/// Reads into a slice by one call, from anything but a socket; says how many bytes came.
 ///
 /// # Errors
 /// The kernel's word.
@@ -80,6 +81,71 @@ pub fn read(fd: BorrowedFd<'_>, room: GuestSlice<'_>) -> Result<usize, Errno> {
     // SAFETY: the slice is mapped and writable for its lifetime, and shared memory by nature.
     let n = unsafe { libc::read(fd.as_raw_fd(), room.as_ptr().cast(), room.len() as usize) };
     done(n)
+}
+
+/// What came from a stream socket.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes; 0 at the stream's end.
+    pub bytes: usize,
+    /// Descriptors beside them. Closing one may wait for the peer: leave it to another thread.
+    pub fds: Vec<OwnedFd>,
+    /// Whether this process had no room for some descriptors.
+    pub is_cut: bool,
+}
+
+/// Receives from a stream socket into a slice by one call, without waiting. With read(2) the kernel
+/// would close descriptors that come beside the bytes in this thread.
+///
+/// # Errors
+/// The kernel's word.
+#[inline]
+pub fn receive(fd: BorrowedFd<'_>, room: GuestSlice<'_>) -> Result<Received, Errno> {
+    let mut control = MaybeUninit::<Rights>::uninit();
+    let mut piece = libc::iovec { iov_base: room.as_ptr().cast(), iov_len: room.len() as usize };
+    // SAFETY: all zeros is a valid msghdr: null pointers, and lengths of 0.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<Rights>() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the slice is mapped and writable for the call, and shared memory by nature; the room
+    // for control data has the length that is said.
+    let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
+    let bytes = done(n)?;
+    let is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
+    let fds = if header.msg_controllen > 0 { rights(&header) } else { Vec::new() };
+    Ok(Received { bytes, fds, is_cut })
+}
+
+/// Room for all descriptors that the kernel hands over at a time.
+#[repr(C, align(8))]
+struct Rights([u8; CMSG_LEN + RIGHTS_MAX * size_of::<libc::c_int>()]);
+
+/// Bytes of a `cmsghdr`, which is as long as its alignment wants.
+const CMSG_LEN: usize = size_of::<libc::cmsghdr>();
+/// Most descriptors that the kernel hands over at a time (unix(7)).
+const RIGHTS_MAX: usize = 253;
+
+/// The descriptors among control messages that the kernel has just written.
+#[cold]
+fn rights(header: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
+    // SAFETY: the kernel wrote `msg_controllen` bytes of messages where `msg_control` points, and
+    // each message's length and kind are what it says; each descriptor is new, and nobody else's.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(header);
+        while let Some(message) = at.as_ref() {
+            if (message.cmsg_level, message.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let count = (message.cmsg_len - CMSG_LEN) / size_of::<libc::c_int>();
+                let data = libc::CMSG_DATA(at).cast::<libc::c_int>();
+                fds.extend((0..count).map(|i| OwnedFd::from_raw_fd(data.add(i).read_unaligned())));
+            }
+            at = libc::CMSG_NXTHDR(header, at);
+        }
+    }
+    fds
 }
 
 fn done(n: isize) -> Result<usize, Errno> {

@@ -13,11 +13,11 @@
 //!   one `memcpy` whose result nobody branches on: the guest may change a byte at any time.
 //! - A range is inside one region or it is refused; neighbours are never joined.
 //! - A front-end may shrink the file behind a mapping at any time. The [`guard`] turns the SIGBUS
-//!   that follows into a private zero page and a flag, so that only the owner's rings stop.
+//!   that follows into zero pages and a flag, so that only the owner's rings stop.
 //!
 //! # Limits
 //! [`REGIONS_MAX`] regions per memory, [`guard::MAPPINGS_MAX`] mappings per process, slices below
-//! 4 GiB.
+//! 4 GiB, and of foreign memory what a [`Quota`] allows.
 //!
 //! This crate holds `unsafe` code: mapping files, the signal handler, the copies themselves, and the
 //! system calls that copy from or into guest memory ([`io`]).
@@ -32,15 +32,17 @@ mod kind;
 mod mapping;
 mod memory;
 mod pool;
+mod quota;
 mod slice;
 
 pub use buffer::{Buffer, Ticket};
 pub use copy::prefetch_read as prefetch;
 pub use dirty::{DirtyLog, PAGE as LOG_PAGE};
 pub use kind::is_memory;
-pub use mapping::{MapError, Mapping, Pages, ReadOnlyWords, SharedFile};
+pub use mapping::{Free, MapError, Mapped, Mapping, Pages, ReadOnlyWords, SharedFile};
 pub use memory::{GuestMemory, LastHit, MemoryError, REGIONS_MAX, Region, Translator};
 pub use pool::{Pool, STAGED_MAX};
+pub use quota::Quota;
 pub use slice::GuestSlice;
 
 #[cfg(test)]

@@ -1,17 +1,22 @@
 //! Mapped files: what a front-end hands over, and what we create ourselves.
 
+use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::guard::{self, Guarded};
+use crate::quota::{Quota, Taken};
 use crate::slice::GuestSlice;
 
 /// Bytes of a large page.
 const LARGE_PAGE: usize = 2 << 20;
+/// Bytes whose page tables are taken apart at a time: 1 to 2 ms.
+const UNMAP_STEP: usize = 16 << 20;
 /// `MADV_COLLAPSE` of linux/mman.h, which libc does not name for every target.
 const MADV_COLLAPSE: libc::c_int = 25;
 
@@ -39,8 +44,45 @@ pub enum MapError {
         need: u64,
     },
     /// The process holds too many mappings.
-    #[error("this process maps {} regions already, its limit", guard::MAPPINGS_MAX)]
+    #[error(
+        "this process maps {} regions already, its limit; end other guests, or have their \
+         memory shared in fewer regions",
+        guard::MAPPINGS_MAX
+    )]
     TooMany,
+    /// One session would have too much mapped.
+    #[error(
+        "this session would have {bytes} bytes mapped, and may have {max_mib} MiB; share less \
+         memory with it, or raise limits.session_memory_mib and restart the daemon"
+    )]
+    SessionQuota {
+        /// Bytes of the session, with what was asked for.
+        bytes: u64,
+        /// Its limit.
+        max_mib: u64,
+    },
+    /// All sessions together would have too much mapped.
+    #[error(
+        "all sessions have {total} bytes mapped and may have {max_mib} MiB, so {bytes} more are \
+         not possible; end other guests, or raise limits.guest_memory_mib and restart the daemon"
+    )]
+    TotalQuota {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes that are mapped.
+        total: u64,
+        /// Their limit.
+        max_mib: u64,
+    },
+    /// The process has no addresses left, or no mappings.
+    #[error(
+        "no addresses are left to map {size} bytes; raise this process's limits (ulimit -v, \
+         sysctl vm.max_map_count), or end other guests"
+    )]
+    NoAddresses {
+        /// Bytes asked for.
+        size: u64,
+    },
     /// There is too little memory, or too few huge pages.
     #[error("no memory for {size} bytes of {pages}; {remedy}")]
     NoMemory {
@@ -110,12 +152,32 @@ impl Kind {
 pub struct Mapping {
     start: *mut u8,
     size: usize,
-    /// What the kernel mapped: whole pages around `start..start + size`.
+    /// Present until the mapping is dropped.
+    mapped: Option<Mapped>,
+    /// Another thread that unmaps it, if one does.
+    free: Option<Arc<dyn Free>>,
+}
+
+/// A thread that frees what takes time: unmapping 1 GiB takes 0.1 s, and the last hold on a file
+/// frees its pages.
+pub trait Free: fmt::Debug + Send + Sync {
+    /// Drops the mapped pages there.
+    fn free(&self, mapped: Mapped);
+}
+
+/// What the kernel mapped: whole pages around a [`Mapping`]. Dropping it unmaps them.
+#[derive(Debug)]
+pub struct Mapped {
     base: *mut libc::c_void,
     length: usize,
-    /// Present until the mapping is dropped.
+    /// Present until they are unmapped.
     guarded: Option<Guarded>,
+    /// Its part of a quota, given back once it is unmapped.
+    taken: Option<Taken>,
 }
+
+// SAFETY: an address range of the process's, which any thread may unmap.
+unsafe impl Send for Mapped {}
 
 // SAFETY: a mapping is plain shared memory. Every access through it is volatile, atomic or a copy
 // (see GuestSlice), from whichever thread.
@@ -155,20 +217,41 @@ impl Mapping {
         let length = (lead + size).next_multiple_of(page) as usize;
         let base =
             map(fd, length, offset - lead, kind.protection(), page).map_err(|e| match e {
-                Errno::NOMEM => {
-                    let remedy = "free some memory, or raise the process's limit (ulimit -v)";
-                    MapError::NoMemory { size, pages: Pages::Ordinary, remedy }
-                }
+                // Memory is taken when it is touched: none can be missing here.
+                Errno::NOMEM => MapError::NoAddresses { size },
                 source => kernel("mmap", source),
             })?;
-        let Some(guarded) = Guarded::enter(base as usize, length) else {
+        let guarded = guard(base, length).map_err(|(call, source)| kernel(call, source));
+        let guarded = guarded.and_then(|guarded| guarded.ok_or(MapError::TooMany));
+        let guarded = guarded.inspect_err(|_| {
             // SAFETY: just mapped, and nobody else knows of it.
             let _ = unsafe { rustix::mm::munmap(base, length) };
-            return Err(MapError::TooMany);
-        };
+        })?;
         // SAFETY: `lead < length`, so the result is inside the mapping.
         let start = unsafe { base.cast::<u8>().add(lead as usize) };
-        Ok(Mapping { start, size: size as usize, base, length, guarded: Some(guarded) })
+        let mapped = Mapped { base, length, guarded: Some(guarded), taken: None };
+        Ok(Mapping { start, size: size as usize, mapped: Some(mapped), free: None })
+    }
+
+    /// The same mapping as a part of what all sessions may have.
+    ///
+    /// # Errors
+    /// They have that already: [`MapError::TotalQuota`]. It is unmapped then.
+    pub fn charged(mut self, quota: &Arc<Quota>) -> Result<Mapping, MapError> {
+        let taken = quota.take(self.size as u64)?;
+        self.mapped.as_mut().expect("present until it is dropped").taken = Some(taken);
+        Ok(self)
+    }
+
+    /// The same, unmapped by another thread when the last hold on it is dropped.
+    pub fn freed_by(mut self, free: Arc<dyn Free>) -> Mapping {
+        self.free = Some(free);
+        self
+    }
+
+    /// The whole pages.
+    fn mapped(&self) -> &Mapped {
+        self.mapped.as_ref().expect("present until it is dropped")
     }
 
     /// Bytes mapped.
@@ -178,7 +261,7 @@ impl Mapping {
 
     /// Whether the file shrank under the mapping: what is left reads as zeros.
     pub fn is_truncated(&self) -> bool {
-        self.guarded.as_ref().is_some_and(Guarded::is_truncated)
+        self.mapped().guarded.as_ref().is_some_and(Guarded::is_truncated)
     }
 
     /// `size` bytes from `offset`, or `None` if they are not all inside, or 4 GiB or more.
@@ -198,14 +281,15 @@ impl Mapping {
     pub fn resident(&self) -> Result<u64, Errno> {
         const STEP: usize = 1 << 28;
         let page = rustix::param::page_size();
-        let mut seen = vec![0u8; STEP.min(self.length).div_ceil(page)];
+        let &Mapped { base, length, .. } = self.mapped();
+        let mut seen = vec![0u8; STEP.min(length).div_ceil(page)];
         let mut resident = 0;
-        for from in (0..self.length).step_by(STEP) {
-            let len = STEP.min(self.length - from);
+        for from in (0..length).step_by(STEP) {
+            let len = STEP.min(length - from);
             // SAFETY: the range is what was mapped, or a part of it, from a page on; `seen` has a byte
             // for each of its pages. Nothing of the mapping is read.
             let result = unsafe {
-                let start = self.base.wrapping_byte_add(from);
+                let start = base.wrapping_byte_add(from);
                 libc::mincore(start, len, seen.as_mut_ptr().cast())
             };
             if result != 0 {
@@ -242,20 +326,40 @@ impl Mapping {
     /// Asks the kernel to gather the memory in 2 MiB pages, now; says whether it did. All of it is
     /// allocated by this.
     fn gather(&self) -> bool {
+        let &Mapped { base, length, .. } = self.mapped();
         // SAFETY: neither call changes what the memory holds: the first touches every page, the
         // second moves them together.
         unsafe {
-            rustix::mm::madvise(self.base, self.length, Advice::LinuxPopulateWrite).is_ok()
-                && libc::madvise(self.base, self.length, MADV_COLLAPSE) == 0
+            rustix::mm::madvise(base, length, Advice::LinuxPopulateWrite).is_ok()
+                && libc::madvise(base, length, MADV_COLLAPSE) == 0
         }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Out of the table first: once unmapped, the address may become somebody else's mapping.
+        if let (Some(free), Some(mapped)) = (self.free.take(), self.mapped.take()) {
+            free.free(mapped);
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // Page tables first, in steps: while the kernel takes them apart no other thread of the
+        // process can map anything.
+        for from in (0..self.length).step_by(UNMAP_STEP) {
+            let len = UNMAP_STEP.min(self.length - from);
+            // SAFETY: a part of the range that `new` mapped. Every slice into it borrowed the
+            // mapping, so no thread reads it any more; a shared file keeps what it holds.
+            let _ = unsafe {
+                let start = self.base.wrapping_byte_add(from);
+                rustix::mm::madvise(start, len, Advice::LinuxDontNeed)
+            };
+        }
+        // Out of the table first: once unmapped, the address may become another mapping's.
         self.guarded = None;
-        // SAFETY: exactly the range that `new` mapped, and every slice into it borrowed this.
+        // SAFETY: exactly the range that `new` mapped, and every slice into it borrowed that.
         let _ = unsafe { rustix::mm::munmap(self.base, self.length) };
     }
 }
@@ -292,6 +396,15 @@ fn map(
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         rustix::mm::mmap(hint, length, protection, flags, fd, offset)
     }
+}
+
+/// Keeps what was just mapped out of core dumps, for it may hold guests' data, and enters it in the
+/// table of the truncation guard; `None` if that is full.
+fn guard(base: *mut libc::c_void, length: usize) -> Result<Option<Guarded>, (&'static str, Errno)> {
+    // SAFETY: the advice changes nothing of what the memory holds.
+    unsafe { rustix::mm::madvise(base, length, Advice::LinuxDontDump) }
+        .map_err(|errno| ("madvise", errno))?;
+    Guarded::enter(base as usize, length).map_err(|errno| ("memfd_create", errno))
 }
 
 /// A file of words that another process writes, mapped read-only: counters.

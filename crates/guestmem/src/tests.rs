@@ -1,9 +1,13 @@
 //! Tests of mappings, translation, copies and the truncation guard.
 
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::*;
 
@@ -83,6 +87,116 @@ fn a_truncated_file_reads_as_zeros_and_is_flagged() {
     assert!(guard::truncations() > before);
     assert!(!honest.mapping().is_truncated());
     assert_eq!(honest.mapping().slice(0, 1).unwrap().read(0), [9]);
+}
+
+/// A mapping whose file was shrunk to nothing under it.
+fn truncated(bytes: u64) -> Mapping {
+    let fd = rustix::fs::memfd_create("shrinks", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&fd, bytes).unwrap();
+    let mapping = Mapping::new(fd.as_fd(), bytes, 0).unwrap();
+    rustix::fs::ftruncate(&fd, 0).unwrap();
+    mapping
+}
+
+#[test]
+fn what_is_written_to_truncated_memory_is_seen_there_alone() {
+    let write = |mapping: &Mapping| {
+        let slice = mapping.slice(5000, 8).unwrap();
+        assert_eq!(slice.read::<8>(0), [0; 8]);
+        slice.write(0, [7u8; 8]);
+        assert_eq!(slice.read::<8>(0), [7; 8]);
+    };
+    let (one, other) = (truncated(1 << 20), truncated(1 << 20));
+    write(&one);
+    write(&other);
+    // The kernel gives freed addresses again.
+    let mut addresses = std::collections::BTreeSet::from([other.address()]);
+    drop(other);
+    for _ in 0..100 {
+        let next = truncated(1 << 20);
+        addresses.insert(next.address());
+        write(&next);
+    }
+    assert!(addresses.len() < 100, "no address was given again");
+}
+
+/// Whether this process runs the test `name` alone. If not, has it run in one that does.
+fn is_alone(name: &str) -> bool {
+    const ALONE: &str = "SHUNT_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said} {:?}", output.status);
+    false
+}
+
+#[test]
+fn truncated_memory_is_not_charged_for_its_size() {
+    if !is_alone("tests::truncated_memory_is_not_charged_for_its_size") {
+        return;
+    }
+    let mapping = truncated(1 << 40);
+    let slice = mapping.slice((1 << 40) - 8, 8).unwrap();
+    // SAFETY: zeros are a limit, and it lives as long as the calls.
+    let (room, more) = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit);
+        let before = limit.rlim_cur;
+        // For one process what vm.overcommit_memory=2 is for a machine: so much private writable memory.
+        limit.rlim_cur = 1 << 30;
+        libc::setrlimit(libc::RLIMIT_DATA, &raw const limit);
+        let mut room = Vec::<u8>::new();
+        let full = room.try_reserve(64 << 20);
+        slice.write(0, [1; 8]);
+        let mut more = Vec::<u8>::new();
+        let more = more.try_reserve(64 << 20);
+        limit.rlim_cur = before;
+        libc::setrlimit(libc::RLIMIT_DATA, &raw const limit);
+        (full, more)
+    };
+    assert!(mapping.is_truncated());
+    assert_eq!(slice.read(0), [1; 8]);
+    assert!(room.is_ok() && more.is_ok(), "before: {room:?}, with truncated memory: {more:?}");
+}
+
+/// What the kernel has noted of the mapping at this address: `VmFlags` of proc_pid_smaps(5).
+fn flags(mapping: &Mapping) -> String {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut inside = false;
+    for line in smaps.lines() {
+        let range = line.split_whitespace().next().and_then(|word| word.split_once('-'));
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        if let Some((Some(from), Some(to))) = range.map(|(from, to)| (hex(from), hex(to))) {
+            inside = (from..to).contains(&mapping.address());
+        } else if let (true, Some(flags)) = (inside, line.strip_prefix("VmFlags:")) {
+            return format!("{flags} ");
+        }
+    }
+    panic!("no mapping at {:#x}", mapping.address());
+}
+
+#[test]
+fn guest_memory_is_in_no_core_dump() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    let file = SharedFile::create("dump", 4 << 20, Pages::Ordinary).unwrap();
+    let part = Mapping::new(file.fd(), 10_000, 5000).unwrap();
+    let shrunk = truncated(1 << 20);
+    shrunk.slice(0, 1).unwrap().write(0, [1]);
+    assert!(shrunk.is_truncated());
+    for mapping in [file.mapping(), &part, &shrunk] {
+        assert!(flags(mapping).contains(" dd "), "{}", flags(mapping));
+    }
+    let huge = memfd_create("huge", MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB);
+    if let Ok(huge) = huge {
+        ftruncate(&huge, 4 << 20).unwrap();
+        // Refused where so many are neither reserved nor allowed.
+        if let Ok(mapping) = Mapping::new(huge.as_fd(), 4 << 20, 0) {
+            assert!(flags(&mapping).contains(" dd "), "{}", flags(&mapping));
+        }
+    }
 }
 
 #[test]
@@ -262,4 +376,64 @@ fn slices_know_where_they_are() {
     assert_eq!(one.offset_of(&one.slice(4096, 0).unwrap()), Some(4096));
     assert_eq!(one.offset_of(&other.slice(100, 50).unwrap()), None);
     assert_eq!(other.offset_of(&one.slice(100, 50).unwrap()), None);
+}
+
+/// Keeps what it is given until it is dropped itself.
+#[derive(Debug, Default)]
+struct Kept(Mutex<Vec<Mapped>>);
+
+impl Free for Kept {
+    fn free(&self, mapped: Mapped) {
+        self.0.lock().unwrap().push(mapped);
+    }
+}
+
+#[test]
+fn a_mapping_is_unmapped_where_it_is_wanted() {
+    let size = 40 << 20;
+    let file = SharedFile::create("memory", size, Pages::Ordinary).unwrap();
+    let kept = Arc::new(Kept::default());
+    let mapping = Mapping::new(file.fd(), size, 0).unwrap().freed_by(kept.clone());
+    mapping.slice(size - 1, 1).unwrap().write(0, [7]);
+    let address = mapping.address();
+    let is_mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| line.starts_with(&format!("{address:x}-")))
+    };
+    drop(Arc::new(mapping));
+    assert!(is_mapped(), "nothing is unmapped in this thread");
+    kept.0.lock().unwrap().clear();
+    assert!(!is_mapped());
+    assert_eq!(file.mapping().slice(size - 1, 1).unwrap().read::<1>(0), [7], "the file has it");
+}
+
+#[test]
+fn descriptors_beside_bytes_are_received_and_not_closed() {
+    use std::os::unix::net::UnixStream;
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let memory = SharedFile::create("memory", 4096, Pages::Ordinary).unwrap();
+    let room = memory.mapping().slice(0, 64).unwrap();
+    let send = |count: usize| {
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = vec![memory.fd(); count];
+        assert!(count == 0 || control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let bytes = [IoSlice::new(b"bytes")];
+        rustix::net::sendmsg(&theirs, &bytes, &mut control, SendFlags::empty()).unwrap();
+    };
+    assert_eq!(io::receive(ours.as_fd(), room).unwrap_err(), Errno::AGAIN);
+    for count in [0, 1, 2, 253] {
+        send(count);
+        let io::Received { bytes, fds, is_cut } = io::receive(ours.as_fd(), room).unwrap();
+        assert_eq!((bytes, fds.len(), is_cut), (5, count, false));
+        assert_eq!(room.read::<5>(0), *b"bytes");
+        let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
+        assert!(fds.iter().all(|fd| inode(fd.as_fd()) == inode(memory.fd())));
+        let is_closed_on_exec = |fd: &OwnedFd| {
+            rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
+        };
+        assert!(fds.iter().all(is_closed_on_exec));
+    }
+    drop(theirs);
+    assert_eq!(io::receive(ours.as_fd(), room).unwrap().bytes, 0);
 }

@@ -103,7 +103,8 @@ pub fn start() -> io::Result<()> {
 fn keep_watch() {
     loop {
         // No `any`: every thread is looked at.
-        let busy = watch().turns.iter().filter(|turn| turn.look()).count();
+        let calls = watch().turns.iter().filter(|turn| turn.look()).count();
+        let busy = calls + crate::standing::look();
         std::thread::sleep(if busy > 0 { LOOK } else { LOOK_SILENT });
     }
 }

@@ -3,7 +3,7 @@
 //! Model: plain reads of `/proc` and `/sys` and a few system calls, each answered at once; nothing here keeps
 //! state, apart from three values that a process fixes on first use: the CPUs it may use ([`cpu::allowed`]), the
 //! rate of the time-stamp counter ([`tsc::hz`]), and the clock's base where there is no such counter. The exception
-//! is [`brief`], which has a thread of its own.
+//! is [`brief`], which has a thread of its own; [`standing`] shares it.
 //!
 //! Limits: Linux only. What the machine does not tell is `None`, never a guess.
 
@@ -19,6 +19,7 @@ pub mod packet;
 mod proc_stat;
 pub mod process;
 pub mod qmp;
+pub mod standing;
 mod sys;
 pub mod tsc;
 pub mod tun;

@@ -8,14 +8,17 @@
 //!
 //! Limits: entering a namespace needs CAP_SYS_ADMIN.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 const NAMED: &str = "/run/netns";
+/// The file system of namespaces (linux/magic.h).
+const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 
 /// Why nothing could be done within a namespace; each text names the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +63,20 @@ pub fn identity(netns: &str) -> Option<(u64, u64)> {
     Some((file.dev(), file.ino()))
 }
 
+/// Opens a namespace's file. What is no namespace is found by its file system and not opened:
+/// opening a FIFO would wait for a writer.
+fn open(path: &Path) -> Result<OwnedFd, NetnsError> {
+    let failed = |errno: Errno| NetnsError::Open { path: path.to_owned(), source: errno.into() };
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let found = found.map_err(failed)?;
+    if rustix::fs::fstatfs(&found).map_err(failed)?.f_type != NSFS_MAGIC {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is a file of another kind");
+        return Err(NetnsError::Enter { path: path.to_owned(), source });
+    }
+    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    rustix::fs::open(itself, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
+}
+
 /// Does `work` within the namespace, or here if none is named, and waits for what comes of it. What it opens stays in
 /// that namespace.
 ///
@@ -76,8 +93,7 @@ pub fn within<T: Send>(
         return Ok(work());
     };
     let path = path_of(netns);
-    let file =
-        File::open(&path).map_err(|source| NetnsError::Open { path: path.clone(), source })?;
+    let file = open(&path)?;
     std::thread::scope(|scope| {
         let enter_and_work = || {
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
@@ -113,5 +129,19 @@ mod tests {
         let text = |netns| within(Some(netns), || panic!("not done")).unwrap_err().to_string();
         assert!(text("/nowhere/at/all").contains("/nowhere/at/all: cannot be opened"));
         assert!(text("/proc/self/status").contains("/proc/self/status: cannot be entered"));
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        let fifo = fifo.display().to_string();
+        assert!(text(&fifo).contains("fifo: cannot be entered"), "it is not waited for a writer");
+    }
+
+    #[test]
+    fn a_namespace_is_opened() {
+        for path in ["/proc/self/ns/net", "/proc/thread-self/ns/net"] {
+            let file = open(Path::new(path)).unwrap();
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::User))
+                .expect_err("it is one, and of another kind");
+        }
     }
 }

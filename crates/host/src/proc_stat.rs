@@ -5,6 +5,8 @@
 pub(crate) struct Stat {
     /// Field 2: the process's or thread's name, at most 15 bytes.
     pub(crate) name: String,
+    /// Field 3: R runs or waits for a CPU, S sleeps, D waits uninterruptibly.
+    pub(crate) state: char,
     /// Field 14, in clock ticks.
     pub(crate) user_ticks: u64,
     /// Field 15, in clock ticks.
@@ -18,10 +20,11 @@ pub(crate) fn parse(line: &str) -> Option<Stat> {
     let close = line.rfind(')')?;
     let name = line.get(open + 1..close)?.to_owned();
     // What follows starts with field 3; fields 14 and 15 are the 12th and 13th of the rest.
-    let mut rest = line.get(close + 1..)?.split_ascii_whitespace().skip(11);
-    let user_ticks = rest.next()?.parse().ok()?;
+    let mut rest = line.get(close + 1..)?.split_ascii_whitespace();
+    let state = rest.next()?.chars().next()?;
+    let user_ticks = rest.nth(10)?.parse().ok()?;
     let system_ticks = rest.next()?.parse().ok()?;
-    Some(Stat { name, user_ticks, system_ticks })
+    Some(Stat { name, state, user_ticks, system_ticks })
 }
 
 #[cfg(test)]
@@ -31,7 +34,9 @@ mod tests {
     #[test]
     fn a_real_line() {
         let line = "10899 (head) R 10882 10882 7467 0 -1 4194304 102 0 0 0 7 3 0 0 20 0 1 0 145018 2998272 423\n";
-        assert_eq!(parse(line), Some(Stat { name: "head".into(), user_ticks: 7, system_ticks: 3 }));
+        let name = "head".to_owned();
+        let expected = Stat { name, state: 'R', user_ticks: 7, system_ticks: 3 };
+        assert_eq!(parse(line), Some(expected));
     }
 
     #[test]
@@ -39,7 +44,7 @@ mod tests {
         let line = "1 (a) R 2 (b)) S 1 1 1 0 -1 0 0 0 0 0 11 22 0 0 20 0";
         let stat = parse(line).unwrap();
         assert_eq!(stat.name, "a) R 2 (b)");
-        assert_eq!((stat.user_ticks, stat.system_ticks), (11, 22));
+        assert_eq!((stat.state, stat.user_ticks, stat.system_ticks), ('S', 11, 22));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! `event` may come at any time and is kept for [`Qmp::next_event`]. What answers is not trusted: its messages and
 //! their number are limited, and nothing is waited for without end.
 //!
-//! Limits: messages of 16 MiB, 256 events (older ones go and are counted), one command at a time.
+//! Limits: messages of 4 MiB, after which the connection ends; 256 events of 1 MiB in all (older ones go and are
+//! counted); one command at a time.
 //!
 //! Source: QEMU, `docs/interop/qmp-spec.rst`.
 
@@ -15,16 +16,20 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// The longest message that is read, in bytes.
-pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// The most events that are kept until somebody asks for them.
+/// The longest message that is read, in bytes. A parsed message may take 16 times as much memory; the longest that QEMU
+/// sends, its schema, has some 300 KiB.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// The most events that are kept until the caller takes them.
 pub const EVENTS_MAX: usize = 256;
+/// The most bytes of messages whose events are kept.
+pub const EVENT_BYTES_MAX: usize = 1 << 20;
 
 /// Why QEMU did not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +49,13 @@ pub enum QmpError {
         path: PathBuf,
         /// What it said.
         why: String,
+    },
+    /// A message is longer than any may be. The connection is closed.
+    #[error("the peer at {} sent {MESSAGE_BYTES_MAX} bytes without an end of line, the most allowed, and was left; \
+             name the socket of QEMU (-qmp) or of its guest agent, or restart the agent in the guest", .path.display())]
+    TooLong {
+        /// The socket.
+        path: PathBuf,
     },
     /// An answer did not come in time.
     #[error("{what} was not answered within {} ms; QEMU hangs, or another client has its socket", .waited.as_millis())]
@@ -107,7 +119,9 @@ pub struct Qmp {
     input: Vec<u8>,
     /// Bytes of `input` in which no line's end was found.
     searched: usize,
-    events: VecDeque<Event>,
+    /// Events with the bytes of their messages.
+    events: VecDeque<(Event, usize)>,
+    event_bytes: usize,
     lost: u64,
     last_id: u64,
     /// How long each command may take.
@@ -121,7 +135,7 @@ impl Qmp {
     /// Nobody listens, the other end is no QMP server, or it is silent.
     pub fn connect(path: &Path, patience: Duration) -> Result<Qmp, QmpError> {
         let mut qmp = Qmp::open(path, patience)?;
-        let greeting = qmp.message("the greeting", Instant::now() + patience)?;
+        let (greeting, _) = qmp.message("the greeting", Instant::now() + patience)?;
         if greeting.pointer("/QMP/version").is_none() {
             return Err(qmp.no_qmp("it greets in another way"));
         }
@@ -143,7 +157,7 @@ impl Qmp {
         qmp.say(SYNC, &[b"\xff", format!("{message}\n").as_bytes()].concat())?;
         let until = Instant::now() + patience;
         loop {
-            match qmp.message(SYNC, until) {
+            match qmp.message(SYNC, until).map(|(answer, _)| answer) {
                 Ok(answer) if answer["return"] == mark => return Ok(qmp),
                 Ok(_) | Err(QmpError::NotQmp { .. }) => {}
                 Err(error) => return Err(error),
@@ -159,6 +173,7 @@ impl Qmp {
             input: Vec::new(),
             searched: 0,
             events: VecDeque::new(),
+            event_bytes: 0,
             lost: 0,
             last_id: 0,
             patience,
@@ -184,8 +199,8 @@ impl Qmp {
         self.say(command, format!("{message}\n").as_bytes())?;
         let until = Instant::now() + self.patience;
         loop {
-            let mut answer = self.message(command, until)?;
-            if self.keep_event(&mut answer) {
+            let (mut answer, bytes) = self.message(command, until)?;
+            if self.keep_event(&mut answer, bytes) {
                 continue;
             }
             // An answer to a command that was given up is nobody's.
@@ -220,11 +235,12 @@ impl Qmp {
     pub fn next_event(&mut self, wait: Duration) -> Result<Option<Event>, QmpError> {
         let until = Instant::now() + wait;
         loop {
-            if let Some(event) = self.events.pop_front() {
+            if let Some((event, bytes)) = self.events.pop_front() {
+                self.event_bytes -= bytes;
                 return Ok(Some(event));
             }
             match self.message("an event", until) {
-                Ok(mut message) => drop(self.keep_event(&mut message)),
+                Ok((mut message, bytes)) => drop(self.keep_event(&mut message, bytes)),
                 Err(QmpError::Late { .. }) => return Ok(None),
                 Err(other) => return Err(other),
             }
@@ -236,16 +252,18 @@ impl Qmp {
         self.lost
     }
 
-    /// Keeps an event; false if the message is none.
-    fn keep_event(&mut self, message: &mut Value) -> bool {
+    /// Keeps an event of a message of so many bytes; false if the message is none. Older events make room.
+    fn keep_event(&mut self, message: &mut Value, bytes: usize) -> bool {
         let Some(name) = message.get("event").and_then(Value::as_str) else { return false };
         let name = name.to_owned();
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
+        let data = message.get_mut("data").map(Value::take).unwrap_or_default();
+        self.events.push_back((Event { name, data }, bytes));
+        self.event_bytes += bytes;
+        while self.events.len() > EVENTS_MAX || self.event_bytes > EVENT_BYTES_MAX {
+            let Some((_, bytes)) = self.events.pop_front() else { break };
+            self.event_bytes -= bytes;
             self.lost += 1;
         }
-        let data = message.get_mut("data").map(Value::take).unwrap_or_default();
-        self.events.push_back(Event { name, data });
         true
     }
 
@@ -253,8 +271,8 @@ impl Qmp {
         QmpError::NotQmp { path: self.path.clone(), why: why.to_owned() }
     }
 
-    /// The next line, which must be a JSON object, by the time `until`.
-    fn message(&mut self, what: &str, until: Instant) -> Result<Value, QmpError> {
+    /// The next line, which must be a JSON object, by the time `until`; and its length in bytes.
+    fn message(&mut self, what: &str, until: Instant) -> Result<(Value, usize), QmpError> {
         let begun = Instant::now();
         loop {
             if let Some(end) = self.input[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -263,13 +281,17 @@ impl Qmp {
                 self.input.drain(..=end);
                 self.searched = 0;
                 return match message {
-                    Ok(message) if message.is_object() => Ok(message),
+                    Ok(message) if message.is_object() => Ok((message, end)),
                     _ => Err(self.no_qmp("it says what is no JSON object")),
                 };
             }
             self.searched = self.input.len();
             if self.input.len() > MESSAGE_BYTES_MAX {
-                return Err(self.no_qmp("a message of it has no end"));
+                // Whoever calls again finds the connection closed, and not the same bytes.
+                let _ = self.stream.shutdown(Shutdown::Both);
+                self.input = Vec::new();
+                self.searched = 0;
+                return Err(QmpError::TooLong { path: self.path.clone() });
             }
             self.read(what, begun, until)?;
         }

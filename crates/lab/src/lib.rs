@@ -5,7 +5,7 @@
 //! started anew and pinned, over real vhost-user sockets. [`guest`] is what runs in a guest
 //! process: generators and forwarders on virtio rings. [`measure`] holds measurements of single
 //! parts. [`report`] shows results, and knows nothing of how they came about. [`conform`] holds a NIC
-//! against what users of SR-IOV complain about.
+//! against what users of SR-IOV complain about. [`statistics`] searches rates and compares samples.
 
 pub mod bench;
 pub mod conform;
@@ -13,3 +13,4 @@ pub mod experiment;
 pub mod guest;
 pub mod measure;
 pub mod report;
+pub mod statistics;

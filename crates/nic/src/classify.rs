@@ -10,7 +10,7 @@
 
 use std::hint::select_unpredictable as select;
 
-use wire::Head;
+use wire::{DeepHead, Head};
 
 use crate::map::key;
 use crate::source::Source;
@@ -37,7 +37,8 @@ impl Table {
     ///
     /// The head of a frame is its first 16 bytes, taken once: what is judged here must also be what
     /// the receiver gets. The rules are listed in the documentation of the crate. A port without a
-    /// function, or that does not exist, has all its frames dropped.
+    /// function, or that does not exist, has all its frames dropped. Priority-tagged frames of
+    /// functions are refused, as 16 bytes do not show a second tag: see [`Verdicts::wants_deep`].
     #[inline]
     pub fn classify(
         &self,
@@ -46,23 +47,39 @@ impl Table {
         flows: &mut Flows,
         out: &mut Verdicts,
     ) -> Summary {
+        self.classify_deep(from, heads, &[], flows, out)
+    }
+
+    /// As [`classify`](Self::classify), with longer snapshots: one for each head, or none at all.
+    #[inline]
+    pub fn classify_deep(
+        &self,
+        from: PortId,
+        heads: &[[u8; 16]],
+        deep: &[DeepHead],
+        flows: &mut Flows,
+        out: &mut Verdicts,
+    ) -> Summary {
         let heads = &heads[..heads.len().min(BURST)];
+        out.wants_deep = false;
         let source = match self.source(from) {
             Ok(source) => source,
             Err(reason) => return out.fill(heads.len(), Verdict::drop(reason)),
         };
         if let [first, rest @ ..] = heads
             && Head(*first).is_like_all(rest)
+            // Priority-tagged frames may differ behind the first 16 bytes.
+            && !source.hides_vlan(Head(*first), || true)
         {
-            let verdict = self.judge(source, Head(*first));
+            let verdict = self.judge(source, Head(*first), || false);
             return out.fill(heads.len(), verdict);
         }
         out.len = heads.len();
         let untagged = heads.first().is_some_and(|head| !Head(*head).is_tagged());
         if source.src_lookup && untagged && flows.begin(self.number, source.own) {
-            self.judge_flows(source, heads, flows, out);
+            self.judge_flows(source, heads, deep, flows, out);
         } else {
-            self.judge_each(source, heads, out);
+            self.judge_each(source, heads, deep, out);
         }
         match out.as_slice() {
             [] => Summary::Empty,
@@ -79,6 +96,7 @@ impl Table {
         &self,
         source: &Source,
         heads: &[[u8; 16]],
+        deep: &[DeepHead],
         flows: &mut Flows,
         out: &mut Verdicts,
     ) {
@@ -86,16 +104,16 @@ impl Table {
         let many = unknown.count_ones() as usize > heads.len() / 2;
         if many {
             flows.pause();
-            self.judge_each(source, heads, out);
+            self.judge_each(source, heads, deep, out);
         }
         while unknown != 0 {
             let index = unknown.trailing_zeros() as usize;
             unknown &= unknown - 1;
-            if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get_mut(index)) {
+            if !many {
+                self.judge_one(source, heads, deep, index, out);
+            }
+            if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get(index)) {
                 let head = Head(*head);
-                if !many {
-                    *verdict = self.judge(source, head);
-                }
                 if !head.is_tagged() {
                     flows.learn(head, *verdict);
                 }
@@ -104,7 +122,13 @@ impl Table {
     }
 
     /// Judges frames that differ: first all in haste, then those that were not so simple.
-    fn judge_each(&self, source: &Source, heads: &[[u8; 16]], out: &mut Verdicts) {
+    fn judge_each(
+        &self,
+        source: &Source,
+        heads: &[[u8; 16]],
+        deep: &[DeepHead],
+        out: &mut Verdicts,
+    ) {
         let mut open = if source.is_indirect {
             u64::MAX.checked_shr((BURST - heads.len().min(BURST)) as u32).unwrap_or(0)
         } else if source.is_uplink() && self.unknown.is_some() {
@@ -121,9 +145,27 @@ impl Table {
         while open != 0 {
             let index = open.trailing_zeros() as usize;
             open &= open - 1;
-            if let (Some(head), Some(verdict)) = (heads.get(index), out.of.get_mut(index)) {
-                *verdict = self.judge(source, Head(*head));
-            }
+            self.judge_one(source, heads, deep, index, out);
+        }
+    }
+
+    /// Judges the frame of this number in full.
+    #[inline]
+    fn judge_one(
+        &self,
+        source: &Source,
+        heads: &[[u8; 16]],
+        deep: &[DeepHead],
+        index: usize,
+        out: &mut Verdicts,
+    ) {
+        let Verdicts { of, wants_deep, .. } = out;
+        if let (Some(head), Some(verdict)) = (heads.get(index), of.get_mut(index)) {
+            let second = || {
+                *wants_deep |= deep.is_empty();
+                deep.get(index).is_none_or(DeepHead::has_second_tag)
+            };
+            *verdict = self.judge(source, Head(*head), second);
         }
     }
 
@@ -203,8 +245,9 @@ impl Table {
         }
     }
 
-    /// Judges a frame in full: the rules of the crate's documentation, in their order.
-    fn judge(&self, source: &Source, head: Head) -> Verdict {
+    /// Judges a frame in full: the rules of the crate's documentation, in their order. `second`
+    /// says whether there is a second tag.
+    fn judge(&self, source: &Source, head: Head, second: impl FnOnce() -> bool) -> Verdict {
         let (dst, src) = (head.dst_key(), head.src_key());
         if self.is_spoofed(source, head) {
             return SPOOFED_MAC;
@@ -212,7 +255,7 @@ impl Table {
         if src & 1 != 0 {
             return SOURCE_MULTICAST;
         }
-        if source.forbids(head, &self.trunks) {
+        if source.forbids(head, &self.trunks) || source.hides_vlan(head, second) {
             return VLAN_FORBIDDEN;
         }
         let vid = source.vid_of(head.tag_bits());

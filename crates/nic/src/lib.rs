@@ -21,8 +21,10 @@
 //! 4. A function with a VLAN is an access port: its frames carry no tag, not even a priority tag;
 //!    under an 802.1ad VLAN they may carry customer tags, which are payload. One with a trunk may
 //!    send the tags of its list and priority tags. One with neither may send priority tags (VID 0)
-//!    and no others ([`DropReason::VlanForbidden`]). The uplink and the switch carry all. That
-//!    holds with and without `spoof_check`: a VLAN is a wall.
+//!    and no others ([`DropReason::VlanForbidden`]). No function may send a priority tag that
+//!    another tag follows: receivers remove the first, and the frame would enter the VLAN of the
+//!    second. The uplink and the switch carry all. That holds with and without `spoof_check`: a
+//!    VLAN is a wall.
 //! 5. A frame belongs to the VLAN of its tag, from the uplink, the switch and trunks; else to the
 //!    function's VLAN; else to 0, which stands for "untagged". The VID alone names the VLAN,
 //!    whichever kind of tag it stands in.
@@ -51,8 +53,8 @@
 //!
 //! Limits: 255 VFs, 255 queues, [`MAX_MACS`] addresses of functions and queues,
 //! [`MAX_ADDRESSES`] pairs of address and VLAN with those behind the PF, bursts of 64. Only the
-//! outermost tag is looked at, as the head is 16 bytes: what follows a priority tag is payload
-//! here. No mirror goes to a queue or to the switch, which would send the copies on. No I/O, no
+//! outermost tag is looked at, and of a function's priority-tagged frames whether a second one
+//! follows. No mirror goes to a queue or to the switch, which would send the copies on. No I/O, no
 //! clock, no allocation after the table is built; nothing here can panic on a frame's bytes.
 
 mod budget;

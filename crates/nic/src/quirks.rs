@@ -61,9 +61,19 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// No card: refuses nothing.
+    pub const IDEAL: &'static Self = &ideal::PROFILE;
+    /// Intel 82576, as QEMU's igb.
+    pub const INTEL_82576: &'static Self = &intel_82576::PROFILE;
+    /// Intel X520.
+    pub const X520: &'static Self = &x520::PROFILE;
+    /// Intel XL710.
+    pub const XL710: &'static Self = &xl710::PROFILE;
+    /// NVIDIA ConnectX-6.
+    pub const CX6: &'static Self = &cx6::PROFILE;
     /// All profiles, `ideal` first.
     pub const ALL: [&'static Self; 5] =
-        [&ideal::PROFILE, &intel_82576::PROFILE, &x520::PROFILE, &xl710::PROFILE, &cx6::PROFILE];
+        [Self::IDEAL, Self::INTEL_82576, Self::X520, Self::XL710, Self::CX6];
 
     /// The profile of this name.
     pub fn named(name: &str) -> Option<&'static Self> {

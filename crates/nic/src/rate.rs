@@ -158,6 +158,22 @@ impl StormLimit {
         bucket.take(u64::from(there));
         there
     }
+
+    /// Charges segments and copies of frames that were admitted. The limit may be overdrawn; then
+    /// no frame is admitted until it has recovered.
+    #[inline]
+    pub fn charge(&mut self, frames: u32) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(u64::from(frames));
+        }
+    }
+
+    /// Number of frames that could be admitted now; `u32::MAX` without a limit.
+    #[inline]
+    pub fn room(&mut self, now_ns: u64) -> u32 {
+        let Some(bucket) = &mut self.bucket else { return u32::MAX };
+        bucket.fill(now_ns).clamp(0, i64::from(u32::MAX)) as u32
+    }
 }
 
 #[cfg(test)]
@@ -216,6 +232,22 @@ mod tests {
         let passed: u32 = (1..=10_000).map(|n| limit.admit(9, n * SECOND / 1000)).sum();
         assert!((9_999..=10_000).contains(&passed), "{passed}");
         assert_eq!(StormLimit::new(0, 0).admit(64, 0), 64);
+    }
+
+    #[test]
+    fn what_comes_of_a_frame_is_paid_before_the_next() {
+        let mut limit = StormLimit::new(1000, 0);
+        assert_eq!((limit.room(0), limit.admit(1, 0)), (100, 1));
+        limit.charge(63);
+        assert_eq!(limit.room(0), 36);
+        // 512 segments, for 63 peers each: 32 255 frames more than there are.
+        limit.charge(512 * 63 + 35);
+        let paid_ns = 32_255_000_000;
+        assert_eq!((limit.room(paid_ns), limit.admit(1, paid_ns)), (0, 0));
+        assert_eq!((limit.room(paid_ns + 1_000_000), limit.admit(2, paid_ns + 1_000_000)), (1, 1));
+        let mut unlimited = StormLimit::new(0, 0);
+        unlimited.charge(u32::MAX);
+        assert_eq!((unlimited.room(0), unlimited.admit(64, 0)), (u32::MAX, 64));
     }
 
     proptest! {

@@ -128,6 +128,16 @@ impl Source {
         self.own.raw() == Verdict::port(PortId::UPLINK).raw()
     }
 
+    /// Returns `true` if another tag follows a frame's priority tag. Receivers remove a priority tag
+    /// and classify by the next one, so such a frame enters a VLAN that was not checked.
+    ///
+    /// `second` tests for the other tag; it is called for priority-tagged frames only.
+    #[inline]
+    pub(crate) fn hides_vlan(&self, head: Head, second: impl FnOnce() -> bool) -> bool {
+        let is_function = !self.is_uplink() && !self.is_switch;
+        head.is_priority_tagged() && is_function && second()
+    }
+
     /// Whether frames with this verdict would go back to where they came from.
     #[inline]
     pub(crate) const fn is_own(&self, verdict: Verdict) -> bool {

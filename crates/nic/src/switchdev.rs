@@ -7,7 +7,9 @@
 //! representor. Of the bridge's rules (those of the crate) the first two hold before: a link that
 //! is down lets nothing pass, and with `spoof_check` the source must be a MAC of the function.
 //! Nothing else does: there is no VEB, no VLAN is a wall, and addresses say nothing of where
-//! functions are. The uplink is a function here, whose pipe leads to the wire's representor.
+//! functions are. But rules take a frame's outer tag for its VLAN, so a function may not send a
+//! priority tag that another tag follows here either. The uplink is a function here, whose pipe
+//! leads to the wire's representor.
 //!
 //! A rule does what software behind the representor would do for the same match, as the kernel's
 //! contract asks (Linux, `networking/representors.rst`): so it speaks of frames that arrive at a
@@ -69,18 +71,26 @@ pub enum Fate {
 pub struct Fates {
     of: [Fate; BURST],
     len: usize,
+    wants_deep: bool,
 }
 
 impl Fates {
     /// None yet.
     pub const fn new() -> Self {
-        Self { of: [Fate::Slow; BURST], len: 0 }
+        Self { of: [Fate::Slow; BURST], len: 0, wants_deep: false }
     }
 
     /// One for each frame of the burst.
     #[inline]
     pub fn as_slice(&self) -> &[Fate] {
         &self.of[..self.len.min(BURST)]
+    }
+
+    /// Returns `true` if a priority-tagged frame was refused because its longer snapshot was missing.
+    /// Classify the burst again with longer snapshots.
+    #[inline]
+    pub const fn wants_deep(&self) -> bool {
+        self.wants_deep
     }
 
     fn fill(&mut self, len: usize, fate: Fate) {
@@ -149,6 +159,7 @@ impl Table {
     /// looked at. `deep` shows more of each, or is empty; what is judged here must also be what the receiver gets.
     pub fn sort(&self, from: PortId, heads: &[[u8; 16]], deep: &[DeepHead], out: &mut Fates) {
         let heads = &heads[..heads.len().min(BURST)];
+        out.wants_deep = false;
         let source = match self.source(from) {
             Ok(source) => source,
             Err(reason) => return out.fill(heads.len(), Fate::Drop(reason)),
@@ -160,6 +171,16 @@ impl Table {
                 if self.is_spoofed(source, Head(*head)) {
                     *fate = Fate::Drop(DropReason::SpoofedMac);
                 }
+            }
+        }
+        let Fates { of: fates, wants_deep, .. } = out;
+        for (index, (head, fate)) in heads.iter().zip(fates).enumerate() {
+            let second = || {
+                *wants_deep |= deep.is_empty();
+                deep.get(index).is_none_or(DeepHead::has_second_tag)
+            };
+            if *fate == Fate::Slow && source.hides_vlan(Head(*head), second) {
+                *fate = Fate::Drop(DropReason::VlanForbidden);
             }
         }
         if let Some(of) = self.rules.as_ref().and_then(|rules| rules.of(from)) {

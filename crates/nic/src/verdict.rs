@@ -121,12 +121,21 @@ impl Summary {
 pub struct Verdicts {
     pub(crate) of: [Verdict; BURST],
     pub(crate) len: usize,
+    pub(crate) wants_deep: bool,
 }
 
 impl Verdicts {
     /// No verdicts yet.
     pub const fn new() -> Self {
-        Self { of: [Verdict(0); BURST], len: 0 }
+        Self { of: [Verdict(0); BURST], len: 0, wants_deep: false }
+    }
+
+    /// Returns `true` if a priority-tagged frame was refused because its longer snapshot was missing.
+    /// Classify the burst again with longer snapshots: see
+    /// [`Table::classify_deep`](crate::Table::classify_deep).
+    #[inline]
+    pub const fn wants_deep(&self) -> bool {
+        self.wants_deep
     }
 
     /// One verdict for each frame of the burst.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use crate::dma::FCS;
 use crate::frames::Frames;
-use crate::load::{Company, End, Guests, Hop, Load};
+use crate::load::{self, Guests, Load};
 use crate::machine::{Host, Machine};
 use crate::predict::{PathKind, Pattern, Scenario, ScenarioError, predict};
 use crate::units::{Bytes, FrameRate};
@@ -69,26 +69,11 @@ pub fn way(
     // The same checks as of a scenario.
     predict(machine, &Scenario { pattern, path, frames: frames.clone(), guests, cores_each: 1.0 })?;
     let each = Guests { count: 1, cores_each: 1.0, cycles: None };
-    let mut company = Company::default();
-    for of in 0..guests as usize {
-        company.guests.push(each);
-        company.parties.push(crate::load::Party { path, of });
-    }
-    let ends = std::iter::once(End::Wire)
-        .chain((0..guests as usize).map(End::Party))
-        .chain(std::iter::once(End::Wire));
-    let ends: Vec<_> = ends.collect();
-    let hop = |pair: &[End]| Hop {
-        from: pair[0],
-        to: pair[1],
-        rate: FrameRate(1.0),
-        frames: frames.clone(),
-        by_wire: true,
-    };
-    let hops: Vec<_> = ends.windows(2).map(hop).collect();
+    let paths = (0..guests).map(|_| [path; 2]);
+    let (company, hops) = load::chain(each, paths, FrameRate(1.0), frames);
     let load = Load::of(machine, &company, &hops);
     let without_copies = Load::of(&without_copies(machine), &company, &hops);
-    let clock = machine.host.ghz.value * 1e9;
+    let clock = machine.host.clock().0;
     let crossings = crossings(machine, path, guests);
     Ok(Way {
         crossings,

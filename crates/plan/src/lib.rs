@@ -16,4 +16,4 @@ pub mod validate;
 mod within;
 pub mod workload;
 
-pub use within::ValueError;
+pub use within::{CORES, ValueError};

@@ -30,7 +30,7 @@ use crate::frames::Frames;
 use crate::limit::{Limit, Owner, Resource};
 use crate::machine::{Costs, Host, Machine, Polling};
 use crate::predict::PathKind;
-use crate::units::{BitRate, Bytes, Cycles, FrameRate, Hertz, Seconds};
+use crate::units::{BitRate, Bytes, Cycles, FrameRate, Seconds};
 
 /// The part of a frame that is taken in and sent on that each of both counts for.
 const HALF: f64 = 0.5;
@@ -102,6 +102,33 @@ pub struct Hop {
     pub frames: Frames,
     /// Whether they came by the wire, on this hop or one before.
     pub by_wire: bool,
+}
+
+/// A chain from the wire to the wire, of guests like this one: by the first of its paths frames come to each, by the second they leave; one
+/// adapter has both where they are the same.
+pub fn chain(
+    each: Guests,
+    paths: impl IntoIterator<Item = [PathKind; 2]>,
+    rate: FrameRate,
+    frames: &Frames,
+) -> (Company, Vec<Hop>) {
+    let mut company = Company::default();
+    let mut hops = Vec::new();
+    let mut hop = |from, to| {
+        hops.push(Hop { from, to, rate, frames: frames.clone(), by_wire: true });
+    };
+    let mut before = End::Wire;
+    for (of, [first, second]) in paths.into_iter().enumerate() {
+        company.guests.push(each);
+        company.parties.push(Party { path: first, of });
+        hop(before, End::Party(company.parties.len() - 1));
+        if second != first {
+            company.parties.push(Party { path: second, of });
+        }
+        before = End::Party(company.parties.len() - 1);
+    }
+    hop(before, End::Wire);
+    (company, hops)
 }
 
 /// What is taken of each resource.
@@ -209,7 +236,7 @@ impl Division {
 pub(crate) fn guest_time(host: &Host, guests: &Guests, frames: &Frames) -> Seconds {
     let fixed = guests.cycles.unwrap_or(host.guest_cycles.value);
     let byte = host.guest_cycles_per_byte.value;
-    frames.mean(|bytes| Cycles(fixed + byte * bytes)) / Hertz::ghz(host.ghz.value)
+    frames.mean(|bytes| Cycles(fixed + byte * bytes)) / host.clock()
 }
 
 /// One side of a hop.
@@ -296,7 +323,7 @@ impl<'a> Sum<'a> {
     fn generator(&mut self, hop: &Hop) {
         let host = &self.machine.host;
         if let Some(cycles) = &host.generator_cycles {
-            let cores = hop.rate * (Cycles(cycles.value) / Hertz::ghz(host.ghz.value));
+            let cores = hop.rate * (Cycles(cycles.value) / host.clock());
             self.take(Limit::GuestCpu, Owner::All, cores / host.guest_cores.value);
         }
     }
@@ -352,7 +379,7 @@ impl<'a> Sum<'a> {
     fn switch(&mut self, hop: &Hop, from: Side<'_>, costs: &Costs, fixed: f64, copies: f64) {
         let host = &self.machine.host;
         let cycles = |bytes: f64| Cycles(fixed + costs.byte.value * copies * bytes);
-        let threads = hop.rate * (hop.frames.mean(cycles) / Hertz::ghz(host.ghz.value));
+        let threads = hop.rate * (hop.frames.mean(cycles) / host.clock());
         let cores = host.switch_cores.value;
         self.load.switch_cores += threads;
         self.take(Limit::SwitchCpu, Owner::All, threads / cores);

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 /// Cores that a guest or a host may have.
-pub(crate) const CORES: RangeInclusive<f64> = 0.001..=1024.0;
+pub const CORES: RangeInclusive<f64> = 0.001..=1024.0;
 /// Cycles that a frame may cost a guest.
 pub(crate) const CYCLES: RangeInclusive<f64> = 1.0..=1e9;
 /// Million frames a second that may be wanted.

@@ -33,11 +33,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Receive;
 use half::Half;
-use ring::Record;
+use ring::{Hold, Record};
+use writer::Writer;
+
+pub use ring::Buffer;
 
 /// How often the ring is looked at while frames come.
 pub const LOOK: Duration = Duration::from_millis(1);
@@ -164,7 +167,10 @@ pub struct CaptureCounts {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
+    /// Whether no frame is taken any more.
     closed: AtomicBool,
+    /// Whether the writer's thread is to end, though frames are still taken.
+    paused: AtomicBool,
     written: AtomicU64,
     lost: AtomicU64,
     file_bytes: AtomicU64,
@@ -177,6 +183,7 @@ impl Shared {
         Self {
             path,
             closed: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             written: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             file_bytes: AtomicU64::new(0),
@@ -197,9 +204,12 @@ impl Shared {
 #[derive(Debug)]
 pub struct Capture {
     shared: Arc<Shared>,
-    writer: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<Writer<File>>>,
+    /// The writer without its thread, after [`pause`](Self::pause).
+    paused: Option<Writer<File>>,
     /// Another hold on the file.
     file: Arc<OwnedFd>,
+    buffer: Hold,
 }
 
 impl Capture {
@@ -215,11 +225,11 @@ impl Capture {
         limits: CaptureLimits,
     ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
         limits.check(interface)?;
-        Capture::write(path, file::open(path)?, 0, interface, limits)
+        Capture::write(path, (file::open(path)?, 0), interface, limits, Buffer::new(limits)?)
     }
 
     /// Goes on with the file of a capture that was [finished](Self::finish), here or in another process,
-    /// behind its `bytes` bytes.
+    /// behind its `bytes` bytes. `buffer` was made with the same limits.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -228,9 +238,10 @@ impl Capture {
         (file, bytes): (OwnedFd, u64),
         interface: &str,
         limits: CaptureLimits,
+        buffer: Buffer,
     ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
         limits.check(interface)?;
-        Capture::write(path, File::from(file), bytes, interface, limits)
+        Capture::write(path, (File::from(file), bytes), interface, limits, buffer)
     }
 
     /// The file, and how many bytes of it are whole blocks.
@@ -241,24 +252,25 @@ impl Capture {
     /// Writes to the file behind its first bytes.
     fn write(
         path: &Path,
-        disk: File,
-        bytes: u64,
+        (disk, bytes): (File, u64),
         interface: &str,
         limits: CaptureLimits,
+        buffer: Buffer,
     ) -> Result<(Capture, Box<dyn Receive>), CaptureError> {
-        let (producer, consumer) = ring::ring(limits.buffer_bytes)?;
+        let (producer, consumer, buffer) = buffer.begin();
         let shared = Arc::new(Shared::new(path.to_owned()));
         let file = disk.try_clone();
         let file = file.map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
         let shape = (interface, bytes);
-        let writer = writer::Writer::begin(disk, consumer, shared.clone(), limits, shape)?;
+        let writer = Writer::begin(disk, consumer, shared.clone(), limits, shape)?;
         let writer = std::thread::Builder::new()
             .name("capture".into())
             .spawn(move || writer.run())
             .map_err(CaptureError::Thread)?;
         let half = Half::new(producer, limits.snap_len, shared.clone(), writer.thread().clone());
         let file = Arc::new(OwnedFd::from(file));
-        Ok((Capture { shared, writer: Some(writer), file }, Box::new(half)))
+        let capture = Capture { shared, writer: Some(writer), paused: None, file, buffer };
+        Ok((capture, Box::new(half)))
     }
 
     /// What became of the frames so far.
@@ -271,15 +283,33 @@ impl Capture {
         self.shared.error.get()
     }
 
+    /// Ends the writer's thread. Frames that come wait in the buffer for [`finish`](Self::finish), which then waits for
+    /// no thread to be scheduled: for a caller that has little time between the two.
+    pub fn pause(&mut self) {
+        self.shared.paused.store(true, Ordering::Release);
+        if let Some(writer) = self.writer.take() {
+            writer.thread().unpark();
+            // A writer that panicked has said so, and there is nothing left to write with.
+            self.paused = writer.join().ok();
+        }
+    }
+
     /// Ends the capture: takes no more frames, and returns when those that came are in the file.
     /// That lasts as long as the disk needs for what the ring holds.
     pub fn finish(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
-        if let Some(writer) = self.writer.take() {
-            writer.thread().unpark();
-            // A writer that panicked has said so, and there is nothing left to wait for.
-            let _ = writer.join();
+        self.pause();
+        if let Some(mut writer) = self.paused.take() {
+            writer.drain(Instant::now());
         }
+    }
+
+    /// Ends the capture as [`finish`](Self::finish) does; its buffer can be another's if the receive
+    /// half was dropped.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        let buffer = self.buffer.clone();
+        drop(self);
+        buffer.into_buffer()
     }
 }
 

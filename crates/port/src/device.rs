@@ -60,6 +60,19 @@ pub(crate) trait Sink: Send {
 
     /// Sends frames in their order; says how many were taken, and why not the next.
     fn send(&mut self, frames: &[Outgoing<'_>]) -> (usize, Option<Refusal>);
+
+    /// As [`Receive::makes_copies`].
+    fn makes_copies(&self) -> bool {
+        false
+    }
+
+    /// As [`Receive::allow_copies`].
+    fn allow_copies(&mut self, _copies: u32) {}
+
+    /// Takes the number of copies since the last call, and their bytes.
+    fn take_copies(&mut self) -> (u32, u64) {
+        (0, 0)
+    }
 }
 
 /// Why a frame was not taken.
@@ -71,6 +84,8 @@ pub(crate) enum Refusal {
     Frame,
     /// This frame cannot be sent now, others may.
     Unreachable,
+    /// The sender's limit allows no more copies of this frame; others may be sent.
+    Copies,
     /// The device failed for good.
     Lost(Errno),
 }
@@ -180,6 +195,7 @@ impl<S: Sink> Outlet<S> {
         };
         match refusal {
             Refusal::Frame => delivered.too_small += 1,
+            Refusal::Copies => delivered.over_limit += 1,
             _ => delivered.no_buffer += 1,
         }
         self.is_full = matches!(refusal, Refusal::NoRoom | Refusal::Lost(_));
@@ -244,7 +260,16 @@ impl<S: Sink> Receive for Outlet<S> {
                 break;
             }
         }
+        (delivered.copies, delivered.copied_bytes) = self.sink.take_copies();
         delivered
+    }
+
+    fn makes_copies(&self) -> bool {
+        self.sink.makes_copies()
+    }
+
+    fn allow_copies(&mut self, copies: u32) {
+        self.sink.allow_copies(copies);
     }
 
     fn publish(&mut self) -> bool {

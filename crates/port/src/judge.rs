@@ -48,6 +48,8 @@ impl Rules {
             polled.oversize += 1;
             return None;
         }
+        let (_, more) = offload.segments(len);
+        polled.surplus_bytes += u64::from(more);
         Some(offload)
     }
 }

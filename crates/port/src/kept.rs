@@ -20,11 +20,11 @@
 //! Nothing here is on the way of a frame but for guests that are being moved.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guestmem::{Buffer, Pages, SharedFile};
+use vhost_user::ForeignFd;
 use virtq::Position;
 
 use crate::burst::{Area, BURST, Burst, Front, Head, VlanEdit};
@@ -61,7 +61,7 @@ struct List {
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
     /// What they are handed on from.
-    arena: Option<SharedFile>,
+    arena: Option<Arena>,
 }
 
 impl List {
@@ -98,6 +98,11 @@ impl Kept {
     /// How many there was no room for.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Ordering::Relaxed)
+    }
+
+    /// That number, which begins anew.
+    pub fn take_lost(&self) -> u64 {
+        self.0.lost.swap(0, Ordering::Relaxed)
     }
 
     /// Takes all of them, the oldest first, and says how many of these, the first ones, came from
@@ -185,12 +190,7 @@ impl Kept {
     fn prepare(&self) {
         let mut list = self.list();
         if list.arena.is_none() {
-            list.arena = SharedFile::create("shunt-kept", ARENA as u64, Pages::Ordinary).ok();
-            // All of it is there when a lane writes to it.
-            let all = list.arena.as_ref().and_then(|file| file.mapping().slice(0, ARENA));
-            if let Some(all) = all {
-                all.write_bytes(&vec![0; ARENA]);
-            }
+            list.arena = Arena::new();
         }
     }
 
@@ -207,7 +207,7 @@ impl Kept {
             bytes <= ARENA
         };
         let batch: Vec<&Vec<u8>> = first.iter().chain(frames).take(most).take_while(fits).collect();
-        let Some(delivered) = deliver(ring, arena, &batch) else { return Delivered::default() };
+        let Some(delivered) = deliver(ring, &arena.0, &batch) else { return Delivered::default() };
         let done = batch.len() - delivered.no_buffer as usize;
         (0..done).for_each(|_| drop(list.pop()));
         self.0.full.store(delivered.no_buffer > 0, Ordering::Relaxed);
@@ -219,6 +219,32 @@ impl Kept {
     /// Whether the guest had no buffer the last time.
     fn is_full(&self) -> bool {
         self.0.full.load(Ordering::Relaxed)
+    }
+}
+
+/// Memory of ours that frames are handed on from.
+#[derive(Debug)]
+pub struct Arena(SharedFile);
+
+impl Arena {
+    /// An arena of which all pages are there; `None` if the kernel has no memory left.
+    pub fn new() -> Option<Arena> {
+        let file = SharedFile::create("shunt-kept", ARENA as u64, Pages::Ordinary).ok()?;
+        file.mapping().slice(0, ARENA)?.write_bytes(&vec![0; ARENA]);
+        Some(Arena(file))
+    }
+
+    /// Delivers the first of these frames to a ring, a burst at the most; says of how many it said
+    /// what became of them.
+    pub fn deliver(&self, ring: &mut dyn Receive, frames: &[Vec<u8>]) -> (usize, Delivered) {
+        let mut bytes = 0;
+        let fits = |frame: &&Vec<u8>| {
+            bytes += frame.len();
+            bytes <= ARENA
+        };
+        let batch: Vec<&Vec<u8>> = frames.iter().take(BURST).take_while(fits).collect();
+        let delivered = deliver(ring, &self.0, &batch).unwrap_or_default();
+        (batch.len(), delivered)
     }
 }
 
@@ -281,6 +307,10 @@ impl Receive for Behind {
         self.ring.swap(area);
     }
 
+    fn touches_guest(&self) -> bool {
+        self.ring.touches_guest()
+    }
+
     fn prefetch(&self, frames: usize) {
         self.ring.prefetch(frames);
     }
@@ -321,11 +351,11 @@ impl Receive for Behind {
         self.ring.publish()
     }
 
-    fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
+    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
         self.ring.set_call(call);
     }
 
-    fn set_error(&mut self, error: Option<Arc<OwnedFd>>) {
+    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
         self.ring.set_error(error);
     }
 

@@ -23,6 +23,7 @@
 //! One whose far end is a file of the kernel's has most of it in `device`, and says only how frames
 //! are taken and sent, as [`tap`] does.
 
+pub mod bounce;
 mod burst;
 pub mod capture;
 mod deliver;
@@ -31,6 +32,7 @@ mod events;
 mod judge;
 pub mod kept;
 mod legacy;
+pub mod notifier;
 mod opened;
 pub mod packet;
 pub mod pcap;
@@ -41,12 +43,13 @@ pub mod virtio_net;
 pub mod vxlan;
 pub mod xdp;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use virtq::Position;
 
 pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Placed, Polled, VlanEdit};
+pub use vhost_user::ForeignFd;
 pub use wire::virtio_net::Accepts;
 
 pub use legacy::{Incomplete, Legacy};
@@ -64,6 +67,12 @@ pub struct Delivered {
     /// Frames dropped because the buffer the guest had posted is too small, or because what is left
     /// to do on them cannot be done.
     pub too_small: u32,
+    /// Copies that a tunnel sent to further peers, beyond the first of each frame.
+    pub copies: u32,
+    /// The copies' bytes.
+    pub copied_bytes: u64,
+    /// Frames dropped because [`Receive::allow_copies`] allowed no more copies of them.
+    pub over_limit: u32,
     /// Why nothing will be delivered after these, if so.
     pub fault: Option<virtq::Fault>,
 }
@@ -75,6 +84,7 @@ impl Delivered {
         self.bytes += more.bytes;
         self.no_buffer += more.no_buffer;
         self.too_small += more.too_small;
+        self.over_limit += more.over_limit;
     }
 }
 
@@ -82,6 +92,11 @@ impl Delivered {
 pub trait Transmit: Send {
     /// Exchanges the room to work in, before a poll and after its completion.
     fn swap(&mut self, area: &mut Area);
+
+    /// Whether it touches memory that a guest can make wait.
+    fn touches_guest(&self) -> bool {
+        false
+    }
 
     /// Takes up to [`BURST`] frames; whatever was taken before must be complete.
     fn poll(&mut self) -> Polled;
@@ -106,10 +121,10 @@ pub trait Transmit: Send {
     fn kick(&self) -> Option<BorrowedFd<'_>>;
 
     /// Replaces the descriptor that interrupts the guest, if this is a guest's ring.
-    fn set_call(&mut self, _call: Option<Arc<OwnedFd>>) {}
+    fn set_call(&mut self, _call: Option<Arc<ForeignFd>>) {}
 
     /// Replaces the descriptor that says that the ring is broken, if this is one.
-    fn set_error(&mut self, _error: Option<Arc<OwnedFd>>) {}
+    fn set_error(&mut self, _error: Option<Arc<ForeignFd>>) {}
 
     /// Tells the front-end, if there is one, that the ring is broken.
     fn raise_error(&self) {}
@@ -130,12 +145,26 @@ pub trait Receive: Send {
     /// Exchanges the room to work in, before a delivery and after it was published.
     fn swap(&mut self, area: &mut Area);
 
+    /// Whether it touches memory that a guest can make wait.
+    fn touches_guest(&self) -> bool {
+        false
+    }
+
     /// Asks the cache for what a delivery of `frames` will read first. A hint: nothing is taken.
     fn prefetch(&self, _frames: usize) {}
 
     /// Copies the frames of `burst` that `picks` names, in that order, with `edit` made to each.
     /// The guest does not see them before [`publish`](Self::publish).
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered;
+
+    /// Returns `true` if a frame may be sent several times here, as a tunnel with several peers does.
+    fn makes_copies(&self) -> bool {
+        false
+    }
+
+    /// Limits the copies, beyond the first of each frame, that the next [`deliver`](Self::deliver)
+    /// makes of frames to unknown addresses. The last frame may exceed it; further ones are dropped.
+    fn allow_copies(&mut self, _copies: u32) {}
 
     /// Delivers some of the frames that wait before this ring, if any do (see [`kept`]), as
     /// [`deliver`](Self::deliver) does; what finds no buffer waits on. Not on the way of a frame.
@@ -147,10 +176,10 @@ pub trait Receive: Send {
     fn publish(&mut self) -> bool;
 
     /// Replaces the descriptor that interrupts the guest, if this is a guest's ring.
-    fn set_call(&mut self, _call: Option<Arc<OwnedFd>>) {}
+    fn set_call(&mut self, _call: Option<Arc<ForeignFd>>) {}
 
     /// Replaces the descriptor that says that the ring is broken, if this is one.
-    fn set_error(&mut self, _error: Option<Arc<OwnedFd>>) {}
+    fn set_error(&mut self, _error: Option<Arc<ForeignFd>>) {}
 
     /// Tells the front-end, if there is one, that the ring is broken.
     fn raise_error(&self) {}

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::burst::{Area, BURST, Burst, VlanEdit};
-use crate::capture::{Capture, CaptureError, CaptureLimits};
+use crate::capture::{Buffer, Capture, CaptureError, CaptureLimits};
 use crate::device::{Inlet, Intake, Source};
 use crate::legacy::{Said, Words};
 use crate::{Condition, Delivered, Incomplete, Legacy, Offload, Opened, Pair, Receive, Tend};
@@ -170,7 +170,10 @@ fn open_at(spec: &Spec, legacy: Option<Legacy>) -> Result<Opened, PcapError> {
             let file = legacy.as_ref().and_then(|legacy| legacy.fds.first()?.try_clone().ok());
             let written = was.as_ref().and_then(|was| was.sink_bytes);
             let (capture, half) = match file.zip(written) {
-                Some(file) => Capture::go_on(sink, file, &spec.name, limits)?,
+                Some(file) => {
+                    let buffer = Buffer::new(limits).map_err(CaptureError::from)?;
+                    Capture::go_on(sink, file, &spec.name, limits, buffer)?
+                }
                 None => Capture::create(sink, &spec.name, limits)?,
             };
             (Some(capture), half)

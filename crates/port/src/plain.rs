@@ -34,6 +34,7 @@ impl Scratch {
         });
         match done {
             None => delivered.too_small += 1, // what is said to be left does not fit the frame
+            Some(behind) if delivered.over_limit > 0 => delivered.over_limit += behind as u32,
             Some(behind) if delivered.too_small > 0 => delivered.too_small += behind as u32,
             Some(behind) => delivered.no_buffer += behind as u32,
         }

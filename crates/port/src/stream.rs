@@ -10,7 +10,7 @@
 //! Frames for the peer are copied into a buffer and written at the end of each delivery. What the
 //! socket does not take is written as soon as it does; so a peer that does not read misses whole
 //! frames, never a part of one. A peer that announces a frame of an impossible length is cut off:
-//! where the next one begins is unknown then.
+//! where the next one begins is unknown then. So is one that sends file descriptors.
 //!
 //! # Limits
 //! [`OUT_BYTES`] wait for a peer. Checksums are made and segments cut before a frame goes to a peer,
@@ -21,7 +21,6 @@ mod receive;
 
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -132,7 +131,7 @@ pub fn resume(spec: &Spec, legacy: Legacy) -> Result<Opened, StreamError> {
     let line = new_line(spec)?;
     let mut received: &[u8] = &[];
     if said.flag().ok_or(incomplete)? {
-        line.connect(UnixStream::from(fd()?));
+        line.connect(fd()?);
         received = said.bytes().ok_or(incomplete)?;
         line.go_on(said.bytes().ok_or(incomplete)?);
     }
@@ -178,7 +177,8 @@ struct Tender {
 impl Tender {
     /// Looks for a peer if there is none.
     fn connect(&mut self, now: Instant) -> Result<(), ConnectError> {
-        if self.line.is_connected() {
+        self.line.let_go();
+        if self.line.is_connected() || !self.line.may_connect() {
             return Ok(());
         }
         let peer = match &mut self.side {

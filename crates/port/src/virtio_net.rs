@@ -5,9 +5,10 @@
 //! the kind gets zeros. Else it is read once and judged, and goes on with the frame. Rings whose
 //! guest did not negotiate `VIRTIO_F_VERSION_1` nor mergeable buffers have the legacy header.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use vhost_user::ForeignFd;
 use virtq::{DeviceQueue, Position};
 use wire::segment::Segment;
 use wire::virtio_net::Accepts;
@@ -92,6 +93,10 @@ impl Transmit for TransmitRing {
         self.is_deep = false;
     }
 
+    fn touches_guest(&self) -> bool {
+        true
+    }
+
     fn poll(&mut self) -> Polled {
         let n = self.queue.stage(BURST);
         self.malformed = 0;
@@ -129,12 +134,8 @@ impl Transmit for TransmitRing {
         if self.is_deep {
             return; // the first snapshot is the one that counts
         }
-        // Changes nothing but for a ring that works without a lane's room.
-        self.deep.resize(BURST, DeepHead::EMPTY);
         let (frames, arena) = self.queue.buffers();
-        for ((frame, head), deep) in frames.iter().zip(self.heads.iter()).zip(&mut self.deep) {
-            deepen(deep, head, frame, arena);
-        }
+        deepen(&mut self.deep, &self.heads[..], frames, arena);
         self.is_deep = true;
     }
 
@@ -163,12 +164,12 @@ impl Transmit for TransmitRing {
         self.events.kick.as_ref().map(|kick| kick.as_fd())
     }
 
-    fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
-        self.events.call = call;
+    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
+        self.events.set_call(call);
     }
 
-    fn set_error(&mut self, error: Option<Arc<OwnedFd>>) {
-        self.events.error = error;
+    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
+        self.events.set_error(error);
     }
 
     fn raise_error(&self) {
@@ -202,6 +203,10 @@ impl Receive for ReceiveRing {
     fn swap(&mut self, area: &mut Area) {
         self.queue.swap_stage(&mut area.stage);
         std::mem::swap(&mut self.scratch, &mut area.scratch);
+    }
+
+    fn touches_guest(&self) -> bool {
+        true
     }
 
     fn prefetch(&self, frames: usize) {
@@ -250,12 +255,12 @@ impl Receive for ReceiveRing {
         self.queue.publish() && self.events.notify()
     }
 
-    fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
-        self.events.call = call;
+    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
+        self.events.set_call(call);
     }
 
-    fn set_error(&mut self, error: Option<Arc<OwnedFd>>) {
-        self.events.error = error;
+    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
+        self.events.set_error(error);
     }
 
     fn raise_error(&self) {

@@ -1,9 +1,12 @@
 //! `shunt lab`: experiments.
 
+mod bare;
 mod fairness;
 mod path_changes;
 mod succession;
+mod switches;
 mod switching;
+mod throughput;
 mod transfers;
 mod vmdq;
 
@@ -12,19 +15,20 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use lab::bench::interrupt;
 use lab::experiment::forwarding::{self, PointSpec};
 use lab::experiment::hostile::{self, HostileRun};
 use lab::experiment::idle::{self, IdleSpec};
 use lab::experiment::{distance, overhead, scale, suite};
-use lab::report::{self, PathKind, Pattern, RingKind};
+use lab::report::{self, Load, PathKind, Pattern, RingKind};
 
 use crate::text::wrapped;
 use crate::{Mistake, say};
 
 /// Measure virtual machines' network paths on this machine.
 ///
-/// Without a subcommand: every pattern, path, frame size and number of guests, in about a minute,
-/// with tables, verdicts and a report in lab-results/. Nothing but Rust and this program is needed:
+/// Without a subcommand: every pattern, path, frame size and number of guests, each slot twice in
+/// the order A B B A, in about a minute, with tables, verdicts and a report in lab-results/. Nothing but Rust and this program is needed:
 /// guests are processes that attach to a daemon over real vhost-user sockets. No root.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -39,6 +43,8 @@ Examples:
   shunt lab path-changes --count 1000                    paths change, and no frame is lost
   shunt lab vmdq                                         receiving with VMQ and without
   shunt lab switching                                    what the switch costs a frame
+  shunt lab throughput --pattern east-west               NDR, PDR and latency
+  shunt lab switches                                     Shunt beside other switches
   shunt lab ntttcp                                       TCP between kernels, 1 and 4 streams
   shunt lab netperf                                      TCP by the size of each write
   shunt lab vpf                                          UDP both ways, and round trips
@@ -46,8 +52,8 @@ Examples:
 pub(crate) struct Lab {
     #[command(subcommand)]
     experiment: Option<Experiment>,
-    /// Seconds to measure each point for.
-    #[arg(long, default_value_t = 0.5, value_name = "S")]
+    /// Seconds to measure each slot for.
+    #[arg(long, default_value_t = 0.2, value_name = "S")]
     seconds: f64,
     /// Where the report's directory is made.
     #[arg(long, default_value = "lab-results", value_name = "DIR")]
@@ -67,10 +73,13 @@ enum Experiment {
     Kill(succession::Kill),
     Vmdq(vmdq::Vmdq),
     Switching(switching::Switching),
+    Throughput(throughput::Throughput),
+    Switches(switches::Switches),
     Ntttcp(transfers::Ntttcp),
     Netperf(transfers::Netperf),
     Vpf(transfers::Vpf),
     Hostile(Hostile),
+    Bare(bare::Bare),
     /// A guest process of an experiment; not for people.
     #[command(hide = true)]
     Guest,
@@ -83,6 +92,7 @@ Examples:
   shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
   shunt lab run --pattern east-west --vms 4 --frame 1518
   shunt lab run --pattern east-west --ring packed            guests with packed rings
+  shunt lab run --pattern east-west --load overload          offered, delivered and lost
   shunt lab run --pattern north-south --path virtio          the kernel's tap and bridge")]
 struct Run {
     /// Where frames go: north-south or east-west.
@@ -100,6 +110,10 @@ struct Run {
     /// Rings of the guests' adapters: split, packed or packed-in-order.
     #[arg(long, default_value = "split")]
     ring: RingKind,
+    /// closed: a frame is sent when another one came back, and none is lost. overload: as fast as
+    /// the ring takes them; the rest is lost.
+    #[arg(long, default_value = "closed")]
+    load: Load,
     /// Seconds to measure for.
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,
@@ -142,6 +156,20 @@ struct Scale {
 impl Lab {
     pub(crate) fn run(self) -> Result<()> {
         match self.experiment {
+            // Child processes of an experiment, which end by their own rules.
+            Some(Experiment::Guest | Experiment::Bare(_)) => return self.experiment(),
+            _ => interrupt::watch()?,
+        }
+        let done = self.experiment();
+        if done.is_err() && interrupt::is_set() {
+            eprintln!("shunt: interrupted; all that was started is ended");
+            std::process::exit(interrupt::EXIT_CODE);
+        }
+        done
+    }
+
+    fn experiment(self) -> Result<()> {
+        match self.experiment {
             None => self.suite(),
             Some(Experiment::Run(run)) => run.run(),
             Some(Experiment::Scale(scale)) => scale.run(),
@@ -154,10 +182,13 @@ impl Lab {
             Some(Experiment::Kill(kill)) => kill.run(),
             Some(Experiment::Vmdq(vmdq)) => vmdq.run(),
             Some(Experiment::Switching(switching)) => switching.run(),
+            Some(Experiment::Throughput(throughput)) => throughput.run(),
+            Some(Experiment::Switches(switches)) => switches.run(),
             Some(Experiment::Ntttcp(ntttcp)) => ntttcp.run(),
             Some(Experiment::Netperf(netperf)) => netperf.run(),
             Some(Experiment::Vpf(vpf)) => vpf.run(),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
+            Some(Experiment::Bare(bare)) => bare.run(),
             Some(Experiment::Guest) => lab::guest::main(),
         }
     }
@@ -167,7 +198,7 @@ impl Lab {
         std::fs::create_dir_all(&self.out).with_context(|| {
             format!("cannot make {}; choose another place with --out", self.out.display())
         })?;
-        let (results, dir) = suite::run(&suite::Run {
+        let ran = suite::run(&suite::Run {
             program: &program()?,
             cpus: host::cpu::allowed(),
             seconds: self.seconds,
@@ -175,12 +206,19 @@ impl Lab {
             rustc: env!("SHUNT_RUSTC"),
             version: env!("CARGO_PKG_VERSION"),
         })?;
-        println!("{}", report::table::all(&results.points));
-        for (_, sentence) in report::verdict::all(&results.points) {
+        let points = &ran.results.points;
+        println!("{}", report::table::all(points));
+        for (_, sentence) in report::verdict::all(points) {
             println!("{sentence}\n");
         }
-        println!("Report: {}", dir.join("report.html").display());
-        Ok(())
+        println!("Report: {}", ran.dir.join("report.html").display());
+        match ran.failure {
+            None => Ok(()),
+            Some(error) => {
+                let done = points.len();
+                Err(error.context(format!("not whole: the run ended after {done} slots")))
+            }
+        }
     }
 }
 
@@ -191,8 +229,10 @@ impl Run {
             path: self.path,
             vms: self.vms,
             frame_bytes: self.frame,
+            warmup_s: forwarding::WARMUP_S,
             seconds: self.seconds,
             ring: self.ring,
+            load: self.load,
         };
         spec.check().map_err(Mistake)?;
         let point = forwarding::run(&program()?, &spec, host::cpu::allowed())?;

@@ -16,7 +16,9 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use control::log::Log;
 use rustix::io::Errno;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// Network I/O for virtual machines and containers, with SR-IOV at its centre.
 #[derive(Debug, Parser)]
@@ -63,8 +65,44 @@ struct Mistake(String);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // The daemon must not depend on the reader of its log; a command may wait for it.
+    let log = match cli.command {
+        Command::Up(_) => control::log::to_standard_error().map(Some),
+        _ => Ok(None),
+    };
+    let outcome = match log {
+        Ok(log) => {
+            log_to(log);
+            run(cli.command)
+        }
+        Err(error) => Err(anyhow::Error::new(error).context("the log cannot be started")),
+    };
+    let code = match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Mistake>() => {
+            complain(&format!("{error}\n"));
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            let remedy = remedy(&error).map_or(String::new(), |text| format!("; {text}"));
+            complain(&format!("shunt: {error:#}{remedy}\n"));
+            ExitCode::FAILURE
+        }
+    };
+    control::log::flush();
+    code
+}
+
+/// Sends tracing events to `log`, or without one to standard error.
+fn log_to(log: Option<Log>) {
+    let writer = match log {
+        Some(log) => BoxMakeWriter::new(move || log.clone()),
+        None => BoxMakeWriter::new(io::stderr),
+    };
     tracing_subscriber::fmt()
-        .with_writer(io::stderr)
+        .with_writer(writer)
+        // Reported by `eprintln!`, which panics when standard error cannot be written.
+        .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .with_env_filter(
@@ -74,7 +112,10 @@ fn main() -> ExitCode {
                 .from_env_lossy(),
         )
         .init();
-    let outcome = match cli.command {
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Up(up) => up.run(),
         Command::Nic(nic) => nic.run(),
         Command::Vf(vf) => vf.run(),
@@ -92,18 +133,14 @@ fn main() -> ExitCode {
         Command::Conform(conform) => conform.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<Mistake>() => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-        Err(error) => {
-            let remedy = remedy(&error).map_or(String::new(), |text| format!("; {text}"));
-            eprintln!("shunt: {error:#}{remedy}");
-            ExitCode::FAILURE
-        }
+    }
+}
+
+/// Writes an error to the daemon's log, or to standard error. Ignores that it cannot be written: the exit code is the
+/// same.
+fn complain(text: &str) {
+    if !control::log::say(text) {
+        let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use plan::CORES;
 use plan::machine::{Figure, Host, Machine, Nic};
 
 use crate::Mistake;
@@ -75,8 +76,6 @@ struct On {
     cores: Option<f64>,
 }
 
-/// Cores that a switch or guests may have.
-const CORES: std::ops::RangeInclusive<f64> = 0.001..=1024.0;
 /// The NIC of a question that names none.
 const NIC: &str = "xl710";
 

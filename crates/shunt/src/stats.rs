@@ -39,7 +39,11 @@ impl Stats {
         } else {
             let ports = stats.ports.iter().map(port_lines);
             let lanes = stats.lanes.iter().map(lane_line);
-            HEADER.to_string() + &ports.chain(lanes).collect::<String>()
+            let dropped = match stats.log_lines_dropped {
+                0 => String::new(),
+                lines => format!("log: {lines} lines dropped\n"),
+            };
+            HEADER.to_string() + &ports.chain(lanes).chain([dropped]).collect::<String>()
         };
         say(&text)?;
         if !daemon_runs {

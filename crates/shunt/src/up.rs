@@ -14,7 +14,7 @@ use crate::{Mistake, say};
 /// It serves the NICs, switches and adapters of a TOML file on their vhost-user sockets until SIGINT
 /// or SIGTERM. With a state_dir in the file, what is kept there wins over them. A line "ready" goes to
 /// standard output once all sockets are served; everything else is logged to standard error
-/// (SHUNT_LOG=debug says more).
+/// (SHUNT_LOG=debug says more). The file is read only at a start: SIGHUP is logged and ignored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,14 @@ impl Up {
             return Ok(say(&format!("{}: good\n", path.display()))?);
         }
         let launch = Launch { config: text, with_parent: self.with_parent };
-        // Nobody may be listening, and the daemon serves all the same.
-        control::daemon::run(&config, launch, || drop(say("ready\n")))
+        control::daemon::run(&config, launch, say_ready)
+    }
+}
+
+/// Writes "ready" from a thread: standard output may be a full pipe, and must not hold up the daemon.
+fn say_ready() {
+    let thread = std::thread::Builder::new().name("ready".into());
+    if let Err(error) = thread.spawn(|| drop(say("ready\n"))) {
+        tracing::warn!("no thread to say \"ready\" on: {error}");
     }
 }

@@ -290,6 +290,41 @@ fn a_daemon_says_when_it_is_ready_is_counted_and_ends_when_told() {
 }
 
 #[test]
+fn signals_that_are_no_orders_to_end_leave_a_daemon_running() {
+    use rustix::process::Signal;
+    let site = Site::new();
+    let run_dir = site.path("run");
+    let config = site.config(&run_dir, Path::new("vf0.sock"), "");
+    let (log, log_path) = (fs::File::create(site.path("log")).expect("a file"), site.path("log"));
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_shunt"))
+        .args(["up", "--config", &config])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .expect("shunt was built for this test");
+    let mut out = BufReader::new(daemon.stdout.take().expect("it was piped"));
+    out.read_line(&mut String::new()).expect("a line, or the end");
+    let pid = rustix::process::Pid::from_child(&daemon);
+    let ignored = [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")];
+    for (signal, name) in ignored {
+        rustix::process::kill_process(pid, signal).expect("it runs");
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !fs::read_to_string(&log_path).expect("text").contains(&format!("{name} ignored")) {
+            assert_eq!(daemon.try_wait().expect("a child"), None, "{name} ended it");
+            assert!(std::time::Instant::now() < end, "{name} is not logged");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    rustix::process::kill_process(pid, Signal::PIPE).expect("it runs");
+    let run_dir_text = run_dir.display().to_string();
+    assert_eq!(shunt(&["nic", "list", "--run-dir", &run_dir_text]).status.code(), Some(0));
+    rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
+    assert_eq!(daemon.wait().expect("it ended").code(), Some(0));
+    assert!(!run_dir.join("vf0.sock").exists(), "its socket was left behind");
+}
+
+#[test]
 fn counters_of_a_daemon_that_was_killed_are_told_apart() {
     let site = Site::new();
     let run_dir = site.path("run");

@@ -1,7 +1,9 @@
 //! The lab's experiments from the command line, each as small as it goes: daemon and guests are
 //! real processes on real sockets. Nothing is said of how fast they are, which is not for a test.
 
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -286,4 +288,192 @@ fn a_lab_that_is_killed_leaves_nobody_behind() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
+}
+
+/// A process of the lab with its standard input and output; killed when dropped.
+struct Piped {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Piped {
+    fn start(args: &[&str]) -> Piped {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
+            .arg("lab")
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("shunt was built for this test");
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("it was piped"));
+        Piped { child, input, output }
+    }
+
+    fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("it is open");
+        writeln!(input, "{line}").expect("the process reads");
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the process writes");
+        line
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lets two guests exchange numbered frames over the bare loop, which spins so many cycles for each
+/// frame. Checks that no frame is lost, and returns the loop's busy cycles a frame.
+fn exchange_over_bare_loop(ring: &str, delay_cycles: u64) -> f64 {
+    let dir = tempfile::tempdir().unwrap();
+    let sockets = ["a.sock", "b.sock"].map(|name| dir.path().join(name).display().to_string());
+    let macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
+    let delay = delay_cycles.to_string();
+    let [a, b] = &sockets;
+    let mut bare = Piped::start(&[
+        "bare",
+        "--with-parent",
+        "--socket",
+        a,
+        "--socket",
+        b,
+        "--delay-cycles",
+        &delay,
+    ]);
+    assert_eq!(bare.hear(), "ready\n");
+    let mut guests = Piped::start(&["guest"]);
+    let spec = serde_json::json!({ "numbered": {
+        "cpu": null,
+        "guests": [[a, macs[0]], [b, macs[1]]],
+        "ring": ring,
+    }});
+    guests.say(&spec.to_string());
+    assert!(guests.hear().contains("ready"));
+    guests.say("go");
+    std::thread::sleep(Duration::from_millis(300));
+    bare.say("counters");
+    let counters: Value = serde_json::from_str(&bare.hear()).unwrap();
+    drop(guests.input.take());
+    let result: Value = serde_json::from_str(&guests.hear()).unwrap();
+    for direction in ["/directions/0", "/directions/1"] {
+        let count = |name: &str| number(&result, &format!("{direction}/{name}"));
+        assert!(count("received") > 0.0, "{result:#}");
+        for fault in ["lost", "duplicated", "reordered", "corrupted", "foreign"] {
+            assert_eq!(count(fault), 0.0, "{ring}: {fault} in {result:#}");
+        }
+    }
+    for fault in ["/dropped", "/unknown", "/chained"] {
+        assert_eq!(number(&counters, fault), 0.0, "{ring}: {fault} in {counters:#}");
+    }
+    number(&counters, "/busy_cycles") / number(&counters, "/frames")
+}
+
+#[test]
+fn two_guests_lose_nothing_over_the_bare_loop() {
+    for ring in ["split", "packed", "packed-in-order"] {
+        assert!(exchange_over_bare_loop(ring, 0) > 0.0);
+    }
+}
+
+#[test]
+fn the_bare_loop_spins_for_each_frame() {
+    for ring in ["split", "packed"] {
+        let cycles = exchange_over_bare_loop(ring, 20_000);
+        assert!(cycles >= 20_000.0, "{cycles} cycles a frame");
+    }
+}
+
+#[test]
+fn the_bare_loop_rejects_what_it_cannot_serve() {
+    for (args, words) in [
+        (&["bare", "--socket", "a"][..], "--socket must be given twice"),
+        (&["bare", "--socket", "a", "--socket", "b", "--mac", "02:00:00:00:00:01"], "--mac must"),
+        (
+            &["bare", "--socket", "a", "--socket", "b", "--delay-cycles", "1000001"],
+            "allowed are 0 to 1000000",
+        ),
+    ] {
+        let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        let output = shunt.arg("lab").args(args).output().expect("it was built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn switches_with_the_same_guest_lose_nothing() {
+    let args = ["switches", "--switch", "shunt,bare", "--no-hugepages", "--sizes", "64"];
+    let args = [&args[..], &["--pairs", "2", "--rounds", "1", "--slot", "0.05", "--json"]].concat();
+    let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    let output = shunt.arg("lab").args(args).stdin(Stdio::null()).output().expect("it was built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let lacks = ["dpdk-testpmd, is not installed", "two CPUs are needed"];
+        assert!(lacks.iter().any(|words| said.contains(words)), "{said}");
+        return;
+    }
+    let result: Value = serde_json::from_slice(&output.stdout).expect(&said);
+    assert_eq!(result["slots"].as_array().map(Vec::len), Some(4), "{result:#}");
+    for drain in result["drains"].as_array().expect("drains") {
+        assert_eq!(drain["frames"], drain["expected"], "{result:#}");
+    }
+    let [shunt, bare] = [0, 1].map(|i| &result["features"][i][1]);
+    assert_eq!(shunt, bare, "both guests have the same features");
+    assert_eq!(result["sizes"][0]["bands"].as_array().map(Vec::len), Some(4), "{result:#}");
+}
+
+#[test]
+fn wrong_settings_of_a_comparison_are_rejected() {
+    for (args, words) in [
+        (&["--bursts", "31"][..], "allowed are 1 to 30"),
+        (&["--switch-cpu", "0", "--guest-cpu", "0"], "two CPUs are needed"),
+        (&["--switch", "shunt,shunt"], "each switch once"),
+        (&["--switch", "bare,shunt", "--rules"], "only shunt and ovs-dpdk have rules"),
+        (&["--switch", "nothing"], "expected one of bare, shunt, ovs-dpdk, testpmd"),
+        (&["--sizes", "63"], "allowed are 64 to 1518"),
+    ] {
+        let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        let cpus = ["--switch-cpu", "0", "--guest-cpu", "1"];
+        let cpus = if args[0].ends_with("cpu") { &[][..] } else { &cpus };
+        let output = shunt.args(["lab", "switches"]).args(args).args(cpus).output();
+        let output = output.expect("it was built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{args:?}: {said}");
+    }
+}
+
+/// SIGINT in the middle of the suite.
+#[test]
+fn an_interrupted_run_keeps_its_results_and_leaves_nothing_behind() {
+    let [temporary, out] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    shunt.args(["lab", "--seconds", "0.1", "--out"]).arg(out.path());
+    shunt.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = shunt.spawn().unwrap();
+    // Each slot has a directory of its own, except on the path virtio.
+    let mut seen = std::collections::BTreeSet::new();
+    let end = Instant::now() + Duration::from_secs(60);
+    while seen.len() < 3 {
+        assert!(Instant::now() < end, "slots do not come");
+        seen.extend(std::fs::read_dir(temporary.path()).unwrap().map(|dir| dir.unwrap().path()));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "directories are left");
+    let report = std::fs::read_dir(out.path()).unwrap().next().expect("a report").unwrap();
+    let results = std::fs::read_to_string(report.path().join("results.json")).unwrap();
+    assert!(results.contains("NOT WHOLE: the run ended after "), "{results}");
 }

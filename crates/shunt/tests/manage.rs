@@ -39,9 +39,14 @@ impl Plane for Paper {
             pf: None,
             representors: Vec::new(),
         };
+        // Guests run behind adapters of such names.
+        let adapter = |one: control::state::Allocation| {
+            let is_busy = one.adapter.starts_with("busy");
+            ActualAdapter::of(one, is_busy)
+        };
         self.actual = Actual {
             nics: to.nics.iter().map(nic).collect(),
-            adapters: given.into_iter().map(|one| ActualAdapter::of(one, false)).collect(),
+            adapters: given.into_iter().map(adapter).collect(),
             tunnels: Vec::new(),
         };
         Ok(self.actual.clone())
@@ -330,6 +335,10 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ("vf set nic0 7 --trust on", &["index: 7", "0 to 3"]),
         ("vf set nic0 1 --trust yes", &["--trust", "on, off"]),
         ("vf set nic9 1 --trust on", &["there is no NIC \"nic9\""]),
+        (
+            "vf set nic0 0 --vlan 7 --spoof-check off",
+            &["is held by adapter web", "shunt adapter set web --spoof-check off --vlan 7"],
+        ),
         ("vf reset nic0 0 --owner 999", &["nic0/vf0 has the owner web"]),
         ("switch acl sw0 web --add drop", &["acl[0].action: \"drop\"", "\"deny\""]),
         ("switch acl sw0 web --add 'deny rx'", &["leave rx out", "uplink"]),
@@ -395,6 +404,7 @@ fn what_a_file_says_wrong_is_told_with_the_file() {
         ("nic = = 3", &["line 1 is not TOML"]),
         ("\n\n[[nic]\n", &["line 3 is not TOML"]),
         ("{\"nic\": }", &["is not JSON"]),
+        ("{\"nic\": [],\n \"nic\": []}", &["has nic twice, the second time at line 2", "keep one"]),
         ("version = 2", &["version: 2 is newer than this program"]),
         (
             "[[adapter]]\nname = 1\n",
@@ -411,11 +421,75 @@ fn what_a_file_says_wrong_is_told_with_the_file() {
 }
 
 #[test]
+fn input_that_is_empty_removes_nothing() {
+    let site = Site::furnished();
+    let before = site.says("export");
+    let file = site.path("x.toml");
+    let run_dir = site.dir.path().to_str().expect("UTF-8").to_owned();
+    for (text, all) in [
+        ("", &["is empty"][..]),
+        (" \n\n", &["is empty"]),
+        ("# nothing\n", &["version: is missing; write 1"]),
+        ("{}", &["version: is missing; write 1"]),
+        ("version = 1\n", &["names no NIC, switch, adapter or virtual PF"]),
+        ("{\"version\": 1, \"adapter\": []}", &["names no NIC"]),
+        ("[[nic]]\nname = \"nic0\"\ntotal_vfs = 4\n", &["version: is missing"]),
+    ] {
+        fs::write(&file, text).expect("a file");
+        for more in ["", " --prune --yes", " --dry-run"] {
+            let shown = file.display().to_string();
+            let all: Vec<&str> = all.iter().copied().chain([shown.as_str()]).collect();
+            site.fails(2, &format!("apply -f {shown}{more}"), &all);
+            let piped = shunt(&words(&format!("apply -f -{more}")), &run_dir, text);
+            assert_eq!(piped.status.code(), Some(2), "{text}");
+        }
+    }
+    assert_eq!(site.says("export"), before);
+}
+
+#[test]
+fn what_a_file_does_not_name_goes_with_prune_only() {
+    let site = Site::furnished();
+    site.says("adapter create busy1 --switch sw0 --mac 02:00:00:00:00:03 --socket /run/b1.sock");
+    site.says("adapter create busy2 --switch sw0 --mac 02:00:00:00:00:04 --socket /run/b2.sock");
+    let count = || site.json("adapter list").as_array().map(Vec::len);
+    let mut document = site.json("export");
+    document["adapter"].as_array_mut().expect("a list").truncate(1);
+    let file = site.path("x.json");
+    fs::write(&file, document.to_string()).expect("a file");
+    let apply = format!("apply -f {}", file.display());
+    let said = site.says(&apply);
+    assert_eq!(
+        said,
+        "nothing to do\nnot in the file, and kept without --prune: adapter db, adapter busy1, \
+         adapter busy2 (3)\n"
+    );
+    assert_eq!(count(), Some(4));
+
+    let planned = site.says(&format!("{apply} --prune --dry-run"));
+    assert!(planned.contains("remove adapter db\n"), "{planned}");
+    assert!(planned.ends_with("with running guests, and removed: busy1, busy2\n"), "{planned}");
+    // Nobody is there to be asked.
+    let asks = ["busy1, busy2", "--yes", "x.json"];
+    site.fails(2, &format!("{apply} --prune"), &asks);
+    site.fails(2, &format!("{apply} --prune --json"), &asks);
+    assert_eq!(count(), Some(4));
+    let said = site.says(&format!("{apply} --prune --yes"));
+    assert!(said.ends_with("done; the state is of generation 7\n"), "{said}");
+    assert_eq!(count(), Some(1));
+    // Without guests there is nothing to agree to.
+    document["adapter"] = json!([]);
+    fs::write(&file, document.to_string()).expect("a file");
+    site.says(&format!("{apply} --prune"));
+    assert_eq!(count(), Some(0));
+}
+
+#[test]
 fn a_document_may_come_from_a_pipe() {
     let site = Site::new();
     let args = words("apply -f - --json");
     let run_dir = site.dir.path().to_str().expect("UTF-8").to_owned();
-    let output = shunt(&args, &run_dir, "[[nic]]\nname = \"n\"\ntotal_vfs = 0\n");
+    let output = shunt(&args, &run_dir, "version = 1\n[[nic]]\nname = \"n\"\ntotal_vfs = 0\n");
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&said["dry_run"], &said["generation"]), (&json!(false), &json!(1)));
 }
@@ -511,7 +585,7 @@ fn a_list_that_somebody_else_changed_meanwhile_is_not_overwritten() {
 #[test]
 fn commands_in_documents_are_commands() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    fs::write(dir.path().join("state.toml"), "").expect("a file");
+    fs::write(dir.path().join("state.toml"), "version = 1\n").expect("a file");
     let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let mut seen = 0;
     for name in ["api.md", "commands.md"] {

@@ -23,6 +23,53 @@ const UNSAFE_ALLOWED: [&str; 7] = [
     "crates/xdp/src/lib.rs",
 ];
 
+/// Crates of the daemon, whose lanes and control threads must not wait for a stranger.
+const DAEMON: [&str; 6] = ["control", "engine", "guestmem", "port", "vduse", "vhost-user"];
+
+/// Calls that can wait for whoever else has the file: those that take an inode's lock, read a pipe
+/// or a socket without room for descriptors (which the kernel closes then, in the same thread), or
+/// free memory. `vhost_user::foreign` has the thread for them.
+const WAITING_CALLS: [&str; 10] = [
+    "fallocate(",
+    "ftruncate(",
+    ".set_len(",
+    "add_seals(",
+    "io::read(",
+    "libc::read(",
+    "Read::read(",
+    "stream.read(",
+    "recvmsg(",
+    "mm::munmap(",
+];
+
+/// Files that may make such a call, and why it does not wait, or not for a stranger.
+const WAITING_ALLOWED: [(&str, &str, &str); 24] = [
+    ("crates/control/src/daemon/kept.rs", ".set_len(", "a file of the run directory"),
+    ("crates/control/src/daemon/upgrade/channel.rs", "recvmsg(", "the other process's, of ours"),
+    ("crates/control/src/daemon/vdpa/open.rs", ".set_len(", "a file of the run directory"),
+    ("crates/control/src/daemon/vdpa/worker.rs", "io::read(", "an eventfd of our own"),
+    ("crates/control/src/guests/desk.rs", "Read::read(", "a socket pair of our own"),
+    ("crates/control/src/guests/line.rs", "stream.read(", "a `ByteStream`"),
+    ("crates/engine/src/counters.rs", ".set_len(", "a file of the run directory"),
+    ("crates/engine/src/wake.rs", "io::read(", "an eventfd of our own"),
+    ("crates/guestmem/src/io.rs", "libc::read(", "offered for taps"),
+    ("crates/guestmem/src/io.rs", "recvmsg(", "has room for all descriptors"),
+    ("crates/guestmem/src/mapping.rs", "add_seals(", "a new file that only we have"),
+    ("crates/engine/src/counters.rs", "fallocate(", "a file of the run directory"),
+    ("crates/guestmem/src/guard.rs", "fallocate(", "a file that only we have"),
+    ("crates/guestmem/src/guard.rs", "ftruncate(", "a file that only we have"),
+    ("crates/guestmem/src/mapping.rs", "fallocate(", "a new file that only we have"),
+    ("crates/guestmem/src/mapping.rs", "ftruncate(", "a new file that only we have"),
+    ("crates/guestmem/src/mapping.rs", "mm::munmap(", "`freed_by` says in which thread"),
+    ("crates/port/src/capture/file.rs", ".set_len(", "the operator's file"),
+    ("crates/port/src/capture/writer.rs", ".set_len(", "a thread of its own"),
+    ("crates/port/src/tap.rs", "io::read(", "a tap of our own"),
+    ("crates/port/src/vxlan/inbox.rs", "io::read(", "an eventfd of our own"),
+    ("crates/vduse/src/session.rs", "io::read(", "an eventfd of our own"),
+    ("crates/vhost-user/src/foreign.rs", "recvmsg(", "has room for all descriptors"),
+    ("crates/vhost-user/src/transfer.rs", "io::read(", "the session's thread"),
+];
+
 const FORBIDDEN_IN_CODE: [&str; 4] = [
     concat!("todo", "!("),
     concat!("unimplemented", "!("),
@@ -172,6 +219,35 @@ fn unsafe_code_has_its_rooms() {
         }
     }
     none("unsafe code outside guestmem, virtq, xdp, three files of host and one of vduse", found);
+}
+
+#[test]
+fn no_lane_or_control_thread_waits_for_a_stranger() {
+    let of_daemon =
+        |path: &str| DAEMON.iter().any(|name| path.starts_with(&format!("crates/{name}/src/")));
+    let (mut found, mut used) = (Vec::new(), 0);
+    for mut source in sources() {
+        if !source.is_rust() || source.is_test() || !of_daemon(&source.path) {
+            continue;
+        }
+        let tests = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(crate) mod tests {"];
+        let end = tests.iter().find_map(|begin| source.text.find(begin));
+        source.text.truncate(end.unwrap_or(source.text.len()));
+        for call in WAITING_CALLS {
+            let lines = lines_with(&source, &[call]);
+            let allowed = |(path, it, _): &(&str, &str, &str)| *path == source.path && *it == call;
+            match WAITING_ALLOWED.iter().any(allowed) {
+                true => used += usize::from(!lines.is_empty()),
+                false => found.extend(lines),
+            }
+        }
+    }
+    none("calls that can wait for a stranger: leave them to `vhost_user::Closer`", found);
+    assert_eq!(
+        used,
+        WAITING_ALLOWED.len(),
+        "remove from WAITING_ALLOWED what is not there any more"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-use guestmem::{GuestMemory, Mapping, REGIONS_MAX, Region};
+use guestmem::{GuestMemory, Mapping, Quota, REGIONS_MAX, Region};
 use rustix::io::Errno;
 
 use crate::{IotlbEntry, Kernel, VduseError};
@@ -43,7 +43,11 @@ fn next(entry: &IotlbEntry, at: u64) -> Option<u64> {
 
 /// Maps all that the kernel has for the device. Ranges that may only be read are left out: a ring that
 /// names one is a broken one, for nothing of a driver's is always read only.
-pub(crate) fn map(name: &str, kernel: &impl Kernel) -> Result<Arc<GuestMemory>, VduseError> {
+pub(crate) fn map(
+    name: &str,
+    kernel: &impl Kernel,
+    quota: &Arc<Quota>,
+) -> Result<Arc<GuestMemory>, VduseError> {
     let mut regions: Vec<Region> = Vec::new();
     let mut from = Some(0);
     while let Some(at) = from {
@@ -55,7 +59,14 @@ pub(crate) fn map(name: &str, kernel: &impl Kernel) -> Result<Arc<GuestMemory>, 
         from = next(&entry, at);
         if entry.perm == READ_WRITE {
             let size = entry.last.wrapping_sub(entry.start).saturating_add(1);
-            let mapping = map_file(file.as_fd(), entry.start, size, entry.offset)?;
+            let start = entry.start;
+            let sizes = regions.iter().map(|region| region.mapping.size() as u64);
+            quota
+                .check_session(sizes.chain([size]))
+                .map_err(|source| VduseError::Map { start, source })?;
+            let mapping = map_file(file.as_fd(), start, size, entry.offset)?
+                .charged(quota)
+                .map_err(|source| VduseError::Map { start, source })?;
             let (guest_addr, user_addr) = (entry.start, entry.start);
             regions.push(Region { guest_addr, user_addr, mapping: Arc::new(mapping) });
         }

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guestmem::GuestMemory;
+use guestmem::{GuestMemory, Quota};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -113,6 +113,8 @@ pub struct Session<K> {
     /// What was negotiated, from DRIVER_OK on.
     features: u64,
     problem: Option<String>,
+    /// What its driver may have mapped.
+    quota: Arc<Quota>,
 }
 
 impl<K: Kernel> Session<K> {
@@ -120,7 +122,13 @@ impl<K: Kernel> Session<K> {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn new(name: &str, kernel: K, offered: u64, rings: u32) -> Result<Session<K>, VduseError> {
+    pub fn new(
+        name: &str,
+        kernel: K,
+        offered: u64,
+        rings: u32,
+        quota: Arc<Quota>,
+    ) -> Result<Session<K>, VduseError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let kicks = (0..rings).map(|_| eventfd(0, flags).map(Arc::new)).collect::<Result<_, _>>();
         let name = name.to_owned();
@@ -129,7 +137,7 @@ impl<K: Kernel> Session<K> {
             VduseError::Call { call, name, source }
         })?;
         let (phase, features, problem) = (Phase::Idle, 0, None);
-        Ok(Session { kernel, name, offered, kicks, phase, features, problem })
+        Ok(Session { kernel, name, offered, kicks, phase, features, problem, quota })
     }
 
     /// Goes on with a device that another process served: if its driver runs its rings will.
@@ -291,7 +299,7 @@ impl<K: Kernel> Session<K> {
         if !rings.iter().all(|ring| ring.info.ready) {
             return Ok(());
         }
-        let memory = match memory::map(&self.name, &self.kernel) {
+        let memory = match memory::map(&self.name, &self.kernel, &self.quota) {
             Ok(memory) => memory,
             Err(error) => {
                 self.give_up(&error);

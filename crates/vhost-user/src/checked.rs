@@ -3,7 +3,6 @@
 //! It serves nothing; it keeps what it was given and panics when a promise of [`Device`] is
 //! broken. It can be told to refuse calls.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -60,7 +59,7 @@ pub struct CheckedDevice {
     pub status: Option<u8>,
     /// What is written where a state is asked for; what was read where one was given.
     pub state: Vec<u8>,
-    state_from: Option<OwnedFd>,
+    state_from: Option<ForeignFd>,
     /// How often a record was cleared.
     pub cleared: u64,
 }
@@ -226,13 +225,13 @@ impl Device for CheckedDevice {
         advanced(&ring, self.served)
     }
 
-    fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
+    fn set_call(&mut self, index: usize, call: Option<Arc<ForeignFd>>) {
         let ring = self.running[index].as_mut().expect("a ring that does not run is told a call");
         ring.call = call;
         self.calls.fds += 1;
     }
 
-    fn set_err(&mut self, index: usize, err: Option<Arc<OwnedFd>>) {
+    fn set_err(&mut self, index: usize, err: Option<Arc<ForeignFd>>) {
         let ring = self.running[index].as_mut().expect("a ring that does not run is told an err");
         ring.err = err;
         self.calls.fds += 1;
@@ -304,20 +303,20 @@ impl Device for CheckedDevice {
     fn save_state(&mut self, to: ForeignFd) -> Result<(), Refused> {
         self.assert_still();
         self.refuse("state")?;
-        transfer::save(to, &self.state).map_err(|error| Refused::new(error.to_string()))
+        transfer::save(&to, &self.state).map_err(|error| Refused::new(error.to_string()))
     }
 
     fn load_state(&mut self, from: ForeignFd) -> Result<(), Refused> {
         self.assert_still();
         self.refuse("state")?;
-        let from = transfer::open(from).map_err(|error| Refused::new(error.to_string()))?;
+        transfer::check(&from).map_err(|error| Refused::new(error.to_string()))?;
         self.state_from = Some(from);
         Ok(())
     }
 
     fn check_state(&mut self) -> Result<(), Refused> {
         let Some(from) = self.state_from.take() else { return Ok(()) };
-        let state = transfer::load(from).map_err(|error| Refused::new(error.to_string()))?;
+        let state = transfer::load(&from).map_err(|error| Refused::new(error.to_string()))?;
         self.state = state;
         Ok(())
     }

@@ -1,103 +1,229 @@
-//! Descriptors that a peer sent, and how they are closed.
+//! Descriptors and memory that a peer shares, and the calls on them that may wait.
 //!
 //! # Why
-//! Closing a file may mean to wait for somebody: a file of a file system in user space for the program that serves
-//! it, a TCP socket for its peer, if its owner wanted that. A peer can send such a file beside any message, or in
-//! a socket in which it waits unread, and whoever closes it must not be a thread that others need.
+//! A call on a file of a peer's can wait for that peer. Closing waits for the program that serves a
+//! file system in user space, for the reader of a TCP socket that lingers, for the holder of a
+//! pipe's mutex or of an epoll instance that watches the file. Opening, reading and writing a pipe
+//! wait for its mutex. The last hold on a memfd, or on its mapping, frees its pages: 0.1 s for each
+//! GiB. A peer can send such a file beside any message, or in a socket in which it waits unread.
+//! The thread that makes these calls must not be one that others need.
 //!
 //! # Model
-//! A [`ForeignFd`] closes at once what nobody waits for: memory, eventfds, pipes. All else it leaves to its
-//! [`Closer`]: a thread that is begun when there is something to close and ends when nothing is left. How much it has
-//! to do, and so whether its peer abuses it, is [told](Closer::waiting).
+//! A [`Closer`] makes them, one after the other, in a thread that begins with the first call and
+//! ends 0.1 s after the last. Each session, and each socket that strangers connect to, has its
+//! own. A [`ForeignFd`] is closed there wherever it is dropped; [`Closer::free`] drops anything
+//! else there; [`Closer::call`] makes a call whose result is asked for later, with a [`DEADLINE`].
+//! [`Closer::load`] tells a session's owner to receive nothing more, or to end it.
 //!
-//! What a file is must be learned without asking it: `fstat` and `fstatfs` may wait for the same program. Seals are
-//! known of tmpfs (memfds among it) and hugetlbfs only, and the kernel itself answers what `/proc/self/fd` calls a file.
+//! What a file is must be learned without a call to its file system: the kernel itself answers what
+//! `/proc/self/fd` names a file, and `F_GET_SEALS` tells tmpfs (memfds among it) and hugetlbfs.
 //!
 //! # Limits
-//! A process does not end while one of its threads waits in `close` for a program that does not answer.
+//! * A process does not end while one of its threads waits in `close` for a program that does not
+//!   answer.
+//! * At the limit of open files, the kernel closes descriptors that it cannot hand over in the
+//!   thread that receives.
+//! * No lane may drop the last hold on a [`ForeignFd`]: a thread that is begun there would share
+//!   the lane's CPU.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, Shutdown,
+};
 
-/// Closes descriptors in a thread of its own, one after the other. Its clones are the same one.
-#[derive(Clone, Debug, Default)]
-pub struct Closer(Arc<Mutex<Closing>>);
+/// Time that one call may take; then its result is not waited for any more, and its session may be
+/// ended.
+pub const DEADLINE: Duration = Duration::from_secs(1);
+/// Calls of one peer that may wait while it is served. A session has some 900 descriptors at most
+/// (128 queue pairs).
+pub const WAITING_MAX: usize = 64;
+/// Time that a thread without a call stays, for the next one.
+const LINGER: Duration = Duration::from_millis(100);
+/// Most descriptors that the kernel hands over at a time (unix(7)).
+const SCM_MAX_FD: usize = 253;
 
-#[derive(Debug, Default)]
-struct Closing {
-    left: VecDeque<OwnedFd>,
-    /// Whether a thread is at it, and whether it has one more in its hand.
+/// Makes calls that may wait in a thread of its own, one after the other. Its clones are the same
+/// one.
+#[derive(Clone, Default)]
+pub struct Closer(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    calls: Mutex<Calls>,
+    news: Condvar,
+}
+
+type Call = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Calls {
+    left: VecDeque<Call>,
+    /// Whether there is a thread, and whether it has one more call in its hand.
     runs: bool,
     in_hand: bool,
+    /// Time at which more than [`WAITING_MAX`] calls waited, if they still do.
+    since: Option<Instant>,
+}
+
+/// How much a peer's calls hold up their thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// At most [`WAITING_MAX`] calls wait.
+    Light,
+    /// More wait: nothing more is to be received from the peer until they are made.
+    Busy,
+    /// More wait, and the first takes longer than [`DEADLINE`]: the peer abuses it.
+    Stuck,
 }
 
 impl Closer {
     /// Has a descriptor closed.
     pub fn close(&self, fd: impl Into<OwnedFd>) {
-        let mut closing = self.lock();
-        closing.left.push_back(fd.into());
-        if !closing.runs {
-            let closer = self.clone();
-            let thread = std::thread::Builder::new().name("closer".into());
-            // Where no thread can be had, the next descriptor's closes this one.
-            closing.runs = thread.spawn(move || closer.run()).is_ok();
+        self.free(fd.into());
+    }
+
+    /// Has anything dropped that takes time to free.
+    pub fn free(&self, value: impl Send + 'static) {
+        self.push(Box::new(move || drop(value)));
+    }
+
+    /// Has a call made. Dropping the [`Pending`] result does not end the call.
+    pub fn call<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> Pending<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.push(Box::new(move || {
+            let _ = sender.send(call()); // an error is a session that has ended
+        }));
+        Pending { receiver, end: Instant::now() + DEADLINE }
+    }
+
+    /// Calls that are not made yet.
+    pub fn waiting(&self) -> usize {
+        let calls = self.lock();
+        calls.left.len() + usize::from(calls.in_hand)
+    }
+
+    /// Whether the peer may send more.
+    pub fn load(&self) -> Load {
+        let calls = self.lock();
+        match calls.left.len() + usize::from(calls.in_hand) {
+            0..=WAITING_MAX => Load::Light,
+            _ if calls.since.is_some_and(|since| since.elapsed() > DEADLINE) => Load::Stuck,
+            _ => Load::Busy,
         }
     }
 
-    /// Descriptors that are not closed yet.
-    pub fn waiting(&self) -> usize {
-        let closing = self.lock();
-        closing.left.len() + usize::from(closing.in_hand)
+    fn push(&self, call: Call) {
+        let mut calls = self.lock();
+        calls.left.push_back(call);
+        if calls.left.len() + usize::from(calls.in_hand) > WAITING_MAX {
+            calls.since.get_or_insert_with(Instant::now);
+        }
+        if calls.runs {
+            return self.0.news.notify_one();
+        }
+        let closer = self.clone();
+        let thread = std::thread::Builder::new().name("closer".into());
+        // Where no thread can be had, the next call's makes this one.
+        calls.runs = thread.spawn(move || closer.run()).is_ok();
     }
 
     fn run(&self) {
-        while let Some(fd) = self.next() {
-            drop(fd);
+        while let Some(call) = self.next() {
+            call();
         }
     }
 
-    fn next(&self) -> Option<OwnedFd> {
-        let mut closing = self.lock();
-        let next = closing.left.pop_front();
-        closing.in_hand = next.is_some();
-        closing.runs = closing.in_hand;
+    fn next(&self) -> Option<Call> {
+        let mut calls = self.lock();
+        calls.in_hand = false;
+        if calls.left.is_empty() {
+            let none = |calls: &mut Calls| calls.left.is_empty();
+            let waited = self.0.news.wait_timeout_while(calls, LINGER, none);
+            calls = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let next = calls.left.pop_front();
+        calls.in_hand = next.is_some();
+        calls.runs = calls.in_hand;
+        if calls.left.len() + usize::from(calls.in_hand) <= WAITING_MAX {
+            calls.since = None;
+        }
         next
     }
 
-    fn lock(&self) -> MutexGuard<'_, Closing> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A descriptor that a peer sent, and nobody waits for when it is dropped.
+impl fmt::Debug for Closer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closer").field("waiting", &self.waiting()).finish()
+    }
+}
+
+/// The result of a call, once it was made.
+#[derive(Debug)]
+pub struct Pending<T> {
+    receiver: Receiver<T>,
+    end: Instant,
+}
+
+/// Why there is no result: the call has not returned within [`DEADLINE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no answer within {} s", DEADLINE.as_secs())]
+pub struct TooLate;
+
+impl<T> Pending<T> {
+    /// The result, if it is there; `None` while it may still come.
+    ///
+    /// # Errors
+    /// [`TooLate`].
+    pub fn poll(&self, now: Instant) -> Result<Option<T>, TooLate> {
+        match self.receiver.try_recv() {
+            Ok(result) => Ok(Some(result)),
+            Err(TryRecvError::Empty) if now < self.end => Ok(None),
+            Err(_) => Err(TooLate),
+        }
+    }
+}
+
+/// A descriptor that a peer sent, or of a connection with one: closed by a [`Closer`] wherever it
+/// is dropped.
 #[derive(Debug)]
 pub struct ForeignFd {
     /// Present until it is dropped.
     fd: Option<OwnedFd>,
-    /// Who closes it; `None`: a closer of its own.
+    /// `None`: a closer of its own.
     closer: Option<Closer>,
 }
 
 impl ForeignFd {
-    /// A descriptor that came, and who closes it.
-    pub fn new(fd: OwnedFd, closer: &Closer) -> Self {
-        Self { fd: Some(fd), closer: Some(closer.clone()) }
+    /// A descriptor, and its closer.
+    pub fn new(fd: impl Into<OwnedFd>, closer: &Closer) -> Self {
+        Self { fd: Some(fd.into()), closer: Some(closer.clone()) }
     }
 
     /// The descriptor alone, which is closed wherever it is dropped.
-    pub fn into_owned(mut self) -> OwnedFd {
+    pub(crate) fn into_owned(mut self) -> OwnedFd {
         self.fd.take().expect("present until it is dropped")
     }
 
-    /// What the kernel calls it, such as `anon_inode:[eventfd]`; a path if it has one.
+    /// The kernel's name for it, such as `anon_inode:[eventfd]`; a path if it has one.
     ///
     /// # Errors
     /// There is no `/proc`.
     pub fn kind(&self) -> Result<String, Errno> {
-        kind(self.as_fd())
+        let link = format!("/proc/self/fd/{}", self.as_fd().as_raw_fd());
+        Ok(rustix::fs::readlink(link, Vec::new())?.to_string_lossy().into_owned())
     }
 }
 
@@ -115,43 +241,119 @@ impl AsFd for ForeignFd {
 
 impl Drop for ForeignFd {
     fn drop(&mut self) {
-        let Some(fd) = self.fd.take() else { return };
-        if !closes_at_once(fd.as_fd()) {
+        if let Some(fd) = self.fd.take() {
             self.closer.take().unwrap_or_default().close(fd);
         }
     }
 }
 
-/// What the kernel calls an eventfd. Nothing else has that name: all paths begin with a slash or a bracket.
+/// The kernel's name for an eventfd. Nothing else has that name: all paths begin with a slash or a
+/// bracket.
 pub(crate) const EVENTFD: &str = "anon_inode:[eventfd]";
 
-/// How the name of a pipe begins that is not in any directory.
+/// The beginning of the name of a pipe that is not in any directory.
 pub(crate) const PIPE: &str = "pipe:[";
 
-fn kind(fd: BorrowedFd<'_>) -> Result<String, Errno> {
-    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    Ok(rustix::fs::readlink(link, Vec::new())?.to_string_lossy().into_owned())
+/// Bytes from a socket, and the descriptors beside them.
+pub(crate) struct Received {
+    pub(crate) bytes: usize,
+    pub(crate) fds: Vec<ForeignFd>,
+    /// Whether this process had no room for some descriptors.
+    pub(crate) is_cut: bool,
 }
 
-/// Whether nobody is asked when this is closed.
-fn closes_at_once(fd: BorrowedFd<'_>) -> bool {
-    rustix::fs::fcntl_get_seals(fd).is_ok()
-        || kind(fd).is_ok_and(|kind| kind == EVENTFD || kind.starts_with(PIPE))
+/// Receives from a stream socket, without waiting.
+pub(crate) fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    closer: &Closer,
+) -> Result<Received, Errno> {
+    // Room for all that may come: what the kernel must drop it closes in this thread.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let slices = &mut [IoSliceMut::new(bytes)];
+    let received = rustix::net::recvmsg(socket, slices, &mut control, flags)?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights.map(|fd| ForeignFd::new(fd, closer)));
+        }
+    }
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    Ok(Received { bytes: received.bytes, fds, is_cut })
+}
+
+/// Receives bytes from a stream socket whose peer has no descriptors to send, without waiting.
+///
+/// # Errors
+/// As recvmsg(2); `InvalidData` if descriptors came: the connection is to be ended then.
+pub fn receive_bytes(socket: impl AsFd, bytes: &mut [u8], closer: &Closer) -> io::Result<usize> {
+    let received = receive(socket.as_fd(), bytes, closer)?;
+    match received.fds.is_empty() && !received.is_cut {
+        true => Ok(received.bytes),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, STRAY)),
+    }
+}
+
+/// Why a connection ends on which descriptors came.
+const STRAY: &str = "the peer sent file descriptors, and only bytes are expected here";
+
+/// A connection over which bytes go, and no descriptors; no call on it waits, nor does its end.
+#[derive(Debug)]
+pub struct ByteStream {
+    socket: ForeignFd,
+    closer: Closer,
+}
+
+impl ByteStream {
+    /// On a connected stream socket, which is closed by `closer`.
+    pub fn new(socket: impl Into<OwnedFd>, closer: &Closer) -> Self {
+        Self { socket: ForeignFd::new(socket, closer), closer: closer.clone() }
+    }
+}
+
+impl AsFd for ByteStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Read for ByteStream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        receive_bytes(&self.socket, bytes, &self.closer)
+    }
+}
+
+impl Write for ByteStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        Ok(rustix::net::send(&self.socket, bytes, flags)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for ByteStream {
+    fn drop(&mut self) {
+        // The peer is to know now, not when the closer comes to it.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
+pub(crate) mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
     use rustix::fs::MemfdFlags;
 
     use super::*;
 
     /// A socket that closes only when its peer has read what is left, and the peer.
-    fn lingering() -> (OwnedFd, TcpStream) {
+    pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
@@ -162,9 +364,14 @@ mod tests {
         (socket.into(), peer)
     }
 
+    /// Reads to the end, so that a lingering socket closes.
+    pub(crate) fn drain(mut peer: TcpStream) {
+        while peer.read(&mut [0; 1 << 16]).unwrap() > 0 {}
+    }
+
     /// Lets a lingering socket close, and waits until all is closed.
-    fn let_close(mut peer: TcpStream, closer: &Closer) {
-        let reads = std::thread::spawn(move || while peer.read(&mut [0; 1 << 16]).unwrap() > 0 {});
+    fn let_close(peer: TcpStream, closer: &Closer) {
+        let reads = std::thread::spawn(move || drain(peer));
         while closer.waiting() > 0 {
             std::thread::yield_now();
         }
@@ -176,7 +383,7 @@ mod tests {
         let (fd, peer) = lingering();
         let closer = Closer::default();
         drop(ForeignFd::new(fd, &closer));
-        drop(ForeignFd::new(std::fs::File::open("/dev/null").unwrap().into(), &closer));
+        drop(ForeignFd::new(std::fs::File::open("/dev/null").unwrap(), &closer));
         assert_eq!(closer.waiting(), 2);
         let_close(peer, &closer);
     }
@@ -190,23 +397,76 @@ mod tests {
         crate::socket::send_before(&theirs, &message, &[fd.as_fd()], end).unwrap();
         drop((fd, theirs));
         let closer = Closer::default();
-        drop(ForeignFd::new(ours.into(), &closer));
+        drop(ForeignFd::new(ours, &closer));
         assert_eq!(closer.waiting(), 1);
         let_close(peer, &closer);
     }
 
     #[test]
-    fn what_closes_at_once_needs_no_thread() {
+    fn everything_is_closed_by_the_thread_which_ends() {
         let closer = Closer::default();
+        let weak = Arc::downgrade(&closer.0);
+        // A pipe's mutex, an epoll instance that watches an eventfd, and pages to free can all make
+        // it wait.
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let memory = rustix::fs::memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
         let (read, write) = std::io::pipe().unwrap();
-        let (weak, strong) = (Arc::downgrade(&closer.0), closer.clone());
-        for fd in [event, memory, read.into(), write.into()] {
-            assert!(closes_at_once(fd.as_fd()), "{:?}", kind(fd.as_fd()));
+        let (slow, peer) = lingering();
+        drop(ForeignFd::new(slow, &closer));
+        for (fd, waiting) in [event, memory, read.into(), write.into()].into_iter().zip(2..) {
             drop(ForeignFd::new(fd, &closer));
+            assert_eq!(closer.waiting(), waiting);
         }
-        drop((closer, strong));
-        assert_eq!(weak.strong_count(), 0, "a thread was begun");
+        let_close(peer, &closer);
+        drop(closer);
+        let end = Instant::now() + Duration::from_secs(60);
+        while weak.strong_count() > 0 {
+            assert!(Instant::now() < end, "the thread does not end");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_call_that_waits_is_too_late_and_its_peer_is_told_to_stop() {
+        let closer = Closer::default();
+        let (held, wait) = mpsc::channel::<()>();
+        let pending = closer.call(move || wait.recv().is_err());
+        let behind = closer.call(|| 7);
+        let now = Instant::now();
+        assert_eq!(pending.poll(now), Ok(None));
+        assert_eq!(pending.poll(now + 2 * DEADLINE), Err(TooLate));
+        assert_eq!(closer.load(), Load::Light);
+        (0..WAITING_MAX).for_each(|_| closer.free(()));
+        assert_ne!(closer.load(), Load::Light);
+        while closer.load() == Load::Busy {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(closer.load(), Load::Stuck);
+        drop(held);
+        while closer.waiting() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!((pending.poll(now), behind.poll(now)), (Ok(Some(true)), Ok(Some(7))));
+        assert_eq!(closer.load(), Load::Light);
+    }
+
+    #[test]
+    fn descriptors_among_bytes_are_an_error_and_closed_elsewhere() {
+        let (slow, peer) = lingering();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let message = crate::Message::request(crate::Request::SetLogFd, &[0u8; 0]);
+        let end = Instant::now() + Duration::from_secs(60);
+        let closer = Closer::default();
+        let mut stream = ByteStream::new(ours, &closer);
+        crate::socket::send_before(&theirs, &message, &[], end).unwrap();
+        assert_eq!(stream.read(&mut [0; 64]).unwrap(), message.to_bytes().len());
+        crate::socket::send_before(&theirs, &message, &[slow.as_fd()], end).unwrap();
+        drop(slow);
+        let error = stream.read(&mut [0; 64]).unwrap_err();
+        assert_eq!(error.to_string(), STRAY);
+        assert_eq!(closer.waiting(), 1);
+        drop(stream);
+        assert_eq!((&theirs).read(&mut [0; 8]).unwrap(), 0, "it is hung up on at once");
+        let_close(peer, &closer);
     }
 }

@@ -20,7 +20,7 @@
 //! * [`message`], [`payload`]: header, requests, payloads and their limits;
 //! * [`features`]: the bits of both negotiations;
 //! * [`socket`]: one message in, one message out, never blocked by a half one;
-//! * [`foreign`]: descriptors that a peer sent, and how they are closed;
+//! * [`foreign`]: descriptors that a peer sent, and the thread for calls on them that may wait;
 //! * [`listener`], [`connector`]: server and client mode, with reconnection;
 //! * [`backend`]: the state machine, without I/O and without a clock, that drives a [`Device`];
 //! * [`frontend`]: the other side, blocking, for guests of the lab;
@@ -53,8 +53,8 @@ pub use backend::{
 };
 pub use connector::{ConnectError, Connector, Retry};
 pub use features::{Features, ProtocolFeatures};
-pub use foreign::{Closer, ForeignFd};
+pub use foreign::{ByteStream, Closer, ForeignFd, Load, Pending};
 pub use frontend::{Frontend, FrontendError, Negotiated, Region, RingConfig};
-pub use listener::{ListenError, Listener};
+pub use listener::{ListenError, Listener, remove_stale};
 pub use message::{BackendRequest, Flags, Message, Request, RequestName};
 pub use socket::{Receiver, SocketError};

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::connector::{Attempt, ConnectError, attempt};
+use crate::foreign::Closer;
 
 /// Why a path cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +78,8 @@ pub enum ListenError {
 /// A socket that listens on a path; non-blocking.
 #[derive(Debug)]
 pub struct Listener {
-    socket: UnixListener,
+    /// Present until it is dropped.
+    socket: Option<UnixListener>,
     path: PathBuf,
     /// Device and inode of the file made for it.
     file: Option<(u64, u64)>,
@@ -92,11 +94,11 @@ impl Listener {
     /// [`ListenError`], which names the path and the remedy.
     pub fn bind(path: impl Into<PathBuf>) -> Result<Self, ListenError> {
         let path = path.into();
-        clear(&path)?;
+        remove_stale(&path)?;
         let socket = UnixListener::bind(&path).map_err(|source| bind_error(&path, source))?;
         socket.set_nonblocking(true).map_err(|source| bind_error(&path, source))?;
         let file = identity(&path);
-        Ok(Self { socket, path, file, is_ours: AtomicBool::new(true) })
+        Ok(Self { socket: Some(socket), path, file, is_ours: AtomicBool::new(true) })
     }
 
     /// Goes on with a socket that another process listens on, whose file is known by device and
@@ -112,7 +114,8 @@ impl Listener {
     ) -> io::Result<Self> {
         let socket = UnixListener::from(socket);
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, path: path.into(), file, is_ours: AtomicBool::new(false) })
+        let (socket, path) = (Some(socket), path.into());
+        Ok(Self { socket, path, file, is_ours: AtomicBool::new(false) })
     }
 
     /// Device and inode of the file that was made for this socket.
@@ -135,7 +138,7 @@ impl Listener {
     /// # Errors
     /// As `accept(2)`, for example when this process has too many files open.
     pub fn accept(&self) -> io::Result<Option<UnixStream>> {
-        match self.socket.accept() {
+        match self.socket().accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(true)?;
                 Ok(Some(stream))
@@ -154,11 +157,15 @@ impl Listener {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    fn socket(&self) -> &UnixListener {
+        self.socket.as_ref().expect("present until it is dropped")
+    }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.socket().as_fd()
     }
 }
 
@@ -169,15 +176,24 @@ impl Drop for Listener {
             // Nothing can be done about a failure here, and the next start copes with the file.
             let _ = fs::remove_file(&self.path);
         }
+        // Connections that nobody accepted end with it, and descriptors may wait in them.
+        self.socket.take().into_iter().for_each(|socket| Closer::default().close(socket));
     }
 }
 
-/// Makes sure that the path is free, by removing a stale socket.
-fn clear(path: &Path) -> Result<(), ListenError> {
+/// Makes sure that the path is free, by removing a stale socket; returns `true` if there was one.
+///
+/// # Errors
+/// A process listens there, the file is no socket, or it cannot be removed.
+pub fn remove_stale(path: &Path) -> Result<bool, ListenError> {
     let path_buf = path.to_owned();
     match attempt(path) {
-        Ok(Attempt::Missing) => Ok(()),
-        Ok(Attempt::Connected(_) | Attempt::Busy) => Err(ListenError::InUse { path: path_buf }),
+        Ok(Attempt::Missing) => Ok(false),
+        Ok(Attempt::Connected(stream)) => {
+            Closer::default().close(stream); // whoever accepted it may have sent descriptors
+            Err(ListenError::InUse { path: path_buf })
+        }
+        Ok(Attempt::Busy) => Err(ListenError::InUse { path: path_buf }),
         Ok(Attempt::Refused) => {
             // Connecting to a plain file is refused as well.
             match fs::symlink_metadata(path) {
@@ -190,7 +206,7 @@ fn clear(path: &Path) -> Result<(), ListenError> {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
                     Err(bind_error(path, source))
                 }
-                _ => Ok(()),
+                removed => Ok(removed.is_ok()),
             }
         }
         Err(ConnectError::PathTooLong { path, length }) => {
@@ -266,6 +282,21 @@ mod tests {
         assert!(path.exists(), "left again");
         inherit().adopt();
         assert!(!path.exists(), "what was adopted goes with the socket");
+    }
+
+    #[test]
+    fn a_socket_ends_whatever_waits_in_its_connections() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = Listener::bind(&path).unwrap();
+        let stream = UnixStream::connect(&path).unwrap();
+        let (slow, peer) = crate::foreign::tests::lingering();
+        let message = crate::Message::request(crate::Request::SetLogFd, &[0u8; 0]);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        crate::socket::send_before(&stream, &message, &[slow.as_fd()], end).unwrap();
+        drop((slow, stream));
+        drop(listener); // nobody accepted it
+        crate::foreign::tests::drain(peer);
     }
 
     #[test]

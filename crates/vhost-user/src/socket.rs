@@ -8,7 +8,7 @@
 //!
 //! Specification: vhost-user.rst, "Communication".
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,16 +16,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use crate::foreign::{Closer, ForeignFd};
+use crate::foreign::{self, Closer, ForeignFd};
 use crate::message::{FDS_MAX, HEADER_SIZE, Header, HeaderError, Message};
-
-/// Most descriptors that the kernel hands over at a time (unix(7)).
-const SCM_MAX_FD: usize = 253;
 
 /// Why a message could not be received or sent. The connection is of no more use.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +108,11 @@ impl Receiver {
     /// True while part of a message was received and the rest is missing.
     pub fn is_partial(&self) -> bool {
         self.filled > 0
+    }
+
+    /// True while the next [`poll`](Self::poll) returns a message without receiving anything.
+    pub fn is_whole(&self) -> bool {
+        self.header.is_some() && self.filled == self.bytes.len()
     }
 
     /// Takes what the socket has, and returns the message once it is complete. Never blocks:
@@ -211,24 +210,16 @@ impl Receiver {
 
     /// Receives some bytes; false if there are none now.
     fn read_some(&mut self, stream: &UnixStream) -> Result<bool, SocketError> {
-        // Room for all that may come: what the kernel must drop it closes in this thread.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut slices = [IoSliceMut::new(&mut self.bytes[self.filled..])];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = match rustix::net::recvmsg(stream, &mut slices, &mut control, flags) {
+        let room = &mut self.bytes[self.filled..];
+        let received = match foreign::receive(stream.as_fd(), room, &self.closer) {
             Ok(received) => received,
             Err(Errno::AGAIN) => return Ok(false),
             // Nothing was received; the next turn tries again.
             Err(Errno::INTR) => return Ok(true),
             Err(errno) => return Err(errno.into()),
         };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.fds.extend(fds.map(|fd| ForeignFd::new(fd, &self.closer)));
-            }
-        }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
+        self.fds.extend(received.fds);
+        if received.is_cut {
             return Err(SocketError::FdsTruncated);
         }
         if self.fds.len() > FDS_MAX {

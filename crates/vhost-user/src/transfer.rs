@@ -5,18 +5,23 @@
 //! `CHECK_DEVICE_STATE` how it went. So the state must be written at once, and can be read as a whole
 //! only when that question comes.
 //!
-//! The pipe's flags are shared with whoever holds the same end, and a front-end that makes it block
-//! could hold us up. So the pipe is opened once more, which gives flags of our own.
+//! The pipe's flags are shared with every holder of the same end, and a front-end that makes it
+//! block could hold up this process. So the pipe is opened once more, which gives flags of our own.
+//! Opening, reading and writing still take the pipe's mutex, which another writer holds while its
+//! own memory stalls it: a [`Transfer`] leaves these calls to the session's [`Closer`].
 //!
 //! # Limits
-//! A state has at most [`STATE_SIZE_MAX`] bytes, which every pipe takes without anybody reading.
+//! A state has at most [`STATE_SIZE_MAX`] bytes, which every empty pipe takes without a reader. A
+//! pipe that does not answer within [`DEADLINE`](crate::foreign::DEADLINE) ends the transfer.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::foreign::{ForeignFd, PIPE};
+use crate::foreign::{Closer, ForeignFd, PIPE, Pending, TooLate};
 
 /// Most bytes of a state: what a pipe takes in one piece or not at all (`PIPE_BUF`).
 pub const STATE_SIZE_MAX: usize = 4096;
@@ -33,6 +38,9 @@ pub enum TransferError {
     /// The front-end asks before it has closed its end.
     #[error("the front-end asked whether the state is whole before it had closed the pipe")]
     NotWhole,
+    /// Another process holds the pipe so that no call on it returns.
+    #[error("the state's pipe does not answer; another process blocks it")]
+    TooLate,
     /// The system failed.
     #[error("{call} of the state's pipe failed")]
     System {
@@ -44,27 +52,33 @@ pub enum TransferError {
     },
 }
 
-/// Opens a pipe's end once more, with flags of our own.
+/// Checks that a descriptor is a pipe without a name, by a call that does not wait.
 ///
 /// # Errors
-/// [`TransferError`].
-pub fn open(pipe: impl Into<ForeignFd>) -> Result<OwnedFd, TransferError> {
-    let failed = |call| move |errno| TransferError::System { call, errno };
-    let pipe = pipe.into();
-    if !pipe.kind().map_err(failed("readlink"))?.starts_with(PIPE) {
-        return Err(TransferError::NotAPipe);
+/// [`TransferError::NotAPipe`].
+pub fn check(pipe: &ForeignFd) -> Result<(), TransferError> {
+    let failed = |errno| TransferError::System { call: "readlink", errno };
+    match pipe.kind().map_err(failed)?.starts_with(PIPE) {
+        true => Ok(()),
+        false => Err(TransferError::NotAPipe),
     }
-    let mode = rustix::fs::fcntl_getfl(&pipe).map_err(failed("fcntl"))? & OFlags::RWMODE;
+}
+
+/// Opens a pipe's end once more, with flags of our own. May wait for the pipe's mutex.
+fn open(pipe: &ForeignFd) -> Result<OwnedFd, TransferError> {
+    check(pipe)?;
+    let failed = |call| move |errno| TransferError::System { call, errno };
+    let mode = rustix::fs::fcntl_getfl(pipe).map_err(failed("fcntl"))? & OFlags::RWMODE;
     let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
     let flags = mode | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open"))
 }
 
-/// Writes a state, and closes the pipe.
+/// Writes a state, and closes the pipe. May wait for the pipe's mutex.
 ///
 /// # Errors
 /// [`TransferError`].
-pub fn save(pipe: impl Into<ForeignFd>, state: &[u8]) -> Result<(), TransferError> {
+pub fn save(pipe: &ForeignFd, state: &[u8]) -> Result<(), TransferError> {
     if state.len() > STATE_SIZE_MAX {
         return Err(TransferError::TooLong);
     }
@@ -75,11 +89,13 @@ pub fn save(pipe: impl Into<ForeignFd>, state: &[u8]) -> Result<(), TransferErro
     }
 }
 
-/// Reads the state that is in a pipe, which must be [opened](open) and closed at its other end.
+/// Reads the state that is in a pipe, whose other end must be closed. May wait for the pipe's
+/// mutex.
 ///
 /// # Errors
 /// [`TransferError`].
-pub fn load(pipe: OwnedFd) -> Result<Vec<u8>, TransferError> {
+pub fn load(pipe: &ForeignFd) -> Result<Vec<u8>, TransferError> {
+    let pipe = open(pipe)?;
     let mut state = vec![0; STATE_SIZE_MAX + 1];
     let mut len = 0;
     loop {
@@ -96,9 +112,95 @@ pub fn load(pipe: OwnedFd) -> Result<Vec<u8>, TransferError> {
     Ok(state)
 }
 
+/// A state on its way. All calls on its pipe are made by the session's [`Closer`]; none here waits.
+#[derive(Debug)]
+pub enum Transfer {
+    /// To be read from this pipe when the front-end says that it is whole.
+    Awaited(Arc<ForeignFd>),
+    /// Being written.
+    Saving(Pending<Result<(), TransferError>>),
+    /// Being read from this pipe.
+    Loading(Arc<ForeignFd>, Pending<Result<Vec<u8>, TransferError>>),
+    /// At its end; with the state that was read, if one was.
+    Done(Result<Option<Vec<u8>>, TransferError>),
+}
+
+impl Transfer {
+    /// Begins to write a state.
+    ///
+    /// # Errors
+    /// [`TransferError::NotAPipe`].
+    pub fn save(pipe: ForeignFd, state: Vec<u8>, closer: &Closer) -> Result<Self, TransferError> {
+        check(&pipe)?;
+        Ok(Self::Saving(closer.call(move || save(&pipe, &state))))
+    }
+
+    /// Begins to wait for one.
+    ///
+    /// # Errors
+    /// [`TransferError::NotAPipe`].
+    pub fn load(pipe: ForeignFd) -> Result<Self, TransferError> {
+        check(&pipe)?;
+        Ok(Self::Awaited(pipe.into()))
+    }
+
+    /// The pipe from which a state comes, if one does.
+    pub fn source(&self) -> Option<&ForeignFd> {
+        match self {
+            Self::Awaited(pipe) | Self::Loading(pipe, _) => Some(pipe),
+            Self::Saving(_) | Self::Done(_) => None,
+        }
+    }
+
+    /// Whether calls on the pipe are under way, or their result is not known yet.
+    pub fn is_under_way(&mut self, closer: &Closer, now: Instant) -> bool {
+        !matches!(self, Self::Awaited(_)) && !self.is_done(closer, now)
+    }
+
+    /// Whether it is at its end, now that the front-end asks.
+    pub fn is_done(&mut self, closer: &Closer, now: Instant) -> bool {
+        if let Self::Awaited(pipe) = self {
+            let read = pipe.clone();
+            *self = Self::Loading(pipe.clone(), closer.call(move || load(&read)));
+        }
+        let polled = match self {
+            Self::Awaited(_) => return false,
+            Self::Saving(call) => call.poll(now).map(|it| it.map(|saved| saved.map(|()| None))),
+            Self::Loading(_, call) => call.poll(now).map(|it| it.map(|read| read.map(Some))),
+            Self::Done(_) => return true,
+        };
+        match polled {
+            Ok(None) => return false,
+            Ok(Some(result)) => *self = Self::Done(result),
+            Err(TooLate) => *self = Self::Done(Err(TransferError::TooLate)),
+        }
+        true
+    }
+
+    /// The state that was read, if one was; an error also while it is not at its end.
+    ///
+    /// # Errors
+    /// [`TransferError`].
+    pub fn end(self) -> Result<Option<Vec<u8>>, TransferError> {
+        match self {
+            Self::Done(result) => result,
+            Self::Awaited(_) | Self::Saving(_) | Self::Loading(..) => Err(TransferError::NotWhole),
+        }
+    }
+}
+
+/// Waits until nobody has a pipe's other end any more, as a front-end that reads to the end.
+#[cfg(test)]
+pub(crate) fn wait_for_end(pipe: &std::io::PipeReader) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    poll(&mut [PollFd::new(pipe, PollFlags::empty())], None).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+
+    use crate::foreign::DEADLINE;
 
     use super::*;
 
@@ -107,8 +209,9 @@ mod tests {
         for len in [0, 1, STATE_SIZE_MAX] {
             let (read, write) = std::io::pipe().unwrap();
             let state: Vec<u8> = (0..len).map(|at| at as u8).collect();
-            save(write, &state).unwrap();
-            assert_eq!(load(open(read).unwrap()).unwrap(), state);
+            save(&write.into(), &state).unwrap();
+            wait_for_end(&read);
+            assert_eq!(load(&read.into()).unwrap(), state);
         }
     }
 
@@ -117,26 +220,78 @@ mod tests {
         // Its end is blocking, and open: what is not there yet is not waited for.
         let (read, mut write) = std::io::pipe().unwrap();
         write.write_all(b"half").unwrap();
-        let error = load(open(read).unwrap()).unwrap_err();
+        let error = load(&read.into()).unwrap_err();
         assert!(matches!(error, TransferError::NotWhole), "{error}");
         // A pipe that is full.
         let (_read, mut write) = std::io::pipe().unwrap();
         write.write_all(&[0; 65536]).unwrap();
-        let error = save(write.try_clone().unwrap(), b"state").unwrap_err();
+        let error = save(&write.try_clone().unwrap().into(), b"state").unwrap_err();
         assert!(matches!(error, TransferError::System { call: "write", errno: Errno::AGAIN }));
+    }
+
+    #[test]
+    fn a_transfer_goes_both_ways_without_a_wait() {
+        let closer = Closer::default();
+        let (read, write) = std::io::pipe().unwrap();
+        let mut saving = Transfer::save(write.into(), b"state".to_vec(), &closer).unwrap();
+        while !saving.is_done(&closer, Instant::now()) {
+            std::thread::yield_now();
+        }
+        assert_eq!(saving.end().unwrap(), None);
+        wait_for_end(&read);
+        let mut loading = Transfer::load(read.into()).unwrap();
+        while !loading.is_done(&closer, Instant::now()) {
+            std::thread::yield_now();
+        }
+        assert_eq!(loading.end().unwrap().unwrap(), b"state");
+    }
+
+    #[test]
+    fn a_pipe_that_does_not_answer_ends_the_transfer() {
+        let closer = Closer::default();
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let _blocked = closer.call(move || held.recv());
+        let (read, _write) = std::io::pipe().unwrap();
+        let mut loading = Transfer::load(read.into()).unwrap();
+        let now = Instant::now();
+        assert!(!loading.is_done(&closer, now), "its calls are the closer's");
+        assert!(loading.is_done(&closer, now + 2 * DEADLINE));
+        let error = loading.end().unwrap_err();
+        assert!(matches!(error, TransferError::TooLate), "{error}");
+        drop(hold);
+    }
+
+    #[test]
+    fn a_transfer_is_under_way_until_its_result_is_known() {
+        let closer = Closer::default();
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let blocked = closer.call(move || held.recv());
+        let (read, write) = std::io::pipe().unwrap();
+        let mut loading = Transfer::load(read.into()).unwrap();
+        let now = Instant::now();
+        assert!(!loading.is_under_way(&closer, now), "nobody has asked");
+        assert!(loading.source().is_some());
+        let mut saving = Transfer::save(write.into(), b"state".to_vec(), &closer).unwrap();
+        assert!(saving.is_under_way(&closer, now));
+        drop(hold);
+        while saving.is_under_way(&closer, now) {
+            std::thread::yield_now();
+        }
+        saving.end().unwrap();
+        drop(blocked);
     }
 
     #[test]
     fn what_is_no_pipe_or_too_long_is_refused() {
         let file = std::fs::File::open("/dev/zero").unwrap();
-        assert!(matches!(open(file), Err(TransferError::NotAPipe)));
+        assert!(matches!(Transfer::load(file.into()), Err(TransferError::NotAPipe)));
         let (read, mut write) = std::io::pipe().unwrap();
         write.write_all(&[0; STATE_SIZE_MAX + 1]).unwrap();
         let held = write.try_clone().unwrap();
-        let error = save(held, &[0; STATE_SIZE_MAX + 1]).unwrap_err();
+        let error = save(&held.into(), &[0; STATE_SIZE_MAX + 1]).unwrap_err();
         assert!(matches!(error, TransferError::TooLong), "{error}");
         drop(write);
-        let error = load(open(read).unwrap()).unwrap_err();
+        let error = load(&read.into()).unwrap_err();
         assert!(matches!(error, TransferError::TooLong), "{error}");
     }
 }

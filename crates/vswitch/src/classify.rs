@@ -23,10 +23,19 @@ pub struct Burst<'a> {
     pub from: PortId,
     /// The first 16 bytes of each frame, taken once.
     pub heads: &'a [[u8; 16]],
-    /// More bytes of each, if [`Table::needs_deep`]; the first 16 are as in `heads`.
+    /// More bytes of each, if [`Table::needs_deep`] or [`Verdicts::wants_deep`]; the first 16 are as
+    /// in `heads`.
     pub deep: Option<&'a [DeepHead]>,
     /// The time in ns, from any point on that lies in the past.
     pub now_ns: u64,
+}
+
+impl Burst<'_> {
+    /// Longer snapshot of a frame, if one was taken.
+    #[inline]
+    pub(crate) fn deep_head(&self, index: usize) -> Option<&DeepHead> {
+        self.deep?.get(index)
+    }
 }
 
 impl Table {
@@ -35,6 +44,9 @@ impl Table {
     /// What is judged here must also be what the receiver gets. `flows` belongs to the port and
     /// whoever polls it; `counters` has a place for each rule, see [`Table::counter`], and rules
     /// beyond its end are not counted.
+    ///
+    /// If a frame is priority-tagged and `deep` is missing, the whole burst is refused, and nothing
+    /// is learned or metered: see [`Verdicts::wants_deep`].
     pub fn classify(
         &self,
         state: &State,
@@ -47,6 +59,7 @@ impl Table {
         let burst = &Burst { heads, ..*burst };
         out.len = heads.len();
         out.mirrored = false;
+        out.wants_deep = false;
         let Some(source) = self.source(burst.from) else {
             return out.fill(Verdict::drop(DropReason::NoPort));
         };
@@ -55,7 +68,12 @@ impl Table {
             refused = self.screen(source, burst, flows, counters, out);
         }
         let summary = match heads {
-            [first, rest @ ..] if refused == 0 && Head(*first).is_like_all(rest) => {
+            [first, rest @ ..]
+                if refused == 0
+                    && Head(*first).is_like_all(rest)
+                    // Priority-tagged frames may differ behind the first 16 bytes.
+                    && !source.hides_vlan(Head(*first), || true) =>
+            {
                 self.judge_alike(state, source, burst, Head(*first), out)
             }
             _ => {
@@ -63,6 +81,9 @@ impl Table {
                 out.summary()
             }
         };
+        if out.wants_deep {
+            return out.fill(Verdict::drop(DropReason::VlanForbidden));
+        }
         self.mirror(source, burst, out);
         summary
     }
@@ -76,7 +97,7 @@ impl Table {
         head: Head,
         out: &mut Verdicts,
     ) -> Summary {
-        let learned = self.admit(source, head).and_then(|vid| {
+        let learned = self.admit(source, head, None).and_then(|vid| {
             self.learn(&state.fdb, source, (head, vid), &mut { LEARN_MAX })?;
             Ok(vid)
         });
@@ -105,12 +126,17 @@ impl Table {
     ) {
         let heads = burst.heads;
         let mut open = self.haste(state, source, heads, &mut out.of) & !refused;
+        let hides = |index: usize| source.hides_vlan(Head(heads[index]), || true);
+        if burst.deep.is_none() && bits(open).any(hides) {
+            out.wants_deep = true;
+            return;
+        }
         let mut budget = LEARN_MAX;
         let mut changed = false;
         for index in bits(open) {
             let head = Head(heads[index]);
             let learned = self
-                .admit(source, head)
+                .admit(source, head, burst.deep_head(index))
                 .and_then(|vid| self.learn(&state.fdb, source, (head, vid), &mut budget));
             match learned {
                 Ok(news) => changed |= news,
@@ -202,11 +228,15 @@ impl Table {
             let to = port_of(there);
             *verdict = Verdict::port(to);
 
-            // In doubt are groups, hairpins, tags that may not be, and addresses that are unknown,
-            // have moved, were not seen of late, or are out of reach.
+            // In doubt are groups, hairpins, tags that may not be, priority tags, and addresses that
+            // are unknown, have moved, were not seen of late, or are out of reach.
             let mut doubt = ((dst | src) & 1 != 0) | !seen | displaced;
             doubt |= (there >= FOUND) | (to == own) | !reach.has(vid, to);
-            doubt |= if TRUNK { !members.has(vid, own) } else { tag & forbidden != 0 };
+            doubt |= if TRUNK {
+                !members.has(vid, own) | (tag == Head::TAGGED)
+            } else {
+                tag & (forbidden | Head::TAGGED) != 0
+            };
             open = open >> 1 | u64::from(doubt) << 63;
         }
         open

@@ -1,14 +1,16 @@
 //! The rules for one frame, in full: which VLAN, what is learned, where it goes.
 
 use wire::vlan::{TPID_8021Q, vid_of_tci};
-use wire::{Head, Mac};
+use wire::{DeepHead, Head, Mac};
 
 use crate::acl::Compiled;
 use crate::bins::{fresh, key};
 use crate::fdb::{Fdb, Learned};
 use crate::meter::{Cost, KINDS, Meters};
 use crate::screen::Screen;
-use crate::{Beyond, DropReason, Flood, Learning, PortConfig, PortId, Table, Verdict, Vlans};
+use crate::{
+    Beyond, DropReason, Flood, Learning, PortConfig, PortId, State, Table, Verdict, Vlans,
+};
 
 /// How many addresses a burst may bring, so that a guest that makes addresses up does not hold up
 /// the others; the next burst may bring more.
@@ -23,6 +25,19 @@ const LINK_LOCAL_MASK: u64 = Mac([0xff, 0xff, 0xff, 0xff, 0xff, 0xf0]).key();
 const STORMS: [DropReason; KINDS] =
     [DropReason::StormBroadcast, DropReason::StormMulticast, DropReason::StormUnknown];
 
+/// Index of floods of unknown addresses.
+const UNKNOWN: usize = 2;
+
+/// Index of the kind of flood that a frame is, if it is flooded.
+fn kind_of(head: Head) -> usize {
+    let dst = head.dst();
+    match (dst.is_broadcast(), dst.is_multicast()) {
+        (true, _) => 0,
+        (_, true) => 1,
+        (_, false) => UNKNOWN,
+    }
+}
+
 /// What the classifier has to know of the port that a burst comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
@@ -33,6 +48,8 @@ pub(crate) struct Source {
     pub(crate) native: u16,
     /// The bits of [`Head::tag_bits`] that must not be set.
     pub(crate) forbidden: u16,
+    /// Checks for tags behind a priority tag. Not at the uplink: the NIC checks its functions.
+    checks_second: bool,
     /// The bits of [`Head::tag_bits`] that choose the VLAN.
     pub(crate) vid_mask: u16,
     pub(crate) trunk: bool,
@@ -61,6 +78,7 @@ impl Source {
             fresh: fresh(port),
             native: config.vlans.native(),
             forbidden,
+            checks_second: port != PortId::UPLINK,
             vid_mask: if trunk { VID_BITS } else { 0 },
             trunk,
             tag: config.tagging.bytes(config.vlans.native()),
@@ -80,6 +98,15 @@ impl Source {
         if vid == 0 { self.native } else { vid }
     }
 
+    /// Returns `true` if another tag follows a frame's priority tag. Receivers remove a priority tag
+    /// and classify by the next one, so such a frame enters a VLAN that was not checked.
+    ///
+    /// `second` tests for the other tag; it is called for priority-tagged frames only.
+    #[inline]
+    pub(crate) fn hides_vlan(&self, head: Head, second: impl FnOnce() -> bool) -> bool {
+        head.is_priority_tagged() && self.checks_second && second()
+    }
+
     /// How many of so many floods of a kind pass storm control, and why the others do not.
     pub(crate) fn storm(
         &self,
@@ -88,27 +115,32 @@ impl Source {
         frames: usize,
         now_ns: u64,
     ) -> (usize, Verdict) {
-        let kind = match (head.dst().is_broadcast(), verdict == Verdict::FLOOD_UNKNOWN) {
-            (true, _) => 0,
-            (_, false) => 1,
-            (_, true) => 2,
-        };
+        let kind = kind_of(head);
+        debug_assert_eq!(kind == UNKNOWN, verdict == Verdict::FLOOD_UNKNOWN);
         let granted = meters.take((self.port, kind), self.storm[kind], frames, now_ns);
         (granted, Verdict::drop(STORMS[kind]))
     }
 }
 
 impl Table {
-    /// Rules 2 to 5: the VLAN of a frame that may come in.
+    /// Rules 2 to 5: the VLAN of an admitted frame. A priority-tagged frame needs its snapshot.
     #[inline]
-    pub(crate) fn admit(&self, source: &Source, head: Head) -> Result<u16, DropReason> {
+    pub(crate) fn admit(
+        &self,
+        source: &Source,
+        head: Head,
+        deep: Option<&DeepHead>,
+    ) -> Result<u16, DropReason> {
         if head.src_key() & 1 != 0 {
             return Err(DropReason::SourceMulticast);
         }
         let tag = head.tag_bits();
         let vid = source.vid_of(tag);
         let payload = source.service && head.tpid_or_type() == TPID_8021Q;
-        if (tag & source.forbidden != 0 && !payload) || !self.groups.reach[0].has(vid, source.port)
+        let second = || deep.is_none_or(DeepHead::has_second_tag);
+        if (tag & source.forbidden != 0 && !payload)
+            || !self.groups.reach[0].has(vid, source.port)
+            || source.hides_vlan(head, second)
         {
             return Err(DropReason::VlanForbidden);
         }
@@ -176,6 +208,31 @@ impl Table {
             Flood::Group => Verdict::FLOOD,
             Flood::Unknown => Verdict::FLOOD_UNKNOWN,
         }
+    }
+
+    /// Charges storm control of a port for the segments of a frame that passed, and for copies to
+    /// the peers of a tunnel. The meter may be overdrawn; then no frame passes until it has
+    /// recovered.
+    pub fn charge_flood(
+        &self,
+        state: &State,
+        from: PortId,
+        head: &[u8; 16],
+        frames: u32,
+        now_ns: u64,
+    ) {
+        if let Some(source) = self.source(from) {
+            let kind = kind_of(Head(*head));
+            state.meters.charge((from, kind), source.storm[kind], frames, now_ns);
+        }
+    }
+
+    /// Number of frames to unknown addresses that storm control of a port would let pass now;
+    /// `u32::MAX` without a limit.
+    pub fn unknown_room(&self, state: &State, from: PortId, now_ns: u64) -> u32 {
+        self.source(from).map_or(u32::MAX, |source| {
+            state.meters.room((from, UNKNOWN), source.storm[UNKNOWN], now_ns)
+        })
     }
 
     /// The port of a static entry.

@@ -13,8 +13,9 @@
 //!    for customer tags as payload if its own is a service tag ([`Tagging`]); an access port of the
 //!    untagged network (VLAN 0 here) may send priority tags (VID 0). On a trunk,
 //!    a tag says the VLAN, and frames without one or with a priority tag belong to the native VLAN,
-//!    if there is one. A VLAN that the port is no member of is refused
-//!    ([`DropReason::VlanForbidden`]).
+//!    if there is one. A VLAN that the port is no member of is refused, and so is a priority tag
+//!    that another tag follows, except from port 0: receivers remove the first, and the frame would
+//!    enter the VLAN of the second ([`DropReason::VlanForbidden`]).
 //! 4. Groups reserved for one link (`01:80:c2:00:00:00` to `0f`: STP, LACP, LLDP, pause) go no
 //!    further ([`DropReason::LinkLocal`]; IEEE 802.1Q-2022, table 8-1).
 //! 5. A source that is a static entry of another port is refused ([`DropReason::SpoofedMac`]).

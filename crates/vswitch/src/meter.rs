@@ -73,6 +73,39 @@ impl Meters {
         });
         granted as usize
     }
+
+    /// Charges frames that were made of frames that passed. The meter may be overdrawn; then no
+    /// frame passes until it has recovered.
+    pub(crate) fn charge(
+        &self,
+        (port, kind): (PortId, usize),
+        cost: Cost,
+        frames: u32,
+        now_ns: u64,
+    ) {
+        let Cost::Ns(cost) = cost else { return };
+        if let Some(full_at) = self.0.get(port.index()).and_then(|kinds| kinds.get(kind)) {
+            let cost = cost.saturating_mul(frames.into());
+            let later = |full_at: u64| Some(full_at.max(now_ns).saturating_add(cost));
+            // The closure never refuses, so the result has nothing to say.
+            let _ = full_at.fetch_update(Relaxed, Relaxed, later);
+        }
+    }
+
+    /// Number of frames of a kind that could pass now; `u32::MAX` without a limit.
+    pub(crate) fn room(&self, (port, kind): (PortId, usize), cost: Cost, now_ns: u64) -> u32 {
+        let cost = match cost {
+            Cost::Free => return u32::MAX,
+            Cost::Forbidden => return 0,
+            Cost::Ns(cost) => cost,
+        };
+        let Some(full_at) = self.0.get(port.index()).and_then(|kinds| kinds.get(kind)) else {
+            return 0;
+        };
+        let from = full_at.load(Relaxed).max(now_ns);
+        let room = now_ns.saturating_add(DEPTH_NS).checked_sub(from);
+        room.map_or(0, |room| u32::try_from(room / cost + 1).unwrap_or(u32::MAX))
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +142,29 @@ mod tests {
         assert_eq!(meters.take(KIND, cost, 64, 0), 0);
         assert_eq!(meters.take(KIND, cost, 64, u64::MAX), 1);
         assert_eq!(meters.take(KIND, cost, 64, u64::MAX), 1);
+    }
+
+    #[test]
+    fn what_comes_of_a_frame_is_paid_before_the_next() {
+        let meters = Meters::new();
+        let (cost, now) = (Cost::of_rate(Some(100)), 5_000_000_000);
+        assert_eq!((meters.room(KIND, cost, now), meters.take(KIND, cost, 1, now)), (11, 1));
+        meters.charge(KIND, cost, 5, now);
+        assert_eq!(meters.room(KIND, cost, now), 5);
+        meters.charge(KIND, cost, 104, now);
+        // 100 frames too many: a second.
+        let paid = now + 1_000_000_000;
+        assert_eq!(
+            (meters.room(KIND, cost, paid - 1), meters.take(KIND, cost, 9, paid - 1)),
+            (0, 0)
+        );
+        assert_eq!((meters.room(KIND, cost, paid), meters.take(KIND, cost, 9, paid)), (1, 1));
+        for (rate, room) in [(None, u32::MAX), (Some(0), 0)] {
+            meters.charge(KIND, Cost::of_rate(rate), u32::MAX, now);
+            assert_eq!(meters.room(KIND, Cost::of_rate(rate), paid), room);
+        }
+        meters.charge(KIND, cost, u32::MAX, u64::MAX);
+        assert_eq!(meters.room((PortId(u16::MAX), 0), cost, 0), 0);
     }
 
     #[test]

@@ -60,9 +60,10 @@ impl Table {
         let (mut last, mut outcome): (Option<Words>, _) = (None, Outcome::pass());
         for (index, head) in burst.heads.iter().enumerate() {
             let head = Head(*head);
-            let Ok(vid) = self.admit(source, head) else { continue };
+            let deep = burst.deep_head(index);
+            let Ok(vid) = self.admit(source, head, deep) else { continue };
             let short;
-            let deep = match burst.deep.and_then(|deep| deep.get(index)) {
+            let deep = match deep {
                 Some(deep) => deep,
                 None => {
                     // Without a snapshot a frame has 16 bytes; for IP those are too few.

@@ -84,11 +84,17 @@ impl Bench {
         let heads: Vec<_> = frames.iter().map(|frame| Head::of_frame(frame).unwrap().0).collect();
         let deep: Vec<_> = frames.iter().map(|frame| DeepHead::of_frame(frame)).collect();
         let from = PortId(from);
-        let deep = self.table.needs_deep(from).then_some(&deep[..]);
-        let burst = Burst { from, heads: &heads, deep, now_ns: self.now_ns };
+        let shallow = self.table.needs_deep(from).then_some(&deep[..]);
+        let burst = Burst { from, heads: &heads, deep: shallow, now_ns: self.now_ns };
         let flows = self.flows.entry(from).or_default();
         let (table, out) = (&self.table, &mut self.out);
         self.summary = table.classify(&self.state, &burst, flows, &mut self.counters, out);
+        if out.wants_deep() {
+            let forbidden = Verdict::drop(DropReason::VlanForbidden);
+            assert!(out.iter().all(|verdict| *verdict == forbidden), "refused until it is known");
+            let burst = Burst { deep: Some(&deep), ..burst };
+            self.summary = table.classify(&self.state, &burst, flows, &mut self.counters, out);
+        }
         let actions: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
         let same = actions.iter().all(|action| *action == actions[0]);
         match self.summary {

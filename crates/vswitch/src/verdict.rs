@@ -126,13 +126,28 @@ pub struct Verdicts {
     pub(crate) refused: [Verdict; BURST],
     pub(crate) mirrors: [u32; BURST],
     pub(crate) mirrored: bool,
+    pub(crate) wants_deep: bool,
 }
 
 impl Verdicts {
     /// No verdicts yet.
     pub const fn new() -> Self {
         let none = [Verdict(0); BURST];
-        Self { of: none, len: 0, refused: none, mirrors: [0; BURST], mirrored: false }
+        Self {
+            of: none,
+            len: 0,
+            refused: none,
+            mirrors: [0; BURST],
+            mirrored: false,
+            wants_deep: false,
+        }
+    }
+
+    /// Returns `true` if the burst was not judged: frames are priority-tagged, and
+    /// [`Burst::deep`](crate::Burst::deep) was missing. Classify it again with longer snapshots.
+    #[inline]
+    pub const fn wants_deep(&self) -> bool {
+        self.wants_deep
     }
 
     /// One verdict for each frame of the burst.

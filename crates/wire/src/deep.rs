@@ -5,6 +5,8 @@
 //! who delivers it agree on this type and nothing else.
 //! Cannot panic: a length that is too large counts as [`DeepHead::LEN`].
 
+use crate::vlan::is_tpid;
+
 /// The first bytes of a frame, taken once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeepHead {
@@ -28,6 +30,13 @@ impl DeepHead {
         Self { bytes, len: len as u8 }
     }
 
+    /// Returns `true` if a second tag follows the first, in a frame that has a first.
+    #[inline]
+    pub const fn has_second_tag(&self) -> bool {
+        // Behind both addresses and a tag.
+        is_tpid(u16::from_be_bytes([self.bytes[16], self.bytes[17]]))
+    }
+
     /// The bytes that there are.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -48,6 +57,12 @@ mod tests {
             assert!(deep.bytes[len.min(128)..].iter().all(|byte| *byte == 0));
         }
         assert!(DeepHead::EMPTY.bytes().is_empty());
+        assert!(!DeepHead::EMPTY.has_second_tag());
+        for (second, is_tag) in [([0x81, 0], true), ([0x88, 0xa8], true), ([8, 0], false)] {
+            let tags = [&[0; 12][..], &[0x81, 0, 0, 0], &second, &[0, 10]].concat();
+            assert_eq!(DeepHead::of_frame(&tags).has_second_tag(), is_tag);
+            assert!(!DeepHead::of_frame(&tags[..16]).has_second_tag());
+        }
         assert_eq!(DeepHead { len: 255, ..DeepHead::EMPTY }.bytes().len(), DeepHead::LEN);
     }
 }

@@ -131,6 +131,12 @@ impl Head {
         (Self::TAGGED | vid_of_tci(self.tci())) & all_if_tagged
     }
 
+    /// Returns `true` if the outermost tag is a priority tag: one of VLAN id 0.
+    #[inline]
+    pub const fn is_priority_tagged(&self) -> bool {
+        self.tag_bits() == Self::TAGGED
+    }
+
     /// The tag of a tagged frame.
     pub const fn tag(&self) -> Option<Tag> {
         if self.is_tagged() { Some(Tag::from_words(self.tpid_or_type(), self.tci())) } else { None }
@@ -177,6 +183,7 @@ mod tests {
             prop_assert_eq!(head.tag(), tag);
             prop_assert_eq!(head.vid(), tag.map(|tag| tag.vid));
             prop_assert_eq!(head.tag_bits(), tag.map_or(0, |tag| 0x1000 | tag.vid));
+            prop_assert_eq!(head.is_priority_tagged(), tag.is_some_and(|tag| tag.vid == 0));
             prop_assert_eq!(&head.low_word().to_le_bytes()[..], &bytes[..8]);
             prop_assert_eq!(&head.high_word().to_le_bytes()[..], &bytes[8..]);
         }

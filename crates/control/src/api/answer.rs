@@ -12,10 +12,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::fault::Fault;
+use super::held;
 use super::listen::Peer;
-use super::manager::{Applied, Manager, vf_name};
+use super::manager::{Manager, vf_name};
 use super::operation::{Act, Operation};
 use super::resource::{Edit, Resource};
+use super::whole::{self, Whole};
 use crate::state::shape::check;
 use crate::state::{Actual, ActualVpf, Plan, Problem, State};
 use crate::store::Owner;
@@ -29,6 +31,12 @@ pub struct Outcome {
     pub generation: u64,
     /// The steps.
     pub plan: Plan,
+    /// Objects that the document does not name and that stay, such as `adapter web`.
+    #[serde(default)]
+    pub kept: Vec<String>,
+    /// Adapters that the steps remove while a guest uses them.
+    #[serde(default)]
+    pub in_use: Vec<String>,
 }
 
 /// An order to have another process take over.
@@ -101,6 +109,7 @@ pub(super) struct Asked {
     /// The keys in the path.
     pub(super) keys: Vec<String>,
     pub(super) dry_run: bool,
+    pub(super) prune: bool,
     pub(super) owner: Option<u64>,
     pub(super) since: u64,
     /// The generation of If-Match.
@@ -130,7 +139,8 @@ impl Asked {
                     });
                 }
                 (Some("dry_run"), "true" | "false", _) => self.dry_run = value == "true",
-                (Some("dry_run"), ..) => return wrong("write true or false".into()),
+                (Some("prune"), "true" | "false", _) => self.prune = value == "true",
+                (Some("dry_run" | "prune"), ..) => return wrong("write true or false".into()),
                 (Some("owner"), _, Some(number)) => self.owner = Some(number),
                 (Some("since"), _, Some(number)) => self.since = number,
                 _ => return wrong("write a whole number from 0".into()),
@@ -182,16 +192,13 @@ pub(super) fn carry_out(
         }
         (_, Some(resource)) => edit(manager, operation.act, resource, asked),
         (Act::PutState | Act::Apply, None) => {
-            let to = State::parse(&asked.body).map_err(Fault::Wrong)?;
-            if asked.dry_run {
-                return dry_run(manager, &to, &asked);
-            }
-            let Applied { generation, plan } = manager.apply(&to, asked.expected)?;
-            let answer = match operation.act {
-                Act::PutState => Answer::new(manager.state()),
-                _ => Answer::new(Outcome { dry_run: false, generation, plan }),
+            manager.expect(asked.expected)?;
+            let whole = match operation.act {
+                Act::PutState => whole::replacing(manager.state(), &asked.body, asked.prune)?,
+                _ => whole::applied(manager.state(), &asked.body, asked.prune)?,
             };
-            Ok(answer.of(generation))
+            let done = bring(manager, operation.act, &whole, asked.dry_run);
+            done.map_err(|fault| whole.in_clients_words(fault))
         }
         (Act::Actual, None) => Ok(Answer::new(in_force(manager)).of(manager.generation())),
         (Act::Events, None) => Ok(Answer::new(manager.events(asked.since))),
@@ -203,6 +210,22 @@ pub(super) fn carry_out(
         (Act::Stats, None) => Ok(Answer::new(manager.stats()?)),
         _ => Ok(Answer::new(manager.state()).of(manager.generation())),
     }
+}
+
+/// Brings a whole document into force, or plans it.
+fn bring(manager: &mut Manager, act: Act, whole: &Whole, dry_run: bool) -> Result<Answer, Fault> {
+    let before = manager.actual();
+    let plan = match dry_run {
+        true => manager.plan(&whole.state)?,
+        false => manager.apply(&whole.state, None)?.plan,
+    };
+    let (in_use, kept) = (whole::in_use(&before, &plan), whole.kept.clone());
+    let generation = manager.generation();
+    let answer = match act {
+        Act::PutState if !dry_run => Answer::new(manager.state()),
+        _ => Answer::new(Outcome { dry_run, generation, plan, kept, in_use }),
+    };
+    Ok(answer.of(generation))
 }
 
 /// The key of what the path names, which has one.
@@ -235,6 +258,9 @@ fn edit(
         _ => Edit::Put(asked.body.clone()),
     };
     let to = resource.edit(manager.state(), keys, edit)?;
+    let settings = if resource.schema == "Vf" { &asked.body } else { &Value::Null };
+    let actual = manager.actual();
+    held::check((manager.state(), &to), &actual, settings)?;
     if asked.dry_run {
         return dry_run(manager, &to, &asked);
     }
@@ -253,7 +279,9 @@ fn dry_run(manager: &mut Manager, to: &State, asked: &Asked) -> Result<Answer, F
     manager.expect(asked.expected)?;
     let plan = manager.plan(to)?;
     let generation = manager.generation();
-    Ok(Answer::new(Outcome { dry_run: true, generation, plan }).of(generation))
+    let in_use = whole::in_use(&manager.actual(), &plan);
+    let outcome = Outcome { dry_run: true, generation, plan, kept: Vec::new(), in_use };
+    Ok(Answer::new(outcome).of(generation))
 }
 
 fn in_force(manager: &mut Manager) -> InForce {

@@ -1,9 +1,11 @@
 //! What happened lately: a bounded list, each entry with a number that only grows.
 //!
 //! The list is the operator's audit, so nobody may push others' entries out of it: what guests and devices cause is
-//! rationed for each thing that it is about, and what was left out is counted.
+//! rationed for each thing that it is about, and what was left out is counted. An event is recorded when it happens, not
+//! when a client asks.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::clock::unix_ms;
 use crate::ration::Ration;
+use crate::state::Allocation;
 
 /// The most events that are kept; older ones go.
 pub const MAX_EVENTS: usize = 1024;
@@ -42,6 +45,9 @@ pub enum EventKind {
     GuestControl,
     /// An interface, a stream socket or another device came up, went down or vanished.
     Device,
+    /// The memory or the eventfd of a guest held up a lane: its rings or its interrupts were taken
+    /// off the lanes, or its rings came back.
+    Quarantine,
     /// A step of the move of an adapter's guest to or from another host.
     Move,
     /// The data plane or the disk refused an apply.
@@ -63,32 +69,55 @@ pub struct Event {
     pub text: String,
 }
 
-/// The events that are kept.
+/// Origin of a change: what others than the operator cause is rationed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The operator, by a change.
+    Operator,
+    /// Guests, front-ends or devices.
+    Others,
+}
+
+/// List of events. Clones share it: each part of the daemon records an event when it happens.
+#[derive(Debug, Clone, Default)]
+pub struct Events(Arc<Mutex<Kept>>);
+
 #[derive(Debug, Default)]
-pub(super) struct Events {
-    kept: VecDeque<Event>,
+struct Kept {
+    events: VecDeque<Event>,
     last: u64,
     /// By subject: how many events others may still cause, and how many were held back.
     rations: BTreeMap<String, (Ration, u64)>,
 }
 
-impl Events {
-    pub(super) fn add(&mut self, kind: EventKind, subject: String, text: String) {
+impl Kept {
+    fn add(&mut self, kind: EventKind, subject: String, text: String) {
         self.last += 1;
-        if self.kept.len() == MAX_EVENTS {
-            self.kept.pop_front();
+        if self.events.len() == MAX_EVENTS {
+            self.events.pop_front();
         }
         let time_ms = unix_ms();
-        self.kept.push_back(Event { sequence: self.last, time_ms, kind, subject, text });
+        self.events.push_back(Event { sequence: self.last, time_ms, kind, subject, text });
+    }
+}
+
+impl Events {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, kind: EventKind, subject: String, text: String) {
+        self.lock().add(kind, subject, text);
     }
 
     /// Adds what a guest, a front-end or a device caused, unless there was too much of that about `subject` lately.
-    pub(super) fn caused(&mut self, kind: EventKind, subject: String, text: String, now: Instant) {
-        if self.rations.len() >= RATIONS_MAX {
-            self.rations.retain(|_, (ration, held)| *held > 0 || !ration.is_full(now));
+    pub(crate) fn caused(&self, kind: EventKind, subject: String, text: String, now: Instant) {
+        let mut kept = self.lock();
+        if kept.rations.len() >= RATIONS_MAX {
+            kept.rations.retain(|_, (ration, held)| *held > 0 || !ration.is_full(now));
         }
         let full = || (Ration::new(CAUSED.0, CAUSED.1, now), 0);
-        let (ration, held) = self.rations.entry(subject.clone()).or_insert_with(full);
+        let (ration, held) = kept.rations.entry(subject.clone()).or_insert_with(full);
         if !ration.admits(now) {
             *held += 1;
             return;
@@ -97,26 +126,42 @@ impl Events {
             0 => text,
             held => format!("({held} earlier ones are not shown) {text}"),
         };
-        self.add(kind, subject, text);
+        kept.add(kind, subject, text);
     }
 
-    /// Goes on behind the events of another process.
-    pub(super) fn go_on(&mut self, before: EventList) {
-        let own = std::mem::take(&mut self.kept);
-        let EventList { events, last, lost: _ } = before;
-        (self.kept, self.last) = (events.into(), last);
-        for Event { kind, subject, text, .. } in own {
-            self.add(kind, subject, text);
+    /// Adds an event for each adapter that has another path now, or another reason for it.
+    pub(crate) fn paths(&self, before: &[Allocation], now: &[Allocation], cause: Cause) {
+        for given in now {
+            let before = before.iter().find(|one| one.adapter == given.adapter);
+            if before == Some(given) {
+                continue;
+            }
+            let from = before.map_or("none".to_owned(), Allocation::place);
+            let (subject, to) = (format!("adapter {}", given.adapter), given.place());
+            let text = format!("{from} -> {to} ({})", given.reason);
+            match cause {
+                Cause::Operator => self.add(EventKind::Path, subject, text),
+                Cause::Others => self.caused(EventKind::Path, subject, text, Instant::now()),
+            }
         }
     }
 
+    /// Continues the list of the previous process. Replaces what was recorded so far, which is the hand-over itself.
+    pub(crate) fn go_on(&self, before: EventList, text: String) {
+        let EventList { events, last, lost: _ } = before;
+        let mut kept = self.lock();
+        *kept = Kept { events: events.into(), last, rations: BTreeMap::new() };
+        kept.add(EventKind::Upgrade, String::new(), text);
+    }
+
     /// Those after number `since`.
-    pub(super) fn since(&self, since: u64) -> EventList {
-        let first = self.kept.front().map_or(self.last + 1, |event| event.sequence);
-        let events = self.kept.iter().filter(|event| event.sequence > since);
+    pub(crate) fn since(&self, since: u64) -> EventList {
+        let kept = self.lock();
+        let first = kept.events.front().map_or(kept.last + 1, |event| event.sequence);
+        let events = kept.events.iter().filter(|event| event.sequence > since);
         EventList {
             events: events.cloned().collect(),
-            last: self.last,
+            last: kept.last,
             lost: first.saturating_sub(since.saturating_add(1)),
         }
     }
@@ -141,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_others_cause_is_rationed_for_each_thing() {
-        let (mut events, start) = (Events::default(), Instant::now());
+        let (events, start) = (Events::default(), Instant::now());
         let at = |s| start + Duration::from_secs(s);
         events.add(EventKind::GuestControl, "vpf vm".into(), "the operator's audit".into());
         for i in 0..10 * MAX_EVENTS {
@@ -158,17 +203,17 @@ mod tests {
 
     #[test]
     fn rations_of_many_things_are_forgotten_when_they_are_whole() {
-        let (mut events, start) = (Events::default(), Instant::now());
+        let (events, start) = (Events::default(), Instant::now());
         for i in 0..3 * RATIONS_MAX as u64 {
             let at = start + Duration::from_secs(i);
             events.caused(EventKind::Guest, format!("adapter {i}"), String::new(), at);
         }
-        assert!(events.rations.len() <= RATIONS_MAX);
+        assert!(events.lock().rations.len() <= RATIONS_MAX);
     }
 
     #[test]
     fn the_list_is_bounded_and_says_what_is_lost() {
-        let mut events = Events::default();
+        let events = Events::default();
         assert_eq!(events.since(0), EventList { events: vec![], last: 0, lost: 0 });
         for i in 0..MAX_EVENTS + 5 {
             events.add(EventKind::Step, String::new(), i.to_string());

@@ -173,6 +173,8 @@ impl IntoResponse for Fault {
         if matches!(self, Fault::Unauthorised) {
             let bearer = header::HeaderValue::from_static("Bearer");
             headers.insert(header::WWW_AUTHENTICATE, bearer);
+            // A client without the token must not hold a connection.
+            headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
         }
         response
     }

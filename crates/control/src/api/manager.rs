@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -15,14 +14,12 @@ use utoipa::ToSchema;
 
 mod guests;
 
-use super::events::{EventKind, EventList, Events};
+use super::events::{Cause, EventKind, EventList, Events};
 use super::fault::Fault;
 use super::moves::Transit;
 use crate::compile::{Live, compile};
 use crate::guests::Overlay;
-use crate::state::{
-    Actual, Allocation, DeviceNews, Facts, Plan, Plane, State, allocate, transition,
-};
+use crate::state::{Actual, Allocation, Facts, Plan, Plane, State, allocate, transition};
 use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
 use guests::Guests;
@@ -97,15 +94,6 @@ impl From<Manager> for Arc<Mutex<Manager>> {
     }
 }
 
-/// Who made something another than it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// The operator, by a change.
-    Operator,
-    /// Guests, front-ends or devices.
-    Others,
-}
-
 /// What an apply did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
@@ -120,18 +108,19 @@ impl Manager {
     /// interrupted is undone first.
     ///
     /// # Errors
-    /// The directory cannot be used, a file in it is damaged, or the data plane refuses what is stored.
+    /// The directory cannot be used, its record is damaged, or the data plane refuses what is stored.
     pub fn open(
         directory: Directory,
         mut plane: Box<dyn Plane>,
         stats: StatsSource,
     ) -> Result<Manager> {
-        let (store, unfinished) = Store::open(directory)?;
+        let (mut store, unfinished) = Store::open(directory)?;
+        let events = Events::default();
+        plane.record_in(events.clone());
         plane.recall(held(&store.record().owners));
-        let mut events = Events::default();
-        let stored = &store.record().state;
         let attempted = unfinished.map(|unfinished| unfinished.attempted);
-        let guests = Guests::stored(&store)?;
+        let guests = Guests::stored(&mut store)?;
+        let stored = &store.record().state;
         let from = attempted.clone().unwrap_or_default();
         let seen = plane.reconcile(&from, &guests.upon(stored));
         let seen = seen.context("the stored state cannot be brought into force")?;
@@ -139,6 +128,10 @@ impl Manager {
             store.abandon()?;
             let text = "an apply that was interrupted did not happen; its steps were undone";
             events.add(EventKind::Undo, String::new(), text.into());
+        }
+        for text in store.set_aside() {
+            tracing::warn!("{text}");
+            events.add(EventKind::Undo, String::new(), text.to_owned());
         }
         let text = format!("the state of generation {} is in force", store.record().generation);
         events.add(EventKind::Start, String::new(), text);
@@ -209,12 +202,8 @@ impl Manager {
     /// Goes on where the process before was: events go on behind its, and what is in force now is no
     /// news.
     pub fn took_over(&mut self, before: EventList, text: String) {
-        self.plane.decisions();
-        self.plane.device_news();
         self.seen = self.plane.actual();
-        self.events = Events::default();
-        self.events.add(EventKind::Upgrade, String::new(), text);
-        self.events.go_on(before);
+        self.events.go_on(before, text);
     }
 
     /// The state that shall be.
@@ -240,20 +229,10 @@ impl Manager {
         Ok(self.store.record().owners.check(vf, token)?)
     }
 
-    /// What is in force. Notes an event for each adapter whose path has changed since somebody last looked.
+    /// What is in force. Stores who has which VF, if that has changed since somebody last looked.
     pub fn actual(&mut self) -> Actual {
-        for decision in self.plane.decisions() {
-            let subject = format!("adapter {}", decision.adapter);
-            let text = decision.to_string();
-            self.events.caused(EventKind::Traffic, subject, text, Instant::now());
-        }
-        for DeviceNews { port, text } in self.plane.device_news() {
-            let subject = format!("port {port}");
-            self.events.caused(EventKind::Device, subject, text, Instant::now());
-        }
         let now = self.plane.actual();
         if now != self.seen {
-            self.note_changes(&now, Cause::Others);
             self.seen = now.clone();
             self.note_owners();
         }
@@ -261,8 +240,7 @@ impl Manager {
     }
 
     /// Events after number `since`.
-    pub fn events(&mut self, since: u64) -> EventList {
-        self.actual();
+    pub fn events(&self, since: u64) -> EventList {
         self.events.since(since)
     }
 
@@ -287,7 +265,7 @@ impl Manager {
     pub(super) fn plan_of(&mut self, to: &State) -> Result<Plan, Fault> {
         transition(self.state(), to).map_err(Fault::Impossible)?;
         let actual = self.actual();
-        let now: Vec<Allocation> = actual.adapters.iter().map(Allocation::from).collect();
+        let now = allocations(&actual);
         let then = allocate(to, &Facts::of(&actual));
         // Links come and go, so what depends on them shows only when it is done.
         compile(to, &then, &Live::default(), None).map_err(Fault::Wrong)?;
@@ -346,6 +324,7 @@ impl Manager {
 
     fn carry_out(&mut self, to: &State, guests: Overlay) -> Result<(), Fault> {
         let (from, in_force) = (self.in_force(), guests.upon(to));
+        let before = allocations(&self.plane.actual());
         let channels = self.guests.open(to)?;
         self.store.begin(to)?;
         let actual = match self.plane.reconcile(&from, &in_force) {
@@ -367,7 +346,7 @@ impl Manager {
             let _ = self.store.abandon();
             return Err(error.into());
         }
-        self.note_changes(&actual, Cause::Operator);
+        self.events.paths(&before, &allocations(&actual), Cause::Operator);
         self.seen = actual;
         self.guests.replace(guests, channels);
         self.keep_guests();
@@ -388,31 +367,6 @@ impl Manager {
         }
     }
 
-    /// Notes what is another than when somebody last looked.
-    fn note_changes(&mut self, now: &Actual, cause: Cause) {
-        let mut news = Vec::new();
-        for adapter in &now.adapters {
-            let before = self.seen.adapters.iter().find(|one| one.name == adapter.name);
-            let given = Allocation::from(adapter);
-            let subject = || format!("adapter {}", adapter.name);
-            if before.is_none_or(|one| Allocation::from(one) != given) {
-                let from = before.map_or("none".to_owned(), |one| Allocation::from(one).place());
-                let text = format!("{from} -> {} ({})", given.place(), given.reason);
-                news.push((EventKind::Path, subject(), text));
-            }
-            if before.is_some_and(|one| one.connected) != adapter.connected {
-                let text = if adapter.connected { "attached" } else { "left" };
-                news.push((EventKind::Guest, subject(), text.into()));
-            }
-        }
-        for (kind, subject, text) in news {
-            match cause {
-                Cause::Operator => self.events.add(kind, subject, text),
-                Cause::Others => self.events.caused(kind, subject, text, Instant::now()),
-            }
-        }
-    }
-
     /// Stores who has which VF, if that has changed. A disk that refuses is told as an event: the records of old are
     /// the careful ones, and the next look tries again.
     fn note_owners(&mut self) {
@@ -421,6 +375,11 @@ impl Manager {
             self.events.add(EventKind::Refused, String::new(), error.to_string());
         }
     }
+}
+
+/// What each adapter has.
+fn allocations(actual: &Actual) -> Vec<Allocation> {
+    actual.adapters.iter().map(Allocation::from).collect()
 }
 
 /// Who has which VF: the adapters that are on one, and the operator where a VF has settings and no adapter.

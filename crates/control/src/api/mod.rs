@@ -7,12 +7,16 @@
 //! another thread, so that no request holds up the reading of others.
 //!
 //! # Limits
-//! Bodies of 1 MiB, 30 s for a body and 10 s for headers, 64 connections a listener, 1024 events.
+//! Bodies of 1 MiB, 30 s for a body, 10 s for headers and for a client that takes nothing of its answer, 64 connections
+//! a listener, 1024 events. Over TCP 2 s until the token was shown; the oldest connection without it makes room.
 
 mod answer;
+mod bytes;
 mod client;
+mod deadline;
 mod events;
 mod fault;
+mod held;
 mod listen;
 mod manager;
 mod moves;
@@ -25,12 +29,16 @@ mod server;
 #[cfg(test)]
 pub(crate) mod tests;
 mod token;
+mod visitors;
+mod whole;
+mod worker;
 
 use std::path::{Path, PathBuf};
 
 pub use answer::{InForce, Outcome, Upgrade};
 pub use client::{Client, ClientError, Refusal, Reply};
-pub use events::{Event, EventKind, EventList, MAX_EVENTS};
+pub(crate) use events::Cause;
+pub use events::{Event, EventKind, EventList, Events, MAX_EVENTS};
 pub use hyper::Method;
 
 pub use fault::{Fault, Trouble};

@@ -38,6 +38,11 @@ static DRY_RUN: Parameter = Parameter {
     kind: "boolean",
     text: "Change nothing, and answer with the plan of what would be done.",
 };
+static PRUNE: Parameter = Parameter {
+    name: "prune",
+    kind: "boolean",
+    text: "Remove the NICs, switches, adapters and virtual PFs that the document does not name.",
+};
 static OWNER: Parameter = Parameter {
     name: "owner",
     kind: "integer",
@@ -94,17 +99,23 @@ pub(super) fn operations() -> Vec<Operation> {
         plain(get.clone(), "/v1/state", Act::State, "The desired state.", "State"),
         Operation {
             body: whole.clone(),
-            parameters: vec![&DRY_RUN],
-            ..plain(put, "/v1/state", Act::PutState, "Replace the desired state.", "State")
+            parameters: vec![&DRY_RUN, &PRUNE],
+            ..plain(
+                put,
+                "/v1/state",
+                Act::PutState,
+                "Replace the desired state; 409 if that removes an object and prune is not true.",
+                "State",
+            )
         },
         Operation {
             body: whole,
-            parameters: vec![&DRY_RUN],
+            parameters: vec![&DRY_RUN, &PRUNE],
             ..plain(
                 post,
                 "/v1/apply",
                 Act::Apply,
-                "Bring a desired state into force, and tell the steps.",
+                "Bring what the document names into force, and tell the steps; other objects stay without prune.",
                 "Outcome",
             )
         },

@@ -18,23 +18,32 @@ use super::fault::Fault;
 use super::manager::Manager;
 use super::operation::{Act, Operation, operations};
 use super::token::Token;
+use super::visitors::Known;
+use super::worker::Worker;
 use super::{MAX_BODY_BYTES, openapi};
+use crate::json;
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// Serves all operations. With a `token` each request must show it.
-pub(super) fn router(manager: Arc<Mutex<Manager>>, token: Option<Token>) -> Router {
+pub(super) fn router(
+    manager: Arc<Mutex<Manager>>,
+    worker: &Worker,
+    token: Option<Token>,
+) -> Router {
     let document = Bytes::from(openapi::document().to_string());
     let mut router = Router::new();
     for operation in operations() {
         let filter =
             MethodFilter::try_from(operation.method.clone()).expect("a method of the table");
         let (manager, document) = (manager.clone(), document.clone());
+        let worker = worker.clone();
         let operation = Arc::new(operation);
         let path = operation.path;
         let handler = move |request: Request| {
-            let served = serve(manager.clone(), operation.clone(), document.clone(), request);
+            let (manager, operation) = (manager.clone(), operation.clone());
+            let served = serve(manager, worker.clone(), operation, document.clone(), request);
             async move { served.await.map_or_else(Fault::into_response, Answer::into_response) }
         };
         router = router.route(path, on(filter, handler));
@@ -45,6 +54,9 @@ pub(super) fn router(manager: Arc<Mutex<Manager>>, token: Option<Token>) -> Rout
     match token {
         Some(token) => router.layer(from_fn(move |request: Request, next: Next| {
             let good = shows(request.headers(), &token);
+            if let (true, Some(known)) = (good, request.extensions().get::<Known>()) {
+                known.set();
+            }
             async move { if good { next.run(request).await } else { refused() } }
         })),
         None => router,
@@ -65,6 +77,7 @@ fn shows(headers: &HeaderMap, token: &Token) -> bool {
 
 async fn serve(
     manager: Arc<Mutex<Manager>>,
+    worker: Worker,
     operation: Arc<Operation>,
     document: Bytes,
     mut request: Request,
@@ -86,8 +99,8 @@ async fn serve(
         asked.body = body(request.into_body()).await?;
     }
     let work = move || carry_out(&manager, &operation, asked);
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(Fault::Broken("a fault of the program ended the request".into())))
+    let ended = || Err(Fault::Broken("a fault of the program ended the request".into()));
+    worker.run(work).await.unwrap_or_else(ended)
 }
 
 fn bad(error: &str, allowed: &str) -> Fault {
@@ -130,8 +143,5 @@ async fn body(body: Body) -> Result<Value, Fault> {
         Err(error) if error.is::<LengthLimitError>() => return Err(Fault::TooLarge),
         Err(_) => return Err(bad("the body broke off", "send it again")),
     };
-    serde_json::from_slice(&bytes).map_err(|error| Fault::BadRequest {
-        error: format!("the body is not JSON: {error}"),
-        allowed: "correct it".into(),
-    })
+    json::parse(&bytes).map_err(|error| bad(&format!("the body {error}"), error.remedy()))
 }

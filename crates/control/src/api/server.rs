@@ -16,20 +16,29 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
+use vhost_user::{Closer, Load};
 
-use super::listen::{OwnersSocket, Peer, TcpSocket, owner};
+use super::bytes::Bytes;
+use super::deadline::WriteDeadline;
+use super::listen::{OwnersSocket, TcpSocket, owner};
 use super::manager::Manager;
 use super::router::router;
 use super::token::Token;
+use super::visitors::{Known, Visitors};
+use super::worker::Worker;
 
 /// Connections of a listener at a time; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
-/// How long headers, or a TLS handshake, may take, and how long a connection may be idle.
+/// How long headers may take, and how long a connection may be idle.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// Threads for work that waits; it is done one at a time anyway.
-const WORKERS: usize = 4;
+/// Time for a client over TCP to show the token, TLS handshake included.
+const TOKEN_TIME: Duration = Duration::from_secs(2);
+/// Time after which a client that reads nothing of its answer is disconnected.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// How often it is looked whether a move of a guest was given up.
 const TICK: Duration = Duration::from_secs(1);
 /// Before a listener that cannot accept, for lack of descriptors say, tries again.
@@ -143,13 +152,12 @@ impl Server {
         let manager = manager.into();
         let tcp_address = doors.tcp.as_ref().map(TcpSocket::address).transpose()?;
         let doors = Arc::new(doors);
-        let plain = router(manager.clone(), None);
-        let with_token =
-            listen.tcp.as_ref().map(|tcp| router(manager.clone(), Some(tcp.token.clone())));
+        let (worker, work) = Worker::start()?;
+        let plain = router(manager.clone(), &worker, None);
+        let token = listen.tcp.as_ref().map(|tcp| tcp.token.clone());
+        let with_token = token.map(|token| router(manager.clone(), &worker, Some(token)));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(WORKERS)
-            .thread_name("api-work")
             .build()
             .context("the API's runtime cannot be made")?;
         let (stop, stopped) = oneshot::channel();
@@ -160,7 +168,7 @@ impl Server {
         let accepts = accepting.clone();
         let thread = std::thread::Builder::new().name("api".into()).spawn(move || {
             runtime.block_on(async {
-                tokio::spawn(tick(ticked));
+                tokio::spawn(tick(ticked, worker));
                 let unix = tokio::spawn(told(serve_unix(at.clone(), plain, unix_room)));
                 let tcp = with_token.map(|router| tokio::spawn(told(serve_tcp(at, router))));
                 let all = std::iter::once(unix).chain(tcp);
@@ -168,6 +176,8 @@ impl Server {
                 accepts.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
                 let _ = stopped.await; // an error is a sender that is gone
             });
+            drop(runtime); // and with it all who hand in work
+            let _ = work.join(); // it catches panics
         });
         let thread = thread.context("the API's thread cannot be started")?;
         let (stop, thread) = (Some(stop), Some(thread));
@@ -216,7 +226,7 @@ impl Drop for Server {
 }
 
 /// Lets moves of guests that were given up end, for as long as the runtime lives.
-async fn tick(manager: Arc<Mutex<Manager>>) {
+async fn tick(manager: Arc<Mutex<Manager>>, worker: Worker) {
     loop {
         tokio::time::sleep(TICK).await;
         let manager = manager.clone();
@@ -225,7 +235,7 @@ async fn tick(manager: Arc<Mutex<Manager>>) {
                 manager.tick(Instant::now());
             }
         };
-        let _ = tokio::task::spawn_blocking(work).await; // a panic of it is met by the next request
+        let _ = worker.run(work).await; // a panic of it is met by the next request
     }
 }
 
@@ -242,14 +252,25 @@ async fn serve_unix(
     room: Arc<Semaphore>,
 ) -> std::io::Result<()> {
     let listener = doors.unix.listen()?;
+    let closer = Closer::default();
     loop {
         let permit = permit(&room).await;
+        while closer.load() != Load::Light {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
         match listener.accept().await {
             Ok((stream, _)) => {
+                let stream = Bytes::new(stream, &closer);
                 // Anybody else is closed: it may know nothing.
-                if let Some(peer) = owner(&stream) {
-                    tokio::spawn(serve_connection(stream, router.clone(), Some(peer), permit));
-                }
+                let Some(peer) = owner(stream.stream()) else { continue };
+                let router = router.clone();
+                tokio::spawn(async move {
+                    let mark = |request: &mut Request<Incoming>| {
+                        request.extensions_mut().insert(peer);
+                    };
+                    serve_connection(stream, router, mark).await;
+                    drop(permit);
+                });
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -260,22 +281,25 @@ async fn serve_tcp(doors: Arc<Doors>, router: Router) -> std::io::Result<()> {
     let Some(socket) = &doors.tcp else { return Ok(()) };
     let listener = socket.listen()?;
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut visitors = Visitors::default();
     loop {
         let permit = permit(&room).await;
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let router = router.clone();
-        match socket.tls.clone() {
-            None => drop(tokio::spawn(serve_connection(stream, router, None, permit))),
-            Some(tls) => drop(tokio::spawn(async move {
-                let handshake = tokio::time::timeout(HEADER_TIME, tls.accept(stream)).await;
-                if let Ok(Ok(stream)) = handshake {
-                    serve_connection(stream, router, None, permit).await;
-                }
-            })),
+        if room.available_permits() == 0 {
+            visitors.close_oldest();
         }
+        let known = Known::default();
+        let visit = serve_visitor(stream, socket.tls.clone(), router.clone(), known.clone());
+        let served = tokio::spawn(async move {
+            visit.await;
+            drop(permit);
+        });
+        visitors.add(known, served.abort_handle());
+        // A token that has arrived is seen before the next connection can displace this one.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -283,29 +307,48 @@ async fn permit(room: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     room.clone().acquire_owned().await.expect("the semaphore is never closed")
 }
 
-/// Until the client has no more requests, or is silent for too long.
-async fn serve_connection<S>(
-    stream: S,
-    router: Router,
-    peer: Option<Peer>,
-    permit: OwnedSemaphorePermit,
-) where
+/// Serves a connection over TCP, for [`TOKEN_TIME`] unless the client has shown the token by then.
+async fn serve_visitor(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, known: Known) {
+    let is_known = known.clone();
+    let serving = async {
+        let mark = move |request: &mut Request<Incoming>| {
+            request.extensions_mut().insert(known.clone());
+        };
+        match tls {
+            None => serve_connection(stream, router, mark).await,
+            Some(tls) => {
+                if let Ok(stream) = tls.accept(stream).await {
+                    serve_connection(stream, router, mark).await;
+                }
+            }
+        }
+    };
+    let mut serving = std::pin::pin!(serving);
+    let late = tokio::time::timeout(TOKEN_TIME, &mut serving).await.is_err();
+    if late && is_known.get() {
+        serving.await;
+    }
+}
+
+/// Serves requests until the client has no more, or is silent for too long. `mark` attaches to each request what is
+/// known of the client; nothing in a request can imitate that.
+async fn serve_connection<S>(stream: S, router: Router, mark: impl Fn(&mut Request<Incoming>))
+where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let service = TowerToHyperService::new(router);
+    let stream = WriteDeadline::new(stream, ANSWER_TIME);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
         .serve_connection(
             TokioIo::new(stream),
             service_fn(move |mut request: Request<Incoming>| {
-                // Of what a client sends nothing can be taken for this.
-                peer.map(|peer| request.extensions_mut().insert(peer));
+                mark(&mut request);
                 service.call(request)
             }),
         );
     if let Err(error) = served.await {
         tracing::debug!("a connection of the API ended: {error}");
     }
-    drop(permit);
 }

@@ -11,18 +11,21 @@ mod people;
 mod reading;
 mod tls;
 mod upgrade;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::{Client, ClientError, Listen, Manager, Refusal, Reply, Server, Tcp, socket_path};
+use super::{
+    Client, ClientError, Events, Listen, Manager, Refusal, Reply, Server, Tcp, socket_path,
+};
 use crate::state::tests::Paper;
 use crate::state::{Actual, Kept, Plane, Refused, State, Taken};
 use crate::stats;
@@ -35,6 +38,10 @@ pub(crate) struct Shared(pub(crate) Arc<Mutex<Paper>>);
 impl Plane for Shared {
     fn recall(&mut self, held: BTreeMap<String, u16>) {
         self.0.lock().unwrap().recall(held);
+    }
+
+    fn record_in(&mut self, events: Events) {
+        self.0.lock().unwrap().record_in(events);
     }
 
     fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
@@ -152,14 +159,17 @@ pub(crate) fn request(line: &str, headers: &str, body: &str) -> Vec<u8> {
 }
 
 /// Waits for what comes soon.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..200 {
-        if holds() {
-            return;
-        }
+pub(crate) fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    eventually_in(Duration::from_secs(2), what, holds);
+}
+
+/// Waits for what comes within some time.
+pub(crate) fn eventually_in(most: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + most;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}: not within {most:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("{what}: not within 2 s");
 }
 
 pub(crate) fn null() -> Value {

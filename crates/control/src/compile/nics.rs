@@ -219,13 +219,11 @@ pub(super) fn mode(bridging: Bridging) -> Mode {
 }
 
 pub(super) fn profile(profile: Profile) -> &'static nic::Profile {
-    let name = match profile {
-        Profile::Ideal => "ideal",
-        Profile::Intel82576 => "82576",
-        Profile::X520 => "x520",
-        Profile::Xl710 => "xl710",
-        Profile::ConnectX6 => "cx6",
-    };
-    // A test holds the names against the profiles that there are.
-    nic::Profile::named(name).unwrap_or(nic::Profile::ALL[0])
+    match profile {
+        Profile::Ideal => nic::Profile::IDEAL,
+        Profile::Intel82576 => nic::Profile::INTEL_82576,
+        Profile::X520 => nic::Profile::X520,
+        Profile::Xl710 => nic::Profile::XL710,
+        Profile::ConnectX6 => nic::Profile::CX6,
+    }
 }

@@ -33,6 +33,7 @@ fn adapter(name: &str, n: u8, path: &str) -> Value {
 /// A NIC of four VFs with an iov switch, and adapters on all paths: `v`, `w` on VFs, `q` on a queue, `s`, `t` on the switch.
 fn document() -> Value {
     json!({
+        "version": 1,
         "nic": [{
             "name": "nic0", "total_vfs": 4, "num_vfs": 4, "vmq_queues": 2,
             "uplink": {"socket": "/run/shunt/wire.sock"},

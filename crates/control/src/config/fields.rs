@@ -113,6 +113,7 @@ const fn field(name: &'static str, kind: Kind, default: Default) -> Field {
 #[rustfmt::skip] // One row a field; a table reads best as one.
 mod rows {
     use super::*;
+    use crate::state::Profile;
 
     pub(in super::super) static ROOT: Section = Section { header: "", groups: &[&[
         field("run_dir", Special("an absolute path in quotes, such as \"/run/shunt\""),
@@ -120,6 +121,7 @@ mod rows {
         field("state_dir", Special("an absolute path in quotes, such as \"/var/lib/shunt\""), Computed("none")),
         field("api", Table(&API), Computed("its defaults")),
         field("lanes", Table(&LANES), Computed("its defaults")),
+        field("limits", Table(&LIMITS), Computed("its defaults")),
         field("nic", Tables(&NIC), Computed("none")),
         field("switch", Document("[[switch]]"), Computed("none")),
         field("adapter", Document("[[adapter]]"), Computed("none")),
@@ -146,10 +148,15 @@ mod rows {
         field("cpu_latency_us", Int(0, 1_000_000, "microseconds"), Computed("none: the machine is left alone")),
     ]] };
 
+    pub(in super::super) static LIMITS: Section = Section { header: "[limits]", groups: &[&[
+        field("session_memory_mib", Int(1, 134_217_728, "MiB"), Computed("the machine's memory")),
+        field("guest_memory_mib", Int(1, 134_217_728, "MiB"), Computed("64 times the machine's memory, at most 64 TiB")),
+    ]] };
+
     pub(in super::super) static NIC: Section = Section { header: "[[nic]]", groups: &[&[
         field("name", Special("1 to 15 of the characters a-z, 0-9 and -, in quotes"), Required),
         field("kind", Choice(&["soft"]), Required),
-        field("profile", Choice(&["ideal", "82576", "x520", "xl710", "cx6"]), Word("ideal")),
+        field("profile", Choice(&Profile::NAMES), Word("ideal")),
         field("mode", Choice(&["legacy", "switchdev"]), Word("legacy")),
         field("bridging", Choice(&["veb", "vepa", "isolated"]), Word("veb")),
         field("total_vfs", Int(0, 255, ""), Computed("the number of `[[nic.vf]]` tables")),
@@ -201,7 +208,7 @@ mod rows {
         field("offload", Bool, DefaultBool(true)),
     ];
 }
-pub(super) use rows::{API, LANES, NIC, PF, ROOT, VF};
+pub(super) use rows::{API, LANES, LIMITS, NIC, PF, ROOT, VF};
 
 /// One entry of `cpus`; 1024 is what Linux's usual CPU set holds.
 pub(super) static CPU: Field = field("cpus", Int(0, 1023, ""), Required);
@@ -214,4 +221,4 @@ pub(super) static SOCKET: Field =
     field("socket", Special("a path in quotes, such as \"vf0.sock\""), Required);
 
 /// Every section, in the order of the documentation.
-pub(super) static SECTIONS: [&Section; 6] = [&ROOT, &API, &LANES, &NIC, &PF, &VF];
+pub(super) static SECTIONS: [&Section; 7] = [&ROOT, &API, &LANES, &LIMITS, &NIC, &PF, &VF];

@@ -37,7 +37,7 @@ use toml::de::DeTable;
 
 pub use api::{Api, ApiTcp, ApiTls};
 pub use error::{ConfigError, ConfigErrors, Position};
-pub use model::{Config, Function, Lanes, Nic, NicKind, Vf};
+pub use model::{Config, Function, Lanes, Limits, Nic, NicKind, Vf};
 
 use error::Report;
 

@@ -18,6 +18,8 @@ pub struct Config {
     pub api: Option<Api>,
     /// The polling threads.
     pub lanes: Lanes,
+    /// What guests may use of the machine.
+    pub limits: Limits,
     /// The NICs in the order of the file; names differ.
     pub nics: Vec<Nic>,
     /// The same NICs with their functions, the switches and the adapters: the desired state at a first start.
@@ -37,6 +39,15 @@ pub struct Lanes {
     pub sleep: bool,
     /// How long CPUs may take to wake up while the daemon runs, in microseconds; for the whole machine.
     pub cpu_latency_us: Option<u32>,
+}
+
+/// What guests may use of the machine; `None`: by its memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory that one session may have mapped, in MiB.
+    pub session_memory_mib: Option<u64>,
+    /// Memory that all sessions together may have mapped, in MiB.
+    pub guest_memory_mib: Option<u64>,
 }
 
 impl Lanes {

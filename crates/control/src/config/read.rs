@@ -6,7 +6,7 @@ use toml::de::DeTable;
 
 use super::error::Report;
 use super::fields::{CPU, LANES, ROOT};
-use super::model::{Config, Lanes, Nic};
+use super::model::{Config, Lanes, Limits, Nic};
 use super::table::Table;
 use super::unique::Unique;
 use super::value::Given;
@@ -39,6 +39,7 @@ pub(super) fn config(report: &Report<'_>, tree: &DeTable<'_>) -> Option<Config> 
     let mut reader = Reader { run_dir, own_files, sockets, names };
     let api = reader.api(&root);
     let lanes = root.table("lanes").as_ref().map_or_else(default_lanes, lanes);
+    let limits = root.table("limits").as_ref().map_or_else(Limits::default, limits);
     let tables = root.tables("nic");
     if let Some(beyond) = tables.get(MAX_NICS) {
         let message =
@@ -54,7 +55,7 @@ pub(super) fn config(report: &Report<'_>, tree: &DeTable<'_>) -> Option<Config> 
     let nics = nics.filter(|_| report.errors() == errors);
     let state = reader.state(&root, nics.as_deref(), tree);
     let (nics, state) = (nics?, state?);
-    Some(Config { run_dir: reader.run_dir, state_dir, api, lanes, nics, state })
+    Some(Config { run_dir: reader.run_dir, state_dir, api, lanes, limits, nics, state })
 }
 
 fn run_dir(root: &Table<'_>) -> PathBuf {
@@ -103,6 +104,14 @@ fn lanes(table: &Table<'_>) -> Lanes {
             .given_int("cpu_latency_us")
             .value()
             .and_then(|(latency_us, _)| u32::try_from(latency_us).ok()),
+    }
+}
+
+fn limits(table: &Table<'_>) -> Limits {
+    let mib = |name| table.given_int(name).value().map(|(mib, _)| mib);
+    Limits {
+        session_memory_mib: mib("session_memory_mib"),
+        guest_memory_mib: mib("guest_memory_mib"),
     }
 }
 

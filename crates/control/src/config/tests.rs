@@ -63,7 +63,10 @@ fn the_least_file_gets_every_default() {
     let config = parse(&text);
     let state = config.state.clone(); // it has tests of its own
     let (run_dir, nics) = ("/run/shunt".into(), vec![nic]);
-    assert_eq!(config, Config { run_dir, state_dir: None, api, lanes, nics, state });
+    assert_eq!(
+        config,
+        Config { run_dir, state_dir: None, api, lanes, limits: Limits::default(), nics, state }
+    );
 }
 
 #[test]

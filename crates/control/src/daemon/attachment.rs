@@ -14,11 +14,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::event::epoll;
-use vhost_user::{Backend, Closer, Connector, Device, Listener, Receiver, SocketError};
+use vhost_user::{
+    Backend, Closer, Connector, Device, Listener, Load, Message, Receiver, Request, SocketError,
+};
 
 use super::device::{GuestDevice, Identity};
 use super::log::{Quiet, Repeated};
 use super::offer::offer;
+use super::port_events::PortEvents;
 use super::vmq::Vmq;
 use crate::state::{GuestState, SocketMode, VhostUser};
 
@@ -27,6 +30,8 @@ pub(super) use estate::{inherit_listener, listening};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
 const MESSAGES_A_TURN: usize = 32;
+/// Time between two looks whether a question that is held can be answered.
+const HELD_LOOK: Duration = Duration::from_millis(1);
 /// In the device status: the driver is ready. Virtio 1.2, section 2.1.
 const DRIVER_OK: u8 = 4;
 
@@ -58,6 +63,8 @@ pub(super) struct Attachment {
     receiver: Receiver,
     /// The configuration space as the front-end knows it.
     told: Vec<u8>,
+    /// A question whose answer is not known yet; nothing behind it is received.
+    held: Option<Message>,
     /// Why the session, which another process had, cannot be gone on with: it is to be ended.
     unfit: Option<String>,
     /// When the last session began.
@@ -72,13 +79,21 @@ pub(super) struct Attachment {
     closer: Closer,
     /// Whether connections are left waiting, until what former ones left is closed.
     is_deaf: bool,
+    /// Whether the connection is not in `epoll`.
+    is_muted: bool,
+    events: PortEvents,
 }
 
 impl Attachment {
     /// A socket that nobody is connected to.
-    pub(super) fn new(spec: &VhostUser, way: Way, device: GuestDevice) -> Result<Attachment> {
+    pub(super) fn new(
+        spec: &VhostUser,
+        way: Way,
+        device: GuestDevice,
+        events: PortEvents,
+    ) -> Result<Attachment> {
         let backend = Backend::new(offer(spec, device.has_mac()))?;
-        let closer = Closer::default();
+        let closer = device.closer().clone();
         Ok(Attachment {
             way,
             backend,
@@ -86,6 +101,7 @@ impl Attachment {
             stream: None,
             receiver: Receiver::with(&closer),
             told: Vec::new(),
+            held: None,
             unfit: None,
             begun: None,
             banned: None,
@@ -94,6 +110,8 @@ impl Attachment {
             failures: Repeated::default(),
             closer,
             is_deaf: false,
+            is_muted: false,
+            events,
         })
     }
 
@@ -152,9 +170,10 @@ impl Attachment {
         Ok(())
     }
 
-    /// How long until the next attempt to connect; `None` if none is to be made.
+    /// Time until the next attempt to connect, or to answer; `None` if none is to be made.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         match (&self.way, &self.stream) {
+            (_, Some(_)) if self.held.is_some() => Some(HELD_LOOK),
             (Way::Client(connector), None) => Some(connector.wait(now).max(self.pause(now))),
             _ => None,
         }
@@ -164,6 +183,24 @@ impl Attachment {
     pub(super) fn end_if_stalled(&mut self, epoll: BorrowedFd<'_>) {
         if self.device.is_stalled() {
             self.end(epoll, "connection closed: its call or err eventfd blocks and is full");
+        }
+    }
+
+    /// Its label, if its device's state goes through a pipe just now.
+    pub(super) fn moves_state(&mut self, now: Instant) -> Option<String> {
+        self.device.is_under_way(now).then(|| self.device.label().to_owned())
+    }
+
+    /// Tells the operator that interrupts of the front-end are too slow for lanes.
+    pub(super) fn tell_moved_notifies(&mut self) {
+        if self.device.take_moved_notifies() {
+            self.events.moved_notifies();
+            let label = self.device.label();
+            self.quiet.warn(&format!(
+                "{label}: writes to its call eventfd took more than 1 ms in a second; its interrupts \
+                 are sent off the lanes until they have been fast for 60 s (who else watches that \
+                 eventfd?)"
+            ));
         }
     }
 
@@ -188,7 +225,7 @@ impl Attachment {
 
     /// In client mode, connects when an attempt is due.
     pub(super) fn connect_if_due(&mut self, epoll: BorrowedFd<'_>, now: Instant) {
-        if self.stream.is_some() || self.is_abused() || !self.pause(now).is_zero() {
+        if self.stream.is_some() || self.is_busy() || !self.pause(now).is_zero() {
             return;
         }
         let Way::Client(connector) = &mut self.way else {
@@ -236,6 +273,13 @@ impl Attachment {
         }
     }
 
+    /// Answers a question that was held, if it can be.
+    pub(super) fn serve_held(&mut self, epoll: BorrowedFd<'_>) {
+        if self.held.is_some() {
+            self.serve_messages(epoll);
+        }
+    }
+
     /// Serves what came: messages, or a connection.
     pub(super) fn serve(&mut self, epoll: BorrowedFd<'_>) {
         self.serve_messages(epoll);
@@ -246,7 +290,10 @@ impl Attachment {
         for _ in 0..MESSAGES_A_TURN {
             match self.serve_one() {
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => {
+                    let must_wait = self.held.is_some() || self.closer.load() == Load::Busy;
+                    return self.mute(epoll, must_wait);
+                }
                 Err(why) => return self.end(epoll, &why),
             }
         }
@@ -262,6 +309,8 @@ impl Attachment {
         self.quiet.info(&format!("{}: front-end connected", self.device.label()));
         self.stream = Some(stream);
         self.receiver = Receiver::with(&self.closer);
+        self.held = None;
+        self.is_muted = false;
         self.told = self.device.config();
         self.begun = Some(Instant::now());
     }
@@ -271,16 +320,29 @@ impl Attachment {
         let Some(stream) = &self.stream else {
             return Ok(false);
         };
-        if self.is_abused() {
-            return Err("connection closed: descriptors that it sent do not close".into());
+        match self.closer.load() {
+            Load::Light => {}
+            Load::Busy => return Ok(false),
+            Load::Stuck => {
+                return Err("connection closed: descriptors that it sent do not close".into());
+            }
         }
-        let message = match self.receiver.poll(stream) {
-            Ok(Some(message)) => message,
-            Ok(None) => return Ok(false),
-            Err(SocketError::Closed) => return Err("front-end left".into()),
-            Err(error) => return Err(format!("connection closed: {error}")),
+        let message = match self.held.take() {
+            Some(message) => message,
+            None => match self.receiver.poll(stream) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(false),
+                Err(SocketError::Closed) => return Err("front-end left".into()),
+                Err(error) => return Err(format!("connection closed: {error}")),
+            },
         };
+        let asks = message.request == Request::CheckDeviceState.code();
+        if asks && self.device.is_transferring(Instant::now()) {
+            self.held = Some(message);
+            return Ok(false);
+        }
         let reply = self.backend.handle(message, &mut self.device);
+        self.events.guest(self.device.is_attached());
         if let Some(refusal) = self.backend.take_refusal() {
             self.quiet.warn(&format!("{}: {refusal}", self.device.label()));
         }
@@ -310,6 +372,7 @@ impl Attachment {
             self.hang_up(stream);
         }
         self.backend.disconnect(&mut self.device);
+        self.events.guest(self.device.is_attached());
         self.tell_unlogged();
         if self.device.end_session() {
             self.banned = Some(Instant::now() + BAN);
@@ -319,6 +382,8 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        // Not hung up on: another process may have taken it over.
+        self.stream.take().into_iter().for_each(|stream| self.closer.close(stream));
         self.backend.disconnect(&mut self.device);
     }
 }

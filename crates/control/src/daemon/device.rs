@@ -8,23 +8,26 @@ mod ring;
 pub(super) use estate::DeviceEstate;
 pub(super) use identity::Identity;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use engine::{Port, SoftNic};
-use guestmem::{DirtyLog, GuestMemory, Region};
+use guestmem::{DirtyLog, GuestMemory, Quota, Region};
 use nic::StormLimit;
+use port::notifier::Budget;
+use port::virtio_net::Events;
+use vhost_user::transfer::Transfer;
 use vhost_user::{
-    Device, ForeignFd, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea, transfer,
+    Closer, Device, ForeignFd, InflightArea, MemoryRegion, Refused, RingSetup, SharedArea,
 };
 use wire::Mac;
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net as net;
 
-use memory::{check_kind, map, refused, refused_chain};
+use memory::{map, map_area, refused, refused_chain};
 
 use super::carried::Carried;
 use super::inflight::{self, Records};
@@ -49,6 +52,8 @@ pub(super) struct GuestDevice {
     /// What the front-end set, at most `mtu`.
     mtu_set: u16,
     memory: Arc<GuestMemory>,
+    /// What it, and all others together, may have mapped.
+    quota: Arc<Quota>,
     /// The files behind it, for a process that takes over.
     files: Vec<MemoryRegion>,
     /// Where writes to it are logged, while it is moved, and the file behind that.
@@ -64,12 +69,17 @@ pub(super) struct GuestDevice {
     records_memory: inflight::Memory,
     /// The same of packed rings, where the front-end does not keep it.
     kept: Kept,
-    /// Through which what another adapter promised comes.
-    arriving: Option<OwnedFd>,
+    /// What is promised to the guest, on its way to another adapter or from one.
+    transfer: Option<Transfer>,
+    /// Makes the calls on the front-end's files that may wait, and frees its memory.
+    closer: Closer,
     /// The last receive ring, which a queue of the uplink's interface may fill.
     vmq: Vmq,
     /// Set by whoever was held up by a descriptor of the front-end's.
     stalled: Arc<AtomicBool>,
+    /// Time that its interrupts take, and how often it was said that they were moved.
+    budget: Arc<Budget>,
+    moves_told: u64,
     made: Instant,
     announcements: StormLimit,
 }
@@ -81,9 +91,10 @@ impl GuestDevice {
         attachment: &VhostUser,
         identity: Identity,
         run_dir: &Path,
+        quota: Arc<Quota>,
     ) -> GuestDevice {
         let pairs = usize::from(attachment.queue_pairs);
-        let last = pairs.saturating_sub(1);
+        let (last, closer) = (pairs.saturating_sub(1), Closer::default());
         GuestDevice {
             nic,
             kept: Kept::new(run_dir, &port.label, pairs * 2),
@@ -95,6 +106,7 @@ impl GuestDevice {
             representor_mtu: None,
             mtu_set: attachment.mtu,
             memory: Arc::default(),
+            quota,
             files: Vec::new(),
             log: None,
             log_file: None,
@@ -102,9 +114,12 @@ impl GuestDevice {
             told_unlogged: false,
             records: None,
             records_file: None,
-            records_memory: inflight::Memory::of(attachment.queue_pairs * 2),
-            arriving: None,
+            records_memory: inflight::Memory::of(attachment.queue_pairs * 2, &closer),
+            transfer: None,
+            closer,
             stalled: Arc::default(),
+            budget: Arc::default(),
+            moves_told: 0,
             made: Instant::now(),
             announcements: StormLimit::new(ANNOUNCEMENTS_PER_S, 0),
         }
@@ -134,6 +149,17 @@ impl GuestDevice {
         self.stalled.load(Ordering::Relaxed)
     }
 
+    /// Whether interrupts were moved off the lanes since the last call, which counts it.
+    pub(super) fn take_moved_notifies(&mut self) -> bool {
+        let moves = self.budget.moves();
+        let is_news = moves > self.moves_told;
+        if is_news {
+            self.moves_told = moves;
+            self.port.count_moved_notifies();
+        }
+        is_news
+    }
+
     pub(super) fn label(&self) -> &str {
         &self.port.label
     }
@@ -150,9 +176,38 @@ impl GuestDevice {
     /// held up one of our threads. No ring may run any more.
     pub(super) fn end_session(&mut self) -> bool {
         self.mtu_set = self.mtu;
-        self.arriving = None;
+        self.transfer = None;
         (self.unlogged, self.told_unlogged) = (0, false);
         self.stalled.swap(false, Ordering::Relaxed)
+    }
+
+    /// Checks the bytes that this session would have mapped.
+    fn check_size(
+        &self,
+        files: &[MemoryRegion],
+        more: &[MemoryRegion],
+        log: Option<&SharedArea>,
+    ) -> Result<(), Refused> {
+        let sizes = files.iter().chain(more).map(|file| file.size);
+        let sizes = sizes.chain(log.map(|log| log.size));
+        self.quota.check_session(sizes).map_err(refused)
+    }
+
+    /// The thread for calls on its front-end's files that may wait.
+    pub(super) fn closer(&self) -> &Closer {
+        &self.closer
+    }
+
+    /// Whether calls on a state's pipe are under way, which another process could not go on with.
+    pub(super) fn is_under_way(&mut self, now: Instant) -> bool {
+        let closer = &self.closer;
+        self.transfer.as_mut().is_some_and(|transfer| transfer.is_under_way(closer, now))
+    }
+
+    /// Whether a state is still on its way, now that the front-end asks how it went.
+    pub(super) fn is_transferring(&mut self, now: Instant) -> bool {
+        let closer = &self.closer;
+        self.transfer.as_mut().is_some_and(|transfer| !transfer.is_done(closer, now))
     }
 
     fn replace_memory(&mut self, regions: Vec<Region>) -> Result<(), Refused> {
@@ -181,14 +236,17 @@ impl GuestDevice {
 
 impl Device for GuestDevice {
     fn set_memory(&mut self, regions: Vec<MemoryRegion>) -> Result<(), Refused> {
+        self.check_size(&regions, &[], self.log_file.as_ref())?;
+        let map = |region| map(region, &self.quota, &self.closer);
         self.replace_memory(regions.iter().map(map).collect::<Result<_, _>>()?)?;
         self.files = regions;
         Ok(())
     }
 
     fn add_region(&mut self, region: MemoryRegion) -> Result<(), Refused> {
+        self.check_size(&self.files, std::slice::from_ref(&region), self.log_file.as_ref())?;
         let mut regions = self.memory.regions().to_vec();
-        regions.push(map(&region)?);
+        regions.push(map(&region, &self.quota, &self.closer)?);
         self.replace_memory(regions)?;
         self.files.push(region);
         Ok(())
@@ -252,7 +310,7 @@ impl Device for GuestDevice {
         next
     }
 
-    fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>) {
+    fn set_call(&mut self, index: usize, call: Option<Arc<ForeignFd>>) {
         let pair = index / 2;
         match index.is_multiple_of(2) {
             true if self.vmq.is(pair) => self.vmq.change(|ring| ring.call = call.clone()),
@@ -261,11 +319,12 @@ impl Device for GuestDevice {
         }
         // QEMU starts a ring before it says whom to interrupt: what was shown until now is told here.
         let stalled = self.stalled.clone();
-        let events = port::virtio_net::Events { call, stalled, ..Default::default() };
+        let budget = self.budget.clone();
+        let events = Events { call, stalled, budget, ..Events::default() };
         events.notify();
     }
 
-    fn set_err(&mut self, index: usize, error: Option<Arc<OwnedFd>>) {
+    fn set_err(&mut self, index: usize, error: Option<Arc<ForeignFd>>) {
         let pair = index / 2;
         match index.is_multiple_of(2) {
             true if self.vmq.is(pair) => self.vmq.change(|ring| ring.err = error),
@@ -306,10 +365,9 @@ impl Device for GuestDevice {
     }
 
     fn set_log(&mut self, log: Option<SharedArea>) -> Result<(), Refused> {
+        self.check_size(&self.files, &[], log.as_ref())?;
         let map = |area: &SharedArea| -> Result<_, Refused> {
-            check_kind(area.fd.as_fd())?;
-            let log = DirtyLog::new(area.fd.as_fd(), area.size, area.offset);
-            Ok(Arc::new(log.map_err(|error| refused_chain(&error))?))
+            Ok(Arc::new(DirtyLog::of(map_area(area, area.size, &self.quota, &self.closer)?)))
         };
         let log_of = log.as_ref().map(map).transpose()?;
         let former = std::mem::replace(&mut self.log, log_of);
@@ -324,17 +382,18 @@ impl Device for GuestDevice {
         let made =
             self.records_memory.create(rings, ring_size).map_err(|error| refused_chain(&error));
         let (records, area) = made?;
-        let fd = area.fd.as_fd().try_clone_to_owned().map_err(refused)?.into();
+        let fd = area.fd.as_fd().try_clone_to_owned().map_err(refused)?;
         self.records = Some(records);
-        let kept = SharedArea { fd, ..area };
+        let kept = SharedArea { fd: ForeignFd::new(fd, &self.closer), ..area };
         self.records_file = Some(InflightArea { area: kept, rings, ring_size });
         Ok(area)
     }
 
     fn set_inflight(&mut self, records: Option<InflightArea>) -> Result<(), Refused> {
         let open = |given: &InflightArea| {
-            check_kind(given.area.fd.as_fd())?;
-            Records::open(given)
+            // The front-end may say that the area is larger than records are.
+            let size = given.area.size.min(Records::bytes(given.rings, given.ring_size));
+            Records::open(given, map_area(&given.area, size, &self.quota, &self.closer)?)
         };
         self.records = records.as_ref().map(open).transpose()?;
         self.records_file = records;
@@ -349,17 +408,20 @@ impl Device for GuestDevice {
     }
 
     fn save_state(&mut self, to: ForeignFd) -> Result<(), Refused> {
-        transfer::save(to, &self.promised().to_bytes()).map_err(|error| refused_chain(&error))
+        let transfer = Transfer::save(to, self.promised().to_bytes(), &self.closer);
+        self.transfer = Some(transfer.map_err(|error| refused_chain(&error))?);
+        Ok(())
     }
 
     fn load_state(&mut self, from: ForeignFd) -> Result<(), Refused> {
-        self.arriving = Some(transfer::open(from).map_err(|error| refused_chain(&error))?);
+        self.transfer = Some(Transfer::load(from).map_err(|error| refused_chain(&error))?);
         Ok(())
     }
 
     fn check_state(&mut self) -> Result<(), Refused> {
-        let Some(from) = self.arriving.take() else { return Ok(()) };
-        let state = transfer::load(from).map_err(|error| refused_chain(&error))?;
+        let Some(transfer) = self.transfer.take() else { return Ok(()) };
+        let state = transfer.end().map_err(|error| refused_chain(&error))?;
+        let Some(state) = state else { return Ok(()) };
         let here = Carried::new(self.identity.mac, self.mtu);
         Carried::from_bytes(&state)?.suits(&here)
     }

@@ -14,7 +14,7 @@ mod life;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ use port::{Legacy, Opened};
 use vhost_user::backend::Half;
 use wire::Mac;
 
-use crate::state::{ActualDevice, DeviceNews, DeviceState};
+use super::port_events::PortEvents;
+use crate::state::{ActualDevice, DeviceState};
 use life::Device;
 
 pub(super) use kinds::{Context, device, tunnel};
@@ -33,8 +34,6 @@ pub(super) use kinds::{Context, device, tunnel};
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How often one that is gone is tried.
 const RETRY: Duration = Duration::from_millis(500);
-/// News that nobody has asked for yet; more are forgotten, the oldest first.
-const NEWS_MAX: usize = 256;
 
 /// How a device is opened, as often as need be.
 pub(super) trait Open: Send + std::fmt::Debug {
@@ -88,7 +87,6 @@ pub(super) struct Devices {
     kept: BTreeMap<u64, Device>,
     next: u64,
     due: Option<Instant>,
-    news: VecDeque<DeviceNews>,
 }
 
 impl Devices {
@@ -98,11 +96,12 @@ impl Devices {
         &mut self,
         port: Arc<Port>,
         (name, open): (String, Box<dyn Open>),
+        events: PortEvents,
         opened: Result<Opened, NotOpened>,
     ) -> u64 {
-        let mut device = Device::new(name, port, open);
+        let mut device = Device::new(name, port, open, events);
         device.begin(opened, Instant::now());
-        self.tell(device.look());
+        device.look();
         let token = self.next;
         self.next += 1;
         self.kept.insert(token, device);
@@ -115,10 +114,11 @@ impl Devices {
         &mut self,
         port: Arc<Port>,
         (name, open): (String, Box<dyn Open>),
+        events: PortEvents,
     ) -> u64 {
         let token = self.next;
         self.next += 1;
-        self.kept.insert(token, Device::new(name, port, open));
+        self.kept.insert(token, Device::new(name, port, open, events));
         token
     }
 
@@ -137,8 +137,7 @@ impl Devices {
     pub(super) fn inherit(&mut self, token: u64, legacy: Legacy) -> anyhow::Result<()> {
         let Some(device) = self.kept.get_mut(&token) else { return Ok(()) };
         device.inherit(legacy)?;
-        let news = device.look();
-        self.tell(news);
+        device.look();
         Ok(())
     }
 
@@ -155,7 +154,8 @@ impl Devices {
 
     /// Closes a device, and forgets it.
     pub(super) fn remove(&mut self, token: u64) {
-        if let Some(device) = self.kept.remove(&token) {
+        if let Some(mut device) = self.kept.remove(&token) {
+            device.events.guest(false);
             device.port.detach_all();
         }
     }
@@ -180,8 +180,7 @@ impl Devices {
             device.begin(opened, Instant::now());
             device.adopt();
             device.plug();
-            let news = device.look();
-            self.tell(news);
+            device.look();
         }
     }
 
@@ -234,12 +233,10 @@ impl Devices {
             return false;
         }
         self.due = Some(now + LOOK);
-        let mut news = Vec::new();
         for device in self.kept.values_mut() {
             device.tend(now);
-            news.extend(device.look());
+            device.look();
         }
-        self.tell(news);
         true
     }
 
@@ -263,21 +260,10 @@ impl Devices {
         }
     }
 
-    /// What became of devices since somebody last asked.
-    pub(super) fn take_news(&mut self) -> Vec<DeviceNews> {
-        self.news.drain(..).collect()
-    }
-
     /// Closes every device.
     pub(super) fn clear(&mut self) {
         while let Some((token, _)) = self.kept.first_key_value() {
             self.remove(*token);
         }
-    }
-
-    fn tell(&mut self, news: impl IntoIterator<Item = DeviceNews>) {
-        self.news.extend(news);
-        let old = self.news.len().saturating_sub(NEWS_MAX);
-        self.news.drain(..old);
     }
 }

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use engine::Traffic as Counted;
 
-use crate::follow::{Amount, Decision, Follower, Traffic};
+use crate::api::{EventKind, Events};
+use crate::follow::{Amount, Follower, Traffic};
 use crate::state::PathInForce;
 
 /// How often traffic is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Decisions that nobody has asked for yet; more are forgotten, the oldest first.
-const NEWS_MAX: usize = 256;
 
 /// The traffic of adapters that follow it.
 #[derive(Debug, Default)]
@@ -19,7 +18,6 @@ pub(super) struct Following {
     follower: Follower,
     /// When the last interval ended, and what was counted by then.
     last: Option<(Instant, BTreeMap<String, Counted>)>,
-    news: Vec<Decision>,
 }
 
 impl Following {
@@ -29,7 +27,12 @@ impl Following {
     }
 
     /// Takes note of all that was counted of adapters so far; says whether a path is to change.
-    pub(super) fn look(&mut self, now: Instant, counted: BTreeMap<String, Counted>) -> bool {
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        counted: BTreeMap<String, Counted>,
+        events: &Events,
+    ) -> bool {
         self.follower.retain(|adapter| counted.contains_key(adapter));
         let mut changes = false;
         if let Some((then, before)) = &self.last {
@@ -38,14 +41,13 @@ impl Following {
                 let Some(before) = before.get(adapter) else { continue };
                 let traffic = between(interval_ms, before, now);
                 if let Some(decision) = self.follower.observe(adapter, &traffic) {
-                    tracing::info!("adapter {adapter}: {decision}");
+                    let (subject, text) = (format!("adapter {adapter}"), decision.to_string());
+                    tracing::info!("{subject}: {text}");
                     changes |= !decision.held;
-                    self.news.push(decision);
+                    events.caused(EventKind::Traffic, subject, text, Instant::now());
                 }
             }
         }
-        let old = self.news.len().saturating_sub(NEWS_MAX);
-        self.news.drain(..old);
         self.last = Some((now, counted));
         changes
     }
@@ -58,11 +60,6 @@ impl Following {
     /// The path that suits each adapter.
     pub(super) fn suited(&self) -> BTreeMap<String, PathInForce> {
         self.follower.suited()
-    }
-
-    /// The decisions since somebody last asked.
-    pub(super) fn take_news(&mut self) -> Vec<Decision> {
-        std::mem::take(&mut self.news)
     }
 }
 
@@ -102,21 +99,22 @@ mod tests {
     #[test]
     fn who_talks_within_the_server_goes_to_the_switch_and_the_reason_is_kept() {
         let (mut following, start) = (Following::default(), Instant::now());
+        let events = Events::default();
         let at = |second| start + Duration::from_secs(second);
         assert!(following.is_due(start));
         let changed: Vec<u64> =
-            (0..20).filter(|&s| following.look(at(s), sent(s, false))).collect();
+            (0..20).filter(|&s| following.look(at(s), sent(s, false), &events)).collect();
         assert_eq!(changed.len(), 1, "one change, and it stays: {changed:?}");
         assert_eq!(following.suited()["web"], PathInForce::Synthetic);
-        let news = following.take_news();
-        assert_eq!((news.len(), news[0].to), (1, PathInForce::Synthetic));
-        assert!(following.take_news().is_empty());
+        let noted = events.since(0).events;
+        assert_eq!((noted.len(), noted[0].kind), (1, EventKind::Traffic));
+        assert!(noted[0].text.starts_with("vf -> synthetic: "), "{noted:?}");
         // One that talks with the wire stays where it is.
         let mut following = Following::default();
-        assert!((0..20).all(|s| !following.look(at(s), sent(s, true))));
+        assert!((0..20).all(|s| !following.look(at(s), sent(s, true), &events)));
         assert!(!following.is_due(at(19)) && following.is_due(at(20)));
         // And one that is not followed any more is forgotten.
-        following.look(at(21), BTreeMap::new());
+        following.look(at(21), BTreeMap::new(), &events);
         assert!(following.suited().is_empty());
     }
 }

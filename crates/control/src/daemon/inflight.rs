@@ -14,12 +14,11 @@
 //! take the memory away, and then its own rings go on from a wrong place: where a record points is
 //! checked as all else that comes from a front-end.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use guestmem::{MapError, Mapping, Pages, SharedFile};
-use rustix::fs::FallocateFlags;
-use vhost_user::{InflightArea, Refused, SharedArea};
+use vhost_user::{Closer, ForeignFd, InflightArea, Refused, SharedArea};
 use virtq::Inflight;
 
 const HEADER: u64 = 64;
@@ -50,19 +49,26 @@ impl Records {
         rings: u16,
         ring_size: u16,
     ) -> Result<Records, MapError> {
-        let mapping = Arc::new(Mapping::new(file, Records::bytes(rings, ring_size), 0)?);
+        let mapping = Mapping::new(file, Records::bytes(rings, ring_size), 0)?;
+        Ok(Records::within(mapping.into(), rings, ring_size))
+    }
+
+    /// New records at the beginning of a mapping that is long enough, whatever is there.
+    fn within(mapping: Arc<Mapping>, rings: u16, ring_size: u16) -> Records {
         let header = mapping.slice(0, HEADER as usize).expect("as long as that");
         header.write(8, u32::from(ring_size).to_le_bytes());
         header.write(12, u32::from(rings).to_le_bytes());
         header.write(0, MAGIC);
-        Ok(Records { mapping, rings, ring_size })
+        let records = Records { mapping, rings, ring_size };
+        (0..usize::from(rings)).for_each(|ring| records.clear(ring));
+        records
     }
 
-    /// Records that a front-end gives back.
+    /// Records that are given back, and their area as it is mapped.
     ///
     /// # Errors
     /// They are not such as we make, or are for other rings.
-    pub(super) fn open(given: &InflightArea) -> Result<Records, Refused> {
+    pub(super) fn open(given: &InflightArea, mapping: Mapping) -> Result<Records, Refused> {
         let InflightArea { area, rings, ring_size } = given;
         if !area.offset.is_multiple_of(8) {
             let offset = area.offset;
@@ -70,8 +76,6 @@ impl Records {
                 "records begin at offset {offset}; they are words, and begin at a multiple of 8"
             )));
         }
-        let mapping = Mapping::new(area.fd.as_fd(), area.size, area.offset)
-            .map_err(|error| Refused::new(error.to_string()))?;
         let need = Records::bytes(*rings, *ring_size);
         let header = mapping.slice(0, HEADER as usize).filter(|_| area.size >= need);
         let Some(header) = header else {
@@ -114,19 +118,25 @@ impl Records {
 
 /// The memory in which new records are made, for front-ends to keep.
 ///
-/// However often front-ends ask, it is the same file, which is charged to the daemon: whoever keeps what
-/// it was given before sees its own guest's new records there.
+/// However often front-ends ask, it is the same file, which is charged to the daemon: a front-end
+/// that keeps what it was given before sees its own guest's new records there.
+///
+/// All calls that take the file's lock are made before a front-end has the file: a front-end can
+/// hold that lock for ever, by a write from memory that is not there. Later records are made by
+/// stores.
 #[derive(Debug)]
 pub(super) struct Memory {
-    file: Option<OwnedFd>,
+    made: Option<(ForeignFd, Arc<Mapping>)>,
     /// Bytes.
     size: u64,
+    closer: Closer,
 }
 
 impl Memory {
     /// Of a device with so many rings.
-    pub(super) fn of(rings: u16) -> Memory {
-        Memory { file: None, size: Records::bytes(rings, RING_SIZE_MAX) }
+    pub(super) fn of(rings: u16, closer: &Closer) -> Memory {
+        let size = Records::bytes(rings, RING_SIZE_MAX);
+        Memory { made: None, size, closer: closer.clone() }
     }
 
     /// New records, and the part of the memory for the front-end to keep. It cannot be made shorter.
@@ -138,20 +148,24 @@ impl Memory {
         rings: u16,
         ring_size: u16,
     ) -> Result<(Records, SharedArea), MapError> {
-        let size = Records::bytes(rings, ring_size);
-        let kernel = |call| move |source| MapError::Kernel { call, size, source };
-        let file = match self.file.take() {
-            Some(file) => {
-                let zeros = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(&file, zeros, 0, self.size).map_err(kernel("fallocate"))?;
-                file
+        let (file, mapping) = match self.made.take() {
+            Some(made) => made,
+            None => {
+                let file = SharedFile::create("shunt-inflight", self.size, Pages::Ordinary)?;
+                let file = ForeignFd::new(file.into_fd(), &self.closer);
+                let mapping = Mapping::new(file.as_fd(), self.size, 0)?;
+                (file, mapping.into())
             }
-            None => SharedFile::create("shunt-inflight", self.size, Pages::Ordinary)?.into_fd(),
         };
-        let file = self.file.insert(file);
-        let records = Records::begin(file.as_fd(), rings, ring_size)?;
-        let fd = rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(kernel("fcntl"))?;
-        Ok((records, SharedArea { size, offset: 0, fd: fd.into() }))
+        let (file, mapping) = self.made.insert((file, mapping));
+        let records = Records::within(mapping.clone(), rings, ring_size);
+        let size = Records::bytes(rings, ring_size);
+        let fd = rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(|source| MapError::Kernel {
+            call: "fcntl",
+            size,
+            source,
+        })?;
+        Ok((records, SharedArea { size, offset: 0, fd: ForeignFd::new(fd, &self.closer) }))
     }
 }
 
@@ -164,11 +178,20 @@ mod tests {
         InflightArea { area: SharedArea { fd, ..*made }, rings, ring_size }
     }
 
+    fn memory() -> Memory {
+        Memory::of(4, &Closer::default())
+    }
+
+    fn open(given: &InflightArea) -> Result<Records, Refused> {
+        let SharedArea { size, offset, fd } = &given.area;
+        Records::open(given, Mapping::new(fd.as_fd(), *size, *offset).unwrap())
+    }
+
     #[test]
     fn records_are_found_again() {
-        let (records, made) = Memory::of(4).create(4, 256).unwrap();
+        let (records, made) = memory().create(4, 256).unwrap();
         assert_eq!(made.size, HEADER + 4 * Inflight::bytes(256));
-        let again = Records::open(&area(&made, 4, 256)).unwrap();
+        let again = open(&area(&made, 4, 256)).unwrap();
         for (records, ring, size, has) in [
             (&records, 0, 256, true),
             (&again, 3, 64, true),
@@ -183,21 +206,14 @@ mod tests {
 
     #[test]
     fn what_is_not_ours_is_refused() {
-        let (_, made) = Memory::of(4).create(2, 128).unwrap();
-        let refused = |area: &InflightArea| Records::open(area).unwrap_err().to_string();
+        let (_, made) = memory().create(2, 128).unwrap();
+        let refused = |area: &InflightArea| open(area).unwrap_err().to_string();
         for (rings, ring_size) in [(1, 128), (2, 64)] {
             let why = refused(&area(&made, rings, ring_size));
             assert!(why.starts_with("records for 2 rings of 128 entries"), "{why}");
         }
         let why = refused(&area(&made, 2, 256));
         assert!(why.contains("2 rings of 256 entries take"), "{why}");
-        let longer = SharedArea {
-            size: 1 << 40,
-            fd: made.fd.as_fd().try_clone_to_owned().unwrap().into(),
-            ..made
-        };
-        let why = refused(&area(&longer, 2, 128));
-        assert!(why.contains("the front-end must share all of it"), "{why}");
         let fd = made.fd.as_fd().try_clone_to_owned().unwrap().into();
         let why = refused(&area(&SharedArea { offset: 4, fd, ..made }, 2, 128));
         assert!(why.contains("offset 4"), "{why}");
@@ -208,7 +224,7 @@ mod tests {
 
     #[test]
     fn whoever_asks_again_and_again_gets_the_same_memory_made_new() {
-        let mut memory = Memory::of(4);
+        let mut memory = memory();
         let inode = |area: &SharedArea| rustix::fs::fstat(&area.fd).unwrap().st_ino;
         let (first, made) = memory.create(2, 256).unwrap();
         first.mapping.slice(HEADER, 8).unwrap().write(0, [0xff; 8]);
@@ -216,8 +232,13 @@ mod tests {
             let (records, again) = memory.create(rings, ring_size).unwrap();
             assert_eq!(inode(&again), inode(&made));
             assert_eq!(again.size, Records::bytes(rings, ring_size));
-            assert_eq!(records.mapping.slice(HEADER, 8).unwrap().read::<8>(0), [0; 8]);
-            Records::open(&area(&again, rings, ring_size)).unwrap();
+            for ring in 0..u64::from(rings) {
+                let record = HEADER + ring * Inflight::bytes(ring_size);
+                assert_eq!(records.mapping.slice(record, 8).unwrap().read::<8>(0), [0; 8]);
+            }
+            open(&area(&again, rings, ring_size)).unwrap();
+            let all = Records::bytes(4, RING_SIZE_MAX) as usize;
+            records.mapping.slice(0, all).unwrap().write_bytes(&vec![0xff; all]);
         }
     }
 }

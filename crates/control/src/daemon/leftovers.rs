@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::config::Config;
 use crate::store::Directory;
@@ -22,41 +22,36 @@ pub fn counters_path(run_dir: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Leftovers {
     pub(super) counters: PathBuf,
-    state: PathBuf,
+    /// The directory of a state that does not outlive the daemon.
+    state: Option<PathBuf>,
     /// Whether they are another process's.
     pub(super) spared: bool,
 }
 
 impl Leftovers {
-    pub(super) fn new(run_dir: &Path, counters: &str) -> Leftovers {
-        let (counters, state) = (run_dir.join(counters), run_dir.join(FLEETING_STATE));
-        Leftovers { counters, state, spared: false }
+    pub(super) fn new(config: &Config, counters: &str) -> Leftovers {
+        let run_dir = &config.run_dir;
+        let state = config.state_dir.is_none().then(|| run_dir.join(FLEETING_STATE));
+        Leftovers { counters: run_dir.join(counters), state, spared: false }
     }
 }
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
         // Nobody shall take the counters of lanes that do not run for a daemon's.
-        let _ = std::fs::remove_file(&self.counters);
-        if !self.spared {
-            let _ = std::fs::remove_dir_all(&self.state);
+        if std::fs::symlink_metadata(&self.counters).is_ok_and(|there| there.is_file()) {
+            let _ = std::fs::remove_file(&self.counters);
+        }
+        if let (Some(state), false) = (&self.state, self.spared) {
+            Directory::remove_fleeting(state);
         }
     }
 }
 
 /// Opens the directory where the state is kept.
 pub(super) fn open_state(config: &Config) -> Result<Directory> {
-    let Some(directory) = &config.state_dir else {
-        // What changed in the life of the daemon before is not to outlive it.
-        let directory = config.run_dir.join(FLEETING_STATE);
-        match std::fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                let shown = directory.display();
-                return Err(error).with_context(|| format!("cannot remove {shown}"));
-            }
-            _ => {}
-        }
-        return Ok(Directory::open(&directory)?.fleeting());
-    };
-    Ok(Directory::open(directory)?)
+    Ok(match &config.state_dir {
+        Some(directory) => Directory::open(directory)?,
+        None => Directory::open_fleeting(&config.run_dir.join(FLEETING_STATE))?,
+    })
 }

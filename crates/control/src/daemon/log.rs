@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use engine::Fabric;
+use engine::{Fabric, QuarantineNews};
 use virtq::Fault;
 
+use crate::api::{EventKind, Events};
 pub(super) use crate::quiet::{Quiet, Repeated};
 
 /// How often faults are looked for.
@@ -18,6 +19,8 @@ const LINES_A_LOOK: usize = 10;
 pub(super) struct FaultLog {
     next: Option<Instant>,
     said: HashMap<(String, &'static str, Fault), u64>,
+    /// Whether it was said that the counter file is lost.
+    counters_said: bool,
 }
 
 impl FaultLog {
@@ -31,16 +34,25 @@ impl FaultLog {
     }
 
     /// Looks whether it is time to.
-    pub(super) fn look(&mut self, fabric: &Fabric, now: Instant) {
+    pub(super) fn look(&mut self, fabric: &Fabric, events: &Events, now: Instant) {
         if self.next.is_some_and(|next| now < next) {
             return;
         }
         self.next = Some(now + LOOK);
+        if fabric.has_lost_counters() && !std::mem::replace(&mut self.counters_said, true) {
+            tracing::warn!(
+                "the counter file in run_dir is lost: it was cut off, or its file system is full; \
+                 free space there, and run `shunt upgrade` to have it written again"
+            );
+        }
         let ports: Vec<_> = fabric.nics().iter().flat_map(|nic| nic.ports()).collect();
         let faults = ports.iter().flat_map(|port| {
             let faults = port.faults().into_iter();
             faults.map(|(ring, fault, count)| (port.label.as_str(), ring, fault, count))
         });
+        for news in fabric.take_quarantine_news(LINES_A_LOOK) {
+            tell_quarantine(news, events, now);
+        }
         for (label, ring, fault, count) in self.news(faults) {
             tracing::warn!("{label}: {ring} ring stopped: {fault} ({count} times so far)");
         }
@@ -57,6 +69,39 @@ impl FaultLog {
             std::mem::replace(said, *count) != *count
         };
         faults.filter(is_new).take(LINES_A_LOOK).collect()
+    }
+}
+
+/// Logs news of the quarantine, and records the event.
+fn tell_quarantine(news: QuarantineNews, events: &Events, now: Instant) {
+    let record = |subject, text| events.caused(EventKind::Quarantine, subject, text, now);
+    match news {
+        QuarantineNews::Begun { port, lane, other, quiet } => {
+            let or = other.map_or(String::new(), |other| format!(", or that of {other},"));
+            tracing::warn!(
+                "{port}: its memory{or} holds up lane {lane} by a page fault; its rings are served off \
+                 the lanes until {} s have passed without another; have its VMM allocate all memory \
+                 (prealloc=on), and keep that from being swapped out",
+                quiet.as_secs()
+            );
+            record(
+                format!("port {port}"),
+                format!(
+                    "its memory{or} holds up lane {lane} by a page fault: served off the lanes until \
+                     {} s have passed without another",
+                    quiet.as_secs()
+                ),
+            );
+        }
+        QuarantineNews::Stood { lane, stood } => {
+            let text = format!("stood for {} ms in that page fault", stood.as_millis());
+            tracing::warn!("lane {lane} {text}");
+            record(format!("lane {lane}"), text);
+        }
+        QuarantineNews::Ended { port } => {
+            tracing::info!("{port}: its rings are served by lanes again");
+            record(format!("port {port}"), "served by lanes again".to_owned());
+        }
     }
 }
 

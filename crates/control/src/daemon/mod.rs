@@ -26,6 +26,7 @@ mod leftovers;
 mod log;
 mod offer;
 mod plant;
+mod port_events;
 mod rig;
 mod ring;
 pub(crate) mod run_dir;
@@ -43,11 +44,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::{Fabric, IdlePolicy, LaneSpec};
+use guestmem::Quota;
 use host::CpuLatency;
 use rustix::event::{Timespec, epoll};
 
 use crate::api::{Manager, Server, serve_guests};
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::stats::Stats;
 use crate::store::Directory;
 use leftovers::{Leftovers, open_state};
@@ -56,6 +58,7 @@ use plant::{Plant, Shared};
 use upgrade::{Arriving, Counter, Desk, Origin};
 
 pub use leftovers::{COUNTERS, counters_path};
+use stop::IgnoredSignals;
 pub use stop::Stop;
 pub use upgrade::take_over;
 
@@ -75,7 +78,8 @@ pub struct Launch {
     pub with_parent: bool,
 }
 
-/// Runs until SIGINT or SIGTERM, or until another process has taken over. `ready` is called once all
+/// Runs until SIGINT or SIGTERM, or until another process has taken over; SIGHUP, SIGUSR1 and SIGUSR2
+/// are ignored. `ready` is called once all
 /// sockets are served.
 ///
 /// # Errors
@@ -84,11 +88,14 @@ pub fn run(config: &Config, launch: Launch, ready: impl FnOnce()) -> Result<()> 
     let Launch { config: text, with_parent } = launch;
     let program = std::env::current_exe().context("the program's own path is not known")?;
     let guardian = if with_parent { Some(stop::guardian()?) } else { None };
+    let ignored = IgnoredSignals::catch()?;
     let (mut daemon, stop) = Daemon::start(config)?;
+    daemon.ignored = ignored;
     daemon.be_replaceable(Origin { config: text, program, guardian })?;
+    // A signal may follow the word "ready" at once.
+    stop.on_signals()?;
     ready();
     upgrade::ready();
-    stop.on_signals()?;
     daemon.run(stop)
 }
 
@@ -113,6 +120,8 @@ pub struct Daemon {
     origin: Option<Origin>,
     /// The API as long as another process serves it.
     arriving: Option<Arriving>,
+    /// Signals that are only logged, if this process is the daemon's own.
+    ignored: IgnoredSignals,
     /// Held until the end: the run directory is one daemon's.
     lock: OwnedFd,
     /// Likewise: how soon CPUs wake up, if the configuration says.
@@ -138,9 +147,9 @@ impl Daemon {
     /// As [`run`].
     pub fn start(config: &Config) -> Result<(Daemon, Stop)> {
         let run_dir = &config.run_dir;
-        let lock = run_dir::claim(run_dir)?.into();
+        let lock = run_dir::claim(run_dir)?;
         raise_file_limit();
-        let leftovers = Leftovers::new(run_dir, COUNTERS);
+        let leftovers = Leftovers::new(config, COUNTERS);
         let fabric = Fabric::start(&lane_specs(config), Some(&counters_path(run_dir)))?;
         fabric.hold(true);
         let (mut daemon, stop) = Daemon::around(config, fabric, leftovers, lock)?;
@@ -178,7 +187,9 @@ impl Daemon {
         let input = epoll::EventFlags::IN;
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
         epoll::add(&epoll, desk.bell(), epoll::EventData::new_u64(DESK), input)?;
-        let plant = Shared::new(Plant::new(fabric, epoll.clone(), config.run_dir.clone()));
+        let run_dir = config.run_dir.clone();
+        let plant = Plant::new(fabric, epoll.clone(), run_dir, quota(&config.limits));
+        let plant = Shared::new(plant);
         let daemon = Daemon {
             server: None,
             manager: None,
@@ -191,6 +202,7 @@ impl Daemon {
             counter: Some(counter),
             origin: None,
             arriving: None,
+            ignored: IgnoredSignals::default(),
             lock,
             _cpu_latency: cpu_latency,
         };
@@ -267,6 +279,7 @@ impl Daemon {
                 }
             }
             self.plant.lock().look(Instant::now());
+            self.ignored.tell();
             self.look_for_guests();
         }
     }
@@ -300,6 +313,23 @@ fn raise_file_limit() {
     limit.current = limit.maximum;
     // If it cannot be raised, running out of descriptors is said where it happens.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// What all sessions may have mapped: so many times the machine's memory, and half of the addresses
+/// of a process.
+const TOTAL_MACHINES: u64 = 64;
+const TOTAL_MAX: u64 = 1 << 46;
+
+/// Limits of the configuration, or what the machine's memory makes sensible.
+fn quota(limits: &Limits) -> Arc<Quota> {
+    let machine = rustix::system::sysinfo();
+    let machine = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
+    let bytes = |mib: u64| mib.saturating_mul(1 << 20);
+    let session = limits.session_memory_mib.map_or(machine, bytes);
+    // Each adapter of a guest has the guest's memory mapped once more.
+    let total = machine.saturating_mul(TOTAL_MACHINES).min(TOTAL_MAX);
+    let total = limits.guest_memory_mib.map_or(total, bytes);
+    Arc::new(Quota::new(session, total))
 }
 
 fn lane_specs(config: &Config) -> Vec<LaneSpec> {

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::{Fabric, Port, SoftNic};
+use guestmem::Quota;
 
 use super::devices::Devices;
 use super::following::Following;
@@ -36,6 +37,7 @@ use super::log::{FaultLog, Repeated};
 use super::rig::{End, Rig};
 use super::sockets::Sockets;
 use super::vdpa::{Records, Vdpas};
+use crate::api::{Cause, Events};
 use crate::compile::{self, Attached, Compiled, Live, Target};
 use crate::state::{Allocation, Facts, Refused, State, WantedPath, allocate};
 use announce::Announcing;
@@ -64,26 +66,38 @@ pub(super) struct Plant {
     /// The VFs that adapters had before this daemon started, until the first change.
     held: BTreeMap<String, u16>,
     faults: FaultLog,
+    /// Dropped log lines that are already in the counter file.
+    unlogged: u64,
     following: Following,
     keeping: Keeping,
     announcing: Announcing,
+    /// Events, recorded when they happen.
+    events: Events,
     /// Whether guests that were here before have had time to come back.
     settled: bool,
     /// What is to be taken up instead of opened.
     heritage: Option<Heritage>,
     /// Where devices keep what their next daemon needs.
     run_dir: PathBuf,
+    /// What guests may have mapped.
+    quota: Arc<Quota>,
     /// Dropped last: the lanes run while guests detach.
     pub(super) fabric: Fabric,
 }
 
 impl Plant {
-    pub(super) fn new(fabric: Fabric, epoll: Arc<OwnedFd>, run_dir: PathBuf) -> Plant {
+    pub(super) fn new(
+        fabric: Fabric,
+        epoll: Arc<OwnedFd>,
+        run_dir: PathBuf,
+        quota: Arc<Quota>,
+    ) -> Plant {
         Plant {
             sockets: Sockets::new(epoll),
             devices: Devices::default(),
-            vdpas: Vdpas::new(Records::new(&run_dir)),
+            vdpas: Vdpas::new(Records::new(&run_dir), quota.clone()),
             run_dir,
+            quota,
             rigs: BTreeMap::new(),
             compiled: Compiled::default(),
             live: Live::default(),
@@ -92,9 +106,11 @@ impl Plant {
             given: Vec::new(),
             held: BTreeMap::new(),
             faults: FaultLog::default(),
+            unlogged: 0,
             following: Following::default(),
             keeping: Keeping::default(),
             announcing: Announcing::default(),
+            events: Events::default(),
             settled: false,
             heritage: None,
             fabric,
@@ -104,6 +120,11 @@ impl Plant {
     /// Whether all guests may send.
     pub(super) fn is_settled(&self) -> bool {
         self.settled
+    }
+
+    /// Whether no state was brought into force yet, and none is handed over.
+    fn is_empty(&self) -> bool {
+        self.state == State::default() && self.heritage.is_none()
     }
 
     /// Lets all guests send.
@@ -120,7 +141,10 @@ impl Plant {
             self.tell_guests();
             self.steer();
         }
-        self.faults.look(&self.fabric, now);
+        self.faults.look(&self.fabric, &self.events, now);
+        let dropped = crate::log::dropped();
+        self.fabric.count_log_lines_dropped(dropped - self.unlogged);
+        self.unlogged = dropped;
         self.keeping.look(now);
         self.announce_more(now);
         self.rigs.values_mut().for_each(|rig| rig.look(now));
@@ -154,10 +178,11 @@ impl Plant {
             Some((adapter.name.clone(), ports.map(|port| port.traffic()).sum()))
         });
         let counted = counted.collect();
-        if self.following.look(now, counted) {
-            let state = self.state.clone();
-            if let Err(refused) = self.change(&state) {
-                tracing::error!("paths stay as they are: {refused}");
+        if self.following.look(now, counted, &self.events) {
+            let (state, before) = (self.state.clone(), self.given.clone());
+            match self.change(&state) {
+                Ok(()) => self.events.paths(&before, &self.given, Cause::Others),
+                Err(refused) => tracing::error!("paths stay as they are: {refused}"),
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Fabric, Hits, Plug, Port, RuleHits, Scene, SceneSpec, SoftNic, SwitchSpec};
 use nic::{Budget, Capacity};
-use port::capture::{Capture, CaptureError, CaptureLimits};
+use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
 
 use super::device::Identity;
 use super::plant::Spec;
@@ -53,13 +53,29 @@ pub(super) struct Captured {
     pub(super) port: Arc<Port>,
     /// Held while frames are to be written; `None` until it is handed over.
     pub(super) capture: Option<Capture>,
+    /// Memory for the capture that [`go_on`](Self::go_on) begins: no process serves meanwhile, and to make 32 MiB takes
+    /// milliseconds.
+    buffer: Option<Buffer>,
     /// Whether it was said that frames cannot be written.
     told: bool,
 }
 
 impl Captured {
-    pub(super) fn new(port: Arc<Port>, capture: Option<Capture>) -> Captured {
-        Captured { port, capture, told: false }
+    pub(super) fn new(
+        port: Arc<Port>,
+        capture: Option<Capture>,
+        buffer: Option<Buffer>,
+    ) -> Captured {
+        Captured { port, capture, buffer, told: false }
+    }
+
+    /// Ends the capture and keeps its buffer; returns the file, and how many bytes of it are whole blocks.
+    pub(super) fn let_go(&mut self) -> Option<(Arc<OwnedFd>, u64)> {
+        let mut capture = self.capture.take()?;
+        capture.finish();
+        let file = capture.file();
+        self.buffer = capture.into_buffer();
+        Some(file)
     }
 
     /// Goes on with a file, behind its first bytes; without one it begins anew.
@@ -72,7 +88,13 @@ impl Captured {
         let interface = interface.map_or("shunt", String::as_str);
         let limits = CaptureLimits::default();
         let (capture, receive) = match file {
-            Some(file) => Capture::go_on(path.as_ref(), file, interface, limits)?,
+            Some(file) => {
+                let buffer = match self.buffer.take() {
+                    Some(buffer) => buffer,
+                    None => Buffer::new(limits)?,
+                };
+                Capture::go_on(path.as_ref(), file, interface, limits, buffer)?
+            }
             None => Capture::create(path.as_ref(), interface, limits)?,
         };
         self.port.attach_receive(0, receive);

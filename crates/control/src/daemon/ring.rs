@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use guestmem::{DirtyLog, GuestMemory};
+use port::notifier::Budget;
 use port::virtio_net::{Events, Interrupt, Layout, ReceiveRing, TransmitRing};
 use vhost_user::{Refused, RingSetup};
 use virtq::{Addresses, Content, DeviceQueue, Features, Inflight, Log, Position, Start};
@@ -20,6 +21,8 @@ pub(super) struct Ring {
     pub(super) inflight: Option<Inflight>,
     /// Set by whoever is held up by a descriptor of the front-end's.
     pub(super) stalled: Arc<AtomicBool>,
+    /// Time that interrupts of the front-end take.
+    pub(super) budget: Arc<Budget>,
     /// What interrupts the guest, where no descriptor does.
     pub(super) interrupt: Option<Arc<dyn Interrupt>>,
 }
@@ -48,6 +51,9 @@ impl Ring {
             interrupt: self.interrupt.clone(),
             error: err.clone(),
             stalled: self.stalled.clone(),
+            budget: self.budget.clone(),
+            line: Arc::default(),
+            error_line: Arc::default(),
         }
     }
 

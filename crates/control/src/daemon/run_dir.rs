@@ -2,12 +2,13 @@
 
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 /// The file that is locked; it stays when the daemon has ended, for its lock does not.
@@ -19,23 +20,35 @@ const LOOKED_AT: Duration = Duration::from_millis(100);
 /// Makes the directory if need be, and locks it for as long as the result lives.
 ///
 /// # Errors
-/// It cannot be made, belongs to another user, or another daemon has it.
-pub(super) fn claim(run_dir: &Path) -> Result<File> {
+/// It cannot be made, is a symbolic link, belongs to another user, or another daemon has it.
+pub(super) fn claim(run_dir: &Path) -> Result<OwnedFd> {
     let shown = run_dir.display();
     DirBuilder::new().recursive(true).mode(0o755).create(run_dir).with_context(|| {
         format!("cannot create run_dir {shown}; choose another one, or create it for this user")
     })?;
-    let owner = std::fs::metadata(run_dir)
-        .with_context(|| format!("cannot look at run_dir {shown}"))?
-        .uid();
+    // A trailing slash would have a symbolic link followed.
+    let plain: PathBuf = run_dir.components().collect();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = match rustix::fs::open(&plain, flags, Mode::empty()) {
+        // Whoever made the link could have it name another directory later.
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            bail!("run_dir {shown} is a symbolic link; write the path of the directory itself")
+        }
+        other => other.with_context(|| format!("cannot look at run_dir {shown}"))?,
+    };
+    let owner = rustix::fs::fstat(&dir);
+    let owner = owner.with_context(|| format!("cannot look at run_dir {shown}"))?.st_uid;
     let us = rustix::process::geteuid().as_raw();
-    // In a directory of somebody else, that one could replace sockets and counters.
+    // In a directory of another user, that user could replace sockets and counters.
     if owner != us && owner != 0 {
         bail!("run_dir {shown} belongs to user {owner} and not to this one ({us}); choose another");
     }
     let path = run_dir.join(LOCK);
-    let lock = File::options().create(true).truncate(false).write(true).open(&path);
-    let lock = lock.with_context(|| {
+    // Without NONBLOCK a named pipe of this name would wait for a reader.
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let lock = rustix::fs::openat(&dir, LOCK, flags, mode).with_context(|| {
         format!("cannot write to run_dir {shown}; choose another one, or make it this user's")
     })?;
     let begin = Instant::now();
@@ -110,6 +123,22 @@ mod tests {
         });
         claim(dir.path()).unwrap();
         looker.join().unwrap();
+    }
+
+    #[test]
+    fn a_link_is_refused_however_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        for end in ["", "/", "/.", "//"] {
+            let path = format!("{}{end}", link.display());
+            let refused = claim(Path::new(&path)).unwrap_err().to_string();
+            assert!(refused.contains("is a symbolic link"), "{refused}");
+        }
+        assert!(!real.join(LOCK).exists(), "nothing was written there");
+        std::os::unix::fs::symlink("/nowhere/lock", real.join(LOCK)).unwrap();
+        claim(&real).unwrap_err();
     }
 
     #[test]

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use rustix::process::Resource;
 use vhost_user::backend::Half;
 
 use super::attachment::{Attachment, Way};
 use super::device::{GuestDevice, Identity};
+use super::port_events::PortEvents;
 use super::upgrade::{Given, Giving, Session, Socket};
 use super::vmq::Wish;
 use crate::state::{GuestState, VhostUser};
@@ -20,20 +22,40 @@ pub(super) struct Sockets {
     epoll: Arc<OwnedFd>,
     served: BTreeMap<u64, Attachment>,
     next: u64,
+    /// Open files that all front-ends together can make this process hold.
+    files_max: u64,
 }
 
 impl Sockets {
     pub(super) fn new(epoll: Arc<OwnedFd>) -> Sockets {
-        Sockets { epoll, served: BTreeMap::new(), next: 0 }
+        Sockets { epoll, served: BTreeMap::new(), next: 0, files_max: 0 }
     }
 
     /// Serves a socket from now on; returns its token.
     ///
     /// # Errors
     /// The offer is none that the protocol can make, or the system is out of memory.
-    pub(super) fn add(&mut self, spec: &VhostUser, way: Way, device: GuestDevice) -> Result<u64> {
-        let mut attachment = Attachment::new(spec, way, device)?;
+    pub(super) fn add(
+        &mut self,
+        spec: &VhostUser,
+        way: Way,
+        device: GuestDevice,
+        events: PortEvents,
+    ) -> Result<u64> {
+        let mut attachment = Attachment::new(spec, way, device, events)?;
         let token = self.next;
+        let before = self.files_max;
+        self.files_max += attachment.files_max();
+        let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        if before <= limit && self.files_max > limit {
+            tracing::warn!(
+                "{}: with this socket, front-ends can make the daemon hold {} open files, and it \
+                 may have {limit}; raise its limit (ulimit -n, LimitNOFILE=), or one of them can \
+                 keep others from attaching",
+                attachment.device().label(),
+                self.files_max
+            );
+        }
         attachment.watch(self.epoll.as_fd(), token)?;
         self.next += 1;
         self.served.insert(token, attachment);
@@ -96,6 +118,7 @@ impl Sockets {
     /// Ends the session on a socket, and serves it no more.
     pub(super) fn remove(&mut self, token: u64) {
         if let Some(attachment) = self.served.remove(&token) {
+            self.files_max -= attachment.files_max();
             attachment.close(self.epoll.as_fd());
         }
     }
@@ -170,15 +193,24 @@ impl Sockets {
     pub(super) fn look(&mut self, now: Instant) {
         for attachment in self.served.values_mut() {
             attachment.end_if_stalled(self.epoll.as_fd());
+            attachment.tell_moved_notifies();
             attachment.listen_again(self.epoll.as_fd());
+            attachment.serve_held(self.epoll.as_fd());
             attachment.tell_unlogged();
             attachment.vmq().look(now);
             attachment.connect_if_due(self.epoll.as_fd(), now);
         }
     }
 
+    /// The label of a socket whose device's state goes through a pipe just now.
+    pub(super) fn moves_state(&mut self, now: Instant) -> Option<String> {
+        let mut served = self.served.values_mut();
+        served.find_map(|attachment| attachment.moves_state(now))
+    }
+
     /// Lets every guest go, and removes the sockets.
     pub(super) fn clear(&mut self) {
+        self.files_max = 0;
         self.served.clear();
     }
 }

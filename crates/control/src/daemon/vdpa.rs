@@ -18,10 +18,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::{Port, SoftNic};
+use guestmem::Quota;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::device::Identity;
-use crate::state::{ActualDevice, DeviceNews, DeviceState, Vduse};
+use super::port_events::PortEvents;
+use crate::state::{ActualDevice, DeviceState, Vduse};
 use status::Status;
 use vduse::VduseError;
 use worker::{Command, Plan, Shared, Worker};
@@ -65,9 +67,11 @@ impl Served {
 }
 
 /// All vDPA devices, by their tokens.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Vdpas {
     records: Records,
+    /// What their drivers may have mapped.
+    quota: Arc<Quota>,
     served: BTreeMap<u64, Served>,
     /// Those that are on their way off the bus.
     leaving: Vec<Served>,
@@ -75,8 +79,8 @@ pub(super) struct Vdpas {
 }
 
 impl Vdpas {
-    pub(super) fn new(records: Records) -> Vdpas {
-        Vdpas { records, ..Vdpas::default() }
+    pub(super) fn new(records: Records, quota: Arc<Quota>) -> Vdpas {
+        Vdpas { records, quota, served: BTreeMap::new(), leaving: Vec::new(), next: 0 }
     }
 
     /// Makes a device that nobody serves yet, or finds our own; `None` if that takes time: one of that name is on its way
@@ -110,15 +114,17 @@ impl Vdpas {
         attachment: &Vduse,
         (nic, port): (Arc<SoftNic>, Arc<Port>),
         identity: Identity,
+        events: PortEvents,
         begin: Begin,
     ) -> Result<u64> {
         let name = attachment.name.clone();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let status = Status::new(format!("vduse:{name}"), port.label.clone());
+        let status = Status::new(format!("vduse:{name}"), events);
         let shared = Arc::new(Shared::new(wake, status));
         let (commands, receiver) = channel();
         let records = self.records.clone();
-        let plan = Plan { attachment: attachment.clone(), identity, nic, port, records };
+        let (attachment, quota) = (attachment.clone(), self.quota.of_session());
+        let plan = Plan { attachment, identity, nic, port, records, quota };
         let worker = Worker::new(plan, shared.clone(), receiver);
         let thread = std::thread::Builder::new().name("vdpa".into());
         let thread = thread.spawn(move || worker.run(begin)).context("cannot start a thread")?;
@@ -131,6 +137,7 @@ impl Vdpas {
     /// Ends a device: its port is free when this returns, and the bus a moment later.
     pub(super) fn remove(&mut self, token: u64) {
         let Some(served) = self.served.remove(&token) else { return };
+        served.shared.status().events.guest(false);
         let (done, freed) = sync_channel(1);
         served.tell(Command::Leave(done));
         if freed.recv_timeout(FREE).is_err() {
@@ -200,11 +207,6 @@ impl Vdpas {
     /// Whether the rings of every device run.
     pub(super) fn are_running(&self) -> bool {
         self.served.values().all(|served| served.shared.status().actual.state == DeviceState::Up)
-    }
-
-    /// What became of devices since somebody last asked.
-    pub(super) fn take_news(&mut self) -> Vec<DeviceNews> {
-        self.served.values().flat_map(|served| served.shared.status().take_news()).collect()
     }
 
     /// Lets every device go, for the next daemon.

@@ -146,11 +146,10 @@ impl Vmq {
         if !renewed {
             return Err(Refused::new("the ring is not there any more"));
         }
-        // It may have been the log that kept frames from being placed. Where there is no queue to place them from, the ring
-        // stays as it is: it would be taken out and put back, and what comes meanwhile is dropped.
-        let could_place = matches!(&self.wish, Wish::Queue(steered) if steered.refusal.is_none());
-        self.waits |= could_place && self.ring.as_ref().is_some_and(Ring::logs) && !ring.logs();
-        self.ring = Some(ring);
+        let logged = self.ring.replace(ring).is_some_and(|former| former.logs());
+        // It may have been the log that kept frames from being placed. Where something else does, the ring stays as it is: it
+        // would be taken out and put back, and what comes meanwhile is dropped.
+        self.waits |= logged && self.may_place();
         Ok(())
     }
 
@@ -258,14 +257,21 @@ impl Vmq {
         attached
     }
 
+    /// Whether nothing is known that keeps frames from being placed.
+    fn may_place(&self) -> bool {
+        // The kernel would not log what it writes.
+        let may_be_written = self.ring.as_ref().is_some_and(|ring| !ring.logs());
+        let has_queue = matches!(&self.wish, Wish::Queue(steered) if steered.refusal.is_none());
+        has_queue && may_be_written && self.why.is_none()
+    }
+
     /// Has frames placed, if they may be; says whether they are.
     fn place(&mut self) -> bool {
         self.waits = false;
-        let (Wish::Queue(steered), Some(ring)) = (&self.wish, &self.ring) else { return false };
-        // The kernel would not log what it writes.
-        if steered.refusal.is_some() || self.why.is_some() || ring.logs() {
+        if !self.may_place() {
             return false;
         }
+        let (Wish::Queue(steered), Some(ring)) = (&self.wish, &self.ring) else { return false };
         let now = Instant::now();
         if self.next.is_some_and(|next| now < next) {
             self.waits = true;

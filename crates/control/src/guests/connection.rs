@@ -5,10 +5,10 @@
 //! was writing for as if it could not be written to, and the guest would have no channel until the next connection ends.
 
 use std::io::{ErrorKind, Write};
-use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
+use vhost_user::ByteStream;
 
 use super::line::{Line, Lines};
 use super::protocol::{self, LINE_MAX};
@@ -24,7 +24,7 @@ const CHANGE_COST: u32 = 100;
 
 /// A connection of a VMM's.
 pub(super) struct Connection {
-    stream: UnixStream,
+    stream: ByteStream,
     lines: Lines,
     /// A change that waits until there is one to be had.
     pub(super) held: Option<Asked>,
@@ -35,7 +35,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream) -> Connection {
+    pub(super) fn new(stream: ByteStream) -> Connection {
         let (lines, pending) = (Lines::default(), Vec::new());
         Connection { stream, lines, held: None, pending, passing: false }
     }

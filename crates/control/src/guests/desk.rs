@@ -11,7 +11,7 @@
 mod tests;
 
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vhost_user::{ByteStream, Closer, Listener, Load};
 
 use super::connection::Connection;
 use super::refusal::Refusal;
@@ -42,7 +43,7 @@ pub(crate) type Answer =
 #[derive(Debug, Clone)]
 pub(crate) struct Channel {
     pub(crate) vpf: String,
-    pub(crate) socket: Arc<UnixListener>,
+    pub(crate) socket: Arc<Listener>,
     /// Whether a VMM is connected.
     pub(crate) connected: Arc<AtomicBool>,
 }
@@ -131,6 +132,8 @@ struct Served {
     quiet: Quiet,
     /// The number of the last change that it had.
     changed: u64,
+    /// Closes its connections, and what comes by them.
+    closer: Closer,
 }
 
 impl Server {
@@ -141,7 +144,8 @@ impl Server {
             let wait = self.served.iter_mut().filter_map(|one| one.wait(changes, now)).min();
             let mut sockets = vec![PollFd::new(&self.woken, PollFlags::IN)];
             for served in &self.served {
-                sockets.push(PollFd::new(&*served.channel.socket, PollFlags::IN));
+                let socket = &*served.channel.socket;
+                sockets.extend((!served.is_busy()).then(|| PollFd::new(socket, PollFlags::IN)));
                 sockets.extend(served.line.as_ref().and_then(Connection::watched));
             }
             let timeout = wait.map(|wait| Timespec {
@@ -195,11 +199,20 @@ impl Server {
 impl Served {
     fn new(channel: Channel, now: Instant) -> Served {
         let ration = Ration::new(REQUESTS.0, REQUESTS.1, now);
-        Served { channel, line: None, ration, quiet: Quiet::default(), changed: 0 }
+        let (quiet, closer) = (Quiet::default(), Closer::default());
+        Served { channel, line: None, ration, quiet, changed: 0, closer }
+    }
+
+    /// Whether what former connections left is not closed yet: then it takes no other.
+    fn is_busy(&self) -> bool {
+        self.closer.load() != Load::Light
     }
 
     /// How long until it has something to do without anything coming; `None` for ever.
     fn wait(&mut self, changes: &mut Changes, now: Instant) -> Option<Duration> {
+        if self.is_busy() {
+            return Some(PAUSE);
+        }
         let line = self.line.as_ref()?;
         if line.held.is_some() {
             return Some(changes.ration.wait(now));
@@ -249,25 +262,26 @@ impl Served {
 
     /// Takes a connection, or turns it away: one at a time.
     fn accept(&mut self) {
+        if self.is_busy() {
+            return;
+        }
+        let vpf = &self.channel.vpf;
         match self.channel.socket.accept() {
-            // Whoever is gone, though lines of its may wait, keeps nobody out.
-            Ok((stream, _)) if self.line.as_ref().is_none_or(Connection::has_hung_up) => {
-                if stream.set_nonblocking(true).is_ok() {
-                    let vpf = &self.channel.vpf;
+            Ok(None) => {}
+            Ok(Some(stream)) => {
+                let stream = ByteStream::new(stream, &self.closer);
+                // Whoever is gone, though lines of its may wait, keeps nobody out.
+                if self.line.as_ref().is_none_or(Connection::has_hung_up) {
                     self.quiet.info(&format!("vpf {vpf}: the guest's channel was opened"));
                     self.line = Some(Connection::new(stream));
+                } else {
+                    tracing::debug!("vpf {vpf}: a second connection was turned away");
                 }
             }
-            Ok(_) => {
-                tracing::debug!("vpf {}: a second connection was turned away", self.channel.vpf);
+            Err(error) => {
+                tracing::debug!("vpf {vpf}: cannot accept: {error}");
+                std::thread::sleep(PAUSE);
             }
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
-                _ => {
-                    tracing::debug!("vpf {}: cannot accept: {error}", self.channel.vpf);
-                    std::thread::sleep(PAUSE);
-                }
-            },
         }
     }
 }

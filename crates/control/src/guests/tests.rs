@@ -22,6 +22,7 @@ pub(crate) fn document() -> Value {
     };
     let settings = ["mac", "vlan", "rate", "spoof_check", "trust", "link_state"];
     json!({
+        "version": 1,
         "nic": [{"name": "nic0", "total_vfs": 4, "num_vfs": 4}],
         "adapter": [adapter(0), adapter(1), adapter(2)],
         "vpf": [{

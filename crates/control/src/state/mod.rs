@@ -46,8 +46,7 @@ pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
-    ActualVpf, ActualVpfVf, DeviceNews, DeviceState, GuestState, Kept, Plane, Refused, Taken,
-    VfSettings,
+    ActualVpf, ActualVpfVf, DeviceState, GuestState, Kept, Plane, Refused, Taken, VfSettings,
 };
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
@@ -64,9 +63,8 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The version of the document's form.
-    #[serde(default = "version")]
-    #[schema(minimum = 1, maximum = 1, default = 1)]
+    /// The version of the document's form. Required, so that no input of another kind is taken for a state.
+    #[schema(minimum = 1, maximum = 1)]
     pub version: u32,
     /// The NICs.
     #[serde(default, rename = "nic")]
@@ -84,10 +82,6 @@ pub struct State {
     #[serde(default, rename = "vpf")]
     #[schema(max_items = 256)]
     pub vpfs: Vec<Vpf>,
-}
-
-fn version() -> u32 {
-    VERSION
 }
 
 impl Default for State {
@@ -109,19 +103,27 @@ impl State {
     /// # Errors
     /// Every mistake of form, or, if there is none, every mistake of meaning; 20 are kept, the others counted.
     pub fn parse(document: &Value) -> Result<State, Problems> {
-        if let Some(newer) = document["version"].as_u64().filter(|v| *v > u64::from(VERSION)) {
-            let error = "is newer than this program";
-            return Err(
-                Problem::new("version", newer, error, "use version 1, or a newer shunt").into()
-            );
-        }
-        shape::check("State", document, "")?;
+        State::check_form(document)?;
         let state: State = serde_json::from_value(document.clone()).map_err(|error| {
             // The schema lets nothing pass that serde does not take; a test holds them together.
             Problem::new("", Value::Null, format!("is not a document: {error}"), "correct it")
         })?;
         validate::meaning(&state)?;
         Ok(state)
+    }
+
+    /// Checks a document's version and form.
+    ///
+    /// # Errors
+    /// Every mistake of form.
+    pub(crate) fn check_form(document: &Value) -> Result<(), Problems> {
+        if let Some(newer) = document["version"].as_u64().filter(|v| *v > u64::from(VERSION)) {
+            let error = "is newer than this program";
+            return Err(
+                Problem::new("version", newer, error, "use version 1, or a newer shunt").into()
+            );
+        }
+        shape::check("State", document, "")
     }
 
     /// Checks what a document means whose parts have the right form.
@@ -135,6 +137,12 @@ impl State {
     /// The document, with every default written out.
     pub fn to_document(&self) -> Value {
         serde_json::to_value(self).expect("a state is JSON")
+    }
+
+    /// Whether it names nothing.
+    pub fn is_empty(&self) -> bool {
+        let State { version: _, nics, switches, adapters, vpfs } = self;
+        nics.is_empty() && switches.is_empty() && adapters.is_empty() && vpfs.is_empty()
     }
 
     /// The NIC of that name.

@@ -109,6 +109,18 @@ pub enum Profile {
     ConnectX6,
 }
 
+impl Profile {
+    /// Names of all profiles, as documents and configuration files write them.
+    pub const NAMES: [&'static str; 5] = ["ideal", "82576", "x520", "xl710", "cx6"];
+
+    /// The profile of that name; `None` for a name that is not among [`NAMES`](Self::NAMES).
+    pub fn named(name: &str) -> Option<Profile> {
+        use serde::de::value::{Error, StrDeserializer};
+        let name: StrDeserializer<'_, Error> = serde::de::IntoDeserializer::into_deserializer(name);
+        Profile::deserialize(name).ok()
+    }
+}
+
 /// Where frames between functions of a NIC go. IEEE 802.1Q.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,

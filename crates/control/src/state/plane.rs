@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::follow::Decision;
+use crate::api::Events;
 
 use super::{
     Allocation, FunctionName, LinkState, MacText, PathInForce, Problems, Reason, State, Vlan,
@@ -18,6 +18,10 @@ pub trait Plane: Send {
     /// since it got it. Called before the first [`reconcile`](Self::reconcile); a plane may have a memory of its own.
     fn recall(&mut self, _held: BTreeMap<String, u16>) {}
 
+    /// Sets the list in which events are recorded that no call of this trait causes, at the time when they happen. Called
+    /// before the first [`reconcile`](Self::reconcile).
+    fn record_in(&mut self, _events: Events) {}
+
     /// Brings what is in force from `from` to `to`. Calling it again with the same `to` changes nothing.
     ///
     /// After a crash `from` may name what is only partly there, so an implementation takes what it finds.
@@ -28,16 +32,6 @@ pub trait Plane: Send {
 
     /// What is in force now.
     fn actual(&self) -> Actual;
-
-    /// What was decided of adapters that follow their traffic, since somebody last asked.
-    fn decisions(&self) -> Vec<Decision> {
-        Vec::new()
-    }
-
-    /// What became of devices since somebody last asked.
-    fn device_news(&self) -> Vec<DeviceNews> {
-        Vec::new()
-    }
 
     /// Takes the frames that were kept for an adapter whose guest has left, oldest first.
     fn take_kept(&mut self, _adapter: &str) -> Taken {
@@ -79,15 +73,6 @@ pub struct Kept {
     pub received: u64,
     /// Frames that its guest has sent here.
     pub sent: u64,
-}
-
-/// Something that became of a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceNews {
-    /// The port that it is behind, such as `nic0/uplink`.
-    pub port: String,
-    /// What became of it.
-    pub text: String,
 }
 
 /// Why a data plane cannot do what was asked; it has changed nothing.

@@ -212,6 +212,7 @@ pub(crate) fn allowed(schema: &Value) -> String {
         return format!("write {}", format.allowed);
     }
     match range(schema) {
+        (only, most) if has_type(schema, "integer") && only == most => format!("write {only}"),
         (least, most) if has_type(schema, "integer") => {
             format!("write a whole number, {least} to {most}")
         }

@@ -7,6 +7,7 @@ mod plans;
 mod switchdev;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ use super::{
     Actual, ActualAdapter, ActualNic, Allocation, Facts, Kept, Plane, Reason, Refused, State,
     Taken, allocate,
 };
+use crate::api::{EventKind, Events};
 
 /// A NIC with four VFs, three of them enabled, an iov switch on it, and two adapters there.
 pub(crate) fn document() -> Value {
@@ -77,11 +79,30 @@ pub(crate) struct Paper {
     pub(crate) brought: BTreeMap<String, usize>,
     /// Adapters that it announced.
     pub(crate) announced: Vec<String>,
+    /// List for events that no call causes.
+    pub(crate) events: Events,
+}
+
+impl Paper {
+    /// Attaches the guest of an adapter, or detaches it.
+    pub(crate) fn set_connected(&mut self, name: &str, connected: bool) {
+        let adapters = self.actual.adapters.iter_mut();
+        for one in adapters.filter(|one| one.name == name && one.connected != connected) {
+            one.connected = connected;
+            let (subject, text) = (format!("adapter {name}"), ["left", "attached"]);
+            let text = text[usize::from(connected)].to_owned();
+            self.events.caused(EventKind::Guest, subject, text, Instant::now());
+        }
+    }
 }
 
 impl Plane for Paper {
     fn recall(&mut self, held: BTreeMap<String, u16>) {
         self.held = held;
+    }
+
+    fn record_in(&mut self, events: Events) {
+        self.events = events;
     }
 
     fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {

@@ -9,6 +9,9 @@
 //! beside the record: with the record of step 3 the apply is finished; without it the apply did not happen, and what
 //! of step 2 was done is to be undone ([`Unfinished`]).
 //!
+//! A journal that is damaged beside a good record is renamed to `journal.json.damaged`, in the place
+//! of an earlier one, and the record holds; so it is with guests' own settings ([`Store::set_aside`]).
+//!
 //! Every file is written beside its place, synchronised, renamed into it, and the directory synchronised.
 //!
 //! Limits: files of 64 MiB; one process a directory.
@@ -33,6 +36,9 @@ use record::Journal;
 const RECORD: &str = "state.json";
 const JOURNAL: &str = "journal.json";
 const GUESTS: &str = "guests.json";
+/// Files that could not be read; the next damaged one replaces them.
+const JOURNAL_DAMAGED: &str = "journal.json.damaged";
+const GUESTS_DAMAGED: &str = "guests.json.damaged";
 
 /// What is wrong with the state directory.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +62,17 @@ pub enum StoreError {
     InUse {
         /// Its path.
         directory: String,
+    },
+    /// The directory for a state that does not outlive the daemon is not this daemon's.
+    #[error(
+        "the state directory {directory} {why}, and files in it are to be removed; \
+         remove it, or choose another run_dir"
+    )]
+    NotOurs {
+        /// Its path.
+        directory: String,
+        /// What it is.
+        why: String,
     },
     /// A file is not as it was written.
     #[error(
@@ -93,6 +110,8 @@ pub struct Store<F> {
     record: Record,
     /// Whether a failure left open which record is on the disk.
     in_doubt: bool,
+    /// Warnings about damaged files.
+    set_aside: Vec<String>,
 }
 
 impl<F: Files> Store<F> {
@@ -100,17 +119,14 @@ impl<F: Files> Store<F> {
     /// [`abandon`](Self::abandon), so that a crash while undoing is met again.
     ///
     /// # Errors
-    /// A file cannot be read, is damaged, or is of a newer version.
+    /// A file cannot be read, or is of a newer version; the record is damaged, or the journal and there is no record.
     pub fn open(files: F) -> Result<(Store<F>, Option<Unfinished>), StoreError> {
         let record = match read(&files, RECORD)? {
             Some(bytes) => Record::from_bytes(&files.shown(RECORD), &bytes)?,
             None => Record::default(),
         };
-        let journal = match read(&files, JOURNAL)? {
-            Some(bytes) => Some(Journal::from_bytes(&files.shown(JOURNAL), &bytes)?),
-            None => None,
-        };
-        let store = Store { files, record, in_doubt: false };
+        let mut store = Store { files, record, in_doubt: false, set_aside: Vec::new() };
+        let journal = store.journal()?;
         match journal {
             Some(journal) if journal.generation > store.record.generation => {
                 Ok((store, Some(Unfinished { attempted: journal.to })))
@@ -123,6 +139,40 @@ impl<F: Files> Store<F> {
             }
             None => Ok((store, None)),
         }
+    }
+
+    /// The journal, if there is one that can be read. A damaged one is set aside if there is a record.
+    fn journal(&mut self) -> Result<Option<Journal>, StoreError> {
+        let Some(bytes) = read(&self.files, JOURNAL)? else { return Ok(None) };
+        let shown = self.files.shown(JOURNAL);
+        match Journal::from_bytes(&shown, &bytes) {
+            Ok(journal) => Ok(Some(journal)),
+            // Without a record the journal is all that is known of a state.
+            Err(StoreError::Damaged { why, .. }) if self.record.generation > 0 => {
+                let aside = self.rename_aside(JOURNAL, JOURNAL_DAMAGED)?;
+                let (record, generation) = (self.files.shown(RECORD), self.record.generation);
+                self.set_aside.push(format!(
+                    "{shown} is damaged: {why}; it is kept as {aside}. The state of {record}, generation {generation}, \
+                     is in force. An apply that the journal recorded and that is not in this state was not applied: \
+                     compare `shunt export` with the last document, and apply that again if they differ"
+                ));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renames a damaged file; its new path.
+    fn rename_aside(&self, name: &str, aside: &str) -> Result<String, StoreError> {
+        let renamed = self.files.rename(name, aside);
+        renamed.map_err(|source| self.failed("rename", name, source))?;
+        self.sync_directory()?;
+        Ok(self.files.shown(aside))
+    }
+
+    /// Warnings for the operator about damaged files that were met: both names, and what holds.
+    pub fn set_aside(&self) -> &[String] {
+        &self.set_aside
     }
 
     /// Where it is stored.
@@ -191,14 +241,23 @@ impl<F: Files> Store<F> {
         self.sync_directory()
     }
 
-    /// What guests have set; nothing if there is no such file.
+    /// Settings that guests made; none if there is no such file. A damaged one is set aside.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged, or is of a newer version.
-    pub(crate) fn guests(&self) -> Result<Overlay, StoreError> {
-        match read(&self.files, GUESTS)? {
-            Some(bytes) => record::guests_from_bytes(&self.files.shown(GUESTS), &bytes),
-            None => Ok(Overlay::default()),
+    /// The file cannot be read, or is of a newer version.
+    pub(crate) fn guests(&mut self) -> Result<Overlay, StoreError> {
+        let Some(bytes) = read(&self.files, GUESTS)? else { return Ok(Overlay::default()) };
+        let shown = self.files.shown(GUESTS);
+        match record::guests_from_bytes(&shown, &bytes) {
+            Err(StoreError::Damaged { why, .. }) => {
+                let aside = self.rename_aside(GUESTS, GUESTS_DAMAGED)?;
+                self.set_aside.push(format!(
+                    "{shown} is damaged: {why}; it is kept as {aside}. Settings that guests made of \
+                     VFs of their virtual PFs are lost; guests can make them again"
+                ));
+                Ok(Overlay::default())
+            }
+            read => read,
         }
     }
 
@@ -220,7 +279,7 @@ impl<F: Files> Store<F> {
 
     /// Replaces a file as a whole, durably.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        let beside = format!("{name}.new");
+        let beside = beside(name);
         let step =
             |what, result: io::Result<()>| result.map_err(|source| self.failed(what, name, source));
         step("write", self.files.write(&beside, bytes))?;
@@ -237,6 +296,11 @@ impl<F: Files> Store<F> {
     fn failed(&self, what: &'static str, name: &str, source: io::Error) -> StoreError {
         StoreError::Io { what, file: self.files.shown(name), source }
     }
+}
+
+/// Name under which a file is written before it is renamed.
+fn beside(name: &str) -> String {
+    format!("{name}.new")
 }
 
 fn read(files: &impl Files, name: &str) -> Result<Option<Vec<u8>>, StoreError> {

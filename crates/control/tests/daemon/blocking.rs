@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
+use rustix::fs::{MemfdFlags, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost_user::{Message, Request};
 
 use crate::guest::*;
+use crate::honest::HonestPair;
 use crate::host::*;
 
 const AT_UPLINK: [u8; 6] = [2, 9, 9, 9, 9, 9];
@@ -150,17 +151,28 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), peer)
 }
 
+/// Sends bytes with descriptors beside them.
+fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
+    let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let none = SendFlags::empty();
+    rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, none).unwrap();
+}
+
+/// Reads to the end, so that a lingering socket closes.
+fn drain(mut peer: TcpStream) {
+    while peer.read(&mut [0; 1 << 16]).unwrap() > 0 {}
+}
+
 /// Sends a request that is none, with descriptors beside it, and leaves nobody but the daemon with them.
 fn send_stray(host: &Host, socket: &str, files: Vec<OwnedFd>) {
     let mut stream = UnixStream::connect(host.socket(socket)).unwrap();
     let message = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();
     let (head, rest) = message.split_at(1);
-    let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-    rustix::net::sendmsg(&stream, &[IoSlice::new(head)], &mut control, SendFlags::empty()).unwrap();
-    drop(files);
+    send_beside(&stream, head, &files);
+    drop(files); // before the daemon does: half a message is kept
     stream.write_all(rest).unwrap();
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "it is hung up on");
 }
@@ -168,10 +180,11 @@ fn send_stray(host: &Host, socket: &str, files: Vec<OwnedFd>) {
 #[test]
 fn descriptors_that_do_not_close_hold_up_nobody() {
     let host = Host::start(TWO);
-    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
-    let (slow, mut peer) = lingering();
+    let pair = HonestPair::start(&host);
+    let (slow, peer) = lingering();
     send_stray(&host, "uplink", vec![slow]);
-    exchange(&mut a, &mut b, 1);
+    pair.wait_for_progress(100);
+    let (a, mut b, _) = pair.stop();
     drop(a);
     let [mut a] = host.guests(["vf0"]);
     exchange(&mut a, &mut b, 2);
@@ -190,8 +203,70 @@ fn descriptors_that_do_not_close_hold_up_nobody() {
     let unserved = waits.read(&mut [0; 20]).unwrap_err();
     assert_eq!(unserved.kind(), std::io::ErrorKind::WouldBlock);
     exchange(&mut a, &mut b, 3);
-    let reader = std::thread::spawn(move || while peer.read(&mut [0; 1 << 16]).unwrap() > 0 {});
+    let reader = std::thread::spawn(move || drain(peer));
     waits.set_read_timeout(Some(WAIT)).unwrap();
     assert_eq!(waits.read(&mut [0; 20]).unwrap(), 20);
     reader.join().unwrap();
+}
+
+#[test]
+fn descriptors_to_a_stream_port_hold_up_neither_lane_nor_the_next_peer() {
+    let third = "[[nic.vf]]\nmac = \"02:00:00:00:00:03\"\nattachment = \"stream:vf2\"\n";
+    let host = Host::start(&format!("{TWO}{third}"));
+    let pair = HonestPair::start(&host);
+    let mut peers = Vec::new();
+    for round in 0..4 {
+        let mut stream = UnixStream::connect(host.socket("vf2")).unwrap();
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        let (slow, peer) = lingering();
+        peers.push(peer);
+        // Beside the first bytes; within a frame; and where more waits behind a length that is
+        // none.
+        let (before, bytes): (&[u8], &[u8]) = match round {
+            0 => (&[], &[0]),
+            1 => (&[0, 0, 0, 60, 1, 2], &[3]),
+            2 => (&[0xff; 4], &[0; 64]),
+            _ => (&[], &[0xff; 4]),
+        };
+        stream.write_all(before).unwrap();
+        send_beside(&stream, bytes, std::slice::from_ref(&slow));
+        // It waits if the daemon has closed its own already.
+        std::thread::spawn(|| drop(slow));
+        // Frames for all ports may have come before.
+        while stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
+        pair.wait_for_progress(100);
+    }
+    let end = |peer| std::thread::spawn(move || drain(peer));
+    let readers: Vec<_> = peers.into_iter().map(end).collect();
+    for reader in readers {
+        reader.join().expect("the daemon has closed what it was sent");
+    }
+    pair.stop();
+}
+
+#[test]
+fn memory_is_freed_by_the_thread_of_its_session() {
+    let host = Host::start(TWO);
+    let pair = HonestPair::start(&host);
+    let is_mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.contains("/memfd:freed-by-its-session")
+    };
+    let flags = MemfdFlags::CLOEXEC;
+    let memory = rustix::fs::memfd_create("freed-by-its-session", flags).unwrap();
+    rustix::fs::ftruncate(&memory, MORE).unwrap();
+    // The thread waits until the peer reads.
+    let (slow, peer) = lingering();
+    send_stray(&host, "uplink", vec![slow]);
+    let [mut bad] = host.guests(["uplink"]);
+    bad.add_region(&memory);
+    assert!(is_mapped());
+    bad.disconnect();
+    drop(memory);
+    assert!(is_served(&host, "uplink"), "the session's end is past");
+    assert!(is_mapped(), "the thread of all sessions has freed it");
+    pair.wait_for_progress(100);
+    drain(peer);
+    until("the memory to be freed", || !is_mapped());
+    pair.stop();
 }

@@ -310,12 +310,37 @@ impl Guest {
         self.send_from(addr, frame);
     }
 
+    /// Sends a frame behind a header that leaves something to be done.
+    pub(crate) fn send_with(&mut self, header: [u8; HEADER as usize], frame: &[u8]) {
+        self.reap_transmit();
+        let addr = self.tx_free.pop().expect("more frames in flight than fit");
+        let bytes = [&header, frame].concat();
+        let len = bytes.len() as u32;
+        assert!(len <= BUFFER);
+        self.memory.slice(addr, len).unwrap().write_bytes(&bytes);
+        self.post_at(addr, len);
+    }
+
     /// Sends a frame from any address.
     pub(crate) fn send_from(&mut self, addr: u64, frame: &[u8]) {
         let bytes = [&[0; HEADER as usize], frame].concat();
         let len = bytes.len() as u32;
         self.memory.slice(addr, len).unwrap().write_bytes(&bytes);
         self.post_at(addr, len);
+    }
+
+    /// Shares one more file at this guest physical address; buffers there are not of `memory`.
+    pub(crate) fn add_file(&mut self, file: &SharedFile, guest_addr: u64) {
+        let (frontend, _) = self.frontend.as_mut().expect("connected");
+        frontend.add_region(&shared(file, guest_addr, USER + guest_addr)).unwrap();
+    }
+
+    /// Takes frames that arrived without reading them, and posts buffers at other addresses.
+    pub(crate) fn repost(&mut self, mut addr: impl FnMut() -> u64) {
+        for _ in reap(&mut self.rx) {
+            self.post_receive(addr());
+        }
+        self.rx.publish();
     }
 
     /// Sends a buffer as it is.

@@ -5,9 +5,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use control::api::{Client, EventList, Method};
 use control::config::Config;
 use control::daemon::{Daemon, Stop};
-use control::stats::{PortStats, Stats};
+use control::stats::{LaneStats, PortStats, Stats};
 
 use crate::guest::Guest;
 use crate::log::Log;
@@ -22,6 +23,61 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "waited too long for {what}");
         std::thread::sleep(Duration::from_micros(50));
     }
+}
+
+/// What this process has open. Other tests of the process change it too: use it in a test that
+/// runs [`alone`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resources {
+    pub(crate) descriptors: usize,
+    pub(crate) threads: usize,
+    /// Of files (memfds among them): those of the allocator and of stacks come and go.
+    pub(crate) mappings: usize,
+}
+
+impl Resources {
+    /// The counts at this moment.
+    pub(crate) fn now() -> Resources {
+        let entries = |dir| std::fs::read_dir(dir).unwrap().count();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let has_file = |line: &&str| line.split_ascii_whitespace().nth(4) != Some("0");
+        Resources {
+            // One of them is the directory that is being read.
+            descriptors: entries("/proc/self/fd") - 1,
+            threads: entries("/proc/self/task"),
+            mappings: maps.lines().filter(has_file).count(),
+        }
+    }
+
+    /// Waits until no more is open than there was.
+    pub(crate) fn wait_for_return(self) {
+        let is_back = |now: Resources| {
+            now.descriptors <= self.descriptors
+                && now.threads <= self.threads
+                && now.mappings <= self.mappings
+        };
+        let end = Instant::now() + WAIT;
+        while !is_back(Resources::now()) {
+            let now = Resources::now();
+            assert!(Instant::now() < end, "open before: {self:?}, now: {now:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Runs the body of the test `name` (`module::function`) in a process of its own, which may lower
+/// its limits and count what is open.
+pub(crate) fn alone(name: &str, body: impl FnOnce()) {
+    const ALONE: &str = "SHUNT_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{error}");
+    print!("{said}");
 }
 
 /// A place for a daemon, and the daemon if it runs.
@@ -96,9 +152,26 @@ impl Host {
         control::stats::read(self.dir.path()).unwrap()
     }
 
+    /// Events after number `since`.
+    pub(crate) fn events(&self, since: u64) -> EventList {
+        let path = format!("/v1/events?since={since}");
+        let reply = Client::new(&self.socket("api.sock")).send(Method::GET, &path, None, None);
+        serde_json::from_value(reply.unwrap().body).unwrap()
+    }
+
     pub(crate) fn port(&self, name: &str) -> PortStats {
         let ports = self.stats().ports.into_iter();
         ports.into_iter().find(|port| port.name == name).expect("a port of this name")
+    }
+
+    /// Longest time for which a lane that was awake polled no ring, since the daemon started. The
+    /// machine's other work is part of it: print it, and never assert that it is short.
+    pub(crate) fn longest_poll_gap(&self) -> Duration {
+        let gap = |lane: &LaneStats| lane.values["poll_gap_ns_max"];
+        let lanes = self.stats().lanes.into_iter();
+        // The one that may wait is not counted.
+        let lanes = lanes.filter(|lane| lane.lane != "quarantine");
+        Duration::from_nanos(lanes.map(|lane| gap(&lane)).max().expect("a lane"))
     }
 
     /// Waits until the guest at this port has rings attached, so many.

@@ -104,13 +104,18 @@ impl Net {
     /// All guests are attached, and the paths in force. `settings` has, under their names, what is
     /// set of adapters, of the NIC (`nic`) and of the switch (`switch`).
     pub(crate) fn new(way: Way, settings: Value) -> Net {
+        Net::with_guests(way, settings, Guest::new)
+    }
+
+    /// The same with guests of another kind.
+    pub(crate) fn with_guests(way: Way, settings: Value, new: fn() -> Guest) -> Net {
         let mut host = Host::with(|dir| {
             let text = toml::to_string(&document(way, dir.to_str().unwrap(), &settings)).unwrap();
             Config::parse("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
         });
         host.restart();
         let guests = MEMBERS.map(|name| {
-            let mut guest = Guest::new();
+            let mut guest = new();
             guest.connect(&host.socket(name));
             (name, guest)
         });

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vhost_user::{Listener, Message, Request};
 
@@ -45,6 +45,45 @@ fn a_guest_that_dies_leaves_its_place_to_the_next() {
         b.settle();
         assert_eq!(host.port("n/vf0").drops["rx_down"], u64::from(i) + 1);
     }
+}
+
+#[test]
+fn sessions_leave_nothing_open() {
+    alone("sessions::sessions_leave_nothing_open", || {
+        let host = Host::start(TWO);
+        let session = |number| {
+            let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+            exchange(&mut a, &mut b, number);
+        };
+        session(0); // after which there is what is made once
+        host.wait_for_rings("n/vf0", 0);
+        host.wait_for_rings("n/vf1", 0);
+        let before = Resources::now();
+        (1..20).for_each(session);
+        before.wait_for_return();
+    });
+}
+
+#[test]
+fn a_guest_that_came_and_went_while_nobody_asked_is_an_event_of_that_time() {
+    let host = Host::start(TWO);
+    let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let before = host.events(0).last;
+    for _ in 0..2 {
+        let [guest] = host.guests(["vf0"]);
+        host.wait_for_rings("n/vf0", 2);
+        drop(guest);
+        host.wait_for_rings("n/vf0", 0);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let asked = now_ms();
+    let events = host.events(before).events;
+    let texts: Vec<&str> = events.iter().map(|event| event.text.as_str()).collect();
+    assert_eq!(texts, ["attached", "left", "attached", "left"], "{events:?}");
+    assert!(events.iter().all(|event| event.subject == events[0].subject), "{events:?}");
+    // Each has its own time, and that of the question is none of them.
+    let times: Vec<u64> = events.iter().map(|event| event.time_ms).collect();
+    assert!(times.is_sorted() && times[2] >= times[1] + 15 && times[3] + 15 <= asked, "{times:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Settings of NICs and functions, as guests see them enforced on their frames.
 
+use crate::honest::HonestPair;
 use crate::host::*;
 
 /// A NIC with an uplink and two VFs, with more lines for the NIC and for VF 0.
@@ -48,6 +49,34 @@ fn a_trunk_carries_the_tags_of_its_list_and_no_others() {
     assert_eq!(uplink.wait_for(2), [out(10), out(20)]);
     vf.settle();
     assert_eq!(host.port("n/vf0").drops["tx_vlan_forbidden"], 1);
+}
+
+/// The exploit with others beside it: a guest without a VLAN tries to reach VLAN 10.
+#[test]
+fn a_priority_tag_takes_nobody_into_another_vlan() {
+    let more = "[[nic.vf]]\nmac = \"02:00:00:00:00:03\"\nsocket = \"vf2\"\n\
+                [[nic.vf]]\nmac = \"02:00:00:00:00:04\"\nsocket = \"vf3\"\ntrunk = [10]\n";
+    let host = Host::start(&format!("{TWO}{more}"));
+    let [mut hostile, mut trunk, mut uplink] = host.guests(["vf2", "vf3", "uplink"]);
+    let pair = HonestPair::start(&host);
+    let mut tried = 0;
+    for round in 0..50 {
+        for (to, first) in [
+            (BROADCAST, [0x81, 0, 0, 0]),
+            (mac(3), [0x81, 0, 0xe0, 0]),
+            (ELSEWHERE, [0x88, 0xa8, 0, 0]),
+        ] {
+            let inner = tagged(&frame(to, mac(2), round), [0x81, 0, 0, 10]);
+            hostile.send(&tagged(&inner, first));
+            hostile.send(&tagged(&tagged(&inner, [0x81, 0, 0, 0]), first));
+            tried += 2;
+        }
+        hostile.settle();
+        assert!(trunk.receive().is_empty() && uplink.receive().is_empty());
+        pair.wait_for_progress(10);
+    }
+    assert_eq!(host.port("n/vf2").drops["tx_vlan_forbidden"], tried);
+    pair.stop();
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The counter file: another process reads names and values without knowing this version.
 
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use proptest::prelude::*;
 
-use crate::counters::{Block, Counters, CountersError, MAGIC, Reader, Schema};
+use crate::counters::{Block, Counters, CountersError, MAGIC, Reader, STEP, Schema};
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| name.to_string()).collect()
@@ -144,9 +144,38 @@ fn blocks_come_and_go_under_a_reader() {
 fn too_many_blocks_are_refused() {
     let mut counters = Counters::create(None, vec![("one", names(&["c"]))]).unwrap();
     let label = "x".repeat(250_000);
-    let made = (0..9).map_while(|_| counters.add("one", &label)).count();
+    let made = (0..9).map_while(|_| counters.add("one", &label).ok()).count();
     assert!((3..5).contains(&made), "{made} blocks fit into a text of a mebibyte");
-    assert!(counters.add("one", "short").is_some());
+    assert!(counters.add("one", "short").is_ok());
+}
+
+/// A hole in the file would be a page that has to be found when a lane counts.
+#[test]
+fn the_file_has_no_holes_where_blocks_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let schemas = vec![("wide", (0..512).map(|i| format!("w{i}")).collect())];
+    let mut counters = Counters::create(Some(&file(&dir)), schemas).unwrap();
+    for number in 0..200u64 {
+        counters.add("wide", &number.to_string()).unwrap();
+        let need = (number + 1) * 4096;
+        let room = std::fs::metadata(file(&dir)).unwrap().blocks() * 512;
+        assert!(room >= need, "block {number}: {room} of {need} bytes are allocated");
+        assert!(room < need + 4 * STEP, "block {number}: {room} bytes for {need}");
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut counters = Counters::create(Some(&file(&dir)), vec![("one", names(&["a"]))]).unwrap();
+    let block = counters.add("one", "x").unwrap();
+    block.add(0, 1);
+    assert!(!counters.is_lost());
+    std::fs::File::options().write(true).open(file(&dir)).unwrap().set_len(0).unwrap();
+    block.add(0, 1);
+    assert!(counters.is_lost());
+    block.add(0, 1);
+    assert_eq!(block.get(0), 2, "it counts on, from 0");
 }
 
 #[test]

@@ -262,3 +262,17 @@ fn a_new_scene_brings_no_new_tokens() {
     assert!(passed >= port::BURST && groups >= 1);
     assert!(!is_early || (groups, passed) == (1, port::BURST), "{groups} and {passed} passed");
 }
+
+#[test]
+fn the_longest_time_between_two_rounds_is_counted() {
+    let bench = Bench::patient(vec![plain(0), plain(1)], Duration::from_secs(3600));
+    let [_a, _b] = bench.guests([VF0, VF1]);
+    bench.wait_for_rounds(10);
+    let held = Duration::from_millis(50);
+    // The lane waits for the lock of this ring.
+    let silence = bench.vf(0).silence(0);
+    std::thread::sleep(2 * held);
+    drop(silence);
+    let held_ns = held.as_nanos() as u64;
+    until("the gap to be counted", || bench.lanes("poll_gap_ns_max") >= held_ns);
+}

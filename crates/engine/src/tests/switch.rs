@@ -134,6 +134,16 @@ fn a_native_vlan_at_the_uplink_has_no_tag_in_the_nic() {
         assert_eq!(guests[0].wait_for(1), [inner]);
         expect_nothing(&mut guests);
         net.bench.expect("n/a1", "tx_drop_vlan_forbidden", 1);
+        // And so would one behind a priority tag.
+        let inner = tagged(&frame(Mac::BROADCAST, mac(1), 3, 60), 0x8100, 6);
+        let inner = tagged(&inner, 0x8100, 0);
+        guests[1].send(&tagged(&inner, 0x8100, 5));
+        if !guarded {
+            // A guard sees through no more than two tags.
+            assert_eq!(guests[0].wait_for(1), [inner]);
+            net.bench.expect("n/a1", "tx_drop_vlan_forbidden", 2);
+        }
+        expect_nothing(&mut guests);
     }
 }
 

@@ -3,6 +3,7 @@
 use nic::{Action, DropReason, PortId};
 use port::{Area, Head, VlanEdit};
 
+use super::charges::At;
 use super::{NicWay, SwitchWay, View, Walk};
 use crate::forward::ALL;
 use crate::port::word;
@@ -31,16 +32,19 @@ impl Walk<'_> {
         };
         let NicStop { verdicts, flows, .. } = &mut **stop;
         let summary = self.scene().table.classify(PortId::PF, view.heads, flows, verdicts);
-        let mut way = NicWay { switch: None, storm: None, receive: way.receive };
+        let mut way = NicWay { switch: None, receive: way.receive };
         self.leave_nic(PortId::PF, &view, summary, stop, &mut way)
     }
 
-    /// Leaves out frames that show another tag now that theirs is off: it would take them into a VLAN
-    /// that their sender may be no member of.
+    /// Leaves out frames that show another tag now that theirs is off, also behind a priority tag:
+    /// it would take them into a VLAN that their sender may be no member of.
     #[cold]
     fn without_second_tags<'v>(&self, view: View<'v>) -> View<'v> {
-        let is_tagged = |head: &Head| wire::Head(*head).vid().is_some_and(|vid| vid != 0);
-        let tagged = view.heads.iter().enumerate().filter(|(_, head)| is_tagged(head));
+        let has_tag = |(i, head): &(usize, &Head)| {
+            let second = || view.deep.get(*i).is_none_or(wire::DeepHead::has_second_tag);
+            wire::Head(**head).vid().is_some_and(|vid| vid != 0 || second())
+        };
+        let tagged = view.heads.iter().enumerate().filter(has_tag);
         let skip = tagged.fold(view.skip, |skip, (i, _)| skip | 1 << i);
         self.drop_at_nic(DropReason::VlanForbidden, skip.count_ones() as usize);
         View { skip, ..view }
@@ -90,8 +94,7 @@ impl Walk<'_> {
                 Action::Flood => {
                     // The limit is one of groups: unknown addresses are what a wire is for.
                     let is_group = view.heads[i][0] & 1 == 1;
-                    let storm = way.storm.as_mut().filter(|_| is_group);
-                    if storm.is_none_or(|storm| storm.admit(1, self.now_ns) > 0) {
+                    if !is_group || self.admits_group() {
                         delivered += self.flood_nic(from, view, i, way);
                     } else {
                         stopped |= 1 << i;
@@ -124,6 +127,7 @@ impl Walk<'_> {
         way: &mut NicWay<'_>,
     ) -> usize {
         let scene = self.scene();
+        self.begin_flood(At::Nic, view, frame);
         let receivers = scene.table.receivers(from, &view.heads[frame]);
         // A NIC may have no uplink, and a VF no guest: nobody there is no drop.
         let is_there = |to: &PortId| scene.port(*to).is_some() || scene.switches(*to);

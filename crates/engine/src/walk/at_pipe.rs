@@ -1,6 +1,6 @@
 //! The walk in switchdev mode: a pipe between each function and its representor, and rules that lead off it.
 
-use nic::{DropReason, Fate, PortId, StormLimit, Target};
+use nic::{DropReason, Fate, PortId, Target};
 use port::{Area, BURST};
 
 use super::{View, Walk};
@@ -14,14 +14,11 @@ impl Walk<'_> {
         from: PortId,
         view: &View<'_>,
         fates: &[Fate],
-        storm: Option<&mut StormLimit>,
         area: &mut Area,
     ) -> usize {
         let all = u64::MAX.checked_shr((BURST - fates.len().min(BURST)) as u32).unwrap_or(0);
         let mut left = all & !view.skip; // those were counted by the poll
-        if let Some(storm) = storm {
-            left &= !self.stopped(view, fates, left, storm);
-        }
+        left &= !self.stopped(view, fates, left);
         let mut delivered = 0;
         while left != 0 {
             let fate = fates[left.trailing_zeros() as usize];
@@ -41,12 +38,17 @@ impl Walk<'_> {
     }
 
     /// The frames that the limit of groups stops; they are counted.
-    fn stopped(&self, view: &View<'_>, fates: &[Fate], of: u64, storm: &mut StormLimit) -> u64 {
+    fn stopped(&self, view: &View<'_>, fates: &[Fate], of: u64) -> u64 {
         let mut stopped = 0_u64;
         for (frame, (head, fate)) in view.heads.iter().zip(fates).enumerate() {
             let is_group = head[0] & 1 == 1 && of >> frame & 1 == 1;
             let goes_on = !matches!(fate, Fate::Drop(_));
-            if is_group && goes_on && storm.admit(1, self.now_ns) == 0 {
+            if !is_group || !goes_on {
+                continue;
+            }
+            if self.admits_group() {
+                self.charge_segments(view, frame);
+            } else {
                 stopped |= 1 << frame;
             }
         }

@@ -4,6 +4,7 @@ use nic::DropReason;
 use port::VlanEdit;
 use vswitch::PortId as SwitchPort;
 
+use super::charges::At;
 use super::{NicWay, SwitchWay, View, Walk};
 use crate::forward::ALL;
 use crate::port::word;
@@ -101,6 +102,7 @@ impl Walk<'_> {
         (frame, flood): (usize, vswitch::Flood),
         way: &mut SwitchWay<'_>,
     ) -> usize {
+        self.begin_flood(At::Switch, view, frame);
         let vid = switch.table.vid(from, &view.heads[frame]);
         let receivers = switch.table.flood_ports(from, vid, flood).iter();
         let picks = &ALL[frame..=frame];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use host::tsc;
 
-use super::Worker;
+use super::{Poll, Worker};
 use crate::clock::Clock;
 use crate::lane::slot;
 
@@ -24,8 +24,10 @@ enum Armed {
 }
 
 impl Worker {
-    /// Asks every guest for a kick, looks once more, and sleeps if no frame may be sent now.
-    pub(super) fn sleep(&mut self, held: bool) {
+    /// Asks every guest for a kick, looks once more, and sleeps if no frame may be sent now. Returns
+    /// the time at which it woke, in cycles; `last_round` if it did not sleep.
+    pub(super) fn sleep(&mut self, held: bool, last_round: u64) -> u64 {
+        let mut awake_since = last_round;
         self.scratch.switch.flush();
         let longest = match self.arm() {
             Armed::Silent => Some(None),
@@ -36,9 +38,16 @@ impl Worker {
             && !self.stop.load(Ordering::Acquire)
         {
             self.block.add(slot::SLEEPS, 1);
+            self.note_gap(tsc::now().wrapping_sub(last_round));
+            self.standing.rest();
             self.wake.sleep(longest);
+            awake_since = tsc::now();
         }
-        self.rings.iter().for_each(|poll| poll.ring.with(|attached| attached.ring.disarm()));
+        for Poll { ring, .. } in &self.rings {
+            self.standing.begin(ring.port.id);
+            ring.with(|attached| attached.ring.disarm());
+        }
+        awake_since
     }
 
     /// Asks every guest for a kick at its next frame, and says whether there are any.
@@ -47,6 +56,7 @@ impl Worker {
         for poll in &mut self.rings {
             poll.silent_rounds = 0;
             poll.waits = false;
+            self.standing.begin(poll.ring.port.id);
             poll.ring.with(|attached| {
                 poll.waits = attached.ring.arm();
                 // Who cannot kick must be polled; a broken ring has nothing more to say.
@@ -71,7 +81,7 @@ impl Worker {
             let Some(turn) = self.schedule.next(now_ns) else {
                 continue;
             };
-            let polled = self.poll(turn.ring as usize, now_ns);
+            let polled = self.poll::<false>(turn.ring as usize, now_ns);
             let (frames, bytes) = polled.work();
             self.schedule.took(bytes, polled.backlog);
             if frames > 0 {

@@ -66,3 +66,31 @@ fn a_guest_without_an_agent_is_not_waited_for_without_end() {
     let late = Agent::connect(&path, Duration::from_millis(30)).unwrap_err();
     assert!(matches!(&late, QmpError::Late { what, .. } if what == "guest-sync"), "{late}");
 }
+
+/// What is heard before the answer to `guest-sync` is passed over, for it may be an answer to a client before; a line
+/// without an end is not.
+#[test]
+fn an_agent_that_never_ends_its_line_is_left() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (left, is_left) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.write_all(b"rubbish\n[1]\n");
+        let bytes = vec![b'x'; 1 << 20];
+        let mut sent = 0_usize;
+        while stream.write_all(&bytes).is_ok() {
+            sent += bytes.len();
+        }
+        sent
+    });
+    let client = std::thread::spawn(move || left.send(Agent::connect(&path, PATIENCE).map(drop)));
+    let error = is_left.recv_timeout(PATIENCE / 2).expect("it spins").unwrap_err();
+    assert!(matches!(error, QmpError::TooLong { .. }), "{error}");
+    assert!(error.to_string().contains("without an end of line"), "{error}");
+    client.join().unwrap().unwrap();
+    let sent = server.join().unwrap();
+    assert!(sent < 4 * crate::qmp::MESSAGE_BYTES_MAX, "{sent} bytes were taken");
+}

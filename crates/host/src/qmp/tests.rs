@@ -164,11 +164,22 @@ fn what_is_no_qmp_server_is_told_as_that() {
 
 #[test]
 fn neither_a_message_nor_events_fill_the_memory() {
+    const LARGE: usize = EVENT_BYTES_MAX / 4;
     let fake = Fake::polite(|mut lines, mut stream| {
         let asked = command(&mut lines);
         for number in 0..EVENTS_MAX + 3 {
             writeln!(stream, "{}", json!({"event": format!("E{number}")})).unwrap();
         }
+        answer(&mut stream, &asked, json!({}));
+        let asked = command(&mut lines);
+        for number in 0..8 {
+            let data = "x".repeat(LARGE);
+            writeln!(stream, "{}", json!({"event": format!("L{number}"), "data": data})).unwrap();
+        }
+        answer(&mut stream, &asked, json!({}));
+        let asked = command(&mut lines);
+        let data = "x".repeat(2 * EVENT_BYTES_MAX);
+        writeln!(stream, "{}", json!({"event": "HUGE", "data": data})).unwrap();
         answer(&mut stream, &asked, json!({}));
         command(&mut lines);
         let endless = vec![b'x'; 1 << 20];
@@ -178,10 +189,19 @@ fn neither_a_message_nor_events_fill_the_memory() {
     qmp.execute("query-status", Value::Null).unwrap();
     assert_eq!(qmp.events_lost(), 3);
     assert_eq!(qmp.next_event(PATIENCE).unwrap().unwrap().name, "E3");
+    qmp.execute("query-status", Value::Null).unwrap();
+    let kept: usize = qmp.events.iter().map(|(event, _)| event.data.to_string().len()).sum();
+    assert!(kept <= EVENT_BYTES_MAX, "{kept} bytes are kept");
+    let last = qmp.events.back().map(|(event, _)| event.name.clone());
+    assert_eq!(last.as_deref(), Some("L7"), "the latest stay");
+    qmp.execute("query-status", Value::Null).unwrap();
+    assert_eq!((qmp.events.len(), qmp.event_bytes), (0, 0), "one that never fits is lost, too");
+    assert_eq!(qmp.events_lost(), 3 + EVENTS_MAX as u64 - 1 + 8 + 1);
     let endless = qmp.execute("query-status", Value::Null).unwrap_err();
-    assert!(endless.to_string().contains("has no end"), "{endless}");
-    assert!(qmp.input.len() < 2 * MESSAGE_BYTES_MAX);
-    drop(qmp);
+    assert!(matches!(endless, QmpError::TooLong { .. }), "{endless}");
+    assert_eq!(qmp.input.capacity(), 0);
+    let after = [qmp.execute("cont", Value::Null).map(drop), qmp.next_event(PATIENCE).map(drop)];
+    assert!(after.iter().all(|one| matches!(one, Err(QmpError::Closed(_)))), "{after:?}");
     fake.ends();
 }
 

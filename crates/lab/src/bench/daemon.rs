@@ -14,6 +14,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use wire::Mac;
 
+use super::interrupt::Registered;
+
 /// One VF. What is `None` is left to the daemon's defaults.
 #[derive(Clone, Debug, Default)]
 pub struct VfPlan {
@@ -77,6 +79,7 @@ impl NicPlan {
 #[derive(Debug)]
 pub struct Bench {
     daemon: Child,
+    registered: Registered,
     /// The process that took over from it, if one did.
     successor: Option<Pid>,
     dir: tempfile::TempDir,
@@ -120,8 +123,9 @@ impl Bench {
         let config = dir.path().join("shunt.toml");
         std::fs::write(&config, toml(dir.path())?).context("cannot write a configuration")?;
         let daemon = spawn(program, &config)?;
+        let registered = Registered::new(&daemon);
         let (last_words, program) = (Arc::default(), program.to_path_buf());
-        let mut bench = Bench { daemon, successor: None, dir, program, last_words };
+        let mut bench = Bench { daemon, registered, successor: None, dir, program, last_words };
         bench.begin()?;
         Ok(bench)
     }
@@ -147,6 +151,7 @@ impl Bench {
         self.daemon.kill().context("the daemon cannot be killed")?;
         self.daemon.wait()?;
         self.daemon = spawn(&self.program, &self.dir.path().join("shunt.toml"))?;
+        self.registered = Registered::new(&self.daemon);
         self.begin()?;
         Ok(begin.elapsed().as_secs_f64())
     }
@@ -169,6 +174,21 @@ impl Bench {
         }
         self.successor = Pid::from_raw(done.pid as i32);
         Ok(done)
+    }
+
+    /// Mirrors the frames of the first `count` VFs to files in the run directory.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn mirror(&self, count: usize) -> Result<()> {
+        let client = Client::new(&api::socket_path(self.dir.path()));
+        for vf in 0..count {
+            let file = self.dir.path().join(format!("vf{vf}.pcapng"));
+            let patch = serde_json::json!({"mirror": {"direction": "both", "file": file}});
+            let adapter = format!("/v1/adapters/lab-vf{vf}");
+            client.send(Method::PATCH, &adapter, Some(&patch), None)?;
+        }
+        Ok(())
     }
 
     fn wait_ready(&mut self, mut out: impl BufRead + Send + 'static) -> Result<()> {

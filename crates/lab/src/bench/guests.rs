@@ -7,12 +7,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use host::{CpuTime, ProcessCpu};
 
+use super::interrupt::Registered;
 use crate::guest::{Event, GuestResult, GuestSpec, Task};
 
 /// A process that hosts guests. It is killed when dropped.
 #[derive(Debug)]
 pub struct GuestProcess {
     child: Child,
+    _registered: Registered,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -37,7 +39,8 @@ impl GuestProcess {
     fn of(mut child: Child, task: &Task) -> Result<GuestProcess> {
         let input = child.stdin.take().expect("it was piped");
         let output = BufReader::new(child.stdout.take().expect("it was piped"));
-        let mut process = GuestProcess { child, input, output };
+        let _registered = Registered::new(&child);
+        let mut process = GuestProcess { child, _registered, input, output };
         let mut line = serde_json::to_vec(task)?;
         line.push(b'\n');
         process.input.write_all(&line).context("the guest process ended early")?;

@@ -1,14 +1,17 @@
 //! A test bed: a daemon and guest processes, over real vhost-user sockets in a temporary directory.
 //!
 //! Everything is this same program, started anew: `shunt up` for the daemon, a hidden subcommand
-//! for guests. All of it ends with the bench, whatever happens.
+//! for guests. All of it ends with the bench, whatever happens. [`peers`] are programs of others.
 
 pub mod arena;
+pub mod bare;
 mod carrier;
 mod cpus;
 mod daemon;
 mod guests;
+pub mod interrupt;
 pub mod link;
+pub mod peers;
 mod switched;
 
 pub use carrier::{Between, Carrier};

@@ -101,14 +101,17 @@ impl SwitchedPlan {
             adapter
         };
         let adapters: Vec<Value> = self.adapters.iter().enumerate().map(adapter).collect();
-        json!({ "nic": [nic], "switch": [switch], "adapter": adapters })
+        json!({ "version": 1, "nic": [nic], "switch": [switch], "adapter": adapters })
     }
 
     /// The configuration of such a daemon.
     fn toml(&self, run_dir: &Path) -> Result<String> {
         let mut all = self.state(run_dir);
         all["nic"][0]["kind"] = json!("soft");
-        // In a file all VFs of a NIC are enabled.
+        // A configuration file has no version, and enables all VFs of a NIC.
+        if let Some(document) = all.as_object_mut() {
+            document.remove("version");
+        }
         if let Some(nic) = all["nic"][0].as_object_mut() {
             nic.remove("num_vfs");
         }

@@ -22,12 +22,12 @@ use crate::bench::{
 use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Place, Role, TapPlace};
 use crate::measure::distance;
 use crate::report::model::gbps;
-use crate::report::{self, Bottleneck, Cpu, PathKind, Pattern, Pinned, Point, RingKind};
+use crate::report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
 
 /// The generator's address, beyond the uplink.
 const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
-/// Seconds before each measurement.
-const WARMUP_S: f64 = 0.3;
+/// Seconds before a measurement, unless many short ones are made.
+pub const WARMUP_S: f64 = 0.3;
 /// A switch or guest that works for this share of the time is at its limit.
 const SATURATED: f64 = 0.9;
 /// A share of frames lost at one place that tells who is too slow.
@@ -44,10 +44,14 @@ pub struct PointSpec {
     pub vms: usize,
     /// Bytes of a frame with FCS: 64 to 1518.
     pub frame_bytes: u32,
+    /// Seconds before the measurement.
+    pub warmup_s: f64,
     /// Seconds to measure for.
     pub seconds: f64,
     /// The guests' rings, where they have any.
     pub ring: RingKind,
+    /// Load of the generator.
+    pub load: Load,
 }
 
 impl PointSpec {
@@ -143,38 +147,77 @@ fn tap(name: String, bridge: &str) -> Place {
     Place::Tap(TapPlace { name, bridge: Some(bridge.to_owned()) })
 }
 
-/// Measures a point while the CPUs of switch and guests stay as far apart as they are; `program` is shunt itself, `cpus` those it
-/// may use.
-pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
+/// CPUs of a point.
+pub(super) fn place(spec: &PointSpec, cpus: &[usize]) -> Placement {
     let mut placement = plan(cpus, spec.vms);
     if spec.path == PathKind::Virtio && placement.generator.is_none() {
         // The bridge works in the context of who sends: the switch's CPU is free for the generator.
         placement.generator = placement.switch;
     }
+    placement
+}
+
+/// Measures a point while the CPUs of switch and guests stay as far apart as they are; `program` is shunt itself, `cpus` those it
+/// may use.
+pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
+    let placement = place(spec, cpus);
     let measure = || measure(program, spec, &placement);
-    let point = match placement.switch.zip(placement.guests[0].0) {
-        None => measure()?,
-        Some(both) => {
-            let (point, cycles) = distance::steadily(both, measure)?;
-            Point { round_trip_cycles: Some(cycles), ..point }
-        }
-    };
+    let both = placement.switch.zip(placement.guests[0].0);
+    let (point, round_trip_cycles) = distance::steadily_if(both, measure)?;
+    let point = Point { round_trip_cycles, ..point };
+    point.check().context("the measurement contradicts itself")?;
+    Ok(point)
+}
+
+/// Measures a point once, wherever the CPUs are meanwhile: one slot of a comparison.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn slot(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
+    let placement = place(spec, cpus);
+    let both = placement.switch.zip(placement.guests[0].0);
+    let round_trip = || both.map(|(a, b)| distance::round_trip_cycles(a, b)).transpose();
+    let before = round_trip()?;
+    let point = measure(program, spec, &placement)?;
+    let round_trip_cycles = before.zip(round_trip()?).map(|(before, after)| before.max(after));
+    let point = Point { round_trip_cycles, ..point };
     point.check().context("the measurement contradicts itself")?;
     Ok(point)
 }
 
 /// One measurement, wherever the CPUs are meanwhile.
 fn measure(program: &Path, spec: &PointSpec, placement: &Placement) -> Result<Point> {
-    let mut ground = Ground::start(program, spec, placement)?;
-    let specs = processes(&ground, spec, placement);
-    let started = specs.iter().map(|spec| GuestProcess::start(program, spec));
-    let mut guests = started.collect::<Result<Vec<_>>>()?;
-    let measured = sample::measure_on(ground.daemon(), &mut guests)?;
+    let load = spec.load;
+    let measured = trial(program, spec, placement, |flows, in_flight| Role::Generate {
+        flows,
+        in_flight,
+        load,
+        touch: false,
+    })?;
     conclude(spec, placement, &measured)
 }
 
+/// One trial with the generator that `role` makes of flows and a number of frames in flight.
+pub(super) fn trial(
+    program: &Path,
+    spec: &PointSpec,
+    placement: &Placement,
+    role: impl Fn(Vec<(String, String)>, u32) -> Role,
+) -> Result<Measured> {
+    let mut ground = Ground::start(program, spec, placement)?;
+    let specs = processes(&ground, spec, placement, role);
+    let started = specs.iter().map(|spec| GuestProcess::start(program, spec));
+    let mut guests = started.collect::<Result<Vec<_>>>()?;
+    sample::measure_on(ground.daemon(), &mut guests)
+}
+
 /// What each process is to host: the generator first, alone or with the first guests.
-fn processes(ground: &Ground, spec: &PointSpec, placement: &Placement) -> Vec<GuestSpec> {
+fn processes(
+    ground: &Ground,
+    spec: &PointSpec,
+    placement: &Placement,
+    role: impl Fn(Vec<(String, String)>, u32) -> Role,
+) -> Vec<GuestSpec> {
     let entries: Vec<usize> = match spec.pattern {
         Pattern::NorthSouth => (0..spec.vms).collect(),
         Pattern::EastWest => vec![0],
@@ -182,8 +225,7 @@ fn processes(ground: &Ground, spec: &PointSpec, placement: &Placement) -> Vec<Gu
     let flows = entries.iter().map(|vf| (OUTSIDE.to_string(), mac_text(*vf, 0).to_string()));
     // A tap's queue holds less than a ring.
     let in_flight = if spec.path == PathKind::Virtio { IN_FLIGHT / 2 } else { IN_FLIGHT };
-    let generator = Role::Generate { flows: flows.collect(), in_flight, touch: false };
-    let generator = Guest { place: ground.uplink(), role: generator };
+    let generator = Guest { place: ground.uplink(), role: role(flows.collect(), in_flight) };
     let forwarder = |vf: usize| {
         let last = spec.pattern == Pattern::NorthSouth || vf + 1 == spec.vms;
         let next = if last { OUTSIDE } else { mac_text(vf + 1, 0) };
@@ -192,7 +234,7 @@ fn processes(ground: &Ground, spec: &PointSpec, placement: &Placement) -> Vec<Gu
     };
     let process = |cpu, guests| GuestSpec {
         cpu,
-        warmup_s: WARMUP_S,
+        warmup_s: spec.warmup_s,
         seconds: spec.seconds,
         frame_bytes: spec.frame_bytes,
         huge_pages: false,
@@ -239,6 +281,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
         vms: spec.vms as u32,
         frame_bytes: spec.frame_bytes,
         seconds: result.seconds,
+        load: spec.load,
         mpps,
         gbps: gbps(mpps, spec.frame_bytes),
         rx_mpps: forwarders.iter().map(|guest| guest.rx_mpps).sum(),

@@ -21,12 +21,7 @@ impl Sample {
     fn take(bench: Option<&Bench>, guests: &[GuestProcess]) -> Result<Sample> {
         let stats = match bench {
             Some(bench) => bench.stats()?,
-            None => Stats {
-                lanes: Vec::new(),
-                ports: Vec::new(),
-                rules: Vec::new(),
-                offloads: Vec::new(),
-            },
+            None => Stats::default(),
         };
         let switch_cpu = bench.map(Bench::cpu).transpose()?.unwrap_or_default();
         let guests_cpu = guests.iter().map(GuestProcess::cpu).collect::<Result<_>>()?;
@@ -52,15 +47,19 @@ pub(super) struct Measured {
 /// The sum over the lanes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SwitchCounts {
+    /// Frames polled, those included that were dropped.
     pub(super) frames: u64,
+    /// Frames polled and not dropped.
+    pub(super) delivered: u64,
     pub(super) bursts: u64,
     pub(super) busy_cycles: u64,
     pub(super) idle_cycles: u64,
 }
 
 impl SwitchCounts {
+    /// Busy cycles for each delivered frame; `None` without any.
     pub(super) fn cycles_per_frame(&self) -> Option<f64> {
-        (self.frames > 0).then(|| self.busy_cycles as f64 / self.frames as f64)
+        (self.delivered > 0).then(|| self.busy_cycles as f64 / self.delivered as f64)
     }
 
     pub(super) fn burst_mean(&self) -> Option<f64> {
@@ -97,12 +96,15 @@ pub(super) fn measure_on(
     let results = guests.iter_mut().map(GuestProcess::result).collect::<Result<_>>()?;
     bench.as_mut().map_or(Ok(()), |bench| bench.check_alive())?;
     let cpus = after.guests_cpu.iter().zip(&before.guests_cpu);
+    let mut switch = switch_counts(&before.stats, &after.stats)?;
+    let drops = drops(&before.stats, &after.stats);
+    switch.delivered = switch.frames.saturating_sub(drops.values().sum());
     Ok(Measured {
         results,
         guests_cpu: cpus.map(|(after, before)| after.since(before)).collect(),
         switch_cpu: after.switch_cpu.since(&before.switch_cpu),
-        switch: switch_counts(&before.stats, &after.stats)?,
-        drops: drops(&before.stats, &after.stats),
+        switch,
+        drops,
     })
 }
 

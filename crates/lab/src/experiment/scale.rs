@@ -16,6 +16,7 @@ use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, Place, Role};
 use crate::measure::distance;
 
+use crate::report::Load::Overload;
 use crate::report::RingKind;
 
 /// The points: VFs, and addresses of all of them together.
@@ -118,13 +119,9 @@ pub fn run(
 pub(super) fn steady_point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
     let placement = plan(cpus, 1);
     let measure = || point(program, cpus, load);
-    match placement.switch.zip(placement.guests[0].0) {
-        None => measure(),
-        Some(both) => {
-            let (point, cycles) = distance::steadily(both, measure)?;
-            Ok(ScalePoint { round_trip_cycles: Some(cycles), ..point })
-        }
-    }
+    let both = placement.switch.zip(placement.guests[0].0);
+    let (point, round_trip_cycles) = distance::steadily_if(both, measure)?;
+    Ok(ScalePoint { round_trip_cycles, ..point })
 }
 
 /// The rounds that were measured while the CPUs were near, as the shortest round trip of the whole
@@ -187,7 +184,7 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
         let flows = pairs.map(|(from, to)| (from.to_string(), to.to_string())).collect();
         Guest {
             place: Place::Socket(bench.vf_socket(vf)),
-            role: Role::Generate { flows, in_flight, touch },
+            role: Role::Generate { flows, in_flight, load: Overload, touch },
         }
     };
     let spec = GuestSpec {

@@ -42,6 +42,8 @@ pub struct SuccessionRun {
     pub ring: RingKind,
     /// Whether what is in flight is written down for the next daemon.
     pub inflight: bool,
+    /// VFs whose frames are mirrored to files, 0 to [`MIRRORS_MAX`]: those of the guests first.
+    pub mirrors: usize,
     /// The longest gap that is let pass, ms, if one is not.
     pub gap_max_ms: Option<f64>,
 }
@@ -81,6 +83,8 @@ pub struct Succession {
     pub ring: RingKind,
     /// Whether what was in flight was written down.
     pub inflight: bool,
+    /// VFs whose frames were mirrored to files.
+    pub mirrors: usize,
     /// Frames a second in each direction, as asked for; 0: as many as went.
     pub rate_pps: u32,
     /// Frames that never arrived, in both directions; so for all that follow.
@@ -136,8 +140,14 @@ impl Succession {
     }
 }
 
+/// The most mirrors: each takes 32 MiB of memory, twice during an upgrade, and up to 1 GiB of disk.
+pub const MIRRORS_MAX: usize = 16;
+
 /// Traffic around each succession.
 const AROUND: Duration = Duration::from_millis(60);
+
+/// The daemon waits 0.5 s for guests of VFs that have none, and is not replaced before.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// Runs it; `program` is shunt itself, `cpus` those it may use. `done` hears of successions.
 ///
@@ -151,8 +161,10 @@ pub fn run(
 ) -> Result<Succession> {
     let placement = plan(cpus, 1);
     let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
-    let nic = NicPlan { cpu: placement.switch, vfs: vec![vf(0), vf(1)], ..NicPlan::default() };
+    let vfs = (0..run.mirrors.max(2)).map(vf).collect();
+    let nic = NicPlan { cpu: placement.switch, vfs, ..NicPlan::default() };
     let mut bench = Bench::start(program, &nic)?;
+    bench.mirror(run.mirrors)?;
     let guest = |i: usize| (bench.vf_socket(i), mac_text(i, 0).to_string());
     let spec = NumberedSpec {
         cpu: placement.guests[0].0,
@@ -164,7 +176,7 @@ pub fn run(
     };
     let mut guests = GuestProcess::start_task(program, &Task::Numbered(spec))?;
     guests.go()?;
-    std::thread::sleep(AROUND);
+    std::thread::sleep(if run.mirrors > 2 { SETTLED } else { AROUND });
     guests.mark()?; // what was before the first is none of it
     let mut silent_ms = Vec::new();
     for turn in 1..=run.count {
@@ -199,6 +211,7 @@ fn conclude(result: &NumberedResult, run: SuccessionRun, silent_ms: Vec<f64>) ->
         count: silent_ms.len() as u64,
         ring: run.ring,
         inflight: run.inflight,
+        mirrors: run.mirrors,
         rate_pps: run.rate_pps,
         lost: sum(|way| way.lost),
         duplicated: sum(|way| way.duplicated),
@@ -235,8 +248,9 @@ mod tests {
         };
         change(&mut result);
         let ring = RingKind::Split;
-        let inflight = false;
-        let run = SuccessionRun { how, count: 2, rate_pps: 5, ring, inflight, gap_max_ms: None };
+        let (inflight, mirrors) = (false, 0);
+        let run =
+            SuccessionRun { how, count: 2, rate_pps: 5, ring, inflight, mirrors, gap_max_ms: None };
         conclude(&result, run, vec![2.0, 1.0])
     }
 

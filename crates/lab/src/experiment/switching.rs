@@ -25,7 +25,7 @@ use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::bare::{self, Pinning};
 use crate::measure::distance;
 
-use crate::report::RingKind;
+use crate::report::{self, RingKind};
 
 /// Bytes of a frame, with FCS.
 const FRAME: u32 = 64;
@@ -144,7 +144,12 @@ fn switched(
     let mut bench = SwitchedBench::start(program, &plan)?;
     let guest = |i: usize| {
         let flows = vec![(mac_text(i, 0).to_string(), mac_text(i ^ 1, 0).to_string())];
-        let role = Role::Generate { flows, in_flight: IN_FLIGHT, touch: false };
+        let role = Role::Generate {
+            flows,
+            in_flight: IN_FLIGHT,
+            load: report::Load::Overload,
+            touch: false,
+        };
         Guest { place: Place::Socket(bench.socket(i)), role }
     };
     let spec = GuestSpec {
@@ -165,7 +170,7 @@ fn switched(
 }
 
 /// Rules of which none meets a frame of the generators, on all layers.
-fn rules() -> Vec<Value> {
+pub(super) fn rules() -> Vec<Value> {
     let rule = |i: u32| {
         let mut rule = match i % 4 {
             0 => json!({ "to_ip": format!("203.0.113.{i}/32"), "protocol": 17 }),

@@ -20,7 +20,7 @@ use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
 
-use crate::report::RingKind;
+use crate::report::{Load, RingKind};
 
 /// Guests, as in the paper.
 const GUESTS: usize = 4;
@@ -134,10 +134,7 @@ pub fn run(
                 let synthetic = one(PathInForce::Synthetic)?;
                 Ok((one(PathInForce::Vmq)?, synthetic))
             };
-            seen.push(match placement.switch.zip(placement.guests[0].0) {
-                Some(pinned) => distance::steadily(pinned, both)?.0,
-                None => both()?,
-            });
+            seen.push(distance::steadily_if(placement.switch.zip(placement.guests[0].0), both)?.0);
             done(i * rounds + round + 1, FRAMES.len() * rounds);
         }
         points.push(conclude(frame_bytes, &seen));
@@ -164,7 +161,7 @@ fn measure(program: &Path, cpus: &[usize], frame_bytes: u32, path: PathInForce) 
     };
     let mut bench = SwitchedBench::start(program, &plan)?;
     let flows = (0..GUESTS).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
-    let role = Role::Generate { flows, in_flight: IN_FLIGHT, touch: false };
+    let role = Role::Generate { flows, in_flight: IN_FLIGHT, load: Load::Overload, touch: false };
     let generator = Guest { place: Place::Socket(bench.bench.uplink_socket()), role };
     let sinks =
         (0..GUESTS).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });

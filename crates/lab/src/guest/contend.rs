@@ -22,7 +22,7 @@ use wire::Mac;
 
 use super::{Event, Generator, IN_FLIGHT, Traffic, say, self_test, wait_for_word};
 
-use crate::report::RingKind;
+use crate::report::{Load, RingKind};
 
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;
@@ -160,7 +160,7 @@ pub fn run(spec: &ContendSpec) -> Result<()> {
     }
     let mut limit = f64::INFINITY;
     for frame_bytes in sizes(&spec.guests) {
-        limit = limit.min(self_test(frame_bytes, SELF_TEST_ROUNDS)?);
+        limit = limit.min(self_test(frame_bytes, Load::Overload, SELF_TEST_ROUNDS)?);
     }
     let guests = spec.guests.iter().map(attach).collect::<Result<Vec<_>>>()?;
     for at in spec.slices.iter().flat_map(|phase| phase.deaf.iter().chain(&phase.mute)) {
@@ -202,7 +202,8 @@ fn attach(guest: &Contender) -> Result<Generator> {
     let frame_bytes = guest.frame_bytes;
     let (in_flight, touch, pages) = (IN_FLIGHT, false, Pages::Gathered);
     let ring = RingKind::Split;
-    let traffic = Traffic { flows, frame_bytes, in_flight, touch, pages, ring };
+    let load = Load::Overload;
+    let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
     Generator::attach(&guest.socket, &traffic)
 }
 

@@ -1,5 +1,10 @@
 //! A generator of frames, and the sink for what comes back.
+//!
+//! In a closed loop ([`Load::Closed`]) a frame is sent for each one that came back, so the frames in
+//! flight are as many as there were in the beginning, and no receiver with a larger ring has to drop
+//! one. Otherwise a buffer is sent again as soon as the switch has taken it.
 
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,13 +12,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, Pages, SharedFile};
 use host::tsc;
-use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start};
+use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
 use super::adapter::{Adapter, HEADER, RING, Shape};
 
-use crate::report::RingKind;
+use crate::report::{Load, RingKind};
 
 /// Frames it keeps in flight unless told otherwise: half a ring.
 pub const IN_FLIGHT: u32 = RING as u32 / 2;
@@ -30,6 +35,8 @@ pub struct Traffic<'a> {
     pub frame_bytes: u32,
     /// Frames in flight, 1 to [`IN_FLIGHT`].
     pub in_flight: u32,
+    /// When the next frame is sent.
+    pub load: Load,
     /// Whether each frame gets a new sequence number, and each received one is looked at, as real
     /// guests do. If not, buffers are given back unseen, which is the most a guest can offer.
     pub touch: bool,
@@ -45,6 +52,9 @@ pub struct Generator {
     pub(super) adapter: Adapter,
     sending: bool,
     touch: bool,
+    /// In a closed loop: buffers that the switch has taken, the longest ago first, and the frames
+    /// that are to be sent for those that came back.
+    closed: Option<Closed>,
     /// Bytes of a frame and its header.
     len: u32,
     sequence: u64,
@@ -54,11 +64,17 @@ pub struct Generator {
     pub received: u64,
 }
 
+#[derive(Debug, Default)]
+struct Closed {
+    taken: VecDeque<u32>,
+    owed: u64,
+}
+
 impl Generator {
     /// Attaches, and prepares the frames and twice as many receive buffers. Nothing is sent before
     /// the first step.
     pub fn attach(socket: &Path, traffic: &Traffic<'_>) -> Result<Generator> {
-        let Traffic { flows, frame_bytes, in_flight, touch, pages, ring } = *traffic;
+        let Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring } = *traffic;
         let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
         ensure!((1..=IN_FLIGHT).contains(&in_flight), "1 to {IN_FLIGHT} frames can be in flight");
@@ -74,7 +90,9 @@ impl Generator {
                 adapter.post_receive(u32::from(RING) + half + buffer);
             }
         }
-        Ok(Generator { adapter, sending: true, touch, len, sequence: 0, sent: 0, received: 0 })
+        let closed = (load == Load::Closed).then(Closed::default);
+        let (sequence, sent, received) = (0, 0, 0);
+        Ok(Generator { adapter, sending: true, touch, closed, len, sequence, sent, received })
     }
 
     /// Attaches, and prepares buffers for all that the receive ring holds. Nothing is ever sent.
@@ -84,13 +102,16 @@ impl Generator {
             adapter.post_receive(buffer);
         }
         adapter.publish();
-        Ok(Generator { adapter, sending: false, touch, len: 0, sequence: 0, sent: 0, received: 0 })
+        let (len, sequence, sent, received) = (0, 0, 0, 0);
+        let (sending, closed) = (false, None);
+        Ok(Generator { adapter, sending, touch, closed, len, sequence, sent, received })
     }
 
     /// Sends and receives what there is; says how many frames moved.
     pub fn step(&mut self) -> u64 {
         let received = if self.touch { self.look() } else { self.adapter.rx.recycle().into() };
         let sent = match (self.sending, self.touch) {
+            (true, _) if self.closed.is_some() => self.answer(received),
             (true, false) => self.adapter.tx.recycle().into(),
             (sending, _) => self.renew(sending),
         };
@@ -120,6 +141,26 @@ impl Generator {
             let sequence = self.sequence.to_be_bytes();
             self.adapter.buffer(*buffer).write(HEADER + SEQUENCE_AT, sequence);
             self.adapter.post_transmit(*buffer, self.len);
+        }
+        n as u64
+    }
+
+    /// Takes frames back, and sends one for each that came back. Says how many were sent before.
+    fn answer(&mut self, came_back: u64) -> u64 {
+        let Some(closed) = &mut self.closed else { return 0 };
+        let mut back = [0; BURST];
+        let n = self.adapter.reap_transmit(&mut back);
+        closed.taken.extend(&back[..n]);
+        closed.owed += came_back;
+        let next = closed.owed.min(closed.taken.len() as u64);
+        closed.owed -= next;
+        for buffer in closed.taken.drain(..next as usize) {
+            if self.touch {
+                self.sequence += 1;
+                let sequence = self.sequence.to_be_bytes();
+                self.adapter.buffer(buffer).write(HEADER + SEQUENCE_AT, sequence);
+            }
+            self.adapter.post_transmit(buffer, self.len);
         }
         n as u64
     }
@@ -165,7 +206,7 @@ pub(crate) fn frame(
 
 /// How many million frames a second the generator could send on this CPU if its sink took them at
 /// once: only the generator's own part is timed.
-pub fn self_test(frame_bytes: u32, rounds: u32) -> Result<f64> {
+pub fn self_test(frame_bytes: u32, load: Load, rounds: u32) -> Result<f64> {
     let base = 1 << 32;
     let file = SharedFile::create("self-test", 8 << 20, Pages::Ordinary)?;
     let memory: Arc<GuestMemory> = virtq::guest_memory(&file, base)?;
@@ -179,9 +220,15 @@ pub fn self_test(frame_bytes: u32, rounds: u32) -> Result<f64> {
         content,
         Start::default(),
     )?;
-    for buffer in 0..u64::from(IN_FLIGHT) {
-        let addr = base + DriverQueue::bytes(RING) + buffer * 2048;
-        tx.post(Segment { addr, len: HEADER + frame_bytes - 4, writable: false });
+    let segment = |buffer| {
+        let addr = base + DriverQueue::bytes(RING) + u64::from(buffer) * 2048;
+        Segment { addr, len: HEADER + frame_bytes - 4, writable: false }
+    };
+    // Which buffer each descriptor holds, as in an adapter.
+    let mut sending = vec![0; usize::from(RING)];
+    for buffer in 0..IN_FLIGHT {
+        let id = tx.post(segment(buffer)).context("the ring has room for all")?;
+        sending[usize::from(id)] = buffer;
     }
     tx.publish();
     let (mut frames, mut cycles) = (0u64, 0);
@@ -191,7 +238,19 @@ pub fn self_test(frame_bytes: u32, rounds: u32) -> Result<f64> {
         }
         sink.publish();
         let begin = tsc::now();
-        frames += u64::from(tx.recycle());
+        match load {
+            Load::Overload => frames += u64::from(tx.recycle()),
+            Load::Closed => {
+                let mut used = [Used::default(); BURST];
+                let n = tx.reap(&mut used);
+                frames += n as u64;
+                for used in &used[..n] {
+                    let buffer = sending[usize::from(used.id)];
+                    let id = tx.post(segment(buffer)).context("its place is free")?;
+                    sending[usize::from(id)] = buffer;
+                }
+            }
+        }
         tx.publish();
         cycles += tsc::now().wrapping_sub(begin);
     }

@@ -7,6 +7,9 @@ use guestmem::Pages;
 use host::tsc;
 use wire::Mac;
 
+use crate::report::Load;
+
+use super::paced::Paced;
 use super::tapped::{self, TapForwarder, TapGenerator};
 use super::{
     Counted, Event, Forwarder, Generator, Guest, GuestResult, GuestSpec, Place, Role, Traffic, say,
@@ -33,6 +36,11 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
     say(&Event::Ready)?;
     wait_for_word()?;
     host.run_for(Duration::from_secs_f64(spec.warmup_s), None);
+    for guest in &mut host.guests {
+        if let Hosted::Paced(paced) = guest {
+            paced.begin();
+        }
+    }
     say(&Event::Begin)?;
     let before = host.clone_counts();
     let cycles = host.run_for(Duration::from_secs_f64(spec.seconds), None);
@@ -62,6 +70,10 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
         generator_limit_mpps,
         generated: total(|guest| guest.sent),
         returned: total(|guest| guest.received),
+        paced: host.guests.iter().find_map(|guest| match guest {
+            Hosted::Paced(paced) => Some(paced.result()),
+            _ => None,
+        }),
     }))
 }
 
@@ -73,7 +85,13 @@ fn limit(spec: &GuestSpec) -> Result<f64> {
     });
     match taps {
         Some(name) => tapped::self_test(name, spec.frame_bytes, SELF_TEST_ROUNDS),
-        None => self_test(spec.frame_bytes, SELF_TEST_ROUNDS),
+        None => {
+            let load = spec.guests.iter().find_map(|guest| match guest.role {
+                Role::Generate { load, .. } => Some(load),
+                Role::Pace { .. } | Role::Sink | Role::Forward { .. } => None,
+            });
+            self_test(spec.frame_bytes, load.unwrap_or_default(), SELF_TEST_ROUNDS)
+        }
     }
 }
 
@@ -84,10 +102,15 @@ enum Hosted {
     Forwarder(Forwarder),
     TapGenerator(TapGenerator),
     TapForwarder(TapForwarder),
+    Paced(Box<Paced>),
 }
 
 fn mac(text: &str) -> Result<Mac> {
     text.parse().with_context(|| format!("address {text}"))
+}
+
+fn macs(flows: &[(String, String)]) -> Result<Vec<(Mac, Mac)>> {
+    flows.iter().map(|(from, to)| Ok((mac(from)?, mac(to)?))).collect()
 }
 
 impl Hosted {
@@ -95,11 +118,10 @@ impl Hosted {
         let pages = if spec.huge_pages { Pages::Huge2M } else { Pages::Gathered };
         let (frame_bytes, ring) = (spec.frame_bytes, spec.ring);
         Ok(match (&guest.role, &guest.place) {
-            (Role::Generate { flows, in_flight, touch }, place) => {
-                let flow = |(from, to): &(String, String)| Ok((mac(from)?, mac(to)?));
-                let flows = &flows.iter().map(flow).collect::<Result<Vec<_>>>()?[..];
-                let (in_flight, touch) = (*in_flight, *touch);
-                let traffic = Traffic { flows, frame_bytes, in_flight, touch, pages, ring };
+            (Role::Generate { flows, in_flight, load, touch }, place) => {
+                let flows = &macs(flows)?[..];
+                let (in_flight, load, touch) = (*in_flight, *load, *touch);
+                let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
                 match place {
                     Place::Socket(socket) => {
                         Hosted::Generator(Generator::attach(socket, &traffic)?)
@@ -107,6 +129,13 @@ impl Hosted {
                     Place::Tap(tap) => Hosted::TapGenerator(TapGenerator::attach(tap, &traffic)?),
                 }
             }
+            (Role::Pace { flows, in_flight, load_fps }, Place::Socket(socket)) => {
+                let flows = &macs(flows)?[..];
+                let (in_flight, load, touch) = (*in_flight, Load::default(), true);
+                let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
+                Hosted::Paced(Box::new(Paced::attach(socket, &traffic, *load_fps)?))
+            }
+            (Role::Pace { .. }, Place::Tap(_)) => bail!("no constant rate over a tap as yet"),
             (Role::Sink, Place::Socket(socket)) => {
                 Hosted::Sink(Generator::attach_sink(socket, false, pages)?)
             }
@@ -126,6 +155,7 @@ impl Hosted {
                 generator.adapter.file().has_large_pages()
             }
             Hosted::Forwarder(forwarder) => forwarder.adapter.file().has_large_pages(),
+            Hosted::Paced(paced) => paced.adapter.file().has_large_pages(),
             // They share no memory with anybody.
             Hosted::TapGenerator(_) | Hosted::TapForwarder(_) => true,
         }
@@ -135,6 +165,7 @@ impl Hosted {
         match self {
             Hosted::Generator(generator) => generator.stop(),
             Hosted::TapGenerator(generator) => generator.stop(),
+            Hosted::Paced(paced) => paced.stop(),
             Hosted::Sink(_) | Hosted::Forwarder(_) | Hosted::TapForwarder(_) => {}
         }
     }
@@ -144,6 +175,10 @@ impl Hosted {
             Hosted::Generator(Generator { sent, received, .. })
             | Hosted::TapGenerator(TapGenerator { sent, received, .. }) => {
                 Counted { generator: true, sent: *sent, received: *received, dropped: 0 }
+            }
+            Hosted::Paced(paced) => {
+                let (sent, received) = (paced.sent, paced.received());
+                Counted { generator: true, sent, received, dropped: 0 }
             }
             Hosted::Sink(Generator { received, .. }) => {
                 Counted { received: *received, ..Counted::default() }
@@ -215,6 +250,7 @@ impl Host {
                 Hosted::Forwarder(forwarder) => (forwarder.step(), &mut self.forwarder_cycles),
                 Hosted::TapGenerator(generator) => (generator.step(), &mut self.generator_cycles),
                 Hosted::TapForwarder(forwarder) => (forwarder.step(), &mut self.forwarder_cycles),
+                Hosted::Paced(paced) => (paced.step(), &mut self.generator_cycles),
             };
             let end = tsc::now();
             if moved > 0 {

@@ -13,8 +13,10 @@ mod generate;
 pub mod honest;
 mod hosted;
 pub mod hostile;
+mod ledger;
 pub mod numbered;
 pub mod pace;
+pub mod paced;
 pub mod probe;
 pub mod random;
 pub mod relay;
@@ -27,12 +29,13 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::report::RingKind;
+use crate::report::{Load, RingKind};
 
 pub use forward::Forwarder;
 pub(crate) use generate::frame;
 pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
 pub use hosted::run;
+pub use paced::{Latency, PacedResult};
 
 /// What a guest process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -114,8 +117,20 @@ pub enum Role {
         flows: Vec<(String, String)>,
         /// Frames in flight, 1 to 512.
         in_flight: u32,
+        /// When the next frame is sent.
+        load: Load,
         /// Whether each frame is written before it is sent, and looked at when it is received.
         touch: bool,
+    },
+    /// Sends to these (source, destination) in turn at a constant rate, and accounts for what comes
+    /// back.
+    Pace {
+        /// Flows.
+        flows: Vec<(String, String)>,
+        /// Buffers for frames, 1 to 512.
+        in_flight: u32,
+        /// Frames a second.
+        load_fps: f64,
     },
     /// Takes in whatever comes, and sends nothing.
     Sink,
@@ -180,6 +195,9 @@ pub struct GuestResult {
     pub generated: u64,
     /// Frames that generators received, in all, until nothing moved any more.
     pub returned: u64,
+    /// Account of a generator at a constant rate.
+    #[serde(default)]
+    pub paced: Option<PacedResult>,
 }
 
 /// One guest's frames between begin and end.

@@ -11,8 +11,6 @@
 //! Limits: the time between two arrivals is as long as this process, or the daemon, had no CPU,
 //! which on a machine of two CPUs is told by the longest absence beside it.
 
-mod ledger;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,9 +25,9 @@ use wire::probe;
 
 use super::adapter::Shape;
 use super::honest::end::{End, frame_len};
+use super::ledger::Ledger;
 use super::{Event, say, wait_for_word};
 use crate::report::RingKind;
-use ledger::Ledger;
 
 /// Frames on their way in each direction: a quarter of a ring.
 const WINDOW: u64 = 256;

@@ -46,7 +46,22 @@ pub fn steadily<T>(
     Ok((measure()?, before.max(round_trip_cycles(here, there)?)))
 }
 
-fn same(a: f64, b: f64) -> bool {
+/// As [`steadily`], where there are two CPUs; once and without a round trip, where there are not.
+///
+/// # Errors
+/// Those of [`steadily`].
+pub fn steadily_if<T>(
+    both: Option<(usize, usize)>,
+    mut measure: impl FnMut() -> Result<T>,
+) -> Result<(T, Option<f64>)> {
+    match both {
+        None => Ok((measure()?, None)),
+        Some(both) => steadily(both, measure).map(|(measured, cycles)| (measured, Some(cycles))),
+    }
+}
+
+/// Whether two round trips count as of the same distance.
+pub fn same(a: f64, b: f64) -> bool {
     a.max(b) <= SAME * a.min(b)
 }
 

@@ -14,6 +14,7 @@ const COLUMNS: &[Column] = &[
     ("vms", |p| p.vms.to_string()),
     ("frame_bytes", |p| p.frame_bytes.to_string()),
     ("seconds", |p| p.seconds.to_string()),
+    ("load", |p| p.load.to_string()),
     ("mpps", |p| p.mpps.to_string()),
     ("gbps", |p| p.gbps.to_string()),
     ("rx_mpps", |p| p.rx_mpps.to_string()),

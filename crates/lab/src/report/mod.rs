@@ -33,7 +33,7 @@ mod tests;
 
 pub use files::{ReportError, folder_name, write};
 pub use model::{
-    Bottleneck, Cpu, Experiment, Guest, ParseNameError, PathKind, Pattern, Pinned, Point,
+    Bottleneck, Cpu, Experiment, Guest, Load, ParseNameError, PathKind, Pattern, Pinned, Point,
     PointError, Results, RingKind, Started, Transfer, Workload,
 };
 pub use transfer::{Layers, RoundTrip, TransferError};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use super::names::{
-    Bottleneck, Experiment, ParseNameError, PathKind, Pattern, RingKind, Workload,
+    Bottleneck, Experiment, Load, ParseNameError, PathKind, Pattern, RingKind, Workload,
 };
 use super::time;
 pub use super::transfer::Transfer;
@@ -93,6 +93,9 @@ pub struct Point {
     pub frame_bytes: u32,
     /// How long was measured, without warm-up.
     pub seconds: f64,
+    /// Load of the generator.
+    #[serde(default)]
+    pub load: Load,
     /// Million frames a second, summed over the guests' transmit side.
     pub mpps: f64,
     /// Gigabits a second, summed over the guests' transmit side, without FCS ([`gbps`]).
@@ -105,8 +108,9 @@ pub struct Point {
     pub offered_mpps: f64,
     /// Frames the generator sent, warm-up included, that had not come back when none moved any more.
     pub lost_frames: u64,
-    /// Busy time-stamp cycles of the switch's lanes divided by frames; polls that found frames included. `None` if no
-    /// frame passed, or if the path has no switch whose cycles can be told apart.
+    /// Busy time-stamp cycles of the switch's lanes divided by delivered frames; in results of schema 1 by
+    /// all frames that were polled, dropped ones included. `None` if no frame passed, or if the path has
+    /// no switch whose cycles can be told apart.
     pub switch_cycles_per_frame: Option<f64>,
     /// Million frames a second the generator does with an instant sink, by its self-test in this run.
     pub generator_limit_mpps: f64,
@@ -224,9 +228,20 @@ impl Started {
     }
 }
 
+/// Version of [`Results`] that this program writes.
+pub const SCHEMA: u32 = 2;
+
+/// Version of results that say none.
+fn first_schema() -> u32 {
+    1
+}
+
 /// All that one run measured, and what is needed to repeat it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
+    /// Version of this format: 1 until it was written down, then [`SCHEMA`].
+    #[serde(default = "first_schema")]
+    pub schema: u32,
     /// The program's version.
     pub version: String,
     /// The exact command line.

@@ -211,6 +211,32 @@ impl RingKind {
     }
 }
 
+/// Load that a generator offers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Load {
+    /// Closed loop: a frame is sent when another one has come back, so nothing is lost.
+    Closed,
+    /// Overload: frames are sent as fast as the ring takes them, and what is too much is lost. The
+    /// only load of results of schema 1.
+    #[default]
+    Overload,
+}
+
+impl Load {
+    /// All loads.
+    pub const ALL: [Load; 2] = [Load::Closed, Load::Overload];
+
+    /// The name as in the CLI and JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Load::Closed => "closed",
+            Load::Overload => "overload",
+        }
+    }
+}
+
+named!(Load, "load");
 named!(Pattern, "pattern");
 named!(PathKind, "path");
 named!(Bottleneck, "bottleneck");

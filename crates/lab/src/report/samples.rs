@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::model::{
-    Bottleneck, Cpu, Experiment, Guest, PathKind, Pattern, Pinned, Point, Results, Started,
+    Bottleneck, Cpu, Experiment, Guest, Load, PathKind, Pattern, Pinned, Point, Results, Started,
     Transfer, Workload, gbps,
 };
 use super::transfer::{Layers, RoundTrip};
@@ -22,6 +22,7 @@ pub(super) fn point(
         vms,
         frame_bytes,
         seconds: 2.0,
+        load: Load::Closed,
         mpps,
         gbps: gbps(mpps, frame_bytes),
         rx_mpps: mpps * 1.25,
@@ -98,6 +99,7 @@ pub(super) fn three_paths() -> Vec<Point> {
 /// A run of these points, with text in it that HTML must not take at its word.
 pub(super) fn results(points: Vec<Point>) -> Results {
     Results {
+        schema: super::model::SCHEMA,
         version: "0.1.0".to_owned(),
         command: "shunt lab --out '<here>' & wait".to_owned(),
         started: Started::at(1_772_357_400),

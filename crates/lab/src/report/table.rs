@@ -1,11 +1,11 @@
 //! The results as a table for the terminal: one per pattern, at most 80 columns wide.
 //!
-//! Rows are frame sizes and guests; the paths of a place stand one below the other, which is where three of them fit.
+//! Rows are frame sizes and guests, each path once: of several slots the median one by Mpps (the lower of two); the paths of a place stand one below the other, which is where three of them fit.
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
 
 use super::figure::{NONE, percent, rate, three, whole};
-use super::model::{PathKind, Point};
+use super::model::{Load, PathKind, Point};
 use super::view::View;
 
 const HEADER: [&str; 9] =
@@ -15,8 +15,8 @@ const WORDS: [&str; 2] = ["path", "limit"];
 
 const LEGEND: &str = "\
 Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
-cycles: the switch's busy cycles per frame; switch CPU: cores (share of polls
-with frames); guests CPU: cores; limit: who kept it from going faster";
+cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
+of polls with frames); guests CPU: cores; limit: bottleneck";
 const LEGEND_BOUND: &str = "
 > lower bound: the generator was the limit, so the switch was not measured out";
 
@@ -27,8 +27,25 @@ pub fn all(points: &[Point]) -> String {
     if tables.is_empty() {
         return String::new();
     }
+    let overload: String = points.iter().filter_map(overload).collect();
     let bound = if points.iter().any(Point::is_lower_bound) { LEGEND_BOUND } else { "" };
-    format!("{}\n{LEGEND}{bound}\n", tables.join("\n"))
+    format!("{}\n{LEGEND}{bound}\n{overload}", tables.join("\n"))
+}
+
+/// Offered, delivered and lost frames of an overload; `None` for another load.
+fn overload(point: &Point) -> Option<String> {
+    let Point { pattern, path, vms, frame_bytes, offered_mpps, returned_mpps, .. } = point;
+    let lost_mpps = (offered_mpps - returned_mpps).max(0.0);
+    (point.load == Load::Overload && *offered_mpps > 0.0).then(|| {
+        format!(
+            "overload, {pattern} {path}, {frame_bytes} B, {vms} VMs:\n  \
+             offered {} Mpps, delivered {}, lost {} ({})\n",
+            three(*offered_mpps),
+            three(*returned_mpps),
+            three(lost_mpps),
+            percent(lost_mpps / offered_mpps)
+        )
+    })
 }
 
 /// One pattern's heading and table.
@@ -38,9 +55,9 @@ fn one(view: &View<'_>) -> String {
     let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
     table.load_style(style).set_header(HEADER);
     let mut above = None;
-    for point in &view.points {
+    for point in view.grid() {
         table.add_row(row(point, above));
-        above = Some(*point);
+        above = Some(point);
     }
     for (column, name) in table.column_iter_mut().zip(HEADER) {
         let words = WORDS.contains(&name);

@@ -3,7 +3,7 @@ use std::fs;
 
 use proptest::prelude::*;
 
-use super::model::{Bottleneck, PathKind, Pattern, Point, Results, gbps};
+use super::model::{Bottleneck, Load, PathKind, Pattern, Point, Results, gbps};
 use super::samples::{limited, one_path, point, results, three_paths, transfers};
 use super::svg::escape;
 use super::{csv, folder_name, html, json, table, transfer_table, verdict, write};
@@ -95,8 +95,8 @@ fn table_of_one_path() {
     ──────────────────────────────────────────────────────────────────────
 
     Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
-    cycles: the switch's busy cycles per frame; switch CPU: cores (share of polls
-    with frames); guests CPU: cores; limit: who kept it from going faster
+    cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
+    of polls with frames); guests CPU: cores; limit: bottleneck
     > lower bound: the generator was the limit, so the switch was not measured out
     "#);
 }
@@ -121,8 +121,8 @@ fn table_of_three_paths() {
     ───────────────────────────────────────────────────────────────────────
 
     Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
-    cycles: the switch's busy cycles per frame; switch CPU: cores (share of polls
-    with frames); guests CPU: cores; limit: who kept it from going faster
+    cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
+    of polls with frames); guests CPU: cores; limit: bottleneck
     "#);
 }
 
@@ -136,7 +136,9 @@ fn tables_fit_80_columns() {
     large.cpu.guests_user_cores = 63.0;
     large.cpu.switch_user_cores = 14.0;
     large.cpu.switch_busy_share = 1.0;
+    large.load = Load::Overload;
     points.push(large);
+    assert!(table::all(&points).contains("offered 325 Mpps, delivered 216, lost 108 (33 %)"));
     for line in table::all(&points).lines() {
         assert!(line.chars().count() <= 80, "{line:?}");
     }

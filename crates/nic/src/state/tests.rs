@@ -397,7 +397,7 @@ proptest! {
                 let mut out = Verdicts::new();
                 state.table().classify(from, &[head], &mut Flows::new(), &mut out);
                 let judged: Action = out[0].action();
-                prop_assert_eq!(judged, model.judge(from, &head));
+                prop_assert_eq!(judged, model.judge(from, &head, true));
             }
         }
     }

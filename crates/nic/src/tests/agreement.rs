@@ -1,7 +1,7 @@
 //! Random NICs and frames against the model, and the properties that matter most.
 
 use proptest::prelude::*;
-use wire::Vid;
+use wire::{DeepHead, Vid};
 
 use super::model::Model;
 use super::random::{any_burst, any_config, any_source, honest};
@@ -14,6 +14,7 @@ proptest! {
     #[test]
     fn agrees_with_the_model(
         config in any_config(), from in any_source(), mut heads in any_burst(), honestly: bool,
+        seconds: u64, is_deep: bool,
     ) {
         let (table, model) = match (Table::build(&config), Model::new(&config)) {
             (Ok(table), Some(model)) => (table, model),
@@ -26,13 +27,23 @@ proptest! {
         let mut out = Verdicts::new();
         let mut flows = Flows::new();
         // Once for a cache that knows nothing, once for one that does, with a pause between.
-        let mut summary = table.classify(from, &heads, &mut flows, &mut out);
+        let second = |n: usize| seconds >> (n % 64) & 1 == 1;
+        let deep: Vec<_> = heads.iter().enumerate().map(|(n, head)| with_second(head, second(n))).collect();
+        let deep = if is_deep { &deep[..] } else { &[] };
+        let mut summary = table.classify_deep(from, &heads, deep, &mut flows, &mut out);
         let first = out.clone();
         for _ in 0..16 {
-            summary = table.classify(from, &heads, &mut flows, &mut out);
+            summary = table.classify_deep(from, &heads, deep, &mut flows, &mut out);
         }
         prop_assert_eq!(&*first, &*out);
-        let expected: Vec<_> = heads.iter().take(BURST).map(|head| model.judge(from, head)).collect();
+        // What is not known is refused, and asked for.
+        let judged = |second: fn(bool) -> bool| -> Vec<_> {
+            let heads = heads.iter().enumerate().take(BURST);
+            heads.map(|(n, head)| model.judge(from, head, second(seconds >> (n % 64) & 1 == 1))).collect()
+        };
+        let expected = if is_deep { judged(|second| second) } else { judged(|_| true) };
+        let differs = judged(|_| true) != judged(|_| false);
+        prop_assert_eq!(out.wants_deep(), !is_deep && differs);
         let judged: Vec<_> = out.iter().map(|verdict| verdict.action()).collect();
         prop_assert_eq!(&judged, &expected);
         let same = judged.iter().all(|action| *action == judged[0]);
@@ -52,7 +63,8 @@ proptest! {
         };
         honest(&config, from, &mut heads);
         let mut out = Verdicts::new();
-        table.classify(from, &heads, &mut Flows::new(), &mut out);
+        let deep: Vec<_> = heads.iter().map(|head| with_second(head, false)).collect();
+        table.classify_deep(from, &heads, &deep, &mut Flows::new(), &mut out);
         for (head, verdict) in heads.iter().zip(out.iter()) {
             let vid = table.vid(from, head);
             let receivers: Vec<PortId> = match verdict.action() {
@@ -73,6 +85,12 @@ proptest! {
             }
         }
     }
+}
+
+/// The longer snapshot of a frame that goes on with another tag, or without.
+fn with_second(head: &[u8; 16], second: bool) -> DeepHead {
+    let behind: [u8; 4] = if second { [0x81, 0, 0, 2] } else { [0x08, 0, 0x45, 0] };
+    DeepHead::of_frame(&[&head[..], &behind].concat())
 }
 
 /// A head after an edit.
@@ -100,7 +118,7 @@ fn full_nic() -> NicConfig {
 fn compare(table: &Table, model: &Model<'_>, from: PortId, heads: &[[u8; 16]; BURST]) {
     let mut out = Verdicts::new();
     let mut flows = Flows::new();
-    let expected = heads.map(|head| model.judge(from, &head));
+    let expected = heads.map(|head| model.judge(from, &head, false));
     for _ in 0..17 {
         table.classify(from, heads, &mut flows, &mut out);
         for ((head, verdict), expected) in heads.iter().zip(out.iter()).zip(expected) {

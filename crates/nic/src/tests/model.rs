@@ -84,7 +84,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The VLAN of a frame, or `None` if its tag is not allowed.
+    /// The VLAN of a frame, or `None` if its tag is not allowed; a second tag is payload.
     fn vlan(&self, from: PortId, head: &[u8; 16]) -> Option<u16> {
         let tag = Tag::parse(head).unwrap();
         let Some(function) = of(self.config, from) else {
@@ -132,7 +132,8 @@ impl<'a> Model<'a> {
             .collect()
     }
 
-    pub(crate) fn judge(&self, from: PortId, head: &[u8; 16]) -> Action {
+    /// `second` says whether a second tag follows the first, where there is one.
+    pub(crate) fn judge(&self, from: PortId, head: &[u8; 16], second: bool) -> Action {
         let frame = Frame::new(head).unwrap();
         let function = of(self.config, from);
         let is_source = match from {
@@ -153,7 +154,9 @@ impl<'a> Model<'a> {
         if frame.src().is_multicast() {
             return Action::Drop(DropReason::SourceMulticast);
         }
-        let Some(vid) = self.vlan(from, head) else {
+        let is_priority = Tag::parse(head).unwrap().is_some_and(|tag| tag.vid == 0);
+        let hops = is_priority && second && function.is_some();
+        let Some(vid) = self.vlan(from, head).filter(|_| !hops) else {
             return Action::Drop(DropReason::VlanForbidden);
         };
         let receivers = self.receivers(from, head, vid);

@@ -171,8 +171,11 @@ fn sort(config: &NicConfig, from: PortId, frames: &[Frame]) -> Vec<Fate> {
     let heads: Vec<[u8; 16]> = bytes.iter().map(|it| Head::of_frame(it).unwrap().0).collect();
     let deep: Vec<DeepHead> = bytes.iter().map(|it| DeepHead::of_frame(it)).collect();
     let mut fates = Fates::new();
-    let deep = if table.needs_deep(from) { &deep[..] } else { &[] };
-    table.sort(from, &heads, deep, &mut fates);
+    let shallow = if table.needs_deep(from) { &deep[..] } else { &[] };
+    table.sort(from, &heads, shallow, &mut fates);
+    if fates.wants_deep() {
+        table.sort(from, &heads, &deep, &mut fates);
+    }
     fates.as_slice().to_vec()
 }
 
@@ -229,6 +232,29 @@ fn a_link_that_is_down_and_a_forged_source_come_before_rules() {
     config.vfs[0] = Some(Function { link: LinkState::Disable, ..function(101, None) });
     let down = Fate::Drop(DropReason::LinkDown);
     assert_eq!(sort(&config, PortId::vf(0), &frames), [down; 2]);
+}
+
+/// A rule for frames without a VLAN would let it pass into that of the second tag.
+#[test]
+fn a_priority_tag_hides_no_other_tag() {
+    let untagged = Match { vid: Some(0..=0), ..Match::default() };
+    let to = Target::Port(PortId::UPLINK);
+    let of = |from| Rule { matches: untagged.clone(), ..rule(from, to) };
+    let table = Table::build(&nic(vec![of(PortId::vf(0))])).unwrap();
+    let forbidden = Fate::Drop(DropReason::VlanForbidden);
+    for tpid in [TPID_8021Q, TPID_8021AD] {
+        let one = Frame { tag: Some((tpid, 7, 0)), ..frame(1, 2) }.bytes();
+        let two = [&one[..16], &[0x81, 0, 0, 10], &one[16..]].concat();
+        let heads = [&one, &two].map(|bytes| Head::of_frame(bytes).unwrap().0);
+        let deep = [&one, &two].map(|bytes| DeepHead::of_frame(bytes));
+        let mut fates = Fates::new();
+        table.sort(PortId::vf(0), &heads, &[], &mut fates);
+        assert_eq!((fates.as_slice(), fates.wants_deep()), (&[forbidden; 2][..], true));
+        table.sort(PortId::vf(0), &heads, &deep, &mut fates);
+        assert_eq!(fates.as_slice(), [Fate::Rule(0), forbidden]);
+        table.sort(PortId::UPLINK, &heads, &[], &mut fates);
+        assert_eq!((fates.as_slice(), fates.wants_deep()), (&[Fate::Slow; 2][..], false));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! VLANs beyond a plain access port: priorities, service tags, trunks.
 
-use wire::{Mac, Vid};
+use wire::{DeepHead, Mac, Vid};
 
 use super::{function, head, mac};
 use crate::*;
@@ -38,9 +38,10 @@ fn config() -> NicConfig {
 fn judge(from: PortId, head: [u8; 16]) -> Action {
     let table = Table::build(&config()).unwrap();
     let mut out = Verdicts::new();
-    table.classify(from, &[head, [0; 16], head], &mut Flows::new(), &mut out);
+    let deep = [DeepHead::of_frame(&head), DeepHead::EMPTY, DeepHead::of_frame(&head)];
+    table.classify_deep(from, &[head, [0; 16], head], &deep, &mut Flows::new(), &mut out);
     assert_eq!(out[0], out[2]);
-    table.classify(from, &[head], &mut Flows::new(), &mut out);
+    table.classify_deep(from, &[head], &deep[..1], &mut Flows::new(), &mut out);
     out[0].action()
 }
 
@@ -132,6 +133,42 @@ fn a_native_vlan_is_untagged_on_its_trunk() {
     let table = Table::build(&config()).unwrap();
     assert_eq!(table.edit(vf(3), UPLINK), None);
     assert_eq!(table.edit(vf(0), vf(3)), None);
+}
+
+/// Receivers remove a priority tag and classify by the next one, as Linux does.
+#[test]
+fn a_priority_tag_hides_no_other_tag() {
+    let config = config();
+    let table = Table::build(&config).unwrap();
+    let to_wire = |port: PortId, n: u16, tags: &[(u16, u16)]| {
+        let mut frame = [mac(99).0, mac(n).0].concat();
+        for (tpid, tci) in tags {
+            frame.extend([tpid.to_be_bytes(), tci.to_be_bytes()].concat());
+        }
+        frame.extend([0x08, 0]);
+        let (head, deep) = (*frame.first_chunk().unwrap(), [DeepHead::of_frame(&frame)]);
+        let mut out = Verdicts::new();
+        table.classify(port, &[head], &mut Flows::new(), &mut out);
+        // Without the snapshot it is refused, and the snapshot asked for.
+        let is_function = port != UPLINK;
+        let forbidden = Action::Drop(DropReason::VlanForbidden);
+        assert!(!is_function || out.wants_deep() && out[0].action() == forbidden);
+        table.classify_deep(port, &[head], &deep, &mut Flows::new(), &mut out);
+        assert!(!out.wants_deep());
+        out[0].action() != forbidden
+    };
+    // Untagged, with a service tag, a trunk without a native VLAN, one with, and the wire.
+    for first in [(CTAG, 0), (CTAG, 0xe000), (CTAG, 0x1000), (STAG, 0)] {
+        for second in [(CTAG, 8), (STAG, 8), (CTAG, 0), (CTAG, 9)] {
+            for n in [2, 3, 4] {
+                assert!(to_wire(vf(n), n.into(), &[first]));
+                assert!(!to_wire(vf(n), n.into(), &[first, second]), "VF {n}");
+                assert!(!to_wire(vf(n), n.into(), &[first, (CTAG, 0), second]), "VF {n}");
+            }
+            assert!(to_wire(UPLINK, 99, &[first, second]) == to_wire(UPLINK, 99, &[first]));
+        }
+    }
+    assert!(to_wire(vf(1), 1, &[(CTAG, 0)]) && !to_wire(vf(1), 1, &[(CTAG, 0), (CTAG, 8)]));
 }
 
 #[test]

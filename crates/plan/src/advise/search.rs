@@ -19,7 +19,7 @@ use crate::predict::PathKind;
 use crate::workload::Workload;
 
 /// Ways count as equally good if they differ by less than this share.
-pub(super) const ALIKE: f64 = 1e-9;
+const ALIKE: f64 = 1e-9;
 /// Hops that are counted in all ways that are tried after the first ones.
 const EFFORT: usize = 2_000_000;
 /// Beginnings at random, at most.

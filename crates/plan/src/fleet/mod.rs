@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use crate::frames::Frames;
 use crate::limit::{Limit, Owner};
-use crate::load::{Company, End, Guests, Hop, Load, Party};
+use crate::load::{self, Company, Guests, Hop, Load};
 use crate::machine::Machine;
 use crate::predict::PathKind;
 use crate::units::FrameRate;
@@ -255,15 +255,8 @@ impl Fleet {
     pub fn plan(&self) -> Result<Plan, FleetError> {
         let (classes, of) = self.classes();
         let needs = self.needs(&classes)?;
-        let greedy = place::greedy(self, &of, &needs);
         let bound = solve::bound(&classes, &self.chains, &needs)?;
-        let solved = place::solved(self, &of, &needs, &bound);
-        let is_better = |one: &Answer, other: &Answer| {
-            (one.placed, std::cmp::Reverse(one.hosts_used))
-                >= (other.placed, std::cmp::Reverse(other.hosts_used))
-        };
-        // What the program gives is not kept where single hosts do not let it be the better one.
-        let solved = if is_better(&solved, &greedy) { solved } else { greedy.clone() };
+        let (solved, greedy) = place::both(self, &of, &needs, &bound);
         let chains: u32 = self.chains.iter().map(|chain| chain.count).sum();
         let missing = match bound.placed < f64::from(chains) - 1e-6 {
             true => solve::missing(&classes, &self.chains, &needs)?,
@@ -355,35 +348,14 @@ fn shares(load: &Load, vfs: f64, cores: f64) -> (Need, Option<(Scarce, f64)>) {
 
 /// A chain as guests and hops.
 fn traffic(chain: &ChainKind, way: Way) -> (Company, Vec<Hop>) {
-    let services = chain.services as usize;
-    let last = services - 1;
-    let mut company = Company::default();
-    let mut ends = Vec::new();
-    for service in 0..services {
-        company.guests.push(Guests { count: 1, ..chain.guests });
-        let mut adapter = |path| {
-            company.parties.push(Party { path, of: service });
-            company.parties.len() - 1
-        };
-        ends.push(match way {
-            Way::Vf => [adapter(PathKind::Vf); 2],
-            Way::Vhost => [adapter(PathKind::Vhost); 2],
-            Way::Mixed if services == 1 => [adapter(PathKind::Vf); 2],
-            Way::Mixed if service == 0 => [adapter(PathKind::Vf), adapter(PathKind::Vhost)],
-            Way::Mixed if service == last => [adapter(PathKind::Vhost), adapter(PathKind::Vf)],
-            Way::Mixed => [adapter(PathKind::Vhost); 2],
-        });
-    }
-    let places = std::iter::once([End::Wire; 2])
-        .chain(ends.into_iter().map(|[first, second]| [End::Party(first), End::Party(second)]))
-        .chain(std::iter::once([End::Wire; 2]));
-    let places: Vec<_> = places.collect();
-    let hop = |pair: &[[End; 2]]| Hop {
-        from: pair[0][1],
-        to: pair[1][0],
-        rate: chain.rate,
-        frames: chain.frames.clone(),
-        by_wire: true,
-    };
-    (company, places.windows(2).map(hop).collect())
+    let last = chain.services - 1;
+    let paths = (0..chain.services).map(|service| match way {
+        Way::Vf => [PathKind::Vf; 2],
+        Way::Vhost => [PathKind::Vhost; 2],
+        Way::Mixed if chain.services == 1 => [PathKind::Vf; 2],
+        Way::Mixed if service == 0 => [PathKind::Vf, PathKind::Vhost],
+        Way::Mixed if service == last => [PathKind::Vhost, PathKind::Vf],
+        Way::Mixed => [PathKind::Vhost; 2],
+    });
+    load::chain(chain.guests, paths, chain.rate, &chain.frames)
 }

@@ -80,10 +80,35 @@ fn rooms(fleet: &Fleet, classes: &[usize]) -> Vec<Room> {
     classes.iter().enumerate().flat_map(of_kind).collect()
 }
 
+/// Carries out what the program has, with some more hosts than it has for its fractions: as many more as turns out best; and beside that
+/// the greedy placement, which stands for both where single hosts do not let the program's be better.
+pub(super) fn both(
+    fleet: &Fleet,
+    classes: &[usize],
+    needs: &Needs,
+    bound: &Bound,
+) -> (Answer, Answer) {
+    let order = by_size(needs);
+    let worth = |rooms: &[Room]| {
+        let placed: u32 = rooms.iter().flat_map(|room| room.holds.values()).sum();
+        (placed, Reverse(rooms.iter().filter(|room| room.is_used()).count()))
+    };
+    let greedy = greedy(fleet, rooms(fleet, classes), needs, &order);
+    let trials = MORE.into_iter().flat_map(|more| [false, true].map(|at_once| (more, at_once)));
+    let all = trials.map(|(more, at_once)| {
+        let task = Spread::of(rooms(fleet, classes), needs, bound, more);
+        spread(fleet, task, bound, &order, at_once)
+    });
+    let better =
+        |best: Vec<Room>, next: Vec<Room>| if worth(&next) > worth(&best) { next } else { best };
+    let solved = all.reduce(better).filter(|solved| worth(solved) >= worth(&greedy));
+    let greedy = answer(fleet, needs, &greedy);
+    (solved.map_or_else(|| greedy.clone(), |solved| answer(fleet, needs, &solved)), greedy)
+}
+
 /// Places all chains, the largest first, each on the first host that has room.
-pub(super) fn greedy(fleet: &Fleet, classes: &[usize], needs: &Needs) -> Answer {
-    let mut rooms = rooms(fleet, classes);
-    for chain in by_size(needs) {
+fn greedy(fleet: &Fleet, mut rooms: Vec<Room>, needs: &Needs, order: &[usize]) -> Vec<Room> {
+    for &chain in order {
         let mut left = fleet.chains[chain].count;
         // A host that has no room for one of them has none for the next.
         for room in &mut rooms {
@@ -97,44 +122,20 @@ pub(super) fn greedy(fleet: &Fleet, classes: &[usize], needs: &Needs) -> Answer 
             }
         }
     }
-    answer(fleet, needs, &rooms)
+    rooms
 }
 
-/// Carries out what the program has, with some more hosts than it has for its fractions: as many more as turns out best.
-pub(super) fn solved(fleet: &Fleet, classes: &[usize], needs: &Needs, bound: &Bound) -> Answer {
-    let trials = MORE.into_iter().flat_map(|more| [false, true].map(|at_once| (more, at_once)));
-    let all = trials.map(|(more, at_once)| spread(fleet, classes, needs, bound, more, at_once));
-    let worth = |answer: &Answer| (answer.placed, Reverse(answer.hosts_used));
-    let better = |best, next| if worth(&next) > worth(&best) { next } else { best };
-    all.reduce(better).expect("there is at least one trial")
-}
-
-/// Spreads what the program has over `more` times as many hosts as it has; what finds no room there opens others, `at_once` or after all
-/// that the program has found its place. At the end hosts are emptied whose chains find room elsewhere.
+/// Spreads what the program has over hosts; what finds no room there opens others, `at_once` or after all that the program has found its
+/// place. At the end hosts are emptied whose chains find room elsewhere.
 fn spread(
     fleet: &Fleet,
-    classes: &[usize],
-    needs: &Needs,
+    mut task: Spread<'_>,
     bound: &Bound,
-    more: f64,
+    order: &[usize],
     at_once: bool,
-) -> Answer {
-    let rooms = rooms(fleet, classes);
-    let opened = |used: &f64| (used * more - SLACK).ceil().max(0.0);
-    let mut to_open: Vec<_> = bound.used.iter().map(opened).collect();
-    let (mut open, mut closed) = (Vec::new(), Vec::new());
-    for (at, room) in rooms.iter().enumerate() {
-        let of_class = &mut to_open[room.class];
-        match *of_class > 0.0 {
-            true => open.push(at),
-            false => closed.push(at),
-        }
-        *of_class -= 1.0;
-    }
-    closed.reverse();
-    let mut task = Spread { needs, rooms, open, closed };
+) -> Vec<Room> {
     let mut later = Vec::new();
-    for chain in by_size(needs) {
+    for &chain in order {
         let left = task.as_wanted(chain, fleet.chains[chain].count, &bound.wanted[chain]);
         match at_once {
             true => task.anywhere(chain, left),
@@ -144,8 +145,8 @@ fn spread(
     for (chain, left) in later {
         task.anywhere(chain, left);
     }
-    empty(&mut task.rooms, needs);
-    answer(fleet, needs, &task.rooms)
+    empty(&mut task.rooms, task.needs);
+    task.rooms
 }
 
 /// Hosts on which chains are spread.
@@ -158,7 +159,24 @@ struct Spread<'a> {
     closed: Vec<usize>,
 }
 
-impl Spread<'_> {
+impl<'a> Spread<'a> {
+    /// Of hosts, of which `more` times as many are open as the program has.
+    fn of(rooms: Vec<Room>, needs: &'a Needs, bound: &Bound, more: f64) -> Self {
+        let opened = |used: &f64| (used * more - SLACK).ceil().max(0.0);
+        let mut to_open: Vec<_> = bound.used.iter().map(opened).collect();
+        let (mut open, mut closed) = (Vec::new(), Vec::new());
+        for (at, room) in rooms.iter().enumerate() {
+            let of_class = &mut to_open[room.class];
+            match *of_class > 0.0 {
+                true => open.push(at),
+                false => closed.push(at),
+            }
+            *of_class -= 1.0;
+        }
+        closed.reverse();
+        Self { needs, rooms, open, closed }
+    }
+
     /// Places up to so many chains of a kind on open hosts as the program has them; says how many are left.
     fn as_wanted(&mut self, chain: usize, many: u32, wanted: &[[f64; 3]]) -> u32 {
         let needs = self.needs;

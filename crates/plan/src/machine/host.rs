@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Fault, Figure, possible};
+use crate::units::Hertz;
 
 /// A host with its switch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,6 +88,11 @@ impl Costs {
 }
 
 impl Host {
+    /// The clock of all cores.
+    pub fn clock(&self) -> Hertz {
+        Hertz::ghz(self.ghz.value)
+    }
+
     /// Its figures with their names.
     pub fn figures(&self) -> Vec<(&'static str, &Figure)> {
         let own = [

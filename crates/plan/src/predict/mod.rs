@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 pub use lab::report::model::{PathKind, Pattern};
 pub use latency::{Latency, Station};
 
+use crate::CORES;
 use crate::dma::FCS;
 use crate::frames::Frames;
 use crate::limit::Limit;
@@ -142,7 +143,7 @@ pub fn switch_cycles(
 ) -> Cycles {
     let (mut company, hops) = traffic(machine, scenario, FrameRate(1.0));
     company.receivers = Some(receivers);
-    let clock = machine.host.ghz.value * 1e9;
+    let clock = machine.host.clock().0;
     let in_vain = costs(&machine.host, scenario.path).map_or(0.0, |costs| costs.wire.value);
     Cycles(Load::of(machine, &company, &hops).switch_cores * clock + dropped * in_vain)
 }
@@ -187,7 +188,7 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), ScenarioError> {
     if !(least..=4096).contains(&guests) {
         return Err(ScenarioError::Guests(guests));
     }
-    if !(0.001..=1024.0).contains(&cores_each) {
+    if !CORES.contains(&cores_each) {
         return Err(ScenarioError::Cores(cores_each));
     }
     if scenario.path == PathKind::Vf && guests > machine.vfs() {

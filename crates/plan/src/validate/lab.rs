@@ -1,6 +1,7 @@
 //! What a run of `shunt lab` measured, where this project's software NIC is the card: rates on all paths, and the lane's cycles.
 
-use lab::report::{self, Results};
+use lab::measure::distance::same;
+use lab::report::{self, Load, Results};
 
 use super::{Hypothesis, Measured, Off, Point, ValidateError, hypothesis};
 use crate::fit::{Observation, Parameter, SwitchObserved};
@@ -26,9 +27,6 @@ const START: [(Parameter, f64); 11] = [
 
 /// Clocks that a time-stamp counter may have.
 const CLOCKS_MHZ: std::ops::RangeInclusive<f64> = 100.0..=20_000.0;
-
-/// Points count as taken at one distance of the CPUs if they differ by less than this factor from the median.
-const SAME: f64 = 1.5;
 
 /// What it costs the lane to begin with another ring: some work, and cache lines that go to the guest's CPU and come back. Found by
 /// fits to all points of runs at 140 and at 1020 cycles of distance (360 and 1490 cycles); points of one distance cannot tell it from
@@ -87,11 +85,13 @@ impl Measured {
             }
         }
         let is_there = |point: &&report::Point| match (point.round_trip_cycles, distance) {
-            (Some(its), Some(all)) => its.max(all) <= SAME * its.min(all),
+            (Some(its), Some(all)) => same(its, all),
             _ => true,
         };
+        // Later results say what a delivered frame costs, and under overload that is another figure.
+        let is_usable = |point: &&report::Point| results.schema == 1 || point.load == Load::Closed;
         let mut points = Vec::new();
-        for point in results.points.iter().filter(is_there) {
+        for point in results.points.iter().filter(is_there).filter(is_usable) {
             let report::Point { pattern, path, vms, frame_bytes, mpps, pinned, .. } = point;
             let frames = Frames::of(*frame_bytes).map_err(ValidateError::Frames)?;
             for (figure, cpus) in [

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use guestmem::{GuestSlice, MapError, Pages, SharedFile};
 
+use super::CaptureLimits;
+
 const PAGE: u32 = 4096;
 
 /// What is known of a frame in the ring.
@@ -46,7 +48,7 @@ impl Record {
 }
 
 #[derive(Debug)]
-struct Ring {
+pub(super) struct Ring {
     memory: SharedFile,
     size: u32,
     published: AtomicU64,
@@ -83,18 +85,48 @@ pub(super) struct Consumer {
     published: u64,
 }
 
-/// A ring of `size` bytes, all of which are there already.
-pub(super) fn ring(size: u32) -> Result<(Producer, Consumer), MapError> {
-    let memory = SharedFile::create("shunt-capture", u64::from(size), Pages::Ordinary)?;
-    let (published, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-    let ring = Arc::new(Ring { memory, size, published, taken });
-    let [all, _] = ring.pieces(0, size);
-    // Touched now, so that no lane waits for the kernel to find a page.
-    for at in (0..size).step_by(PAGE as usize) {
-        all.write(at, [0]);
+/// Memory between lane and disk. Making it takes milliseconds, so that can be done before a capture begins.
+#[derive(Debug)]
+pub struct Buffer(Arc<Ring>);
+
+impl Buffer {
+    /// A buffer as a capture with these limits needs it.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(limits: CaptureLimits) -> Result<Buffer, MapError> {
+        let size = limits.buffer_bytes;
+        let memory = SharedFile::create("shunt-capture", u64::from(size), Pages::Ordinary)?;
+        let (published, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+        let ring = Arc::new(Ring { memory, size, published, taken });
+        let [all, _] = ring.pieces(0, size);
+        // Touched now, so that no lane waits for the kernel to find a page.
+        for at in (0..size).step_by(PAGE as usize) {
+            all.write(at, [0]);
+        }
+        Ok(Buffer(ring))
     }
-    let producer = Producer { ring: ring.clone(), position: 0, taken: 0 };
-    Ok((producer, Consumer { ring, position: 0, published: 0 }))
+
+    /// Both ends of an empty ring, and another hold on its memory.
+    pub(super) fn begin(self) -> (Producer, Consumer, Hold) {
+        let Buffer(ring) = self;
+        ring.published.store(0, Ordering::Relaxed);
+        ring.taken.store(0, Ordering::Relaxed);
+        let producer = Producer { ring: ring.clone(), position: 0, taken: 0 };
+        let consumer = Consumer { ring: ring.clone(), position: 0, published: 0 };
+        (producer, consumer, Hold(ring))
+    }
+}
+
+/// A hold on a buffer that is in use: to free 32 MiB takes milliseconds, which are the holder's.
+#[derive(Clone, Debug)]
+pub(super) struct Hold(Arc<Ring>);
+
+impl Hold {
+    /// The buffer, if its ends are gone.
+    pub(super) fn into_buffer(self) -> Option<Buffer> {
+        (Arc::strong_count(&self.0) == 1).then_some(Buffer(self.0))
+    }
 }
 
 /// A place in the ring, in two pieces where it is at the ring's end.

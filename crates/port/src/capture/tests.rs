@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-use super::ring::{Consumer, Producer, Record, ring};
+use super::ring::{Buffer, Consumer, Producer, Record};
 use super::writer::{Disk, Writer};
 use super::{CaptureCounts, CaptureError, CaptureLimits, Shared};
 use crate::deliver;
@@ -37,9 +37,16 @@ fn put(producer: &mut Producer, bytes: &[u8], missed: u64) -> bool {
     true
 }
 
+/// A ring of `size` bytes.
+fn ring(size: u32) -> (Producer, Consumer) {
+    let limits = CaptureLimits { buffer_bytes: size, ..CaptureLimits::default() };
+    let (producer, consumer, _) = Buffer::new(limits).unwrap().begin();
+    (producer, consumer)
+}
+
 #[test]
 fn a_ring_hands_on_what_was_published_and_no_more() {
-    let (mut producer, mut consumer) = ring(64 << 10).unwrap();
+    let (mut producer, mut consumer) = ring(64 << 10);
     let mut bytes = Vec::new();
     let mut waiting = VecDeque::new();
     for number in 0..5000 {
@@ -68,7 +75,7 @@ fn a_ring_hands_on_what_was_published_and_no_more() {
 #[test]
 fn a_full_ring_takes_nothing_until_there_is_room() {
     const LEN: usize = 1001;
-    let (mut producer, mut consumer) = ring(64 << 10).unwrap();
+    let (mut producer, mut consumer) = ring(64 << 10);
     let each = LEN as u32 + Record::LEN;
     let fit = (64 << 10) / each;
     for number in 0..fit {
@@ -87,7 +94,7 @@ fn a_full_ring_takes_nothing_until_there_is_room() {
 
 #[test]
 fn two_threads_may_hold_the_ends() {
-    let (mut producer, mut consumer) = ring(64 << 10).unwrap();
+    let (mut producer, mut consumer) = ring(64 << 10);
     let count = 20_000;
     let sender = std::thread::spawn(move || {
         for number in 0..count {
@@ -181,7 +188,7 @@ struct Bench {
 
 impl Bench {
     fn new(limits: CaptureLimits) -> Bench {
-        let (producer, consumer) = ring(1 << 20).unwrap();
+        let (producer, consumer) = ring(1 << 20);
         let shared = Arc::new(Shared::new(PathBuf::from("mirror.pcapng")));
         let disk = Moody::default();
         let writer =

@@ -5,6 +5,7 @@
 //! time, and whatever comes within a second is lost and counted; then it is tried again.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -44,7 +45,8 @@ impl Disk for File {
     }
 
     fn cut(&self, len: u64) -> io::Result<()> {
-        self.set_len(len)
+        // Changing nothing can take the file system a transaction all the same.
+        if self.metadata()?.len() == len { Ok(()) } else { self.set_len(len) }
     }
 }
 
@@ -72,6 +74,12 @@ pub(super) struct Writer<D> {
     /// Whether a frame came that the file has no room for; it gets no others then.
     full: bool,
     frame: Vec<u8>,
+}
+
+impl<D> fmt::Debug for Writer<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 impl<D: Disk> Writer<D> {
@@ -109,14 +117,15 @@ impl<D: Disk> Writer<D> {
         Ok(writer)
     }
 
-    /// Writes what comes until the capture is closed.
-    pub(super) fn run(mut self) {
+    /// Writes what comes until the capture is closed or paused.
+    pub(super) fn run(mut self) -> Self {
         loop {
             // Looked at first: what was published before it is then taken.
             let closed = self.shared.closed.load(Ordering::Acquire);
+            let ends = closed || self.shared.paused.load(Ordering::Acquire);
             let any = self.drain(Instant::now());
-            if closed {
-                return;
+            if ends {
+                return self;
             }
             std::thread::park_timeout(if any { LOOK } else { LOOK_SILENT });
         }

@@ -110,12 +110,8 @@ impl Intake {
         if self.is_deep {
             return;
         }
-        // Changes nothing but for a half that works without a lane's room.
-        self.deep.resize(BURST, DeepHead::EMPTY);
         let frames = self.pool.buffers();
-        for ((frame, head), deep) in frames.iter().zip(self.heads.iter()).zip(&mut self.deep) {
-            deepen(deep, head, frame, &[]);
-        }
+        deepen(&mut self.deep, &self.heads[..], frames, &[]);
         self.is_deep = true;
     }
 

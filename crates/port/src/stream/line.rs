@@ -3,16 +3,20 @@
 //! Model: control puts a connection in; a half that finds it at its end takes it out. Each gets the
 //! next number, and a half whose number is another takes up the new one. Halves and control share an
 //! epoll, which becomes readable when the peer sends, or can be sent what waited for it.
+//!
+//! Descriptors may wait in a connection, and closing them may wait for the peer: so no lane closes
+//! one. Each connection stays open until control finds that no half has it ([`Line::let_go`]). A
+//! peer that sends descriptors is cut off, and they are left to control.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use guestmem::io;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown};
+use vhost_user::{Closer, ForeignFd, Load};
 
 use crate::Offload;
 use crate::burst::BURST;
@@ -27,23 +31,32 @@ const FRAME_MAX: u32 = 4096 + 65536;
 /// Where frames are received: several of the longest.
 pub(super) const IN_BYTES: u64 = 512 << 10;
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A port's connection.
 #[derive(Debug)]
 pub(super) struct Line {
     epoll: OwnedFd,
     /// Of the connection that there is or was last; 0: there was none yet.
     number: AtomicU64,
-    connection: Mutex<Option<Arc<UnixStream>>>,
+    connection: Mutex<Option<Arc<ForeignFd>>>,
     out: Mutex<Out>,
     /// Whether something waits in `out` until the peer reads.
     waits: AtomicBool,
+    /// Connections that are or were in, until no half has them; lanes do not touch this.
+    held: Mutex<Vec<Arc<ForeignFd>>>,
+    /// Descriptors that came, until control finds them.
+    strays: Mutex<Vec<ForeignFd>>,
+    closer: Closer,
 }
 
 /// What is to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     number: u64,
-    connection: Option<Arc<UnixStream>>,
+    connection: Option<Arc<ForeignFd>>,
     /// Frames with their lengths.
     bytes: Vec<u8>,
     /// How much of that was sent.
@@ -58,21 +71,39 @@ impl Line {
             connection: Mutex::new(None),
             out: Mutex::new(Out::default()),
             waits: AtomicBool::new(false),
+            held: Mutex::default(),
+            strays: Mutex::default(),
+            closer: Closer::default(),
         })
     }
 
-    fn connection(&self) -> MutexGuard<'_, Option<Arc<UnixStream>>> {
-        self.connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn connection(&self) -> MutexGuard<'_, Option<Arc<ForeignFd>>> {
+        lock(&self.connection)
     }
 
     pub(super) fn is_connected(&self) -> bool {
         self.connection().is_some()
     }
 
-    /// Puts in a connection.
-    pub(super) fn connect(&self, peer: UnixStream) {
+    /// Closes, in the closer's thread, what no half has any more; for control.
+    pub(super) fn let_go(&self) {
+        drop(std::mem::take(&mut *lock(&self.strays)));
+        if !self.is_connected() {
+            lock(&self.out).connection = None; // no frame may come that would have a lane do so
+        }
+        lock(&self.held).retain(|peer| Arc::strong_count(peer) > 1);
+    }
+
+    /// Whether a peer may come: not while what former ones sent is not closed.
+    pub(super) fn may_connect(&self) -> bool {
+        self.closer.load() == Load::Light
+    }
+
+    /// Puts in a connection; for control.
+    pub(super) fn connect(&self, peer: impl Into<OwnedFd>) {
         let mut connection = self.connection();
-        let peer = Arc::new(peer);
+        let peer = Arc::new(ForeignFd::new(peer, &self.closer));
+        lock(&self.held).push(peer.clone());
         if epoll::add(&self.epoll, &peer, EventData::new_u64(0), EventFlags::IN).is_err() {
             return; // no memory: it is closed, and the peer may try again
         }
@@ -81,7 +112,7 @@ impl Line {
     }
 
     /// The connection, if there is one.
-    pub(super) fn peer(&self) -> Option<Arc<UnixStream>> {
+    pub(super) fn peer(&self) -> Option<Arc<ForeignFd>> {
         self.connection().clone()
     }
 
@@ -102,7 +133,7 @@ impl Line {
     }
 
     /// Notes whether something waits for the peer, which then is looked at when it has read.
-    fn set_waits(&self, peer: &UnixStream, waits: bool) {
+    fn set_waits(&self, peer: &ForeignFd, waits: bool) {
         if self.waits.swap(waits, Ordering::Relaxed) != waits {
             let flags = if waits { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             // A connection that has ended is not there any more.
@@ -111,7 +142,7 @@ impl Line {
     }
 
     /// The connection, and its number.
-    fn current(&self) -> (u64, Option<Arc<UnixStream>>) {
+    fn current(&self) -> (u64, Option<Arc<ForeignFd>>) {
         let connection = self.connection();
         (self.number.load(Ordering::Relaxed), connection.clone())
     }
@@ -125,13 +156,13 @@ impl Line {
         if let Some(peer) = connection.take() {
             // The other half may hold it for a while yet; the peer is to know now.
             let _ = epoll::delete(&self.epoll, &peer);
-            let _ = peer.shutdown(std::net::Shutdown::Both);
+            let _ = rustix::net::shutdown(&peer, Shutdown::Both);
         }
     }
 
     /// What is to be sent, on the connection that there is.
     pub(super) fn out(&self) -> MutexGuard<'_, Out> {
-        let mut out = self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut out = lock(&self.out);
         if out.number != self.number.load(Ordering::Acquire) {
             (out.number, out.connection) = self.current();
             out.bytes.clear();
@@ -207,7 +238,7 @@ impl Out {
 pub(super) struct FromStream {
     line: Arc<Line>,
     number: u64,
-    connection: Option<Arc<UnixStream>>,
+    connection: Option<Arc<ForeignFd>>,
     /// Where the next frame's length begins in the memory, and where what was received ends.
     at: u64,
     end: u64,
@@ -260,10 +291,15 @@ impl FromStream {
             (self.at, self.end) = (0, u64::from(rest));
         }
         let room = intake.room(self.end, (IN_BYTES - self.end) as u32);
-        match io::read(peer.as_fd(), room) {
-            Ok(0) => Err(Errno::PIPE),
-            Ok(n) => {
-                self.end += n as u64;
+        match io::receive(peer.as_fd(), room) {
+            Ok(came) if came.is_cut || !came.fds.is_empty() => {
+                let fds = came.fds.into_iter().map(|fd| ForeignFd::new(fd, &self.line.closer));
+                lock(&self.line.strays).extend(fds);
+                Err(Errno::PROTO)
+            }
+            Ok(came) if came.bytes == 0 => Err(Errno::PIPE),
+            Ok(came) => {
+                self.end += came.bytes as u64;
                 Ok(true)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),

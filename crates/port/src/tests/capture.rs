@@ -114,6 +114,18 @@ impl Bench {
         read(&self.dir.path().join("m.pcapng"), self.limits.snap_len)
     }
 
+    /// Another capture goes on with the file and the buffer of this one.
+    fn go_on(self) -> Bench {
+        let Bench { dir, from, mut capture, half, limits } = self;
+        drop(half);
+        capture.finish();
+        let (file, bytes) = capture.file();
+        let buffer = capture.into_buffer().expect("nothing else holds it");
+        let (path, file) = (dir.path().join("m.pcapng"), (file.try_clone().unwrap(), bytes));
+        let (capture, half) = Capture::go_on(&path, file, NAME, limits, buffer).unwrap();
+        Bench { dir, from, capture, half, limits }
+    }
+
     /// Ends the capture; what is in the file then.
     fn end(self) -> Vec<Captured> {
         let Bench { dir, capture, half, limits, .. } = self;
@@ -324,4 +336,43 @@ fn what_was_left_to_do_is_done_before_it_is_written() {
     bench.wait(31);
     let frames: Vec<_> = bench.end().into_iter().map(|captured| captured.bytes).collect();
     assert_eq!(payload_of(&frames), payload);
+}
+
+#[test]
+fn captures_follow_one_another_in_one_buffer() {
+    let mut bench = Bench::new(LIMITS);
+    let mut expected = Vec::new();
+    for turn in 1..5 {
+        let frames: Vec<_> = (0..FEW).map(|i| frame(turn * FEW + i, 60 + i)).collect();
+        bench.deliver(&frames, &Layout::chain(&[]), VlanEdit::None);
+        bench.half.publish();
+        expected.extend(frames.into_iter().map(whole));
+        bench = bench.go_on();
+    }
+    assert_eq!(bench.end(), expected);
+}
+
+#[test]
+fn what_comes_while_a_capture_is_paused_is_in_the_file() {
+    let mut bench = Bench::new(LIMITS);
+    let frames: Vec<_> = (0..4 * FEW).map(|i| frame(i, 60 + i)).collect();
+    for (turn, frames) in frames.chunks(FEW).enumerate() {
+        if turn == 2 {
+            bench.capture.pause();
+            assert_eq!(bench.read().0.len(), 2 * FEW, "what came before is written");
+        }
+        bench.deliver(frames, &Layout::chain(&[]), VlanEdit::None);
+        bench.half.publish();
+    }
+    assert_eq!(bench.capture.counts().written, 2 * FEW as u64, "no thread writes any more");
+    let expected: Vec<_> = frames.into_iter().map(whole).collect();
+    assert_eq!(bench.end(), expected);
+}
+
+#[test]
+fn a_buffer_that_a_lane_still_holds_is_no_others() {
+    let Bench { mut capture, half, dir: _dir, .. } = Bench::new(LIMITS);
+    capture.finish();
+    assert!(capture.into_buffer().is_none());
+    drop(half);
 }

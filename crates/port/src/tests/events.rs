@@ -1,21 +1,25 @@
 //! A guest is interrupted when it asked to be, and told of what it broke.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
+use host::tsc;
 use rustix::event::{EventfdFlags, eventfd};
+use vhost_user::ForeignFd;
 
 use super::guests::{Layout, Receiver, Sender, carry, frame};
+use crate::notifier::Timer;
 use crate::virtio_net::{Events, HEADER_LEN};
-use crate::{Receive, Transmit, VlanEdit};
+use crate::{Receive, Transmit, VlanEdit, notifier};
 
 fn one_piece() -> Layout {
     Layout::chain(&[])
 }
 
-fn descriptor() -> Arc<OwnedFd> {
-    Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap())
+fn descriptor() -> Arc<ForeignFd> {
+    Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap().into())
 }
 
 /// How often the guest was interrupted since the last look.
@@ -82,7 +86,7 @@ fn event_descriptors_can_be_replaced_while_the_ring_runs() {
 #[test]
 fn who_lets_a_write_wait_is_not_written_to_again() {
     // Blocking, with a full counter; one more that is as it should be.
-    let full = Arc::new(eventfd(0, EventfdFlags::empty()).unwrap());
+    let full = Arc::new(ForeignFd::from(eventfd(0, EventfdFlags::empty()).unwrap()));
     rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     let good = descriptor();
     let call = Some(full.clone());
@@ -103,4 +107,73 @@ fn who_lets_a_write_wait_is_not_written_to_again() {
     let events = Events { call: Some(full), ..Events::default() };
     assert!(!events.notify());
     assert!(!events.stalled.load(Ordering::Relaxed));
+}
+
+/// An eventfd, and events that signal it.
+fn watched() -> (Arc<ForeignFd>, Events) {
+    notifier::start().unwrap();
+    let call = descriptor();
+    (call.clone(), Events { call: Some(call), ..Events::default() })
+}
+
+#[test]
+fn interrupts_are_sent_off_the_lanes_once_several_were_slow() {
+    let (call, events) = watched();
+    let (now, ms) = (tsc::now(), tsc::duration_to_cycles(Duration::from_millis(1)));
+    let charge = |cost| events.budget.charge(&events.line, now + cost, cost);
+    // A thread that loses its CPU in a write: the next one is not slow.
+    for _ in 0..100 {
+        charge(4 * ms);
+        charge(0);
+    }
+    assert!(!events.budget.is_moved());
+    charge(2 * ms);
+    charge(2 * ms);
+    assert!(events.budget.is_moved());
+    assert_eq!(events.budget.moves(), 1);
+    for _ in 0..3 {
+        assert!(events.notify());
+        let end = Instant::now() + Duration::from_secs(10);
+        while rustix::io::read(&call, &mut [0; 8]).is_err() {
+            assert!(Instant::now() < end, "the notifier writes");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Busy machines take the CPU from a lane in most writes: to the guest that it wakes.
+#[test]
+fn time_without_a_cpu_is_not_charged() {
+    let (_, events) = watched();
+    let ms = tsc::duration_to_cycles(Duration::from_millis(1));
+    let mut costs = Vec::new();
+    for _ in 0..20 {
+        let timer = Timer::start(&events.line);
+        std::thread::sleep(Duration::from_millis(4));
+        let (now, cost) = timer.stop();
+        events.budget.charge(&events.line, now, cost);
+        costs.push(cost / ms);
+    }
+    assert_eq!(events.budget.moves(), 0, "{costs:?} ms");
+    assert!(costs[0] >= 4 && costs[1] == 0, "the first is not told apart: {costs:?} ms");
+}
+
+#[test]
+fn few_slow_interrupts_or_old_ones_move_none() {
+    let (_, events) = watched();
+    let [second, slow] =
+        [Duration::from_secs(1), Duration::from_micros(90)].map(tsc::duration_to_cycles);
+    let now = tsc::now();
+    // Each second less than 1 ms.
+    for i in 0..100 {
+        let at = now + i * second / 10;
+        events.budget.charge(&events.line, at + slow, slow);
+    }
+    assert!(!events.budget.is_moved());
+    let past = now - 62 * second;
+    for _ in 0..2 {
+        events.budget.charge(&events.line, past + second, second);
+    }
+    assert_eq!(events.budget.moves(), 1);
+    assert!(!events.budget.is_moved(), "it was fast for 60 s");
 }

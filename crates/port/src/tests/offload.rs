@@ -105,6 +105,33 @@ fn it_is_done_for_who_does_not() {
 }
 
 #[test]
+fn a_frame_to_cut_is_charged_as_it_is_on_a_wire() {
+    for (size, payload, count) in [(MS_SMALL, 5120, 512), (MSS as u16, 30_500, 31), (1460, 1460, 1)]
+    {
+        let mut from = Sender::leaving(Accepts::all(), 1514);
+        let (frame, _) = tcp(payload);
+        from.send_with(left(GSO, size), &frame, &Layout::chain(&[]));
+        from.send_with(left(0, 0), &tcp(100).0, &Layout::chain(&[]));
+        let polled = from.ring.poll();
+        let (whole, plain) = (frame.len() as u64, HEADERS as u64 + 100);
+        assert_eq!((polled.frames, polled.bytes), (2, whole + plain));
+        assert_eq!(polled.surplus_bytes, (count - 1) * HEADERS as u64);
+        let on_wire = count * HEADERS as u64 + payload as u64;
+        assert_eq!(polled.work(), (2, on_wire + plain));
+        from.ring.complete();
+    }
+    // What is dropped is charged as it came.
+    let mut from = Sender::leaving(Accepts::all(), 1514);
+    from.send_with(left(GSO, 1461), &tcp(3000).0, &Layout::chain(&[]));
+    let polled = from.ring.poll();
+    assert_eq!((polled.malformed(), polled.surplus_bytes), (1, 0));
+    from.ring.complete();
+}
+
+/// Bytes of segments of which a frame has as many as it may.
+const MS_SMALL: u16 = 10;
+
+#[test]
 fn segments_get_their_tag() {
     let mut from = Sender::leaving(Accepts::all(), 1514);
     let mut to = Receiver::taking(Accepts::CSUM);

@@ -110,6 +110,52 @@ fn frames_go_to_every_peer_until_their_address_is_known() {
 }
 
 #[test]
+fn copies_are_counted_and_those_of_unknown_addresses_limited() {
+    let port = free_port(71);
+    let mut end = End::new(&spec(7, 71, port, &[72, 73, 74]));
+    let mut far = [72, 73, 74].map(|host| End::new(&spec(7, host, port, &[71])));
+    far[0].send(&[between(0xff, 2, 0, 60)]);
+    assert_eq!(end.poll().len(), 1, "now it knows that address 2 is at host 72");
+    assert!(end.0.pairs[0].receive.makes_copies() && !far[0].0.pairs[0].receive.makes_copies());
+    let frames = [
+        between(2, 1, 0, 60),
+        between(9, 1, 1, 100),
+        between(0xff, 1, 2, 200),
+        between(9, 1, 3, 300),
+        between(2, 1, 4, 60),
+        between(0xff, 1, 5, 400),
+    ];
+    // Without a limit; then with one that the first unknown frame uses up, and with none left.
+    for (allowed, unknown, bytes) in [(None, 2, 1000), (Some(1), 1, 700), (Some(0), 0, 600)] {
+        if let Some(allowed) = allowed {
+            end.0.pairs[0].receive.allow_copies(allowed);
+        }
+        let delivered = end.send(&frames);
+        assert_eq!((delivered.frames, delivered.over_limit), (4 + unknown, 2 - unknown));
+        assert_eq!((delivered.copies, delivered.copied_bytes), (2 * (2 + unknown), 2 * bytes));
+        let passes = |frame: &&Vec<u8>| match frame[5] {
+            9 => unknown == 2 || unknown == 1 && frame.len() == 100,
+            _ => true,
+        };
+        let passed: Vec<Vec<u8>> = frames.iter().filter(passes).cloned().collect();
+        assert_eq!(far[0].poll(), passed);
+        let copied: Vec<Vec<u8>> = passed.into_iter().filter(|frame| frame[5] != 2).collect();
+        assert_eq!(far[1].poll(), copied);
+        assert_eq!(far[2].poll(), copied);
+    }
+
+    // Segments are stopped one by one, and those behind the first are counted with it.
+    let mut from = Sender::leaving(Accepts::all(), 1514);
+    let (mut large, _) = tcp(5000);
+    large[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    from.send_with(left(GSO, MSS as u16), &large, &Layout::chain(&[]));
+    end.0.pairs[0].receive.allow_copies(3);
+    let delivered = end.carry(&mut from, 1);
+    assert_eq!((delivered.frames, delivered.copies, delivered.over_limit), (2, 4, 3));
+    assert_eq!(delivered.copied_bytes, 4 * (HEADERS + MSS) as u64);
+}
+
+#[test]
 fn networks_on_one_address_and_port_are_kept_apart() {
     let port = free_port(11);
     let mut red = [End::new(&spec(1, 11, port, &[12])), End::new(&spec(1, 12, port, &[11]))];

@@ -180,6 +180,10 @@ pub(super) struct ToTunnel {
     frame_bytes_max: u32,
     learned: Table,
     prefix: [u8; PREFIX_MAX],
+    /// Copies that may still be made of frames to unknown addresses.
+    copies_left: u32,
+    /// Copies that were made, and their bytes.
+    copies: (u32, u64),
 }
 
 impl ToTunnel {
@@ -192,15 +196,21 @@ impl ToTunnel {
         let [_, a, b, c] = member.vni.to_be_bytes();
         let prefix = [0, 0, 0, 0, FLAG_VNI, 0, 0, 0, a, b, c, 0];
         let peers = peers.iter().map(|peer| sockaddr(*peer, port)).collect();
-        ToTunnel { member, peers, frame_bytes_max, learned, prefix }
+        let (copies_left, copies) = (u32::MAX, (0, 0));
+        ToTunnel { member, peers, frame_bytes_max, learned, prefix, copies_left, copies }
     }
 
-    /// The peers that the frame is for.
-    fn peers_of(&self, frame: &Outgoing<'_>, learned: &Learned, now: Instant) -> &[Vec<u8>] {
+    /// The peers that the frame is for; `true` if these are all because its address is unknown.
+    fn peers_of(
+        &self,
+        frame: &Outgoing<'_>,
+        learned: &Learned,
+        now: Instant,
+    ) -> (&[Vec<u8>], bool) {
         let mac = frame.head.first_chunk().map_or(Mac::BROADCAST, |mac| Mac(*mac));
         match learned.find(mac, now) {
-            Some(place) => std::slice::from_ref(&self.peers[usize::from(place)]),
-            None => &self.peers,
+            Some(place) => (std::slice::from_ref(&self.peers[usize::from(place)]), false),
+            None => (&self.peers, !mac.is_multicast()),
         }
     }
 
@@ -272,12 +282,21 @@ impl Sink for ToTunnel {
         let now = Instant::now();
         let learned = lock(&self.learned);
         let (mut used, mut done) = (0, 0);
+        let (mut copies_left, mut may_copy) = (self.copies_left, true);
         // As many frames as there are messages for; the rest comes next.
         for (count, frame) in counts.iter_mut().zip(frames) {
-            let peers = self.peers_of(frame, &learned, now);
+            let (peers, is_unknown) = self.peers_of(frame, &learned, now);
             let is_too_long = frame.len > self.frame_bytes_max;
             if is_too_long || used + peers.len() > messages.len() {
                 break;
+            }
+            if is_unknown && peers.len() > 1 {
+                // Groups were counted by the sender's storm limit.
+                may_copy = copies_left > 0;
+                if !may_copy {
+                    break;
+                }
+                copies_left = copies_left.saturating_sub(peers.len() as u32 - 1);
             }
             for (message, to) in messages[used..].iter_mut().zip(peers) {
                 *message = io::Message { pieces: frame.pieces(), to };
@@ -288,9 +307,30 @@ impl Sink for ToTunnel {
         }
         drop(learned);
         let (taken, refusal) = self.send_all(&messages[..used], &counts[..done]);
+        for (frame, count) in frames.iter().zip(&counts[..taken]) {
+            let copies = count.saturating_sub(1) as u32;
+            self.copies.0 += copies;
+            self.copies.1 += u64::from(copies) * u64::from(frame.len);
+        }
+        if self.copies_left != u32::MAX {
+            self.copies_left = copies_left;
+        }
         match (refusal, frames.get(done)) {
             (None, Some(next)) if next.len > self.frame_bytes_max => (taken, Some(Refusal::Frame)),
+            (None, Some(_)) if !may_copy => (taken, Some(Refusal::Copies)),
             _ => (taken, refusal),
         }
+    }
+
+    fn makes_copies(&self) -> bool {
+        self.peers.len() > 1
+    }
+
+    fn allow_copies(&mut self, copies: u32) {
+        self.copies_left = copies;
+    }
+
+    fn take_copies(&mut self) -> (u32, u64) {
+        std::mem::take(&mut self.copies)
     }
 }

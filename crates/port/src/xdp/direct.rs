@@ -21,6 +21,7 @@ use std::time::Duration;
 use guestmem::Ticket;
 use rustix::event::epoll;
 use rustix::io::Errno;
+use vhost_user::ForeignFd;
 use virtq::{BURST, DeviceQueue, Position};
 use xdp::{Handle, Placer, Unfit};
 
@@ -278,6 +279,10 @@ impl Drop for Placing {
 impl Transmit for Placing {
     fn swap(&mut self, _: &mut Area) {}
 
+    fn touches_guest(&self) -> bool {
+        true
+    }
+
     fn poll(&mut self) -> Polled {
         let mut polled = Polled { placed: Some(Placed::default()), ..Polled::default() };
         if self.is_over() {
@@ -323,12 +328,12 @@ impl Transmit for Placing {
         Some(self.either.as_fd())
     }
 
-    fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
-        self.events.call = call;
+    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
+        self.events.set_call(call);
     }
 
-    fn set_error(&mut self, error: Option<Arc<OwnedFd>>) {
-        self.events.error = error;
+    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
+        self.events.set_error(error);
     }
 
     fn raise_error(&self) {

@@ -176,11 +176,8 @@ impl Transmit for FromWire {
         if self.is_deep {
             return;
         }
-        self.deep.resize(BURST, DeepHead::EMPTY);
         let (frames, arena) = self.inbound.buffers();
-        for ((frame, head), deep) in frames.iter().zip(self.heads.iter()).zip(&mut self.deep) {
-            deepen(deep, head, frame, arena);
-        }
+        deepen(&mut self.deep, &self.heads[..], frames, arena);
         self.is_deep = true;
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use lab::experiment::succession::{self, How, Spread, Succession, SuccessionRun};
+use lab::experiment::succession::{self, How, MIRRORS_MAX, Spread, Succession, SuccessionRun};
 use lab::report::RingKind;
 
 use super::program;
@@ -34,6 +34,7 @@ struct Common {
 Examples:
   shunt lab upgrade --count 100
   shunt lab upgrade --count 100 --ring packed --json
+  shunt lab upgrade --count 100 --mirrors 4 --json
   shunt lab upgrade --count 100 --gap-max 50")]
 pub(super) struct Upgrade {
     #[command(flatten)]
@@ -42,6 +43,10 @@ pub(super) struct Upgrade {
     /// that is busy with other things has gaps of its own.
     #[arg(long, value_name = "MS")]
     gap_max: Option<f64>,
+    /// VFs whose frames are mirrored to files, 0 to 16: those of the guests first. The files are in a temporary
+    /// directory, up to 1 GiB each.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    mirrors: usize,
 }
 
 /// Kill the daemon while numbered frames flow, start it again, and account for each frame.
@@ -64,7 +69,12 @@ pub(super) struct Kill {
 
 impl Upgrade {
     pub(super) fn run(self) -> Result<()> {
-        self.common.run(How::Upgrade, false, self.gap_max)
+        let mirrors = self.mirrors;
+        if mirrors > MIRRORS_MAX {
+            let text = format!("--mirrors {mirrors}: 0 to {MIRRORS_MAX} are possible");
+            return Err(Mistake(text).into());
+        }
+        self.common.run(How::Upgrade, false, mirrors, self.gap_max)
     }
 }
 
@@ -74,17 +84,17 @@ impl Kill {
         if self.no_inflight && ring != RingKind::Split {
             return Err(Mistake(format!("--no-inflight: not with --ring {ring}")).into());
         }
-        self.common.run(How::Kill, !self.no_inflight, None)
+        self.common.run(How::Kill, !self.no_inflight, 0, None)
     }
 }
 
 impl Common {
-    fn run(self, how: How, inflight: bool, gap_max_ms: Option<f64>) -> Result<()> {
+    fn run(self, how: How, inflight: bool, mirrors: usize, gap_max_ms: Option<f64>) -> Result<()> {
         let Common { count, rate, ring, json } = self;
         if !(1..=100_000).contains(&count) {
             return Err(Mistake(format!("--count {count}: 1 to 100000 are possible")).into());
         }
-        let run = SuccessionRun { how, count, rate_pps: rate, ring, inflight, gap_max_ms };
+        let run = SuccessionRun { how, count, rate_pps: rate, ring, inflight, mirrors, gap_max_ms };
         let told = succession::run(&program()?, host::cpu::allowed(), run, |done| {
             eprint!("\r{done} of {count} ");
         })?;
@@ -105,8 +115,12 @@ fn text(told: &Succession) -> String {
     };
     let ring = told.ring;
     let records = if told.inflight { ", with records of what is in flight" } else { "" };
+    let mirrors = match told.mirrors {
+        0 => String::new(),
+        n => format!(", with {n} mirrors to files"),
+    };
     let mut text = format!(
-        "{} {what} in {:.1} s beside {} frames, on {ring} rings{records}\n\
+        "{} {what} in {:.1} s beside {} frames, on {ring} rings{records}{mirrors}\n\
          lost {}, doubled {} ({} at once at most), overtaken {}, damaged {}\n\
          used entries repeated {}, out of order {}; sent buffers that never came back {}\n\n\
          {:>16} {:>9} {:>9} {:>9} {:>9}\n",

@@ -124,6 +124,7 @@ impl Common {
         let machine = host::MachineFacts::read(env!("SHUNT_RUSTC"), version);
         let host = machine.hostname.clone().unwrap_or_else(|| "unknown".into());
         let results = Results {
+            schema: report::model::SCHEMA,
             version: version.into(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
             started: Started::at(unix_s),

@@ -1,28 +1,30 @@
 //! `shunt apply` and `shunt export`.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use control::api::{MAX_BODY_BYTES, Method, Outcome};
-use control::state::Plan;
+use control::json;
 use serde_json::Value;
 
 use super::Target;
 use crate::{Mistake, say};
 
-/// Bring the state of a file into force: the whole of it, or nothing.
+/// Apply a state file atomically.
 ///
-/// The file holds the desired state in TOML or JSON, as `shunt export` writes it; what it does not
-/// name is removed. The plan is shown first. If somebody else changes the state between the plan and
-/// the apply, nothing is done.
+/// The file holds NICs, switches, adapters and virtual PFs in TOML or JSON, as `shunt export` writes them. Each becomes
+/// what the file says. Those that the file does not name stay; with --prune they are removed. A file without `version`,
+/// or without any of them, is refused. The plan is shown first. If another client changes the state between the plan
+/// and the apply, nothing is done.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   shunt export > state.toml               write down what is
   shunt apply -f state.toml --dry-run     show what would be done
   shunt apply -f state.toml
+  shunt apply -f state.toml --prune       and remove what the file does not name
   generate | shunt apply -f - --json")]
 pub(crate) struct Apply {
     #[command(flatten)]
@@ -33,6 +35,12 @@ pub(crate) struct Apply {
     /// Only show the plan.
     #[arg(long)]
     dry_run: bool,
+    /// Remove the NICs, switches, adapters and virtual PFs that the file does not name.
+    #[arg(long)]
+    prune: bool,
+    /// Do not ask before adapters with running guests are removed.
+    #[arg(long)]
+    yes: bool,
 }
 
 impl Apply {
@@ -51,25 +59,64 @@ impl Apply {
                 Err(other) => other,
             })
         };
-        let planned = post("/v1/apply?dry_run=true", None)?;
-        let plan = serde_json::from_value::<Outcome>(planned.body.clone())?.plan;
+        let prune = self.prune;
+        let planned = post(&format!("/v1/apply?dry_run=true&prune={prune}"), None)?;
+        let plan: Outcome = serde_json::from_value(planned.body.clone())?;
         if self.dry_run {
             return self.target.show(&planned.body, |_| shown(&plan));
+        }
+        let asks = !plan.in_use.is_empty() && !self.yes;
+        if asks && !self.may_ask() {
+            let text = format!(
+                "{name}: this removes adapters with running guests: {}; repeat with --yes to remove them",
+                plan.in_use.join(", ")
+            );
+            return Err(Mistake(text).into());
         }
         if !self.target.json {
             say(&shown(&plan))?;
         }
-        let done = post("/v1/apply", planned.generation)?;
+        if asks && !agreed(&plan.in_use)? {
+            bail!("nothing was changed");
+        }
+        let done = post(&format!("/v1/apply?prune={prune}"), planned.generation)?;
         let outcome: Outcome = serde_json::from_value(done.body.clone())?;
-        self.target.show(&done.body, |_| match plan.is_empty() {
+        self.target.show(&done.body, |_| match plan.plan.is_empty() {
             true => String::new(),
             false => format!("done; the state is of generation {}\n", outcome.generation),
         })
     }
+
+    /// Whether there is a terminal to ask at; standard input may be the file.
+    fn may_ask(&self) -> bool {
+        let input = std::io::stdin();
+        self.file != Path::new("-") && input.is_terminal() && std::io::stderr().is_terminal()
+    }
 }
 
-fn shown(plan: &Plan) -> String {
-    format!("{plan}\n")
+/// The plan, with what stays although the file does not name it, and what must be agreed to.
+fn shown(outcome: &Outcome) -> String {
+    const SHOWN: usize = 8;
+    let Outcome { plan, kept, in_use, .. } = outcome;
+    let mut text = format!("{plan}\n");
+    if !kept.is_empty() {
+        let names = kept.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+        let more = if kept.len() > SHOWN { ", ..." } else { "" };
+        let count = kept.len();
+        text += &format!("not in the file, and kept without --prune: {names}{more} ({count})\n");
+    }
+    if !in_use.is_empty() {
+        text += &format!("with running guests, and removed: {}\n", in_use.join(", "));
+    }
+    text
+}
+
+/// Asks whether adapters with running guests are to be removed.
+fn agreed(in_use: &[String]) -> Result<bool> {
+    eprint!("Remove {}, whose guests are running? [y/N] ", in_use.join(", "));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Write the desired state, as a file for `shunt apply`.
@@ -111,13 +158,17 @@ fn read(path: &Path) -> Result<Value> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| Mistake(format!("{shown}: is not UTF-8; save the file as UTF-8")))?;
+    if text.trim().is_empty() {
+        let text = format!("{shown}: is empty; see whether the program that writes it failed");
+        return Err(Mistake(text).into());
+    }
     let document = if text.trim_start().starts_with('{') {
-        serde_json::from_str(&text).map_err(|error| format!("is not JSON: {error}"))
+        json::parse(text.as_bytes()).map_err(|error| format!("{error}; {}", error.remedy()))
     } else {
         toml::from_str(&text).map_err(|error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            format!("line {line} is not TOML: {}", error.message())
+            format!("line {line} is not TOML: {}; correct it", error.message())
         })
     };
-    Ok(document.map_err(|why| Mistake(format!("{shown}: {why}; correct it")))?)
+    Ok(document.map_err(|why| Mistake(format!("{shown}: {why}")))?)
 }

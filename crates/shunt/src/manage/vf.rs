@@ -13,7 +13,8 @@ use crate::text::table;
 /// Show and change VFs, in the words of `ip link set PF vf N`.
 ///
 /// A VF that is set here is the operator's: an adapter gets it only by name, and then with these
-/// settings in the place of its own, but for the addresses.
+/// settings in the place of its own, but for the addresses. A VF that an adapter holds otherwise is
+/// not set here: use `shunt adapter set`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -224,16 +224,21 @@ impl Vpfs {
         Ok(Wanted { name: name.to_owned(), flags: &self.daemon, sockets, vdpa })
     }
 
-    /// Brings a document into force, and says so if there is something to say; with `--dry-run` shows what would be done.
+    /// Brings a document into force, which is the state that was read but for this virtual PF, and says so if there is something to say; with `--dry-run` shows what would be done.
     fn apply(&self, document: &Value, generation: Option<u64>, done: Option<&str>) -> Result<()> {
         let target = &self.target;
         if self.how.dry_run {
-            let planned =
-                target.send(Method::POST, "/v1/apply?dry_run=true", Some(document), generation)?;
+            let planned = target.send(
+                Method::POST,
+                "/v1/apply?dry_run=true&prune=true",
+                Some(document),
+                generation,
+            )?;
             let outcome: Outcome = serde_json::from_value(planned.body.clone())?;
             return target.show(&planned.body, |_| format!("{}\n", outcome.plan));
         }
-        let reply = target.send(Method::POST, "/v1/apply", Some(document), generation)?;
+        let reply =
+            target.send(Method::POST, "/v1/apply?prune=true", Some(document), generation)?;
         match done {
             Some(done) => target.show(&reply.body, |_| format!("{done}\n")),
             None => Ok(()),

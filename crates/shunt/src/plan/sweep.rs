@@ -1,5 +1,8 @@
 //! `shunt plan --what-if`: the same question for each value of a figure.
 
+use std::ops::RangeInclusive;
+
+use plan::CORES;
 use plan::advise::{Advice, advise};
 use plan::frames::Frames;
 use plan::machine::{Machine, Nic};
@@ -7,7 +10,6 @@ use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::json;
 
-use super::CORES;
 use crate::text::table;
 
 /// Values that one question may have.
@@ -71,30 +73,30 @@ fn set(
     let number: f64 = value
         .parse()
         .map_err(|_| format!("{value:?} is no number; values are as 1..8 or 1,2,4"))?;
-    let within = |(least, most): (f64, f64)| match number >= least && number <= most {
+    let within = |range: RangeInclusive<f64>| match range.contains(&number) {
         true => Ok(number),
-        false => Err(format!("{number}: {least} to {most} are possible")),
+        false => Err(format!("{number}: {} to {} are possible", range.start(), range.end())),
     };
-    let whole = |(least, most): (f64, f64)| match within((least, most))?.fract() == 0.0 {
+    let whole = |range| match within(range)?.fract() == 0.0 {
         true => Ok(number as u32),
         false => Err(format!("{number} is no whole number")),
     };
     match figure {
-        "cores" => machine.host.switch_cores.value = within((*CORES.start(), *CORES.end()))?,
-        "guest-cores" => machine.host.guest_cores.value = within((*CORES.start(), *CORES.end()))?,
-        "ghz" => machine.host.ghz.value = within((0.1, 100.0))?,
-        "line" => machine.nic.wire.line_gbps.value = within((0.01, 10_000.0))?,
-        "vfs" => machine.nic.vfs = whole((0.0, 65535.0))?,
-        "lanes" => match whole((1.0, 16.0))? {
+        "cores" => machine.host.switch_cores.value = within(CORES)?,
+        "guest-cores" => machine.host.guest_cores.value = within(CORES)?,
+        "ghz" => machine.host.ghz.value = within(0.1..=100.0)?,
+        "line" => machine.nic.wire.line_gbps.value = within(0.01..=10_000.0)?,
+        "vfs" => machine.nic.vfs = whole(0.0..=65535.0)?,
+        "lanes" => match whole(1.0..=16.0)? {
             lanes if lanes.is_power_of_two() => machine.nic.link.lanes = lanes as u8,
             _ => return Err("a link has 1, 2, 4, 8 or 16 lanes".to_owned()),
         },
         "guests" => {
-            let count = whole((1.0, 4096.0))?;
+            let count = whole(1.0..=4096.0)?;
             workload.services.iter_mut().for_each(|service| service.guests.count = count);
         }
         "frame" => {
-            let frames = Frames::of(whole((64.0, 9018.0))?).map_err(|error| error.to_string())?;
+            let frames = Frames::of(whole(64.0..=9018.0)?).map_err(|error| error.to_string())?;
             workload.flows.iter_mut().for_each(|flow| flow.frames = frames.clone());
         }
         _ => return Err(FIGURES.to_owned()),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use guestmem::{GuestMemory, Pages, SharedFile};
+use guestmem::{GuestMemory, Pages, Quota, SharedFile};
 use rustix::io::Errno;
 
 use super::messages::bytes;
@@ -195,7 +195,8 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new(kernel: Fake) -> Bench {
-        let session = Session::new("web0", kernel, OFFERED, 2).unwrap();
+        let quota = Arc::new(Quota::new(u64::MAX, u64::MAX));
+        let session = Session::new("web0", kernel, OFFERED, 2, quota).unwrap();
         Bench { session, guest: Notes::default() }
     }
 

@@ -1,6 +1,5 @@
 //! What the state machine drives.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::foreign::ForeignFd;
@@ -60,10 +59,10 @@ pub trait Device {
     fn stop_ring(&mut self, index: usize) -> u32;
 
     /// The descriptor that interrupts the guest changed while the ring runs.
-    fn set_call(&mut self, index: usize, call: Option<Arc<OwnedFd>>);
+    fn set_call(&mut self, index: usize, call: Option<Arc<ForeignFd>>);
 
     /// The descriptor that tells the front-end of a broken ring changed while the ring runs.
-    fn set_err(&mut self, index: usize, err: Option<Arc<OwnedFd>>);
+    fn set_err(&mut self, index: usize, err: Option<Arc<ForeignFd>>);
 
     /// The device was reset; rings are stopped, memory stays.
     fn reset(&mut self);
@@ -204,11 +203,11 @@ pub struct RingSetup {
     /// descriptor to use next.
     pub base: u32,
     /// Readable when the guest made buffers available; `None`: the ring must be polled.
-    pub kick: Option<Arc<OwnedFd>>,
+    pub kick: Option<Arc<ForeignFd>>,
     /// To be written when buffers were used; `None`: the guest polls.
-    pub call: Option<Arc<OwnedFd>>,
+    pub call: Option<Arc<ForeignFd>>,
     /// To be written when the ring is broken.
-    pub err: Option<Arc<OwnedFd>>,
+    pub err: Option<Arc<ForeignFd>>,
     /// The features negotiated, as [`Features`](crate::Features) bits.
     pub features: u64,
     /// What is logged; `None`: nothing.

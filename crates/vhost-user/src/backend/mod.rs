@@ -42,6 +42,8 @@ pub use device::{Device, InflightArea, MemoryRegion, Refused, RingLog, RingSetup
 pub use error::{ConfigError, ProtocolError, Reason};
 pub use snapshot::{Half, KickSnapshot, RestoreError, RingSnapshot, Snapshot};
 
+use std::sync::Arc;
+
 use crate::features::{Features, ProtocolFeatures};
 use crate::foreign::ForeignFd;
 use crate::message::{BackendRequest, Flags, MEM_SLOTS_MAX, Message, QUEUE_PAIRS_MAX, Request};
@@ -93,7 +95,7 @@ pub struct Backend {
     /// Whether the device has a dirty log.
     has_log: bool,
     /// Over which the front-end takes requests of ours.
-    channel: Option<ForeignFd>,
+    channel: Option<Arc<ForeignFd>>,
     refusal: Option<ProtocolError>,
 }
 
@@ -213,7 +215,7 @@ impl Backend {
     /// it does not want to know. [`close_channel`](Self::close_channel) if it does not take it.
     pub fn config_change(&self) -> Option<(&ForeignFd, Message)> {
         let wanted = ProtocolFeatures::CONFIG | ProtocolFeatures::BACKEND_REQ;
-        let channel = self.channel.as_ref()?;
+        let channel = self.channel.as_deref()?;
         let message = || Message::of_backend(BackendRequest::ConfigChangeMsg);
         self.protocol_features.contains(wanted).then(|| (channel, message()))
     }

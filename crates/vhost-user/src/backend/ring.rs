@@ -15,7 +15,6 @@
 //! must log its writes while there is no log: QEMU starts rings of a guest that boots during its
 //! migration before it sends the log.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -41,7 +40,7 @@ pub(super) enum Kick {
     /// It does not: poll.
     Poll,
     /// By this descriptor.
-    Fd(Arc<OwnedFd>),
+    Fd(Arc<ForeignFd>),
 }
 
 /// Settings and state of one ring.
@@ -54,8 +53,8 @@ pub(super) struct Ring {
     /// Where to start, or where the ring stopped.
     pub(super) base: u32,
     pub(super) kick: Kick,
-    pub(super) call: Option<Arc<OwnedFd>>,
-    pub(super) err: Option<Arc<OwnedFd>>,
+    pub(super) call: Option<Arc<ForeignFd>>,
+    pub(super) err: Option<Arc<ForeignFd>>,
     pub(super) enabled: bool,
     pub(super) running: bool,
     /// Whether it is to run again, for it was suspended while it did.
@@ -335,7 +334,7 @@ impl Backend {
 ///
 /// The flag is shared with the front-end, which can take it away again: whoever writes must be
 /// prepared for that.
-fn event(fd: ForeignFd) -> Result<Arc<OwnedFd>, Reason> {
+fn event(fd: ForeignFd) -> Result<Arc<ForeignFd>, Reason> {
     // Eventfds have no other mark: neither fstat nor any request to them tells them apart.
     let kind = fd.kind().map_err(|errno| Reason::UnknownFile { errno })?;
     if kind != EVENTFD {
@@ -345,5 +344,5 @@ fn event(fd: ForeignFd) -> Result<Arc<OwnedFd>, Reason> {
     flags
         .and_then(|flags| rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK))
         .map_err(|errno| Reason::UnknownFile { errno })?;
-    Ok(Arc::new(fd.into_owned()))
+    Ok(Arc::new(fd))
 }

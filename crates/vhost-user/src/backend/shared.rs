@@ -3,6 +3,8 @@
 //!
 //! Specification: vhost-user.rst, "Migration", "Inflight I/O tracking", "Back-end communication".
 
+use std::sync::Arc;
+
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -119,7 +121,7 @@ impl Backend {
         if !is_stream {
             return Err(Reason::NotASocket);
         }
-        self.channel = Some(fd);
+        self.channel = Some(Arc::new(fd));
         Ok(Answer::Done)
     }
 

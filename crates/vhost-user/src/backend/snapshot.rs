@@ -12,10 +12,10 @@
 //! Whatever a session consists of is taken apart by name here, so that a part that is added to it
 //! cannot be forgotten: the compiler asks for it.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::features::ProtocolFeatures;
+use crate::foreign::ForeignFd;
 
 use super::form::Addresses;
 use super::memory::Slot;
@@ -38,7 +38,7 @@ pub struct Snapshot {
     /// Whether the device has a dirty log.
     pub has_log: bool,
     /// Over which the front-end takes requests of ours.
-    pub channel: Option<Arc<OwnedFd>>,
+    pub channel: Option<Arc<ForeignFd>>,
 }
 
 /// One ring.
@@ -56,9 +56,9 @@ pub struct RingSnapshot {
     /// How the guest kicks.
     pub kick: KickSnapshot,
     /// The descriptor that interrupts the guest.
-    pub call: Option<Arc<OwnedFd>>,
+    pub call: Option<Arc<ForeignFd>>,
     /// The descriptor that says that the ring is broken.
-    pub err: Option<Arc<OwnedFd>>,
+    pub err: Option<Arc<ForeignFd>>,
     /// Whether it is enabled.
     pub enabled: bool,
     /// Whether it runs.
@@ -74,7 +74,7 @@ pub enum KickSnapshot {
     /// It does not.
     Poll,
     /// By this descriptor.
-    Fd(Arc<OwnedFd>),
+    Fd(Arc<ForeignFd>),
 }
 
 /// Why a session cannot be taken up.
@@ -94,9 +94,6 @@ pub enum RestoreError {
         /// Rings of the session.
         got: usize,
     },
-    /// There is no descriptor left.
-    #[error("no descriptor is left; raise the limit of open files (ulimit -n)")]
-    Descriptors,
 }
 
 /// Which rings.
@@ -116,10 +113,7 @@ impl Half {
 
 impl Backend {
     /// The session as it is.
-    ///
-    /// # Errors
-    /// There is no descriptor left.
-    pub fn snapshot(&self) -> std::io::Result<Snapshot> {
+    pub fn snapshot(&self) -> Snapshot {
         let Backend {
             // The attachment's own.
             config: _,
@@ -133,16 +127,15 @@ impl Backend {
             // It was told, or has to do with one message only.
             refusal: _,
         } = self;
-        let channel = channel.as_ref().map(|channel| channel.as_fd().try_clone_to_owned());
-        Ok(Snapshot {
+        Snapshot {
             features: *features,
             protocol_features: protocol_features.bits(),
             status: *status,
             slots: slots.iter().map(|slot| slot.to_array()).collect(),
             rings: rings.iter().map(Ring::snapshot).collect(),
             has_log: *has_log,
-            channel: channel.transpose()?.map(Arc::new),
-        })
+            channel: channel.clone(),
+        }
     }
 
     /// Takes a session up, with all rings stopped. The device is to have the session's memory, and
@@ -170,13 +163,7 @@ impl Backend {
         (self.features, self.protocol_features, self.status) = (features, agreed, status);
         self.slots = slots.into_iter().map(Slot::from_array).collect();
         self.has_log = has_log;
-        self.channel = match channel {
-            Some(channel) => {
-                let channel = channel.as_fd().try_clone_to_owned();
-                Some(channel.map_err(|_| RestoreError::Descriptors)?.into())
-            }
-            None => None,
-        };
+        self.channel = channel;
         Ok(())
     }
 

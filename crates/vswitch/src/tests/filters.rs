@@ -312,10 +312,16 @@ fn dhcp_guard() {
         (fragment(v4(ports(17, 67, 68)), 4), to(2)),
         (Packet::new(mac(2), mac(1), Payload::Other(0x0806)), to(2)),
         (Packet { snap: true, ..v4(ports(17, 67, 68)) }, guarded),
-        (Packet { tags: vec![(0x8100, 0), (0x88a8, 5)], ..v4(ports(17, 67, 68)) }, guarded),
-        (Packet { tags: vec![(0x8100, 0); 3], ..v4(ports(17, 68, 67)) }, HIDDEN),
     ] {
         assert_eq!(bench.burst(1, &[packet.bytes()]), [expected], "{packet:?}");
+    }
+    let trunk = PortConfig { dhcp_guard: true, ..trunk(&[5], Native::Untagged) };
+    let mut tagged = self::bench(trunk, vec![]);
+    for (tags, expected) in
+        [(vec![(0x8100, 5), (0x88a8, 5)], guarded), (vec![(0x8100, 5); 3], HIDDEN)]
+    {
+        let packet = Packet { tags, ..v4(ports(17, 67, 68)) };
+        assert_eq!(tagged.burst(1, &[packet.bytes()]), [expected], "{packet:?}");
     }
     // From others it may come.
     assert_eq!(bench.burst(2, &[v4(ports(17, 67, 68)).bytes()]), [dropped(DropReason::Hairpin)]);

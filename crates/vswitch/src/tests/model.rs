@@ -39,6 +39,9 @@ impl Model {
         }
         // The length field before a SNAP header is no tag, and what stands in it is none either.
         let tag = packet.tags.first().map(|(_, tci)| tci & 0xfff);
+        if tag == Some(0) && packet.tags.len() > 1 && from != PortId::UPLINK {
+            return Err(DropReason::VlanForbidden);
+        }
         let vid = match (&port.vlans, tag) {
             (Vlans::Access(Some(vid)), None) => Some(vid.get()),
             (Vlans::Access(None), None | Some(0)) => Some(0),

@@ -291,6 +291,53 @@ fn trunks() {
     assert_eq!(bench.table.vid(PortId(0), &head(None)), 0);
 }
 
+/// Receivers remove a priority tag and classify by the next one, as Linux does.
+#[test]
+fn a_priority_tag_hides_no_other_tag() {
+    let service = |vlan| {
+        let tagging = Tagging { qos: 0, service: true };
+        PortConfig { tagging, ..access(vlan) }
+    };
+    let ports = [
+        PortConfig::uplink(),
+        access(0),
+        trunk(&[7, 8], Native::Untagged),
+        trunk(&[7, 8], Native::Vlan(vid(9))),
+        service(9),
+    ];
+    let hello = |from: u16, tags: &[(u16, u16)]| {
+        let plain = frame(Mac::BROADCAST, mac(from), None);
+        let tag = |frame: Vec<u8>, (tpid, tci): &(u16, u16)| {
+            let tag = [tpid.to_be_bytes(), tci.to_be_bytes()].concat();
+            [&frame[..12], &tag, &frame[12..]].concat()
+        };
+        tags.iter().rev().fold(plain, tag)
+    };
+    for guarded in [false, true] {
+        let guard = |port| PortConfig { dhcp_guard: guarded, ..port };
+        let mut bench = Bench::of(ports.clone().map(guard));
+        let forbidden = dropped(DropReason::VlanForbidden);
+        for first in [(0x8100, 0), (0x8100, 0xe000), (0x88a8, 0)] {
+            for second in [(0x8100, 8), (0x88a8, 8), (0x8100, 0)] {
+                for from in 1..=4 {
+                    let one = hello(from, &[first]);
+                    let sends = from < 4 || first.0 == 0x8100;
+                    let expected = if sends { FLOOD } else { forbidden };
+                    assert_eq!(bench.burst(from, std::slice::from_ref(&one)), [expected]);
+                    let two = [hello(from, &[first, second]), one];
+                    let three = hello(from, &[first, (0x8100, 0), second]);
+                    let burst = [&two[..], &[three]].concat();
+                    assert_eq!(bench.burst(from, &burst), [forbidden, expected, forbidden]);
+                    assert_eq!(bench.burst(from, &vec![two[0].clone(); 64]), [forbidden; 64]);
+                }
+                // The NIC has looked at what it hands on.
+                assert_eq!(bench.burst(0, &[hello(5, &[first, second])]), [FLOOD]);
+            }
+        }
+        assert_eq!(bench.burst(2, &[hello(2, &[(0x8100, 8), (0x8100, 10)])]), [FLOOD]);
+    }
+}
+
 #[test]
 fn edits() {
     let bench = Bench::of([

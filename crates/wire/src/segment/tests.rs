@@ -382,6 +382,19 @@ proptest! {
         case.check();
     }
 
+    /// What is charged before a frame is cut is what comes out of it.
+    #[test]
+    fn segments_are_counted_before_they_are_cut(case in case()) {
+        let frame = case.frame();
+        let frame = &frame[..frame.len() - case.padding];
+        let judged = case.header().judge(frame, frame.len(), Accepts::all()).unwrap();
+        let (count, more) = judged.segments(frame.len() as u32);
+        let segments = cut(frame, &case.header());
+        prop_assert_eq!(count as usize, segments.len());
+        let bytes: usize = segments.iter().map(Vec::len).sum();
+        prop_assert_eq!(frame.len() + more as usize, bytes);
+    }
+
     /// A frame with no payload to cut needs only its checksum: both ways agree.
     #[test]
     fn completing_and_cutting_agree(case in case()) {

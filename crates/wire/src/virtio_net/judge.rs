@@ -74,6 +74,22 @@ impl Header {
     }
 }
 
+impl Header {
+    /// Number of segments of a frame of `frame_len` bytes, and the bytes that their headers add.
+    /// The header must come from [`judge`](Self::judge), which corrects `hdr_len`.
+    #[inline]
+    pub fn segments(&self, frame_len: u32) -> (u32, u32) {
+        let (size, headers_len) = (u32::from(self.gso_size.get()), u32::from(self.hdr_len.get()));
+        if size == 0 {
+            return (1, 0);
+        }
+        let count = frame_len.saturating_sub(headers_len).div_ceil(size);
+        // Padding behind the IP packet is in no segment.
+        let count = count.clamp(1, SEGMENTS_MAX as u32);
+        (count, (count - 1) * headers_len)
+    }
+}
+
 impl Judged {
     /// Judges a header that passed [`Header::check`] and is not plain.
     pub(crate) fn of(header: &Header, head: &[u8], frame_len: usize) -> Result<Self, HeaderError> {

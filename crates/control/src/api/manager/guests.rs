@@ -1,7 +1,6 @@
 //! What guests ask of the manager: their VFs, and settings upon the operator's document.
 
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -11,8 +10,8 @@ use anyhow::Result;
 use serde_json::Value;
 use vhost_user::Listener;
 
-use super::super::events::EventKind;
-use super::{Cause, Manager};
+use super::super::events::{Cause, EventKind};
+use super::{Manager, allocations};
 use crate::compile::{Live, compile};
 use crate::guests::{Answer, Channel, Desk, Dropped, Errno, Overlay, Refusal, Request, shown};
 use crate::quiet::Quiet;
@@ -51,7 +50,7 @@ pub(super) struct Open {
 impl Open {
     fn bind(vpf: &str, path: &Path) -> Result<Open> {
         let file = Listener::bind(path)?;
-        let socket = UnixListener::from(file.as_fd().try_clone_to_owned()?);
+        let socket = Listener::inherit(file.as_fd().try_clone_to_owned()?, path, None)?;
         let channel =
             Channel { vpf: vpf.to_owned(), socket: Arc::new(socket), connected: Arc::default() };
         Ok(Open { channel, file: Arc::new(file) })
@@ -60,7 +59,7 @@ impl Open {
 
 impl Guests {
     /// What is stored, as far as the stored document leaves it.
-    pub(super) fn stored(store: &Store<Directory>) -> Result<Guests, StoreError> {
+    pub(super) fn stored(store: &mut Store<Directory>) -> Result<Guests, StoreError> {
         let (stored, state) = (store.guests()?, &store.record().state);
         let fits = |state: &State| fits(state, &Actual::default());
         let (overlay, dropped) = stored.fitting(state, fits);
@@ -240,6 +239,7 @@ impl Manager {
         }
         let (from, to) = (self.in_force(), next.upon(self.state()));
         refused(&to, &self.seen).map_err(|problems| Refusal::of(&problems))?;
+        let before = allocations(&self.plane.actual());
         let now = self.plane.reconcile(&from, &to);
         let now = now.map_err(|Refused(problems)| Refusal::of(&problems))?;
         if let Err(error) = self.store.keep_guests(&next) {
@@ -252,7 +252,7 @@ impl Manager {
         }
         self.guests.kept = true;
         self.guests.overlay = next;
-        self.note_changes(&now, Cause::Others);
+        self.events.paths(&before, &allocations(&now), Cause::Others);
         self.seen = now;
         Ok(())
     }

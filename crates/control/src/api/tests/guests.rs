@@ -1,8 +1,13 @@
 //! A guest's channel over a real socket: what it sets, what it is refused, and what the operator sees of it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::{Value, json};
 
 use super::super::serve_guests;
@@ -76,6 +81,53 @@ fn audit(site: &Site) -> Vec<String> {
     let events = events["events"].as_array().unwrap().iter();
     let ours = events.filter(|event| event["kind"] == "guest-control");
     ours.map(|event| format!("{}: {}", event["subject"], event["text"])).collect()
+}
+
+/// A TCP socket that closes only when its peer has read all that it sent, and the peer.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 1 << 16]).is_ok() {}
+    let long = Some(Duration::from_secs(3600));
+    rustix::net::sockopt::set_socket_linger(&socket, long).unwrap();
+    (socket.into(), peer)
+}
+
+#[test]
+fn descriptors_by_a_channel_or_to_the_api_end_the_connection_and_hold_up_nobody() {
+    let site = site();
+    let mut peers = Vec::new();
+    for socket in ["vm.ctl", "api.sock"] {
+        for _ in 0..2 {
+            let stream = UnixStream::connect(site.dir.path().join(socket)).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let (slow, peer) = lingering();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let fds = [slow.as_fd()];
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+            let bytes = [IoSlice::new(b"{")];
+            rustix::net::sendmsg(&stream, &bytes, &mut control, SendFlags::empty()).unwrap();
+            // It waits if the daemon has closed its own already.
+            let closing = std::thread::spawn(|| drop(slow));
+            assert_eq!((&stream).read(&mut [0; 8]).unwrap_or(0), 0, "it is hung up on");
+            // Both threads serve others meanwhile.
+            assert!(Guest::connect(&site).vf(0).is_object());
+            site.get("/v1/events");
+            peers.push((peer, closing));
+        }
+    }
+    // All at once: a process that another test begins has copies, and closes them in any order.
+    let drain = |(mut peer, closing): (TcpStream, JoinHandle<()>)| {
+        std::thread::spawn(move || {
+            while peer.read(&mut [0; 1 << 16]).unwrap() > 0 {}
+            closing.join().unwrap();
+        })
+    };
+    let readers: Vec<_> = peers.into_iter().map(drain).collect();
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
 }
 
 #[test]
@@ -265,9 +317,9 @@ fn guests_that_come_and_go_push_nobody_elses_events_out() {
     let site = site();
     let mut guest = Guest::connect(&site);
     assert_eq!(guest.set(0, json!({"vlan": 100}))["result"], json!({}));
+    let name = site.plane.0.lock().unwrap().actual.adapters[1].name.clone();
     for i in 0..100 {
-        site.plane.0.lock().unwrap().actual.adapters[1].connected = i % 2 == 0;
-        site.get("/v1/actual");
+        site.plane.0.lock().unwrap().set_connected(&name, i % 2 == 0);
     }
     let events = site.get("/v1/events");
     let events = events["events"].as_array().unwrap().iter();

@@ -34,7 +34,7 @@ fn adapters_have_the_same_vfs_after_a_restart() {
     };
     let nic = json!({"name": "nic0", "total_vfs": 4, "num_vfs": 4});
     let adapters = [adapter(1), adapter(2), adapter(3)];
-    site.apply(json!({"nic": [nic], "adapter": adapters}));
+    site.apply(json!({"version": 1, "nic": [nic], "adapter": adapters}));
     site.does("DELETE", "/v1/adapters/a1", super::null());
     let before = site.get("/v1/actual");
     assert_eq!(before["actual"]["adapters"][1]["vf"], 2, "{before:#}");
@@ -59,6 +59,21 @@ fn an_interrupted_apply_is_undone_at_the_next_start() {
     assert_eq!(events["events"][0]["kind"], "undo");
     site.start(None);
     assert_eq!(site.get("/v1/events")["events"][0]["kind"], "start", "once");
+}
+
+#[test]
+fn a_damaged_journal_is_told_as_an_event() {
+    let mut site = Site::new();
+    site.apply(document());
+    site.server = None;
+    std::fs::write(site.dir.path().join("state/journal.json"), "{").unwrap();
+    site.start(None);
+    assert_eq!(site.get("/v1/state"), state(&document()).to_document());
+    let event = &site.get("/v1/events")["events"][0];
+    assert_eq!(event["kind"], "undo");
+    let text = event["text"].as_str().unwrap();
+    assert!(text.contains("state/journal.json.damaged"), "{text}");
+    assert!(text.contains("state/state.json, generation 1"), "{text}");
 }
 
 #[test]

@@ -7,6 +7,10 @@ use serde_json::json;
 
 use super::super::MAX_BODY_BYTES;
 use super::{Site, null, request};
+use crate::state::tests::document;
+
+/// A document that is allowed.
+const LEAST: &str = r#"{"version": 1, "nic": [{"name": "n", "total_vfs": 0}]}"#;
 
 /// The status of an answer and its body.
 fn parsed(answer: &str) -> (u16, serde_json::Value) {
@@ -28,6 +32,25 @@ fn malformed_bodies_are_400_and_say_where() {
 }
 
 #[test]
+fn a_key_that_is_there_twice_is_400_and_changes_nothing() {
+    let site = Site::new();
+    site.apply(document());
+    for (body, told) in [
+        (r#"{"version": 1, "nic": [], "nic": []}"#, "nic twice"),
+        (r#"{"version": 1, "nic": [{"name": "a", "name": "b"}]}"#, "nic[0].name twice"),
+    ] {
+        for path in ["PUT /v1/state", "POST /v1/apply", "POST /v1/apply?dry_run=true"] {
+            let (status, answer) = parsed(&site.raw(&request(path, "", body)));
+            let error = answer["error"].as_str().unwrap();
+            assert_eq!(status, 400, "{error}");
+            assert!(error.starts_with(&format!("the body has {told}")), "{error}");
+            assert_eq!(answer["allowed"], "keep one of them");
+        }
+    }
+    assert_eq!(site.get("/v1/nics").as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn bodies_that_are_too_large_are_413() {
     let site = Site::new();
     let blanks = " ".repeat(MAX_BODY_BYTES + 1);
@@ -35,7 +58,7 @@ fn bodies_that_are_too_large_are_413() {
     assert_eq!(status, 413);
     assert!(body["allowed"].as_str().unwrap().contains("1048576 bytes"), "{body}");
     // The most that is allowed, and of an unknown length.
-    let most = format!("{{}}{}", " ".repeat(MAX_BODY_BYTES - 2));
+    let most = format!("{LEAST}{}", " ".repeat(MAX_BODY_BYTES - LEAST.len()));
     assert_eq!(parsed(&site.raw(&request("PUT /v1/state", "", &most))).0, 200);
     let endless = format!(
         "PUT /v1/state HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{blanks}\r\n",
@@ -47,7 +70,7 @@ fn bodies_that_are_too_large_are_413() {
 #[test]
 fn other_media_and_odd_headers_are_refused() {
     let site = Site::new();
-    let put = |headers: &str| parsed(&site.raw(&request("PUT /v1/state", headers, "{}")));
+    let put = |headers: &str| parsed(&site.raw(&request("PUT /v1/state", headers, LEAST)));
     assert_eq!(put("Content-Type: text/plain\r\n").0, 415);
     assert_eq!(put("Content-Type: application/json; charset=utf-8\r\n").0, 200);
     for tag in ["5", "\"x\"", "W/\"5\"", "\"5\", \"6\"", ""] {

@@ -39,9 +39,7 @@ impl Site {
     }
 
     fn set_connected(&self, name: &str, connected: bool) {
-        let mut paper = self.plane.0.lock().unwrap();
-        let adapters = paper.actual.adapters.iter_mut();
-        adapters.filter(|one| one.name == name).for_each(|one| one.connected = connected);
+        self.plane.0.lock().unwrap().set_connected(name, connected);
     }
 }
 
@@ -290,6 +288,8 @@ fn a_document_does_not_end_a_move() {
     for (method, path) in
         [("POST", "/v1/apply"), ("POST", "/v1/apply?dry_run=true"), ("PUT", "/v1/state")]
     {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let path = &format!("{path}{mark}prune=true");
         let refusal = site.refuses(409, method, path, document());
         assert!(refusal.trouble.error.contains("new is being moved by m1"), "{refusal:?}");
     }

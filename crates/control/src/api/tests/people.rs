@@ -1,13 +1,15 @@
 //! Who may use the API.
 
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::super::{Client, ClientError, Listen, Server, Tcp, Token};
-use super::{Site, exchange, request};
+use super::{Site, eventually_in, exchange, request};
 
 const TOKEN: &str = "correct-horse-battery";
 
@@ -82,6 +84,80 @@ fn over_tcp_every_request_shows_the_token() {
         }
     }
     assert_eq!(site.get("/v1/nics"), json!([]), "the socket needs none");
+}
+
+/// Reads one answer of a connection that stays.
+fn answer(stream: &mut TcpStream) -> String {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !text.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+        text.extend(byte);
+    }
+    let head = String::from_utf8(text).unwrap().to_lowercase();
+    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).unwrap();
+    head
+}
+
+fn ask(stream: &mut TcpStream, headers: &str) -> String {
+    let request = format!("GET /v1/nics HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    answer(stream)
+}
+
+#[test]
+fn over_tcp_who_has_no_token_gets_one_answer_and_no_connection() {
+    let site = Site::with_tcp(Some(tcp("127.0.0.1:0")));
+    let address = site.server.as_ref().unwrap().tcp_address().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let good = format!("Authorization: Bearer {TOKEN}\r\n");
+    for _ in 0..2 {
+        assert!(ask(&mut stream, &good).starts_with("http/1.1 200"));
+    }
+    let refused = ask(&mut stream, "");
+    assert!(refused.starts_with("http/1.1 401"), "{refused}");
+    assert!(refused.contains("connection: close"), "{refused}");
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it is closed");
+}
+
+/// Connections that say nothing, half a request, or one without a token: more than there is room for.
+#[test]
+fn over_tcp_who_has_no_token_keeps_nobody_out_who_has_it() {
+    let site = Site::with_tcp(Some(tcp("127.0.0.1:0")));
+    let address = site.server.as_ref().unwrap().tcp_address().unwrap();
+    let good = format!("Authorization: Bearer {TOKEN}\r\n");
+    let connect = || {
+        let stream = TcpStream::connect(address).unwrap();
+        // Half of what strangers had once.
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream
+    };
+    let mut before = connect();
+    assert!(ask(&mut before, &good).starts_with("http/1.1 200"));
+    let begun = Instant::now();
+    let mut strangers: Vec<TcpStream> = (0..100)
+        .map(|n| {
+            let mut stream = connect();
+            let half = ["", "GET /v1/st", "GET /v1/state HTTP/1.1\r\nHost: x\r\nX: "][n % 3];
+            stream.write_all(half.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let mut after = connect();
+    assert!(ask(&mut after, &good).starts_with("http/1.1 200"));
+    assert!(ask(&mut before, &good).starts_with("http/1.1 200"), "who is known stays");
+    let ended = |stream: &mut TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        !stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    let open = strangers.iter_mut().filter_map(|stream| (!ended(stream)).then_some(()));
+    let open = open.count();
+    if begun.elapsed() < Duration::from_secs(2) {
+        assert!((1..=62).contains(&open), "the oldest made room, and no more: {open} are left");
+    }
+    // Without anybody else the others end, too.
+    eventually_in(Duration::from_secs(6), "strangers end", || strangers.iter_mut().all(ended));
+    assert!(ask(&mut after, &good).starts_with("http/1.1 200"), "who is known stays");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! What can be read, and what the answers look like.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{Site, null, request};
+use crate::clock::unix_ms;
 use crate::state::tests::{document, state};
 
 #[test]
@@ -19,7 +22,7 @@ fn an_empty_daemon_has_an_empty_state() {
         site.get("/v1/actual"),
         json!({"generation": 0, "actual": {"nics": [], "adapters": [], "tunnels": []}, "owners": {}, "vpfs": []})
     );
-    assert_eq!(site.get("/v1/stats"), json!({"ports": [], "lanes": []}));
+    assert_eq!(site.get("/v1/stats"), json!({"ports": [], "lanes": [], "log_lines_dropped": 0}));
     let events = site.get("/v1/events");
     assert_eq!(events["events"][0]["kind"], "start");
     assert_eq!((&events["last"], &events["lost"]), (&json!(1), &json!(0)));
@@ -111,10 +114,9 @@ fn events_go_on_from_a_number() {
 }
 
 #[test]
-fn a_path_that_changes_by_itself_is_an_event_and_has_its_reason() {
+fn a_path_that_changes_by_itself_has_its_reason_and_its_vf_no_owner() {
     let site = Site::new();
     site.apply(document());
-    let before = site.get("/v1/events")["last"].as_u64().unwrap();
     {
         let mut paper = site.plane.0.lock().unwrap();
         let web = &mut paper.actual.adapters[0];
@@ -128,7 +130,24 @@ fn a_path_that_changes_by_itself_is_an_event_and_has_its_reason() {
     let actual = site.get("/v1/actual");
     assert_eq!(actual.pointer("/actual/adapters/0/reason"), Some(&json!("MigrationInProgress")));
     assert_eq!(actual["owners"].get("nic0/vf1"), None, "nobody owns a VF that nobody has");
+}
+
+#[test]
+fn an_event_has_the_time_when_it_happened_and_none_is_missing_that_came_and_went() {
+    let site = Site::new();
+    site.apply(document());
+    let before = site.get("/v1/events")["last"].as_u64().unwrap();
+    for connected in [true, false, true] {
+        site.plane.0.lock().unwrap().set_connected("web", connected);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let happened = unix_ms();
+    std::thread::sleep(Duration::from_millis(50));
+    site.apply(document()); // which is no news of guests
     let events = site.get(&format!("/v1/events?since={before}"));
-    assert_eq!(events["events"][0]["text"], "vf 1 -> synthetic (MigrationInProgress)");
-    assert_eq!(events["events"][1]["kind"], "guest");
+    let events = events["events"].as_array().unwrap();
+    let texts: Vec<&str> = events.iter().map(|event| event["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["attached", "left", "attached"]);
+    let times: Vec<u64> = events.iter().map(|event| event["time_ms"].as_u64().unwrap()).collect();
+    assert!(times[0] < times[1] && times[1] < times[2] && times[2] <= happened, "{times:?}");
 }

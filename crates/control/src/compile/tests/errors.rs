@@ -20,16 +20,15 @@ fn profile(document: Value, name: &str) -> Value {
 
 #[test]
 fn every_profile_is_one_of_the_nics() {
-    for (ours, name) in [
-        (Profile::Ideal, "ideal"),
-        (Profile::Intel82576, "82576"),
-        (Profile::X520, "x520"),
-        (Profile::Xl710, "xl710"),
-        (Profile::ConnectX6, "cx6"),
-    ] {
-        assert_eq!(nics::profile(ours).name, name);
+    for (name, card) in Profile::NAMES.into_iter().zip(nic::Profile::ALL) {
+        let ours = nics::profile(Profile::named(name).unwrap());
+        assert_eq!((ours.name, card.name), (name, name));
         compiled(&profile(document(), name));
     }
+    assert_eq!(Profile::NAMES.len(), nic::Profile::ALL.len());
+    let known = crate::state::shape::allowed(&json!({"$ref": "x/Profile"}));
+    assert!(Profile::NAMES.iter().all(|name| known.contains(name)), "{known}");
+    assert_eq!(known.matches('"').count(), 2 * Profile::NAMES.len(), "{known}");
 }
 
 #[test]

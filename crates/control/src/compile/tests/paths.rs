@@ -128,7 +128,7 @@ fn vfs_without_an_adapter_have_addresses_of_their_own() {
 #[test]
 fn a_pf_that_a_guest_has_is_a_function() {
     let pf = json!({"mac": mac(9).to_string(), "attachment": {"socket": "/run/pf"}, "promiscuous": true});
-    let document = json!({"nic": [{
+    let document = json!({"version": 1, "nic": [{
         "name": "nic0", "total_vfs": 1, "num_vfs": 1, "pf": pf, "uplink": {"socket": "/run/wire"},
     }]});
     let compiled = compiled(&document);

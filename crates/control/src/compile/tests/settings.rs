@@ -291,7 +291,7 @@ fn a_budget_is_a_part_of_the_cards() {
     let nic = |permille: u32| {
         let nic =
             json!({"name": "n", "total_vfs": 0, "profile": "xl710", "budget_permille": permille});
-        compiled(&json!({"nic": [nic]})).nics.remove(0).capacity
+        compiled(&json!({"version": 1, "nic": [nic]})).nics.remove(0).capacity
     };
     assert_eq!(nic(0), None);
     let card = nic::Profile::named("xl710").unwrap().capacity;

@@ -12,6 +12,7 @@ fn document() -> Value {
         })
     };
     json!({
+        "version": 1,
         "nic": [{
             "name": "nic0", "mode": "switchdev", "total_vfs": 3, "num_vfs": 3,
             "uplink": {"socket": "/run/shunt/wire.sock"},

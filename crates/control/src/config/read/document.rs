@@ -16,7 +16,7 @@ use super::super::place::{Place, locate};
 use super::super::table::Table;
 use super::super::value::{Item, text_of};
 use super::Reader;
-use crate::state::{AttachmentKind, Problem, State};
+use crate::state::{AttachmentKind, Problem, State, VERSION};
 
 impl Reader {
     /// The state, or `None` where something was wrong; it is in the report. Without the NICs (`None`) there is no
@@ -51,7 +51,8 @@ impl Reader {
             return None;
         }
         let document = json!({
-            "nic": nics, "switch": switch_values, "adapter": adapters, "vpf": vpf_values
+            "version": VERSION, "nic": nics, "switch": switch_values, "adapter": adapters,
+            "vpf": vpf_values,
         });
         match State::parse(&document) {
             Ok(state) => Some(state),

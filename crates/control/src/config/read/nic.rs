@@ -29,7 +29,7 @@ impl Reader {
             _ => nic::Mode::Veb,
         };
         let switchdev = table.choice("mode") == Some("switchdev");
-        let profile = table.choice("profile").map(profile);
+        let profile = table.choice("profile").and_then(|word| profile(table, word));
         let (budget_permille, vmq_queues) = (table.int("budget_permille"), table.int("vmq_queues"));
         let mut scope = NicScope { addresses: Unique::new(), indices: Unique::new() };
         let uplink = self.uplink(table);
@@ -79,14 +79,14 @@ impl Reader {
     }
 }
 
-fn profile(word: &str) -> Profile {
-    match word {
-        "82576" => Profile::Intel82576,
-        "x520" => Profile::X520,
-        "xl710" => Profile::Xl710,
-        "cx6" => Profile::ConnectX6,
-        _ => Profile::Ideal,
+/// The profile of that name; an unknown name is an error, never another card.
+fn profile(table: &Table<'_>, word: &str) -> Option<Profile> {
+    let profile = Profile::named(word);
+    if profile.is_none() {
+        let message = format!("\"{word}\" is not known; write {}", table.field("profile").kind);
+        table.report.error(table.at, table.path_of("profile"), message);
     }
+    profile
 }
 
 /// `Some(None)` for a table that is not there, `None` for one with a mistake.

@@ -50,6 +50,7 @@ fn the_file_as_a_state() {
         "attachment": {"socket": "/run/shunt/web.sock"},
     });
     let document = json!({
+        "version": 1,
         "nic": [{"name": "nic0", "total_vfs": 3, "num_vfs": 3}],
         "switch": [{"name": "sw0", "nic": "nic0", "iov": true}],
         "adapter": [vf0, web],
@@ -67,7 +68,7 @@ fn every_setting_of_a_nic() {
         "name": "n", "profile": "x520", "bridging": "vepa", "total_vfs": 9, "num_vfs": 9,
         "budget_permille": 10, "vmq_queues": 3, "uplink": {"socket": "/u", "mode": "client"},
     });
-    assert_eq!(parse(text).state, State::parse(&json!({ "nic": [nic] })).unwrap());
+    assert_eq!(parse(text).state, State::parse(&json!({"version": 1, "nic": [nic]})).unwrap());
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn every_setting_of_a_pf_and_a_vf() {
         vf[field] = value;
     }
     let nic = json!({"name": "n", "total_vfs": 8, "num_vfs": 8, "pf": function("/p", 0)});
-    let expected = State::parse(&json!({ "nic": [nic], "adapter": [vf] })).unwrap();
+    let expected = State::parse(&json!({"version": 1, "nic": [nic], "adapter": [vf]})).unwrap();
     assert_eq!(parse(&text).state, expected);
     let service = "[[nic]]\nname = \"n\"\nkind = \"soft\"\n[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"/v\"\n\
         vlan = 5\nvlan_protocol = \"802.1ad\"\nlink_state = \"enable\"\n";

@@ -18,6 +18,8 @@ fn the_example_means_what_its_comments_say() {
     let lanes =
         Lanes { cpus: vec![2, 3], poll_us: 50, yield_us: 50, sleep: true, cpu_latency_us: Some(0) };
     assert_eq!(config.lanes, lanes);
+    let limits = (config.limits.session_memory_mib, config.limits.guest_memory_mib);
+    assert_eq!(limits, (Some(256 << 10), Some(1 << 20)));
     assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/shunt")));
     let tcp = config.api.as_ref().and_then(|api| api.tcp.as_ref()).unwrap();
     assert_eq!((tcp.address.port(), tcp.tls.is_some()), (8443, true));

@@ -35,6 +35,20 @@ fn lanes(lines: &str) -> String {
     nic(&format!("[lanes]\n{lines}"))
 }
 
+/// Another card's limits would be shown for a name that is not known.
+#[test]
+fn profiles() {
+    use crate::state::Profile;
+    insta::assert_snapshot!(nic("profile = \"e1000\""), @r#"shunt.toml:5:11: nic[0].profile: "e1000" is not known; write "ideal" or "82576" or "x520" or "xl710" or "cx6""#);
+    insta::assert_snapshot!(nic("profile = \"x52\""), @r#"shunt.toml:5:11: nic[0].profile: "x52" is not known; did you mean "x520"? Write "ideal" or "82576" or "x520" or "xl710" or "cx6""#);
+    assert_eq!(Profile::named("e1000"), None);
+    assert_eq!(Profile::named("Ideal"), None);
+    for name in Profile::NAMES {
+        let config = super::parse(&format!("{HEAD}profile = \"{name}\"\n"));
+        assert_eq!(serde_json::json!(config.nics[0].profile), name);
+    }
+}
+
 #[test]
 fn addresses() {
     insta::assert_snapshot!(mac("\"02:00:00:00:00\""), @r#"shunt.toml:6:7: nic[0].vf[0].mac: "02:00:00:00:00" is not a MAC address; write six hex pairs such as 02:00:00:00:00:01"#);
@@ -83,7 +97,7 @@ fn unknown_fields() {
     insta::assert_snapshot!(vf("vlan_id = 1"), @"shunt.toml:8:1: nic[0].vf[0].vlan_id: unknown field in [[nic.vf]]; did you mean vlan? Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, packed, offload");
     insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: nic[0].vf[0].bandwidth: unknown field in [[nic.vf]]; allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, packed, offload");
     insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: nic[0].vf[0].sleep: unknown field in [[nic.vf]]; it belongs in [lanes]. Allowed are index, mac, macs, vlan, vlan_qos, vlan_protocol, trunk, spoof_check, trust, promiscuous, link_state, weight, min_tx_mbps, max_tx_mbps, storm_limit, attachment, socket, mode, queue_pairs, mtu, mergeable, indirect, event_index, in_order, packed, offload");
-    insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter, vpf");
+    insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field at the top of the file; it belongs in [[nic]]. Allowed are run_dir, state_dir, api, lanes, limits, nic, switch, adapter, vpf");
     insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field in [lanes]; did you mean cpus? Allowed are cpus, poll_us, yield_us, sleep, cpu_latency_us");
     insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field in [[nic]]; did you mean vf? Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
     insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: unknown field in [[nic]]; did you mean uplink? Allowed are name, kind, profile, mode, bridging, total_vfs, budget_permille, vmq_queues, uplink, pf, vf, representor, rule");
@@ -235,7 +249,7 @@ fn independent_mistakes_are_told_together_in_the_order_of_the_file() {
         [[nic.vf]]\nmac = \"x\"\nsocket = \"a\"\n\
         [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nvlan = 9999\nsocket = \"a\"\n[nic.uplink]\n";
     insta::assert_snapshot!(told(text), @r#"
-    shunt.toml:1:1: rundir: unknown field at the top of the file; did you mean run_dir? Allowed are run_dir, state_dir, api, lanes, nic, switch, adapter, vpf
+    shunt.toml:1:1: rundir: unknown field at the top of the file; did you mean run_dir? Allowed are run_dir, state_dir, api, lanes, limits, nic, switch, adapter, vpf
     shunt.toml:3:12: lanes.cpus[1]: CPU 0 is taken by lanes.cpus[0] (line 3) already; name each CPU once
     shunt.toml:4:9: lanes.sleep: no is not a value (a text stands in quotes); write true or false
     shunt.toml:9:7: nic[0].vf[0].mac: "x" is not a MAC address; write six hex pairs such as 02:00:00:00:00:01

@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
+use vhost_user::Load;
+use vhost_user::foreign::WAITING_MAX;
 
 use super::{Attachment, Way};
 use crate::peer::has_hung_up;
@@ -17,11 +19,19 @@ const SESSION_MIN: Duration = Duration::from_millis(20);
 /// ([`host::brief`]), and so for less than half a per cent of the time.
 pub(super) const BAN: Duration = Duration::from_secs(5);
 
-/// Descriptors of its front-ends that may wait to be closed, before nobody may attach. Each session leaves one, that
-/// of its connection.
-const CLOSING_MAX: usize = 64;
+/// Open files of a session, those of rings apart: the listener, the connection, regions of memory,
+/// a message's, the dirty log, records in flight and their file, the channel, a device's state.
+const SESSION_FILES: u64 = 2 + guestmem::REGIONS_MAX as u64 + 8 + 5;
+/// Eventfds of a queue pair: kick, call and err of two rings.
+const PAIR_FILES: u64 = 6;
 
 impl Attachment {
+    /// Open files that its front-ends can make this process hold.
+    pub(in super::super) fn files_max(&self) -> u64 {
+        let pairs = u64::from(self.backend.config().queue_pairs_max);
+        SESSION_FILES + WAITING_MAX as u64 + PAIR_FILES * pairs
+    }
+
     /// What is left of [`SESSION_MIN`], or of [`BAN`].
     pub(super) fn pause(&self, now: Instant) -> Duration {
         let ends = [self.begun.map(|begun| begun + SESSION_MIN), self.banned];
@@ -35,7 +45,7 @@ impl Attachment {
 
     /// In server mode, accepts a front-end, or turns it away: one at a time.
     pub(super) fn accept(&mut self, epoll: BorrowedFd<'_>) {
-        if self.is_abused() {
+        if self.is_busy() {
             return self.listen(epoll, false);
         }
         let Way::Server(listener) = &self.way else {
@@ -69,15 +79,33 @@ impl Attachment {
         self.closer.close(stream);
     }
 
-    /// Whether too much that front-ends sent does not close.
-    pub(super) fn is_abused(&self) -> bool {
-        self.closer.waiting() > CLOSING_MAX
+    /// Whether what front-ends sent is not closed yet.
+    pub(super) fn is_busy(&self) -> bool {
+        self.closer.load() != Load::Light
     }
 
     /// Accepts connections again, once what former ones left is closed.
     pub(in super::super) fn listen_again(&mut self, epoll: BorrowedFd<'_>) {
-        if self.is_deaf && !self.is_abused() {
+        if self.is_deaf && !self.is_busy() {
             self.listen(epoll, true);
+        }
+        if self.is_muted && self.held.is_none() && self.closer.load() != Load::Busy {
+            self.mute(epoll, false);
+        }
+    }
+
+    /// Takes the connection out of `epoll`, or enters it again: what is not to be received yet must
+    /// not wake this thread.
+    pub(super) fn mute(&mut self, epoll: BorrowedFd<'_>, mute: bool) {
+        let Some(stream) = self.stream.as_ref().filter(|_| self.is_muted != mute) else { return };
+        let data = epoll::EventData::new_u64(self.token);
+        let done = match mute {
+            true => epoll::delete(epoll, stream),
+            false => epoll::add(epoll, stream, data, epoll::EventFlags::IN),
+        };
+        match done {
+            Ok(()) => self.is_muted = mute,
+            Err(error) => self.end(epoll, &format!("connection closed: cannot watch it: {error}")),
         }
     }
 

@@ -9,14 +9,17 @@
 //! either process's is an error here.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::epoll;
 use vhost_user::backend::{Half, KickSnapshot, RingSnapshot, Snapshot};
-use vhost_user::{Device, InflightArea, Listener, MemoryRegion, Receiver, SharedArea};
+use vhost_user::{
+    Closer, Device, ForeignFd, InflightArea, Listener, MemoryRegion, Receiver, SharedArea,
+};
 
 use super::super::device::DeviceEstate;
 use super::super::upgrade::{
@@ -72,6 +75,7 @@ impl Attachment {
             stream,
             receiver,
             told,
+            held,
             // It was ended.
             unfit: _,
             // What follows from time, or is for people, begins anew.
@@ -80,8 +84,10 @@ impl Attachment {
             token: _,
             quiet: _,
             failures: _,
+            events: _,
             closer: _,
             is_deaf: _,
+            is_muted: _,
         } = self;
         let listening = match way {
             Way::Server(listener) => Some(listening(listener, giving)?),
@@ -89,8 +95,12 @@ impl Attachment {
         };
         let session = match stream {
             Some(stream) => {
-                let mut session = session(stream, receiver, backend.snapshot()?, giving)?;
+                let mut session = session(stream, receiver, backend.snapshot(), giving)?;
                 session.told = to_hex(told);
+                if let Some(held) = held {
+                    // Whole, and nothing was received behind it: the other process takes it up.
+                    session.partial.0 = to_hex(&held.to_bytes());
+                }
                 give_device(device.estate(), &mut session, giving)?;
                 Some(session)
             }
@@ -120,10 +130,15 @@ impl Attachment {
         let bytes = from_hex(bytes).context("half a message is none")?;
         self.receiver =
             Receiver::within(&bytes, fds, &self.closer).context("half a message is none")?;
+        // A question that was held: nothing is received by this.
+        self.held = match self.receiver.is_whole() {
+            true => self.receiver.poll(&stream).context("half a message is none")?,
+            false => None,
+        };
         self.told = from_hex(&session.told).context("the configuration space is none")?;
         let mtu = session.mtu;
-        let Shares { files, log, records, arriving } = Shares::take(&session, given)?;
-        self.backend.restore(snapshot(session, given)?)?;
+        let Shares { files, log, records, arriving } = Shares::take(&session, given, &self.closer)?;
+        self.backend.restore(snapshot(session, given, &self.closer)?)?;
         self.device.set_status(self.backend.status());
         let taken = self.device.inherit(mtu, files, (log, records), arriving);
         let data = epoll::EventData::new_u64(self.token);
@@ -175,6 +190,7 @@ impl Attachment {
         if let Err(reason) = self.backend.resume(&mut self.device) {
             self.give_up(&reason);
         }
+        self.events.guest(self.device.is_attached());
         Ok(())
     }
 }
@@ -184,20 +200,22 @@ struct Shares {
     files: Vec<MemoryRegion>,
     log: Option<SharedArea>,
     records: Option<InflightArea>,
-    arriving: Option<OwnedFd>,
+    arriving: Option<ForeignFd>,
 }
 
 impl Shares {
-    fn take(session: &Session, given: &mut Given) -> Result<Shares> {
+    fn take(session: &Session, given: &mut Given, closer: &Closer) -> Result<Shares> {
         let files = session.memory.iter().map(|region| {
             let Region { guest_addr, size, user_addr, mmap_offset, file } = *region;
-            let fd = given.take(file).context("a file of its memory is missing")?.into();
+            let fd = given.take(file).context("a file of its memory is missing")?;
+            let fd = ForeignFd::new(fd, closer);
             Ok(MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd })
         });
         let files = files.collect::<Result<Vec<_>>>()?;
         let mut area = |area: &Area| {
             let Area { size, offset, file } = *area;
-            let fd = given.take(file).context("a file that is shared with it is missing")?.into();
+            let fd = given.take(file).context("a file that is shared with it is missing")?;
+            let fd = ForeignFd::new(fd, closer);
             anyhow::Ok(SharedArea { size, offset, fd })
         };
         let log = session.log.as_ref().map(&mut area).transpose()?;
@@ -209,6 +227,7 @@ impl Shares {
             None => None,
         };
         let arriving = session.arriving.map(|fd| given.take(fd).context("a state is missing"));
+        let arriving = arriving.map(|fd| Ok::<_, anyhow::Error>(ForeignFd::new(fd?, closer)));
         Ok(Shares { files, log, records, arriving: arriving.transpose()? })
     }
 }
@@ -283,7 +302,7 @@ fn to_ring(ring: RingSnapshot, giving: &mut Giving) -> Ring {
 }
 
 /// The session of the state machine, without what the device has.
-fn snapshot(session: Session, given: &mut Given) -> Result<Snapshot> {
+fn snapshot(session: Session, given: &mut Given, closer: &Closer) -> Result<Snapshot> {
     let Session {
         stream: _,
         partial: _,
@@ -301,16 +320,18 @@ fn snapshot(session: Session, given: &mut Given) -> Result<Snapshot> {
         records: _,
         arriving: _,
     } = session;
-    let rings = rings.into_iter().map(|ring| from_ring(ring, given)).collect::<Result<_>>()?;
-    let channel = channel.map(|fd| given.take(fd).context("its channel is missing"));
-    let channel = channel.transpose()?.map(Into::into);
+    let rings = rings.into_iter().map(|ring| from_ring(ring, given, closer));
+    let rings = rings.collect::<Result<_>>()?;
+    let channel = channel.map(|fd| given.take(fd).context("its channel is missing")).transpose()?;
+    let channel = channel.map(|fd| ForeignFd::new(fd, closer).into());
     Ok(Snapshot { features, protocol_features, status, slots, rings, has_log, channel })
 }
 
-fn from_ring(ring: Ring, given: &mut Given) -> Result<RingSnapshot> {
+fn from_ring(ring: Ring, given: &mut Given, closer: &Closer) -> Result<RingSnapshot> {
     let Ring { size, addresses, log, base, kick, call, err, enabled, running } = ring;
     let mut take = |fd: Fd| {
-        Ok::<_, anyhow::Error>(given.take(fd).context("an event of a ring is missing")?.into())
+        let fd = given.take(fd).context("an event of a ring is missing")?;
+        Ok::<_, anyhow::Error>(Arc::new(ForeignFd::new(fd, closer)))
     };
     let kick = match kick {
         Kick::Unset => KickSnapshot::Unset,

@@ -1,8 +1,7 @@
 //! What a front-end has set, handed over to another process and taken up there.
 
-use std::os::fd::OwnedFd;
-
-use vhost_user::{Device, InflightArea, MemoryRegion, Refused, SharedArea};
+use vhost_user::transfer::Transfer;
+use vhost_user::{Device, ForeignFd, InflightArea, MemoryRegion, Refused, SharedArea};
 
 use super::GuestDevice;
 
@@ -13,7 +12,7 @@ pub(in super::super) struct DeviceEstate<'a> {
     pub(in super::super) files: &'a [MemoryRegion],
     pub(in super::super) log: Option<&'a SharedArea>,
     pub(in super::super) records: Option<&'a InflightArea>,
-    pub(in super::super) arriving: Option<&'a OwnedFd>,
+    pub(in super::super) arriving: Option<&'a ForeignFd>,
 }
 
 impl GuestDevice {
@@ -31,6 +30,7 @@ impl GuestDevice {
             mtu_set,
             // Mapped anew.
             memory: _,
+            quota: _,
             files,
             log: _,
             log_file,
@@ -43,11 +43,15 @@ impl GuestDevice {
             records_memory: _,
             // In files, which whoever takes over finds.
             kept: _,
-            arriving,
+            transfer,
+            // Its own, in this process.
+            closer: _,
             // Its ring is started like the others, its queue steered anew.
             vmq: _,
             // A front-end that blocks is noticed again, and what it may cause in a second begins anew.
             stalled: _,
+            budget: _,
+            moves_told: _,
             made: _,
             announcements: _,
         } = self;
@@ -56,7 +60,7 @@ impl GuestDevice {
             files,
             log: log_file.as_ref(),
             records: records_file.as_ref(),
-            arriving: arriving.as_ref(),
+            arriving: transfer.as_ref().and_then(Transfer::source),
         }
     }
 
@@ -66,13 +70,13 @@ impl GuestDevice {
         mtu: u16,
         files: Vec<MemoryRegion>,
         (log, records): (Option<SharedArea>, Option<InflightArea>),
-        arriving: Option<OwnedFd>,
+        arriving: Option<ForeignFd>,
     ) -> Result<(), Refused> {
         self.set_mtu(mtu)?;
         self.set_memory(files)?;
         self.set_log(log)?;
         self.set_inflight(records)?;
-        self.arriving = arriving;
+        self.transfer = arriving.map(|pipe| Transfer::Awaited(pipe.into()));
         Ok(())
     }
 }

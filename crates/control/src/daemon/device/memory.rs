@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use guestmem::{Mapping, Region};
-use vhost_user::{MemoryRegion, Refused};
+use guestmem::{Free, Mapped, Mapping, Quota, Region};
+use vhost_user::{Closer, MemoryRegion, Refused, SharedArea};
 
 /// An error as a refusal.
 pub(super) fn refused(error: impl std::fmt::Display) -> Refused {
@@ -23,7 +23,7 @@ pub(super) fn refused_chain(error: &dyn std::error::Error) -> Refused {
 }
 
 /// Only what cannot stall a lane is taken.
-pub(super) fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
+fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
     if guestmem::is_memory(fd) {
         return Ok(());
     }
@@ -34,9 +34,44 @@ pub(super) fn check_kind(fd: BorrowedFd<'_>) -> Result<(), Refused> {
 }
 
 /// A region of a guest's memory, mapped.
-pub(super) fn map(region: &MemoryRegion) -> Result<Region, Refused> {
-    check_kind(region.fd.as_fd())?;
-    let mapping = Mapping::new(region.fd.as_fd(), region.size, region.mmap_offset);
-    let mapping = Arc::new(mapping.map_err(|error| refused_chain(&error))?);
-    Ok(Region { guest_addr: region.guest_addr, user_addr: region.user_addr, mapping })
+pub(super) fn map(
+    region: &MemoryRegion,
+    quota: &Arc<Quota>,
+    closer: &Closer,
+) -> Result<Region, Refused> {
+    let MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd } = region;
+    let mapping = Arc::new(mapped(fd.as_fd(), [*size, *mmap_offset], quota, closer)?);
+    Ok(Region { guest_addr: *guest_addr, user_addr: *user_addr, mapping })
+}
+
+/// The first `size` bytes of a dirty log or of records in flight, mapped.
+pub(super) fn map_area(
+    area: &SharedArea,
+    size: u64,
+    quota: &Arc<Quota>,
+    closer: &Closer,
+) -> Result<Mapping, Refused> {
+    mapped(area.fd.as_fd(), [size, area.offset], quota, closer)
+}
+
+fn mapped(
+    fd: BorrowedFd<'_>,
+    [size, offset]: [u64; 2],
+    quota: &Arc<Quota>,
+    closer: &Closer,
+) -> Result<Mapping, Refused> {
+    check_kind(fd)?;
+    let mapping = Mapping::new(fd, size, offset).and_then(|mapping| mapping.charged(quota));
+    let mapping = mapping.map_err(|error| refused_chain(&error))?;
+    Ok(mapping.freed_by(Arc::new(FreedThere(closer.clone()))))
+}
+
+/// Unmaps in the session's thread, whoever drops the last hold on a mapping.
+#[derive(Debug)]
+struct FreedThere(Closer);
+
+impl Free for FreedThere {
+    fn free(&self, mapped: Mapped) {
+        self.0.free(mapped);
+    }
 }

@@ -18,6 +18,7 @@ impl GuestDevice {
             log: self.log.clone(),
             inflight,
             stalled: self.stalled.clone(),
+            budget: self.budget.clone(),
             interrupt: None,
         }
     }

@@ -11,9 +11,10 @@ use rustix::io::Errno;
 use vhost_user::backend::Half;
 
 use super::super::log::{Quiet, Repeated};
+use super::super::port_events::PortEvents;
 use super::{NotOpened, Open, RETRY};
 use crate::clock::unix_ms;
-use crate::state::{ActualDevice, DeviceNews, DeviceState};
+use crate::state::{ActualDevice, DeviceState};
 
 /// A device that is open, without the halves that the lanes have.
 pub(super) struct Held {
@@ -54,6 +55,7 @@ pub(super) struct Device {
     retry: Instant,
     pub(super) quiet: Quiet,
     failures: Repeated,
+    pub(super) events: PortEvents,
 }
 
 impl std::fmt::Debug for Device {
@@ -64,7 +66,12 @@ impl std::fmt::Debug for Device {
 
 impl Device {
     /// One that was not opened yet.
-    pub(super) fn new(name: String, port: Arc<Port>, open: Box<dyn Open>) -> Device {
+    pub(super) fn new(
+        name: String,
+        port: Arc<Port>,
+        open: Box<dyn Open>,
+        events: PortEvents,
+    ) -> Device {
         let status = ActualDevice {
             state: DeviceState::Down,
             since_ms: unix_ms(),
@@ -85,6 +92,7 @@ impl Device {
             retry: Instant::now(),
             quiet: Quiet::default(),
             failures: Repeated::default(),
+            events,
         }
     }
 
@@ -141,6 +149,7 @@ impl Device {
             status: _,
             quiet: _,
             failures: _,
+            events: _,
             // It is looked for at once.
             retry: _,
             // Looked at, and given, anew.
@@ -253,7 +262,7 @@ impl Device {
     }
 
     /// Sees how it is now, and says so if that is another thing than before.
-    pub(super) fn look(&mut self) -> Option<DeviceNews> {
+    pub(super) fn look(&mut self) {
         self.mtu = None;
         let (state, reason) = self.state();
         if state == DeviceState::Gone {
@@ -263,8 +272,7 @@ impl Device {
         let same = state == self.status.state;
         if same && (reason == self.status.reason || state == DeviceState::Gone) {
             self.status.reason = reason;
-            self.say_again();
-            return None;
+            return self.say_again();
         }
         let since_ms = if same { self.status.since_ms } else { unix_ms() };
         self.status = ActualDevice { state, reason, since_ms, ..self.status.clone() };
@@ -275,7 +283,8 @@ impl Device {
             DeviceState::Gone => self.quiet.warn(&line),
             _ => self.quiet.info(&line),
         }
-        Some(DeviceNews { port: self.port.label.clone(), text })
+        self.events.device(&text);
+        self.events.guest(state == DeviceState::Up);
     }
 
     /// Says why a device is not there, once, and again when that changes or a while has passed.

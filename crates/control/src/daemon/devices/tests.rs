@@ -7,6 +7,7 @@ use port::{Condition, Tend};
 use rustix::io::Errno;
 
 use super::*;
+use crate::api::Events;
 
 /// What a device is told, and what was seen of it.
 #[derive(Debug, Default)]
@@ -61,6 +62,9 @@ struct Bench {
     devices: Devices,
     token: u64,
     now: Instant,
+    events: Events,
+    /// The last event that was looked at.
+    seen: u64,
     _fabric: Fabric,
 }
 
@@ -73,8 +77,10 @@ impl Bench {
         let mut devices = Devices::default();
         let open: Box<dyn Open> = Box::new(fake.clone());
         let opened = open.open();
-        let token = devices.add(port, ("fake:a".to_owned(), open), opened);
-        Bench { devices, token, now: Instant::now(), _fabric: fabric }
+        let events = Events::default();
+        let noted = PortEvents::new(events.clone(), &port.label, Some("web"));
+        let token = devices.add(port, ("fake:a".to_owned(), open), noted, opened);
+        Bench { devices, token, now: Instant::now(), events, seen: 0, _fabric: fabric }
     }
 
     /// Lets time pass, and says how the device is then.
@@ -86,8 +92,9 @@ impl Bench {
     }
 
     fn news(&mut self) -> Vec<String> {
-        let news = self.devices.take_news().into_iter();
-        news.map(|DeviceNews { port, text }| format!("{port}: {text}")).collect()
+        let news = self.events.since(self.seen);
+        self.seen = news.last;
+        news.events.iter().map(|event| format!("{}: {}", event.subject, event.text)).collect()
     }
 }
 
@@ -102,14 +109,18 @@ fn one_that_is_there_is_up_and_its_notes_are_told() {
     let mut bench = Bench::new(&fake);
     assert_eq!(bench.after(LOOK), up());
     assert_eq!(bench.devices.status(bench.token).unwrap().notes, ["copy mode"]);
-    assert_eq!(bench.news(), ["n/uplink: fake:a is up"]);
+    assert_eq!(bench.news(), ["port n/uplink: fake:a is up", "adapter web: attached"]);
     fake.told(|told| told.is_connected = false);
     let down = "nobody is at the other end".to_owned();
     assert_eq!(bench.after(LOOK), (DeviceState::Down, Some(down)));
     fake.told(|told| told.is_connected = true);
     assert_eq!(bench.after(LOOK), up());
-    let expected =
-        ["n/uplink: fake:a is down: nobody is at the other end", "n/uplink: fake:a is up"];
+    let expected = [
+        "port n/uplink: fake:a is down: nobody is at the other end",
+        "adapter web: left",
+        "port n/uplink: fake:a is up",
+        "adapter web: attached",
+    ];
     assert_eq!(bench.news(), expected);
     assert_eq!(fake.told(|told| told.opened), 1, "it stayed open");
 }
@@ -122,13 +133,13 @@ fn one_that_is_not_there_is_opened_when_it_comes() {
     let mut bench = Bench::new(&fake);
     let gone = |why: &str| (DeviceState::Gone, Some(why.to_owned()));
     assert_eq!(bench.after(LOOK), gone("no such thing"));
-    assert_eq!(bench.news(), ["n/uplink: fake:a is gone: no such thing"]);
+    assert_eq!(bench.news(), ["port n/uplink: fake:a is gone: no such thing"]);
     fake.miss("nobody may have it");
     assert_eq!(bench.after(RETRY), gone("nobody may have it"), "the last reason is told");
     assert_eq!(bench.news(), [""; 0], "and is no other state");
     fake.told(|told| told.missing = None);
     assert_eq!(bench.after(RETRY), up());
-    assert_eq!(bench.news(), ["n/uplink: fake:a is up"]);
+    assert_eq!(bench.news(), ["port n/uplink: fake:a is up", "adapter web: attached"]);
 }
 
 #[test]

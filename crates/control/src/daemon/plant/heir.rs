@@ -11,11 +11,13 @@
 //! before it [begins](Plant::begin).
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use port::Legacy;
+use port::capture::Capture as Writing;
 use vhost_user::backend::Half;
 use vswitch::{Entry, PortId};
 use wire::Mac;
@@ -60,6 +62,13 @@ impl Heritage {
         let Socket { listening: _, session, banned_ms } = self.sockets.remove(place)?;
         Some((session, banned_ms))
     }
+}
+
+/// A capture's file, which nobody else needs.
+fn own(file: Option<(Arc<OwnedFd>, u64)>) -> Result<Option<(OwnedFd, u64)>> {
+    let Some((file, bytes)) = file else { return Ok(None) };
+    let file = Arc::try_unwrap(file).or_else(|file| file.try_clone())?;
+    Ok(Some((file, bytes)))
 }
 
 impl Plant {
@@ -148,11 +157,14 @@ impl Plant {
     }
 
     /// Does all that takes time before [`suspend`](Self::suspend), while lanes run: sockets of steered queues
-    /// are closed, and nothing is opened any more.
+    /// are closed, threads that write captures end, and nothing is opened any more.
     ///
     /// # Errors
-    /// A vDPA device is busy; everything is as it was.
+    /// A vDPA device is busy, or a device's state is on its way; everything is as it was.
     pub(in super::super) fn prepare(&mut self) -> Result<()> {
+        if let Some(label) = self.sockets.moves_state(Instant::now()) {
+            bail!("{label}: the state of its device is being transferred; try again in a moment");
+        }
         if !self.vdpas.prepare() {
             self.vdpas.resume();
             bail!("a vDPA device waits for the kernel; try again in a moment");
@@ -160,6 +172,8 @@ impl Plant {
         for nic in self.rigs.keys().cloned().collect::<Vec<_>>() {
             self.leave_queues(&nic);
         }
+        let captures = self.rigs.values_mut().flat_map(|rig| rig.captures.values_mut());
+        captures.filter_map(|captured| captured.capture.as_mut()).for_each(Writing::pause);
         Ok(())
     }
 
@@ -252,10 +266,10 @@ impl Plant {
         for (nic, rig) in &mut self.rigs {
             let labels = super::labels(&self.compiled, nic);
             for (path, captured) in &mut rig.captures {
-                let file = captured.capture.take().map(|capture| capture.file());
-                let file = file.and_then(|(file, bytes)| Some((file.try_clone().ok()?, bytes)));
-                if let Err(error) = captured.go_on(path, labels.get(path), file) {
-                    tracing::error!("{error:#}");
+                let gone_on = own(captured.let_go())
+                    .and_then(|file| Ok(captured.go_on(path, labels.get(path), file)?));
+                if let Err(error) = gone_on {
+                    tracing::error!("mirror to {path} is not written any more: {error:#}");
                 }
             }
         }

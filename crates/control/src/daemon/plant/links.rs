@@ -59,7 +59,8 @@ mod tests {
         let idle = IdlePolicy { poll: LOOK, yielding: LOOK, sleep: true };
         let fabric = Fabric::start(&[LaneSpec { cpu: None, idle }], None).unwrap();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        Plant::new(fabric, Arc::new(epoll), run_dir.to_owned())
+        let quota = Arc::new(guestmem::Quota::new(u64::MAX, u64::MAX));
+        Plant::new(fabric, Arc::new(epoll), run_dir.to_owned(), quota)
     }
 
     /// A NIC whose uplink is not there, with two adapters on VFs.
@@ -72,7 +73,8 @@ mod tests {
         };
         let uplink = json!({"kind": "xdp", "interface": "shunt-none0"});
         let nic = json!({"name": "n", "total_vfs": 2, "num_vfs": 2, "uplink": uplink});
-        crate::state::tests::state(&json!({"nic": [nic], "adapter": [adapter(0), adapter(1)]}))
+        let adapters = [adapter(0), adapter(1)];
+        crate::state::tests::state(&json!({"version": 1, "nic": [nic], "adapter": adapters}))
     }
 
     fn links(plant: &Plant) -> Vec<bool> {

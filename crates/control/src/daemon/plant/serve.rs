@@ -7,6 +7,7 @@ use port::xdp::Address;
 
 use super::super::attachment::Way;
 use super::super::device::GuestDevice;
+use super::super::port_events::PortEvents;
 use super::super::rig::{End, Served};
 use super::super::vdpa::Begin;
 use super::stage::opener;
@@ -59,6 +60,11 @@ impl Plant {
         ready: Ready,
         addresses: Vec<Address>,
     ) -> anyhow::Result<End> {
+        let adapter = match &wish.owner {
+            Attached::Adapter(name) => Some(name.as_str()),
+            _ => None,
+        };
+        let events = PortEvents::new(self.events.clone(), &port.label, adapter);
         if let Spec::Attachment(Attachment::VhostUser(spec)) = &wish.spec {
             let way = match ready {
                 Ready::Socket(way) => way,
@@ -67,8 +73,9 @@ impl Plant {
                 }
             };
             let (port, identity) = (port.clone(), wish.identity.clone());
-            let device = GuestDevice::new(soft, port, spec, identity, &self.run_dir);
-            return Ok(End::Socket(self.sockets.add(spec, way, device)?));
+            let quota = self.quota.of_session();
+            let device = GuestDevice::new(soft, port, spec, identity, &self.run_dir, quota);
+            return Ok(End::Socket(self.sockets.add(spec, way, device, events)?));
         }
         if let Spec::Attachment(Attachment::Vduse(spec)) = &wish.spec {
             let begin = match ready {
@@ -78,14 +85,15 @@ impl Plant {
                 }
             };
             let identity = wish.identity.clone();
-            let token = self.vdpas.add(spec, (soft, port.clone()), identity, begin)?;
+            let token = self.vdpas.add(spec, (soft, port.clone()), identity, events, begin)?;
             return Ok(End::Vdpa(token));
         }
         let name = wish.spec.to_string();
         let (open, opened) = match ready {
             Ready::Device(open, opened) => (open, opened),
             Ready::HandedOver(open) => {
-                return Ok(End::Device(self.devices.add_later(port.clone(), (name, open))));
+                let token = self.devices.add_later(port.clone(), (name, open), events);
+                return Ok(End::Device(token));
             }
             Ready::Socket(_) | Ready::Vdpa(_) | Ready::Later => {
                 let open = opener(wish, addresses);
@@ -94,7 +102,7 @@ impl Plant {
                 (open, opened)
             }
         };
-        Ok(End::Device(self.devices.add(port.clone(), (name, open), opened)))
+        Ok(End::Device(self.devices.add(port.clone(), (name, open), events, opened)))
     }
 
     /// Ends what has the place of something that is about to be served: a session there ends before the

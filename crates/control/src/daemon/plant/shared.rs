@@ -1,11 +1,13 @@
 //! The plant in two hands: the API's thread changes it, and another serves its guests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Plant;
-use crate::follow::Decision;
-use crate::state::{Actual, DeviceNews, Kept, Plane, Refused, State, Taken};
+use super::{Plant, Spec, Wanted, wanted};
+use crate::api::Events;
+use crate::state::{
+    Actual, Attachment, Kept, Plane, Refused, SocketMode, State, Stream, Taken, VhostUser,
+};
 
 /// The plant, as the API's thread and the one that serves guests share it.
 #[derive(Debug, Clone)]
@@ -22,29 +24,53 @@ impl Shared {
     }
 }
 
+/// Paths of all sockets on which a daemon in this state listens.
+fn sockets(state: &State) -> BTreeSet<String> {
+    let listens = |wish: Wanted| match wish.spec {
+        Spec::Attachment(Attachment::VhostUser(VhostUser { socket, mode, .. }))
+        | Spec::Attachment(Attachment::Stream(Stream { socket, mode, .. })) => {
+            (mode == SocketMode::Server).then_some(socket)
+        }
+        Spec::Attachment(_) | Spec::Tunnel(_) => None,
+    };
+    let channels = state.vpfs.iter().filter_map(|vpf| Some(vpf.control.as_ref()?.socket.clone()));
+    wanted(state).into_iter().filter_map(listens).chain(channels).collect()
+}
+
+fn remove_dead<'a>(paths: impl Iterator<Item = &'a String>) {
+    for path in paths {
+        match vhost_user::remove_stale(path.as_ref()) {
+            Ok(true) => tracing::info!("removed {path}, a socket of an apply that was interrupted"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::info!("a socket of an apply that was interrupted stays: {error}")
+            }
+        }
+    }
+}
+
 impl Plane for Shared {
     fn recall(&mut self, held: BTreeMap<String, u16>) {
         self.lock().held = held;
     }
 
-    fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
+    fn record_in(&mut self, events: Events) {
+        self.lock().events = events;
+    }
+
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
         let mut plant = self.lock();
+        let is_first = plant.is_empty();
         plant.change(to)?;
+        if is_first {
+            // Sockets that a daemon made which was killed in an apply.
+            remove_dead(sockets(from).difference(&sockets(to)));
+        }
         Ok(plant.actual())
     }
 
     fn actual(&self) -> Actual {
         self.lock().actual()
-    }
-
-    fn decisions(&self) -> Vec<Decision> {
-        self.lock().following.take_news()
-    }
-
-    fn device_news(&self) -> Vec<DeviceNews> {
-        let mut plant = self.lock();
-        let news = plant.devices.take_news();
-        news.into_iter().chain(plant.vdpas.take_news()).collect()
     }
 
     fn take_kept(&mut self, adapter: &str) -> Taken {

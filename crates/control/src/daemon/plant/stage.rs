@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use engine::Port;
 use nic::Function;
-use port::capture::{Capture, CaptureLimits};
+use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
 use port::xdp::Address;
 use wire::{Mac, Vid};
 
@@ -157,17 +157,23 @@ impl Plant {
                 let allowed = "the path of a new file that the daemon may write".to_owned();
                 Problem::new("mirror.file", path, format!("cannot be made: {error}"), allowed)
             };
-            let made = match self.heritage {
-                Some(_) => None, // it is handed over
-                None => Some(Capture::create(path.as_ref(), label, CaptureLimits::default())),
-            };
-            let made = made.transpose().map_err(|error| refuse(error.to_string()))?;
+            let limits = CaptureLimits::default();
+            let (mut made, mut buffer) = (None, None);
+            if self.heritage.is_some() {
+                // The file is handed over while no process serves, so its buffer is made now.
+                let new = Buffer::new(limits).map_err(CaptureError::from);
+                buffer = Some(new.map_err(|error| refuse(error.to_string()))?);
+            } else {
+                let new = Capture::create(path.as_ref(), label, limits);
+                made = Some(new.map_err(|error| refuse(error.to_string()))?);
+            }
             let soft = self.rigs[nic].soft.clone();
             let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
             let port = port.map_err(|error| refuse(error.to_string()))?;
             let (capture, receive) = made.unzip();
             receive.into_iter().for_each(|receive| port.attach_receive(0, receive));
-            staged.captures.push((nic.clone(), path.to_owned(), Captured::new(port, capture)));
+            let captured = Captured::new(port, capture, buffer);
+            staged.captures.push((nic.clone(), path.to_owned(), captured));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
 use engine::Fabric;
-use engine::counters::Reader;
+use engine::counters::{CountersError, Reader};
 
 use super::super::leftovers::{COUNTERS, FLEETING_STATE, Leftovers, counters_path};
 use super::super::plant::Heritage;
@@ -57,7 +57,7 @@ impl Daemon {
         } = estate;
         let lock = given.take(run_lock).context("the lock of the run directory is missing")?;
         let state = given.take(state_lock).context("the lock of the state directory is missing")?;
-        let mut leftovers = Leftovers::new(run_dir, COUNTERS_NEW);
+        let mut leftovers = Leftovers::new(config, COUNTERS_NEW);
         leftovers.spared = true;
         let lanes = lane_specs(config);
         let fabric = Fabric::prepare(&lanes, Some(&run_dir.join(COUNTERS_NEW)))?;
@@ -68,8 +68,8 @@ impl Daemon {
         let heritage = Heritage { sockets, given, vfs, queues };
         daemon.plant.lock().expect(heritage, suited);
         let directory = match &config.state_dir {
-            Some(directory) => Directory::inherit(directory, state),
-            None => Directory::inherit(&run_dir.join(FLEETING_STATE), state).fleeting(),
+            Some(directory) => Directory::inherit(directory, state)?,
+            None => Directory::inherit(&run_dir.join(FLEETING_STATE), state)?.fleeting(),
         };
         let manager = daemon.manage(config, directory)?;
         if manager.generation() != generation {
@@ -88,8 +88,12 @@ impl Daemon {
     /// What cannot be taken up, and why; the other daemon can go on.
     pub(super) fn inherit(&mut self, config: &Config, rest: Rest, mut given: Given) -> Result<()> {
         let mut plant = self.plant.lock();
-        let counted = Reader::open(&counters_path(&config.run_dir))?.read();
-        plant.fabric.go_on_from(&counted);
+        match Reader::open(&counters_path(&config.run_dir)) {
+            Ok(counted) => plant.fabric.go_on_from(&counted.read()),
+            Err(error @ CountersError::Open { .. }) => return Err(error.into()),
+            // The other daemon's file is broken, and that must not be handed down. This one's is written anew.
+            Err(error) => tracing::warn!("counters begin at 0: {:#}", anyhow::Error::from(error)),
+        }
         plant.go_on(rest, &mut given)
     }
 
@@ -98,7 +102,7 @@ impl Daemon {
         let ended = self.plant.lock().begin();
         let counters = counters_path(&config.run_dir);
         match std::fs::rename(&self.leftovers.counters, &counters) {
-            Ok(()) => self.leftovers = Leftovers::new(&config.run_dir, COUNTERS),
+            Ok(()) => self.leftovers = Leftovers::new(config, COUNTERS),
             Err(error) => tracing::error!("counters are not to be seen: {error}"),
         }
         let Some(Arriving { mut manager, doors, before: events }) = self.arriving.take() else {

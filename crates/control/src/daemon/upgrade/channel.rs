@@ -61,8 +61,8 @@ impl From<Errno> for ChannelError {
 }
 
 /// Descriptors that are to go beside a message.
-#[derive(Debug, Default)]
-pub(in super::super) struct Giving(Vec<Arc<OwnedFd>>);
+#[derive(Default)]
+pub(in super::super) struct Giving(Vec<Arc<dyn AsFd + Send + Sync>>);
 
 impl Giving {
     /// Puts in another hold on a file.
@@ -71,7 +71,10 @@ impl Giving {
     }
 
     /// Puts in one that is shared.
-    pub(in super::super) fn put_shared(&mut self, fd: Arc<OwnedFd>) -> Fd {
+    pub(in super::super) fn put_shared(
+        &mut self,
+        fd: Arc<impl AsFd + Send + Sync + 'static>,
+    ) -> Fd {
         self.0.push(fd);
         Fd(self.0.len() as u32 - 1)
     }

@@ -59,6 +59,7 @@ impl Daemon {
             server.see_out(LAST_ANSWERS);
         }
         hand_on(&self.stop, to);
+        crate::log::flush();
         std::process::exit(0)
     }
 }

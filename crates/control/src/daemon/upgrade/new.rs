@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::super::{Daemon, Stop};
+use super::super::{Daemon, IgnoredSignals, Stop};
 use super::channel::{Channel, ChannelError, Given, Giving, Patience};
 use super::format::{Estate, FORMAT, Offer, Reply, Rest, Word};
 use super::old::Origin;
@@ -31,8 +31,9 @@ const NO_END: Duration = Duration::from_secs(366 * 86_400);
 pub fn take_over(socket: OwnedFd) -> Result<()> {
     // It was started by the name of a descriptor.
     let _ = rustix::thread::set_name(c"shunt");
+    let ignored = IgnoredSignals::catch()?;
     let channel = Channel(UnixStream::from(socket));
-    let (daemon, stop) = match arrive(&channel) {
+    let (mut daemon, stop) = match arrive(&channel) {
         Ok(taken) => taken,
         Err(error) if error.is::<ChannelError>() => return Err(error), // nobody would hear it
         Err(error) => {
@@ -42,6 +43,7 @@ pub fn take_over(socket: OwnedFd) -> Result<()> {
         }
     };
     drop(channel);
+    daemon.ignored = ignored;
     daemon.run(stop)
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use guestmem::Mapping;
 use serde::{Deserialize, Serialize};
 use vduse::{Device, Origin, Spec, VduseError};
 use vhost_user::{InflightArea, SharedArea};
@@ -115,9 +116,10 @@ impl Records {
             file.set_len(size)?;
             return Ok(inflight::Records::begin(file.as_fd(), rings, spec.ring_size_max)?);
         }
+        let mapping = Mapping::new(file.as_fd(), size, 0)?;
         let area = SharedArea { size, offset: 0, fd: file.into() };
         let area = InflightArea { area, rings, ring_size: spec.ring_size_max };
-        Ok(inflight::Records::open(&area)?)
+        Ok(inflight::Records::open(&area, mapping)?)
     }
 
     /// Whether there is, or was, a device of ours of that name.

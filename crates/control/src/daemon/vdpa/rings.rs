@@ -88,8 +88,8 @@ impl Rings {
         // A driver that begins anew has no past.
         inflight.iter().filter(|_| !start.resumes).for_each(Inflight::clear);
         let interrupt = self.calls.get(index).cloned();
-        let (memory, stalled) = (memory.clone(), Arc::default());
-        Ok(Ring { setup, memory, log: None, inflight, stalled, interrupt })
+        let (memory, stalled, budget) = (memory.clone(), Arc::default(), Arc::default());
+        Ok(Ring { setup, memory, log: None, inflight, stalled, budget, interrupt })
     }
 }
 
@@ -97,13 +97,14 @@ impl Rings {
 fn setup(ring: &RingStart) -> Result<RingSetup, String> {
     let size = u16::try_from(ring.info.size);
     let size = size.map_err(|_| format!("a ring of {} entries is not possible", ring.info.size))?;
+    let kick = ring.kick.try_clone().map_err(|error| error.to_string())?;
     Ok(RingSetup {
         size,
         desc: ring.info.desc,
         avail: ring.info.avail,
         used: ring.info.used,
         base: ring.base(),
-        kick: Some(ring.kick.clone()),
+        kick: Some(Arc::new(kick.into())),
         call: None, // the kernel is asked
         err: None,
         features: ring.features,

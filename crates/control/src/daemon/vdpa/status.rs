@@ -1,33 +1,29 @@
 //! How a vDPA device is, for whoever asks.
 
+use super::super::port_events::PortEvents;
 use crate::clock::unix_ms;
-use crate::state::{ActualDevice, DeviceNews, DeviceState};
-
-/// News that nobody has asked for yet; more are forgotten, the oldest first.
-const NEWS_MAX: usize = 16;
+use crate::state::{ActualDevice, DeviceState};
 
 /// How a device is, and what became of it.
 #[derive(Debug)]
 pub(super) struct Status {
     /// What people call it, such as `vduse:web`.
     name: String,
-    /// That of its port.
-    label: String,
+    pub(super) events: PortEvents,
     pub(super) actual: ActualDevice,
     /// What did not work last, if it has not since.
     failure: Option<String>,
-    news: Vec<DeviceNews>,
 }
 
 impl Status {
-    pub(super) fn new(name: String, label: String) -> Status {
+    pub(super) fn new(name: String, events: PortEvents) -> Status {
         let actual = ActualDevice {
             state: DeviceState::Down,
             since_ms: unix_ms(),
             reason: Some("it was not opened yet".to_owned()),
             notes: Vec::new(),
         };
-        Status { name, label, actual, failure: None, news: Vec::new() }
+        Status { name, events, actual, failure: None }
     }
 
     /// Notes why it is not as it should be.
@@ -60,15 +56,8 @@ impl Status {
         (self.actual.state, self.actual.reason) = (state, reason);
         let why = self.actual.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
         let text = format!("{} is {state}{why}", self.name);
-        self.news.push(DeviceNews { port: self.label.clone(), text: text.clone() });
-        if self.news.len() > NEWS_MAX {
-            self.news.remove(0);
-        }
+        self.events.device(&text);
+        self.events.guest(state == DeviceState::Up);
         Some(text)
-    }
-
-    /// What became of it since somebody last asked.
-    pub(super) fn take_news(&mut self) -> Vec<DeviceNews> {
-        std::mem::take(&mut self.news)
     }
 }

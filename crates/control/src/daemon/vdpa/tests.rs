@@ -6,6 +6,7 @@ use wire::virtio_net::feature;
 
 use super::open::{config, spec};
 use super::*;
+use crate::api::Events;
 
 fn attachment() -> Vduse {
     Vduse { name: "web0".to_owned(), mtu: 9000, mergeable: true, packed: true, offload: true }
@@ -87,7 +88,9 @@ fn how_far_rings_have_come_is_found_again() {
 
 #[test]
 fn what_becomes_of_a_device_is_told_once() {
-    let mut status = Status::new("vduse:web0".to_owned(), "nic0/web".to_owned());
+    let events = Events::default();
+    let noted = PortEvents::new(events.clone(), "nic0/web", Some("web"));
+    let mut status = Status::new("vduse:web0".to_owned(), noted);
     assert_eq!(
         status.note(true, false).as_deref(),
         Some("vduse:web0 is down: no driver has started it")
@@ -99,11 +102,15 @@ fn what_becomes_of_a_device_is_told_once() {
     assert_eq!(status.note(false, false).as_deref(), Some("vduse:web0 is gone: it broke"));
     status.forget();
     assert_eq!(status.note(true, true).as_deref(), Some("vduse:web0 is up"));
-    let news = status.take_news();
-    assert_eq!((news.len(), news[0].port.as_str()), (4, "nic0/web"));
-    assert!(status.take_news().is_empty());
+    let told = |subject: &str| {
+        let all = events.since(0).events.into_iter();
+        let texts = all.filter(|event| event.subject == subject).map(|event| event.text);
+        texts.collect::<Vec<_>>()
+    };
+    assert_eq!(told("port nic0/web").len(), 4);
+    assert_eq!(told("adapter web"), ["attached", "left", "attached"]);
     for i in 0..100 {
         status.note(true, i % 2 == 0);
     }
-    assert_eq!(status.take_news().len(), 16, "the last ones");
+    assert_eq!(told("port nic0/web").len(), 20, "there is a ration");
 }

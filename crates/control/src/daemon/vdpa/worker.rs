@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use engine::{Port, SoftNic};
+use guestmem::Quota;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vduse::{Device, Kernel, Origin, Session, VduseError};
@@ -87,6 +88,7 @@ pub(super) struct Plan {
     pub(super) nic: Arc<SoftNic>,
     pub(super) port: Arc<Port>,
     pub(super) records: Records,
+    pub(super) quota: Arc<Quota>,
 }
 
 /// Something that the vDPA bus is asked for.
@@ -240,7 +242,8 @@ impl Worker {
         let spec = open::spec(&self.plan.attachment, has_mac, self.config.clone());
         let Some((device, progress)) = opened.take() else { return };
         let begun = self.rings.begin(&device, progress).and_then(|()| {
-            let mut session = Session::new(&spec.name, device, spec.features, spec.rings)?;
+            let quota = self.plan.quota.clone();
+            let mut session = Session::new(&spec.name, device, spec.features, spec.rings, quota)?;
             let call = |source| {
                 let (call, name) = ("VDUSE_DEV_SET_CONFIG", spec.name.clone());
                 VduseError::Call { call, name, source }

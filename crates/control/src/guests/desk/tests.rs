@@ -21,8 +21,7 @@ fn desk(now: Instant) -> (Server, Vec<UnixStream>, Answered) {
     let mut guests = Vec::new();
     let served = (0..GUESTS).map(|i| {
         let path = dir.path().join(i.to_string());
-        let socket = UnixListener::bind(&path).unwrap();
-        socket.set_nonblocking(true).unwrap();
+        let socket = Listener::bind(&path).unwrap();
         guests.push(UnixStream::connect(&path).unwrap());
         let (vpf, socket) = (format!("vm{i}"), Arc::new(socket));
         Served::new(Channel { vpf, socket, connected: Arc::default() }, now)

@@ -14,6 +14,7 @@ fn crowd(vfs: u16, queues: u16, weights: &[(u8, u8)]) -> State {
         with(adapter(&format!("a{i}"), i as u8, *iov), "/vmq_weight", json!(vmq))
     });
     state(&json!({
+        "version": 1,
         "nic": [{"name": "nic0", "total_vfs": vfs, "num_vfs": vfs, "vmq_queues": queues}],
         "switch": [{"name": "sw0", "nic": "nic0", "iov": true}],
         "adapter": adapters.collect::<Vec<Value>>(),

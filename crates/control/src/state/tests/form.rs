@@ -22,7 +22,7 @@ fn a_document_comes_back_with_its_defaults_written_out() {
     assert_eq!(state(&written), first);
     assert_eq!(written.pointer("/adapter/0/vmq_weight"), Some(&json!(100)));
     assert_eq!(written.pointer("/nic/0/vf/0/spoof_check"), Some(&json!(true)));
-    assert_eq!(state(&json!({})), State::default());
+    assert_eq!(state(&json!({"version": 1})), State::default());
 }
 
 /// Asserts that each value, put at its pointer, is told in one line that has these words.
@@ -123,7 +123,8 @@ fn each_mistake_elsewhere_does_so_too() {
         ("/adapter/0/name", json!("-x"), "the first a letter or digit"),
         ("/adapter/0/nic", json!("a/b"), "adapter[0].nic"),
         ("/version", json!(2), "version: 2 is newer than this program"),
-        ("/version", json!(0), "version: 0 is not allowed; write a whole number, 1 to 1"),
+        ("/version", json!(0), "version: 0 is not allowed; write 1"),
+        ("/version", Value::Null, "version: is missing; write 1"),
         ("/moon", json!(1), "moon: is no field; write one of adapter, nic, switch, version"),
         ("/adapter", json!("all"), r#"adapter: "all" is of the wrong kind; write a list"#),
     ]);

@@ -89,7 +89,7 @@ fn references_lead_somewhere() {
             "has the switch switch[0] already",
         ),
     ]);
-    let orphan = json!({"switch": [{"name": "sw0", "nic": "nic0"}]});
+    let orphan = json!({"version": 1, "switch": [{"name": "sw0", "nic": "nic0"}]});
     refused(&[(orphan, "switch[0].nic", "there is no NIC; create one first")]);
 }
 
@@ -234,7 +234,7 @@ fn a_pf_is_a_guests_or_a_switchs() {
     let pf = |path: &str, mac: &str| json!({"mac": mac, "attachment": socket(path)});
     let nic = |pf: Value| {
         let vf = json!([{"index": 0, "mac": "02:00:00:00:00:f0"}]);
-        json!({"nic": [{"name": "nic0", "total_vfs": 1, "vf": vf, "pf": pf}]})
+        json!({"version": 1, "nic": [{"name": "nic0", "total_vfs": 1, "vf": vf, "pf": pf}]})
     };
     refused(&[
         (

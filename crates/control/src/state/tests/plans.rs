@@ -66,6 +66,7 @@ fn some_document() -> impl Strategy<Value = Value> {
             let vfs = vfs.iter().enumerate().filter(|(_, there)| **there);
             let vfs: Vec<Value> = vfs.map(|(i, _)| json!({"index": i})).collect();
             json!({
+                "version": 1,
                 "nic": [{"name": "nic0", "total_vfs": 4, "num_vfs": num_vfs, "vf": vfs}],
                 "switch": [{"name": "sw0", "nic": "nic0"}], "adapter": adapters,
             })

@@ -8,6 +8,7 @@ use super::{state, with};
 /// A NIC in switchdev mode with two of its three VFs enabled.
 fn document() -> Value {
     json!({
+        "version": 1,
         "nic": [{
             "name": "nic0", "mode": "switchdev", "total_vfs": 3, "num_vfs": 2, "uplink": "packet:eth1",
             "representor": [{"of": "vf1", "attachment": {"socket": "/run/shunt/rep.sock"}}],

@@ -2,38 +2,118 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::super::{Directory, Store, StoreError};
+use super::super::{Directory, Files, Store, StoreError};
 use super::model::Disk;
 use super::{apply, number_of};
+use crate::guests::Overlay;
 
-/// What is told about a store whose file holds these bytes.
-fn told(name: &str, bytes: &[u8]) -> String {
+/// A disk with what one apply stored.
+fn stored() -> Disk {
     let disk = Disk::default();
     let (mut store, _) = Store::open(disk.clone()).unwrap();
     apply(&mut store, 1).unwrap();
+    disk
+}
+
+/// What is told about a store whose file holds these bytes.
+fn told(name: &str, bytes: &[u8]) -> String {
+    let disk = stored();
     disk.plant(name, bytes);
     Store::open(disk).map(|_| ()).unwrap_err().to_string()
 }
 
+/// Bytes that are no file of ours, and why.
+const DAMAGED: [(&[u8], &str); 5] = [
+    (b"", "is not JSON"),
+    (b"\0\0\0\0", "is not JSON"),
+    (b"{}", "has no version"),
+    (br#"{"version":1,"checksum":"0","content":{}}"#, "checksum does not match"),
+    (br#"{"version":1,"checksum":"08f44b07b5901a25","content":{}}"#, "not what it should be"),
+];
+
 #[test]
 fn damaged_files_are_told_with_the_remedy() {
-    for name in ["state.json", "journal.json"] {
-        for (bytes, why) in [
-            (&b""[..], "is not JSON"),
-            (b"\0\0\0\0", "is not JSON"),
-            (b"{}", "has no version"),
-            (br#"{"version":1,"checksum":"0","content":{}}"#, "checksum does not match"),
-            (
-                br#"{"version":1,"checksum":"08f44b07b5901a25","content":{}}"#,
-                "not what it should be",
-            ),
-        ] {
-            let told = told(name, bytes);
-            let start = format!("DIR/{name} is damaged: it");
-            assert!(told.starts_with(&start) || told.contains("checksum"), "{told}");
-            assert!(told.contains(why) && told.contains("restore it from a copy"), "{told}");
+    for (bytes, why) in DAMAGED {
+        let told = told("state.json", bytes);
+        let start = "DIR/state.json is damaged: it";
+        assert!(told.starts_with(start) || told.contains("checksum"), "{told}");
+        assert!(told.contains(why) && told.contains("restore it from a copy"), "{told}");
+    }
+}
+
+#[test]
+fn a_damaged_journal_is_set_aside_and_the_record_holds() {
+    for (bytes, why) in DAMAGED {
+        let disk = stored();
+        disk.plant("journal.json.damaged", b"an earlier one");
+        disk.plant("journal.json", bytes);
+        disk.crash(0);
+        let (mut store, unfinished) = Store::open(disk.clone()).unwrap();
+        assert_eq!((number_of(&store), unfinished), (Some(1), None));
+        let told = store.set_aside()[0].clone();
+        for part in
+            ["DIR/journal.json is", why, "DIR/journal.json.damaged", "DIR/state.json, generation 1"]
+        {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert_eq!(disk.read("journal.json.damaged").unwrap().unwrap(), bytes, "the last one");
+        disk.crash(0);
+        let (again, unfinished) = Store::open(disk.clone()).unwrap();
+        assert_eq!((again.set_aside().len(), unfinished), (0, None), "it is told once");
+        apply(&mut store, 2).unwrap();
+        disk.crash(0);
+        assert_eq!(number_of(&Store::open(disk).unwrap().0), Some(2));
+    }
+}
+
+#[test]
+fn damaged_settings_of_guests_are_set_aside_and_the_record_holds() {
+    // The last one is a good file here: no settings.
+    for (bytes, why) in &DAMAGED[..4] {
+        let disk = stored();
+        disk.plant("guests.json", bytes);
+        let (mut store, _) = Store::open(disk.clone()).unwrap();
+        assert_eq!(store.guests().unwrap(), Overlay::default());
+        let told = store.set_aside()[0].clone();
+        for part in ["DIR/guests.json is", why, "DIR/guests.json.damaged"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert_eq!(disk.read("guests.json.damaged").unwrap().unwrap(), *bytes);
+        let (mut again, _) = Store::open(disk).unwrap();
+        assert_eq!(again.guests().unwrap(), Overlay::default());
+        assert!(again.set_aside().is_empty(), "it is told once");
+        assert_eq!(number_of(&again), Some(1));
+    }
+}
+
+/// Each step of setting it aside may be the last one, or fail.
+#[test]
+fn a_crash_while_a_journal_is_set_aside_is_met_again() {
+    for at in 0..2 {
+        for luck in [0, u64::MAX] {
+            let disk = stored();
+            disk.plant("journal.json", b"{");
+            disk.fail_after(at, true);
+            Store::open(disk.clone()).map(|_| ()).unwrap_err();
+            disk.crash(luck);
+            let (store, unfinished) = Store::open(disk.clone()).unwrap();
+            assert_eq!((number_of(&store), unfinished), (Some(1), None), "operation {at}");
         }
     }
+}
+
+#[test]
+fn a_damaged_journal_without_a_record_is_told() {
+    let disk = Disk::default();
+    disk.plant("journal.json", b"{");
+    let told = Store::open(disk).map(|_| ()).unwrap_err().to_string();
+    assert!(told.starts_with("DIR/journal.json is damaged"), "{told}");
+}
+
+#[test]
+fn a_journal_of_a_newer_version_is_no_damage() {
+    let told = told("journal.json", br#"{"version":2,"checksum":"","content":{}}"#);
+    assert!(told.contains("use a newer shunt"), "{told}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn another_switch_knows_nothing_of_what_the_one_before_has_learnt() {
             adapter["switch"] = json!("sw1");
             adapter["path"] = json!("synthetic");
         }
-        net.request(hyper::Method::PUT, "/v1/state", Some(&state)).unwrap();
+        net.request(hyper::Method::PUT, "/v1/state?prune=true", Some(&state)).unwrap();
         net.drop_guest("a");
         net.passes("c", &frame(STRANGER, C, 2), &["uplink"]);
     });

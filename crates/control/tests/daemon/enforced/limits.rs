@@ -1,9 +1,13 @@
 //! Rates and storm limits.
 
-use std::time::Instant;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
+use vhost_user::Features;
+use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, HEADER_LEN, Header};
 
+use crate::guest::Guest;
 use crate::host::frame;
 use crate::net::*;
 
@@ -95,6 +99,128 @@ fn broadcasts_beyond_the_limit_are_dropped() {
         assert_eq!(net.send_all("a", &all).len(), 150);
         net.set("a", json!({"storm_limit_pps": 1}));
         storm(&mut net);
+        net.assert_connected();
+    });
+}
+
+/// Header and payload bytes of each segment of a [`large`] frame, and the number of segments.
+const HEADERS: usize = 14 + 20 + 20;
+const SIZE: usize = 10;
+const SEGMENTS: usize = 100;
+
+/// A guest that leaves frames to be cut, and takes none that are not.
+fn leaving() -> Guest {
+    let usual = Features::VERSION_1 | Features::MRG_RXBUF | Features::EVENT_IDX;
+    Guest::wanting(usual | Features::CSUM | Features::HOST_TSO4)
+}
+
+/// TCP to be cut into [`SEGMENTS`], and the header that says so.
+fn large(dst: [u8; 6], src: [u8; 6]) -> ([u8; HEADER_LEN], Vec<u8>) {
+    let header = Header {
+        flags: FLAG_NEEDS_CSUM,
+        gso_type: GSO_TCPV4,
+        hdr_len: (HEADERS as u16).into(),
+        gso_size: (SIZE as u16).into(),
+        csum_start: 34.into(),
+        csum_offset: 16.into(),
+        num_buffers: 0.into(),
+    };
+    let mut frame = [dst, src].concat();
+    frame.extend([0x08, 0, 0x45, 0]);
+    frame.extend((40 + (SEGMENTS * SIZE) as u16).to_be_bytes());
+    frame.extend([0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0x10, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0x20, 0, 0, 0, 0, 0]);
+    frame.resize(HEADERS + SEGMENTS * SIZE, 0x5a);
+    (header.to_bytes(), frame)
+}
+
+#[test]
+fn a_maximum_holds_for_frames_as_they_are_on_a_wire() {
+    on_every_path(|way| {
+        // 10 Mbit/s are 1 250 000 bytes a second.
+        let mut net = Net::with_guests(way, json!({"a": {"max_tx_mbps": 10}}), leaving);
+        let (header, frame) = large(B, A);
+        let begin = Instant::now();
+        let (sent, in_flight) = (100, 4);
+        let mut segments = 0;
+        for _ in 0..sent {
+            while net.guest("a").in_flight() >= in_flight {
+                segments += net.guest("b").receive().len();
+            }
+            net.guest("a").send_with(header, &frame);
+        }
+        while net.guest("a").in_flight() > 0 {
+            segments += net.guest("b").receive().len();
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        segments += net.guest("b").receive().len();
+        assert!(segments >= 2 * SEGMENTS, "{segments} segments arrived");
+        let on_wire = SEGMENTS * (HEADERS + SIZE);
+        // Those that came before they were counted, and a burst on its way.
+        let ahead = 16384 + 2 * in_flight * on_wire;
+        let kept = (sent * on_wire - ahead) as f64 / seconds;
+        assert!(kept <= 1_250_000.0, "{way:?}: {kept} bytes a second");
+    });
+}
+
+#[test]
+fn each_segment_of_a_broadcast_is_one_at_each_receiver_that_has_it_cut() {
+    on_every_path(|way| {
+        let settings = json!({"a": {"storm_limit_pps": 100}});
+        let mut net = Net::with_guests(way, settings, leaving);
+        let begin = Instant::now();
+        let (header, frame) = large(BROADCAST, A);
+        net.guest("a").send_with(header, &frame);
+        net.settle("a");
+        let before = net.dropped("a");
+        let frames = (0..50).map(|n| crate::host::frame(BROADCAST, A, n)).collect::<Vec<_>>();
+        let got = net.send_all("a", &frames);
+        // 10 may come at once, 100 in a second, and 300 were used up: by `b`, `c` and the wire.
+        let granted = 11 + (begin.elapsed().as_secs_f64() * 100.0) as usize;
+        let passed = got.iter().filter(|(to, _)| *to == "b").count();
+        assert!(passed <= granted.saturating_sub(300), "{way:?}: {passed} passed");
+        let reason = net.reason("tx_storm", "tx_switch_storm_broadcast");
+        let dropped = net.dropped("a")[reason] - before.get(reason).unwrap_or(&0);
+        assert_eq!(passed as u64 + dropped, 50, "{way:?}");
+    });
+}
+
+#[test]
+fn copies_for_the_peers_of_a_tunnel_count() {
+    on_every_path(|way| {
+        let ip = |n: u8| IpAddr::from(Ipv4Addr::new(127, 86, way.lanes as u8, n));
+        let port = UdpSocket::bind((ip(1), 0)).unwrap().local_addr().unwrap().port();
+        let peers = [2, 3, 4].map(ip);
+        let sockets = peers.map(|peer| UdpSocket::bind((peer, port)).unwrap());
+        sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+        let far = json!({"name": "far", "vni": 7, "port": port, "local": ip(1), "peers": peers});
+        let settings = json!({"a": {"storm_limit_pps": 100}, "switch": {"vxlan": [far]}});
+        let mut net = Net::new(way, settings);
+        let arrived = || {
+            let one = |socket: &UdpSocket| socket.recv(&mut [0; 2048]).is_ok();
+            sockets.iter().map(|socket| (0..).take_while(|_| one(socket)).count()).sum::<usize>()
+        };
+        arrived(); // what was sent before
+        let begin = Instant::now();
+        let (mut sent, mut copies) = (0, 0);
+        while begin.elapsed() < Duration::from_millis(500) {
+            for _ in 0..20 {
+                net.guest("a").send(&frame(STRANGER, A, sent));
+                sent += 1;
+            }
+            net.settle("a");
+            copies += arrived();
+        }
+        // Of each frame two copies are beyond the first: 10 at once, 100 a second, and those of a
+        // burst that was let pass before they were counted.
+        let granted = 10.0 + begin.elapsed().as_secs_f64() * 100.0;
+        let most = 1.5 * granted + 3.0 * 11.0;
+        assert!(copies > 0 && copies as f64 <= most, "{way:?}: {copies} of {sent}, at most {most}");
+        let reason = net.reason("tx_storm", "tx_switch_storm_unknown");
+        assert!(net.dropped("a")[reason] > 0, "{way:?}");
+        // It is no limit for what has one receiver.
+        let known = (0..50).map(|n| frame(B, A, n)).collect::<Vec<_>>();
+        assert_eq!(net.send_all("a", &known).len(), 50);
         net.assert_connected();
     });
 }

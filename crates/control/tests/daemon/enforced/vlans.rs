@@ -65,6 +65,28 @@ fn an_access_adapter_sends_no_tags() {
 }
 
 #[test]
+fn a_priority_tag_hides_no_other_tag() {
+    on_every_path(|way| {
+        let settings = json!({"a": {}, "b": {"trunks": ["10"]}, "c": {"vlan": {"id": 10}}});
+        let mut net = Net::new(way, settings);
+        let reason = net.reason("tx_vlan_forbidden", "tx_switch_vlan_forbidden");
+        for to in [BROADCAST, B, C, ELSEWHERE] {
+            for (first, second) in [(0x8100, 0x8100), (0x88a8, 0x8100), (0x8100, 0x88a8)] {
+                let inner = tagged(&frame(to, A, 1), second, 0, 10);
+                net.drops("a", &tagged(&inner, first, 7, 0), reason);
+                net.drops("a", &tagged(&tagged(&inner, 0x8100, 0, 0), first, 0, 0), reason);
+            }
+        }
+        // A trunk cannot either, beside the tags that it may send.
+        let inner = in_vlan(&frame(ELSEWHERE, B, 2), 20);
+        net.drops("b", &tagged(&inner, 0x8100, 0, 0), reason);
+        net.passes("b", &in_vlan(&frame(ELSEWHERE, B, 3), 10), &["uplink"]);
+        net.passes("a", &tagged(&frame(ELSEWHERE, A, 4), 0x8100, 5, 0), &["uplink"]);
+        net.passes("a", &tagged(&frame(B, A, 5), 0x8100, 5, 0), &["b"]);
+    });
+}
+
+#[test]
 fn a_service_tag_goes_around_the_guests_own() {
     on_every_path(|way| {
         let service = json!({"vlan": {"id": 100, "proto": "802.1ad"}});

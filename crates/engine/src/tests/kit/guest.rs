@@ -1,11 +1,11 @@
 //! A guest with one queue pair, both ends of whose rings are in this process.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{Events, HEADER_LEN, Layout, ReceiveRing, TransmitRing};
-use port::{Accepts, Area, Burst, Polled, Transmit};
+use port::{Accepts, Area, Burst, ForeignFd, Polled, Transmit};
 use rustix::event::{EventfdFlags, eventfd};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Segment, Start, Used};
 
@@ -46,8 +46,8 @@ pub(crate) struct Guest {
     /// Where the owners of its rings, transmit and receive, leave off: tests take them out and put
     /// them in as they like.
     records: [Inflight; 2],
-    pub(crate) kick: Arc<OwnedFd>,
-    pub(crate) error: Arc<OwnedFd>,
+    pub(crate) kick: Arc<ForeignFd>,
+    pub(crate) error: Arc<ForeignFd>,
     /// Addresses of buffers that are not posted.
     tx_free: Vec<u64>,
     rx_free: Vec<u64>,
@@ -56,8 +56,8 @@ pub(crate) struct Guest {
     rx_at: Vec<u64>,
 }
 
-fn event() -> Arc<OwnedFd> {
-    Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap())
+fn event() -> Arc<ForeignFd> {
+    Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap().into())
 }
 
 /// Records of two rings, of which nothing is known yet.
@@ -122,13 +122,19 @@ impl Guest {
         &self,
         port: &Port,
         pair: usize,
-        kick: Option<Arc<OwnedFd>>,
+        kick: Option<Arc<ForeignFd>>,
     ) {
         let header = HEADER_LEN;
         let queue = self.device(&self.tx, Content::Readable { header, keep: false });
         let events = Events { kick, error: Some(self.error.clone()), ..Events::default() };
         let ring = TransmitRing::new(queue, events, FRAME_MAX, Accepts::empty());
         port.attach_transmit(pair, Box::new(ring));
+    }
+
+    /// Its transmit ring, attached nowhere, on which it may leave checksums and segments to be made.
+    pub(crate) fn leaving(&self) -> TransmitRing {
+        let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: true });
+        TransmitRing::new(queue, Events::default(), FRAME_MAX, Accepts::all())
     }
 
     /// As [`attach_transmit`](Self::attach_transmit), by a guest that writes over its frames as soon
@@ -162,9 +168,14 @@ impl Guest {
 
     /// Posts a frame; the NIC does not see it before [`flush`](Self::flush).
     pub(crate) fn post(&mut self, frame: &[u8]) {
+        self.post_with([0xee; HEADER_LEN as usize], frame);
+    }
+
+    /// The same behind a header, which only [`leaving`](Self::leaving) rings read.
+    pub(crate) fn post_with(&mut self, header: [u8; HEADER_LEN as usize], frame: &[u8]) {
         self.reap_transmit();
         let addr = self.tx_free.pop().expect("more frames in flight than fit");
-        let mut bytes = vec![0xee; HEADER_LEN as usize];
+        let mut bytes = header.to_vec();
         bytes.extend_from_slice(frame);
         let len = bytes.len() as u32;
         assert!(len <= STRIDE);
@@ -321,11 +332,11 @@ impl Transmit for Treacherous {
         self.ring.kick()
     }
 
-    fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
+    fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {
         self.ring.set_call(call);
     }
 
-    fn set_error(&mut self, error: Option<Arc<OwnedFd>>) {
+    fn set_error(&mut self, error: Option<Arc<ForeignFd>>) {
         self.ring.set_error(error);
     }
 
@@ -352,6 +363,6 @@ fn outside(writable: bool) -> Segment {
 }
 
 /// Whether the guest's broken ring was reported to its front-end.
-pub(crate) fn is_signalled(event: &OwnedFd) -> bool {
+pub(crate) fn is_signalled(event: &ForeignFd) -> bool {
     rustix::io::read(event, &mut [0; 8]).is_ok()
 }

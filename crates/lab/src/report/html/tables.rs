@@ -32,7 +32,7 @@ const RESULTS: [Column; 10] = [
     number("Gbps", |p| rate(p, p.gbps)),
     number("Mpps", |p| rate(p, p.mpps)),
     number("Rx Mpps", |p| rate(p, p.rx_mpps)),
-    number("Cycles per frame", |p| whole(p.switch_cycles_per_frame)),
+    number("Cycles per delivered frame", |p| whole(p.switch_cycles_per_frame)),
     number("Frames per poll", |p| p.burst_mean.map_or(whole(None), three)),
     number("Switch, cores", |p| three(p.cpu.switch_cores())),
     number("Switch, busy", |p| percent(p.cpu.switch_busy_share)),
@@ -41,12 +41,13 @@ const RESULTS: [Column; 10] = [
     number("nfv-2017 Mpps", |p| paper(p).map_or(String::new(), |paper| three(paper.mpps))),
 ];
 
-const GENERATOR: [Column; 10] = [
+const GENERATOR: [Column; 11] = [
+    words("Load", |p| p.load.to_string()),
     number("Self-test Mpps", |p| three(p.generator_limit_mpps)),
     number("CPUs apart, cycles", |p| whole(p.round_trip_cycles)),
     number("Offered Mpps", |p| three(p.offered_mpps)),
     number("Offered of self-test", |p| share(p.offered_mpps, p.generator_limit_mpps)),
-    number("Returned Mpps", |p| three(p.returned_mpps)),
+    number("Delivered Mpps", |p| three(p.returned_mpps)),
     number("Lost frames", |p| p.lost_frames.to_string()),
     number("Generator, cores", |p| three(p.cpu.generator_cores())),
     number("Generator, busy", |p| percent(p.cpu.generator_share)),

@@ -1,141 +1,116 @@
-//! Which path wins where.
+//! Comparison of two paths: paired slots, and a permutation test.
+//!
+//! The slots of a place (frame size, guests) are measured in the order A B B A. The first slot of one
+//! path and the first of the other are a pair, and so on. Pairs of all places of a pattern are tested
+//! together, by bands of the CPUs' distance; a pair whose slots are in two bands is only counted.
 
-use std::collections::BTreeSet;
-
-use super::super::figure::{list, three};
+use super::super::figure::three;
 use super::super::model::{PathKind, Point};
 use super::super::view::View;
-use super::{EVEN_SHARE, at_least, guests, limits};
+use super::{ALPHA, at_least, guests, limits};
+use crate::guest::random::Random;
+use crate::statistics::Pair;
+use crate::statistics::bands::{Grouped, PairedSlots, Slot};
+use crate::statistics::permutation::{self, Comparison, Verdict};
 
-/// One frame size and number of guests, measured on several paths.
-struct Comparison {
-    frame_bytes: u32,
-    outcome: Outcome,
-}
+/// Fewest pairs with which a difference can be found at [`ALPHA`].
+const PAIRS_MIN: usize = 8;
 
-/// How a comparison ended.
-#[derive(Clone, Copy)]
-enum Outcome {
-    /// The path carried more frames; how many times the next path's, if that carried any; whether that is a lower bound.
-    Won { path: PathKind, ratio: Option<f64>, or_more: bool },
-    /// Within the share that runs differ by.
-    Even,
-    /// A lower bound stands in the way.
-    Open,
-}
-
-/// What a pattern with several paths has to say.
+/// The clauses on a pattern with several paths.
 pub(super) fn clauses(view: &View<'_>) -> Vec<String> {
-    let comparisons = comparisons(view);
+    let paths: Vec<PathKind> = view.paths().into_iter().collect();
     let mut clauses = Vec::new();
-    if comparisons.is_empty() {
-        clauses.push(
-            "the paths were not measured at the same frame size and number of guests, so none can be called faster"
-                .to_owned(),
-        );
+    for (i, one) in paths.iter().enumerate() {
+        clauses.extend(paths[i + 1..].iter().map(|other| compared(view, *one, *other)));
     }
-    clauses.extend(view.paths().into_iter().filter_map(|path| wins(&comparisons, path)));
-    let number =
-        |what: fn(&Outcome) -> bool| comparisons.iter().filter(|c| what(&c.outcome)).count();
-    let are = |n: usize| {
-        if n == 1 { "1 comparison is".to_owned() } else { format!("{n} comparisons are") }
-    };
-    let even = number(|outcome| matches!(outcome, Outcome::Even));
-    clauses.extend((even > 0).then(|| format!("{} even (within 5 %)", are(even))));
-    let open = number(|outcome| matches!(outcome, Outcome::Open));
-    clauses.extend(
-        (open > 0).then(|| format!("{} open because the generator was the limit", are(open))),
-    );
     clauses.extend(view.paths().into_iter().filter_map(|path| peak(view, path)));
     clauses
 }
 
-fn comparisons(view: &View<'_>) -> Vec<Comparison> {
-    let places: BTreeSet<(u32, u32)> =
-        view.points.iter().map(|point| (point.frame_bytes, point.vms)).collect();
-    let judged = places.into_iter().filter_map(|(frame_bytes, vms)| {
-        let there: Vec<&Point> =
-            view.paths().into_iter().filter_map(|path| view.at(path, frame_bytes, vms)).collect();
-        (there.len() > 1).then(|| Comparison { frame_bytes, outcome: judge(there) })
-    });
-    judged.collect()
+/// Paired slots of two paths.
+struct Slots {
+    /// Nanoseconds per frame of both, and the distance of the CPUs.
+    pairs: Vec<PairedSlots>,
+    /// Pairs left out because the generator was the limit of one.
+    open: usize,
 }
 
-/// Judges the points of one place, one for each of at least two paths.
-fn judge(mut there: Vec<&Point>) -> Outcome {
-    there.sort_by(|a, b| b.mpps.total_cmp(&a.mpps));
-    let [best, rest @ ..] = &there[..] else {
-        return Outcome::Open;
+impl Slots {
+    fn new(view: &View<'_>, one: PathKind, other: PathKind) -> Slots {
+        let mut slots = Slots { pairs: Vec::new(), open: 0 };
+        for frame_bytes in view.frames() {
+            for vms in view.vms() {
+                let of = |path| {
+                    let key = (path, frame_bytes, vms);
+                    let points = view.points.iter().copied();
+                    points.filter(move |it| (it.path, it.frame_bytes, it.vms) == key)
+                };
+                for (one, other) in of(one).zip(of(other)) {
+                    if one.is_lower_bound() || other.is_lower_bound() {
+                        slots.open += 1;
+                    } else if one.mpps > 0.0 && other.mpps > 0.0 {
+                        slots.pairs.push(PairedSlots { a: slot(one), b: slot(other) });
+                    }
+                }
+            }
+        }
+        slots
+    }
+}
+
+fn slot(point: &Point) -> Slot {
+    // Of one CPU there is no distance; all its slots are in the first band.
+    let round_trip_cycles = point.round_trip_cycles.unwrap_or(1.0);
+    Slot { cycles_per_frame: 1e3 / point.mpps, round_trip_cycles }
+}
+
+/// What is found between two paths.
+fn compared(view: &View<'_>, one: PathKind, other: PathKind) -> String {
+    let Slots { pairs, open } = Slots::new(view, one, other);
+    let grouped = Grouped::new(&pairs, PAIRS_MIN);
+    let strata = grouped.strata();
+    let n: usize = strata.iter().map(|pairs| pairs.len()).sum();
+    let mut remarks = vec![match n {
+        1 => "1 pair".to_owned(),
+        n => format!("{n} pairs"),
+    }];
+    let counted = [(grouped.moved, "whose CPUs moved"), (open, "limited by the generator")];
+    remarks
+        .extend(counted.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} more {why}")));
+    let found = tested(&strata).filter(|_| n >= PAIRS_MIN);
+    let Some(Comparison { verdict, detectable, .. }) = found else {
+        let remarks = remarks.join(", ");
+        return format!(
+            "{one} and {other} cannot be compared ({remarks}; at least {PAIRS_MIN} are needed)"
+        );
     };
-    let next_mpps = rest.iter().map(|point| point.mpps).fold(0.0, f64::max);
-    let close = best.mpps <= next_mpps * (1.0 + EVEN_SHARE);
-    // A lower bound below the best may in truth lie above it; and how far above the next a bound lies is unknown.
-    if rest.iter().any(|point| point.is_lower_bound()) || (close && best.is_lower_bound()) {
-        Outcome::Open
-    } else if close {
-        Outcome::Even
-    } else {
-        let ratio = (next_mpps > 0.0).then(|| best.mpps / next_mpps);
-        Outcome::Won { path: best.path, ratio, or_more: best.is_lower_bound() }
-    }
-}
-
-/// Where a path won, and by how much; `None` if nowhere.
-fn wins(comparisons: &[Comparison], path: PathKind) -> Option<String> {
-    let is_win =
-        |c: &&Comparison| matches!(c.outcome, Outcome::Won { path: winner, .. } if winner == path);
-    let won: Vec<&Comparison> = comparisons.iter().filter(is_win).collect();
-    if won.is_empty() {
-        return None;
-    }
-    let all = won.len() == comparisons.len();
-    let what = match (all, comparisons.len()) {
-        (true, 1) => "the one comparison".to_owned(),
-        (true, total) => format!("all {total} comparisons"),
-        (false, total) => format!("{} of {total} comparisons", won.len()),
+    let percent = (1.0 - ALPHA) * 100.0;
+    let won = |winner, loser, [ratio, low, high]: [f64; 3]| {
+        let [ratio, low, high] = [ratio, low, high].map(three);
+        let remarks = remarks.join(", ");
+        format!(
+            "{winner} carries {ratio} times {loser}'s frames ({percent:.0} % interval {low} to {high}; \
+             {remarks})"
+        )
     };
-    let mut remarks = Vec::new();
-    if !all {
-        remarks.push(places(comparisons, &won));
-    }
-    remarks.extend(margin(&won));
-    let remarks =
-        if remarks.is_empty() { String::new() } else { format!(" ({})", remarks.join("; ")) };
-    Some(format!("{path} carries more frames in {what}{remarks}"))
-}
-
-/// The frame sizes at which a path won: those where it won every comparison, then the others.
-fn places(comparisons: &[Comparison], won: &[&Comparison]) -> String {
-    let frames: BTreeSet<u32> = won.iter().map(|comparison| comparison.frame_bytes).collect();
-    let of = |frame: u32| move |c: &&Comparison| c.frame_bytes == frame;
-    let whole = |frame: &u32| {
-        won.iter().copied().filter(of(*frame)).count()
-            == comparisons.iter().filter(of(*frame)).count()
-    };
-    let (whole, part): (Vec<u32>, Vec<u32>) = frames.into_iter().partition(whole);
-    let sizes = |frames: &[u32]| list(&frames.iter().map(u32::to_string).collect::<Vec<_>>());
-    match (&whole[..], &part[..]) {
-        (whole, []) => format!("at {} B", sizes(whole)),
-        ([], part) => format!("partly at {} B", sizes(part)),
-        (whole, part) => format!("at {} B, partly at {} B", sizes(whole), sizes(part)),
+    match verdict {
+        // Time per frame: what takes less carries more.
+        Verdict::Faster(it) => {
+            won(other, one, [it.ratio, it.high, it.low].map(|ratio| 1.0 / ratio))
+        }
+        Verdict::Slower(it) => won(one, other, [it.ratio, it.low, it.high]),
+        Verdict::NoDifferenceFound => {
+            let least = detectable.map_or(String::new(), |effect| {
+                format!("; one of {:.0} % would have been found", (effect * 100.0).ceil())
+            });
+            format!("no difference found between {one} and {other} ({}{least})", remarks.join(", "))
+        }
     }
 }
 
-/// How many times the next path's frames, over all wins.
-fn margin(won: &[&Comparison]) -> Option<String> {
-    let margins: Vec<(f64, bool)> = won
-        .iter()
-        .filter_map(|comparison| match comparison.outcome {
-            Outcome::Won { ratio: Some(ratio), or_more, .. } => Some((ratio, or_more)),
-            _ => None,
-        })
-        .collect();
-    let least = margins.iter().map(|(ratio, _)| *ratio).min_by(f64::total_cmp)?;
-    let most = margins.iter().map(|(ratio, _)| *ratio).max_by(f64::total_cmp)?;
-    let (least, most) = (three(least), three(most));
-    let range = if least == most { least } else { format!("{least} to {most}") };
-    let or_more = if margins.iter().any(|(_, or_more)| *or_more) { " or more" } else { "" };
-    Some(format!("{range} times the next path's{or_more}"))
+fn tested(strata: &[&[Pair]]) -> Option<Comparison> {
+    let mut random = Random::new(1);
+    permutation::compare_stratified(strata, ALPHA, || random.bits()).ok()
 }
 
 /// A path's highest rate and what limits it.

@@ -1,10 +1,10 @@
 //! The verdict: one sentence per pattern, computed from its points and from nothing else.
 //!
-//! With one path it says how that scales with guests and frame size and what limits it. With more, it says which
-//! path wins where: a comparison is one frame size and number of guests that was measured on at least two paths.
+//! With one path it says how that scales with guests and frame size and what limits it. With more, every two
+//! paths are compared by a permutation test of their paired slots: a difference is called one at the level
+//! [`ALPHA`], else none was found, with the smallest that would have been.
 //!
-//! Limits: a lower bound (the generator was the bottleneck) can win against a figure, but never lose against one,
-//! so some comparisons stay open. Differences of up to 5 % are called even: runs on one machine differ by as much.
+//! Limits: pairs in which the generator was the bottleneck of a slot are left out, and counted.
 
 use super::figure::{count, list, three, whole};
 use super::model::{Bottleneck, PathKind, Pattern, Point};
@@ -14,8 +14,10 @@ mod compare;
 #[cfg(test)]
 mod tests;
 
-/// The share by which rates must differ for one to be called higher.
-const EVEN_SHARE: f64 = 0.05;
+/// Share of comparisons of equal paths in which a difference may be found.
+const ALPHA: f64 = 0.01;
+/// Share by which a rate must exceed the last one of its line to be called a peak.
+const PEAK_SHARE: f64 = 0.05;
 
 /// The sentence on `pattern`; says so if there is no point of it.
 pub fn sentence(points: &[Point], pattern: Pattern) -> String {
@@ -82,7 +84,7 @@ fn scaling(line: &[&Point]) -> String {
         format!(" ({}{} times)", at_least(last), three(last.mpps / first.mpps))
     };
     let peak = line.iter().max_by(|a, b| a.mpps.total_cmp(&b.mpps));
-    let peak = peak.filter(|peak| peak.mpps > last.mpps * (1.0 + EVEN_SHARE));
+    let peak = peak.filter(|peak| peak.mpps > last.mpps * (1.0 + PEAK_SHARE));
     let peak = peak.map_or(String::new(), |peak| {
         let at_least = at_least(peak);
         format!(", with a peak of {at_least}{} at {}", three(peak.mpps), peak.vms)

@@ -29,7 +29,7 @@ fn busy() -> Session {
 fn rings_run_where_they_ran_and_from_where_they_stopped() {
     let mut old = busy();
     let mut new = heir(&old);
-    new.backend.restore(old.backend.snapshot().unwrap()).unwrap();
+    new.backend.restore(old.backend.snapshot()).unwrap();
     assert!((0..4).all(|index| !new.runs(index)), "not before they are told to");
     old.backend.suspend(Half::Transmit, &mut old.device);
     assert_eq!([0, 1, 2].map(|index| old.runs(index)), [true, false, true]);
@@ -62,7 +62,7 @@ fn rings_run_where_they_ran_and_from_where_they_stopped() {
 #[test]
 fn what_is_not_offered_is_not_taken_over() {
     let old = busy();
-    let snapshot = || old.backend.snapshot().unwrap();
+    let snapshot = || old.backend.snapshot();
     let refused = |change: fn(&mut BackendConfig)| {
         let mut config = CONFIG;
         change(&mut config);
@@ -88,7 +88,7 @@ fn a_ring_that_stood_is_neither_tried_nor_judged() {
     let run = |session: &Session| [0, 1, 2, 3].map(|index| session.runs(index));
     assert_eq!(run(&old), ran);
 
-    let mut snapshot = old.backend.snapshot().unwrap();
+    let mut snapshot = old.backend.snapshot();
     snapshot.rings[3].base = 1 << 16; // of a packed ring, in a session that has split ones now
     let mut new = heir(&old);
     new.backend.restore(snapshot.clone()).unwrap();

@@ -216,6 +216,7 @@ fn a_state_is_saved_and_loaded() {
     source.device.state = b"what a guest leaves behind".to_vec();
     let (read, write) = std::io::pipe().unwrap();
     assert_eq!(source.ask::<u64>(transfer(StateTransfer::SAVE, write)), 0x100);
+    crate::transfer::wait_for_end(&read);
     let check = || message(Request::CheckDeviceState, &[0u8; 0], 0);
     assert_eq!(source.ask::<u64>(check()), 0);
     assert_eq!(target.ask::<u64>(transfer(StateTransfer::LOAD, read)), 0x100);

@@ -13,7 +13,8 @@ fn adapter(name: &str, byte: u8, attachment: Value) -> Value {
 
 fn state(adapters: Value, vpf: Value) -> State {
     let nic = json!([{"name": "nic0", "total_vfs": 4}]);
-    State::parse(&json!({"nic": nic, "adapter": adapters, "vpf": [vpf]})).unwrap()
+    let state = json!({"version": 1, "nic": nic, "adapter": adapters, "vpf": [vpf]});
+    State::parse(&state).unwrap()
 }
 
 /// The lines for the only virtual PF of a state.

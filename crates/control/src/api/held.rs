@@ -1,0 +1,101 @@
+//! VFs that adapters hold. Settings of its own make a VF the operator's, and take it from an adapter that does not name
+//! it: such a change is refused, since what the operator means is mostly a setting of the adapter.
+
+use serde_json::Value;
+
+use super::fault::Fault;
+use crate::state::{Actual, Problem, State};
+
+/// Checks that a change of one part gives no settings to a VF that an adapter holds without naming it. `settings` is
+/// what the client set, if the part is a VF.
+///
+/// # Errors
+/// An adapter holds one; the fault has the command that sets the same on the adapter.
+pub(super) fn check(
+    (before, to): (&State, &State),
+    actual: &Actual,
+    settings: &Value,
+) -> Result<(), Fault> {
+    for nic in &to.nics {
+        let known = before.nic(&nic.name).map_or(&[][..], |nic| &nic.vfs);
+        let is_new = |index| known.iter().all(|vf| vf.index != index);
+        for index in nic.vfs.iter().map(|vf| vf.index).filter(|index| is_new(*index)) {
+            let holds = |name: &str| {
+                let adapter = to.adapter(name).filter(|adapter| adapter.vf.is_none());
+                let on = adapter.and_then(|adapter| to.nic_of(adapter));
+                on.is_some_and(|on| on.name == nic.name)
+            };
+            let mut holders = actual.adapters.iter().filter(|one| one.vf == Some(index));
+            let Some(holder) = holders.find(|one| holds(&one.name)) else { continue };
+            let (nic, adapter) = (&nic.name, &holder.name);
+            let error = format!(
+                "VF {index} of {nic} is held by adapter {adapter}; settings of the VF's own would take it from {adapter}"
+            );
+            let allowed =
+                format!("set it on the adapter: shunt adapter set {adapter}{}", flags(settings));
+            return Err(Fault::Impossible(Problem::new("", Value::Null, error, allowed).into()));
+        }
+    }
+    Ok(())
+}
+
+/// Settings as flags of `shunt adapter set`, with a blank before each. Null, which takes a setting back, has none.
+fn flags(settings: &Value) -> String {
+    let mut all = String::new();
+    for (name, value) in settings.as_object().into_iter().flatten() {
+        let flag = match name.as_str() {
+            "index" => continue,
+            "id" => "vlan".to_owned(), // of the table `vlan`, as are qos and proto
+            "adapter" => "mirror-to".to_owned(),
+            "file" => "mirror-file".to_owned(),
+            "direction" => "mirror-direction".to_owned(),
+            name => name.replace('_', "-"),
+        };
+        let text = match value {
+            Value::Null => continue,
+            Value::Object(_) => {
+                all += &flags(value);
+                continue;
+            }
+            Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Array(items) if items.is_empty() => "none".to_owned(),
+            Value::Array(items) => {
+                items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+            }
+            Value::Number(number) => number.to_string(),
+        };
+        all += &format!(" --{flag} {text}");
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::flags;
+
+    #[test]
+    fn settings_are_written_as_flags() {
+        let settings = json!({
+            "index": 0, "vlan": {"id": 7, "qos": 3}, "spoof_check": false, "max_tx_mbps": 100,
+            "trunks": ["5", "100-199"], "macs": [], "mac": null,
+            "mirror": {"adapter": "probe", "direction": "tx", "file": null},
+        });
+        let told = flags(&settings);
+        for flag in [
+            " --vlan 7",
+            " --qos 3",
+            " --spoof-check off",
+            " --max-tx-mbps 100",
+            " --trunks 5,100-199",
+            " --macs none",
+            " --mirror-to probe",
+            " --mirror-direction tx",
+        ] {
+            assert!(told.contains(flag), "{told}: no{flag}");
+        }
+        assert_eq!(told.matches("--").count(), 8, "{told}");
+    }
+}

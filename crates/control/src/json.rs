@@ -1,0 +1,223 @@
+//! JSON without repeated keys.
+//!
+//! RFC 8259 leaves open what a repeated key means, and `serde_json` takes the last one: a second `"nic": []` would empty a
+//! daemon without a word. TOML refuses it as well.
+
+use std::cell::RefCell;
+use std::fmt::{self, Write};
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Error of [`parse`].
+#[derive(Debug, thiserror::Error)]
+pub enum JsonError {
+    /// It is no JSON.
+    #[error("is not JSON: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// A key of an object is there twice.
+    #[error("has {path} twice, the second time at line {line} column {column}")]
+    Repeated {
+        /// The key with its place, such as `nic[0].vf[1].mac`.
+        path: String,
+        /// The line of the second one, from 1.
+        line: usize,
+        /// Its end in that line.
+        column: usize,
+    },
+}
+
+impl JsonError {
+    /// The remedy, as an imperative.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            JsonError::Syntax(_) => "correct it",
+            JsonError::Repeated { .. } => "keep one of them",
+        }
+    }
+}
+
+/// Reads one value.
+///
+/// # Errors
+/// The bytes are no JSON, or an object in it has a key twice.
+pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
+    let place = Place::default();
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = At(&place).deserialize(&mut reader);
+    match (value, place.repeated.into_inner()) {
+        (Err(error), Some(path)) => {
+            Err(JsonError::Repeated { path, line: error.line(), column: error.column() })
+        }
+        (value, _) => {
+            let value = value?;
+            reader.end()?;
+            Ok(value)
+        }
+    }
+}
+
+/// Position in the document.
+#[derive(Default)]
+struct Place {
+    steps: RefCell<Vec<Step>>,
+    /// Path of a repeated key.
+    repeated: RefCell<Option<String>>,
+}
+
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl Place {
+    /// `nic[0].vf[1].mac`, with what is not to be printed escaped.
+    fn shown(&self, last: &str) -> String {
+        let mut text = String::new();
+        for step in self.steps.borrow().iter() {
+            let _ = match step {
+                Step::Key(key) => write!(text, "{}.", key.escape_debug()),
+                Step::Index(index) => {
+                    let end = text.trim_end_matches('.').len();
+                    text.truncate(end);
+                    write!(text, "[{index}].")
+                }
+            }; // a String takes all
+        }
+        text + &last.escape_debug().to_string()
+    }
+
+    /// Runs `read` for a value one step below.
+    fn within<T>(&self, step: Step, read: impl FnOnce() -> T) -> T {
+        self.steps.borrow_mut().push(step);
+        let read = read();
+        self.steps.borrow_mut().pop();
+        read
+    }
+}
+
+/// Builds a value, and tracks the position.
+#[derive(Clone, Copy)]
+struct At<'a>(&'a Place);
+
+impl<'de> DeserializeSeed<'de> for At<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for At<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = {
+            let step = Step::Index(list.len());
+            self.0.within(step, || items.next_element_seed(self))
+        }? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            if map.contains_key(&key) {
+                *self.0.repeated.borrow_mut() = Some(self.0.shown(&key));
+                return Err(A::Error::custom("a key is there twice"));
+            }
+            let value = {
+                let step = Step::Key(key.clone());
+                self.0.within(step, || fields.next_value_seed(self))
+            }?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_key_twice_is_read_as_serde_json_reads_it() {
+        for text in [
+            "null",
+            "[]",
+            "{}",
+            "-1",
+            "18446744073709551615",
+            "1e400",
+            "1.5e3",
+            "123456789012345678901234567890",
+            r#""A\n\"""#,
+            r#"{"a": [1, -2, 3.5, true, null, {"a": {"a": "a"}}], "b": {"a": [[]]}}"#,
+            "",
+            "{",
+            "[1,]",
+            "{} {}",
+            r#"{"a" 1}"#,
+        ] {
+            let ours = parse(text.as_bytes());
+            match serde_json::from_str::<Value>(text) {
+                Ok(theirs) => assert_eq!(ours.unwrap(), theirs, "{text}"),
+                Err(error) => {
+                    assert_eq!(ours.unwrap_err().to_string(), format!("is not JSON: {error}"));
+                }
+            }
+        }
+        let deep = "[".repeat(100_000);
+        assert!(matches!(parse(deep.as_bytes()), Err(JsonError::Syntax(_))), "it has an end");
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_named_with_its_place_at_every_depth() {
+        for (text, told) in [
+            (r#"{"nic": [], "nic": []}"#, "has nic twice, the second time at line 1 column 17"),
+            ("{\"a\": 1,\n \"a\": 1}", "has a twice, the second time at line 2 column 4"),
+            (r#"{"a": 1, "\u0061": 1}"#, "has a twice,"),
+            (r#"{"nic": [{}, {"vf": [{"mac": 1, "mac": 2}]}]}"#, "has nic[1].vf[0].mac twice,"),
+            (r#"[[{"a": {"b": 1, "b": 1}}]]"#, "has [0][0].a.b twice,"),
+            (r#"{"\u001b[2J": 1, "\u001b[2J": 1}"#, "has \\u{1b}[2J twice,"),
+        ] {
+            let error = parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with(told), "{text}: {error}");
+        }
+    }
+}

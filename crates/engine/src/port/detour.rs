@@ -1,0 +1,181 @@
+//! A port in quarantine: its rings are served off the lanes.
+//!
+//! What its guest sends is polled by the quarantine lane alone. What others send to it waits in
+//! memory of ours, from where that lane hands it on, so that no other lane touches memory of this
+//! guest. No frame is overtaken by a later one of its sender. What waits is limited as in
+//! [`port::kept`]; beyond that frames are dropped as for want of a buffer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{MutexGuard, TryLockError};
+
+use port::kept::Arena;
+use port::{Area, Receive, Transmit};
+
+use super::{Attached, DETOURED, KEEPING, Pair, Port, word};
+use crate::counters::Block;
+
+/// Counters of all detours, which nobody reads: a port's are written under the lock of its ring.
+static UNSEEN: Block = Block::new(&UNSEEN_WORDS);
+static UNSEEN_WORDS: [AtomicU64; word::END] = [const { AtomicU64::new(0) }; word::END];
+
+impl Port {
+    /// Counts that the guest's interrupts were moved off the lanes.
+    pub fn count_moved_notifies(&self) {
+        self.pairs[KEEPING].block.add_shared(word::NOTIFIER, 1);
+    }
+
+    /// Counts that the port was taken off the lanes.
+    pub(crate) fn count_quarantine(&self) {
+        self.pairs[KEEPING].block.add_shared(word::QUARANTINES, 1);
+    }
+
+    /// Whether a guest's memory is behind it.
+    pub(crate) fn touches_guest(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed)
+    }
+
+    /// Takes the port off the lanes, or keeps it off: a session may have started rings meanwhile.
+    /// Waits for no lane; one that has a ring in hand finishes its burst.
+    pub(crate) fn take_off_lanes(&self) {
+        self.quarantined.store(true, Ordering::Release);
+        for pair in &self.pairs {
+            if pair.transmit.attached.swap(false, Ordering::AcqRel) {
+                pair.transmit.detoured.store(true, Ordering::Release);
+            }
+        }
+        if self.receiving.load(Ordering::Acquire) == DETOURED {
+            return; // a lane may hold the detour, and wait
+        }
+        let mut detour = self.detour();
+        detour.get_or_insert_with(|| Attached::receiving(self.waiting.half()));
+        self.count_receiving();
+    }
+
+    /// Leads frames to the detour, if there is one, before a ring is shown that they must not reach.
+    pub(super) fn lead_to_detour(&self) {
+        if !self.quarantined.load(Ordering::Acquire) {
+            return;
+        }
+        let mut detour = self.detour();
+        if self.quarantined.load(Ordering::Acquire) {
+            detour.get_or_insert_with(|| Attached::receiving(self.waiting.half()));
+            self.receiving.store(DETOURED, Ordering::Release);
+        }
+    }
+
+    /// Gives the port back to the lanes; false if that must wait: for frames that are to be handed on
+    /// first, or for a lane that holds the detour.
+    pub(crate) fn put_on_lanes(&self) -> bool {
+        let detour = match self.detour.try_lock() {
+            Ok(detour) => detour,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        if self.waiting.is_waiting() {
+            return false;
+        }
+        self.quarantined.store(false, Ordering::Release);
+        self.count_receiving();
+        drop(detour);
+        for pair in &self.pairs {
+            let half = pair.transmit.lock();
+            if pair.transmit.detoured.swap(false, Ordering::AcqRel) && half.is_some() {
+                pair.transmit.attached.store(true, Ordering::Release);
+            }
+            drop(half);
+            if let Some(wake) = pair.wake.get() {
+                wake.wake();
+            }
+        }
+        true
+    }
+
+    /// Ends the detour of a port that is removed.
+    pub(super) fn close_detour(&self) {
+        let mut detour = self.detour();
+        self.quarantined.store(false, Ordering::Release);
+        *detour = None;
+        self.count_receiving();
+        drop(self.waiting.take());
+    }
+
+    /// Lock of the detour. A lane holds it while it copies a sender's frame into memory of ours, and
+    /// may wait for that sender's memory: neither the watch nor the quarantine lane waits for it.
+    fn detour(&self) -> MutexGuard<'_, Option<Attached<dyn Receive>>> {
+        self.detour.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Counts the pairs that receive. Under the lock of the detour.
+    fn count_receiving(&self) {
+        let attached = |pair: &&super::Pair| pair.receive.attached.load(Ordering::Acquire);
+        let receiving = match self.pairs.iter().take_while(attached).count() {
+            1.. if self.quarantined.load(Ordering::Acquire) => DETOURED,
+            receiving => receiving,
+        };
+        self.receiving.store(receiving, Ordering::Release);
+    }
+
+    /// Counts the pairs that receive, after a change.
+    pub(super) fn recount_receiving(&self) {
+        let detour = self.detour();
+        self.count_receiving();
+        drop(detour);
+    }
+
+    /// What takes frames for the guest meanwhile. They are counted when they are handed on.
+    #[cold]
+    pub(super) fn receive_detoured(
+        &self,
+        pair: usize,
+    ) -> (MutexGuard<'_, Option<Attached<dyn Receive>>>, &Block) {
+        let detour = self.detour();
+        if self.receiving.load(Ordering::Acquire) == DETOURED {
+            return (detour, &UNSEEN);
+        }
+        drop(detour);
+        self.receive(pair)
+    }
+
+    /// A transmit half that the quarantine lane polls.
+    pub(crate) fn transmit_detoured(
+        &self,
+        pair: usize,
+    ) -> Option<MutexGuard<'_, Option<Attached<dyn Transmit>>>> {
+        let half = &self.pairs[pair].transmit;
+        half.detoured.load(Ordering::Relaxed).then(|| half.lock())
+    }
+
+    /// Hands frames that wait on to the guest; those that it has no buffer for are dropped, as on
+    /// a lane. For the quarantine lane.
+    pub(crate) fn hand_on_detoured(&self, arena: &Arena, area: &mut Area) {
+        let lost = self.waiting.take_lost();
+        if lost == 0 && !self.waiting.is_waiting() {
+            return;
+        }
+        let (frames, _) = self.waiting.take();
+        let mut left = &frames[..];
+        let Pair { receive, block, .. } = &self.pairs[KEEPING];
+        let half = receive.lock();
+        if !self.is_gone() {
+            block.add(word::RX_NO_BUFFER, lost);
+        }
+        drop(half);
+        while !left.is_empty() {
+            let mut half = receive.lock();
+            if self.is_gone() {
+                return;
+            }
+            let Some(attached) = half.as_mut() else {
+                block.add(word::RX_DOWN, left.len() as u64);
+                return;
+            };
+            let mut tried = 0;
+            attached.fill(block, area, |ring| {
+                let delivered;
+                (tried, delivered) = arena.deliver(ring, left);
+                delivered
+            });
+            left = &left[tried.max(1)..];
+        }
+    }
+}

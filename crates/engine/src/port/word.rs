@@ -1,0 +1,83 @@
+//! Words of a port's counter block.
+//!
+//! The transmit half's and the receive half's writers differ, so their words are kept on different
+//! cache lines.
+
+use nic::DropReason;
+use virtq::Fault;
+use vswitch::DropReason as SwitchDrop;
+
+pub(crate) const TX_FRAMES: usize = 0;
+pub(crate) const TX_BYTES: usize = 1;
+pub(crate) const TX_NOTIFIES: usize = 2;
+pub(crate) const TX_RUNT: usize = 3;
+pub(crate) const TX_OVERSIZE: usize = 4;
+pub(crate) const TX_OFFLOAD: usize = 5;
+/// One word a reason of the NIC's classifier.
+pub(crate) const TX_DROPS: usize = 6;
+/// One word a reason of the switch.
+pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
+/// Copies that went to the uplink, and their bytes.
+pub(crate) const TX_UPLINK_FRAMES: usize = TX_SWITCH_DROPS + SwitchDrop::ALL.len();
+pub(crate) const TX_UPLINK_BYTES: usize = TX_UPLINK_FRAMES + 1;
+/// Whoever has no place has its frames dropped.
+pub(crate) const TX_UNPLUGGED: usize = TX_UPLINK_BYTES + 1;
+/// One word a fault of the transmit ring.
+pub(crate) const TX_FAULTS: usize = TX_UNPLUGGED + 1;
+const TX_END: usize = TX_FAULTS + Fault::ALL.len();
+pub(crate) const RX_FRAMES: usize = TX_END.next_multiple_of(16);
+pub(crate) const RX_BYTES: usize = RX_FRAMES + 1;
+pub(crate) const RX_NOTIFIES: usize = RX_FRAMES + 2;
+pub(crate) const RX_NO_BUFFER: usize = RX_FRAMES + 3;
+pub(crate) const RX_TOO_SMALL: usize = RX_FRAMES + 4;
+pub(crate) const RX_DOWN: usize = RX_FRAMES + 5;
+/// Frames that came from the uplink, and their bytes.
+pub(crate) const RX_UPLINK_FRAMES: usize = RX_FRAMES + 6;
+pub(crate) const RX_UPLINK_BYTES: usize = RX_FRAMES + 7;
+pub(crate) const RX_FAULTS: usize = RX_FRAMES + 8;
+pub(crate) const ATTACHED: usize = RX_FAULTS + Fault::ALL.len();
+/// Times the port was taken off the lanes.
+pub(crate) const QUARANTINES: usize = ATTACHED + 1;
+/// Times its interrupts were moved off the lanes.
+pub(crate) const NOTIFIER: usize = ATTACHED + 2;
+pub(crate) const END: usize = ATTACHED + 3;
+
+/// Words that are no sums.
+pub(crate) const GAUGES: &[&str] = &["rings_attached", "-"];
+
+/// The names of a port's words, in order.
+pub(crate) fn schema() -> Vec<String> {
+    let mut names: Vec<String> = vec!["-".into(); END];
+    let mut name = |at: usize, name: &str| names[at] = name.replace([' ', '-'], "_");
+    name(TX_FRAMES, "tx_frames");
+    name(TX_BYTES, "tx_bytes");
+    name(TX_NOTIFIES, "tx_notifies");
+    name(TX_RUNT, "tx_drop_runt");
+    name(TX_OVERSIZE, "tx_drop_oversize");
+    name(TX_OFFLOAD, "tx_drop_offload");
+    for (i, reason) in DropReason::ALL.iter().enumerate() {
+        name(TX_DROPS + i, &format!("tx_drop_{}", reason.name()));
+    }
+    for (i, reason) in SwitchDrop::ALL.iter().enumerate() {
+        name(TX_SWITCH_DROPS + i, &format!("tx_drop_switch_{}", reason.name()));
+    }
+    name(TX_UPLINK_FRAMES, "tx_uplink_frames");
+    name(TX_UPLINK_BYTES, "tx_uplink_bytes");
+    name(TX_UNPLUGGED, "tx_drop_unplugged");
+    name(RX_UPLINK_FRAMES, "rx_uplink_frames");
+    name(RX_UPLINK_BYTES, "rx_uplink_bytes");
+    name(RX_FRAMES, "rx_frames");
+    name(RX_BYTES, "rx_bytes");
+    name(RX_NOTIFIES, "rx_notifies");
+    name(RX_NO_BUFFER, "rx_drop_no_buffer");
+    name(RX_TOO_SMALL, "rx_drop_too_small");
+    name(RX_DOWN, "rx_drop_down");
+    for (i, fault) in Fault::ALL.iter().enumerate() {
+        name(TX_FAULTS + i, &format!("tx_fault_{}", fault.name()));
+        name(RX_FAULTS + i, &format!("rx_fault_{}", fault.name()));
+    }
+    name(ATTACHED, "rings_attached");
+    name(QUARANTINES, "quarantines");
+    name(NOTIFIER, "notifies_moved");
+    names
+}

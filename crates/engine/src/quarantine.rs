@@ -1,0 +1,285 @@
+//! Guests whose memory held up a lane, and the lane that serves them meanwhile.
+//!
+//! # Model
+//! A lane that touches memory of a guest can be made to wait by a page fault, for as long as the
+//! front-end likes ([`host::standing`]). It cannot be kept from that, but kept from meeting it again:
+//! the port whose memory it was is taken off the lanes at once, and served by the quarantine lane,
+//! which may wait. It comes back after a quiet time, [`QUIET_MIN`], twice that after the next return
+//! and so on up to [`QUIET_MAX`]. A stall in quarantine begins the quiet time anew.
+//!
+//! While a lane copies a frame, the fault may be in the sender's memory or in the receiver's, and
+//! nothing tells which. Then both go. The time of the one grows that held up lanes with several
+//! others; that of both if neither did. In quarantine the two are told apart: frames of a sender are
+//! copied out first ([`port::bounce`]). A guest that is innocent is served there as well, only slower.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use host::standing::{Report, Stall};
+
+use crate::fabric::SoftNic;
+use crate::port::Port;
+use crate::roster::{Ring, Roster};
+use crate::wake::Wake;
+
+/// Time without a stall after which a port comes back, the first time.
+const QUIET_MIN: Duration = Duration::from_secs(1);
+/// The most that this grows to.
+const QUIET_MAX: Duration = Duration::from_secs(60);
+/// Time after the last stall after which it begins anew.
+const FORGET: Duration = Duration::from_secs(600);
+/// News that wait to be told; later ones are left out.
+const NEWS_MAX: usize = 64;
+
+/// Something to tell the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QuarantineNews {
+    /// A port was taken off the lanes.
+    Begun {
+        /// Its name.
+        port: String,
+        /// The lane that its memory held up.
+        lane: String,
+        /// The port whose frame was copied to or from it, if the fault may have been in that one's
+        /// memory.
+        other: Option<String>,
+        /// Time without another stall after which it comes back.
+        quiet: Duration,
+    },
+    /// The burst ended that a port was taken off for.
+    Stood {
+        /// The lane.
+        lane: String,
+        /// How long it stood.
+        stood: Duration,
+    },
+    /// A port came back to its lanes.
+    Ended {
+        /// Its name.
+        port: String,
+    },
+}
+
+/// A port, and what is known of it.
+#[derive(Debug)]
+struct Record {
+    nic: Arc<SoftNic>,
+    port: Arc<Port>,
+    /// Times that it was taken off, as far as they count.
+    level: u32,
+    /// When it last held up a lane.
+    last: Option<Instant>,
+    /// The port with which it may have done so, the last time that two came into question; 0 for none.
+    partner: u32,
+    /// When it comes back, if it is off the lanes.
+    until: Option<Instant>,
+    quiet: Duration,
+}
+
+impl Record {
+    /// Takes note of a stall; says whether the port is to be taken off the lanes.
+    fn charge(&mut self, grows: bool, now: Instant) -> bool {
+        if self.last.is_none_or(|last| now.duration_since(last) > FORGET) {
+            self.level = 0;
+        }
+        self.last = Some(now);
+        let begins = self.until.is_none();
+        if begins {
+            let doublings = self.level.min(16); // far beyond the most
+            self.quiet = match grows {
+                true => (QUIET_MIN * (1 << doublings)).min(QUIET_MAX),
+                false => QUIET_MIN,
+            };
+            self.level += u32::from(grows);
+        }
+        self.until = Some(now + self.quiet);
+        begins
+    }
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// By [`Port::id`].
+    records: BTreeMap<u32, Record>,
+    /// Stalls that last, by lane: the ports that they were charged to.
+    open: BTreeMap<String, Vec<u32>>,
+    news: VecDeque<QuarantineNews>,
+}
+
+impl List {
+    fn tell(&mut self, news: QuarantineNews) {
+        if self.news.len() < NEWS_MAX {
+            self.news.push_back(news);
+        }
+    }
+
+    /// Ports that a stall is charged to, and whether their times grow.
+    fn charges(&mut self, stall: Stall, off_lane: bool) -> Vec<(u32, bool)> {
+        let records = &self.records;
+        let known = |id: &u32| records.get(id).is_some_and(|record| record.port.touches_guest());
+        let (source, target) = (stall.source.filter(known), stall.target.filter(known));
+        match (source, target) {
+            // There, the source is not touched any more once the target is.
+            (_, Some(target)) if off_lane => vec![(target, true)],
+            (Some(source), Some(target)) if source != target => {
+                let several = [(source, target), (target, source)].map(|(id, partner)| {
+                    let record = self.records.get_mut(&id).expect("it is known");
+                    let former = std::mem::replace(&mut record.partner, partner);
+                    former != 0 && former != partner
+                });
+                let neither = several == [false; 2];
+                vec![(source, several[0] || neither), (target, several[1] || neither)]
+            }
+            (source, target) => source.or(target).map(|port| (port, true)).into_iter().collect(),
+        }
+    }
+}
+
+/// All ports of a fabric, as far as the quarantine is concerned.
+#[derive(Debug)]
+pub(crate) struct Quarantine {
+    /// Of the quarantine lane.
+    wake: Arc<Wake>,
+    roster: Arc<Roster>,
+    list: Mutex<List>,
+}
+
+impl Quarantine {
+    pub(crate) fn new(wake: Arc<Wake>, roster: Arc<Roster>) -> Quarantine {
+        Quarantine { wake, roster, list: Mutex::default() }
+    }
+
+    /// No lock of a ring is taken under this one but by the quarantine lane.
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, nic: Arc<SoftNic>, port: Arc<Port>) {
+        let id = port.id;
+        let (level, last, partner, until) = (0, None, 0, None);
+        let record = Record { nic, port, level, last, partner, until, quiet: QUIET_MIN };
+        self.list().records.insert(id, record);
+    }
+
+    /// Forgets a port that is removed.
+    pub(crate) fn remove(&self, port: &Arc<Port>) {
+        self.list().records.remove(&port.id);
+        self.roster.remove(port);
+    }
+
+    /// At most so many, the oldest first; the rest waits.
+    pub(crate) fn take_news(&self, most: usize) -> Vec<QuarantineNews> {
+        let news = &mut self.list().news;
+        news.drain(..most.min(news.len())).collect()
+    }
+
+    /// A lane stands: the ports whose memory it touches are taken off the lanes.
+    pub(crate) fn charge(&self, lane: &str, stall: Stall, off_lane: bool, now: Instant) {
+        let mut list = self.list();
+        let charges = list.charges(stall, off_lane);
+        let labels: Vec<String> =
+            charges.iter().map(|(id, _)| list.records[id].port.label.clone()).collect();
+        for (i, (id, grows)) in charges.iter().enumerate() {
+            let record = list.records.get_mut(id).expect("it is known");
+            if !record.charge(*grows, now) {
+                continue;
+            }
+            let (nic, port, quiet) = (record.nic.clone(), record.port.clone(), record.quiet);
+            port.take_off_lanes();
+            port.count_quarantine();
+            for pair in 0..port.pairs() {
+                self.roster.add(Ring { nic: nic.clone(), port: port.clone(), pair });
+            }
+            let other = labels.iter().enumerate().find(|(other, _)| *other != i);
+            list.tell(QuarantineNews::Begun {
+                port: labels[i].clone(),
+                lane: lane.to_owned(),
+                other: other.map(|(_, label)| label.clone()),
+                quiet,
+            });
+        }
+        list.open.insert(lane.to_owned(), charges.into_iter().map(|(id, _)| id).collect());
+        drop(list);
+        self.wake.wake();
+    }
+
+    /// The burst has ended: quiet times begin.
+    pub(crate) fn end_stall(&self, lane: &str, stood: Duration, off_lane: bool, now: Instant) {
+        let mut list = self.list();
+        let charged = list.open.remove(lane).unwrap_or_default();
+        if charged.is_empty() {
+            return;
+        }
+        for id in &charged {
+            if let Some(record) = list.records.get_mut(id)
+                && record.until.is_some()
+            {
+                record.until = Some(now + record.quiet);
+            }
+        }
+        if !off_lane {
+            list.tell(QuarantineNews::Stood { lane: lane.to_owned(), stood });
+        }
+    }
+
+    /// Ends all quiet times, and waits until the ports are back.
+    #[cfg(test)]
+    pub(crate) fn release_all(&self) {
+        let off = |record: &Record| record.until.is_some();
+        loop {
+            let mut list = self.list();
+            let now = Instant::now();
+            list.records.values_mut().filter(|it| off(it)).for_each(|it| it.until = Some(now));
+            if !list.records.values().any(off) {
+                return;
+            }
+            drop(list);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// For the quarantine lane, between two bursts: the ports that it serves. Those whose time is
+    /// over go back to their lanes.
+    pub(crate) fn turn(&self, now: Instant) -> Vec<Arc<Port>> {
+        let mut list = self.list();
+        let mut served = Vec::new();
+        let mut news = Vec::new();
+        let List { records, open, .. } = &mut *list;
+        for (id, record) in records {
+            let Some(until) = record.until else { continue };
+            let stands = open.values().flatten().any(|other| other == id);
+            if now >= until && !stands && record.port.put_on_lanes() {
+                record.until = None;
+                self.roster.remove(&record.port);
+                news.push(QuarantineNews::Ended { port: record.port.label.clone() });
+            } else {
+                record.port.take_off_lanes();
+                served.push(record.port.clone());
+            }
+        }
+        news.into_iter().for_each(|news| list.tell(news));
+        served
+    }
+}
+
+/// What the watch tells of one lane.
+#[derive(Debug)]
+pub(crate) struct LaneReport {
+    pub(crate) quarantine: Arc<Quarantine>,
+    /// The lane's name.
+    pub(crate) lane: String,
+    /// Whether it is the quarantine lane.
+    pub(crate) off_lane: bool,
+}
+
+impl Report for LaneReport {
+    fn began(&self, stall: Stall) {
+        self.quarantine.charge(&self.lane, stall, self.off_lane, Instant::now());
+    }
+
+    fn ended(&self, _stall: Stall, stood: Duration) {
+        let LaneReport { quarantine, lane, off_lane } = self;
+        quarantine.end_stall(lane, stood, *off_lane, Instant::now());
+    }
+}

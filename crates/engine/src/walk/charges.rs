@@ -1,0 +1,159 @@
+//! Charges for work that a burst causes beyond its frames: segments that are cut for each receiver
+//! of a flood, and copies for the peers of a tunnel.
+//!
+//! # Model
+//! The schedule charges a frame's bytes as they are on a wire, and the storm limit counts a flooded
+//! frame before it is forwarded. Work beyond that is charged here, after it was done. A storm limit
+//! may be overdrawn by it; then no flood passes until the limit has recovered.
+//!
+//! | work | rate | storm limit |
+//! |---|---|---|
+//! | segments of a flooded frame | with the frame | each beyond the first |
+//! | the same, cut for a further receiver | their bytes | each |
+//! | copy for a further peer of a tunnel | its bytes | each |
+//!
+//! Only the tunnel knows which addresses are unknown to it. It copies frames to these, if no storm
+//! limit has counted them yet, only while the limit has room.
+
+use std::cell::{Cell, RefCell};
+
+use nic::{DropReason, StormLimit};
+use port::{Delivered, Head};
+
+use super::{View, Walk};
+use crate::port::word;
+use crate::scene::Switch;
+
+/// Storm limit of the sender of a burst.
+pub(crate) enum Storm<'a> {
+    /// No limit: the frame is the daemon's or the host's own.
+    None,
+    /// Limit of a function.
+    Function(RefCell<&'a mut StormLimit>),
+    /// Limits of a port of the switch.
+    Switch(&'a Switch, vswitch::PortId),
+}
+
+/// Charges of one burst.
+pub(crate) struct Charges<'a> {
+    storm: Storm<'a>,
+    /// Bytes beyond those that were polled.
+    bytes: Cell<u64>,
+    /// Set once the frame that is being flooded was cut for a receiver.
+    was_cut: Cell<bool>,
+}
+
+impl<'a> Charges<'a> {
+    pub(crate) fn new(storm: Storm<'a>) -> Charges<'a> {
+        Charges { storm, bytes: Cell::new(0), was_cut: Cell::new(false) }
+    }
+
+    pub(crate) fn of_function(limit: &'a mut StormLimit) -> Charges<'a> {
+        Charges::new(Storm::Function(RefCell::new(limit)))
+    }
+
+    /// Bytes to charge beyond those that were polled.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    fn add_bytes(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
+    }
+}
+
+/// Stop at which a frame is flooded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    Nic,
+    Switch,
+}
+
+impl Walk<'_> {
+    /// Counts a frame to a group by the limit of a function; returns `false` if it must be dropped.
+    /// The switch counts its own while it classifies.
+    pub(super) fn admits_group(&self) -> bool {
+        match &self.charges.storm {
+            Storm::Function(limit) => limit.borrow_mut().admit(1, self.now_ns) > 0,
+            Storm::None | Storm::Switch(..) => true,
+        }
+    }
+
+    /// Charges the further segments of a frame that is about to be flooded, if a limit counts it at
+    /// this stop.
+    pub(super) fn begin_flood(&self, at: At, view: &View<'_>, pick: usize) {
+        if !view.flooded {
+            self.charges.was_cut.set(false);
+        }
+        let head = &view.heads[pick];
+        let is_counted = match &self.charges.storm {
+            Storm::Function(_) => at == At::Nic && is_group(head),
+            Storm::Switch(..) => at == At::Switch,
+            Storm::None => false,
+        };
+        if is_counted {
+            self.charge_segments(view, pick);
+        }
+    }
+
+    /// Charges the further segments of a frame that a limit has let pass.
+    pub(super) fn charge_segments(&self, view: &View<'_>, pick: usize) {
+        if self.burst.offloads.is_empty() {
+            return;
+        }
+        let frame = usize::from(view.frame(pick as u8));
+        let (count, _) = self.burst.offload(frame).segments(self.burst.frames[frame].len);
+        self.charge_storm(&view.heads[pick], count - 1);
+    }
+
+    fn charge_storm(&self, head: &Head, frames: u32) {
+        match &self.charges.storm {
+            Storm::None => {}
+            Storm::Function(limit) => limit.borrow_mut().charge(frames),
+            Storm::Switch(switch, from) => {
+                switch.table.charge_flood(&switch.state, *from, head, frames, self.now_ns);
+            }
+        }
+    }
+
+    /// Copies that a tunnel may make of frames to addresses that it does not know.
+    pub(super) fn copies_allowed(&self, view: &View<'_>) -> u32 {
+        match &self.charges.storm {
+            Storm::None => u32::MAX,
+            Storm::Function(limit) => limit.borrow_mut().room(self.now_ns),
+            // The switch has counted it.
+            Storm::Switch(..) if view.flooded => u32::MAX,
+            Storm::Switch(switch, from) => {
+                switch.table.unknown_room(&switch.state, *from, self.now_ns)
+            }
+        }
+    }
+
+    /// Charges copies, and segments that were cut for a further receiver of a flood.
+    #[cold]
+    pub(super) fn charge_delivered(&self, view: &View<'_>, picks: &[u8], delivered: &Delivered) {
+        let Some(head) = picks.first().map(|pick| &view.heads[usize::from(*pick)]) else { return };
+        self.charges.add_bytes(delivered.copied_bytes);
+        self.charge_storm(head, delivered.copies);
+        let is_cut = view.flooded && delivered.frames > 1; // a flood is delivered frame by frame
+        if is_cut && self.charges.was_cut.replace(true) {
+            self.charges.add_bytes(delivered.bytes);
+            if is_group(head) || matches!(self.charges.storm, Storm::Switch(..)) {
+                self.charge_storm(head, delivered.frames);
+            }
+        }
+        if delivered.over_limit > 0 {
+            let word = match &self.charges.storm {
+                Storm::Switch(..) => {
+                    word::TX_SWITCH_DROPS + vswitch::DropReason::StormUnknown.index()
+                }
+                Storm::None | Storm::Function(_) => word::TX_DROPS + DropReason::Storm.index(),
+            };
+            self.source.block().add(word, u64::from(delivered.over_limit));
+        }
+    }
+}
+
+fn is_group(head: &Head) -> bool {
+    head[0] & 1 == 1
+}

@@ -1,0 +1,142 @@
+//! Limits on the guests' memory that a process maps.
+//!
+//! A mapping of a sparse file costs its owner nothing, and takes addresses here, of which a process
+//! has 2^47. Without limits one front-end takes all of them, and no other guest can attach.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::mapping::MapError;
+
+const MIB: u64 = 1 << 20;
+
+/// Limits in bytes: of one session, and of all together.
+#[derive(Debug)]
+pub struct Quota {
+    session_max: u64,
+    total_max: u64,
+    /// Bytes mapped by all sessions, or by this one.
+    total: AtomicU64,
+    /// What a session's own quota is a part of.
+    all: Option<Arc<Quota>>,
+}
+
+impl Quota {
+    /// Limits of so many bytes.
+    pub fn new(session_max: u64, total_max: u64) -> Quota {
+        Quota { session_max, total_max, total: AtomicU64::new(0), all: None }
+    }
+
+    /// The part of one session: twice its limit, since memory that was replaced stays mapped until
+    /// the session's thread has freed it, which its front-end can delay.
+    pub fn of_session(self: &Arc<Quota>) -> Arc<Quota> {
+        let total_max = self.session_max.saturating_mul(2);
+        Arc::new(Quota { all: Some(self.clone()), ..Quota::new(self.session_max, total_max) })
+    }
+
+    /// Checks the sum of what one session is to have mapped. Memory that is about to be replaced is
+    /// not part of it.
+    ///
+    /// # Errors
+    /// [`MapError::SessionQuota`].
+    pub fn check_session(&self, sizes: impl Iterator<Item = u64>) -> Result<(), MapError> {
+        let bytes = sizes.fold(0, u64::saturating_add);
+        if bytes <= self.session_max {
+            return Ok(());
+        }
+        Err(MapError::SessionQuota { bytes, max_mib: self.session_max / MIB })
+    }
+
+    /// Takes bytes of the total, until the result is dropped.
+    pub(crate) fn take(self: &Arc<Quota>, bytes: u64) -> Result<Taken, MapError> {
+        self.add(bytes)?;
+        Ok(Taken { quota: self.clone(), bytes })
+    }
+
+    /// Adds to the total, and to that of all sessions.
+    fn add(&self, bytes: u64) -> Result<(), MapError> {
+        let max_mib = self.total_max / MIB;
+        let add = |total: u64| total.checked_add(bytes).filter(|total| *total <= self.total_max);
+        // Relaxed: nothing else depends on the sum.
+        let added = self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let Some(all) = &self.all else {
+            return added.map(drop).map_err(|total| MapError::TotalQuota { bytes, total, max_mib });
+        };
+        added.map_err(|total| MapError::SessionQuota {
+            bytes: total.saturating_add(bytes),
+            max_mib,
+        })?;
+        let of_all = all.add(bytes);
+        if of_all.is_err() {
+            self.total.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        of_all
+    }
+
+    /// Takes from the total, and from that of all sessions.
+    fn subtract(&self, bytes: u64) {
+        self.total.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.iter().for_each(|all| all.subtract(bytes));
+    }
+}
+
+/// A part of the total.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    quota: Arc<Quota>,
+    bytes: u64,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.quota.subtract(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mapping, Pages, SharedFile};
+
+    #[test]
+    fn a_session_may_have_its_limit_and_no_more() {
+        let quota = Quota::new(4 * MIB, 8 * MIB);
+        quota.check_session([MIB, 3 * MIB].into_iter()).unwrap();
+        let error = quota.check_session([MIB, 3 * MIB, 1].into_iter()).unwrap_err().to_string();
+        assert!(error.contains("4194305 bytes") && error.contains("4 MiB"), "{error}");
+        assert!(error.contains("limits.session_memory_mib"), "{error}");
+        quota.check_session([u64::MAX, u64::MAX].into_iter()).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_unmapped_is_given_back() {
+        let quota = Arc::new(Quota::new(8 * MIB, 4 * MIB));
+        let file = SharedFile::create("quota", 4 * MIB, Pages::Ordinary).unwrap();
+        let map = |size| Mapping::new(file.fd(), size, 0).unwrap().charged(&quota);
+        let (one, other) = (map(MIB).unwrap(), map(3 * MIB).unwrap());
+        let error = map(1).unwrap_err().to_string();
+        assert!(error.contains("limits.guest_memory_mib"), "{error}");
+        drop(other);
+        map(3 * MIB).unwrap();
+        drop(one);
+        map(4 * MIB).unwrap();
+    }
+
+    #[test]
+    fn memory_that_is_not_freed_yet_counts_for_its_session_alone() {
+        let all = Arc::new(Quota::new(2 * MIB, 8 * MIB));
+        let [one, other] = [all.of_session(), all.of_session()];
+        let file = SharedFile::create("quota", 4 * MIB, Pages::Ordinary).unwrap();
+        let map = |size, quota| Mapping::new(file.fd(), size, 0).unwrap().charged(quota);
+        let replaced = (map(2 * MIB, &one).unwrap(), map(2 * MIB, &one).unwrap());
+        let error = map(1, &one).unwrap_err().to_string();
+        assert!(error.contains("this session") && error.contains("4194305 bytes"), "{error}");
+        let others = (map(2 * MIB, &other).unwrap(), map(2 * MIB, &other).unwrap());
+        let third = all.of_session();
+        map(1, &third).unwrap_err();
+        drop(replaced);
+        map(2 * MIB, &one).unwrap();
+        drop(others);
+        assert_eq!(all.total.load(Ordering::Relaxed), 0);
+    }
+}

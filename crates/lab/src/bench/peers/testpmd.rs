@@ -1,0 +1,288 @@
+//! DPDK's testpmd, as the guest of a switch or as a switch, driven by its prompt.
+//!
+//! # Model
+//! The main thread sits in a blocking read of the prompt; one forwarding thread polls. Both of a
+//! guest are pinned to the guest's CPU. A guest's two virtio-user ports are forwarded as they are
+//! (`io`): a frame received on one port leaves by the other, still addressed to the port that it
+//! came in by, so the switch brings it back and frames circle until they are stopped. As a switch,
+//! testpmd has two net_vhost ports, and records the cycles of turns that received a frame.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use wire::Mac;
+
+use super::process::{Peer, is_installed};
+
+const PROGRAM: &str = "dpdk-testpmd";
+/// Frames of a burst: `start tx_first N` sends N bursts from each port.
+pub const BURST: u64 = 32;
+/// Time for a command.
+const COMMAND: Duration = Duration::from_secs(10);
+/// Time for ports to come up, which needs the back-end.
+const READY: Duration = Duration::from_secs(30);
+
+/// One virtio-user port of a guest, which listens on its socket.
+#[derive(Clone, Debug)]
+pub struct GuestPort {
+    /// Socket.
+    pub socket: PathBuf,
+    /// MAC address.
+    pub mac: Mac,
+    /// Ask for packed rings.
+    pub packed: bool,
+    /// Ask for mergeable receive buffers.
+    pub mergeable: bool,
+}
+
+impl GuestPort {
+    fn vdev(&self, index: usize) -> String {
+        let GuestPort { socket, mac, packed, mergeable } = self;
+        let (packed, mergeable) = (u8::from(*packed), u8::from(*mergeable));
+        format!(
+            "net_virtio_user{index},path={},mac={mac},queues=1,queue_size=1024,server=1,\
+             mrg_rxbuf={mergeable},in_order=1,packed_vq={packed},vectorized=0",
+            socket.display()
+        )
+    }
+}
+
+/// A testpmd process.
+#[derive(Debug)]
+pub struct Testpmd {
+    peer: Peer,
+    marks: u64,
+}
+
+impl Testpmd {
+    /// `true` if testpmd is installed.
+    pub fn is_installed() -> bool {
+        is_installed(PROGRAM)
+    }
+
+    /// Starts a guest with two ports on one CPU; [`wait_ready`](Self::wait_ready) before use.
+    ///
+    /// # Errors
+    /// testpmd cannot be started.
+    pub fn start_guest(
+        ports: &[GuestPort; 2],
+        cpu: usize,
+        dir: &Path,
+        hugepages: bool,
+    ) -> Result<Testpmd> {
+        let vdevs = [ports[0].vdev(0), ports[1].vdev(1)];
+        let peers =
+            [format!("--eth-peer=0,{}", ports[1].mac), format!("--eth-peer=1,{}", ports[0].mac)];
+        Testpmd::start((cpu, cpu), "guest", &vdevs, &peers, dir, hugepages)
+    }
+
+    /// Starts a switch that forwards between two vhost-user sockets on which guests listen.
+    ///
+    /// # Errors
+    /// testpmd cannot be started.
+    pub fn start_switch(
+        sockets: &[PathBuf; 2],
+        (cpu, main_cpu): (usize, usize),
+        dir: &Path,
+        hugepages: bool,
+    ) -> Result<Testpmd> {
+        let vdev = |index: usize| {
+            format!("net_vhost{index},iface={},client=1,queues=1", sockets[index].display())
+        };
+        let record = ["--record-core-cycles".to_owned()];
+        Testpmd::start((cpu, main_cpu), "switch", &[vdev(0), vdev(1)], &record, dir, hugepages)
+    }
+
+    fn start(
+        (cpu, main_cpu): (usize, usize),
+        prefix: &str,
+        vdevs: &[String; 2],
+        more: &[String],
+        dir: &Path,
+        hugepages: bool,
+    ) -> Result<Testpmd> {
+        let cpus = if cpu == main_cpu { cpu.to_string() } else { format!("{cpu},{main_cpu}") };
+        let lcores = format!("0@{main_cpu},1@{cpu}");
+        let mut args: Vec<String> =
+            ["taskset", "-c", &cpus, PROGRAM, "--lcores", &lcores].map(String::from).into();
+        args.extend(
+            ["-m", "256", "--no-pci", "--no-telemetry", "--file-prefix", prefix].map(String::from),
+        );
+        let memory: &[&str] =
+            if hugepages { &["--in-memory", "--single-file-segments"] } else { &["--no-huge"] };
+        args.extend(memory.iter().map(|arg| arg.to_string()));
+        for vdev in vdevs {
+            args.extend(["--vdev".into(), vdev.clone()]);
+        }
+        let application = [
+            "--log-level",
+            "pmd.net.virtio.*:info",
+            "--",
+            "-i",
+            "--nb-cores=1",
+            "--forward-mode=io",
+            "--port-topology=paired",
+            "--no-flush-rx",
+            "--disable-link-check",
+            "--rxd=1024",
+            "--txd=1024",
+            "--total-num-mbufs=8192",
+        ];
+        args.extend(application.map(String::from));
+        args.extend(more.iter().cloned());
+        let peer = Peer::start(&args, dir, &[("RUNTIME_DIRECTORY", dir)], None)?;
+        Ok(Testpmd { peer, marks: 0 })
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.peer.pid()
+    }
+
+    /// Waits until every port is up, which needs a back-end on every socket.
+    ///
+    /// # Errors
+    /// It ended, or a port does not come up.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        self.command_within("# ready?", READY).map(drop)
+    }
+
+    /// Virtio features of each port in force, from its log; to be called before a command.
+    pub fn features(&self) -> Vec<u64> {
+        let output = self.peer.output();
+        let found = output.lines().filter_map(|line| line.split_once("set features: 0x"));
+        let numbers = found.filter_map(|(_, hex)| {
+            let end = hex.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(hex.len());
+            u64::from_str_radix(&hex[..end], 16).ok()
+        });
+        numbers.collect()
+    }
+
+    /// Types a command, waits until it is done, and returns what was printed meanwhile.
+    fn command(&mut self, line: &str) -> Result<String> {
+        self.command_within(line, COMMAND)
+    }
+
+    fn command_within(&mut self, line: &str, time: Duration) -> Result<String> {
+        // testpmd echoes what it reads, and reads on only when a command is done: the echo of a
+        // comment typed after the command tells that it is. What another thread prints may tear
+        // that echo apart, so the comment is typed again while there is time.
+        let first = line.starts_with('#');
+        if !first {
+            self.peer.clear_output();
+        }
+        self.peer.type_line(line)?;
+        let mut tries = (time.as_millis() / 300).max(1);
+        loop {
+            self.marks += 1;
+            let mark = format!("#done-{}-", self.marks);
+            self.peer.type_line(&mark)?;
+            // The echo is read when its line ends.
+            match self.peer.wait_for(&mark, Duration::from_millis(300)) {
+                Ok(text) => return Ok(text),
+                Err(error) if tries <= 1 => return Err(error),
+                Err(_) => self.peer.check_alive()?,
+            }
+            tries -= 1;
+        }
+    }
+
+    /// Lets the switch forward.
+    ///
+    /// # Errors
+    /// It ended.
+    pub fn forward(&mut self) -> Result<()> {
+        self.command("start").map(drop)
+    }
+
+    /// Puts `bursts` of frames in flight from each port, `frame_bytes` with FCS, and forwards.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn inject(&mut self, frame_bytes: u32, bursts: u64) -> Result<()> {
+        let memory_bytes = frame_bytes.checked_sub(4).context("a frame has an FCS of 4 bytes")?;
+        self.command(&format!("set txpkts {memory_bytes}"))?;
+        self.command("set fwd io")?;
+        let text = self.command(&format!("start tx_first {bursts}"))?;
+        ensure!(text.contains("packet forwarding packets/burst"), "testpmd did not start:\n{text}");
+        Ok(())
+    }
+
+    /// Stops forwarding and takes all frames out of the rings; returns how many came.
+    ///
+    /// # Errors
+    /// It ended.
+    pub fn drain(&mut self) -> Result<u64> {
+        const SETTLED: u32 = 3;
+        let text = self.command("stop")?;
+        ensure!(text.contains("Done."), "testpmd did not stop:\n{text}");
+        let before = self.received()?;
+        self.command("set fwd rxonly")?;
+        self.command("start")?;
+        let (mut last, mut same) = (before, 0);
+        // Bounded: frames in flight end.
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = self.received()?;
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+            if same >= SETTLED {
+                break;
+            }
+        }
+        self.command("stop")?;
+        Ok(last - before)
+    }
+
+    /// Frames that the ports have received since the start.
+    ///
+    /// # Errors
+    /// It ended.
+    pub fn received(&mut self) -> Result<u64> {
+        Ok(self.ports("RX-packets:")?.into_iter().map(|frames| frames as u64).sum())
+    }
+
+    /// Frames a second that the ports received since this was last asked, by its own clock.
+    ///
+    /// # Errors
+    /// It ended.
+    pub fn received_per_s(&mut self) -> Result<f64> {
+        Ok(self.ports("Rx-pps:")?.into_iter().sum())
+    }
+
+    /// A figure of each port's statistics.
+    fn ports(&mut self, name: &str) -> Result<Vec<f64>> {
+        let text = self.command("show port stats all")?;
+        let after = text.split(name).skip(1).filter_map(|rest| rest.split_whitespace().next());
+        let numbers: Vec<f64> = after.filter_map(|number| number.parse().ok()).collect();
+        if numbers.is_empty() {
+            bail!("no {name} in testpmd's statistics:\n{text}");
+        }
+        Ok(numbers)
+    }
+
+    /// Sets the counters of forwarding to zero.
+    ///
+    /// # Errors
+    /// It ended.
+    pub fn clear_cycles(&mut self) -> Result<()> {
+        self.command("clear fwd stats all").map(drop)
+    }
+
+    /// Frames received and cycles of the turns that received some, since
+    /// [`clear_cycles`](Self::clear_cycles).
+    ///
+    /// # Errors
+    /// It ended, or was not started as a switch.
+    pub fn cycles(&mut self) -> Result<(u64, u64)> {
+        let text = self.command("show fwd stats all")?;
+        let number = |name: &str| -> Option<u64> {
+            let digits = text.split(name).nth(1)?;
+            let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+            digits[..end].parse().ok()
+        };
+        let found = number("total io packets=").zip(number("cycles="));
+        found.with_context(|| format!("no cycles in testpmd's statistics:\n{text}"))
+    }
+}

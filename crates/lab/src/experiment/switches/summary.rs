@@ -1,0 +1,250 @@
+//! Result of a size: by band, each switch beside the first.
+
+use serde::Serialize;
+
+use super::{DISTURBED, Drain, PAIRS_MIN, Slot, Switch};
+use crate::guest::random::Random;
+use crate::measure::distance;
+use crate::statistics::bands::{self, Band, Grouped, PairedSlots};
+use crate::statistics::permutation;
+use crate::statistics::quantile::median;
+
+/// Level of the interval of a ratio: 99 %.
+const ALPHA: f64 = 0.01;
+
+/// Result of one frame size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SizeResult {
+    /// Frame size with FCS, bytes.
+    pub frame_bytes: u32,
+    /// Every band, nearest first.
+    pub bands: Vec<BandResult>,
+    /// Pairs that are in no band, by switch.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// One band of distances.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BandResult {
+    /// Its limits.
+    pub band: String,
+    /// Each switch, in the order of the settings.
+    pub sides: Vec<SideResult>,
+}
+
+/// One switch in one band.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SideResult {
+    /// The switch.
+    pub switch: Switch,
+    /// Pairs with the first switch; its own slots, for the first.
+    pub pairs: usize,
+    /// Figures; `None` with fewer than [`PAIRS_MIN`] pairs.
+    pub figures: Option<Figures>,
+}
+
+/// Medians over the pairs of a band.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// Busy cycles for each delivered frame.
+    pub cycles_per_frame: f64,
+    /// Millions of delivered frames a second.
+    pub mpps: f64,
+    /// Share of the polling thread's time that was busy.
+    pub busy_share: f64,
+    /// Cycles of the switch over the first one's; `None` for the first.
+    pub ratio: Option<Ratio>,
+}
+
+/// A ratio of cycles per frame with its interval of 99 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Estimate.
+    pub ratio: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// Pairs of a switch that are in no band, by reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// The switch.
+    pub switch: Switch,
+    /// The CPUs moved during a slot or between both.
+    pub moved: usize,
+    /// Other processes took more than [`DISTURBED`] of a CPU.
+    pub disturbed: usize,
+    /// One of both switches lost frames in this round.
+    pub lost: usize,
+}
+
+/// Two slots of the same pass.
+#[derive(Clone, Copy)]
+struct Paired<'a> {
+    first: &'a Slot,
+    other: &'a Slot,
+}
+
+/// Summarises the slots of one size.
+pub(super) fn of_size(
+    frame_bytes: u32,
+    switches: &[Switch],
+    slots: &[Slot],
+    drains: &[Drain],
+) -> SizeResult {
+    let slots: Vec<&Slot> = slots.iter().filter(|slot| slot.frame_bytes == frame_bytes).collect();
+    let lost = |slot: &Slot| {
+        let of = |drain: &&Drain| {
+            (drain.switch, drain.round, drain.frame_bytes)
+                == (slot.switch, slot.round, slot.frame_bytes)
+        };
+        // A round that did not come to its drain has shown nothing.
+        drains.iter().find(of).is_none_or(|drain| drain.frames != drain.expected)
+    };
+    let mut bands = Band::ALL.map(|band| BandResult { band: band.to_string(), sides: Vec::new() });
+    let mut left_out = Vec::new();
+    for switch in switches {
+        let mut out = LeftOut { switch: *switch, moved: 0, disturbed: 0, lost: 0 };
+        let mut pairs: Vec<Paired<'_>> = Vec::new();
+        for other in slots.iter().filter(|slot| slot.switch == *switch) {
+            let same = |slot: &&&Slot| {
+                (slot.switch, slot.round, slot.pass) == (switches[0], other.round, other.pass)
+            };
+            let Some(first) = slots.iter().find(same) else { continue };
+            if lost(first) || lost(other) {
+                out.lost += 1;
+            } else if first.disturbance.max(other.disturbance) > DISTURBED {
+                out.disturbed += 1;
+            } else {
+                pairs.push(Paired { first, other });
+            }
+        }
+        let grouped: Vec<PairedSlots> = pairs.iter().map(paired_slots).collect();
+        let grouped = Grouped::new(&grouped, PAIRS_MIN);
+        out.moved = grouped.moved + grouped.unknown;
+        left_out.push(out);
+        for (result, group) in bands.iter_mut().zip(&grouped.bands) {
+            let within = |pair: &&Paired<'_>| {
+                let both = paired_slots(pair);
+                let of = |slot: bands::Slot| Band::of(slot.round_trip_cycles);
+                [of(both.a), of(both.b)] == [Some(group.band); 2]
+            };
+            let others: Vec<&Slot> = pairs.iter().filter(within).map(|pair| pair.other).collect();
+            let is_first = *switch == switches[0];
+            let figures = group.is_sufficient().then(|| figures(&others, &group.pairs, is_first));
+            result.sides.push(SideResult {
+                switch: *switch,
+                pairs: group.pairs.len(),
+                figures: figures.flatten(),
+            });
+        }
+    }
+    SizeResult { frame_bytes, bands: bands.into(), left_out }
+}
+
+/// A pair for grouping: the distance of a slot is the mean of those before and after it, unless
+/// the CPUs moved in between.
+fn paired_slots(pair: &Paired<'_>) -> PairedSlots {
+    let slot = |slot: &Slot| {
+        let [before, after] = slot.distances;
+        let round_trip_cycles =
+            if distance::same(before, after) { before.midpoint(after) } else { f64::NAN };
+        bands::Slot { cycles_per_frame: slot.cycles_per_frame, round_trip_cycles }
+    };
+    PairedSlots { a: slot(pair.first), b: slot(pair.other) }
+}
+
+fn figures(slots: &[&Slot], pairs: &[crate::statistics::Pair], is_first: bool) -> Option<Figures> {
+    let of = |figure: fn(&Slot) -> f64| {
+        median(&slots.iter().map(|slot| figure(slot)).collect::<Vec<f64>>())
+    };
+    let mut random = Random::new(1);
+    let ratio = match is_first {
+        true => None,
+        false => permutation::compare(pairs, ALPHA, || random.bits()).ok(),
+    };
+    Some(Figures {
+        cycles_per_frame: of(|slot| slot.cycles_per_frame)?,
+        mpps: of(|slot| slot.mpps)?,
+        busy_share: of(|slot| slot.busy_share)?,
+        ratio: ratio.map(|compared| {
+            let permutation::Estimate { ratio, low, high } = compared.estimate;
+            Ratio { ratio, low, high }
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWITCHES: [Switch; 2] = [Switch::Shunt, Switch::Bare];
+
+    fn slot(switch: Switch, pass: usize, distances: [f64; 2]) -> Slot {
+        let cycles_per_frame = match switch {
+            Switch::Shunt => 40.0,
+            _ => 20.0 + pass as f64 / 100.0,
+        };
+        Slot {
+            switch,
+            round: 0,
+            pass,
+            frame_bytes: 64,
+            distances,
+            cycles_per_frame,
+            mpps: 10.0,
+            busy_share: 0.5,
+            disturbance: 0.0,
+        }
+    }
+
+    fn drains() -> Vec<Drain> {
+        let drain = |switch| Drain { switch, round: 0, frame_bytes: 64, frames: 64, expected: 64 };
+        SWITCHES.map(drain).into()
+    }
+
+    fn passes(passes: usize, distance: f64) -> Vec<Slot> {
+        let both = |pass| SWITCHES.map(|switch| slot(switch, pass, [distance, distance + 1.0]));
+        (0..passes).flat_map(both).collect()
+    }
+
+    #[test]
+    fn a_band_with_enough_pairs_has_figures_and_a_ratio() {
+        let result = of_size(64, &SWITCHES, &passes(8, 100.0), &drains());
+        let [near, ..] = &result.bands[..] else { panic!("{result:?}") };
+        assert_eq!(near.band, "under 120 cycles");
+        let first = near.sides[0].figures.unwrap();
+        assert_eq!((first.cycles_per_frame, first.ratio), (40.0, None));
+        let ratio = near.sides[1].figures.unwrap().ratio.unwrap();
+        assert!((0.5..0.51).contains(&ratio.ratio), "{ratio:?}");
+        assert!(ratio.low <= ratio.ratio && ratio.ratio <= ratio.high, "{ratio:?}");
+        let counts = result.bands.iter().map(|band| band.sides[1].pairs);
+        assert_eq!(counts.collect::<Vec<_>>(), [8, 0, 0, 0]);
+    }
+
+    #[test]
+    fn seven_pairs_are_too_few() {
+        let result = of_size(64, &SWITCHES, &passes(7, 700.0), &drains());
+        let far = &result.bands[3].sides[1];
+        assert_eq!((far.pairs, far.figures), (7, None));
+    }
+
+    #[test]
+    fn pairs_that_do_not_count_are_told_by_reason() {
+        let mut slots = passes(4, 100.0);
+        slots[0].disturbance = 0.11;
+        slots[3].distances = [100.0, 400.0];
+        slots[4].distances = [130.0, 130.0];
+        let result = of_size(64, &SWITCHES, &slots, &drains());
+        let out = result.left_out[1];
+        assert_eq!((out.moved, out.disturbed, out.lost), (2, 1, 0));
+        assert_eq!(result.bands[0].sides[1].pairs, 1);
+        let mut lossy = drains();
+        lossy[1].frames -= 1;
+        let result = of_size(64, &SWITCHES, &passes(4, 100.0), &lossy);
+        assert_eq!((result.left_out[0].lost, result.left_out[1].lost), (0, 4));
+        assert_eq!(of_size(64, &SWITCHES, &passes(4, 100.0), &[]).left_out[0].lost, 4);
+    }
+}

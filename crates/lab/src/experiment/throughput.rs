@@ -1,0 +1,262 @@
+//! Throughput and latency of one point, by RFC 2544 and RFC 9971 (MLRsearch).
+//!
+//! The generator of [`forwarding`] sends at a constant rate, and each trial says what it offered,
+//! what came back and whether the generator kept its rate. A search finds the non-drop rate (NDR)
+//! and the partial-drop rate (PDR); then latency is measured at 10, 50 and 90 % of the NDR.
+//!
+//! # Limits
+//! A shared host takes CPU time away at will, and a frame is lost then at any rate: the NDR has a
+//! loss tolerance, which is stated with it. With fewer than three CPUs the generator shares its CPU
+//! with the guests, and their limit is reached first.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use super::forwarding::{self, PointSpec};
+use crate::bench::Placement;
+use crate::guest::{IN_FLIGHT, PacedResult, Role};
+use crate::measure::distance;
+use crate::report::{Load, PathKind, Pinned};
+use crate::statistics::search::{Goal, Limits, Outcome, Search, Stop};
+
+/// Largest share of due frames that a generator may skip and still have kept its rate.
+const SKIPPED_MAX: f64 = 0.005;
+/// Shares of the NDR at which latency is measured.
+const LATENCY_AT: [f64; 3] = [0.1, 0.5, 0.9];
+/// The largest load tried, of the closed loop's rate.
+const MAX_LOAD: f64 = 2.0;
+/// The smallest load tried, likewise.
+const MIN_LOAD: f64 = 0.01;
+
+/// Settings of a search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Loss ratio that counts as none for the NDR.
+    pub ndr_tolerance: f64,
+    /// Loss ratio of the PDR.
+    pub pdr_loss: f64,
+    /// Length of the shortest and of a full trial, seconds.
+    pub trial_s: (f64, f64),
+    /// Trials at one load until it is decided, seconds.
+    pub duration_sum_s: f64,
+    /// Largest share of trial time with more loss that a lower bound tolerates.
+    pub exceed_ratio: f64,
+    /// Largest distance of lower and upper bound, relative to the upper one.
+    pub width: f64,
+    /// Most trials.
+    pub trials_max: usize,
+    /// Most seconds of all trials.
+    pub seconds_max: f64,
+}
+
+/// What `shunt lab throughput --json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Throughput {
+    /// Million frames a second in the closed loop.
+    pub closed_loop_mpps: f64,
+    /// NDR and PDR.
+    pub rates: Vec<Rate>,
+    /// Latency at shares of the NDR; empty without one.
+    pub latency: Vec<LatencyAt>,
+    /// All trials of the search, in the order of time.
+    pub trials: Vec<TrialShown>,
+    /// Seconds that these took.
+    pub seconds: f64,
+    /// Where the threads ran.
+    pub pinned: Pinned,
+    /// Cycles of a cache line's round trip between switch and guests, before and after.
+    pub round_trip_cycles: Option<[f64; 2]>,
+}
+
+/// A rate that was searched for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rate {
+    /// `NDR` or `PDR`.
+    pub name: &'static str,
+    /// Loss ratio up to which a trial is a low-loss trial, tolerance included.
+    pub loss_ratio_max: f64,
+    /// Relevant lower bound, million frames a second: the rate. `None` if no load was one.
+    pub lower_mpps: Option<f64>,
+    /// Relevant upper bound.
+    pub upper_mpps: Option<f64>,
+    /// Conditional throughput at the lower bound.
+    pub throughput_mpps: Option<f64>,
+    /// `true` if both bounds are as close as the width; otherwise the figure is no result.
+    pub regular: bool,
+    /// `true` if a larger load than `upper_mpps` was a lower bound: the machine is noisy, and the rate
+    /// may be too low.
+    pub loss_inversion: bool,
+    /// Why the search ended.
+    pub ended_by: &'static str,
+}
+
+/// Latency at one load.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyAt {
+    /// Share of the NDR.
+    pub share: f64,
+    /// Load, million frames a second.
+    pub load_mpps: f64,
+    /// Whether the generator kept its rate; otherwise the figures are no result.
+    pub generator_ok: bool,
+    /// Account of the generator.
+    #[serde(flatten)]
+    pub account: PacedResult,
+}
+
+/// One trial.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TrialShown {
+    /// Load, million frames a second.
+    pub load_mpps: f64,
+    /// Length, seconds.
+    pub seconds: f64,
+    /// Frames offered.
+    pub offered: u64,
+    /// Frames that came back.
+    pub delivered: u64,
+    /// `false` if the generator missed its rate: it decides nothing.
+    pub regular: bool,
+}
+
+/// Searches, and measures latency. `done` hears of each trial.
+///
+/// # Errors
+/// A setting is out of range, or a trial could not be made.
+pub fn run(
+    program: &Path,
+    spec: &PointSpec,
+    cpus: &[usize],
+    settings: &Settings,
+    mut done: impl FnMut(&str),
+) -> Result<Throughput> {
+    ensure!(spec.path != PathKind::Virtio, "the path virtio has no generator at a constant rate");
+    let placement = forwarding::place(spec, cpus);
+    let both = placement.switch.zip(placement.guests[0].0);
+    let round_trip = || both.map(|(a, b)| distance::round_trip_cycles(a, b)).transpose();
+    let before = round_trip()?;
+    let seconds = settings.trial_s.1.max(0.5);
+    let closed = PointSpec { load: Load::Closed, seconds, ..*spec };
+    let closed = forwarding::run(program, &closed, cpus)?;
+    done(&format!("closed loop: {:.3} Mpps", closed.offered_mpps));
+    let closed_fps = closed.offered_mpps * 1e6;
+    let limits = Limits {
+        min_load_fps: closed_fps * MIN_LOAD,
+        max_load_fps: closed_fps * MAX_LOAD,
+        trials_max: settings.trials_max,
+        seconds_max: settings.seconds_max,
+    };
+    let search = Search::new(goals(settings), limits).context("the search cannot be made")?;
+    let found = search.run(&mut |load_fps: f64, seconds: f64| {
+        let account = trial(program, spec, &placement, load_fps, seconds)?;
+        let PacedResult { sent, received, .. } = account;
+        let lost = sent.saturating_sub(received) as f64 / sent.max(1) as f64;
+        done(&format!("{:.3} Mpps for {seconds} s: loss {:.5} %", load_fps / 1e6, lost * 100.0));
+        let generator_ok = kept_rate(&account);
+        Ok::<_, anyhow::Error>(Outcome {
+            offered: sent,
+            delivered: received,
+            seconds,
+            generator_ok,
+        })
+    })?;
+    let names = ["NDR", "PDR"];
+    let rates = found.goals.iter().zip(names).map(|(goal, name)| Rate {
+        name,
+        loss_ratio_max: goal.goal.loss_ratio_max(),
+        lower_mpps: goal.lower_fps.map(|fps| fps / 1e6),
+        upper_mpps: goal.upper_fps.map(|fps| fps / 1e6),
+        throughput_mpps: goal.conditional_throughput_fps.map(|fps| fps / 1e6),
+        regular: goal.is_regular(),
+        loss_inversion: goal.loss_inversion,
+        ended_by: ended_by(goal.stop),
+    });
+    let latency = match found.goals[0].lower_fps {
+        Some(ndr_fps) => latencies(program, spec, &placement, ndr_fps, settings, &mut done)?,
+        None => Vec::new(),
+    };
+    let shown = |trial: &crate::statistics::search::TrialRecord| TrialShown {
+        load_mpps: trial.load_fps / 1e6,
+        seconds: trial.duration_s,
+        offered: trial.outcome.offered,
+        delivered: trial.outcome.delivered,
+        regular: trial.regular,
+    };
+    Ok(Throughput {
+        closed_loop_mpps: closed.offered_mpps,
+        rates: rates.collect(),
+        latency,
+        trials: found.trials.iter().map(shown).collect(),
+        seconds: found.seconds,
+        pinned: closed.pinned,
+        round_trip_cycles: before.zip(round_trip()?).map(|(before, after)| [before, after]),
+    })
+}
+
+/// Latency at shares of the NDR.
+fn latencies(
+    program: &Path,
+    spec: &PointSpec,
+    placement: &Placement,
+    ndr_fps: f64,
+    settings: &Settings,
+    done: &mut impl FnMut(&str),
+) -> Result<Vec<LatencyAt>> {
+    let at = |share: f64| {
+        let load_fps = share * ndr_fps;
+        let account = trial(program, spec, placement, load_fps, settings.trial_s.1)?;
+        done(&format!("latency at {:.0} % of the NDR", share * 100.0));
+        let (load_mpps, generator_ok) = (load_fps / 1e6, kept_rate(&account));
+        Ok(LatencyAt { share, load_mpps, generator_ok, account })
+    };
+    LATENCY_AT.into_iter().map(at).collect()
+}
+
+fn goals(settings: &Settings) -> Vec<Goal> {
+    let Settings { ndr_tolerance, pdr_loss, trial_s, duration_sum_s, exceed_ratio, width, .. } =
+        *settings;
+    let goal = |loss_ratio, loss_tolerance, width| Goal {
+        loss_ratio,
+        loss_tolerance,
+        exceed_ratio,
+        initial_trial_s: trial_s.0,
+        final_trial_s: trial_s.1,
+        duration_sum_s,
+        width,
+    };
+    vec![goal(0.0, ndr_tolerance, width), goal(pdr_loss, 0.0, width.max(pdr_loss))]
+}
+
+/// One trial at a constant rate.
+fn trial(
+    program: &Path,
+    spec: &PointSpec,
+    placement: &Placement,
+    load_fps: f64,
+    seconds: f64,
+) -> Result<PacedResult> {
+    let spec = PointSpec { seconds, ..*spec };
+    let role = |flows, _| Role::Pace { flows, in_flight: IN_FLIGHT, load_fps };
+    let measured = forwarding::trial(program, &spec, placement, role)?;
+    let paced = measured.results.iter().find_map(|result| result.paced);
+    paced.context("no process had the generator")
+}
+
+/// Whether the generator kept its rate.
+fn kept_rate(account: &PacedResult) -> bool {
+    let due = account.sent + account.skipped;
+    due > 0 && account.skipped as f64 <= SKIPPED_MAX * due as f64
+}
+
+fn ended_by(stop: Stop) -> &'static str {
+    match stop {
+        Stop::Width => "width",
+        Stop::MaxLoad => "max-load",
+        Stop::MinLoad => "min-load",
+        Stop::GeneratorLimit => "generator",
+        Stop::TrialLimit => "trials-max",
+        Stop::TimeLimit => "seconds-max",
+    }
+}

@@ -1,0 +1,301 @@
+//! A generator at a constant rate, and the receiver of what comes back: loss, latency, order.
+//!
+//! # Model
+//! Frames are due at equal intervals from the first step on. Each carries a number of its flow and
+//! the time-stamp counter at its sending; [`Latency`] is the time from there until the generator
+//! polls it from its receive ring. The delay of a frame's sending after it was due is the generator's
+//! own bias, and is told beside the latency.
+//!
+//! A generator that loses its CPU has frames due that it did not send. It makes up for at most
+//! [`BACKLOG_MAX`] of them; others are counted as skipped, so that no burst follows that the load does
+//! not have.
+//!
+//! # Limits
+//! Times are of one clock, the time-stamp counter, and of one thread, which polls: a frame waits
+//! while the thread serves other guests or the CPU is taken from it.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
+use host::tsc;
+use serde::{Deserialize, Serialize};
+use virtq::BURST;
+
+use super::adapter::{Adapter, HEADER, RING, Shape};
+use super::generate::{SEQUENCE_AT, Traffic, frame};
+use super::ledger::Ledger;
+
+/// Frames that are made up for after a pause of the generator: fewer than the smallest ring holds.
+const BACKLOG_MAX: u64 = RING as u64 / 2;
+/// Longest time that histograms tell apart, ns; longer ones count as this one.
+const NS_MAX: u64 = 60_000_000_000;
+
+/// Times of frames, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Number of frames.
+    pub frames: u64,
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Longest time.
+    pub max_us: f64,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Latency {
+        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Latency {
+            frames: histogram.len(),
+            p50_us: us(0.5),
+            p90_us: us(0.9),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
+            max_us: us(1.0),
+        }
+    }
+}
+
+/// Account of a generator at a constant rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PacedResult {
+    /// Frames sent, from the first one on.
+    pub sent: u64,
+    /// Frames that were due in the measured time and not sent, because the generator was late or had
+    /// no free buffer.
+    pub skipped: u64,
+    /// Frames received, duplicates not counted.
+    pub received: u64,
+    /// Frames received a second time.
+    pub duplicated: u64,
+    /// Frames received after a later one of their flow.
+    pub reordered: u64,
+    /// From sending to receiving, in the measured time.
+    pub latency: Latency,
+    /// From being due to sending, in the measured time: the generator's own bias.
+    pub lateness: Latency,
+}
+
+/// A generator at a constant rate.
+#[derive(Debug)]
+pub(super) struct Paced {
+    pub(super) adapter: Adapter,
+    /// Bytes of a frame and its header.
+    len: u32,
+    /// Buffers that may be sent, the longest unused first. Buffer `b` has a frame of flow `b` modulo
+    /// the number of flows.
+    free: VecDeque<u32>,
+    /// By flow: the next number, and those that came back.
+    flows: Vec<(u64, Ledger)>,
+    schedule: Schedule,
+    sending: bool,
+    latency: Histogram<u64>,
+    lateness: Histogram<u64>,
+    pub(super) sent: u64,
+}
+
+impl Paced {
+    /// Attaches, and prepares the frames and the receive buffers.
+    pub(super) fn attach(socket: &Path, traffic: &Traffic<'_>, load_fps: f64) -> Result<Paced> {
+        let Traffic { flows, frame_bytes, in_flight, pages, ring, .. } = *traffic;
+        let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
+        ensure!(!flows.is_empty(), "a generator needs at least one flow");
+        for buffer in 0..in_flight {
+            let (source, destination) = flows[buffer as usize % flows.len()];
+            let frame = frame(source, destination, frame_bytes, 0)?;
+            let place = adapter.buffer(buffer);
+            place.write(0, [0; HEADER as usize]);
+            place.skip(HEADER).write_bytes(&frame);
+        }
+        (0..u32::from(RING)).for_each(|buffer| {
+            adapter.post_receive(u32::from(RING) + buffer);
+        });
+        adapter.publish();
+        let histogram = || Histogram::new_with_bounds(1, NS_MAX, 3).context("no histogram");
+        Ok(Paced {
+            adapter,
+            len: HEADER + frame_bytes.saturating_sub(4),
+            free: (0..in_flight).collect(),
+            flows: vec![(0, Ledger::default()); flows.len()],
+            schedule: Schedule::new(load_fps)?,
+            sending: true,
+            latency: histogram()?,
+            lateness: histogram()?,
+            sent: 0,
+        })
+    }
+
+    /// Sends what is due and receives what there is; returns the number of frames moved.
+    pub(super) fn step(&mut self) -> u64 {
+        let received = self.receive();
+        let mut back = [0; BURST];
+        let taken = self.adapter.reap_transmit(&mut back);
+        self.free.extend(&back[..taken]);
+        self.sent += taken as u64;
+        if self.sending {
+            self.send();
+        }
+        self.adapter.publish();
+        received + taken as u64
+    }
+
+    fn receive(&mut self) -> u64 {
+        let mut frames = [(0, 0); BURST];
+        let n = self.adapter.reap_receive(&mut frames);
+        let now = tsc::now();
+        for (buffer, _) in &frames[..n] {
+            let mut mark = [0; 16];
+            self.adapter.buffer(*buffer).skip(HEADER + SEQUENCE_AT).read_bytes(&mut mark);
+            self.adapter.post_receive(*buffer);
+            let [sequence, stamp] =
+                [0, 8].map(|at| u64::from_be_bytes(mark[at..at + 8].try_into().expect("8 bytes")));
+            let flow = sequence as usize % self.flows.len();
+            let number = sequence / self.flows.len() as u64;
+            self.flows[flow].1.take(number);
+            self.latency.saturating_record(ns_between(stamp, now));
+        }
+        n as u64
+    }
+
+    fn send(&mut self) {
+        let now = tsc::now();
+        let room = self.free.len().min(BURST);
+        let (due, count) = self.schedule.due(now, room as u64);
+        let flows = self.flows.len();
+        for (i, buffer) in self.free.drain(..count as usize).enumerate() {
+            let flow = buffer as usize % flows;
+            let number = &mut self.flows[flow].0;
+            let sequence = *number * flows as u64 + flow as u64;
+            *number += 1;
+            let place = self.adapter.buffer(buffer);
+            place.write(HEADER + SEQUENCE_AT, sequence.to_be_bytes());
+            place.write(HEADER + SEQUENCE_AT + 8, now.to_be_bytes());
+            self.adapter.post_transmit(buffer, self.len);
+            self.lateness.saturating_record(ns_between(self.schedule.at(due + i as u64), now));
+        }
+    }
+
+    /// Begins the measurement: times and skipped frames before it do not count.
+    pub(super) fn begin(&mut self) {
+        self.schedule.skipped = 0;
+        self.latency.reset();
+        self.lateness.reset();
+    }
+
+    /// Sends nothing from now on.
+    pub(super) fn stop(&mut self) {
+        self.sending = false;
+    }
+
+    /// Frames received so far, duplicates not counted.
+    pub(super) fn received(&self) -> u64 {
+        self.flows.iter().map(|(_, ledger)| ledger.received).sum()
+    }
+
+    pub(super) fn result(&self) -> PacedResult {
+        let sum = |what: fn(&Ledger) -> u64| self.flows.iter().map(|(_, it)| what(it)).sum();
+        PacedResult {
+            sent: self.sent,
+            skipped: self.schedule.skipped,
+            received: self.received(),
+            duplicated: sum(|ledger| ledger.duplicated),
+            reordered: sum(|ledger| ledger.reordered),
+            latency: Latency::of(&self.latency),
+            lateness: Latency::of(&self.lateness),
+        }
+    }
+}
+
+fn ns_between(begin: u64, end: u64) -> u64 {
+    tsc::cycles_to_ns(end.saturating_sub(begin)) as u64
+}
+
+/// Times at which frames are due.
+#[derive(Debug)]
+struct Schedule {
+    cycles_per_frame: f64,
+    /// Time of frame 0; `None` before the first step.
+    start: Option<u64>,
+    /// Frames sent or skipped.
+    next: u64,
+    skipped: u64,
+}
+
+impl Schedule {
+    fn new(load_fps: f64) -> Result<Schedule> {
+        ensure!(load_fps > 0.0, "a load of {load_fps} frames/s: it must be above 0");
+        let cycles_per_frame = tsc::hz() / load_fps;
+        Ok(Schedule { cycles_per_frame, start: None, next: 0, skipped: 0 })
+    }
+
+    /// Number of the first frame that is to be sent now, and how many, of which there is room for
+    /// `room`.
+    fn due(&mut self, now: u64, room: u64) -> (u64, u64) {
+        let start = *self.start.get_or_insert(now);
+        let passed = (now.saturating_sub(start) as f64 / self.cycles_per_frame) as u64 + 1;
+        let late = passed.saturating_sub(self.next + BACKLOG_MAX);
+        self.skipped += late;
+        let first = self.next + late;
+        let count = passed.saturating_sub(first).min(room);
+        self.next = first + count;
+        (first, count)
+    }
+
+    /// Time at which a frame is due.
+    fn at(&self, number: u64) -> u64 {
+        self.start.unwrap_or_default() + (number as f64 * self.cycles_per_frame) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A schedule of one frame every 1000 cycles.
+    fn schedule() -> Schedule {
+        Schedule { cycles_per_frame: 1000.0, start: None, next: 0, skipped: 0 }
+    }
+
+    #[test]
+    fn frames_are_due_at_equal_intervals() {
+        let mut schedule = schedule();
+        assert_eq!(schedule.due(5_000, 64), (0, 1));
+        assert_eq!(schedule.due(5_999, 64), (1, 0));
+        assert_eq!(schedule.due(6_000, 64), (1, 1));
+        assert_eq!(schedule.due(16_500, 64), (2, 10));
+        assert_eq!((schedule.at(0), schedule.at(11)), (5_000, 16_000));
+        assert_eq!(schedule.skipped, 0);
+    }
+
+    #[test]
+    fn a_pause_is_made_up_for_in_part_and_the_rest_is_told() {
+        let mut schedule = schedule();
+        assert_eq!(schedule.due(0, 64), (0, 1));
+        // 1000 frames later: the oldest are skipped, and the room limits the others.
+        assert_eq!(schedule.due(1_000_000, 64), (1001 - BACKLOG_MAX, 64));
+        assert_eq!(schedule.skipped, 1000 - BACKLOG_MAX);
+        assert_eq!(schedule.due(1_000_000, 1000).1, BACKLOG_MAX - 64);
+        assert_eq!(schedule.due(1_000_000, 64).1, 0);
+        assert_eq!(schedule.next, 1001);
+    }
+
+    #[test]
+    fn latency_of_a_known_distribution_is_told_within_its_resolution() {
+        let mut histogram = Histogram::new_with_bounds(1, NS_MAX, 3).unwrap();
+        // 1 to 10 us in steps of 1 ns, as a device delays frames that is known.
+        (1_000..=10_000).for_each(|ns| histogram.saturating_record(ns));
+        let latency = Latency::of(&histogram);
+        assert_eq!(latency.frames, 9_001);
+        for (told, known) in [(latency.p50_us, 5.5), (latency.p99_us, 9.91), (latency.max_us, 10.0)]
+        {
+            assert!((told / known - 1.0).abs() < 0.002, "{told} us, not {known} us");
+        }
+    }
+}

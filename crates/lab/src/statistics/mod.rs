@@ -1,0 +1,19 @@
+//! Statistics of measurements on shared machines.
+//!
+//! [`search`] finds throughput, [`permutation`] compares two builds measured in turn, [`bands`]
+//! groups such pairs by the distance of their CPUs, and [`quantile`] summarises figures. All of it
+//! is pure: trials, samples, durations and random numbers are parameters.
+
+pub mod bands;
+pub mod permutation;
+pub mod quantile;
+pub mod search;
+
+/// Cycles per frame of two builds, measured one right after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// Build A, the baseline.
+    pub a: f64,
+    /// Build B, the candidate.
+    pub b: f64,
+}

@@ -1,0 +1,79 @@
+//! `shunt lab bare`: the bare copying loop as a switch.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use lab::bench::bare::{self, BareSpec};
+use wire::Mac;
+
+use crate::Mistake;
+
+/// Run the bare copying loop as a vhost-user switch between two guests.
+///
+/// Frames are copied once, from ring to ring, without any other work: a lower limit for a switch
+/// with the same guests. Prints a line "ready", then counters as JSON for each line on standard
+/// input, until SIGINT or SIGTERM. It polls without sleeping while a guest is attached.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab bare --socket /tmp/a.sock --socket /tmp/b.sock --cpu 0
+  shunt lab bare --socket /tmp/a.sock --socket /tmp/b.sock --delay-cycles 20
+                                                        a planted slow-down of 20 cycles a frame")]
+pub(super) struct Bare {
+    /// Socket of a guest; give two.
+    #[arg(long, value_name = "PATH", required = true)]
+    socket: Vec<PathBuf>,
+    /// MAC address of a guest, in the order of the sockets.
+    #[arg(long, value_name = "MAC")]
+    mac: Vec<Mac>,
+    /// Connect to the sockets, on which the guests listen.
+    #[arg(long)]
+    connect: bool,
+    /// CPU to run on.
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    /// Time-stamp cycles to spin for each frame.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    delay_cycles: u64,
+    /// Do not offer packed rings.
+    #[arg(long)]
+    no_packed: bool,
+    /// Do not offer mergeable receive buffers.
+    #[arg(long)]
+    no_mergeable: bool,
+    /// End when standard input ends.
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+/// Most cycles of a delay: 1 ms or so, the interval between two looks at the sockets.
+const DELAY_MAX: u64 = 1_000_000;
+
+impl Bare {
+    pub(super) fn run(self) -> Result<()> {
+        let Ok(sockets) = <[PathBuf; 2]>::try_from(self.socket) else {
+            return Err(Mistake("--socket must be given twice, one for each guest".into()).into());
+        };
+        let addresses = match self.mac[..] {
+            [] => [1, 2].map(|guest| Mac([2, 0, 0, 0, 0, guest])),
+            [first, second] => [first, second],
+            _ => return Err(Mistake("--mac must be given twice or not at all".into()).into()),
+        };
+        if self.delay_cycles > DELAY_MAX {
+            let text =
+                format!("--delay-cycles {}: allowed are 0 to {DELAY_MAX}", self.delay_cycles);
+            return Err(Mistake(text).into());
+        }
+        bare::serve(&BareSpec {
+            sockets,
+            connect: self.connect,
+            addresses,
+            cpu: self.cpu,
+            delay_cycles: self.delay_cycles,
+            packed: !self.no_packed,
+            mergeable: !self.no_mergeable,
+            with_parent: self.with_parent,
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! A daemon whose log cannot be written, or is not read, serves all the same.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Waits are for what must happen: only a bug makes them last.
+const WAIT: Duration = Duration::from_secs(60);
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + WAIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A daemon with one VF and an API, in a temporary directory.
+struct Daemon {
+    dir: tempfile::TempDir,
+    child: Child,
+}
+
+impl Daemon {
+    /// Starts one that logs to `log`, and waits until it is ready.
+    fn start(log: impl Into<Stdio>) -> Daemon {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let config = dir.path().join("shunt.toml");
+        let text = format!(
+            "run_dir = \"{}\"\n[api]\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n\
+             [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"vf0\"\n",
+            dir.path().display()
+        );
+        std::fs::write(&config, text).expect("a file in a temporary directory");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_shunt"))
+            .args(["up", "--with-parent", "--config"])
+            .arg(config)
+            .env("SHUNT_LOG", "debug")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("shunt was built for this test");
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
+        out.read_line(&mut line).expect("a line, or the end");
+        assert_eq!(line, "ready\n");
+        Daemon { dir, child }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// What a command says that is given the run directory, while the daemon runs.
+    fn ask(&mut self, args: &[&str]) -> Output {
+        let ended = self.child.try_wait().expect("our own child");
+        assert_eq!(ended, None, "the daemon ended");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        command.args(args).arg("--json").arg("--run-dir").arg(self.dir.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut asked = command.spawn().expect("shunt was built");
+        // One that hangs is ended, so that what is wrong is told.
+        until("an answer", || asked.try_wait().expect("our own child").map(|_| ()));
+        asked.wait_with_output().expect("our own child")
+    }
+
+    fn json(&mut self, args: &[&str]) -> Value {
+        let output = self.ask(args);
+        assert!(output.status.success(), "{args:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Has it log at least two lines.
+    fn attach_and_leave(&self) {
+        drop(UnixStream::connect(self.path("vf0")).expect("its socket"));
+    }
+
+    /// Has it log a line for each time, at level debug.
+    fn disturb(&self, times: usize) {
+        for _ in 0..times {
+            let mut stream = UnixStream::connect(self.path("api.sock")).expect("its socket");
+            let _ = stream.write_all(b"nonsense\r\n\r\n");
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    }
+
+    fn dropped(&mut self) -> u64 {
+        let stats = self.json(&["stats"]);
+        stats["log_lines_dropped"].as_u64().expect("a counter")
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        until("the daemon to end", || self.child.try_wait().expect("our own child"))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A pipe that is full, and the end that could be read.
+fn full_pipe() -> (PipeReader, Stdio) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let size = rustix::pipe::fcntl_getpipe_size(&writer).expect("a pipe has a size");
+    writer.write_all(&vec![b'\n'; size]).expect("it fits");
+    (reader, writer.into())
+}
+
+#[test]
+fn a_log_on_a_full_disk_or_without_a_reader_ends_no_daemon() {
+    let full = File::options().write(true).open("/dev/full").expect("a device of every Linux");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    for log in [Stdio::from(full), Stdio::from(writer)] {
+        let mut daemon = Daemon::start(log);
+        daemon.attach_and_leave();
+        daemon.disturb(10);
+        assert_eq!(daemon.json(&["nic", "list"])[0]["name"], "nic0");
+        until("lines to be counted", || (daemon.dropped() >= 12).then_some(()));
+        assert_eq!(daemon.end().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_log_reader_that_stands_still_holds_up_nobody_and_is_told_what_it_missed() {
+    let (mut reader, log) = full_pipe();
+    let mut daemon = Daemon::start(log);
+    daemon.attach_and_leave();
+    assert_eq!(daemon.json(&["nic", "list"])[0]["name"], "nic0");
+    assert_eq!(daemon.dropped(), 0, "what fits waits");
+    daemon.disturb(5000);
+    let dropped = until("lines to be counted", || Some(daemon.dropped()).filter(|n| *n > 0));
+    // It reads on, and knows how many are missing.
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text)
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    daemon.attach_and_leave();
+    assert_eq!(daemon.end().code(), Some(0));
+    let text = reading.join().expect("a thread of this test").expect("UTF-8");
+    let notices =
+        text.lines().filter_map(|line| line.strip_suffix(NOTICE)?.strip_prefix("shunt: "));
+    let told: u64 = notices.map(|lines| lines.parse::<u64>().expect("a number")).sum();
+    assert!(told >= dropped, "{told} told, {dropped} counted");
+    let end: Vec<&str> = text.lines().rev().take(5).collect();
+    assert!(end.iter().any(|line| line.ends_with("stopping")), "the last lines are: {end:?}");
+}
+
+const NOTICE: &str =
+    " log lines dropped: this log could not be written, or was not read fast enough";
+
+#[test]
+fn a_daemon_that_nobody_hears_ends_when_told() {
+    let (_reader, log) = full_pipe();
+    let mut daemon = Daemon::start(log);
+    daemon.attach_and_leave();
+    assert_eq!(daemon.end().code(), Some(0));
+    assert!(!daemon.path("vf0").exists(), "its socket was left behind");
+}
+
+#[test]
+fn a_daemon_that_nobody_hears_is_replaced() {
+    let (mut reader, log) = full_pipe();
+    let mut daemon = Daemon::start(log);
+    daemon.attach_and_leave();
+    let upgraded = until("guests to have had time to come back", || {
+        let output = daemon.ask(&["upgrade"]);
+        output.status.success().then_some(output.stdout)
+    });
+    let upgraded: Value = serde_json::from_slice(&upgraded).expect("JSON");
+    let status = until("the old one to end", || daemon.child.try_wait().expect("our own child"));
+    assert_eq!(status.code(), Some(0));
+    // The new one logs to the same pipe.
+    daemon.attach_and_leave();
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text)
+    });
+    let pid = upgraded["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+    kill_process(pid.expect("its number"), Signal::TERM).expect("it runs");
+    let text = reading.join().expect("a thread of this test").expect("UTF-8");
+    assert!(text.contains("has taken over from") && text.contains("stopping"), "{text}");
+    assert!(!daemon.path("vf0").exists(), "its socket was left behind");
+}
