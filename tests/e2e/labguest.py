@@ -42,11 +42,12 @@ class LabGuests:
         self._say("go")
 
     def stop(self):
-        """Ends it, and returns what became of the frames of each direction."""
+        """Ends it, and returns what became of the frames of each direction. Each has the longest time that the guests had
+        no CPU (absence_us_max), as nothing can arrive then."""
         self._say("stop")
-        result = self._hear("numbered")["directions"]
+        result = self._hear("numbered")
         self.kill()
-        return result
+        return [way | {"absence_us_max": result["absence_us_max"]} for way in result["directions"]]
 
     def kill(self):
         """Kills the process, if it has not ended."""

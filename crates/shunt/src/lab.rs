@@ -1,15 +1,18 @@
 //! `shunt lab`: experiments.
 
 mod bare;
+mod compare;
 mod fairness;
+mod measure;
 mod path_changes;
 mod succession;
 mod switches;
 mod switching;
 mod throughput;
-mod transfers;
-mod vmdq;
 
+use std::ffi::OsString;
+use std::fmt::{self, Display};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -19,45 +22,46 @@ use lab::bench::interrupt;
 use lab::experiment::forwarding::{self, PointSpec};
 use lab::experiment::hostile::{self, HostileRun};
 use lab::experiment::idle::{self, IdleSpec};
-use lab::experiment::{distance, overhead, scale, suite};
+use lab::experiment::{distance, overhead, scale};
 use lab::report::{self, Load, PathKind, Pattern, RingKind};
 
-use crate::text::wrapped;
 use crate::{Mistake, say};
 
 /// Measure virtual machines' network paths on this machine.
 ///
-/// Without a subcommand: every pattern, path, frame size and number of guests, each slot twice in
-/// the order A B B A, in about a minute, with tables, verdicts and a report in lab-results/. Nothing but Rust and this program is needed:
-/// guests are processes that attach to a daemon over real vhost-user sockets. No root.
+/// Without a subcommand the experiment "quick": every pattern and path, three frame sizes, 1, 2 and
+/// 4 guests, in about a minute, with tables, verdicts and a report in lab-results/. Nothing but Rust
+/// and this program is needed: guests are processes that attach to a daemon over real vhost-user
+/// sockets. No root.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
-Examples:
-  shunt lab                                              everything, and a report
+Examples, experiments of files (shunt lab NAME --help for their settings):
+  shunt lab                                              quick: everything in about a minute
+  shunt lab nfv                                          forwarding, 1 to 8 guests, 64 to 1518 B
+  shunt lab vmdq                                         receiving with VMQ and without
+  shunt lab ntttcp                                       TCP between kernels, 1 and 4 streams
+  shunt lab netperf                                      TCP by the size of each write
+  shunt lab vpf                                          UDP both ways, and round trips
+  shunt lab ./mine.toml                                  one of your own
+
+Examples, others:
   shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
+  shunt lab throughput --pattern east-west               NDR, PDR and latency
+  shunt lab compare ./old/shunt ./new/shunt              is one of two builds faster?
+  shunt lab switches                                     Shunt beside other switches
   shunt lab scale --json                                 cycles per frame as VFs and MACs grow
   shunt lab distance                                     how far apart the pinned CPUs are
   shunt lab idle --guests 64                             what silence costs, and the first frame
   shunt lab fairness                                     who gets what of a lane
   shunt lab path-changes --count 1000                    paths change, and no frame is lost
-  shunt lab vmdq                                         receiving with VMQ and without
   shunt lab switching                                    what the switch costs a frame
-  shunt lab throughput --pattern east-west               NDR, PDR and latency
-  shunt lab switches                                     Shunt beside other switches
-  shunt lab ntttcp                                       TCP between kernels, 1 and 4 streams
-  shunt lab netperf                                      TCP by the size of each write
-  shunt lab vpf                                          UDP both ways, and round trips
   shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
     #[command(subcommand)]
     experiment: Option<Experiment>,
-    /// Seconds to measure each slot for.
-    #[arg(long, default_value_t = 0.2, value_name = "S")]
-    seconds: f64,
-    /// Where the report's directory is made.
-    #[arg(long, default_value = "lab-results", value_name = "DIR")]
-    out: PathBuf,
+    #[command(flatten)]
+    measure: measure::Measure,
 }
 
 #[derive(Debug, Subcommand)]
@@ -71,18 +75,22 @@ enum Experiment {
     PathChanges(path_changes::PathChanges),
     Upgrade(succession::Upgrade),
     Kill(succession::Kill),
-    Vmdq(vmdq::Vmdq),
     Switching(switching::Switching),
     Throughput(throughput::Throughput),
     Switches(switches::Switches),
-    Ntttcp(transfers::Ntttcp),
-    Netperf(transfers::Netperf),
-    Vpf(transfers::Vpf),
+    Compare(compare::Compare),
+    List(measure::List),
+    Show(measure::Show),
+    Resume(measure::Resume),
+    History(measure::History),
     Hostile(Hostile),
     Bare(bare::Bare),
     /// A guest process of an experiment; not for people.
     #[command(hide = true)]
     Guest,
+    /// An experiment of a file.
+    #[command(external_subcommand)]
+    Named(Vec<OsString>),
 }
 
 /// Measure one point.
@@ -160,17 +168,21 @@ impl Lab {
             Some(Experiment::Guest | Experiment::Bare(_)) => return self.experiment(),
             _ => interrupt::watch()?,
         }
-        let done = self.experiment();
-        if done.is_err() && interrupt::is_set() {
-            eprintln!("shunt: interrupted; all that was started is ended");
-            std::process::exit(interrupt::EXIT_CODE);
+        match self.experiment() {
+            Err(error) if interrupt::is_set() => {
+                eprintln!("shunt: interrupted; all that was started is ended");
+                if let Some(Partial(_)) = error.downcast_ref() {
+                    eprintln!("shunt: {error}");
+                }
+                std::process::exit(interrupt::EXIT_CODE)
+            }
+            done => done,
         }
-        done
     }
 
     fn experiment(self) -> Result<()> {
         match self.experiment {
-            None => self.suite(),
+            None => self.measure.run("quick"),
             Some(Experiment::Run(run)) => run.run(),
             Some(Experiment::Scale(scale)) => scale.run(),
             Some(Experiment::Overhead(overhead)) => overhead.run(),
@@ -180,44 +192,18 @@ impl Lab {
             Some(Experiment::PathChanges(changes)) => changes.run(),
             Some(Experiment::Upgrade(upgrade)) => upgrade.run(),
             Some(Experiment::Kill(kill)) => kill.run(),
-            Some(Experiment::Vmdq(vmdq)) => vmdq.run(),
             Some(Experiment::Switching(switching)) => switching.run(),
             Some(Experiment::Throughput(throughput)) => throughput.run(),
             Some(Experiment::Switches(switches)) => switches.run(),
-            Some(Experiment::Ntttcp(ntttcp)) => ntttcp.run(),
-            Some(Experiment::Netperf(netperf)) => netperf.run(),
-            Some(Experiment::Vpf(vpf)) => vpf.run(),
+            Some(Experiment::Compare(compare)) => compare.run(),
+            Some(Experiment::List(list)) => list.run(),
+            Some(Experiment::Show(show)) => show.run(),
+            Some(Experiment::Resume(resume)) => resume.run(),
+            Some(Experiment::History(history)) => history.run(),
+            Some(Experiment::Named(words)) => measure::named(words),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Bare(bare)) => bare.run(),
             Some(Experiment::Guest) => lab::guest::main(),
-        }
-    }
-
-    fn suite(self) -> Result<()> {
-        check_seconds(self.seconds)?;
-        std::fs::create_dir_all(&self.out).with_context(|| {
-            format!("cannot make {}; choose another place with --out", self.out.display())
-        })?;
-        let ran = suite::run(&suite::Run {
-            program: &program()?,
-            cpus: host::cpu::allowed(),
-            seconds: self.seconds,
-            out: &self.out,
-            rustc: env!("SHUNT_RUSTC"),
-            version: env!("CARGO_PKG_VERSION"),
-        })?;
-        let points = &ran.results.points;
-        println!("{}", report::table::all(points));
-        for (_, sentence) in report::verdict::all(points) {
-            println!("{sentence}\n");
-        }
-        println!("Report: {}", ran.dir.join("report.html").display());
-        match ran.failure {
-            None => Ok(()),
-            Some(error) => {
-                let done = points.len();
-                Err(error.context(format!("not whole: the run ended after {done} slots")))
-            }
         }
     }
 }
@@ -262,9 +248,8 @@ impl Scale {
             seconds: self.seconds,
         };
         let scale = scale::run(&program()?, host::cpu::allowed(), settings, |done, of| {
-            eprint!("\rpoint {done} of {of} ");
+            progress("point", done, of);
         })?;
-        eprintln!();
         if self.json {
             println!("{}", serde_json::to_string_pretty(&scale)?);
             return Ok(());
@@ -307,9 +292,8 @@ impl Overhead {
         check_rounds(self.rounds)?;
         let cpus = host::cpu::allowed();
         let overhead = overhead::run(&program()?, cpus, self.rounds, |done, of| {
-            eprint!("\rround {done} of {of} ");
+            progress("round", done, of);
         })?;
-        eprintln!();
         if self.json {
             println!("{}", serde_json::to_string_pretty(&overhead)?);
             return Ok(());
@@ -477,9 +461,8 @@ impl Hostile {
         eprintln!("seed {seed}");
         let run = HostileRun { bursts, seed };
         let hostile = hostile::run(&program()?, host::cpu::allowed(), run, |done| {
-            eprint!("\rburst {done} of {bursts} ");
+            progress("burst", done, bursts);
         })?;
-        eprintln!();
         let text =
             if self.json { serde_json::to_string_pretty(&hostile)? + "\n" } else { told(&hostile) };
         say(&text)?;
@@ -552,6 +535,24 @@ fn check_rounds(rounds: usize) -> Result<(), Mistake> {
         return Ok(());
     }
     Err(Mistake(format!("--rounds {rounds}: 1 to 100 are possible")))
+}
+
+/// Results that are not whole: the directory that holds them.
+#[derive(Debug)]
+struct Partial(PathBuf);
+
+impl Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not whole; go on with: shunt lab resume {}", self.0.display())
+    }
+}
+
+/// Says how far an experiment is, on one line of a terminal; where nobody looks, nothing.
+fn progress<N: PartialEq + Display>(what: &str, done: N, of: N) {
+    if std::io::stderr().is_terminal() {
+        let end = if done == of { "\n" } else { "" };
+        eprint!("\r{what} {done} of {of} {end}");
+    }
 }
 
 /// This program, to start again as daemon and as guests.

@@ -450,18 +450,38 @@ fn wrong_settings_of_a_comparison_are_rejected() {
     }
 }
 
-/// SIGINT in the middle of the suite.
+/// An experiment of a user: 16 short slots.
+const MINE: &str = r#"
+name = "mine"
+title = "Two paths"
+question = "Which one?"
+
+[[forward]]
+patterns = ["north-south"]
+paths = ["vf", "vhost"]
+guests = [1]
+frame_bytes = [64]
+load = "closed"
+ring = "split"
+rounds = 4
+warmup_s = 0.1
+seconds = 0.1
+"#;
+
+/// SIGINT in the middle of an experiment, which is resumed.
 #[test]
-fn an_interrupted_run_keeps_its_results_and_leaves_nothing_behind() {
+fn an_interrupted_run_keeps_its_results_leaves_nothing_behind_and_is_resumed() {
     let [temporary, out] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let mine = temporary.path().join("mine.toml");
+    std::fs::write(&mine, MINE).unwrap();
     let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
-    shunt.args(["lab", "--seconds", "0.1", "--out"]).arg(out.path());
+    shunt.arg("lab").arg(&mine).arg("--out").arg(out.path());
     shunt.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = shunt.spawn().unwrap();
-    // Each slot has a directory of its own, except on the path virtio.
+    // Each slot has a directory of its own; the file is there from the beginning.
     let mut seen = std::collections::BTreeSet::new();
     let end = Instant::now() + Duration::from_secs(60);
-    while seen.len() < 3 {
+    while seen.len() < 4 {
         assert!(Instant::now() < end, "slots do not come");
         seen.extend(std::fs::read_dir(temporary.path()).unwrap().map(|dir| dir.unwrap().path()));
         std::thread::sleep(Duration::from_millis(2));
@@ -472,8 +492,104 @@ fn an_interrupted_run_keeps_its_results_and_leaves_nothing_behind() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("interrupted"), "{said}");
-    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "directories are left");
-    let report = std::fs::read_dir(out.path()).unwrap().next().expect("a report").unwrap();
-    let results = std::fs::read_to_string(report.path().join("results.json")).unwrap();
-    assert!(results.contains("NOT WHOLE: the run ended after "), "{results}");
+    assert!(said.contains("shunt lab resume "), "{said}");
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 1, "directories are left");
+    let report = std::fs::read_dir(out.path()).unwrap().next().expect("a report").unwrap().path();
+    let results = || -> Value {
+        serde_json::from_slice(&std::fs::read(report.join("results.json")).unwrap()).unwrap()
+    };
+    let early = results();
+    let why = early["ended_early"].as_str().unwrap_or_default();
+    assert!(why.starts_with("NOT WHOLE: the run ended after "), "{early:#}");
+    let history = history(out.path());
+    assert!(history.contains("/16") && history.contains("mine"), "{history}");
+
+    let (code, whole) = lab(&["resume", report.to_str().unwrap(), "--json"]);
+    assert_eq!((code, &whole["steps_done"]), (Some(0), &Value::from(16)), "{whole:#}");
+    let points = |results: &Value| results["points"].as_array().expect("points").clone();
+    assert_eq!(points(&whole).len(), 16, "{whole:#}");
+    let before = points(&early);
+    assert_eq!(points(&whole)[..before.len()], before[..], "what was measured before is kept");
+    assert_eq!(whole.get("ended_early"), None, "{whole:#}");
+    let page = std::fs::read_to_string(report.join("report.html")).unwrap();
+    assert!(page.contains("Which interface for my traffic?"), "{page}");
+    assert!(self::history(out.path()).contains("whole"), "{}", self::history(out.path()));
+}
+
+fn history(out: &std::path::Path) -> String {
+    let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    let output = shunt.args(["lab", "history", "--out"]).arg(out).output().expect("it was built");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// What a command prints, with its exit code.
+fn told(args: &[&str]) -> (Option<i32>, String) {
+    let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    let output = shunt.arg("lab").args(args).stdin(Stdio::null()).output().expect("it was built");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).expect("UTF-8"))
+}
+
+#[test]
+fn experiments_are_listed_and_shown() {
+    let (code, list) = told(&["list"]);
+    assert_eq!(code, Some(0), "{list}");
+    for name in ["quick", "nfv", "netperf", "vmdq", "ntttcp", "vpf"] {
+        assert!(list.lines().any(|line| line.starts_with(name)), "{list}");
+        let (code, file) = told(&["show", name]);
+        assert!(code == Some(0) && file.contains(&format!("name = \"{name}\"")), "{file}");
+    }
+    for (of, title) in [("experiment", "Experiment"), ("results", "Results")] {
+        let (code, schema) = told(&["show", "--schema", of]);
+        let title = format!("\"title\": \"{title}\"");
+        assert!(code == Some(0) && schema.contains(&title), "{schema}");
+    }
+}
+
+#[test]
+fn mistakes_in_experiments_are_told() {
+    for (args, words) in [
+        (&["nothing"][..], "is no experiment; there are quick, nfv"),
+        (&["vmdq", "--path", "vf"], "vmdq has no setting paths"),
+        (&["nfv", "--guests", "9"], "guests 9: 1 to 8 are possible"),
+        (&["ntttcp", "--seconds", "0"], "0.1 to 3600 are possible"),
+        (&["nfv", "--frame", "1519"], "64 to 1518 are possible"),
+        (&["nfv", "--colour"], "unexpected argument"),
+        (&["--rounds", "0"], "rounds 0: 1 to 100"),
+    ] {
+        let (code, text) = told(args);
+        assert!(code == Some(2) && text.contains(words), "{args:?}: {code:?} {text}");
+    }
+    let (code, text) = told(&["./missing.toml"]);
+    assert!(code == Some(1) && text.contains("cannot read ./missing.toml"), "{text}");
+    let (code, text) = told(&["resume", "/nowhere"]);
+    assert!(code == Some(1) && text.contains("cannot read /nowhere/results.json"), "{text}");
+}
+
+#[test]
+fn frames_are_received_with_queues_and_without() {
+    let out = tempfile::tempdir().unwrap();
+    let dir = out.path().to_str().unwrap();
+    let short = ["--rounds", "1", "--seconds", "0.1", "--frame", "256", "--out", dir, "--json"];
+    let (code, told) = lab(&[&["vmdq"][..], &short].concat());
+    assert_eq!(code, Some(0), "{told:#}");
+    for path in ["vmq", "synthetic"] {
+        for figure in ["mpps", "switch_cycles_per_frame"] {
+            assert!(number(&told, &format!("/receives/0/{path}/{figure}/1")) > 0.0, "{told:#}");
+        }
+    }
+    assert_eq!(number(&told, "/receives/0/published/with_gbps"), 9.3, "{told:#}");
+}
+
+#[test]
+fn a_slower_side_is_found() {
+    // Of 60 cycles a frame the bare loop takes fewer than it is told to wait.
+    let args = ["compare", "bare", "bare+200", "--pairs", "8", "--json"];
+    let (code, told) = lab(&args);
+    assert_eq!(code, Some(0), "{told:#}");
+    assert!(number(&told, "/ratio") > 1.2, "{told:#}");
+    let (code, text) = self::told(&["compare", "bare", "bare", "--vms", "2"]);
+    assert!(code == Some(2) && text.contains("--vms 1"), "{text}");
+    let (code, text) = self::told(&["compare", "bare", "bare*2"]);
+    assert!(code == Some(2) && text.contains("bare+CYCLES"), "{text}");
 }

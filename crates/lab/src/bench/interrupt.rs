@@ -50,6 +50,15 @@ pub fn is_set() -> bool {
     flag().load(Ordering::Relaxed)
 }
 
+/// Ends an experiment between two steps once one of the signals came.
+///
+/// # Errors
+/// One of the signals came.
+pub fn check() -> Result<()> {
+    anyhow::ensure!(!is_set(), "interrupted");
+    Ok(())
+}
+
 fn end_children() {
     loop {
         std::thread::sleep(LOOK);

@@ -7,19 +7,21 @@
 //! The paths: `vf`, a NIC's VFs; `vhost`, a switch's adapters, both over vhost-user; `virtio`, a bridge of
 //! the kernel whose ports are taps, over which guests read and write frame by frame.
 
+mod ground;
+mod sweep;
+
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use control::state::PathInForce;
 use host::CpuTime;
 use wire::Mac;
 
+use self::ground::Ground;
+pub use self::sweep::Sweep;
+
 use super::sample::{self, Measured};
-use crate::bench::{
-    AdapterPlan, Attached, Bench, GuestProcess, NicPlan, Placement, SwitchedBench, SwitchedPlan,
-    VfPlan, arena, mac_text, plan,
-};
-use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Place, Role, TapPlace};
+use crate::bench::{GuestProcess, Placement, mac_text, plan};
+use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
 use crate::report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
@@ -76,77 +78,6 @@ impl PointSpec {
     }
 }
 
-/// What guests are attached to.
-#[derive(Debug)]
-enum Ground {
-    /// A NIC and its VFs.
-    Nic(Bench),
-    /// A switch whose adapters are on the path synthetic.
-    Switch(SwitchedBench),
-    /// A bridge of the kernel.
-    Bridge(&'static str),
-}
-
-impl Ground {
-    fn start(program: &Path, spec: &PointSpec, placement: &Placement) -> Result<Ground> {
-        Ok(match spec.path {
-            PathKind::Vf => {
-                let vf = |i| VfPlan { macs: vec![mac_text(i, 0)], ..VfPlan::default() };
-                let nic = NicPlan {
-                    cpu: placement.switch,
-                    uplink: true,
-                    vfs: (0..spec.vms).map(vf).collect(),
-                    busy: placement.switch.is_some(),
-                };
-                Ground::Nic(Bench::start(program, &nic)?)
-            }
-            PathKind::Vhost => {
-                let path = PathInForce::Synthetic;
-                let adapter = |i| AdapterPlan {
-                    attached: Attached::Socket,
-                    mac: mac_text(i, 0),
-                    vlan: None,
-                    path,
-                };
-                let adapters = (0..spec.vms).map(adapter).collect();
-                let (cpu, acl) = (placement.switch, Vec::new());
-                let plan = SwitchedPlan { cpu, uplink: Some(Attached::Socket), adapters, acl };
-                Ground::Switch(SwitchedBench::start(program, &plan)?)
-            }
-            PathKind::Virtio => Ground::Bridge(arena::bridge()?),
-        })
-    }
-
-    /// The daemon, if there is one.
-    fn daemon(&mut self) -> Option<&mut Bench> {
-        match self {
-            Ground::Nic(bench) => Some(bench),
-            Ground::Switch(switched) => Some(&mut switched.bench),
-            Ground::Bridge(_) => None,
-        }
-    }
-
-    fn uplink(&self) -> Place {
-        match self {
-            Ground::Nic(bench) => Place::Socket(bench.uplink_socket()),
-            Ground::Switch(switched) => Place::Socket(switched.bench.uplink_socket()),
-            Ground::Bridge(bridge) => tap("uplink".into(), bridge),
-        }
-    }
-
-    fn guest(&self, number: usize) -> Place {
-        match self {
-            Ground::Nic(bench) => Place::Socket(bench.vf_socket(number)),
-            Ground::Switch(switched) => Place::Socket(switched.socket(number)),
-            Ground::Bridge(bridge) => tap(format!("guest{number}"), bridge),
-        }
-    }
-}
-
-fn tap(name: String, bridge: &str) -> Place {
-    Place::Tap(TapPlace { name, bridge: Some(bridge.to_owned()) })
-}
-
 /// CPUs of a point.
 pub(super) fn place(spec: &PointSpec, cpus: &[usize]) -> Placement {
     let mut placement = plan(cpus, spec.vms);
@@ -157,11 +88,34 @@ pub(super) fn place(spec: &PointSpec, cpus: &[usize]) -> Placement {
     placement
 }
 
+/// What carries the frames of a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Switch<'a> {
+    /// A daemon of this program, or on the path virtio the kernel; guests are of the program, too.
+    Shunt(&'a Path),
+    /// The bare copying loop between the generator and one guest.
+    Bare {
+        /// Shunt itself.
+        program: &'a Path,
+        /// Time-stamp cycles that it spins for each frame.
+        delay_cycles: u64,
+    },
+}
+
+impl Switch<'_> {
+    /// The program of the guests.
+    fn program(&self) -> &Path {
+        match self {
+            Switch::Shunt(program) | Switch::Bare { program, .. } => program,
+        }
+    }
+}
+
 /// Measures a point while the CPUs of switch and guests stay as far apart as they are; `program` is shunt itself, `cpus` those it
 /// may use.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = place(spec, cpus);
-    let measure = || measure(program, spec, &placement);
+    let measure = || measure(Switch::Shunt(program), spec, &placement);
     let both = placement.switch.zip(placement.guests[0].0);
     let (point, round_trip_cycles) = distance::steadily_if(both, measure)?;
     let point = Point { round_trip_cycles, ..point };
@@ -173,12 +127,12 @@ pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
 ///
 /// # Errors
 /// Those of [`run`].
-pub fn slot(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
+pub fn slot(switch: Switch<'_>, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = place(spec, cpus);
     let both = placement.switch.zip(placement.guests[0].0);
     let round_trip = || both.map(|(a, b)| distance::round_trip_cycles(a, b)).transpose();
     let before = round_trip()?;
-    let point = measure(program, spec, &placement)?;
+    let point = measure(switch, spec, &placement)?;
     let round_trip_cycles = before.zip(round_trip()?).map(|(before, after)| before.max(after));
     let point = Point { round_trip_cycles, ..point };
     point.check().context("the measurement contradicts itself")?;
@@ -186,9 +140,9 @@ pub fn slot(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
 }
 
 /// One measurement, wherever the CPUs are meanwhile.
-fn measure(program: &Path, spec: &PointSpec, placement: &Placement) -> Result<Point> {
+fn measure(switch: Switch<'_>, spec: &PointSpec, placement: &Placement) -> Result<Point> {
     let load = spec.load;
-    let measured = trial(program, spec, placement, |flows, in_flight| Role::Generate {
+    let measured = trial(switch, spec, placement, |flows, in_flight| Role::Generate {
         flows,
         in_flight,
         load,
@@ -199,16 +153,16 @@ fn measure(program: &Path, spec: &PointSpec, placement: &Placement) -> Result<Po
 
 /// One trial with the generator that `role` makes of flows and a number of frames in flight.
 pub(super) fn trial(
-    program: &Path,
+    switch: Switch<'_>,
     spec: &PointSpec,
     placement: &Placement,
     role: impl Fn(Vec<(String, String)>, u32) -> Role,
 ) -> Result<Measured> {
-    let mut ground = Ground::start(program, spec, placement)?;
+    let mut ground = Ground::start(switch, spec, placement)?;
     let specs = processes(&ground, spec, placement, role);
-    let started = specs.iter().map(|spec| GuestProcess::start(program, spec));
+    let started = specs.iter().map(|spec| GuestProcess::start(switch.program(), spec));
     let mut guests = started.collect::<Result<Vec<_>>>()?;
-    sample::measure_on(ground.daemon(), &mut guests)
+    sample::measure_on(ground.counting(), &mut guests)
 }
 
 /// What each process is to host: the generator first, alone or with the first guests.

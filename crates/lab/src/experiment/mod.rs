@@ -1,21 +1,22 @@
-//! The experiments. Each is one file: what it sets up, what it measures, what it concludes.
+//! The experiments. Those of files ([`file`]) are run by [`runner`], step by step; a kind of load is
+//! one Rust file. The others are one file each: what it sets up, what it measures, what it concludes.
 
+pub mod compare;
 pub mod distance;
 pub mod fairness;
+pub mod file;
 pub mod forwarding;
 pub mod hostile;
 pub mod idle;
-pub mod netperf;
-pub mod ntttcp;
 pub mod overhead;
 pub mod path_changes;
+pub mod receive;
+pub mod runner;
 mod sample;
 pub mod scale;
+pub mod step;
 pub mod succession;
-pub mod suite;
 pub mod switches;
 pub mod switching;
 pub mod throughput;
 pub mod transfer;
-pub mod vmdq;
-pub mod vpf;

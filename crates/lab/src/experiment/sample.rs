@@ -4,12 +4,61 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use control::stats::{LaneStats, Stats};
-use host::CpuTime;
+use host::{CpuTime, ProcessCpu};
 
+use crate::bench::bare::BareProcess;
 use crate::bench::{Bench, GuestProcess};
 use crate::guest::GuestResult;
+use crate::measure::bare::copy_loop::Counters;
 
-/// The daemon, if there is one, and the guests at one moment.
+/// A switch that counts its frames and cycles.
+pub(super) trait Counting {
+    /// Its counters.
+    fn stats(&mut self) -> Result<Stats>;
+    /// Its CPU time.
+    fn cpu(&self) -> Result<CpuTime>;
+    /// Fails if it has ended.
+    fn check_alive(&mut self) -> Result<()>;
+}
+
+impl Counting for Bench {
+    fn stats(&mut self) -> Result<Stats> {
+        Bench::stats(self)
+    }
+
+    fn cpu(&self) -> Result<CpuTime> {
+        Bench::cpu(self)
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        Bench::check_alive(self)
+    }
+}
+
+impl Counting for BareProcess {
+    fn stats(&mut self) -> Result<Stats> {
+        let Counters { frames, bursts, busy_cycles, idle_cycles, .. } = self.counters()?;
+        let values = [
+            ("frames", frames),
+            ("bursts", bursts),
+            ("busy_cycles", busy_cycles),
+            ("idle_cycles", idle_cycles),
+        ];
+        let values = values.map(|(name, value)| (name.to_owned(), value)).into();
+        let lanes = vec![LaneStats { lane: "bare".into(), values }];
+        Ok(Stats { lanes, ..Stats::default() })
+    }
+
+    fn cpu(&self) -> Result<CpuTime> {
+        Ok(ProcessCpu::read(self.pid())?.process)
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        self.counters().map(drop)
+    }
+}
+
+/// The switch, if one counts, and the guests at one moment.
 #[derive(Debug)]
 struct Sample {
     stats: Stats,
@@ -18,12 +67,11 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(bench: Option<&Bench>, guests: &[GuestProcess]) -> Result<Sample> {
-        let stats = match bench {
-            Some(bench) => bench.stats()?,
-            None => Stats::default(),
+    fn take(switch: Option<&mut (dyn Counting + '_)>, guests: &[GuestProcess]) -> Result<Sample> {
+        let (stats, switch_cpu) = match switch {
+            Some(switch) => (switch.stats()?, switch.cpu()?),
+            None => (Stats::default(), CpuTime::default()),
         };
-        let switch_cpu = bench.map(Bench::cpu).transpose()?.unwrap_or_default();
         let guests_cpu = guests.iter().map(GuestProcess::cpu).collect::<Result<_>>()?;
         Ok(Sample { stats, switch_cpu, guests_cpu })
     }
@@ -77,9 +125,9 @@ pub(super) fn measure(bench: &mut Bench, guests: &mut [GuestProcess]) -> Result<
     measure_on(Some(bench), guests)
 }
 
-/// The same on a ground that may have no daemon: then nothing is counted but what the guests say.
+/// The same with a switch that may not count: then nothing is counted but what the guests say.
 pub(super) fn measure_on(
-    mut bench: Option<&mut Bench>,
+    mut switch: Option<&mut dyn Counting>,
     guests: &mut [GuestProcess],
 ) -> Result<Measured> {
     for process in guests.iter_mut() {
@@ -88,22 +136,22 @@ pub(super) fn measure_on(
     for process in guests.iter_mut() {
         process.begin()?;
     }
-    let before = Sample::take(bench.as_deref(), guests)?;
+    let before = Sample::take(switch.as_deref_mut(), guests)?;
     for process in guests.iter_mut() {
         process.end()?;
     }
-    let after = Sample::take(bench.as_deref(), guests)?;
+    let after = Sample::take(switch.as_deref_mut(), guests)?;
     let results = guests.iter_mut().map(GuestProcess::result).collect::<Result<_>>()?;
-    bench.as_mut().map_or(Ok(()), |bench| bench.check_alive())?;
+    switch.map_or(Ok(()), Counting::check_alive)?;
     let cpus = after.guests_cpu.iter().zip(&before.guests_cpu);
-    let mut switch = switch_counts(&before.stats, &after.stats)?;
+    let mut counts = switch_counts(&before.stats, &after.stats)?;
     let drops = drops(&before.stats, &after.stats);
-    switch.delivered = switch.frames.saturating_sub(drops.values().sum());
+    counts.delivered = counts.frames.saturating_sub(drops.values().sum());
     Ok(Measured {
         results,
         guests_cpu: cpus.map(|(after, before)| after.since(before)).collect(),
         switch_cpu: after.switch_cpu.since(&before.switch_cpu),
-        switch,
+        switch: counts,
         drops,
     })
 }

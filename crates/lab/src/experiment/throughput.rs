@@ -14,7 +14,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-use super::forwarding::{self, PointSpec};
+use super::forwarding::{self, PointSpec, Switch};
 use crate::bench::Placement;
 use crate::guest::{IN_FLIGHT, PacedResult, Role};
 use crate::measure::distance;
@@ -25,6 +25,8 @@ use crate::statistics::search::{Goal, Limits, Outcome, Search, Stop};
 const SKIPPED_MAX: f64 = 0.005;
 /// Shares of the NDR at which latency is measured.
 const LATENCY_AT: [f64; 3] = [0.1, 0.5, 0.9];
+/// Share of the NDR at which the soak runs.
+const SOAK_AT: f64 = 0.5;
 /// The largest load tried, of the closed loop's rate.
 const MAX_LOAD: f64 = 2.0;
 /// The smallest load tried, likewise.
@@ -49,6 +51,8 @@ pub struct Settings {
     pub trials_max: usize,
     /// Most seconds of all trials.
     pub seconds_max: f64,
+    /// Seconds of the soak; 0: none.
+    pub soak_s: f64,
 }
 
 /// What `shunt lab throughput --json` prints.
@@ -60,6 +64,8 @@ pub struct Throughput {
     pub rates: Vec<Rate>,
     /// Latency at shares of the NDR; empty without one.
     pub latency: Vec<LatencyAt>,
+    /// One long trial at half of the NDR; `None` if none was asked for, or without an NDR.
+    pub soak: Option<LatencyAt>,
     /// All trials of the search, in the order of time.
     pub trials: Vec<TrialShown>,
     /// Seconds that these took.
@@ -173,10 +179,22 @@ pub fn run(
         loss_inversion: goal.loss_inversion,
         ended_by: ended_by(goal.stop),
     });
-    let latency = match found.goals[0].lower_fps {
-        Some(ndr_fps) => latencies(program, spec, &placement, ndr_fps, settings, &mut done)?,
-        None => Vec::new(),
+    let mut at = |share: f64, ndr_fps: f64, seconds: f64| {
+        let load_fps = share * ndr_fps;
+        let account = trial(program, spec, &placement, load_fps, seconds)?;
+        done(&format!("{:.0} % of the NDR for {seconds} s", share * 100.0));
+        let (load_mpps, generator_ok) = (load_fps / 1e6, kept_rate(&account));
+        Ok::<_, anyhow::Error>(LatencyAt { share, load_mpps, generator_ok, account })
     };
+    let (mut latency, mut soak) = (Vec::new(), None);
+    if let Some(ndr_fps) = found.goals[0].lower_fps {
+        for share in LATENCY_AT {
+            latency.push(at(share, ndr_fps, settings.trial_s.1)?);
+        }
+        if settings.soak_s > 0.0 {
+            soak = Some(at(SOAK_AT, ndr_fps, settings.soak_s)?);
+        }
+    }
     let shown = |trial: &crate::statistics::search::TrialRecord| TrialShown {
         load_mpps: trial.load_fps / 1e6,
         seconds: trial.duration_s,
@@ -188,30 +206,12 @@ pub fn run(
         closed_loop_mpps: closed.offered_mpps,
         rates: rates.collect(),
         latency,
+        soak,
         trials: found.trials.iter().map(shown).collect(),
         seconds: found.seconds,
         pinned: closed.pinned,
         round_trip_cycles: before.zip(round_trip()?).map(|(before, after)| [before, after]),
     })
-}
-
-/// Latency at shares of the NDR.
-fn latencies(
-    program: &Path,
-    spec: &PointSpec,
-    placement: &Placement,
-    ndr_fps: f64,
-    settings: &Settings,
-    done: &mut impl FnMut(&str),
-) -> Result<Vec<LatencyAt>> {
-    let at = |share: f64| {
-        let load_fps = share * ndr_fps;
-        let account = trial(program, spec, placement, load_fps, settings.trial_s.1)?;
-        done(&format!("latency at {:.0} % of the NDR", share * 100.0));
-        let (load_mpps, generator_ok) = (load_fps / 1e6, kept_rate(&account));
-        Ok(LatencyAt { share, load_mpps, generator_ok, account })
-    };
-    LATENCY_AT.into_iter().map(at).collect()
 }
 
 fn goals(settings: &Settings) -> Vec<Goal> {
@@ -239,7 +239,7 @@ fn trial(
 ) -> Result<PacedResult> {
     let spec = PointSpec { seconds, ..*spec };
     let role = |flows, _| Role::Pace { flows, in_flight: IN_FLIGHT, load_fps };
-    let measured = forwarding::trial(program, &spec, placement, role)?;
+    let measured = forwarding::trial(Switch::Shunt(program), &spec, placement, role)?;
     let paced = measured.results.iter().find_map(|result| result.paced);
     paced.context("no process had the generator")
 }

@@ -7,6 +7,7 @@
 
 mod conclude;
 mod measure;
+mod sweep;
 
 use std::path::PathBuf;
 
@@ -14,9 +15,9 @@ use anyhow::{Context, Result, bail};
 
 use self::conclude::conclude;
 use self::measure::{cpus_of_ends, measure};
-use super::suite;
-use crate::bench::{arena, plan};
-use crate::report::{Experiment, PathKind, Pattern, Transfer, Workload};
+pub use self::sweep::Sweep;
+use crate::bench::{arena, interrupt, plan};
+use crate::report::{PathKind, Pattern, Transfer, Workload};
 
 /// Traffic to be measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,74 +49,44 @@ pub struct Settings {
     pub seconds: f64,
 }
 
-/// Measures each traffic on each path, round by round. `done` is told of each step, and of how many.
+/// Measures a traffic on each path, round by round, for the experiment of this name.
 ///
 /// # Errors
 /// The machine lets this user make no network namespaces, or something does not work.
-pub fn run(
-    settings: &Settings,
-    experiment: Experiment,
-    traffics: &[Traffic],
-    mut done: impl FnMut(usize, usize),
-) -> Result<Vec<Transfer>> {
+pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Vec<Transfer>> {
     if let Err(why) = arena::enter() {
         bail!("this experiment needs network namespaces for its guests: {why}");
     }
+    let mut limits = Vec::new();
+    let mut seen = vec![Vec::new(); settings.paths.len()];
+    for _ in 0..settings.rounds {
+        let one = |path| {
+            interrupt::check()?;
+            measure(settings, &traffic, path).with_context(|| match path {
+                Some(path) => format!("{experiment} on path {path}"),
+                None => format!("{experiment} over loopback"),
+            })
+        };
+        limits.push(one(None)?);
+        for (path, seen) in settings.paths.iter().zip(&mut seen) {
+            seen.push(one(Some(*path))?);
+        }
+    }
     let mut transfers = Vec::new();
-    let steps = traffics.len() * settings.rounds * (settings.paths.len() + 1);
-    let mut step = 0;
-    for traffic in traffics {
-        let mut limits = Vec::new();
-        let mut seen = vec![Vec::new(); settings.paths.len()];
-        for _ in 0..settings.rounds {
-            let mut one = |path| {
-                step += 1;
-                let measured = measure(settings, traffic, path);
-                done(step, steps);
-                measured.with_context(|| match path {
-                    Some(path) => format!("{experiment} on path {path}"),
-                    None => format!("{experiment} over loopback"),
-                })
-            };
-            limits.push(one(None)?);
-            for (path, seen) in settings.paths.iter().zip(&mut seen) {
-                seen.push(one(Some(*path))?);
-            }
-        }
-        for (path, seen) in settings.paths.iter().zip(&seen) {
-            let transfer = conclude(settings, (experiment, *path), traffic, (seen, &limits));
-            transfer.check().context("the measurement contradicts itself")?;
-            transfers.push(transfer);
-        }
+    for (path, seen) in settings.paths.iter().zip(&seen) {
+        let transfer = conclude(settings, (experiment, *path), &traffic, (seen, &limits));
+        transfer.check().context("the measurement contradicts itself")?;
+        transfers.push(transfer);
     }
     Ok(transfers)
 }
 
-/// The paths that can be measured, and what is to be said of the others.
-pub fn paths() -> (Vec<PathKind>, Vec<String>) {
-    suite::paths()
-}
-
-/// Checks what a person asked for.
-///
-/// # Errors
-/// One sentence that names the option, the value and what is allowed.
-pub fn check(seconds: f64, rounds: usize) -> Result<(), String> {
-    if !(0.1..=3600.0).contains(&seconds) {
-        return Err(format!("--seconds {seconds}: 0.1 to 3600 are possible"));
-    }
-    if !(1..=100).contains(&rounds) {
-        return Err(format!("--rounds {rounds}: 1 to 100 are possible"));
-    }
-    Ok(())
-}
-
 /// What a reader has to know of these figures.
-pub fn notes(settings: &Settings) -> Vec<String> {
+pub fn notes(cpus: &[usize]) -> Vec<String> {
     let mut notes = vec![
         "A guest is a network namespace, not a virtual machine: entering and leaving a guest costs nothing here.".to_owned(),
     ];
-    let placement = plan(&settings.cpus, 1);
+    let placement = plan(cpus, 1);
     let (guest, far) = cpus_of_ends(&placement);
     match placement.switch.zip(guest) {
         Some((carrier, guest)) if far == Some(guest) => notes.push(format!(

@@ -14,6 +14,9 @@ use super::{csv, html, json, time};
 /// The most characters of a host's name that a folder's name takes.
 const MAX_HOST_CHARS: usize = 64;
 
+/// Name of the file that holds a run's results.
+const RESULTS: &str = "results.json";
+
 /// Why results could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
@@ -28,6 +31,14 @@ pub enum ReportError {
     /// A file could not be written.
     #[error("cannot write {file}; choose a place that you may write to and that has room")]
     File {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file could not be read.
+    #[error("cannot read {file}; give the folder of a run, as `shunt lab history` names it")]
+    Read {
         /// The file.
         file: PathBuf,
         /// What the system said.
@@ -61,28 +72,49 @@ pub fn folder_name(unix_s: u64, host: &str) -> String {
 /// # Errors
 /// A point that cannot be (nothing is written then), or the folder or file that could not be written.
 pub fn write(dir: &Path, results: &Results) -> Result<Vec<PathBuf>, ReportError> {
-    let mut files = vec![("results.json", json::results(results)?)];
-    if !results.points.is_empty() || results.transfers.is_empty() {
+    let mut files = vec![(RESULTS, json::results(results)?)];
+    let others = !results.transfers.is_empty() || !results.receives.is_empty();
+    if !results.points.is_empty() || !others {
         files.push(("results.csv", csv::text(&results.points)));
     }
     if !results.transfers.is_empty() {
         files.push(("transfers.csv", csv::transfers(&results.transfers)));
     }
     files.push(("report.html", html::page(results)));
+    files.iter().map(|(name, text)| put(dir, name, text)).collect()
+}
+
+/// Writes `results.json` alone, as a run does on its way.
+///
+/// # Errors
+/// As [`write()`].
+pub fn save(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
+    put(dir, RESULTS, &json::results(results)?)
+}
+
+/// Reads `results.json` of a run's folder.
+///
+/// # Errors
+/// There is none, or it is not of the lab.
+pub fn read(dir: &Path) -> Result<Results, ReportError> {
+    let file = dir.join(RESULTS);
+    let text = fs::read_to_string(&file).map_err(|source| ReportError::Read { file, source })?;
+    json::read(&text)
+}
+
+fn put(dir: &Path, name: &str, text: &str) -> Result<PathBuf, ReportError> {
     fs::create_dir_all(dir)
         .map_err(|source| ReportError::Folder { dir: dir.to_owned(), source })?;
-    let mut written = Vec::with_capacity(files.len());
-    for (name, text) in files {
-        let file = dir.join(name);
-        let aside = dir.join(format!(".{name}.{}.tmp", std::process::id()));
-        if let Err(source) = replace(&file, &aside, text.as_bytes()) {
+    let file = dir.join(name);
+    let aside = dir.join(format!(".{name}.{}.tmp", std::process::id()));
+    match replace(&file, &aside, text.as_bytes()) {
+        Ok(()) => Ok(file),
+        Err(source) => {
             // The error told is the first one; a leftover that cannot be removed either is harmless.
             let _ = fs::remove_file(&aside);
-            return Err(ReportError::File { file, source });
+            Err(ReportError::File { file, source })
         }
-        written.push(file);
     }
-    Ok(written)
 }
 
 fn replace(file: &Path, aside: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The results as JSON: a file for a run, one line for a point.
 
 use super::files::ReportError;
-use super::model::{Point, Results, Transfer};
+use super::model::{Point, Receive, Results, Transfer};
 
 /// One point as one line without its end, as `shunt lab run --json` prints it.
 ///
@@ -32,7 +32,14 @@ pub fn read(text: &str) -> Result<Results, ReportError> {
     Ok(results)
 }
 
+/// JSON Schema of `results.json`.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Results);
+    serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n"
+}
+
 fn check(results: &Results) -> Result<(), ReportError> {
     results.points.iter().try_for_each(Point::check)?;
+    results.receives.iter().try_for_each(Receive::check)?;
     Ok(results.transfers.iter().try_for_each(Transfer::check)?)
 }

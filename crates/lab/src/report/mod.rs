@@ -10,6 +10,8 @@
 //! is shown as a lower bound (`> 12.3`) wherever it appears. Where the same point was measured more than once, the
 //! tables show each, and plots and verdicts take the one of median Mpps.
 
+pub mod beside;
+pub mod by_band;
 pub mod csv;
 mod figure;
 mod files;
@@ -18,6 +20,7 @@ pub mod json;
 pub mod model;
 mod names;
 pub mod published;
+pub mod receive;
 mod svg;
 pub mod table;
 pub mod time;
@@ -27,13 +30,13 @@ pub mod verdict;
 mod view;
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 #[cfg(test)]
 mod tests;
 
-pub use files::{ReportError, folder_name, write};
+pub use files::{ReportError, folder_name, read, save, write};
 pub use model::{
-    Bottleneck, Cpu, Experiment, Guest, Load, ParseNameError, PathKind, Pattern, Pinned, Point,
-    PointError, Results, RingKind, Started, Transfer, Workload,
+    Bottleneck, Cpu, Guest, Load, ParseNameError, PathKind, Pattern, Pinned, Point, PointError,
+    Receive, Results, RingKind, Started, Transfer, Workload,
 };
 pub use transfer::{Layers, RoundTrip, TransferError};

@@ -5,20 +5,21 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use super::names::{
-    Bottleneck, Experiment, Load, ParseNameError, PathKind, Pattern, RingKind, Workload,
-};
+pub use super::names::{Bottleneck, Load, ParseNameError, PathKind, Pattern, RingKind, Workload};
+pub use super::receive::Receive;
 use super::time;
 pub use super::transfer::Transfer;
+use crate::experiment::file::Experiment;
 
 /// The bytes of the frame check sequence. Frame sizes count it, Gbps do not: there is none in memory.
 pub const FCS_BYTES: u32 = 4;
 
 /// CPU by layer, over the measured time. A polling thread takes a whole core however little it does; `*_share` say
 /// how much of that was work.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
     /// The share (0 to 1) of the switch's polling cycles that found frames, mean of its lanes.
     pub switch_busy_share: f64,
@@ -58,7 +59,7 @@ impl Cpu {
 }
 
 /// One guest of a point.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Guest {
     /// Its number, from 0; in a chain, its place.
     pub guest: u32,
@@ -69,7 +70,7 @@ pub struct Guest {
 }
 
 /// The CPUs that threads were pinned to; empty where they were not.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pinned {
     /// The switch's lanes.
     pub switch: Vec<usize>,
@@ -81,7 +82,7 @@ pub struct Pinned {
 }
 
 /// One measured point; its JSON is what `shunt lab run --json` prints. Rx and Tx are seen from the guest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// The traffic pattern.
     pub pattern: Pattern,
@@ -213,7 +214,7 @@ impl Point {
 }
 
 /// When a run began.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Started {
     /// Seconds since 1970.
     pub unix_s: u64,
@@ -237,7 +238,7 @@ fn first_schema() -> u32 {
 }
 
 /// All that one run measured, and what is needed to repeat it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
     /// Version of this format: 1 until it was written down, then [`SCHEMA`].
     #[serde(default = "first_schema")]
@@ -250,11 +251,23 @@ pub struct Results {
     pub started: Started,
     /// Facts of the machine, as an object of names and values; names say their units.
     pub machine: serde_json::Value,
+    /// The experiment, with the settings that it was measured with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<Experiment>,
+    /// Steps of the experiment that were measured, in its order.
+    #[serde(default)]
+    pub steps_done: usize,
+    /// Why the run ended before its last step, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_early: Option<String>,
     /// The points in the order of measurement.
     pub points: Vec<Point>,
     /// What was measured over guests' sockets, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transfer>,
+    /// What was received with a queue for each guest and without, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receives: Vec<Receive>,
     /// Remarks the reader needs, one sentence each.
     pub notes: Vec<String>,
 }

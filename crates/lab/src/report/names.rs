@@ -3,10 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Between whom the frames travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// External machine to guest and back.
@@ -37,7 +40,9 @@ impl Pattern {
 }
 
 /// The path that carries a guest's frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathKind {
     /// A virtual function.
@@ -62,34 +67,10 @@ impl PathKind {
     }
 }
 
-/// Whose experiment over guests' sockets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Experiment {
-    /// vmware-2014: TCP with NTttcp's settings.
-    Ntttcp,
-    /// nfv-2017: TCP with netperf's send sizes.
-    Netperf,
-    /// virtual-pf-2023: UDP in bulk, and requests.
-    Vpf,
-}
-
-impl Experiment {
-    /// All of them, in the order in which reports show them.
-    pub const ALL: [Experiment; 3] = [Experiment::Ntttcp, Experiment::Netperf, Experiment::Vpf];
-
-    /// The name as in the CLI, JSON and CSV.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Experiment::Ntttcp => "ntttcp",
-            Experiment::Netperf => "netperf",
-            Experiment::Vpf => "vpf",
-        }
-    }
-}
-
 /// The traffic over guests' sockets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
     /// TCP in bulk, sent by the guest.
@@ -119,7 +100,9 @@ impl Workload {
 }
 
 /// Who limited a point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
     /// The switch's lanes.
@@ -185,7 +168,7 @@ macro_rules! named {
 }
 
 /// The rings of the guests' adapters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RingKind {
     /// Split rings.
@@ -212,7 +195,7 @@ impl RingKind {
 }
 
 /// Load that a generator offers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Load {
     /// Closed loop: a frame is sent when another one has come back, so nothing is lost.
@@ -240,6 +223,5 @@ named!(Load, "load");
 named!(Pattern, "pattern");
 named!(PathKind, "path");
 named!(Bottleneck, "bottleneck");
-named!(Experiment, "experiment");
 named!(Workload, "workload");
 named!(RingKind, "ring");

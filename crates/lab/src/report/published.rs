@@ -3,12 +3,9 @@
 //! Its machine and NIC were others, so these values are a mark beside ours, never a yardstick. Source and test bed:
 //! `published/README.md`; Gbps are counted as ours, without FCS and summed over the guests' transmit side.
 
-use super::model::{Experiment, PathKind, Pattern, Transfer, Workload};
+use super::model::{PathKind, Pattern};
 
 const TABLE: &str = include_str!("../../../../published/nfv_dpdk_forwarding.csv");
-
-const TCP: &str = include_str!("../../../../published/nfv_netperf_tcp.csv");
-const HEADLINES: &str = include_str!("../../../../published/headlines.csv");
 
 /// One published value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,77 +39,9 @@ pub fn forwarding(
     Some(Published { gbps: gbps.trim().parse().ok()?, mpps: mpps.trim().parse().ok()? })
 }
 
-/// What its paper published for a transfer, in Gbit/s, or of requests the 99th percentile in us: nfv-2017 for all
-/// three paths with its current components, vmware-2014 for SR-IOV only, virtual-pf-2023 with and without
-/// offload, which stand beside our vf and virtio.
-pub fn transfer(transfer: &Transfer) -> Option<f64> {
-    match (transfer.experiment, transfer.path) {
-        (Experiment::Netperf, path) => {
-            let begins = format!("current,{},{},", interface(path), transfer.send_bytes);
-            TCP.lines().find_map(|line| line.strip_prefix(&begins)?.trim().parse().ok())
-        }
-        (Experiment::Ntttcp, PathKind::Vf) => match (transfer.buffer_kib, transfer.streams) {
-            (Some(_), _) => Some(10.0), // "close to 10", in a picture only
-            (None, 1) => headline("vmware-2014,NTttcp 1 stream default buffers,SR-IOV,throughput,"),
-            (None, _) => None,
-        },
-        (Experiment::Vpf, PathKind::Vf) => vpf(transfer.workload, "with virtual PF offload"),
-        (Experiment::Vpf, PathKind::Virtio) => vpf(transfer.workload, "without offload"),
-        (Experiment::Ntttcp | Experiment::Vpf, _) => None,
-    }
-}
-
-fn vpf(workload: Workload, condition: &str) -> Option<f64> {
-    let (what, metric, scale) = match workload {
-        Workload::UdpTransmit => ("UDP bulk transmit from a container in a VM", "throughput", 1e3),
-        Workload::UdpReceive => ("UDP bulk receive by a container in a VM", "throughput", 1e3),
-        Workload::UdpRequest => ("UDP request/response", "p99 round trip", 1.0),
-        Workload::TcpStream => return None,
-    };
-    headline(&format!("virtual-pf-2023,{what},{condition},{metric},")).map(|value| value / scale)
-}
-
-/// The value of the line that begins so.
-fn headline(begins: &str) -> Option<f64> {
-    let value = HEADLINES.lines().find_map(|line| line.strip_prefix(begins))?;
-    value.split(',').next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::samples;
-    use super::{
-        Experiment, PathKind, Pattern, Published, TABLE, TCP, Workload, forwarding, transfer,
-    };
-
-    #[test]
-    fn transfers_stand_beside_what_their_papers_published() {
-        let of = |experiment, workload, path| {
-            transfer(&samples::transfer(experiment, workload, path, 1.0))
-        };
-        let tcp = |experiment, path| of(experiment, Workload::TcpStream, path);
-        assert_eq!(tcp(Experiment::Netperf, PathKind::Vf), Some(39.22));
-        assert_eq!(tcp(Experiment::Netperf, PathKind::Virtio), Some(38.88));
-        assert_eq!(tcp(Experiment::Ntttcp, PathKind::Vf), Some(5.0));
-        assert_eq!(tcp(Experiment::Ntttcp, PathKind::Vhost), None);
-        let vpf = |workload, path| of(Experiment::Vpf, workload, path);
-        let mbps = |workload, path| vpf(workload, path).map(|gbps| (gbps * 1e4).round() / 10.0);
-        assert_eq!(mbps(Workload::UdpTransmit, PathKind::Vf), Some(1919.1));
-        assert_eq!(mbps(Workload::UdpReceive, PathKind::Virtio), Some(968.1));
-        assert_eq!(vpf(Workload::UdpRequest, PathKind::Vf), Some(221.8));
-        assert_eq!(vpf(Workload::UdpRequest, PathKind::Vhost), None);
-        let current = TCP.lines().filter(|line| line.starts_with("current,")).count();
-        let sizes = [64, 128, 256, 512, 1024, 1518, 65536];
-        let found = sizes.iter().flat_map(|&send_bytes| {
-            PathKind::ALL.map(|path| {
-                let (netperf, stream) = (Experiment::Netperf, Workload::TcpStream);
-                let mut one = samples::transfer(netperf, stream, path, 1.0);
-                one.send_bytes = send_bytes;
-                transfer(&one)
-            })
-        });
-        assert_eq!(found.flatten().count(), current);
-    }
+    use super::{PathKind, Pattern, Published, TABLE, forwarding};
 
     #[test]
     fn finds_what_the_table_holds() {

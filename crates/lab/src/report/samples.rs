@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::model::{
-    Bottleneck, Cpu, Experiment, Guest, Load, PathKind, Pattern, Pinned, Point, Results, Started,
-    Transfer, Workload, gbps,
+    Bottleneck, Cpu, Guest, Load, PathKind, Pattern, Pinned, Point, Results, Started, Transfer,
+    Workload, gbps,
 };
 use super::transfer::{Layers, RoundTrip};
 
 /// A point of `mpps`, limited by the switch.
-pub(super) fn point(
+pub(crate) fn point(
     pattern: Pattern,
     path: PathKind,
     frame_bytes: u32,
@@ -111,15 +111,19 @@ pub(super) fn results(points: Vec<Point>) -> Results {
             "governor": null,
             "numa": { "nodes": [0, 1] },
         }),
+        experiment: None,
+        steps_done: 0,
+        ended_early: None,
         points,
         transfers: Vec::new(),
+        receives: Vec::new(),
         notes: vec!["Two threads shared CPU 1.".to_owned()],
     }
 }
 
 /// One stream or request with 64 KiB writes and default buffers, of so many Gbit/s or hundreds of us.
 pub(super) fn transfer(
-    experiment: Experiment,
+    experiment: &str,
     workload: Workload,
     path: PathKind,
     figure: f64,
@@ -129,7 +133,7 @@ pub(super) fn transfer(
     let round_trip = RoundTrip { p50_us: us, p99_us, p999_us, max_us, per_s: 1e6 / us };
     let requests = workload == Workload::UdpRequest;
     Transfer {
-        experiment,
+        experiment: experiment.to_owned(),
         workload,
         pattern: Pattern::NorthSouth,
         path,
@@ -144,6 +148,7 @@ pub(super) fn transfer(
             .then_some(0.25),
         round_trip: requests.then_some(round_trip),
         limit: 30.0,
+        published: (path == PathKind::Vf).then_some(5.0),
         bottleneck: Bottleneck::Guest,
         cpu: Layers {
             guest_user_cores: 0.05,
@@ -163,14 +168,14 @@ pub(super) fn transfer(
 pub(super) fn transfers() -> Vec<Transfer> {
     let mut all = Vec::new();
     for (path, figure) in [(PathKind::Vf, 12.0), (PathKind::Virtio, 6.0)] {
-        for experiment in [Experiment::Ntttcp, Experiment::Netperf] {
+        for experiment in ["ntttcp", "netperf"] {
             let one = transfer(experiment, Workload::TcpStream, path, figure);
             let small = Transfer { send_bytes: 64, streams: 4, ..one.clone() };
             let bound = Transfer { buffer_kib: Some(1024), ..one.clone() };
             all.extend([one, small, Transfer { bottleneck: Bottleneck::Generator, ..bound }]);
         }
         for workload in [Workload::UdpTransmit, Workload::UdpReceive, Workload::UdpRequest] {
-            all.push(transfer(Experiment::Vpf, workload, path, figure / 10.0));
+            all.push(transfer("vpf", workload, path, figure / 10.0));
         }
     }
     all

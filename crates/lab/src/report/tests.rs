@@ -343,7 +343,7 @@ fn transfers_are_in_every_form_of_the_report() {
     assert_eq!(json::read(&text).unwrap(), run);
     let page = html::page(&run);
     check_html(&page).unwrap();
-    for words in ["id=\"ntttcp\"", "id=\"netperf\"", "id=\"vpf\"", "SR-IOV 39.2", "&gt; 12.0"] {
+    for words in ["id=\"ntttcp\"", "id=\"netperf\"", "id=\"vpf\"", "SR-IOV 5.00", "&gt; 12.0"] {
         assert!(page.contains(words), "{words}");
     }
     assert!(!page.contains("Nothing was measured") && !page.contains("The generator: what"));
@@ -365,8 +365,8 @@ fn tables_of_transfers_fit_a_terminal_and_say_what_is_a_bound() {
         assert!(line.chars().count() <= 80, "{line}");
     }
     assert!(text.contains("> 12.0") && text.contains("> lower bound"), "{text}");
-    // Paths of one traffic stand together, which is said once.
-    assert_eq!(text.matches("1 x 64 KiB, 1024 KiB").count(), 1, "{text}");
+    // Paths of one traffic stand together, which is said once in each of two experiments.
+    assert_eq!(text.matches("1 x 64 KiB, 1024 KiB").count(), 2, "{text}");
     assert_eq!(transfer_table::all(&[]), "");
 }
 

@@ -4,17 +4,17 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::names::{Bottleneck, Experiment, PathKind, Pattern, Workload};
-use super::published;
+use super::names::{Bottleneck, PathKind, Pattern, Workload};
 
 /// Least, median and most of the rounds.
 pub type Spread = [f64; 3];
 
 /// Cores in use while it was measured, by layer; the median round's. What a kernel does for a frame is
 /// accounted to whoever runs it then: a guest's kernel receives in the context of what writes to its tap.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Layers {
     /// The guest's program, in user space.
     pub guest_user_cores: f64,
@@ -50,7 +50,7 @@ impl Layers {
 }
 
 /// Microseconds from a request to its answer; each the median of the rounds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoundTrip {
     /// Half of them.
     pub p50_us: f64,
@@ -65,10 +65,10 @@ pub struct RoundTrip {
 }
 
 /// One measurement: traffic of one kind over one path.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Transfer {
-    /// Whose experiment it is.
-    pub experiment: Experiment,
+    /// Name of the experiment.
+    pub experiment: String,
     /// The traffic.
     pub workload: Workload,
     /// Between whom: north/south, a guest and the external machine; east/west, two guests.
@@ -96,6 +96,9 @@ pub struct Transfer {
     /// What both ends do with nothing between them, over one kernel's loopback, in this run: gigabits a
     /// second; of requests, the median round trip in microseconds.
     pub limit: f64,
+    /// What the paper published for it, in the same unit: Gbit/s, or of requests the 99th percentile in us.
+    #[serde(default)]
+    pub published: Option<f64>,
     /// Who limited it.
     pub bottleneck: Bottleneck,
     /// CPU by layer.
@@ -133,22 +136,13 @@ impl Transfer {
             kib if kib >= 1024 && kib % 1024 == 0 => format!("{} KiB", kib / 1024),
             bytes => format!("{bytes} B"),
         };
-        let buffers = match (self.experiment, self.buffer_kib) {
-            (Experiment::Ntttcp, None) => ", default buffers".to_owned(),
-            (Experiment::Ntttcp, Some(kib)) => format!(", {kib} KiB buffers"),
-            (Experiment::Netperf | Experiment::Vpf, _) => String::new(),
-        };
+        let buffers = self.buffer_kib.map(|kib| format!(", {kib} KiB buffers")).unwrap_or_default();
         match self.workload {
             Workload::TcpStream => format!("{} x {bytes}{buffers}", self.streams),
             Workload::UdpTransmit => format!("transmit, {bytes}"),
             Workload::UdpReceive => format!("receive, {bytes}"),
             Workload::UdpRequest => format!("request, {bytes}"),
         }
-    }
-
-    /// What the paper published for it, in the same unit: Gbit/s, or the 99th percentile in us.
-    pub fn published(&self) -> Option<f64> {
-        published::transfer(self)
     }
 
     /// Checks that every number can be one.

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
 
 use super::figure::{NONE, percent, three, whole};
-use super::names::{Experiment, Workload};
+use super::names::Workload;
 use super::transfer::Transfer;
 
 /// The columns with words, which are read from the left.
@@ -20,7 +20,7 @@ const LEGEND_BOUND: &str = "
 > lower bound: the programs were the limit, so the path was not measured out";
 
 /// Transfers of one experiment: in the order of first appearance, paths of one traffic together.
-pub(super) fn ordered(all: &[Transfer], experiment: Experiment) -> Vec<&Transfer> {
+pub(super) fn ordered<'a>(all: &'a [Transfer], experiment: &str) -> Vec<&'a Transfer> {
     let of = || all.iter().filter(|transfer| transfer.experiment == experiment);
     let mut places: Vec<String> = Vec::new();
     for what in of().map(Transfer::what) {
@@ -32,6 +32,17 @@ pub(super) fn ordered(all: &[Transfer], experiment: Experiment) -> Vec<&Transfer
     let mut ordered: Vec<&Transfer> = of().collect();
     ordered.sort_by_key(|transfer| (place(transfer), transfer.path));
     ordered
+}
+
+/// Names of the experiments, in the order of first appearance.
+pub(super) fn experiments(all: &[Transfer]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in all.iter().map(|transfer| transfer.experiment.as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// A transfer's rate, as a lower bound where it is one.
@@ -46,15 +57,15 @@ pub(super) fn rate(transfer: &Transfer) -> String {
 /// Every experiment's tables under their headings; empty without transfers.
 pub fn all(transfers: &[Transfer]) -> String {
     let mut text = String::new();
-    for experiment in Experiment::ALL {
+    for experiment in experiments(transfers) {
         let ordered = ordered(transfers, experiment);
         let of = |wanted: &[Workload]| -> Vec<&Transfer> {
             let found = ordered.iter().filter(|transfer| wanted.contains(&transfer.workload));
             found.copied().collect()
         };
         let datagrams = of(&[Workload::UdpTransmit, Workload::UdpReceive]);
-        text += &table(experiment.as_str(), &STREAMS, &of(&[Workload::TcpStream]));
-        text += &table(experiment.as_str(), &DATAGRAMS, &datagrams);
+        text += &table(experiment, &STREAMS, &of(&[Workload::TcpStream]));
+        text += &table(experiment, &DATAGRAMS, &datagrams);
         let title = format!("{experiment}: round trips in us; of the paper, p99");
         text += &table(&title, &REQUESTS, &of(&[Workload::UdpRequest]));
     }
@@ -75,7 +86,7 @@ const STREAMS: [Column; 8] = [
     ("loopback", |t| three(t.limit)),
     ("ends", |t| three(t.cpu.ends_cores())),
     ("carrier", |t| three(t.cpu.carrier_cores())),
-    ("paper", |t| t.published().map_or(String::new(), three)),
+    ("paper", |t| t.published.map_or(String::new(), three)),
     ("limit", |t| t.bottleneck.to_string()),
 ];
 
@@ -87,7 +98,7 @@ const DATAGRAMS: [Column; 9] = [
     ("loopback", |t| three(t.limit)),
     ("ends", |t| three(t.cpu.ends_cores())),
     ("carrier", |t| three(t.cpu.carrier_cores())),
-    ("paper", |t| t.published().map_or(String::new(), three)),
+    ("paper", |t| t.published.map_or(String::new(), three)),
     ("limit", |t| t.bottleneck.to_string()),
 ];
 
@@ -100,7 +111,7 @@ const REQUESTS: [Column; 9] = [
     ("loopback", |t| three(t.limit)),
     ("ends", |t| three(t.cpu.ends_cores())),
     ("carrier", |t| three(t.cpu.carrier_cores())),
-    ("paper", |t| t.published().map_or(String::new(), |us| whole(Some(us)))),
+    ("paper", |t| t.published.map_or(String::new(), |us| whole(Some(us)))),
 ];
 
 pub(super) fn trip(transfer: &Transfer, of: fn(&super::transfer::RoundTrip) -> f64) -> String {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use lab::experiment::fairness::{self, FairnessSpec, Situation};
 
-use super::program;
+use super::{program, progress};
 use crate::{Mistake, say};
 
 /// Measure who gets what of a lane that all guests want more of.
@@ -33,9 +33,8 @@ impl Fairness {
         let spec = FairnessSpec { guests, seconds };
         spec.check().map_err(Mistake)?;
         let fairness = fairness::run(&program()?, host::cpu::allowed(), spec, |done, of| {
-            eprint!("\rsituation {done} of {of} ");
+            progress("situation", done, of);
         })?;
-        eprintln!();
         let text =
             if json { serde_json::to_string_pretty(&fairness)? + "\n" } else { told(&fairness) };
         Ok(say(&text)?)

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use lab::experiment::path_changes::{self, PathChangesRun};
 
-use super::{program, seed_from_clock};
+use super::{program, progress, seed_from_clock};
 use crate::{Mistake, say};
 
 /// Change adapters' paths at random while numbered frames flow, and account for every frame.
@@ -39,9 +39,8 @@ impl PathChanges {
         eprintln!("seed {seed}");
         let run = PathChangesRun { count, seed };
         let told = path_changes::run(&program()?, host::cpu::allowed(), run, |done| {
-            eprint!("\rchange {done} of {count} ");
+            progress("change", done, count);
         })?;
-        eprintln!();
         say(&if self.json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
         if !told.passed() {
             bail!("not passed with seed {seed}; the figures say what went wrong");

@@ -5,7 +5,7 @@ use clap::Args;
 use lab::experiment::succession::{self, How, MIRRORS_MAX, Spread, Succession, SuccessionRun};
 use lab::report::RingKind;
 
-use super::program;
+use super::{program, progress};
 use crate::{Mistake, say};
 
 /// What both have.
@@ -96,9 +96,8 @@ impl Common {
         }
         let run = SuccessionRun { how, count, rate_pps: rate, ring, inflight, mirrors, gap_max_ms };
         let told = succession::run(&program()?, host::cpu::allowed(), run, |done| {
-            eprint!("\r{done} of {count} ");
+            progress("take-over", done, count);
         })?;
-        eprintln!();
         say(&if json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
         if !told.passed() {
             bail!("not passed; the figures say what went wrong");

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use lab::experiment::switching;
 
-use super::{check_rounds, program};
+use super::{check_rounds, program, progress};
 use crate::say;
 
 /// Measure what the switch costs a 64 B frame beside a bare copying loop, and beside the path vf.
@@ -29,9 +29,8 @@ impl Switching {
         check_rounds(self.rounds)?;
         let cpus = host::cpu::allowed();
         let told = switching::run(&program()?, cpus, self.rounds, |done, of| {
-            eprint!("\rround {done} of {of} ");
+            progress("round", done, of);
         })?;
-        eprintln!();
         Ok(say(&if self.json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?)
     }
 }

@@ -19,7 +19,8 @@ use crate::{Mistake, say};
 Examples:
   shunt lab throughput --pattern east-west --frame 64
   shunt lab throughput --pattern north-south --path vhost --vms 1 --ndr-tolerance 0 --json
-  shunt lab throughput --pattern east-west --trial-seconds 1 --seconds-max 300 --width 0.01")]
+  shunt lab throughput --pattern east-west --trial-seconds 1 --seconds-max 300 --width 0.01
+  shunt lab throughput --pattern east-west --soak 3600")]
 pub(super) struct Throughput {
     /// Where frames go: north-south or east-west.
     #[arg(long)]
@@ -60,6 +61,9 @@ pub(super) struct Throughput {
     /// Most seconds of all trials.
     #[arg(long, default_value_t = 60.0, value_name = "S")]
     seconds_max: f64,
+    /// Seconds of a soak at half of the NDR, after all else; 0: none.
+    #[arg(long, default_value_t = 0.0, value_name = "S")]
+    soak: f64,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -82,6 +86,10 @@ impl Throughput {
             let text = "--path virtio: a generator at a constant rate needs vf or vhost";
             return Err(Mistake(text.into()).into());
         }
+        if !(0.0..=86_400.0).contains(&self.soak) {
+            let text = format!("--soak {}: 0 to 86400 seconds are possible", self.soak);
+            return Err(Mistake(text).into());
+        }
         let settings = Settings {
             ndr_tolerance: self.ndr_tolerance,
             pdr_loss: self.pdr_loss,
@@ -91,6 +99,7 @@ impl Throughput {
             width: self.width,
             trials_max: self.trials_max,
             seconds_max: self.seconds_max,
+            soak_s: self.soak,
         };
         let found =
             throughput::run(&program()?, &spec, host::cpu::allowed(), &settings, |trial| {
@@ -131,7 +140,7 @@ fn text(found: &Found) -> String {
         "{:>7} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}  {}\n",
         "of NDR", "Mpps", "p50", "p90", "p99", "p99.9", "max", "late p99", "lost/dup/reordered"
     );
-    for at in &found.latency {
+    for at in found.latency.iter().chain(&found.soak) {
         let LatencyAt { share, load_mpps, generator_ok, account } = at;
         let (latency, late) = (account.latency, account.lateness.p99_us);
         let lost = account.sent.saturating_sub(account.received);

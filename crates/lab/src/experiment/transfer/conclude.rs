@@ -5,7 +5,7 @@ use super::{Settings, Traffic};
 use crate::bench::plan;
 use crate::experiment::sample::spread;
 use crate::guest::sockets::Asked;
-use crate::report::{Bottleneck, Experiment, PathKind, Pinned, RoundTrip, Transfer, Workload};
+use crate::report::{Bottleneck, PathKind, Pinned, RoundTrip, Transfer, Workload};
 
 /// A carrier or an end that works for this share of the time is at its limit, and so are the programs
 /// with this share of what they can do over loopback.
@@ -14,7 +14,7 @@ const SATURATED: f64 = 0.9;
 /// The figures of one traffic on one path: medians of the rounds.
 pub(super) fn conclude(
     settings: &Settings,
-    (experiment, path): (Experiment, PathKind),
+    (experiment, path): (&str, PathKind),
     traffic: &Traffic,
     (seen, limits): (&[Seen], &[Seen]),
 ) -> Transfer {
@@ -30,7 +30,7 @@ pub(super) fn conclude(
     };
     let is_udp = matches!(workload, Workload::UdpTransmit | Workload::UdpReceive);
     let mut transfer = Transfer {
-        experiment,
+        experiment: experiment.to_owned(),
         workload,
         pattern: settings.pattern,
         path,
@@ -44,6 +44,7 @@ pub(super) fn conclude(
         lost_share: is_udp.then(|| median(seen, Seen::lost_share)),
         round_trip: requests.then(|| round_trip(seen)),
         limit,
+        published: None,
         bottleneck: Bottleneck::Guest,
         cpu: middle.cpu,
         pinned: Pinned {
@@ -118,8 +119,9 @@ mod tests {
             rounds: seen.len(),
             seconds: 1.0,
         };
-        let traffic = crate::experiment::ntttcp::traffics()[0];
-        let which = (Experiment::Ntttcp, PathKind::Virtio);
+        let (workload, send_bytes) = (Workload::TcpStream, 64 << 10);
+        let traffic = Traffic { workload, streams: 1, send_bytes, buffer_kib: None };
+        let which = ("ntttcp", PathKind::Virtio);
         conclude(&settings, which, &traffic, (seen, &[self::seen(limit, 1.0, 0.0)]))
     }
 

@@ -3,12 +3,16 @@
 //! Model: the page is XHTML-like text (every element is closed), made by functions that each return a whole element.
 //! All text that comes from outside goes through [`escape`].
 
-use super::figure::{count, rate, whole};
+use super::by_band::{self, Place};
+use super::figure::{count, percent, rate, three, whole};
 use super::model::{Pattern, Point, Results};
+use super::receive::Receive;
 use super::svg::escape;
 use super::verdict;
 use super::view::View;
+use crate::statistics::bands::Band;
 
+mod beside;
 mod facts;
 mod plots;
 mod tables;
@@ -22,18 +26,27 @@ pub fn page(results: &Results) -> String {
     let host = host.map_or(String::new(), |host| format!(" on {}", escape(host)));
     let views = View::each(&results.points);
     let patterns: String = views.iter().map(pattern).collect();
+    let experiment = results.experiment.as_ref();
+    let title = experiment.map_or("shunt lab", |experiment| &experiment.title);
+    let points = results.points.len() + results.transfers.len() + results.receives.len();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <title>shunt lab{host}, {started}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <header>\n<h1>shunt lab{host}</h1>\n<p class=\"sub\">{started} · version {version} · {points}</p>\n</header>\n\
-         {verdicts}{notes}{patterns}{transfers}{measured}{machine}</main>\n</body>\n</html>\n",
+         <header>\n<h1>{title}{host}</h1>\n{question}<p class=\"sub\">{started} · version {version} · {points}</p>\n</header>\n\
+         {answers}{verdicts}{published}{notes}{patterns}{bands}{transfers}{receives}{measured}{machine}</main>\n</body>\n</html>\n",
         started = escape(&results.started.utc),
         version = escape(&results.version),
-        points = count(results.points.len() + results.transfers.len(), "point"),
+        title = escape(title),
+        question = escape_paragraph(experiment.map_or("", |experiment| &experiment.question)),
+        points = count(points, "point"),
+        answers = answers(results),
+        published = beside::section(results),
+        receives = receives(&results.receives),
+        bands = bands(&results.points),
         transfers = transfers::all(&results.transfers),
         verdicts = verdicts(results),
-        notes = notes(&results.notes),
+        notes = notes(results),
         measured = facts::measured(results),
         machine = facts::machine(results),
     )
@@ -42,7 +55,8 @@ pub fn page(results: &Results) -> String {
 /// The sentences that sum the run up.
 fn verdicts(results: &Results) -> String {
     let sentences = verdict::all(&results.points);
-    if sentences.is_empty() && !results.transfers.is_empty() {
+    let others = !results.transfers.is_empty() || !results.receives.is_empty();
+    if sentences.is_empty() && others {
         return String::new();
     }
     if sentences.is_empty() {
@@ -56,12 +70,93 @@ fn verdicts(results: &Results) -> String {
     format!("<section class=\"verdicts\">\n<h2>Verdict</h2>\n{items}</section>\n")
 }
 
-fn notes(notes: &[String]) -> String {
+fn notes(results: &Results) -> String {
+    let notes: Vec<&String> = results.ended_early.iter().chain(&results.notes).collect();
     if notes.is_empty() {
         return String::new();
     }
     let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
     format!("<section class=\"notes\">\n<h2>Notes</h2>\n<ul>\n{items}</ul>\n</section>\n")
+}
+
+/// What a reader came for: the path to take for each kind of traffic.
+fn answers(results: &Results) -> String {
+    let answers = verdict::answers(&results.points);
+    if answers.is_empty() {
+        return String::new();
+    }
+    let item = |(pattern, answer): &(Pattern, String)| {
+        let (anchor, title) = (pattern.as_str(), pattern.title());
+        format!("<dt><a href=\"#{anchor}\">{title}</a></dt>\n<dd>{}</dd>\n", escape(answer))
+    };
+    let items: String = answers.iter().map(item).collect();
+    format!(
+        "<section class=\"answers\">\n<h2>Which interface for my traffic?</h2>\n\
+         <dl>\n{items}</dl>\n<p class=\"sub\">On this machine, of these paths. For other hardware: \
+         <code>shunt plan</code>.</p>\n</section>\n"
+    )
+}
+
+fn escape_paragraph(text: &str) -> String {
+    match text {
+        "" => String::new(),
+        text => format!("<p>{}</p>\n", escape(text)),
+    }
+}
+
+/// Cycles by the distance of the CPUs, of places that were measured often.
+fn bands(points: &[Point]) -> String {
+    let places = by_band::places(points);
+    if places.is_empty() {
+        return String::new();
+    }
+    let heads: String = Band::ALL.map(|band| format!("<th scope=\"col\">{band}</th>")).concat();
+    let row = |place: &Place| {
+        let Place { pattern, path, frame_bytes, vms, bands } = place;
+        let cells: String =
+            bands.iter().map(|band| format!("<td>{}</td>", by_band::cell(band))).collect();
+        let words =
+            format!("{pattern}, {path}, {frame_bytes} B, {}", count(*vms as usize, "guest"));
+        format!("<tr><td class=\"words\">{words}</td>{cells}</tr>\n")
+    };
+    let rows: String = places.iter().map(row).collect();
+    format!(
+        "<section class=\"pattern\">\n<h2>By distance of the CPUs</h2>\n<p class=\"sub\">Median \
+         cycles a delivered frame, by the round trip of a cache line between the CPUs of switch and \
+         guests; in brackets how many slots. Bands with fewer than {} have no median.</p>\n\
+         <div class=\"wide\"><table>\n<thead><tr><th scope=\"col\" class=\"words\">Place</th>{heads}\
+         </tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n</section>\n",
+        by_band::SLOTS_MIN
+    )
+}
+
+/// What guests received with a queue of their own and without.
+fn receives(receives: &[Receive]) -> String {
+    if receives.is_empty() {
+        return String::new();
+    }
+    let mut rows = String::new();
+    for receive in receives {
+        for (path, side) in receive.sides() {
+            let [least, median, most] = side.switch_cycles_per_frame.map(three);
+            rows += &format!(
+                "<tr><td>{}</td><td class=\"words\">{path}</td><td>{}</td><td>{median}</td>\
+                 <td>{least}-{most}</td><td>{}</td></tr>\n",
+                receive.frame_bytes,
+                three(side.mpps[1]),
+                percent(side.lost_share)
+            );
+        }
+    }
+    let sentences: String =
+        receives.iter().map(|receive| escape_paragraph(&receive.sentence())).collect();
+    format!(
+        "<section class=\"pattern\">\n<h2>Receiving</h2>\n{sentences}<div class=\"wide\"><table>\n\
+         <thead><tr><th scope=\"col\">Frame</th><th scope=\"col\" class=\"words\">Path</th>\
+         <th scope=\"col\">Mpps</th><th scope=\"col\">Cycles a frame</th>\
+         <th scope=\"col\">Least to most</th><th scope=\"col\">Lost</th></tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
+    )
 }
 
 /// All of one pattern: its best figures, plots, and tables.

@@ -1,10 +1,10 @@
 //! What went over guests' sockets: charts and tables for each experiment.
 
 use super::super::figure::{percent, three, whole};
-use super::super::model::{Experiment, PathKind, Transfer, Workload};
+use super::super::model::{PathKind, Transfer, Workload};
 use super::super::svg::bars::{BarChart, Layer, Row};
 use super::super::svg::escape;
-use super::super::transfer_table::{ordered, rate, trip};
+use super::super::transfer_table::{experiments, ordered, rate, trip};
 
 const WIDE: f64 = 500.0;
 
@@ -21,19 +21,13 @@ const LAYERS: [Layer; 6] = [
 
 /// All experiments' sections.
 pub(super) fn all(transfers: &[Transfer]) -> String {
-    Experiment::ALL.into_iter().map(|experiment| section(transfers, experiment)).collect()
+    let names = experiments(transfers).into_iter();
+    names.map(|experiment| section(transfers, experiment)).collect()
 }
 
-fn section(all: &[Transfer], experiment: Experiment) -> String {
+fn section(all: &[Transfer], experiment: &str) -> String {
     let transfers = ordered(all, experiment);
     let Some(first) = transfers.first() else { return String::new() };
-    let about = match experiment {
-        Experiment::Ntttcp => {
-            "vmware-2014: TCP in bulk, 64 KiB writes, socket buffers as given and large."
-        }
-        Experiment::Netperf => "nfv-2017: four TCP streams, by the size of each write.",
-        Experiment::Vpf => "virtual-pf-2023: UDP in bulk both ways, and requests one at a time.",
-    };
     let (requests, bulk): (Vec<&Transfer>, Vec<&Transfer>) =
         transfers.iter().partition(|transfer| transfer.workload == Workload::UdpRequest);
     let charts: Vec<String> = [throughput(&bulk), round_trips(&requests), cpu(&transfers)]
@@ -42,8 +36,9 @@ fn section(all: &[Transfer], experiment: Experiment) -> String {
         .collect();
     let charts: String =
         charts.iter().map(|chart| format!("<figure>\n{chart}</figure>\n")).collect();
+    let experiment = escape(experiment);
     format!(
-        "<section class=\"pattern\">\n<h2 id=\"{experiment}\">{experiment}</h2>\n<p class=\"sub\">{about} {}.</p>\n\
+        "<section class=\"pattern\">\n<h2 id=\"{experiment}\">{experiment}</h2>\n<p class=\"sub\">{}.</p>\n\
          <div class=\"charts\">\n{charts}</div>\n{}{}</section>\n",
         first.pattern.title(),
         // Streams lose nothing that their reader could miss.
@@ -158,7 +153,7 @@ fn carrier(transfer: &Transfer) -> String {
 
 fn paper(transfer: &Transfer) -> String {
     let mark = if transfer.path == PathKind::Vf { "SR-IOV " } else { "" };
-    transfer.published().map_or(String::new(), |value| format!("{mark}{}", three(value)))
+    transfer.published.map_or(String::new(), |value| format!("{mark}{}", three(value)))
 }
 
 fn table(columns: &[Column], transfers: &[&Transfer]) -> String {

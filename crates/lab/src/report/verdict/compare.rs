@@ -4,7 +4,7 @@
 //! path and the first of the other are a pair, and so on. Pairs of all places of a pattern are tested
 //! together, by bands of the CPUs' distance; a pair whose slots are in two bands is only counted.
 
-use super::super::figure::three;
+use super::super::figure::{list, three};
 use super::super::model::{PathKind, Point};
 use super::super::view::View;
 use super::{ALPHA, at_least, guests, limits};
@@ -12,19 +12,72 @@ use crate::guest::random::Random;
 use crate::statistics::Pair;
 use crate::statistics::bands::{Grouped, PairedSlots, Slot};
 use crate::statistics::permutation::{self, Comparison, Verdict};
+use crate::statistics::quantile::median;
 
 /// Fewest pairs with which a difference can be found at [`ALPHA`].
 const PAIRS_MIN: usize = 8;
 
 /// The clauses on a pattern with several paths.
 pub(super) fn clauses(view: &View<'_>) -> Vec<String> {
-    let paths: Vec<PathKind> = view.paths().into_iter().collect();
-    let mut clauses = Vec::new();
-    for (i, one) in paths.iter().enumerate() {
-        clauses.extend(paths[i + 1..].iter().map(|other| compared(view, *one, *other)));
-    }
+    let mut clauses: Vec<String> = pairs(view).iter().map(Compared::clause).collect();
     clauses.extend(view.paths().into_iter().filter_map(|path| peak(view, path)));
     clauses
+}
+
+/// Which path to take for a pattern's traffic, in a sentence or two; `None` with one path.
+pub(super) fn answer(view: &View<'_>) -> Option<String> {
+    let pairs = pairs(view);
+    if pairs.is_empty() {
+        return None;
+    }
+    let wins: Vec<Win> = pairs.iter().filter_map(Compared::win).collect();
+    let paths = view.paths().into_iter();
+    let best: Vec<PathKind> =
+        paths.filter(|path| wins.iter().all(|win| win.loser != *path)).collect();
+    let names: Vec<String> = best.iter().map(PathKind::to_string).collect();
+    let times = wins.iter().filter(|win| best[..] == [win.winner]);
+    let times: Vec<String> =
+        times.map(|win| format!("{} times {}'s", three(win.ratio[0]), win.loser)).collect();
+    Some(match (&best[..], &times[..]) {
+        ([], _) => "each path is beaten by another".to_owned(),
+        ([only], [_, ..]) => format!("{only}; it carries {} frames", list(&times)),
+        _ => {
+            let open = best.iter().any(|one| {
+                let of = |pair: &&Compared| {
+                    (pair.one == *one || pair.other == *one) && pair.found.is_none()
+                };
+                pairs.iter().any(|pair| of(&pair))
+            });
+            let why = match open {
+                true => "measured too seldom to tell",
+                false => "no difference was found between them",
+            };
+            let cycles = best.iter().filter_map(|path| cycles(view, *path));
+            let cycles: Vec<String> = cycles.collect();
+            let cycles = match cycles[..] {
+                [] => String::new(),
+                _ => format!("; of the switch, a frame takes {}", list(&cycles)),
+            };
+            format!("{}; {why}{cycles}", names.join(" or "))
+        }
+    })
+}
+
+/// Median cycles a frame over the places of a path, in words.
+fn cycles(view: &View<'_>, path: PathKind) -> Option<String> {
+    let grid = view.grid().into_iter().filter(|point| point.path == path);
+    let cycles: Vec<f64> = grid.filter_map(|point| point.switch_cycles_per_frame).collect();
+    median(&cycles).map(|cycles| format!("{cycles:.0} cycles on {path}"))
+}
+
+/// Every two paths of a pattern.
+fn pairs(view: &View<'_>) -> Vec<Compared> {
+    let paths: Vec<PathKind> = view.paths().into_iter().collect();
+    let others = |(i, one): (usize, &PathKind)| {
+        let one = *one;
+        paths[i + 1..].iter().map(move |other| Compared::new(view, one, *other)).collect::<Vec<_>>()
+    };
+    paths.iter().enumerate().flat_map(others).collect()
 }
 
 /// Paired slots of two paths.
@@ -65,46 +118,72 @@ fn slot(point: &Point) -> Slot {
 }
 
 /// What is found between two paths.
-fn compared(view: &View<'_>, one: PathKind, other: PathKind) -> String {
-    let Slots { pairs, open } = Slots::new(view, one, other);
-    let grouped = Grouped::new(&pairs, PAIRS_MIN);
-    let strata = grouped.strata();
-    let n: usize = strata.iter().map(|pairs| pairs.len()).sum();
-    let mut remarks = vec![match n {
-        1 => "1 pair".to_owned(),
-        n => format!("{n} pairs"),
-    }];
-    let counted = [(grouped.moved, "whose CPUs moved"), (open, "limited by the generator")];
-    remarks
-        .extend(counted.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} more {why}")));
-    let found = tested(&strata).filter(|_| n >= PAIRS_MIN);
-    let Some(Comparison { verdict, detectable, .. }) = found else {
-        let remarks = remarks.join(", ");
-        return format!(
-            "{one} and {other} cannot be compared ({remarks}; at least {PAIRS_MIN} are needed)"
-        );
-    };
-    let percent = (1.0 - ALPHA) * 100.0;
-    let won = |winner, loser, [ratio, low, high]: [f64; 3]| {
-        let [ratio, low, high] = [ratio, low, high].map(three);
-        let remarks = remarks.join(", ");
-        format!(
-            "{winner} carries {ratio} times {loser}'s frames ({percent:.0} % interval {low} to {high}; \
-             {remarks})"
-        )
-    };
-    match verdict {
-        // Time per frame: what takes less carries more.
-        Verdict::Faster(it) => {
-            won(other, one, [it.ratio, it.high, it.low].map(|ratio| 1.0 / ratio))
+struct Compared {
+    one: PathKind,
+    other: PathKind,
+    /// How many pairs there are, and of what kinds.
+    remarks: String,
+    /// `None` with too few pairs.
+    found: Option<Comparison>,
+}
+
+/// A path that carries more frames than another one.
+struct Win {
+    winner: PathKind,
+    loser: PathKind,
+    /// Frames of the winner over those of the loser, with the interval's ends.
+    ratio: [f64; 3],
+}
+
+impl Compared {
+    fn new(view: &View<'_>, one: PathKind, other: PathKind) -> Compared {
+        let Slots { pairs, open } = Slots::new(view, one, other);
+        let grouped = Grouped::new(&pairs, PAIRS_MIN);
+        let strata = grouped.strata();
+        let n: usize = strata.iter().map(|pairs| pairs.len()).sum();
+        let mut remarks = vec![match n {
+            1 => "1 pair".to_owned(),
+            n => format!("{n} pairs"),
+        }];
+        let counted = [(grouped.moved, "whose CPUs moved"), (open, "limited by the generator")];
+        let counted = counted.iter().filter(|(n, _)| *n > 0);
+        remarks.extend(counted.map(|(n, why)| format!("{n} more {why}")));
+        let found = tested(&strata).filter(|_| n >= PAIRS_MIN);
+        Compared { one, other, remarks: remarks.join(", "), found }
+    }
+
+    fn win(&self) -> Option<Win> {
+        let (winner, loser, ratio) = match self.found.as_ref()?.verdict {
+            // Time per frame: what takes less carries more.
+            Verdict::Faster(it) => {
+                let ratio = [it.ratio, it.high, it.low].map(|ratio| 1.0 / ratio);
+                (self.other, self.one, ratio)
+            }
+            Verdict::Slower(it) => (self.one, self.other, [it.ratio, it.low, it.high]),
+            Verdict::NoDifferenceFound => return None,
+        };
+        Some(Win { winner, loser, ratio })
+    }
+
+    fn clause(&self) -> String {
+        let Compared { one, other, remarks, found } = self;
+        if let Some(Win { winner, loser, ratio }) = self.win() {
+            let [ratio, low, high] = ratio.map(three);
+            let percent = (1.0 - ALPHA) * 100.0;
+            return format!(
+                "{winner} carries {ratio} times {loser}'s frames ({percent:.0} % interval {low} to \
+                 {high}; {remarks})"
+            );
         }
-        Verdict::Slower(it) => won(one, other, [it.ratio, it.low, it.high]),
-        Verdict::NoDifferenceFound => {
-            let least = detectable.map_or(String::new(), |effect| {
-                format!("; one of {:.0} % would have been found", (effect * 100.0).ceil())
-            });
-            format!("no difference found between {one} and {other} ({}{least})", remarks.join(", "))
-        }
+        let Some(found) = found else {
+            return format!(
+                "{one} and {other} cannot be compared ({remarks}; at least {PAIRS_MIN} are needed)"
+            );
+        };
+        let least = found.detectable.map_or(String::new(), |effect| {
+            format!("; one of {:.0} % would have been found", (effect * 100.0).ceil())
+        });
+        format!("no difference found between {one} and {other} ({remarks}{least})")
     }
 }
 

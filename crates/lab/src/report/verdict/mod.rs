@@ -37,6 +37,12 @@ pub fn all(points: &[Point]) -> Vec<(Pattern, String)> {
     views.iter().map(|view| (view.pattern, sentence(points, view.pattern))).collect()
 }
 
+/// Which path to take for each pattern of which several paths were measured.
+pub fn answers(points: &[Point]) -> Vec<(Pattern, String)> {
+    let views = View::each(points).into_iter();
+    views.filter_map(|view| Some((view.pattern, compare::answer(&view)?))).collect()
+}
+
 /// How one path scales and what limits it.
 fn single(view: &View<'_>, path: PathKind) -> String {
     let mut clauses = Vec::new();

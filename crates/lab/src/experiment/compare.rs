@@ -1,0 +1,302 @@
+//! Two builds, or two switches, at one point: is one faster?
+//!
+//! # Model
+//! Both are measured in short slots, each with fresh processes, in the order A B B A, so that drift
+//! meets both alike, and each slot has its own place in memory. The first slot of A and the first of
+//! B are a pair, and so on. The round trip of a cache line between both CPUs is measured before and
+//! after each slot; pairs are grouped by bands of that distance, and one permutation test, within the
+//! bands, tells a difference from noise.
+//!
+//! # Limits
+//! A pair whose slots are in two bands does not count, and is told. Two builds whose difference is
+//! smaller than what the test could have found are not told to be equal: no difference was found.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::forwarding::{self, PointSpec, Switch};
+use super::step::Machine;
+use crate::bench::interrupt;
+use crate::guest::random::Random;
+use crate::report::Point;
+use crate::statistics::Pair;
+use crate::statistics::bands::{BandPairs, Grouped, PairedSlots, Slot};
+use crate::statistics::permutation::{self, Comparison, Verdict};
+use crate::statistics::quantile::median;
+
+/// Share of comparisons of two identical builds in which a difference may be found.
+pub const ALPHA: f64 = 0.01;
+/// Fewest pairs of a band whose medians are told.
+pub const PAIRS_MIN: usize = 8;
+/// Word for the bare loop.
+const BARE: &str = "bare";
+
+/// One side of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// A program: a build of shunt.
+    Program(PathBuf),
+    /// The bare loop, which spins so many time-stamp cycles for each frame.
+    Bare(u64),
+}
+
+impl FromStr for Side {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Side, String> {
+        let Some(rest) = text.strip_prefix(BARE) else { return Ok(Side::Program(text.into())) };
+        let cycles = match rest {
+            "" => Some(0),
+            rest => rest.strip_prefix('+').and_then(|cycles| cycles.parse().ok()),
+        };
+        let error =
+            || format!("{text:?}: bare, or bare+CYCLES; for a program of this name, ./{text}");
+        cycles.map(Side::Bare).ok_or_else(error)
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Side::Program(program) => write!(f, "{}", program.display()),
+            Side::Bare(0) => f.write_str(BARE),
+            Side::Bare(cycles) => write!(f, "{BARE}+{cycles}"),
+        }
+    }
+}
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A, the baseline, and B.
+    pub sides: [Side; 2],
+    /// The point.
+    pub point: PointSpec,
+    /// Pairs: an even number.
+    pub pairs: usize,
+}
+
+/// Result: what `shunt lab compare --json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// A and B.
+    pub sides: [Side; 2],
+    /// `faster`: B takes fewer cycles for a delivered frame than A; `slower`: more; `none`: no
+    /// difference was found.
+    pub difference: &'static str,
+    /// Cycles of B over those of A.
+    pub ratio: f64,
+    /// Its interval of 99 %; the upper end is `null` with too few pairs.
+    pub interval: [f64; 2],
+    /// Probability of such a difference, or a larger one, if there is none.
+    pub p: f64,
+    /// Smallest share by which B would have had to differ to be found, if that can be told.
+    pub detectable: Option<f64>,
+    /// Every band, nearest first.
+    pub bands: Vec<BandCompared>,
+    /// Pairs whose slots are in two bands.
+    pub moved: usize,
+    /// Points of A and B, pair by pair.
+    pub slots: Vec<[Point; 2]>,
+}
+
+/// One band of distances.
+#[derive(Clone, Debug, Serialize)]
+pub struct BandCompared {
+    /// Its limits.
+    pub band: String,
+    /// Pairs in it.
+    pub pairs: usize,
+    /// Median cycles for a delivered frame of A and B; `None` with fewer than [`PAIRS_MIN`] pairs.
+    pub cycles_per_frame: Option<[f64; 2]>,
+}
+
+/// Measures all pairs; `done` gets the number of pairs.
+///
+/// # Errors
+/// A side cannot be measured, or no pair counts.
+pub fn run(
+    machine: &Machine<'_>,
+    settings: &Settings,
+    mut done: impl FnMut(usize),
+) -> Result<Compared> {
+    let mut slots = Vec::with_capacity(settings.pairs);
+    for pair in 0..settings.pairs {
+        let measure = |side: usize| {
+            interrupt::check()?;
+            let switch = match &settings.sides[side] {
+                Side::Program(program) => Switch::Shunt(program),
+                Side::Bare(cycles) => {
+                    Switch::Bare { program: machine.program, delay_cycles: *cycles }
+                }
+            };
+            let point = forwarding::slot(switch, &settings.point, machine.cpus);
+            point.with_context(|| settings.sides[side].to_string())
+        };
+        slots.push(if pair % 2 == 0 {
+            let a = measure(0)?;
+            [a, measure(1)?]
+        } else {
+            let b = measure(1)?;
+            [measure(0)?, b]
+        });
+        done(pair + 1);
+    }
+    conclude(&settings.sides, slots)
+}
+
+fn conclude(sides: &[Side; 2], slots: Vec<[Point; 2]>) -> Result<Compared> {
+    let slot = |point: &Point| {
+        let cycles = point.switch_cycles_per_frame.context("the switch's cycles are not known")?;
+        // Of one CPU there is no distance; all its slots are in the first band.
+        let round_trip_cycles = point.round_trip_cycles.unwrap_or(1.0);
+        Ok::<Slot, anyhow::Error>(Slot { cycles_per_frame: cycles, round_trip_cycles })
+    };
+    let pairs = slots.iter().map(|[a, b]| Ok(PairedSlots { a: slot(a)?, b: slot(b)? }));
+    let grouped = Grouped::new(&pairs.collect::<Result<Vec<_>>>()?, PAIRS_MIN);
+    let mut random = Random::new(1);
+    let tested = permutation::compare_stratified(&grouped.strata(), ALPHA, || random.bits());
+    let Comparison { verdict, estimate, p, detectable, .. } = tested.context("no pair counts")?;
+    let band = |band: &BandPairs| {
+        let of =
+            |value: fn(&Pair) -> f64| median(&band.pairs.iter().map(value).collect::<Vec<f64>>());
+        let medians = of(|pair| pair.a).zip(of(|pair| pair.b));
+        BandCompared {
+            band: band.band.to_string(),
+            pairs: band.pairs.len(),
+            cycles_per_frame: medians.filter(|_| band.is_sufficient()).map(|(a, b)| [a, b]),
+        }
+    };
+    Ok(Compared {
+        sides: sides.clone(),
+        difference: match verdict {
+            Verdict::Faster(_) => "faster",
+            Verdict::Slower(_) => "slower",
+            Verdict::NoDifferenceFound => "none",
+        },
+        ratio: estimate.ratio,
+        interval: [estimate.low, estimate.high],
+        p,
+        detectable,
+        bands: grouped.bands.iter().map(band).collect(),
+        moved: grouped.moved + grouped.unknown,
+        slots,
+    })
+}
+
+impl Compared {
+    /// What was found, in a sentence.
+    pub fn sentence(&self) -> String {
+        let [a, b] = &self.sides;
+        let (ratio, [low, high]) = (self.ratio, self.interval);
+        let percent = 100.0 * (1.0 - ALPHA);
+        let interval = format!("{percent:.0} % interval {low:.3} to {high:.3}");
+        match (self.difference, self.detectable) {
+            ("none", Some(least)) => format!(
+                "No difference found: B ({b}) over A ({a}) is {ratio:.3} ({interval}); one of {:.1} % \
+                 would have been found.",
+                100.0 * least
+            ),
+            ("none", None) => format!(
+                "No difference found: B ({b}) over A ({a}) is {ratio:.3} ({interval}); with so few \
+                 pairs none could have been."
+            ),
+            (word, _) => format!(
+                "B ({b}) is {word}: {ratio:.3} times the cycles for a delivered frame of A ({a}); \
+                 {interval}."
+            ),
+        }
+    }
+
+    /// Bands as lines of a table.
+    pub fn table(&self) -> String {
+        let mut text = format!("{:<22} {:>5} {:>9} {:>9}\n", "CPUs apart", "pairs", "A", "B");
+        for BandCompared { band, pairs, cycles_per_frame } in &self.bands {
+            text += &match cycles_per_frame {
+                Some([a, b]) => format!("{band:<22} {pairs:>5} {a:>9.1} {b:>9.1}\n"),
+                None if *pairs == 0 => format!("{band:<22} {pairs:>5} empty\n"),
+                None => format!("{band:<22} {pairs:>5} too few (at least {PAIRS_MIN})\n"),
+            };
+        }
+        text + &format!("{:<22} {:>5}\n", "in two bands", self.moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{PathKind, Pattern, samples};
+
+    fn slot(cycles: f64, distance: f64) -> Point {
+        let mut point = samples::point(Pattern::NorthSouth, PathKind::Vf, 64, 1, 10.0);
+        point.switch_cycles_per_frame = Some(cycles);
+        point.round_trip_cycles = Some(distance);
+        point
+    }
+
+    fn compared(pairs: usize, factor: f64) -> Compared {
+        let pair = |n: usize| {
+            // Noise that is the same for both builds in the mean.
+            let noise = |n: usize| 1.0 + 0.002 * ((n * 7 % 11) as f64 - 5.0);
+            [slot(50.0 * noise(n), 150.0), slot(50.0 * factor * noise(n + 3), 160.0)]
+        };
+        conclude(&[Side::Bare(0), Side::Bare(3)], (0..pairs).map(pair).collect()).unwrap()
+    }
+
+    #[test]
+    fn a_difference_is_told_with_its_ratio() {
+        let slower = compared(24, 1.05);
+        assert_eq!(slower.difference, "slower");
+        assert!((slower.ratio - 1.05).abs() < 0.01, "{}", slower.ratio);
+        assert!(
+            slower.sentence().starts_with("B (bare+3) is slower: 1.0"),
+            "{}",
+            slower.sentence()
+        );
+        assert_eq!(compared(24, 0.95).difference, "faster");
+        let [_, second, ..] = &slower.bands[..] else { panic!("four bands") };
+        assert_eq!((second.pairs, second.cycles_per_frame.is_some()), (24, true));
+        assert!(
+            slower.table().contains("under 120 cycles           0 empty"),
+            "{}",
+            slower.table()
+        );
+    }
+
+    #[test]
+    fn none_is_told_with_what_could_have_been_found() {
+        let same = compared(24, 1.0);
+        assert_eq!(same.difference, "none");
+        assert!(same.sentence().contains("would have been found"), "{}", same.sentence());
+        let few = compared(4, 1.5);
+        assert_eq!(few.difference, "none");
+        assert!(few.sentence().contains("none could have been"), "{}", few.sentence());
+        assert!(few.table().contains("too few"), "{}", few.table());
+    }
+
+    #[test]
+    fn pairs_in_two_bands_do_not_count() {
+        let slots =
+            vec![[slot(50.0, 100.0), slot(90.0, 700.0)], [slot(50.0, 100.0), slot(50.0, 100.0)]];
+        let sides = [Side::Bare(0), Side::Bare(0)];
+        assert_eq!(conclude(&sides, slots.clone()).unwrap().moved, 1);
+        assert!(conclude(&sides, slots[..1].to_vec()).is_err());
+    }
+
+    #[test]
+    fn sides_are_programs_or_the_bare_loop() {
+        assert_eq!("bare".parse(), Ok(Side::Bare(0)));
+        assert_eq!("bare+12".parse(), Ok(Side::Bare(12)));
+        assert_eq!("./bare".parse(), Ok(Side::Program("./bare".into())));
+        assert!("bare-1".parse::<Side>().is_err() && "bare+x".parse::<Side>().is_err());
+        assert_eq!(
+            ["bare", "bare+7"].map(|text| text.parse::<Side>().unwrap().to_string()),
+            ["bare", "bare+7"]
+        );
+    }
+}

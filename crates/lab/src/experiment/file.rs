@@ -1,0 +1,177 @@
+//! Experiments as files: facts for the reader, and tables of what is to be measured.
+//!
+//! A table is a sweep: every combination of its lists is measured. Its kind is a kind of load, which
+//! is a Rust file beside this one. The files in `lab/experiments` are part of the program.
+//!
+//! [`Change`]s replace settings of all tables that have them, before anything is checked, so what
+//! [`Experiment::to_toml`] says of an experiment is all that decides what it measures.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::step::Step;
+use super::{forwarding, receive, transfer};
+
+#[cfg(test)]
+mod tests;
+
+/// Experiments that are part of the program: name, and text of the file.
+pub const SHIPPED: [(&str, &str); 6] = [
+    ("quick", include_str!("../../../../lab/experiments/quick.toml")),
+    ("nfv", include_str!("../../../../lab/experiments/nfv.toml")),
+    ("netperf", include_str!("../../../../lab/experiments/netperf.toml")),
+    ("vmdq", include_str!("../../../../lab/experiments/vmdq.toml")),
+    ("ntttcp", include_str!("../../../../lab/experiments/ntttcp.toml")),
+    ("vpf", include_str!("../../../../lab/experiments/vpf.toml")),
+];
+
+/// Kinds of tables.
+const SWEEPS: [&str; 3] = ["forward", "transfer", "receive"];
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Name: letters, digits and `-`.
+    pub name: String,
+    /// What is measured, in a few words.
+    pub title: String,
+    /// The paper whose experiment it repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<String>,
+    /// The question that it answers.
+    pub question: String,
+    /// Why figures here are not the paper's, a sentence or two each.
+    #[serde(default)]
+    pub differs: Vec<String>,
+    /// Frames that guests send on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forward: Vec<forwarding::Sweep>,
+    /// TCP and UDP between guests' kernels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transfer: Vec<transfer::Sweep>,
+    /// Frames that guests only receive.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receive: Vec<receive::Sweep>,
+}
+
+/// A setting that tables are to have instead of their own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Name of the setting, as in the file.
+    pub key: &'static str,
+    /// Its new value.
+    pub value: Value,
+}
+
+impl Experiment {
+    /// Text of the shipped experiment of this name.
+    pub fn shipped(name: &str) -> Option<&'static str> {
+        SHIPPED.iter().find(|(shipped, _)| *shipped == name).map(|(_, text)| *text)
+    }
+
+    /// Reads a file, with `changes`.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or a change that no table of the experiment can have; with the
+    /// place in the file where one is known.
+    pub fn parse(text: &str, changes: &[Change]) -> Result<Experiment, String> {
+        let mut whole: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        if changes.is_empty() {
+            // From the text itself: errors tell the line.
+            let experiment: Experiment = toml::from_str(text).map_err(|error| error.to_string())?;
+            return experiment.checked();
+        }
+        for change in changes {
+            let mut changed = false;
+            for table in sweeps(&mut whole) {
+                if let Some(value) = table.get_mut(change.key) {
+                    *value = change.value.clone();
+                    changed = true;
+                }
+            }
+            if !changed {
+                let name = whole.get("name").and_then(Value::as_str).unwrap_or("this one");
+                return Err(format!("experiment {name} has no setting {}", change.key));
+            }
+        }
+        let experiment: Experiment = whole.try_into().map_err(|error| error.to_string())?;
+        experiment.checked()
+    }
+
+    /// The experiment without the paths that this machine lacks.
+    #[must_use]
+    pub fn on_paths(mut self, available: &[crate::report::PathKind]) -> Experiment {
+        let forward = self.forward.iter_mut().map(|sweep| &mut sweep.paths);
+        let transfer = self.transfer.iter_mut().map(|sweep| &mut sweep.paths);
+        forward.chain(transfer).for_each(|paths| paths.retain(|path| available.contains(path)));
+        self
+    }
+
+    /// What is measured, in the order of measurement.
+    pub fn steps(&self) -> Vec<Step> {
+        let forward = self.forward.iter().flat_map(forwarding::Sweep::steps);
+        let transfer = self.transfer.iter().flat_map(|sweep| sweep.steps(&self.name));
+        let receive = self.receive.iter().flat_map(receive::Sweep::steps);
+        forward.chain(transfer).chain(receive).collect()
+    }
+
+    /// The file that says the same.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("an experiment has nothing that TOML lacks")
+    }
+
+    fn checked(self) -> Result<Experiment, String> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if self.name.is_empty() || !self.name.chars().all(allowed) {
+            return Err(format!("name {:?}: letters, digits and - are possible", self.name));
+        }
+        let forward = self.forward.iter().map(|sweep| ("forward", sweep.check()));
+        let transfer = self.transfer.iter().map(|sweep| ("transfer", sweep.check()));
+        let receive = self.receive.iter().map(|sweep| ("receive", sweep.check()));
+        let mut found = 0;
+        for (kind, checked) in forward.chain(transfer).chain(receive) {
+            checked.map_err(|error| format!("[[{kind}]] {error}"))?;
+            found += 1;
+        }
+        match found {
+            0 => Err(format!("nothing to measure: give a table of {}", SWEEPS.join(", "))),
+            _ => Ok(self),
+        }
+    }
+}
+
+/// JSON Schema of the files.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Experiment);
+    serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n"
+}
+
+/// Tables of a file that are sweeps.
+fn sweeps(whole: &mut Table) -> impl Iterator<Item = &mut Table> {
+    let tables = whole.iter_mut().filter(|(key, _)| SWEEPS.contains(&key.as_str()));
+    let tables = tables.filter_map(|(_, value)| value.as_array_mut()).flatten();
+    tables.filter_map(Value::as_table_mut)
+}
+
+/// Checks that a list has something in it, and everything in it is allowed.
+pub(super) fn check_list<T: PartialOrd + std::fmt::Display>(
+    key: &str,
+    list: &[T],
+    [least, most]: [T; 2],
+) -> Result<(), String> {
+    if list.is_empty() {
+        return Err(format!("{key}: at least one is needed"));
+    }
+    match list.iter().find(|value| !(**value >= least && **value <= most)) {
+        Some(value) => Err(format!("{key} {value}: {least} to {most} are possible")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the times and rounds that all sweeps have.
+pub(super) fn check_times(rounds: usize, times: &[(&str, f64)]) -> Result<(), String> {
+    check_list("rounds", &[rounds], [1, 100])?;
+    times.iter().try_for_each(|(key, seconds)| check_list(key, &[*seconds], [0.1, 3600.0]))
+}

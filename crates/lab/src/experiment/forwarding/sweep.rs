@@ -1,0 +1,93 @@
+//! Points of forwarding, as a file asks for them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{PointSpec, Switch, slot};
+use crate::experiment::file::{check_list, check_times};
+use crate::experiment::step::{Found, Step};
+use crate::report::{Load, PathKind, Pattern, RingKind};
+
+/// Forwarding at every combination of these: pattern, guests and frame size are a place; at each
+/// place the paths are measured one after the other and then back (A B B A), so that drift meets
+/// all of them alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Where frames go.
+    pub patterns: Vec<Pattern>,
+    /// How they get there.
+    pub paths: Vec<PathKind>,
+    /// Guests: 1 to 8. A chain (east-west) begins with two; one guest is left out there.
+    pub guests: Vec<usize>,
+    /// Frame sizes with FCS, bytes: 64 to 1518.
+    pub frame_bytes: Vec<u32>,
+    /// Load of the generator.
+    pub load: Load,
+    /// Rings of the guests.
+    pub ring: RingKind,
+    /// How often there and back at each place.
+    pub rounds: usize,
+    /// Seconds before each measurement.
+    pub warmup_s: f64,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+}
+
+impl Sweep {
+    /// Says what is wrong with it, if anything is.
+    ///
+    /// # Errors
+    /// One sentence that names the setting, the value and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        if self.patterns.is_empty() || self.paths.is_empty() {
+            return Err("patterns and paths: at least one of each is needed".into());
+        }
+        check_list("guests", &self.guests, [1, 8])?;
+        check_list("frame_bytes", &self.frame_bytes, [64, 1518])?;
+        if self.patterns == [Pattern::EastWest] && self.guests == [1] {
+            return Err("guests 1: east-west is a chain of two guests or more".into());
+        }
+        check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
+    }
+
+    /// Its slots, in the order of measurement.
+    pub fn slots(&self) -> Vec<PointSpec> {
+        let mut slots = Vec::new();
+        for &pattern in &self.patterns {
+            let guests = self.guests.iter().copied();
+            for vms in guests.filter(|guests| pattern != Pattern::EastWest || *guests > 1) {
+                for &frame_bytes in &self.frame_bytes {
+                    let slot = |path| PointSpec {
+                        pattern,
+                        path,
+                        vms,
+                        frame_bytes,
+                        warmup_s: self.warmup_s,
+                        seconds: self.seconds,
+                        ring: self.ring,
+                        load: self.load,
+                    };
+                    for _ in 0..self.rounds {
+                        let there_and_back = self.paths.iter().chain(self.paths.iter().rev());
+                        slots.extend(there_and_back.map(|path| slot(*path)));
+                    }
+                }
+            }
+        }
+        slots
+    }
+
+    /// A step for each slot.
+    pub fn steps(&self) -> Vec<Step> {
+        let step = |spec: PointSpec| {
+            let PointSpec { pattern, path, vms, frame_bytes, .. } = spec;
+            let title = format!("{pattern} {path}, {vms} guests, {frame_bytes} B");
+            Step::new(title, move |machine| {
+                let switch = Switch::Shunt(machine.program);
+                Ok(Found::Point(slot(switch, &spec, machine.cpus)?))
+            })
+        };
+        self.slots().into_iter().map(step).collect()
+    }
+}

@@ -1,0 +1,215 @@
+//! Receive-only traffic to guests with VMQ and without, as in vmdq-2009.
+//!
+//! A generator at the uplink sends to the guests in turn, which take in what comes and send nothing.
+//! Their adapters are on the path vmq, where the NIC puts frames in their memory past the switch, or
+//! on the path synthetic, where each frame goes through the switch. Both are measured in turn; a
+//! round in whose course the two CPUs were moved apart or together is measured again. The generator
+//! offers overload, as nothing comes back that could tell it to wait: cycles are those of delivered
+//! frames, and the share of lost ones stands beside them.
+
+use anyhow::{Context, Result};
+use control::state::PathInForce;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use wire::Mac;
+
+use super::file::{check_list, check_times};
+use super::sample::{self, spread};
+use super::step::{Found, Machine, Step};
+use crate::bench::{
+    AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, interrupt, mac_text, plan,
+};
+use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
+use crate::measure::distance;
+use crate::report::model::gbps;
+use crate::report::receive::{Published, Side};
+use crate::report::{Load, Receive, RingKind};
+
+/// The generator's address, beyond the uplink.
+const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
+/// A generator that sent more than this part of what it can was the limit.
+const SATURATED: f64 = 0.9;
+
+/// Each of these frame sizes, received on both paths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Guests: 1 to 8.
+    pub guests: Vec<usize>,
+    /// Frame sizes with FCS, bytes: 64 to 1518.
+    pub frame_bytes: Vec<u32>,
+    /// How often each is measured, both paths in turn; medians count.
+    pub rounds: usize,
+    /// Seconds before each measurement.
+    pub warmup_s: f64,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+    /// What the paper published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
+}
+
+impl Sweep {
+    /// Says what is wrong with it, if anything is.
+    ///
+    /// # Errors
+    /// One sentence that names the setting, the value and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        check_list("guests", &self.guests, [1, 8])?;
+        check_list("frame_bytes", &self.frame_bytes, [64, 1518])?;
+        check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
+    }
+
+    /// A step for each number of guests and frame size.
+    pub fn steps(&self) -> Vec<Step> {
+        let step = |(guests, frame_bytes): (usize, u32)| {
+            let sweep = self.clone();
+            let title = format!("receive, {guests} guests, {frame_bytes} B");
+            Step::new(title, move |machine| {
+                Ok(Found::Receive(sweep.receive(machine, guests, frame_bytes)?))
+            })
+        };
+        let frames = |guests: &usize| {
+            let guests = *guests;
+            self.frame_bytes.iter().map(move |bytes| (guests, *bytes))
+        };
+        self.guests.iter().flat_map(frames).map(step).collect()
+    }
+
+    /// Measures a frame size on both paths, round by round.
+    fn receive(&self, machine: &Machine<'_>, guests: usize, frame_bytes: u32) -> Result<Receive> {
+        let placement = plan(machine.cpus, 1);
+        let mut seen = Vec::with_capacity(self.rounds);
+        for round in 0..self.rounds {
+            let both = || {
+                let one = |path| {
+                    interrupt::check()?;
+                    self.measure(machine, (guests, frame_bytes), path)
+                };
+                // Who is first changes, in case it matters.
+                if round % 2 == 0 {
+                    let vmq = one(PathInForce::Vmq)?;
+                    return Ok((vmq, one(PathInForce::Synthetic)?));
+                }
+                let synthetic = one(PathInForce::Synthetic)?;
+                Ok((one(PathInForce::Vmq)?, synthetic))
+            };
+            seen.push(distance::steadily_if(placement.switch.zip(placement.guests[0].0), both)?.0);
+        }
+        let pinned = placement.switch.into_iter().chain(placement.guests[0].0).collect();
+        Ok(Receive { guests, published: self.published, pinned, ..conclude(frame_bytes, &seen) })
+    }
+
+    fn measure(
+        &self,
+        machine: &Machine<'_>,
+        (guests, frame_bytes): (usize, u32),
+        path: PathInForce,
+    ) -> Result<Seen> {
+        let placement = plan(machine.cpus, 1);
+        let adapter =
+            |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), vlan: None, path };
+        let adapters = (0..guests).map(adapter).collect();
+        let plan = SwitchedPlan {
+            cpu: placement.switch,
+            uplink: Some(Attached::Socket),
+            adapters,
+            acl: Vec::new(),
+        };
+        let mut bench = SwitchedBench::start(machine.program, &plan)?;
+        let flows =
+            (0..guests).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
+        let role =
+            Role::Generate { flows, in_flight: IN_FLIGHT, load: Load::Overload, touch: false };
+        let generator = Guest { place: Place::Socket(bench.bench.uplink_socket()), role };
+        let sinks =
+            (0..guests).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });
+        let spec = GuestSpec {
+            cpu: placement.guests[0].0,
+            warmup_s: self.warmup_s,
+            seconds: self.seconds,
+            frame_bytes,
+            huge_pages: false,
+            ring: RingKind::Split,
+            guests: std::iter::once(generator).chain(sinks).collect(),
+        };
+        let mut guests = [GuestProcess::start(bench.bench.program(), &spec)?];
+        let measured = sample::measure(&mut bench.bench, &mut guests)?;
+        let result = &measured.results[0];
+        let (generator, sinks) = result.guests.split_first().context("there is a generator")?;
+        let received: u64 = sinks.iter().map(|sink| sink.received).sum();
+        let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
+        Ok(Seen {
+            mpps: rate(received),
+            cycles: measured.switch.cycles_per_frame().context("no frame passed")?,
+            // Some that were sent before the measurement arrive in it.
+            lost_share: generator.sent.saturating_sub(received) as f64
+                / generator.sent.max(1) as f64,
+            offered_mpps: rate(generator.sent),
+            limit_mpps: result.generator_limit_mpps,
+        })
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    mpps: f64,
+    cycles: f64,
+    lost_share: f64,
+    offered_mpps: f64,
+    limit_mpps: f64,
+}
+
+fn conclude(frame_bytes: u32, seen: &[(Seen, Seen)]) -> Receive {
+    let over = |what: fn(&(Seen, Seen)) -> f64| spread(seen.iter().map(what).collect());
+    let side = |of: fn(&(Seen, Seen)) -> Seen| {
+        let spread_of = |what: fn(Seen) -> f64| spread(seen.iter().map(|s| what(of(s))).collect());
+        let mpps = spread_of(|seen| seen.mpps);
+        Side {
+            mpps,
+            gbps: mpps.map(|mpps| gbps(mpps, frame_bytes)),
+            switch_cycles_per_frame: spread_of(|seen| seen.cycles),
+            lost_share: spread_of(|seen| seen.lost_share)[1],
+        }
+    };
+    let all = || seen.iter().flat_map(|(vmq, synthetic)| [vmq, synthetic]);
+    let generator_limit_mpps = all().map(|seen| seen.limit_mpps).fold(f64::INFINITY, f64::min);
+    Receive {
+        frame_bytes,
+        vmq: side(|(vmq, _)| *vmq),
+        synthetic: side(|(_, synthetic)| *synthetic),
+        cycles_ratio: over(|(vmq, synthetic)| synthetic.cycles / vmq.cycles),
+        throughput_ratio: over(|(vmq, synthetic)| vmq.mpps / synthetic.mpps),
+        generator_limit_mpps,
+        generator_bound: all().any(|seen| seen.offered_mpps > SATURATED * generator_limit_mpps),
+        rounds: seen.len(),
+        guests: 0,
+        published: None,
+        pinned: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let seen = |mpps, cycles| Seen {
+            mpps,
+            cycles,
+            lost_share: 0.0,
+            offered_mpps: mpps,
+            limit_mpps: 100.0,
+        };
+        // The machine was twice as slow in the second round, for both.
+        let rounds = [(seen(20.0, 50.0), seen(10.0, 100.0)), (seen(10.0, 100.0), seen(5.0, 200.0))];
+        let point = conclude(1518, &rounds);
+        assert_eq!((point.cycles_ratio, point.throughput_ratio), ([2.0; 3], [2.0; 3]));
+        assert_eq!(point.vmq.mpps, [10.0, 20.0, 20.0]);
+        assert!(!point.generator_bound);
+        let point = conclude(64, &[(seen(95.0, 50.0), seen(10.0, 100.0))]);
+        assert!(point.generator_bound);
+    }
+}

@@ -1,0 +1,182 @@
+//! Our figures beside published ones: not how large they are, which is another machine's, but what
+//! shape they have. How much a path gains with guests, which path is ahead, and by how much.
+
+use super::figure::{list, three};
+use super::model::{PathKind, Pattern, Point, Results, Transfer};
+use super::published;
+use super::transfer_table::{experiments, ordered};
+use super::view::View;
+
+/// Two ratios within this factor of each other are called alike.
+const ALIKE: f64 = 1.25;
+
+/// A line over guests, ours and the published one, each as multiples of its first value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Shape {
+    /// The path.
+    pub(super) path: PathKind,
+    /// Guests, ours, published.
+    pub(super) values: Vec<(u32, f64, f64)>,
+}
+
+/// Shapes of the paths of one frame size that have two published values or more.
+pub(super) fn shapes(view: &View<'_>, frame_bytes: u32) -> Vec<Shape> {
+    let shape = |path| {
+        let both = |point: &Point| {
+            let published = published::forwarding(view.pattern, path, frame_bytes, point.vms)?;
+            Some((point.vms, point.mpps, published.mpps))
+        };
+        let values: Vec<_> = view.line(path, frame_bytes).into_iter().filter_map(both).collect();
+        let &(_, ours, theirs) = values.first()?;
+        let scaled = values.iter().map(|(vms, a, b)| (*vms, a / ours, b / theirs));
+        let usable = values.len() > 1 && ours > 0.0 && theirs > 0.0;
+        usable.then(|| Shape { path, values: scaled.collect() })
+    };
+    view.paths().into_iter().filter_map(shape).collect()
+}
+
+/// What can be said of the shapes, a sentence each.
+pub fn sentences(results: &Results) -> Vec<String> {
+    let mut all = Vec::new();
+    for view in View::each(&results.points) {
+        for frame_bytes in ends(&view) {
+            let shapes = shapes(&view, frame_bytes);
+            all.extend(shapes.iter().map(|shape| growth(view.pattern, frame_bytes, shape)));
+            all.extend(order(&view, frame_bytes));
+        }
+    }
+    for experiment in experiments(&results.transfers) {
+        all.extend(ahead(&ordered(&results.transfers, experiment)));
+    }
+    all
+}
+
+/// The smallest and the largest frame size.
+pub(super) fn ends(view: &View<'_>) -> Vec<u32> {
+    let frames = view.frames();
+    let mut ends: Vec<u32> = frames.first().into_iter().chain(frames.last()).copied().collect();
+    ends.dedup();
+    ends
+}
+
+fn alike(ours: f64, theirs: f64) -> &'static str {
+    let apart = (ours / theirs).max(theirs / ours);
+    if apart <= ALIKE { "alike" } else { "not alike" }
+}
+
+fn growth(pattern: Pattern, frame_bytes: u32, shape: &Shape) -> String {
+    let [(first, ..), .., (last, ours, theirs)] = shape.values[..] else { return String::new() };
+    format!(
+        "{}, {frame_bytes} B, {}: from {first} to {last} guests {} times the frames here, {} times \
+         published: {}.",
+        pattern.title(),
+        shape.path,
+        three(ours),
+        three(theirs),
+        alike(ours, theirs)
+    )
+}
+
+/// Paths by their frames with the most guests that are published for all of them.
+fn order(view: &View<'_>, frame_bytes: u32) -> Option<String> {
+    let of = |vms: u32| -> Vec<(PathKind, f64, f64)> {
+        let both = |path| {
+            let ours = view.at(path, frame_bytes, vms)?.mpps;
+            let theirs = published::forwarding(view.pattern, path, frame_bytes, vms)?.mpps;
+            Some((path, ours, theirs))
+        };
+        view.paths().into_iter().filter_map(both).collect()
+    };
+    let vms = view.vms().into_iter().rev().find(|vms| of(*vms).len() > 1)?;
+    let both = of(vms);
+    let sorted = |value: fn(&(PathKind, f64, f64)) -> f64| {
+        let mut paths = both.clone();
+        paths.sort_by(|a, b| value(b).total_cmp(&value(a)));
+        paths.iter().map(|(path, ..)| path.to_string()).collect::<Vec<String>>()
+    };
+    let (ours, theirs) = (sorted(|it| it.1), sorted(|it| it.2));
+    let verdict = if ours == theirs { "the same order" } else { "another order" };
+    Some(format!(
+        "{}, {frame_bytes} B, {vms} guests: most frames on {}, published {}: {verdict}.",
+        view.pattern.title(),
+        list(&ours),
+        list(&theirs)
+    ))
+}
+
+/// The first published path of each traffic over the last one.
+fn ahead(transfers: &[&Transfer]) -> Vec<String> {
+    let mut all = Vec::new();
+    for same in transfers.chunk_by(|a, b| a.what() == b.what()) {
+        let published: Vec<&&Transfer> =
+            same.iter().filter(|transfer| transfer.published.is_some()).collect();
+        let [first, .., last] = published[..] else { continue };
+        let figure = |transfer: &Transfer| match transfer.round_trip {
+            Some(trip) => trip.p99_us,
+            None => transfer.gbps_median(),
+        };
+        let theirs = |transfer: &Transfer| transfer.published.unwrap_or(f64::NAN);
+        let (ours, theirs) = (figure(first) / figure(last), theirs(first) / theirs(last));
+        let what = if first.round_trip.is_some() { "round trip (p99)" } else { "throughput" };
+        all.push(format!(
+            "{}, {}: {what} on {} is {} times that on {} here, {} times published: {}.",
+            first.experiment,
+            first.what(),
+            first.path,
+            three(ours),
+            last.path,
+            three(theirs),
+            alike(ours, theirs)
+        ));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{point, results, transfers};
+    use super::*;
+
+    #[test]
+    fn shapes_are_multiples_of_their_first_value() {
+        let line = |vms, mpps| point(Pattern::NorthSouth, PathKind::Vf, 64, vms, mpps);
+        let points = [line(1, 10.0), line(2, 15.0), line(4, 20.0)];
+        let view = View::new(&points, Pattern::NorthSouth);
+        let [shape] = &shapes(&view, 64)[..] else { panic!("one path") };
+        let published = |vms| {
+            let found = published::forwarding(Pattern::NorthSouth, PathKind::Vf, 64, vms);
+            found.expect("it is published").mpps
+        };
+        let theirs = published(4) / published(1);
+        assert_eq!(shape.values[0], (1, 1.0, 1.0));
+        assert_eq!(shape.values[2], (4, 2.0, theirs));
+        let text = growth(Pattern::NorthSouth, 64, shape);
+        let begins = "North/south, 64 B, vf: from 1 to 4 guests 2.00 times the frames here, ";
+        assert!(text.starts_with(begins), "{text}");
+        let expected = if 2.0 / theirs > ALIKE { ": not alike." } else { ": alike." };
+        assert!(text.ends_with(expected), "{text}, published {theirs}");
+    }
+
+    #[test]
+    fn another_order_is_said() {
+        let at = |path, mpps| point(Pattern::EastWest, path, 1518, 4, mpps);
+        let of = |vf, vhost| {
+            let points = [at(PathKind::Vf, vf), at(PathKind::Vhost, vhost)];
+            order(&View::new(&points, Pattern::EastWest), 1518).expect("both are published")
+        };
+        assert!(of(1.0, 2.0).ends_with("vhost and vf: the same order."), "{}", of(1.0, 2.0));
+        assert!(of(2.0, 1.0).ends_with("vhost and vf: another order."), "{}", of(2.0, 1.0));
+    }
+
+    #[test]
+    fn transfers_need_two_published_paths() {
+        let mut results = results(Vec::new());
+        results.transfers = transfers();
+        assert!(sentences(&results).is_empty(), "one path is published");
+        results.transfers.iter_mut().for_each(|transfer| transfer.published = Some(5.0));
+        let sentences = sentences(&results);
+        let begins = "ntttcp, 1 x 64 KiB: throughput on vf is 2.00 times that on virtio here, 1.00";
+        assert!(sentences[0].starts_with(begins), "{sentences:#?}");
+        assert!(sentences.iter().any(|text| text.contains("round trip (p99)")), "{sentences:#?}");
+    }
+}

@@ -1,0 +1,138 @@
+//! What guests received with a queue of their own and without.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::transfer::{Spread, TransferError};
+
+/// One frame size, received on the paths vmq and synthetic in turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Receive {
+    /// Bytes of a frame, with FCS.
+    pub frame_bytes: u32,
+    /// Guests.
+    pub guests: usize,
+    /// On the path vmq.
+    pub vmq: Side,
+    /// On the path synthetic.
+    pub synthetic: Side,
+    /// The lane's cycles a frame on the path synthetic over those on the path vmq, round by round.
+    pub cycles_ratio: Spread,
+    /// Frames that arrived on the path vmq over those on the path synthetic, round by round.
+    pub throughput_ratio: Spread,
+    /// Millions of frames a second that the generator could send to an instant sink.
+    pub generator_limit_mpps: f64,
+    /// Whether the generator was the limit: then only the cycles count.
+    pub generator_bound: bool,
+    /// Rounds.
+    pub rounds: usize,
+    /// What the paper published.
+    pub published: Option<Published>,
+    /// CPUs that were pinned: the switch's, and that of guests and generator.
+    pub pinned: Vec<usize>,
+}
+
+/// One path.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Side {
+    /// Millions of frames a second that guests received.
+    pub mpps: Spread,
+    /// The same in Gbit/s, without FCS.
+    pub gbps: Spread,
+    /// Busy cycles of the lane for each delivered frame.
+    pub switch_cycles_per_frame: Spread,
+    /// Share of the frames sent that no guest received, in the median round.
+    pub lost_share: f64,
+}
+
+/// Throughput that was published, Gbit/s.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Without a queue for each guest.
+    pub without_gbps: f64,
+    /// And with it.
+    pub with_gbps: f64,
+}
+
+impl Published {
+    /// The second over the first.
+    pub fn ratio(&self) -> f64 {
+        self.with_gbps / self.without_gbps
+    }
+}
+
+impl Receive {
+    /// Checks that every number can be one.
+    ///
+    /// # Errors
+    /// The first field that is not finite or negative.
+    pub fn check(&self) -> Result<(), TransferError> {
+        let mut all = vec![("generator_limit_mpps", self.generator_limit_mpps)];
+        all.extend(self.cycles_ratio.map(|value| ("cycles_ratio", value)));
+        all.extend(self.throughput_ratio.map(|value| ("throughput_ratio", value)));
+        for (_, side) in self.sides() {
+            all.extend(side.mpps.map(|value| ("mpps", value)));
+            let cycles = side.switch_cycles_per_frame;
+            all.extend(cycles.map(|value| ("switch_cycles_per_frame", value)));
+            all.push(("lost_share", side.lost_share));
+        }
+        match all.into_iter().find(|(_, value)| !value.is_finite() || *value < 0.0) {
+            None => Ok(()),
+            Some((field, value)) => {
+                let what = format!("receive, {} B", self.frame_bytes);
+                Err(TransferError { what, field, value })
+            }
+        }
+    }
+
+    /// Both paths, with their names.
+    pub fn sides(&self) -> [(&'static str, Side); 2] {
+        [("vmq", self.vmq), ("synthetic", self.synthetic)]
+    }
+
+    /// What was found, in a sentence; beside what was published.
+    pub fn sentence(&self) -> String {
+        let [least, median, most] = self.cycles_ratio;
+        let mut text = format!(
+            "{} B: without a queue for each of {} guests a frame takes the lane {median:.2} times the \
+             cycles ({least:.2} to {most:.2})",
+            self.frame_bytes, self.guests
+        );
+        let [_, more, _] = self.throughput_ratio;
+        text += &match self.generator_bound {
+            true => "; the generator was the limit, so throughput says nothing".to_owned(),
+            false => format!("; with them throughput is {more:.2} times"),
+        };
+        if let Some(published) = self.published {
+            let Published { without_gbps, with_gbps } = published;
+            let ratio = published.ratio();
+            text +=
+                &format!("; published: {without_gbps} and {with_gbps} Gbit/s, {ratio:.2} times");
+        }
+        text + "."
+    }
+}
+
+/// The results as a table for the terminal, with their sentences; empty without any.
+pub fn text(receives: &[Receive]) -> String {
+    if receives.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "{:>6} {:<10} {:>7} {:>7} {:>13} {:>15} {:>6}\n",
+        "frame", "path", "Mpps", "Gbit/s", "cycles/frame", "least..most", "lost"
+    );
+    for receive in receives {
+        for (path, side) in receive.sides() {
+            let (bytes, mpps, gbps) = (receive.frame_bytes, side.mpps[1], side.gbps[1]);
+            let [least, median, most] = side.switch_cycles_per_frame;
+            let (range, lost) = (format!("{least:.1}..{most:.1}"), 100.0 * side.lost_share);
+            text += &format!(
+                "{bytes:>6} {path:<10} {mpps:>7.2} {gbps:>7.2} {median:>13.1} {range:>15} \
+                 {lost:>4.0} %\n"
+            );
+        }
+    }
+    receives.iter().fold(text + "\n", |text, receive| text + &receive.sentence() + "\n")
+}

@@ -1,0 +1,96 @@
+//! `shunt lab compare A B`: is one of two builds faster?
+
+use anyhow::Result;
+use clap::Args;
+use lab::experiment::compare::{self, Settings, Side};
+use lab::experiment::forwarding::PointSpec;
+use lab::experiment::step::Machine;
+use lab::report::{Load, PathKind, Pattern, RingKind};
+
+use super::{program, progress};
+use crate::text::wrapped;
+use crate::{Mistake, say};
+
+/// Compare two builds of shunt at one point.
+///
+/// A and B are programs; `bare` is this program's bare copying loop, and `bare+N` the same with N
+/// cycles of waiting for each frame. Both are measured in short slots, in the order A B B A, with
+/// fresh processes. A permutation test at 1 % tells a difference from noise.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab compare ./old/shunt target/release/shunt
+  shunt lab compare ./old ./new --pattern east-west --vms 2 --frame 1518 --pairs 64
+  shunt lab compare bare bare+3                          would 3 cycles be found?")]
+pub(super) struct Compare {
+    /// The baseline.
+    #[arg(value_name = "A")]
+    a: Side,
+    /// What is compared with it.
+    #[arg(value_name = "B")]
+    b: Side,
+    /// Where frames go: north-south or east-west.
+    #[arg(long, default_value = "north-south")]
+    pattern: Pattern,
+    /// How they get there: vf or vhost.
+    #[arg(long, default_value = "vf")]
+    path: PathKind,
+    /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    vms: usize,
+    /// Bytes of a frame with its FCS: 64 to 1518.
+    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    frame: u32,
+    /// Rings of the guests' adapters: split, packed or packed-in-order.
+    #[arg(long, default_value = "split")]
+    ring: RingKind,
+    /// Pairs of slots: 8 to 1000.
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pairs: usize,
+    /// Seconds of each slot.
+    #[arg(long, default_value_t = 0.1, value_name = "S")]
+    seconds: f64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Compare {
+    pub(super) fn run(self) -> Result<()> {
+        let point = PointSpec {
+            pattern: self.pattern,
+            path: self.path,
+            vms: self.vms,
+            frame_bytes: self.frame,
+            warmup_s: 0.1,
+            seconds: self.seconds,
+            ring: self.ring,
+            load: Load::Closed,
+        };
+        point.check().map_err(Mistake)?;
+        if self.path == PathKind::Virtio {
+            let text = "--path virtio: the kernel is the same for both; vf and vhost are possible";
+            return Err(Mistake(text.into()).into());
+        }
+        let bare = [&self.a, &self.b].iter().any(|side| matches!(side, Side::Bare(_)));
+        if bare && (self.pattern, self.vms) != (Pattern::NorthSouth, 1) {
+            let text =
+                "bare: it has two sockets, so --pattern north-south and --vms 1 are possible";
+            return Err(Mistake(text.into()).into());
+        }
+        if !(8..=1000).contains(&self.pairs) {
+            return Err(Mistake(format!("--pairs {}: 8 to 1000 are possible", self.pairs)).into());
+        }
+        let settings = Settings { sides: [self.a, self.b], point, pairs: self.pairs };
+        let machine = Machine { program: &program()?, cpus: host::cpu::allowed() };
+        let compared = compare::run(&machine, &settings, |done| {
+            progress("pair", done, settings.pairs);
+        })?;
+        if self.json {
+            return Ok(say(&(serde_json::to_string_pretty(&compared)? + "\n"))?);
+        }
+        let title = "Switch's cycles for a delivered frame, medians by distance of the CPUs\n";
+        let text = title.to_owned() + &compared.table() + "\n" + &wrapped(&compared.sentence());
+        Ok(say(&text)?)
+    }
+}

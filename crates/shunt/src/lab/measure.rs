@@ -1,0 +1,283 @@
+//! `shunt lab NAME`, `list`, `show`, `resume` and `history`: experiments of files.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, ValueEnum};
+use lab::experiment::file::{self, Change, Experiment, SHIPPED};
+use lab::experiment::runner::{self, Ran, Runner};
+use lab::experiment::step::Machine;
+use lab::report::{self, PathKind, Pattern, Results};
+
+use super::{Partial, program};
+use crate::text::wrapped;
+use crate::{Mistake, say};
+
+/// Where reports go.
+const OUT: &str = "lab-results";
+
+/// Measure an experiment of a file.
+///
+/// `shunt lab list` names those of this program; the name of a file of your own ends in .toml.
+/// `shunt lab show NAME` prints a file, to begin with.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shunt lab",
+    bin_name = "shunt lab",
+    disable_version_flag = true,
+    after_help = "\
+Examples:
+  shunt lab nfv --frame 64 --guests 1,2,4
+  shunt lab ntttcp --path virtio --seconds 60 --rounds 1     as long as the paper did
+  shunt lab vmdq --rounds 7 --json
+  shunt lab ./mine.toml --out results"
+)]
+pub(super) struct Named {
+    /// Name of an experiment, or a file's that ends in .toml.
+    #[arg(value_name = "NAME|FILE")]
+    name: String,
+    #[command(flatten)]
+    measure: Measure,
+}
+
+/// Settings of the file that are to be others.
+#[derive(Debug, Default, Args)]
+pub(super) struct Measure {
+    /// Paths: vf, vhost, virtio.
+    #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
+    paths: Vec<PathKind>,
+    /// Patterns: north-south, east-west.
+    #[arg(long = "pattern", value_name = "PATTERN", value_delimiter = ',')]
+    patterns: Vec<Pattern>,
+    /// Numbers of guests.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    guests: Vec<u32>,
+    /// Frame sizes with FCS, bytes.
+    #[arg(long = "frame", value_name = "BYTES", value_delimiter = ',')]
+    frames: Vec<u32>,
+    /// How often each is measured.
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// Seconds of each measurement.
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Where the report's directory is made.
+    #[arg(long, default_value = OUT, value_name = "DIR")]
+    out: PathBuf,
+    /// Print the results as one JSON object, as in results.json.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Measure {
+    /// Runs an experiment with these settings.
+    pub(super) fn run(self, name: &str) -> Result<()> {
+        let text = text_of(name)?;
+        let mistake = |error| Mistake(format!("{name}: {error}"));
+        let experiment = Experiment::parse(&text, &self.changes()).map_err(mistake)?;
+        self.with(|runner| runner::run(runner, experiment))
+    }
+
+    fn with(&self, run: impl FnOnce(&Runner<'_>) -> Result<Ran>) -> Result<()> {
+        let ran = run(&Runner {
+            machine: Machine { program: &program()?, cpus: host::cpu::allowed() },
+            out: &self.out,
+            rustc: env!("SHUNT_RUSTC"),
+            version: env!("CARGO_PKG_VERSION"),
+        })?;
+        match self.json {
+            true => say(&report::json::results(&ran.results)?)?,
+            false => say(&shown(&ran.results, &ran.dir))?,
+        }
+        match ran.failure {
+            None => Ok(()),
+            Some(error) => Err(error.context(Partial(ran.dir))),
+        }
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        let words = |words: Vec<String>| (!words.is_empty()).then(|| words.into());
+        let numbers = |list: &[u32]| {
+            (!list.is_empty())
+                .then(|| list.iter().map(|n| i64::from(*n)).collect::<Vec<_>>().into())
+        };
+        let all: [(&str, Option<toml::Value>); 6] = [
+            ("paths", words(self.paths.iter().map(PathKind::to_string).collect())),
+            ("patterns", words(self.patterns.iter().map(Pattern::to_string).collect())),
+            ("guests", numbers(&self.guests)),
+            ("frame_bytes", numbers(&self.frames)),
+            ("rounds", self.rounds.map(|rounds| i64::from(rounds).into())),
+            ("seconds", self.seconds.map(Into::into)),
+        ];
+        let change = |(key, value): (&'static str, Option<toml::Value>)| {
+            value.map(|value| Change { key, value })
+        };
+        all.into_iter().filter_map(change).collect()
+    }
+}
+
+/// `shunt lab NAME ...`: what clap takes for a command that it does not know.
+pub(super) fn named(words: Vec<OsString>) -> Result<()> {
+    let words = std::iter::once("shunt lab".into()).chain(words);
+    // Help, and mistakes, end the program here as clap does.
+    let Named { name, measure } = Named::try_parse_from(words).unwrap_or_else(|error| error.exit());
+    measure.run(&name)
+}
+
+/// Text of a shipped experiment, or of a file.
+fn text_of(name: &str) -> Result<String> {
+    if let Some(text) = Experiment::shipped(name) {
+        return Ok(text.to_owned());
+    }
+    if !name.ends_with(".toml") {
+        let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        let text = format!(
+            "{name:?} is no experiment; there are {names}, and files whose names end in .toml"
+        );
+        return Err(Mistake(text).into());
+    }
+    std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))
+}
+
+/// List the experiments of files that this program has.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab list")]
+pub(super) struct List {}
+
+impl List {
+    pub(super) fn run(&self) -> Result<()> {
+        let mut text = String::new();
+        for (name, file) in SHIPPED {
+            let experiment = Experiment::parse(file, &[]).map_err(Mistake)?;
+            let paper = experiment.paper.as_deref().unwrap_or("");
+            let steps = experiment.steps().len();
+            text += &format!("{name:<8} {paper:<16} {steps:>4} steps  {}\n", experiment.title);
+        }
+        Ok(say(&text)?)
+    }
+}
+
+/// Print an experiment's file, or the JSON Schema of such files or of results.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab show nfv > mine.toml
+  shunt lab show --schema experiment > experiment.schema.json")]
+pub(super) struct Show {
+    /// Name of an experiment.
+    #[arg(value_name = "NAME", required_unless_present = "schema")]
+    name: Option<String>,
+    /// Print the JSON Schema of this: experiment (files of experiments), results (results.json).
+    #[arg(long, value_name = "OF", conflicts_with = "name")]
+    schema: Option<Schema>,
+}
+
+/// What there is a JSON Schema of.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Schema {
+    Experiment,
+    Results,
+}
+
+impl Show {
+    pub(super) fn run(self) -> Result<()> {
+        let text = match (self.name, self.schema) {
+            (Some(name), _) => text_of(&name)?,
+            (None, Some(Schema::Results)) => report::json::schema(),
+            (None, _) => file::schema(),
+        };
+        Ok(say(&text)?)
+    }
+}
+
+/// Go on with a run that ended before its last step.
+///
+/// Measures the steps that are left, in the same directory, and writes the report anew.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab resume lab-results/2026-03-01T09-30-00Z-lab1")]
+pub(super) struct Resume {
+    /// Directory of the run.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Print the results as one JSON object, as in results.json.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Resume {
+    pub(super) fn run(self) -> Result<()> {
+        let (out, json) = (self.dir.clone(), self.json);
+        let measure = Measure { out, json, ..Measure::default() };
+        measure.with(|runner| runner::resume(runner, &self.dir))
+    }
+}
+
+/// List the runs whose reports are in a directory, oldest first.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab history")]
+pub(super) struct History {
+    /// The directory.
+    #[arg(long, default_value = OUT, value_name = "DIR")]
+    out: PathBuf,
+}
+
+impl History {
+    pub(super) fn run(self) -> Result<()> {
+        let entries = std::fs::read_dir(&self.out)
+            .with_context(|| format!("cannot read {}", self.out.display()))?;
+        let mut dirs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        dirs.sort();
+        let rows = dirs.iter().filter_map(|dir| Some((dir, report::read(dir).ok()?)));
+        let text: String = rows.map(|(dir, results)| row(dir, &results)).collect();
+        Ok(say(&text)?)
+    }
+}
+
+fn row(dir: &Path, results: &Results) -> String {
+    let experiment = results.experiment.as_ref();
+    let name = experiment.map_or("-", |experiment| &experiment.name);
+    let whole = match experiment.map(|experiment| experiment.steps().len()) {
+        Some(steps) if results.steps_done < steps => format!("{}/{steps}", results.steps_done),
+        _ => "whole".into(),
+    };
+    let (when, dir) = (&results.started.utc, dir.display());
+    format!("{when}  {name:<10} {whole:<10} {dir}\n")
+}
+
+/// The results for people.
+fn shown(results: &Results, dir: &Path) -> String {
+    let mut text = String::new();
+    if !results.points.is_empty() {
+        text += &(report::table::all(&results.points) + "\n\n");
+    }
+    text += &report::by_band::text(&results.points);
+    text += &report::transfer_table::all(&results.transfers);
+    text += &report::receive::text(&results.receives);
+    let answers = report::verdict::answers(&results.points);
+    if !answers.is_empty() {
+        text += "Which interface for my traffic?\n";
+    }
+    for (pattern, answer) in answers {
+        text += &wrapped(&format!("{}: {answer}.", pattern.title()));
+    }
+    for (_, sentence) in report::verdict::all(&results.points) {
+        text += &("\n".to_owned() + &wrapped(&sentence));
+    }
+    let beside = report::beside::sentences(results);
+    if !beside.is_empty() {
+        text += "\nBeside the paper, by shape:\n";
+    }
+    text.extend(beside.iter().map(|sentence| wrapped(sentence)));
+    let notes: Vec<&String> = results.ended_early.iter().chain(&results.notes).collect();
+    text += "\n";
+    text.extend(notes.into_iter().map(|note| wrapped(note)));
+    text + &format!("\nReport: {}\n", dir.join("report.html").display())
+}
