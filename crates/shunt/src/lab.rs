@@ -2,6 +2,8 @@
 
 mod bare;
 mod fairness;
+mod hyperv;
+mod output;
 mod path_changes;
 mod succession;
 mod switches;
@@ -48,6 +50,7 @@ Examples:
   shunt lab ntttcp                                       TCP between kernels, 1 and 4 streams
   shunt lab netperf                                      TCP by the size of each write
   shunt lab vpf                                          UDP both ways, and round trips
+  shunt lab hyperv                                       file copies, CPU by layer
   shunt lab hostile --bursts 100000                      honest guests beside a hostile one")]
 pub(crate) struct Lab {
     #[command(subcommand)]
@@ -78,6 +81,7 @@ enum Experiment {
     Ntttcp(transfers::Ntttcp),
     Netperf(transfers::Netperf),
     Vpf(transfers::Vpf),
+    Hyperv(hyperv::Hyperv),
     Hostile(Hostile),
     Bare(bare::Bare),
     /// A guest process of an experiment; not for people.
@@ -187,6 +191,7 @@ impl Lab {
             Some(Experiment::Ntttcp(ntttcp)) => ntttcp.run(),
             Some(Experiment::Netperf(netperf)) => netperf.run(),
             Some(Experiment::Vpf(vpf)) => vpf.run(),
+            Some(Experiment::Hyperv(hyperv)) => hyperv.run(),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Bare(bare)) => bare.run(),
             Some(Experiment::Guest) => lab::guest::main(),

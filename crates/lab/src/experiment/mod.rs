@@ -1,5 +1,6 @@
 //! The experiments. Each is one file: what it sets up, what it measures, what it concludes.
 
+pub mod copy;
 pub mod distance;
 pub mod fairness;
 pub mod forwarding;

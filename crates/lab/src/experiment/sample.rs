@@ -11,14 +11,14 @@ use crate::guest::GuestResult;
 
 /// The daemon, if there is one, and the guests at one moment.
 #[derive(Debug)]
-struct Sample {
-    stats: Stats,
-    switch_cpu: CpuTime,
-    guests_cpu: Vec<CpuTime>,
+pub(super) struct Sample {
+    pub(super) stats: Stats,
+    pub(super) switch_cpu: CpuTime,
+    pub(super) guests_cpu: Vec<CpuTime>,
 }
 
 impl Sample {
-    fn take(bench: Option<&Bench>, guests: &[GuestProcess]) -> Result<Sample> {
+    pub(super) fn take(bench: Option<&Bench>, guests: &[GuestProcess]) -> Result<Sample> {
         let stats = match bench {
             Some(bench) => bench.stats()?,
             None => Stats::default(),
@@ -108,7 +108,8 @@ pub(super) fn measure_on(
     })
 }
 
-fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
+/// What the lanes counted between two readings.
+pub(super) fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
     let mut counts = SwitchCounts::default();
     for (before, after) in before.lanes.iter().zip(&after.lanes) {
         let get = |lane: &LaneStats, name: &str| {

@@ -132,6 +132,7 @@ pub fn run(run: &Run<'_>) -> Result<Ran> {
         machine: serde_json::to_value(&machine)?,
         points: measured,
         transfers: Vec::new(),
+        copies: Vec::new(),
         notes: partial.into_iter().chain(notes(run.cpus)).chain(left_out).collect(),
     };
     let dir = run.out.join(report::folder_name(unix_s, &host));

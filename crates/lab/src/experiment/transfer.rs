@@ -10,7 +10,7 @@ mod measure;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use self::conclude::conclude;
 use self::measure::{cpus_of_ends, measure};
@@ -58,9 +58,7 @@ pub fn run(
     traffics: &[Traffic],
     mut done: impl FnMut(usize, usize),
 ) -> Result<Vec<Transfer>> {
-    if let Err(why) = arena::enter() {
-        bail!("this experiment needs network namespaces for its guests: {why}");
-    }
+    arena::enter_for_guests()?;
     let mut transfers = Vec::new();
     let steps = traffics.len() * settings.rounds * (settings.paths.len() + 1);
     let mut step = 0;

@@ -1,7 +1,7 @@
 //! The results as JSON: a file for a run, one line for a point.
 
 use super::files::ReportError;
-use super::model::{Point, Results, Transfer};
+use super::model::{FileCopy, Point, Results, Transfer};
 
 /// One point as one line without its end, as `shunt lab run --json` prints it.
 ///
@@ -34,5 +34,6 @@ pub fn read(text: &str) -> Result<Results, ReportError> {
 
 fn check(results: &Results) -> Result<(), ReportError> {
     results.points.iter().try_for_each(Point::check)?;
-    Ok(results.transfers.iter().try_for_each(Transfer::check)?)
+    results.transfers.iter().try_for_each(Transfer::check)?;
+    Ok(results.copies.iter().try_for_each(FileCopy::check)?)
 }

@@ -10,6 +10,9 @@
 //! is shown as a lower bound (`> 12.3`) wherever it appears. Where the same point was measured more than once, the
 //! tables show each, and plots and verdicts take the one of median Mpps.
 
+mod columns;
+pub mod copy;
+pub mod copy_table;
 pub mod csv;
 mod figure;
 mod files;
@@ -33,7 +36,7 @@ mod tests;
 
 pub use files::{ReportError, folder_name, write};
 pub use model::{
-    Bottleneck, Cpu, Experiment, Guest, Load, ParseNameError, PathKind, Pattern, Pinned, Point,
-    PointError, Results, RingKind, Started, Transfer, Workload,
+    Bottleneck, CopySetup, Cpu, Experiment, FileCopy, Guest, Load, ParseNameError, PathKind,
+    Pattern, Pinned, Point, PointError, Results, RingKind, Started, Transfer, Workload,
 };
-pub use transfer::{Layers, RoundTrip, TransferError};
+pub use transfer::{Layers, RoundTrip, Spread, TransferError};

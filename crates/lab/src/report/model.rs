@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::copy::FileCopy;
 pub use super::names::{
-    Bottleneck, Experiment, Load, ParseNameError, PathKind, Pattern, RingKind, Workload,
+    Bottleneck, CopySetup, Experiment, Load, ParseNameError, PathKind, Pattern, RingKind, Workload,
 };
 use super::time;
 pub use super::transfer::Transfer;
@@ -255,6 +256,9 @@ pub struct Results {
     /// What was measured over guests' sockets, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transfer>,
+    /// File copies, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<FileCopy>,
     /// Remarks the reader needs, one sentence each.
     pub notes: Vec<String>,
 }

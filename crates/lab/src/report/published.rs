@@ -1,4 +1,5 @@
-//! What nfv-2017 published for the same pattern, path, frame size and number of guests.
+//! What papers published for what we measure: nfv-2017 for the same pattern, path, frame size and
+//! number of guests, and others for transfers and file copies.
 //!
 //! Its machine and NIC were others, so these values are a mark beside ours, never a yardstick. Source and test bed:
 //! `published/README.md`; Gbps are counted as ours, without FCS and summed over the guests' transmit side.
@@ -53,7 +54,9 @@ pub fn transfer(transfer: &Transfer) -> Option<f64> {
         }
         (Experiment::Ntttcp, PathKind::Vf) => match (transfer.buffer_kib, transfer.streams) {
             (Some(_), _) => Some(10.0), // "close to 10", in a picture only
-            (None, 1) => headline("vmware-2014,NTttcp 1 stream default buffers,SR-IOV,throughput,"),
+            (None, 1) => {
+                headline_number("vmware-2014,NTttcp 1 stream default buffers,SR-IOV,throughput,")
+            }
             (None, _) => None,
         },
         (Experiment::Vpf, PathKind::Vf) => vpf(transfer.workload, "with virtual PF offload"),
@@ -69,20 +72,65 @@ fn vpf(workload: Workload, condition: &str) -> Option<f64> {
         Workload::UdpRequest => ("UDP request/response", "p99 round trip", 1.0),
         Workload::TcpStream => return None,
     };
-    headline(&format!("virtual-pf-2023,{what},{condition},{metric},")).map(|value| value / scale)
+    let begins = format!("virtual-pf-2023,{what},{condition},{metric},");
+    headline_number(&begins).map(|value| value / scale)
+}
+
+/// What hyperv-2012 published of file copies: orders of magnitude and words, as its figures show no
+/// numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublishedCopies {
+    /// Guests on SR-IOV beside guests on the synthetic path.
+    pub guests: &'static str,
+    /// CPU of the host's NDIS and VMBus with SR-IOV, such as `1e2`.
+    pub host_vf: &'static str,
+    /// The same on the synthetic path, such as `1e3..1e4`.
+    pub host_synthetic: &'static str,
+}
+
+impl PublishedCopies {
+    /// Host CPU of the synthetic path over that with SR-IOV: least and most.
+    pub fn host_ratio(&self) -> [f64; 2] {
+        let order = |text: &str| text.parse::<f64>().unwrap_or(f64::NAN);
+        let (least, most) = self
+            .host_synthetic
+            .split_once("..")
+            .unwrap_or((self.host_synthetic, self.host_synthetic));
+        [least, most].map(|synthetic| order(synthetic) / order(self.host_vf))
+    }
+}
+
+/// What hyperv-2012 published of file copies.
+pub fn file_copy() -> PublishedCopies {
+    let host = |path: &str| {
+        let begins = "hyperv-2012,20 GB SMB copy to a VM";
+        headline(&format!("{begins},{path},host DPC CPU usage of NDIS+VMBus,")).unwrap_or("unknown")
+    };
+    let guests = "hyperv-2012,20 GB SMB copy to 2+2 VMs,SR-IOV vs synthetic,guest DPC CPU usage,";
+    PublishedCopies {
+        guests: headline(guests).unwrap_or("unknown"),
+        host_vf: host("SR-IOV"),
+        host_synthetic: host("synthetic path"),
+    }
 }
 
 /// The value of the line that begins so.
-fn headline(begins: &str) -> Option<f64> {
+fn headline(begins: &str) -> Option<&'static str> {
     let value = HEADLINES.lines().find_map(|line| line.strip_prefix(begins))?;
-    value.split(',').next()?.parse().ok()
+    value.split(',').next()
+}
+
+/// The same of a number.
+fn headline_number(begins: &str) -> Option<f64> {
+    headline(begins)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::samples;
     use super::{
-        Experiment, PathKind, Pattern, Published, TABLE, TCP, Workload, forwarding, transfer,
+        Experiment, PathKind, Pattern, Published, TABLE, TCP, Workload, file_copy, forwarding,
+        transfer,
     };
 
     #[test]
@@ -112,6 +160,16 @@ mod tests {
             })
         });
         assert_eq!(found.flatten().count(), current);
+    }
+
+    #[test]
+    fn file_copies_stand_beside_orders_of_magnitude() {
+        let paper = file_copy();
+        assert_eq!((paper.guests, paper.host_vf), ("no large difference", "1e2"));
+        assert_eq!(paper.host_synthetic, "1e3..1e4");
+        assert_eq!(paper.host_ratio(), [10.0, 100.0]);
+        let one = super::PublishedCopies { host_synthetic: "1e3", ..paper };
+        assert_eq!(one.host_ratio(), [10.0, 10.0]);
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! `shunt lab ntttcp`, `netperf` and `vpf`: traffic over the sockets of guests' kernels.
 
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use lab::experiment::transfer::{self, Settings};
 use lab::experiment::{netperf, ntttcp, vpf};
-use lab::report::{self, PathKind, Pattern, Results, Started, Transfer};
+use lab::report::{PathKind, Pattern, Transfer};
 
+use super::output::{Measured, Output, progress};
 use super::program;
-use crate::{Mistake, say};
+use crate::Mistake;
 
 /// Measure TCP as vmware-2014 did with NTttcp: 1 and 4 streams, 64 KiB writes, default and large socket
 /// buffers.
@@ -70,12 +68,8 @@ struct Common {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 2.0, value_name = "S")]
     seconds: f64,
-    /// Where the report's directory is made.
-    #[arg(long, default_value = "lab-results", value_name = "DIR")]
-    out: PathBuf,
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Ntttcp {
@@ -96,18 +90,11 @@ impl Vpf {
     }
 }
 
-fn progress(done: usize, of: usize) {
-    eprint!("\rmeasurement {done} of {of} ");
-}
-
 impl Common {
     fn run(self, measure: impl FnOnce(&Settings) -> Result<Vec<Transfer>>) -> Result<()> {
         transfer::check(self.seconds, self.rounds).map_err(Mistake)?;
         let (all, mut notes) = transfer::paths();
         let paths = if self.paths.is_empty() { all } else { self.paths };
-        std::fs::create_dir_all(&self.out).with_context(|| {
-            format!("cannot make {}; choose another place with --out", self.out.display())
-        })?;
         let settings = Settings {
             program: program()?,
             cpus: host::cpu::allowed().to_vec(),
@@ -116,32 +103,10 @@ impl Common {
             rounds: self.rounds,
             seconds: self.seconds,
         };
-        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let transfers = measure(&settings)?;
-        eprintln!();
-        notes.extend(transfer::notes(&settings));
-        let version = env!("CARGO_PKG_VERSION");
-        let machine = host::MachineFacts::read(env!("SHUNT_RUSTC"), version);
-        let host = machine.hostname.clone().unwrap_or_else(|| "unknown".into());
-        let results = Results {
-            schema: report::model::SCHEMA,
-            version: version.into(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
-            started: Started::at(unix_s),
-            machine: serde_json::to_value(&machine)?,
-            points: Vec::new(),
-            transfers,
-            notes,
-        };
-        let dir = self.out.join(report::folder_name(unix_s, &host));
-        report::write(&dir, &results)?;
-        if self.json {
-            return Ok(say(&report::json::results(&results)?)?);
-        }
-        let mut text = report::transfer_table::all(&results.transfers);
-        for note in &results.notes {
-            text += &super::wrapped(note);
-        }
-        Ok(say(&format!("{text}\nReport: {}\n", dir.join("report.html").display()))?)
+        self.output.report(|| {
+            let transfers = measure(&settings)?;
+            notes.extend(transfer::notes(&settings));
+            Ok(Measured { transfers, notes, ..Measured::default() })
+        })
     }
 }

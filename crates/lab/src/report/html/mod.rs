@@ -9,6 +9,7 @@ use super::svg::escape;
 use super::verdict;
 use super::view::View;
 
+mod copies;
 mod facts;
 mod plots;
 mod tables;
@@ -22,16 +23,19 @@ pub fn page(results: &Results) -> String {
     let host = host.map_or(String::new(), |host| format!(" on {}", escape(host)));
     let views = View::each(&results.points);
     let patterns: String = views.iter().map(pattern).collect();
+    let points = results.points.len() + results.transfers.len() + results.copies.len();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <title>shunt lab{host}, {started}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <header>\n<h1>shunt lab{host}</h1>\n<p class=\"sub\">{started} · version {version} · {points}</p>\n</header>\n\
-         {verdicts}{notes}{patterns}{transfers}{measured}{machine}</main>\n</body>\n</html>\n",
+         {verdicts}{notes}{patterns}{transfers}{copies}{measured}{machine}</main>\n\
+         </body>\n</html>\n",
         started = escape(&results.started.utc),
         version = escape(&results.version),
-        points = count(results.points.len() + results.transfers.len(), "point"),
+        points = count(points, "point"),
         transfers = transfers::all(&results.transfers),
+        copies = copies::all(&results.copies),
         verdicts = verdicts(results),
         notes = notes(&results.notes),
         measured = facts::measured(results),
@@ -42,7 +46,7 @@ pub fn page(results: &Results) -> String {
 /// The sentences that sum the run up.
 fn verdicts(results: &Results) -> String {
     let sentences = verdict::all(&results.points);
-    if sentences.is_empty() && !results.transfers.is_empty() {
+    if sentences.is_empty() && (!results.transfers.is_empty() || !results.copies.is_empty()) {
         return String::new();
     }
     if sentences.is_empty() {

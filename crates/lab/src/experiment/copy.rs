@@ -1,0 +1,149 @@
+//! hyperv-2012's experiment: guests on the paths vf and synthetic copy the same large file at once,
+//! with CPU by layer; and one guest alone, on either path.
+//!
+//! Model: the server beyond the uplink and each guest are a network namespace with a real TCP/IP
+//! and an `eth0`, which is a tap of one daemon. Its soft NIC has a VF for each adapter, used by
+//! those on the path vf, and a switch on its PF for the others. All copies start at one moment;
+//! each guest checks length and checksum of what came.
+//!
+//! Every measurement makes everything anew. The order of paths alternates by round (A B B A), so
+//! that drift and the order of guests meet both paths alike.
+
+mod conclude;
+mod measure;
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use control::state::PathInForce::{self, Synthetic, Vf};
+
+use self::conclude::conclude;
+use self::measure::{Seen, cpus, measure};
+use crate::bench::arena;
+use crate::report::{CopySetup, FileCopy, copy};
+
+/// MiB that a file can have; the server keeps it in memory.
+pub const FILE_MIB: RangeInclusive<u32> = 1..=4096;
+/// Rounds that can be asked for.
+pub const ROUNDS: RangeInclusive<usize> = 1..=100;
+
+/// What is to be measured, and with what.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Shunt itself.
+    pub program: PathBuf,
+    /// CPUs that may be used.
+    pub cpus: Vec<usize>,
+    /// MiB of the file, in [`FILE_MIB`].
+    pub file_mib: u32,
+    /// How often each setup is measured, in [`ROUNDS`].
+    pub rounds: usize,
+}
+
+/// The guests' paths of each setup in even rounds; in odd ones each list and the order of setups
+/// with one guest is reversed.
+const SETUPS: [(CopySetup, &[PathInForce]); 3] = [
+    (CopySetup::Together, &[Vf, Synthetic, Synthetic, Vf]),
+    (CopySetup::Alone, &[Vf]),
+    (CopySetup::Alone, &[Synthetic]),
+];
+
+/// Measures every setup, round by round. `done` is told of each measurement, and of how many.
+///
+/// # Errors
+/// The machine lets this user make no network namespaces, a copy is not the file, or something does
+/// not work.
+pub fn run(settings: &Settings, mut done: impl FnMut(usize, usize)) -> Result<Vec<FileCopy>> {
+    ensure!(FILE_MIB.contains(&settings.file_mib), "a file of {} MiB", settings.file_mib);
+    ensure!(ROUNDS.contains(&settings.rounds), "{} rounds", settings.rounds);
+    arena::enter_for_guests()?;
+    let steps = settings.rounds * SETUPS.len();
+    let mut seen: [Vec<Seen>; SETUPS.len()] = Default::default();
+    for round in 0..settings.rounds {
+        for (step, setup) in order(round).into_iter().enumerate() {
+            let paths = paths(setup, round);
+            let measured = measure(settings, &paths);
+            done(round * SETUPS.len() + step + 1, steps);
+            let guests = paths.len();
+            let context =
+                || format!("file copies, {guests} guests, the first on path {}", paths[0]);
+            seen[setup].push(measured.with_context(context)?);
+        }
+    }
+    let mut copies = Vec::new();
+    for ((setup, _), seen) in SETUPS.iter().zip(&seen) {
+        let copy = conclude(settings, *setup, seen);
+        copy.check().context("the measurement contradicts itself")?;
+        copies.push(copy);
+    }
+    Ok(copies)
+}
+
+/// Setups in the order of a round: the last two are one pair of paths.
+fn order(round: usize) -> [usize; SETUPS.len()] {
+    if round.is_multiple_of(2) { [0, 1, 2] } else { [0, 2, 1] }
+}
+
+/// Paths of a setup's guests in a round: in odd rounds every guest of four has the other path.
+fn paths(setup: usize, round: usize) -> Vec<PathInForce> {
+    let (setup, paths) = SETUPS[setup];
+    let other = |path: &PathInForce| if *path == Vf { Synthetic } else { Vf };
+    match setup {
+        CopySetup::Together if !round.is_multiple_of(2) => paths.iter().map(other).collect(),
+        CopySetup::Together | CopySetup::Alone => paths.to_vec(),
+    }
+}
+
+/// Notes for a reader of these figures.
+pub fn notes(settings: &Settings) -> Vec<String> {
+    let mut notes = vec![
+        "A guest is a network namespace, not a virtual machine: entering and leaving a guest costs \
+         nothing here."
+            .to_owned(),
+    ];
+    let pinned = cpus(settings, SETUPS[0].1.len());
+    match (&pinned.switch[..], &pinned.guests[..]) {
+        ([], _) => notes.push("One CPU: guests, server and the daemon took turns on it.".into()),
+        (_, guests) if pinned.generator == guests => notes.push(format!(
+            "The lane had CPU {}; server and guests shared CPU {}, so how long a copy takes is \
+             also the scheduler's choice.",
+            pinned.switch[0], guests[0]
+        )),
+        _ => {}
+    }
+    notes.push(copy::WHY.to_owned());
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_paths_alternates_by_round() {
+        let alone = |round| {
+            let of = |setup| (setup != 0).then(|| paths(setup, round)[0]);
+            order(round).into_iter().filter_map(of).collect::<Vec<_>>()
+        };
+        assert_eq!([alone(0), alone(1)].concat(), [Vf, Synthetic, Synthetic, Vf]);
+        for round in 0..2 {
+            let together = paths(0, round);
+            assert_eq!(together.iter().filter(|path| **path == Vf).count(), 2, "{together:?}");
+        }
+        assert_eq!(paths(0, 0)[0], Vf);
+        assert_eq!(paths(0, 1)[0], Synthetic);
+    }
+
+    #[test]
+    fn a_reader_is_told_who_shared_a_cpu() {
+        let notes = |cpus: &[usize]| {
+            let settings =
+                Settings { program: PathBuf::new(), cpus: cpus.to_vec(), file_mib: 1, rounds: 1 };
+            super::notes(&settings).join("\n")
+        };
+        assert!(notes(&[3]).contains("One CPU"));
+        assert!(notes(&[3, 5]).contains("The lane had CPU 3; server and guests shared CPU 5"));
+        assert!(!notes(&[0, 1, 2, 3]).contains("shared CPU"));
+    }
+}
