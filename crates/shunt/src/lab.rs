@@ -40,6 +40,7 @@ Examples, experiments of files (shunt lab NAME --help for their settings):
   shunt lab                                              quick: everything in about a minute
   shunt lab nfv                                          forwarding, 1 to 8 guests, 64 to 1518 B
   shunt lab vmdq                                         receiving with VMQ and without
+  shunt lab hyperv                                       file copies, CPU by layer
   shunt lab ntttcp                                       TCP between kernels, 1 and 4 streams
   shunt lab netperf                                      TCP by the size of each write
   shunt lab vpf                                          UDP both ways, and round trips

@@ -124,6 +124,8 @@ fn values_that_the_lab_cannot_measure() {
     fails(2, &["lab", "scale", "--rounds", "0"], &["--rounds 0", "1 to 100"]);
     fails(2, &["lab", "ntttcp", "--rounds", "101"], &["rounds 101", "1 to 100"]);
     fails(2, &["lab", "netperf", "--seconds", "0"], &["seconds 0", "0.1 to 3600"]);
+    fails(2, &["lab", "hyperv", "--seconds", "1"], &["hyperv has no setting seconds"]);
+    fails(2, &["lab", "hyperv", "--rounds", "0"], &["rounds 0", "1 to 100"]);
     fails(2, &["lab", "vpf", "--path", "sriov"], &["sriov", "vf, vhost, virtio"]);
     fails(2, &["lab", "distance", "--samples", "0"], &["--samples 0", "1 to 100000"]);
     for cpus in ["0", "0,0", "0,x", "0,1,2"] {

@@ -2,6 +2,7 @@
 //! real processes on real sockets. Nothing is said of how fast they are, which is not for a test.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,13 @@ fn lab(args: &[&str]) -> (Option<i32>, Value) {
 /// The same of what needs network namespaces, which a machine may refuse: then it says so, and nothing
 /// else may be wrong.
 fn lab_in_namespaces(args: &[&str]) -> Option<Value> {
+    lab_in_namespaces_with(args, &[])
+}
+
+/// The same with variables of the environment.
+fn lab_in_namespaces_with(args: &[&str], variables: &[(&str, &Path)]) -> Option<Value> {
     let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    shunt.envs(variables.iter().copied());
     let output = shunt.arg("lab").args(args).stdin(Stdio::null()).output().expect("it was built");
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
@@ -258,6 +265,61 @@ fn udp_goes_over_the_kernels_bridge_both_ways_and_is_answered() {
     if let [.., requests] = &all[..] {
         let [p50, p999] = ["/round_trip/p50_us", "/round_trip/p999_us"];
         assert!(number(requests, p50) <= number(requests, p999), "{requests:#}");
+    }
+}
+
+#[test]
+fn file_copies_are_whole_on_both_paths_and_leave_nothing_behind() {
+    let [temporary, out] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let dir = out.path().to_str().unwrap();
+    let mine = temporary.path().join("mine.toml");
+    let text = told(&["show", "hyperv"]).1.replace("[512]", "[8]");
+    std::fs::write(&mine, text).unwrap();
+    let mine = mine.to_str().unwrap();
+    let args = [mine, "--rounds", "2", "--json", "--out", dir];
+    let results = lab_in_namespaces_with(&args, &[("TMPDIR", temporary.path())]);
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 1, "directories are left");
+    let Some(results) = results else { return };
+    let copies = results["copies"].as_array().expect("copies");
+    let paths = |copy: &Value| {
+        let guests = copy["guests"].as_array().expect("guests").iter();
+        guests.map(|guest| guest["path"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let [together, vf, synthetic] = &copies[..] else { panic!("{results:#}") };
+    assert_eq!(paths(together), ["vf", "vf", "synthetic", "synthetic"]);
+    assert_eq!((paths(vf), paths(synthetic)), (vec!["vf".into()], vec!["synthetic".into()]));
+    for copy in copies {
+        check_file_copy(copy);
+    }
+    let folder = out.path().read_dir().unwrap().next().expect("a report").unwrap().path();
+    let page = std::fs::read_to_string(folder.join("report.html")).unwrap();
+    assert!(page.contains("<h2 id=\"hyperv\">") && page.contains("no large difference"));
+    assert!(folder.join("copies.csv").exists() && !folder.join("results.csv").exists());
+}
+
+/// Every guest has the whole file, and the figures of a copy can be.
+fn check_file_copy(copy: &Value) {
+    assert_eq!((number(copy, "/file_mib"), number(copy, "/rounds")), (8.0, 2.0), "{copy:#}");
+    let least_to_most = |path: &str| {
+        let [least, median, most] = [0, 1, 2].map(|i| number(copy, &format!("{path}/{i}")));
+        assert!(0.0 <= least && least <= median && median <= most, "{path} in {copy:#}");
+        median
+    };
+    let guests = copy["guests"].as_array().expect("guests");
+    for (i, guest) in guests.iter().enumerate() {
+        assert_eq!(number(guest, "/bytes"), f64::from(8 << 20), "{copy:#}");
+        assert_eq!(guest["checksum"], copy["checksum"], "{copy:#}");
+        for positive in ["seconds", "gbps", "cpu_s_per_gib"] {
+            assert!(least_to_most(&format!("/guests/{i}/{positive}")) > 0.0, "{copy:#}");
+        }
+        // Its copy is part of the whole.
+        let seconds = least_to_most(&format!("/guests/{i}/seconds"));
+        assert!(seconds <= number(copy, "/seconds/2"), "{copy:#}");
+    }
+    assert!(least_to_most("/host/lane_cycles_per_kib") > 0.0, "{copy:#}");
+    assert!(number(copy, "/host/lane_busy_share/2") <= 1.0, "{copy:#}");
+    for cores in ["server_user", "server_system", "daemon_user", "daemon_system", "softirq"] {
+        least_to_most(&format!("/host/{cores}_cores"));
     }
 }
 
@@ -534,7 +596,7 @@ fn told(args: &[&str]) -> (Option<i32>, String) {
 fn experiments_are_listed_and_shown() {
     let (code, list) = told(&["list"]);
     assert_eq!(code, Some(0), "{list}");
-    for name in ["quick", "nfv", "netperf", "vmdq", "ntttcp", "vpf"] {
+    for name in ["quick", "nfv", "netperf", "vmdq", "hyperv", "ntttcp", "vpf"] {
         assert!(list.lines().any(|line| line.starts_with(name)), "{list}");
         let (code, file) = told(&["show", name]);
         assert!(code == Some(0) && file.contains(&format!("name = \"{name}\"")), "{file}");

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::link::Links;
@@ -23,6 +23,17 @@ static ENTERED: OnceLock<Result<(), String>> = OnceLock::new();
 pub fn enter() -> Result<(), String> {
     let first = || enter_new().map_err(|error| format!("{error:#}"));
     ENTERED.get_or_init(first).clone()
+}
+
+/// Enters the host's namespace for an experiment whose guests have namespaces of their own.
+///
+/// # Errors
+/// As [`enter`].
+pub fn enter_for_guests() -> Result<()> {
+    if let Err(why) = enter() {
+        bail!("this experiment needs network namespaces for its guests: {why}");
+    }
+    Ok(())
 }
 
 /// The bridge of the host's namespace, which is made by the first who asks.

@@ -11,23 +11,24 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::step::Step;
-use super::{forwarding, receive, transfer};
+use super::{copy, forwarding, receive, transfer};
 
 #[cfg(test)]
 mod tests;
 
 /// Experiments that are part of the program: name, and text of the file.
-pub const SHIPPED: [(&str, &str); 6] = [
+pub const SHIPPED: [(&str, &str); 7] = [
     ("quick", include_str!("../../../../lab/experiments/quick.toml")),
     ("nfv", include_str!("../../../../lab/experiments/nfv.toml")),
     ("netperf", include_str!("../../../../lab/experiments/netperf.toml")),
     ("vmdq", include_str!("../../../../lab/experiments/vmdq.toml")),
+    ("hyperv", include_str!("../../../../lab/experiments/hyperv.toml")),
     ("ntttcp", include_str!("../../../../lab/experiments/ntttcp.toml")),
     ("vpf", include_str!("../../../../lab/experiments/vpf.toml")),
 ];
 
 /// Kinds of tables.
-const SWEEPS: [&str; 3] = ["forward", "transfer", "receive"];
+const SWEEPS: [&str; 4] = ["forward", "transfer", "receive", "copy"];
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,6 +55,9 @@ pub struct Experiment {
     /// Frames that guests only receive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receive: Vec<receive::Sweep>,
+    /// A file that guests copy from a server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copy: Vec<copy::Sweep>,
 }
 
 /// A setting that tables are to have instead of their own.
@@ -114,7 +118,8 @@ impl Experiment {
         let forward = self.forward.iter().flat_map(forwarding::Sweep::steps);
         let transfer = self.transfer.iter().flat_map(|sweep| sweep.steps(&self.name));
         let receive = self.receive.iter().flat_map(receive::Sweep::steps);
-        forward.chain(transfer).chain(receive).collect()
+        let copy = self.copy.iter().flat_map(copy::Sweep::steps);
+        forward.chain(transfer).chain(receive).chain(copy).collect()
     }
 
     /// The file that says the same.
@@ -130,8 +135,9 @@ impl Experiment {
         let forward = self.forward.iter().map(|sweep| ("forward", sweep.check()));
         let transfer = self.transfer.iter().map(|sweep| ("transfer", sweep.check()));
         let receive = self.receive.iter().map(|sweep| ("receive", sweep.check()));
+        let copy = self.copy.iter().map(|sweep| ("copy", sweep.check()));
         let mut found = 0;
-        for (kind, checked) in forward.chain(transfer).chain(receive) {
+        for (kind, checked) in forward.chain(transfer).chain(receive).chain(copy) {
             checked.map_err(|error| format!("[[{kind}]] {error}"))?;
             found += 1;
         }

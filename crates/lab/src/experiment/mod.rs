@@ -2,6 +2,7 @@
 //! one Rust file. The others are one file each: what it sets up, what it measures, what it concludes.
 
 pub mod compare;
+pub mod copy;
 pub mod distance;
 pub mod fairness;
 pub mod file;

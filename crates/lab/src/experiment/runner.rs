@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::file::Experiment;
 use super::step::{Machine, Step};
-use super::transfer;
+use super::{copy, transfer};
 use crate::bench::{arena, interrupt};
 use crate::report::{self, PathKind, Results, Started};
 
@@ -73,6 +73,7 @@ pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
         points: Vec::new(),
         transfers: Vec::new(),
         receives: Vec::new(),
+        copies: Vec::new(),
     };
     measure(runner, results, runner.out.join(report::folder_name(unix_s, &host)))
 }
@@ -175,6 +176,9 @@ fn notes(experiment: &Experiment, cpus: &[usize]) -> Vec<String> {
     }
     if !experiment.transfer.is_empty() {
         notes.extend(transfer::notes(cpus));
+    }
+    if !experiment.copy.is_empty() {
+        notes.extend(copy::notes(cpus));
     }
     notes
 }

@@ -60,14 +60,17 @@ impl Counting for BareProcess {
 
 /// The switch, if one counts, and the guests at one moment.
 #[derive(Debug)]
-struct Sample {
-    stats: Stats,
-    switch_cpu: CpuTime,
-    guests_cpu: Vec<CpuTime>,
+pub(super) struct Sample {
+    pub(super) stats: Stats,
+    pub(super) switch_cpu: CpuTime,
+    pub(super) guests_cpu: Vec<CpuTime>,
 }
 
 impl Sample {
-    fn take(switch: Option<&mut (dyn Counting + '_)>, guests: &[GuestProcess]) -> Result<Sample> {
+    pub(super) fn take(
+        switch: Option<&mut (dyn Counting + '_)>,
+        guests: &[GuestProcess],
+    ) -> Result<Sample> {
         let (stats, switch_cpu) = match switch {
             Some(switch) => (switch.stats()?, switch.cpu()?),
             None => (Stats::default(), CpuTime::default()),
@@ -156,7 +159,8 @@ pub(super) fn measure_on(
     })
 }
 
-fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
+/// What the lanes counted between two readings.
+pub(super) fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
     let mut counts = SwitchCounts::default();
     for (before, after) in before.lanes.iter().zip(&after.lanes) {
         let get = |lane: &LaneStats, name: &str| {

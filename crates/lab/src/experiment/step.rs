@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::report::{Point, Receive, Results, Transfer};
+use crate::report::{FileCopy, Point, Receive, Results, Transfer};
 
 /// Where an experiment runs.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,8 @@ pub enum Found {
     Transfers(Vec<Transfer>),
     /// One frame size, received on both paths.
     Receive(Receive),
+    /// One file, copied in every setup.
+    Copies(Vec<FileCopy>),
 }
 
 impl Found {
@@ -34,6 +36,7 @@ impl Found {
             Found::Point(point) => results.points.push(point),
             Found::Transfers(transfers) => results.transfers.extend(transfers),
             Found::Receive(receive) => results.receives.push(receive),
+            Found::Copies(copies) => results.copies.extend(copies),
         }
     }
 }

@@ -11,7 +11,7 @@ mod sweep;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use self::conclude::conclude;
 use self::measure::{cpus_of_ends, measure};
@@ -54,9 +54,7 @@ pub struct Settings {
 /// # Errors
 /// The machine lets this user make no network namespaces, or something does not work.
 pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Vec<Transfer>> {
-    if let Err(why) = arena::enter() {
-        bail!("this experiment needs network namespaces for its guests: {why}");
-    }
+    arena::enter_for_guests()?;
     let mut limits = Vec::new();
     let mut seen = vec![Vec::new(); settings.paths.len()];
     for _ in 0..settings.rounds {

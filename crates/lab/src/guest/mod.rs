@@ -174,6 +174,10 @@ pub enum Event {
     Received(sockets::Received),
     /// Who asks in [`Task::Sockets`] is done.
     Asked(sockets::Asked),
+    /// A server of files in [`Task::Sockets`] has sent all of them.
+    Served(sockets::Served),
+    /// A client in [`Task::Sockets`] has its file.
+    Fetched(sockets::Fetched),
 }
 
 /// What was measured.

@@ -5,10 +5,14 @@
 //! is given. The receiver (or who asks) does the measuring: warm-up, [`Event::Begin`], the measured time,
 //! [`Event::End`], cool-down, and its result. The other end works until it is killed.
 //!
+//! File copies ([`Part::Serve`], [`Part::Fetch`]) have a beginning and an end of their own, which
+//! the module `file` describes.
+//!
 //! A process in the room of another ([`Room::Of`]) reaches that one over `lo`: this is the self-test,
 //! for more than both ends can do with nothing between them no path can carry.
 
 mod datagram;
+mod file;
 mod request;
 mod stream;
 
@@ -25,6 +29,7 @@ use wire::Mac;
 use super::{Event, say, wait_for_word};
 use crate::bench::{arena, link};
 
+pub use file::{Fetched, Served};
 pub use request::Asked;
 
 /// The port that receivers and answerers listen on.
@@ -76,6 +81,10 @@ pub enum Part {
     Ask(Ipv4Addr, Times),
     /// Sends each datagram back until it is killed.
     Answer,
+    /// Sends the same file of so many MiB to as many clients as there are streams, all at once.
+    Serve(u32),
+    /// Receives the file of the server at this address.
+    Fetch(Ipv4Addr),
 }
 
 /// Seconds before, of and after the measurement.
@@ -96,7 +105,7 @@ pub struct Load {
     pub tcp: bool,
     /// Connections, each with a thread at both ends.
     pub streams: u32,
-    /// Bytes of each write, or of each datagram's payload.
+    /// Bytes of each write, or of each datagram's payload; of file copies, of each call.
     pub bytes: u32,
     /// Bytes asked for each socket's send and receive buffer; `None`: what the kernel gives.
     pub buffer: Option<u32>,
@@ -123,6 +132,10 @@ pub fn run(spec: &SocketSpec) -> Result<()> {
         host::cpu::pin_this_thread(cpu)?;
     }
     let eth0 = enter(&spec.room)?;
+    let file = match spec.part {
+        Part::Serve(mib) => Some(file::SharedFile::random(mib)?),
+        _ => None,
+    };
     say(&Event::Ready)?;
     wait_for_word()?;
     if let Some((ip, mac)) = eth0 {
@@ -138,6 +151,8 @@ pub fn run(spec: &SocketSpec) -> Result<()> {
         (Part::Receive(times), false) => datagram::receive(&spec.load, times),
         (Part::Ask(to, times), _) => request::ask(*to, &spec.load, times),
         (Part::Answer, _) => request::answer(&spec.load),
+        (Part::Serve(_), _) => file::serve(&file.context("a server has a file")?, &spec.load),
+        (Part::Fetch(from), _) => file::fetch(*from, &spec.load),
     }
 }
 

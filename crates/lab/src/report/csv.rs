@@ -1,9 +1,11 @@
-//! The points as CSV, and the transfers: one line each, fields named as in JSON, nested ones by their path.
+//! The points as CSV, the transfers, and the guests of file copies: one line each, fields named as
+//! in JSON, nested ones by their path.
 //!
 //! Format: RFC 4180 with `\n` as line end. What JSON writes as `null` is an empty field. Lists stand in one field:
 //! guests as `guest:rx_mpps:tx_mpps` and drops as `reason:count`, CPUs as numbers, each separated by spaces.
 
-use super::model::{Guest, Point, Transfer};
+use super::copy::{COPY_SPREADS, CopyGuest, GUEST_SPREADS};
+use super::model::{FileCopy, Guest, Point, Transfer};
 
 /// A column: its name, and its text for a point.
 type Column = (&'static str, fn(&Point) -> String);
@@ -104,6 +106,40 @@ pub fn transfers(transfers: &[Transfer]) -> String {
         };
         let words = TRANSFER_COLUMNS.iter().map(|(_, field)| field(transfer));
         text.push_str(&line(words.chain(TRANSFER_NUMBERS.map(number))));
+    }
+    text
+}
+
+/// A column of file copies: its name, and its text for a guest of one.
+type CopyColumn = (&'static str, fn(&FileCopy, &CopyGuest) -> String);
+
+const COPY_COLUMNS: &[CopyColumn] = &[
+    ("setup", |copy, _| copy.setup.to_string()),
+    ("file_mib", |copy, _| copy.file_mib.to_string()),
+    ("checksum", |copy, _| copy.checksum.clone()),
+    ("rounds", |copy, _| copy.rounds.to_string()),
+    ("pinned.switch", |copy, _| joined(copy.pinned.switch.iter().map(usize::to_string))),
+    ("pinned.guests", |copy, _| joined(copy.pinned.guests.iter().map(usize::to_string))),
+    ("pinned.generator", |copy, _| joined(copy.pinned.generator.iter().map(usize::to_string))),
+    ("guest.path", |_, guest| guest.path.to_string()),
+    ("guest.bytes", |_, guest| guest.bytes.to_string()),
+    ("guest.checksum", |_, guest| guest.checksum.clone()),
+];
+
+/// The header line and a line per guest; what its copy shares is on each of its guests' lines.
+pub fn copies(copies: &[FileCopy]) -> String {
+    let of_guests = GUEST_SPREADS.iter().flat_map(|(names, _)| names);
+    let of_copies = COPY_SPREADS.iter().flat_map(|(names, _)| names);
+    let names = COPY_COLUMNS.iter().map(|(name, _)| name).chain(of_guests).chain(of_copies);
+    let mut text = line(names.map(|name| (*name).to_owned()));
+    for copy in copies {
+        for guest in &copy.guests {
+            let words = COPY_COLUMNS.iter().map(|(_, field)| field(copy, guest));
+            let of_guest = GUEST_SPREADS.iter().flat_map(|(_, of)| of(guest));
+            let of_copy = COPY_SPREADS.iter().flat_map(|(_, of)| of(copy));
+            let numbers = of_guest.chain(of_copy).map(|number| number.to_string());
+            text.push_str(&line(words.chain(numbers)));
+        }
     }
     text
 }

@@ -1,5 +1,6 @@
-//! A run's folder: `results.json`, `report.html`, and as CSV `results.csv` for points and `transfers.csv` for what went
-//! over guests' sockets, each if there is any.
+//! A run's folder: `results.json`, `report.html`, and as CSV `results.csv` for points,
+//! `transfers.csv` for what went over guests' sockets and `copies.csv` for file copies, each if
+//! there is any.
 //!
 //! Each file is written beside its place and renamed into it, so that it is there whole or not at all.
 
@@ -50,7 +51,7 @@ pub enum ReportError {
     /// A number that no measurement can give.
     #[error(transparent)]
     Point(#[from] PointError),
-    /// The same of a transfer.
+    /// The same of a transfer or a file copy.
     #[error(transparent)]
     Transfer(#[from] TransferError),
 }
@@ -73,12 +74,15 @@ pub fn folder_name(unix_s: u64, host: &str) -> String {
 /// A point that cannot be (nothing is written then), or the folder or file that could not be written.
 pub fn write(dir: &Path, results: &Results) -> Result<Vec<PathBuf>, ReportError> {
     let mut files = vec![(RESULTS, json::results(results)?)];
-    let others = !results.transfers.is_empty() || !results.receives.is_empty();
+    let others = results.has_others();
     if !results.points.is_empty() || !others {
         files.push(("results.csv", csv::text(&results.points)));
     }
     if !results.transfers.is_empty() {
         files.push(("transfers.csv", csv::transfers(&results.transfers)));
+    }
+    if !results.copies.is_empty() {
+        files.push(("copies.csv", csv::copies(&results.copies)));
     }
     files.push(("report.html", html::page(results)));
     files.iter().map(|(name, text)| put(dir, name, text)).collect()

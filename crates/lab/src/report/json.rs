@@ -1,7 +1,7 @@
 //! The results as JSON: a file for a run, one line for a point.
 
 use super::files::ReportError;
-use super::model::{Point, Receive, Results, Transfer};
+use super::model::{FileCopy, Point, Receive, Results, Transfer};
 
 /// One point as one line without its end, as `shunt lab run --json` prints it.
 ///
@@ -41,5 +41,6 @@ pub fn schema() -> String {
 fn check(results: &Results) -> Result<(), ReportError> {
     results.points.iter().try_for_each(Point::check)?;
     results.receives.iter().try_for_each(Receive::check)?;
+    results.copies.iter().try_for_each(FileCopy::check)?;
     Ok(results.transfers.iter().try_for_each(Transfer::check)?)
 }

@@ -12,6 +12,9 @@
 
 pub mod beside;
 pub mod by_band;
+mod columns;
+pub mod copy;
+pub mod copy_table;
 pub mod csv;
 mod figure;
 mod files;
@@ -36,7 +39,7 @@ mod tests;
 
 pub use files::{ReportError, folder_name, read, save, write};
 pub use model::{
-    Bottleneck, Cpu, Guest, Load, ParseNameError, PathKind, Pattern, Pinned, Point, PointError,
-    Receive, Results, RingKind, Started, Transfer, Workload,
+    Bottleneck, CopySetup, Cpu, FileCopy, Guest, Load, ParseNameError, PathKind, Pattern, Pinned,
+    Point, PointError, Receive, Results, RingKind, Started, Transfer, Workload,
 };
-pub use transfer::{Layers, RoundTrip, TransferError};
+pub use transfer::{Layers, RoundTrip, Spread, TransferError};

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use super::names::{Bottleneck, Load, ParseNameError, PathKind, Pattern, RingKind, Workload};
+pub use super::copy::FileCopy;
+pub use super::names::{
+    Bottleneck, CopySetup, Load, ParseNameError, PathKind, Pattern, RingKind, Workload,
+};
 pub use super::receive::Receive;
 use super::time;
 pub use super::transfer::Transfer;
@@ -237,6 +240,13 @@ fn first_schema() -> u32 {
     1
 }
 
+impl Results {
+    /// Whether there are measurements other than points.
+    pub(super) fn has_others(&self) -> bool {
+        !(self.transfers.is_empty() && self.receives.is_empty() && self.copies.is_empty())
+    }
+}
+
 /// All that one run measured, and what is needed to repeat it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
@@ -268,6 +278,9 @@ pub struct Results {
     /// What was received with a queue for each guest and without, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receives: Vec<Receive>,
+    /// File copies, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<FileCopy>,
     /// Remarks the reader needs, one sentence each.
     pub notes: Vec<String>,
 }

@@ -99,6 +99,31 @@ impl Workload {
     }
 }
 
+/// Guests of a file copy.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopySetup {
+    /// Two guests on the path vf and two on the path synthetic, all at once.
+    Together,
+    /// One guest, and no other.
+    Alone,
+}
+
+impl CopySetup {
+    /// All of them, in the order in which reports show them.
+    pub const ALL: [CopySetup; 2] = [CopySetup::Together, CopySetup::Alone];
+
+    /// The name as in JSON and CSV.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            CopySetup::Together => "together",
+            CopySetup::Alone => "alone",
+        }
+    }
+}
+
 /// Who limited a point.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -224,4 +249,5 @@ named!(Pattern, "pattern");
 named!(PathKind, "path");
 named!(Bottleneck, "bottleneck");
 named!(Workload, "workload");
+named!(CopySetup, "setup");
 named!(RingKind, "ring");

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use control::state::PathInForce::{self, Synthetic, Vf};
+
+use super::copy::{CopyGuest, CopyHost};
 use super::model::{
-    Bottleneck, Cpu, Guest, Load, PathKind, Pattern, Pinned, Point, Results, Started, Transfer,
-    Workload, gbps,
+    Bottleneck, CopySetup, Cpu, FileCopy, Guest, Load, PathKind, Pattern, Pinned, Point, Results,
+    Started, Transfer, Workload, gbps,
 };
 use super::transfer::{Layers, RoundTrip};
 
@@ -117,6 +120,7 @@ pub(super) fn results(points: Vec<Point>) -> Results {
         points,
         transfers: Vec::new(),
         receives: Vec::new(),
+        copies: Vec::new(),
         notes: vec!["Two threads shared CPU 1.".to_owned()],
     }
 }
@@ -179,4 +183,50 @@ pub(super) fn transfers() -> Vec<Transfer> {
         }
     }
     all
+}
+
+/// A copy of 64 MiB by guests on these paths, each in 0.5 s; on the path synthetic for a tenth more
+/// CPU.
+pub(super) fn file_copy(setup: CopySetup, paths: &[PathInForce]) -> FileCopy {
+    let spread = |median: f64| [median * 0.9, median, median * 1.1];
+    let checksum = "00000000000000ab".to_owned();
+    let more = |path| if path == Synthetic { 1.1 } else { 1.0 };
+    let guest = |&path: &PathInForce| CopyGuest {
+        path,
+        seconds: spread(0.5),
+        gbps: spread(1.07),
+        user_cores: spread(0.02),
+        system_cores: spread(0.03),
+        cpu_s_per_gib: spread(0.4 * more(path)),
+        bytes: 64 << 20,
+        checksum: checksum.clone(),
+    };
+    FileCopy {
+        setup,
+        file_mib: 64,
+        checksum: checksum.clone(),
+        rounds: 3,
+        seconds: spread(0.5),
+        gbps: spread(1.07 * paths.len() as f64),
+        guests: paths.iter().map(guest).collect(),
+        host: CopyHost {
+            server_user_cores: spread(0.01),
+            server_system_cores: spread(0.25),
+            daemon_user_cores: spread(0.4),
+            daemon_system_cores: spread(0.6),
+            lane_busy_share: spread(0.8),
+            lane_cycles_per_kib: spread(900.0 * more(paths[0])),
+            softirq_cores: spread(0.2),
+        },
+        pinned: Pinned { switch: vec![0], guests: vec![1], generator: vec![1] },
+    }
+}
+
+/// What hyperv-2012's experiment gives: four guests together, and one alone on either path.
+pub(super) fn copies() -> Vec<FileCopy> {
+    vec![
+        file_copy(CopySetup::Together, &[Vf, Vf, Synthetic, Synthetic]),
+        file_copy(CopySetup::Alone, &[Vf]),
+        file_copy(CopySetup::Alone, &[Synthetic]),
+    ]
 }

@@ -8,6 +8,8 @@ use super::samples::{limited, one_path, point, results, three_paths, transfers};
 use super::svg::escape;
 use super::{csv, folder_name, html, json, table, transfer_table, verdict, write};
 
+mod copies;
+
 /// Reads CSV as RFC 4180 has it: the independent end of the round trip.
 fn parse_csv(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);

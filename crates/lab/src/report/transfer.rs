@@ -107,11 +107,11 @@ pub struct Transfer {
     pub pinned: super::Pinned,
 }
 
-/// A number in a transfer that cannot be: a mistake of the program, not of the user.
+/// A number in a transfer or a file copy that cannot be: a mistake of the program, not of the user.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{what}: {field} is {value}, which no measurement can give; please report it")]
 pub struct TransferError {
-    /// Which transfer.
+    /// Which measurement.
     pub what: String,
     /// The field, as in JSON.
     pub field: &'static str,
@@ -150,11 +150,7 @@ impl Transfer {
     /// # Errors
     /// The first field that is not finite or negative.
     pub fn check(&self) -> Result<(), TransferError> {
-        let mut numbers = self.numbers().into_iter();
-        match numbers.find(|(_, value)| !value.is_finite() || *value < 0.0) {
-            None => Ok(()),
-            Some((field, value)) => Err(TransferError { what: self.to_string(), field, value }),
-        }
+        check_numbers(self, &self.numbers())
     }
 
     /// Every fractional number with its name in JSON; what is `None` is left out.
@@ -186,6 +182,17 @@ impl Transfer {
             ]);
         }
         all
+    }
+}
+
+/// Checks that every number is finite and not negative.
+pub(super) fn check_numbers(
+    what: &impl fmt::Display,
+    numbers: &[(&'static str, f64)],
+) -> Result<(), TransferError> {
+    match numbers.iter().find(|(_, value)| !value.is_finite() || *value < 0.0) {
+        None => Ok(()),
+        Some(&(field, value)) => Err(TransferError { what: what.to_string(), field, value }),
     }
 }
 

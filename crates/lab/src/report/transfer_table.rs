@@ -1,13 +1,9 @@
 //! The transfers as tables for the terminal: one per experiment, at most 80 columns wide.
 
-use comfy_table::{CellAlignment, LineStyle, Table, presets};
-
+use super::columns::{self, terminal};
 use super::figure::{NONE, percent, three, whole};
 use super::names::Workload;
 use super::transfer::Transfer;
-
-/// The columns with words, which are read from the left.
-const WORDS: [&str; 4] = ["streams", "traffic", "path", "limit"];
 
 const LEGEND: &str = "\
 streams: how many, the size of a write, and socket buffers where two kinds were
@@ -64,10 +60,10 @@ pub fn all(transfers: &[Transfer]) -> String {
             found.copied().collect()
         };
         let datagrams = of(&[Workload::UdpTransmit, Workload::UdpReceive]);
-        text += &table(experiment, &STREAMS, &of(&[Workload::TcpStream]));
-        text += &table(experiment, &DATAGRAMS, &datagrams);
+        text += &terminal(experiment, &STREAMS, &of(&[Workload::TcpStream]));
+        text += &terminal(experiment, &DATAGRAMS, &datagrams);
         let title = format!("{experiment}: round trips in us; of the paper, p99");
-        text += &table(&title, &REQUESTS, &of(&[Workload::UdpRequest]));
+        text += &terminal(&title, &REQUESTS, &of(&[Workload::UdpRequest]));
     }
     if text.is_empty() {
         return text;
@@ -76,69 +72,44 @@ pub fn all(transfers: &[Transfer]) -> String {
     text + LEGEND + bound + "\n"
 }
 
-/// A column: its heading and its text for a transfer.
-type Column = (&'static str, fn(&Transfer) -> String);
+/// A column of transfers.
+type Column = columns::Column<Transfer>;
 
 const STREAMS: [Column; 8] = [
-    ("streams", |t| t.what().replace(" buffers", "")),
-    ("path", |t| t.path.to_string()),
-    ("Gbps", rate),
-    ("loopback", |t| three(t.limit)),
-    ("ends", |t| three(t.cpu.ends_cores())),
-    ("carrier", |t| three(t.cpu.carrier_cores())),
-    ("paper", |t| t.published.map_or(String::new(), three)),
-    ("limit", |t| t.bottleneck.to_string()),
+    ("streams", true, |t| t.what().replace(" buffers", "")),
+    ("path", true, |t| t.path.to_string()),
+    ("Gbps", false, rate),
+    ("loopback", false, |t| three(t.limit)),
+    ("ends", false, |t| three(t.cpu.ends_cores())),
+    ("carrier", false, |t| three(t.cpu.carrier_cores())),
+    ("paper", false, |t| t.published.map_or(String::new(), three)),
+    ("limit", true, |t| t.bottleneck.to_string()),
 ];
 
 const DATAGRAMS: [Column; 9] = [
-    ("traffic", Transfer::what),
-    ("path", |t| t.path.to_string()),
-    ("Gbps", rate),
-    ("lost", |t| t.lost_share.map_or(String::new(), percent)),
-    ("loopback", |t| three(t.limit)),
-    ("ends", |t| three(t.cpu.ends_cores())),
-    ("carrier", |t| three(t.cpu.carrier_cores())),
-    ("paper", |t| t.published.map_or(String::new(), three)),
-    ("limit", |t| t.bottleneck.to_string()),
+    ("traffic", true, Transfer::what),
+    ("path", true, |t| t.path.to_string()),
+    ("Gbps", false, rate),
+    ("lost", false, |t| t.lost_share.map_or(String::new(), percent)),
+    ("loopback", false, |t| three(t.limit)),
+    ("ends", false, |t| three(t.cpu.ends_cores())),
+    ("carrier", false, |t| three(t.cpu.carrier_cores())),
+    ("paper", false, |t| t.published.map_or(String::new(), three)),
+    ("limit", true, |t| t.bottleneck.to_string()),
 ];
 
 const REQUESTS: [Column; 9] = [
-    ("traffic", Transfer::what),
-    ("path", |t| t.path.to_string()),
-    ("p50", |t| trip(t, |trip| trip.p50_us)),
-    ("p99", |t| trip(t, |trip| trip.p99_us)),
-    ("p99.9", |t| trip(t, |trip| trip.p999_us)),
-    ("loopback", |t| three(t.limit)),
-    ("ends", |t| three(t.cpu.ends_cores())),
-    ("carrier", |t| three(t.cpu.carrier_cores())),
-    ("paper", |t| t.published.map_or(String::new(), |us| whole(Some(us)))),
+    ("traffic", true, Transfer::what),
+    ("path", true, |t| t.path.to_string()),
+    ("p50", false, |t| trip(t, |trip| trip.p50_us)),
+    ("p99", false, |t| trip(t, |trip| trip.p99_us)),
+    ("p99.9", false, |t| trip(t, |trip| trip.p999_us)),
+    ("loopback", false, |t| three(t.limit)),
+    ("ends", false, |t| three(t.cpu.ends_cores())),
+    ("carrier", false, |t| three(t.cpu.carrier_cores())),
+    ("paper", false, |t| t.published.map_or(String::new(), |us| whole(Some(us)))),
 ];
 
 pub(super) fn trip(transfer: &Transfer, of: fn(&super::transfer::RoundTrip) -> f64) -> String {
     transfer.round_trip.as_ref().map_or(NONE.to_owned(), |trip| three(of(trip)))
-}
-
-fn table(title: &str, columns: &[Column], transfers: &[&Transfer]) -> String {
-    if transfers.is_empty() {
-        return String::new();
-    }
-    let mut table = Table::new();
-    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
-    table.load_style(style).set_header(columns.iter().map(|(name, _)| *name));
-    let mut above = String::new();
-    for transfer in transfers {
-        let mut cells: Vec<String> = columns.iter().map(|(_, text)| text(transfer)).collect();
-        // What is carried is said once; the paths of it stand one below the other.
-        let what = std::mem::replace(&mut above, cells[0].clone());
-        if what == above {
-            cells[0].clear();
-        }
-        table.add_row(cells);
-    }
-    for (column, (name, _)) in table.column_iter_mut().zip(columns) {
-        let words = WORDS.contains(name);
-        column.set_cell_alignment(if words { CellAlignment::Left } else { CellAlignment::Right });
-        column.set_padding((1, 0));
-    }
-    format!("{title}\n{}\n\n", table.trim_fmt())
 }

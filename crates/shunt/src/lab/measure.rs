@@ -261,6 +261,7 @@ fn shown(results: &Results, dir: &Path) -> String {
     text += &report::by_band::text(&results.points);
     text += &report::transfer_table::all(&results.transfers);
     text += &report::receive::text(&results.receives);
+    text += &report::copy_table::all(&results.copies);
     let answers = report::verdict::answers(&results.points);
     if !answers.is_empty() {
         text += "Which interface for my traffic?\n";
@@ -271,6 +272,7 @@ fn shown(results: &Results, dir: &Path) -> String {
     for (_, sentence) in report::verdict::all(&results.points) {
         text += &("\n".to_owned() + &wrapped(&sentence));
     }
+    text.extend(report::copy::sentences(&results.copies).iter().map(|it| wrapped(it)));
     let beside = report::beside::sentences(results);
     if !beside.is_empty() {
         text += "\nBeside the paper, by shape:\n";

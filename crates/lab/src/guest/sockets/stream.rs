@@ -30,7 +30,7 @@ pub(super) fn send(to: Ipv4Addr, load: &Load) -> Result<()> {
 }
 
 /// Buffers are to be set before the connection is made: they decide the window that is offered.
-fn connect(to: Ipv4Addr, load: &Load) -> Result<TcpStream> {
+pub(super) fn connect(to: Ipv4Addr, load: &Load) -> Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketAddrV4, SocketFlags, SocketType, connect, socket_with};
     let what = format!("cannot connect to {to}");
     patiently(&what, || -> rustix::io::Result<TcpStream> {
@@ -61,7 +61,8 @@ pub(super) fn receive(load: &Load, times: &Times) -> Result<()> {
     say(&Event::Received(Received { seconds, bytes, buffer, ..Received::default() }))
 }
 
-fn accept(listener: &TcpListener, streams: u32) -> Result<Vec<TcpStream>> {
+/// Waits for so many connections.
+pub(super) fn accept(listener: &TcpListener, streams: u32) -> Result<Vec<TcpStream>> {
     listener.set_nonblocking(true)?;
     let end = Instant::now() + PATIENCE;
     let mut accepted = Vec::new();

@@ -63,12 +63,37 @@ const TRANSFERS: [(&str, &str); 4] = [
     ),
 ];
 
+/// The same of file copies.
+const COPIES: [(&str, &str); 3] = [
+    (
+        "File copies",
+        "Real kernels' TCP/IP: the server and each guest are a network namespace with an eth0, MTU \
+         1500, checksums and segmentation offloaded. One daemon has all taps: the uplink is the \
+         server's. All copies start at once; each guest checks length and checksum of what it \
+         received.",
+    ),
+    (
+        "CPU by layer",
+        "Guest and server are a program and what its kernel does in its context. The daemon is NIC \
+         and switch; a pinned lane polls, so what counts is its busy cycles. A guest's kernel \
+         receives in the context of what writes to its tap, so that part is the daemon's, in the \
+         kernel.",
+    ),
+    (
+        "Work of the lane",
+        "Its busy time-stamp cycles divided by KiB that guests received, system calls included. \
+         The difference of both paths, one guest alone, is the switch's part.",
+    ),
+];
+
 /// The method, the generator's tables, and the command that repeats it all.
 pub(super) fn measured(results: &Results) -> String {
     let about_points = MEANINGS.iter().filter(|_| !results.points.is_empty());
     let about_transfers = TRANSFERS.iter().filter(|_| !results.transfers.is_empty());
+    let about_copies = COPIES.iter().filter(|_| !results.copies.is_empty());
     let meanings: String = about_points
         .chain(about_transfers)
+        .chain(about_copies)
         .map(|(word, text)| format!("<dt>{word}</dt><dd>{}</dd>\n", escape(text)))
         .collect();
     let generator: String = View::each(&results.points).iter().map(tables::generator).collect();
@@ -100,6 +125,7 @@ fn pinning(results: &Results) -> String {
         .iter()
         .map(|point| &point.pinned)
         .chain(results.transfers.iter().map(|transfer| &transfer.pinned))
+        .chain(results.copies.iter().map(|copy| &copy.pinned))
         .map(text)
         .collect();
     if ways.is_empty() {

@@ -13,6 +13,7 @@ use super::view::View;
 use crate::statistics::bands::Band;
 
 mod beside;
+mod copies;
 mod facts;
 mod plots;
 mod tables;
@@ -28,13 +29,14 @@ pub fn page(results: &Results) -> String {
     let patterns: String = views.iter().map(pattern).collect();
     let experiment = results.experiment.as_ref();
     let title = experiment.map_or("shunt lab", |experiment| &experiment.title);
-    let points = results.points.len() + results.transfers.len() + results.receives.len();
+    let others = results.transfers.len() + results.receives.len() + results.copies.len();
+    let points = results.points.len() + others;
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <title>shunt lab{host}, {started}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <header>\n<h1>{title}{host}</h1>\n{question}<p class=\"sub\">{started} · version {version} · {points}</p>\n</header>\n\
-         {answers}{verdicts}{published}{notes}{patterns}{bands}{transfers}{receives}{measured}{machine}</main>\n</body>\n</html>\n",
+         {answers}{verdicts}{published}{notes}{patterns}{bands}{transfers}{copies}{receives}{measured}{machine}</main>\n</body>\n</html>\n",
         started = escape(&results.started.utc),
         version = escape(&results.version),
         title = escape(title),
@@ -45,6 +47,7 @@ pub fn page(results: &Results) -> String {
         receives = receives(&results.receives),
         bands = bands(&results.points),
         transfers = transfers::all(&results.transfers),
+        copies = copies::all(&results.copies),
         verdicts = verdicts(results),
         notes = notes(results),
         measured = facts::measured(results),
@@ -55,8 +58,7 @@ pub fn page(results: &Results) -> String {
 /// The sentences that sum the run up.
 fn verdicts(results: &Results) -> String {
     let sentences = verdict::all(&results.points);
-    let others = !results.transfers.is_empty() || !results.receives.is_empty();
-    if sentences.is_empty() && others {
+    if sentences.is_empty() && results.has_others() {
         return String::new();
     }
     if sentences.is_empty() {

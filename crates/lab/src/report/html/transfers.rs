@@ -1,14 +1,17 @@
 //! What went over guests' sockets: charts and tables for each experiment.
 
+use super::super::columns::{self, html as table};
 use super::super::figure::{percent, three, whole};
 use super::super::model::{PathKind, Transfer, Workload};
 use super::super::svg::bars::{BarChart, Layer, Row};
 use super::super::svg::escape;
 use super::super::transfer_table::{experiments, ordered, rate, trip};
 
+/// Width of a chart.
 const WIDE: f64 = 500.0;
 
-const ONE_LAYER: [Layer; 1] = [Layer { name: "median", class: "c0", in_legend: false }];
+/// Bars of one part.
+pub(super) const ONE_LAYER: [Layer; 1] = [Layer { name: "median", class: "c0", in_legend: false }];
 
 const LAYERS: [Layer; 6] = [
     Layer { name: "guest", class: "c1", in_legend: true },
@@ -95,7 +98,8 @@ fn cpu(transfers: &[&Transfer]) -> Option<String> {
     chart("CPU by layer", subtitle, "cores", &LAYERS, transfers.iter().map(row).collect())
 }
 
-fn chart(
+/// A chart of such bars, if there are any.
+pub(super) fn chart(
     title: &str,
     subtitle: &str,
     unit: &str,
@@ -106,8 +110,8 @@ fn chart(
     (!chart.rows.is_empty()).then(|| chart.draw())
 }
 
-/// A column: heading, whether it holds words, and its text for a transfer.
-type Column = (&'static str, bool, fn(&Transfer) -> String);
+/// A column of transfers.
+type Column = columns::Column<Transfer>;
 
 const BULK: [Column; 4] = [
     ("Traffic", true, Transfer::what),
@@ -154,29 +158,4 @@ fn carrier(transfer: &Transfer) -> String {
 fn paper(transfer: &Transfer) -> String {
     let mark = if transfer.path == PathKind::Vf { "SR-IOV " } else { "" };
     transfer.published.map_or(String::new(), |value| format!("{mark}{}", three(value)))
-}
-
-fn table(columns: &[Column], transfers: &[&Transfer]) -> String {
-    if transfers.is_empty() {
-        return String::new();
-    }
-    let class = |words: bool| if words { " class=\"words\"" } else { "" };
-    let heads = columns
-        .iter()
-        .map(|(name, words, _)| format!("<th scope=\"col\"{}>{name}</th>", class(*words)));
-    let head: String = heads.collect();
-    let (mut rows, mut above) = (String::new(), String::new());
-    for transfer in transfers {
-        let cell = |(_, words, text): &Column| {
-            format!("<td{}>{}</td>", class(*words), escape(&text(transfer)))
-        };
-        let cells: String = columns.iter().map(cell).collect();
-        let what = transfer.what();
-        let group = if what == above { "" } else { " class=\"first\"" };
-        above = what;
-        rows += &format!("<tr{group}>{cells}</tr>\n");
-    }
-    format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
-    )
 }

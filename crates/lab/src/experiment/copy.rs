@@ -1,0 +1,176 @@
+//! hyperv-2012's experiment: guests on the paths vf and synthetic copy the same large file at once,
+//! with CPU by layer; and one guest alone, on either path.
+//!
+//! Model: the server beyond the uplink and each guest are a network namespace with a real TCP/IP
+//! and an `eth0`, which is a tap of one daemon. Its soft NIC has a VF for each adapter, used by
+//! those on the path vf, and a switch on its PF for the others. All copies start at one moment;
+//! each guest checks length and checksum of what came.
+//!
+//! Every measurement makes everything anew. The order of paths alternates by round (A B B A), so
+//! that drift and the order of guests meet both paths alike.
+
+mod conclude;
+mod measure;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use control::state::PathInForce::{self, Synthetic, Vf};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use self::conclude::conclude;
+use self::measure::{Seen, measure};
+use super::file::{check_list, check_times};
+use super::step::{Found, Step};
+use crate::bench::{arena, interrupt};
+use crate::report::{CopySetup, FileCopy, copy};
+
+/// Most MiB that a file can have; the server keeps it in memory.
+const FILE_MIB_MAX: u32 = 4096;
+
+/// What is to be measured, and with what.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Shunt itself.
+    pub program: PathBuf,
+    /// CPUs that may be used.
+    pub cpus: Vec<usize>,
+    /// MiB of the file.
+    pub file_mib: u32,
+    /// How often each setup is measured.
+    pub rounds: usize,
+}
+
+/// A file of each of these sizes, copied in every setup.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// MiB of the file, which is kept in memory: 1 to 4096.
+    pub file_mib: Vec<u32>,
+    /// How often each setup is measured, the paths in the order A B B A; medians count.
+    pub rounds: usize,
+}
+
+impl Sweep {
+    /// Says what is wrong with it, if anything is.
+    ///
+    /// # Errors
+    /// One sentence that names the setting, the value and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        check_list("file_mib", &self.file_mib, [1, FILE_MIB_MAX])?;
+        check_times(self.rounds, &[])
+    }
+
+    /// A step for each size.
+    pub fn steps(&self) -> Vec<Step> {
+        let step = |file_mib: &u32| {
+            let (file_mib, rounds) = (*file_mib, self.rounds);
+            Step::new(format!("copies of {file_mib} MiB"), move |machine| {
+                let (program, cpus) = (machine.program.to_owned(), machine.cpus.to_vec());
+                Ok(Found::Copies(run(&Settings { program, cpus, file_mib, rounds })?))
+            })
+        };
+        self.file_mib.iter().map(step).collect()
+    }
+}
+
+/// The guests' paths of each setup in even rounds; in odd ones each list and the order of setups
+/// with one guest is reversed.
+const SETUPS: [(CopySetup, &[PathInForce]); 3] = [
+    (CopySetup::Together, &[Vf, Synthetic, Synthetic, Vf]),
+    (CopySetup::Alone, &[Vf]),
+    (CopySetup::Alone, &[Synthetic]),
+];
+
+/// Measures every setup, round by round.
+///
+/// # Errors
+/// The machine lets this user make no network namespaces, a copy is not the file, or something does
+/// not work.
+pub fn run(settings: &Settings) -> Result<Vec<FileCopy>> {
+    arena::enter_for_guests()?;
+    let mut seen: [Vec<Seen>; SETUPS.len()] = Default::default();
+    for round in 0..settings.rounds {
+        for setup in order(round) {
+            interrupt::check()?;
+            let paths = paths(setup, round);
+            let measured = measure(settings, &paths);
+            let guests = paths.len();
+            let context =
+                || format!("file copies, {guests} guests, the first on path {}", paths[0]);
+            seen[setup].push(measured.with_context(context)?);
+        }
+    }
+    let mut copies = Vec::new();
+    for ((setup, _), seen) in SETUPS.iter().zip(&seen) {
+        let copy = conclude(settings, *setup, seen);
+        copy.check().context("the measurement contradicts itself")?;
+        copies.push(copy);
+    }
+    Ok(copies)
+}
+
+/// Setups in the order of a round: the last two are one pair of paths.
+fn order(round: usize) -> [usize; SETUPS.len()] {
+    if round.is_multiple_of(2) { [0, 1, 2] } else { [0, 2, 1] }
+}
+
+/// Paths of a setup's guests in a round: in odd rounds every guest of four has the other path.
+fn paths(setup: usize, round: usize) -> Vec<PathInForce> {
+    let (setup, paths) = SETUPS[setup];
+    let other = |path: &PathInForce| if *path == Vf { Synthetic } else { Vf };
+    match setup {
+        CopySetup::Together if !round.is_multiple_of(2) => paths.iter().map(other).collect(),
+        CopySetup::Together | CopySetup::Alone => paths.to_vec(),
+    }
+}
+
+/// Notes for a reader of these figures.
+pub fn notes(cpus: &[usize]) -> Vec<String> {
+    let mut notes = vec![
+        "A guest is a network namespace, not a virtual machine: entering and leaving a guest costs \
+         nothing here."
+            .to_owned(),
+    ];
+    let pinned = measure::cpus(cpus, SETUPS[0].1.len());
+    match (&pinned.switch[..], &pinned.guests[..]) {
+        ([], _) => notes.push("One CPU: guests, server and the daemon took turns on it.".into()),
+        (_, guests) if pinned.generator == guests => notes.push(format!(
+            "The lane had CPU {}; server and guests shared CPU {}, so how long a copy takes is \
+             also the scheduler's choice.",
+            pinned.switch[0], guests[0]
+        )),
+        _ => {}
+    }
+    notes.push(copy::WHY.to_owned());
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_paths_alternates_by_round() {
+        let alone = |round| {
+            let of = |setup| (setup != 0).then(|| paths(setup, round)[0]);
+            order(round).into_iter().filter_map(of).collect::<Vec<_>>()
+        };
+        assert_eq!([alone(0), alone(1)].concat(), [Vf, Synthetic, Synthetic, Vf]);
+        for round in 0..2 {
+            let together = paths(0, round);
+            assert_eq!(together.iter().filter(|path| **path == Vf).count(), 2, "{together:?}");
+        }
+        assert_eq!(paths(0, 0)[0], Vf);
+        assert_eq!(paths(0, 1)[0], Synthetic);
+    }
+
+    #[test]
+    fn a_reader_is_told_who_shared_a_cpu() {
+        let notes = |cpus: &[usize]| super::notes(cpus).join("\n");
+        assert!(notes(&[3]).contains("One CPU"));
+        assert!(notes(&[3, 5]).contains("The lane had CPU 3; server and guests shared CPU 5"));
+        assert!(!notes(&[0, 1, 2, 3]).contains("shared CPU"));
+    }
+}
