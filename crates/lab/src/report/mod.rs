@@ -18,6 +18,7 @@ pub mod json;
 pub mod model;
 mod names;
 pub mod published;
+pub mod stages;
 mod svg;
 pub mod table;
 pub mod time;
@@ -31,9 +32,11 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
+pub use engine::SAMPLED_ONE_IN;
 pub use files::{ReportError, folder_name, write};
 pub use model::{
     Bottleneck, Cpu, Experiment, Guest, Load, ParseNameError, PathKind, Pattern, Pinned, Point,
     PointError, Results, RingKind, Started, Transfer, Workload,
 };
+pub use stages::Stages;
 pub use transfer::{Layers, RoundTrip, TransferError};
