@@ -7,6 +7,7 @@ use port::{Area, BURST, Burst, Placed, Polled, Transmit};
 use crate::port::{Port, word};
 use crate::roster::Ring;
 use crate::scene::{Place, Scene};
+use crate::stages::{Stage, StageClock};
 use crate::stop::{Hop, NicStop, SwitchStop};
 use crate::walk::{Charges, NicWay, Storm, SwitchWay, View, Walk};
 
@@ -70,6 +71,8 @@ pub(crate) struct Source<'a> {
     pub(crate) pair: usize,
     /// Where the lane says whose memory it touches.
     pub(crate) standing: &'a Standing,
+    /// Where it measures stages.
+    pub(crate) stages: &'a StageClock,
 }
 
 /// Takes one burst from `transmit`, a ring of this port, and carries it to its receivers; says what
@@ -80,9 +83,12 @@ pub(crate) fn forward(
     sender: &mut Sender,
     scratch: &mut Scratch,
     standing: &Standing,
+    stages: &StageClock,
 ) -> Polled {
     transmit.swap(&mut scratch.transmit);
+    stages.end(Stage::Poll);
     let mut polled = transmit.poll();
+    stages.end(Stage::Descriptors);
     if polled.frames == 0 {
         transmit.swap(&mut scratch.transmit);
         if let Some(placed) = polled.placed {
@@ -92,7 +98,7 @@ pub(crate) fn forward(
     }
     // Looked at after the ring: a frame that was posted after a change is carried by it.
     let scene = nic.scene();
-    let source = Source { scene: &scene, port, pair: *pair, standing };
+    let source = Source { scene: &scene, port, pair: *pair, standing, stages };
     polled.surplus_bytes += match source.scene.place(source.port) {
         Some(Place::Function(id)) => from_function(source, id, transmit, sender, scratch),
         Some(Place::Switch(id)) => from_switch(source, (id, polled), transmit, sender, scratch),
@@ -101,7 +107,7 @@ pub(crate) fn forward(
         None => unplugged(source, polled),
     };
     standing.touch(0); // only the sender's ring from here on
-    let notified = transmit.complete();
+    let notified = stages.complete(transmit);
     transmit.swap(&mut scratch.transmit);
     let block = source.block();
     block.add(word::TX_FRAMES, u64::from(polled.frames));

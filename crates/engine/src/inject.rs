@@ -7,6 +7,7 @@ use port::Burst;
 use crate::forward::{Scratch, Source};
 use crate::port::Port;
 use crate::scene::{Place, Scene};
+use crate::stages::StageClock;
 use crate::walk::{Charges, NicWay, Storm, SwitchWay, View, Walk};
 
 /// Delivers a frame that no guest sent to all members of the VLAN of the port that it is to come
@@ -27,7 +28,8 @@ pub(crate) fn inject(scene: &Scene, from: &Port, frame: &[u8]) -> usize {
     let (frames, offloads) = (&frames[..], &[][..]);
     let burst = Burst { heads: &heads, deep: &[], frames, arena: &[], offloads, malformed: 0 };
     let standing = Standing::default(); // nobody watches this thread
-    let source = Source { scene, port: from, pair: 0, standing: &standing };
+    let (standing, stages) = (&standing, &StageClock::off());
+    let source = Source { scene, port: from, pair: 0, standing, stages };
     // What is counted of the sender has one writer at a time: whoever holds this.
     let _silence = from.silence(0);
     let charges = Charges::new(Storm::None);

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::fabric::StartError;
 use crate::roster::Roster;
+use crate::stages::Stage;
 use crate::wake::Wake;
 use crate::worker::Worker;
 
@@ -37,6 +38,8 @@ pub struct LaneSpec {
 }
 
 pub(crate) mod slot {
+    use crate::stages::Stage;
+
     pub(crate) const ROUNDS: usize = 0;
     pub(crate) const BUSY_ROUNDS: usize = 1;
     pub(crate) const BUSY_CYCLES: usize = 2;
@@ -49,11 +52,19 @@ pub(crate) mod slot {
     pub(crate) const TSC_HZ: usize = 9;
     /// Longest time from one poll round to the next while the lane was awake, ns.
     pub(crate) const POLL_GAP_NS_MAX: usize = 10;
+    /// Bursts whose stages were measured, their frames, and what the readings took.
+    pub(crate) const SAMPLED_BURSTS: usize = 11;
+    pub(crate) const SAMPLED_FRAMES: usize = 12;
+    pub(crate) const SAMPLING_CYCLES: usize = 13;
+    /// Bursts that were to be measured and took too long.
+    pub(crate) const SAMPLED_INTERRUPTED: usize = 14;
     pub(crate) const BURST_LOG2: usize = 16;
     pub(crate) const BURST_BUCKETS: usize = 8;
     pub(crate) const ROUND_LOG2: usize = BURST_LOG2 + BURST_BUCKETS;
     pub(crate) const ROUND_BUCKETS: usize = 32;
-    pub(crate) const END: usize = ROUND_LOG2 + ROUND_BUCKETS;
+    /// Cycles of each stage, in sampled bursts.
+    pub(crate) const STAGES: usize = ROUND_LOG2 + ROUND_BUCKETS;
+    pub(crate) const END: usize = STAGES + Stage::ALL.len();
 }
 
 /// Words that are no sums.
@@ -74,6 +85,10 @@ pub(crate) fn schema() -> Vec<String> {
         (slot::THREAD_ID, "thread_id"),
         (slot::TSC_HZ, "tsc_hz"),
         (slot::POLL_GAP_NS_MAX, "poll_gap_ns_max"),
+        (slot::SAMPLED_BURSTS, "sampled_bursts"),
+        (slot::SAMPLED_FRAMES, "sampled_frames"),
+        (slot::SAMPLING_CYCLES, "sampling_cycles"),
+        (slot::SAMPLED_INTERRUPTED, "sampled_interrupted"),
     ] {
         names[at] = name.into();
     }
@@ -82,6 +97,9 @@ pub(crate) fn schema() -> Vec<String> {
     }
     for i in 0..slot::ROUND_BUCKETS {
         names[slot::ROUND_LOG2 + i] = format!("busy_round_cycles_log2_{i}");
+    }
+    for stage in Stage::ALL {
+        names[slot::STAGES + stage as usize] = stage.counter();
     }
     names
 }

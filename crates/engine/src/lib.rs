@@ -28,6 +28,7 @@ mod port;
 mod quarantine;
 mod roster;
 mod scene;
+mod stages;
 mod stop;
 mod traffic;
 mod wake;
@@ -40,6 +41,7 @@ pub use lane::{IdlePolicy, Lane, LaneSpec};
 pub use port::Port;
 pub use quarantine::QuarantineNews;
 pub use scene::{Hits, Place, Plug, RuleHits, Scene, SceneSpec, SwitchSpec};
+pub use stages::{SAMPLED_ONE_IN, Stage};
 pub use traffic::Traffic;
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use port::{Area, Delivered, ForeignFd, Receive, Transmit};
 use virtq::Fault;
 
 use crate::counters::Block;
+use crate::stages::StageClock;
 use crate::traffic::Traffic;
 use crate::wake::Wake;
 
@@ -63,11 +64,12 @@ impl Attached<dyn Receive> {
         &mut self,
         block: &Block,
         area: &mut Area,
+        stages: &StageClock,
         deliver: impl FnOnce(&mut dyn Receive) -> Delivered,
     ) -> Delivered {
         self.ring.swap(area);
         let delivered = deliver(&mut *self.ring);
-        let notified = self.ring.publish();
+        let notified = stages.publish(&mut *self.ring);
         self.ring.swap(area);
         block.add(word::RX_FRAMES, u64::from(delivered.frames));
         block.add(word::RX_BYTES, delivered.bytes);
@@ -385,7 +387,7 @@ impl Port {
         let mut half = pair.receive.lock();
         let is_ring = pair.receive.attached.load(Ordering::Acquire);
         let attached = half.as_mut().filter(|_| is_ring)?;
-        let delivered = attached.fill(&pair.block, area, |ring| ring.hand_on());
+        let delivered = attached.fill(&pair.block, area, &StageClock::off(), |ring| ring.hand_on());
         delivered.fault.is_none().then_some(delivered.frames + delivered.too_small)
     }
 

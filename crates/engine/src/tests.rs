@@ -16,4 +16,5 @@ mod pipes;
 mod placed;
 mod quarantine;
 mod sleep;
+mod stages;
 mod switch;

@@ -19,6 +19,7 @@ use crate::edit;
 use crate::forward::Source;
 use crate::port::{Port, word};
 use crate::scene::Scene;
+use crate::stages::Stage;
 use crate::stop::{Hop, NicStop, SwitchStop};
 
 pub(crate) use charges::{Charges, Storm};
@@ -131,6 +132,8 @@ impl<'a> Walk<'a> {
                 &numbers[..picks.len()]
             }
         };
+        let stages = self.source.stages;
+        stages.end(Stage::Classify);
         let (mut half, block) = port.receive(self.source.pair);
         let Some(attached) = half.as_mut() else {
             if !port.is_gone() {
@@ -142,7 +145,13 @@ impl<'a> Walk<'a> {
         if attached.makes_copies {
             attached.ring.allow_copies(self.copies_allowed(view));
         }
-        let delivered = attached.fill(block, area, |ring| ring.deliver(self.burst, frames, edit));
+        let delivered = attached.fill(block, area, stages, |ring| {
+            if stages.is_sampling() {
+                ring.stage(frames.len());
+                stages.end(Stage::Descriptors);
+            }
+            ring.deliver(self.burst, frames, edit)
+        });
         if self.from_uplink {
             block.add(word::RX_UPLINK_FRAMES, u64::from(delivered.frames));
             block.add(word::RX_UPLINK_BYTES, delivered.bytes);
@@ -150,6 +159,8 @@ impl<'a> Walk<'a> {
         if delivered.copies + delivered.over_limit > 0 || view.flooded && delivered.frames > 1 {
             self.charge_delivered(view, picks, &delivered);
         }
+        drop(half);
+        stages.end(Stage::Publish);
         delivered
     }
 

@@ -26,6 +26,7 @@ use crate::lane::{IdlePolicy, slot};
 use crate::port::word;
 use crate::quarantine::{LaneReport, Quarantine};
 use crate::roster::{Ring, Roster};
+use crate::stages::{Stage, StageClock};
 use crate::wake::Wake;
 
 const COLD_AFTER: u32 = 1024;
@@ -71,6 +72,7 @@ pub(crate) struct Worker {
     pub(crate) knows: Arc<AtomicU32>,
     known: u32,
     scratch: Scratch,
+    stages: StageClock,
     round: u64,
     /// Longest time between two rounds while awake, in cycles.
     longest_gap: u64,
@@ -107,6 +109,7 @@ impl Worker {
             knows: Arc::default(),
             known: 0,
             scratch: Scratch::new(),
+            stages: StageClock::off(),
             round: 0,
             longest_gap: 0,
             nics: Vec::new(),
@@ -121,9 +124,10 @@ impl Worker {
         Worker { off_lane: Some(off_lane), ..self }
     }
 
-    pub(crate) fn run(self, name: &str) {
+    pub(crate) fn run(mut self, name: &str) {
         self.block.set(slot::THREAD_ID, rustix::thread::gettid().as_raw_nonzero().get() as u64);
         self.block.set(slot::TSC_HZ, tsc::hz() as u64);
+        self.stages = StageClock::start();
         let (quarantine, off_lane) = (self.quarantine.clone(), self.off_lane.is_some());
         let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), off_lane });
         // Without `/proc` a guest's memory may hold up the lane again and again; it serves all the same.
@@ -180,13 +184,18 @@ impl Worker {
         self.follow_scenes(now_ns);
         let mut frames = 0;
         for _ in 0..self.schedule.len() {
+            self.stages.begin();
             let Some(turn) = self.schedule.next(now_ns) else {
                 continue;
             };
             let polled = self.poll::<OFF_LANE>(turn.ring as usize, now_ns);
+            self.stages.end(Stage::Publish); // the sender's lock is released
             let (taken, bytes) = polled.work();
             self.schedule.took(bytes, polled.backlog);
-            frames += u64::from(taken);
+            if taken > 0 {
+                frames += u64::from(taken);
+                self.stages.finish(taken, bytes, &self.block);
+            }
         }
         // What follows, such as to yield the CPU, is no guest's doing.
         self.standing.rest();
@@ -214,14 +223,15 @@ impl Worker {
         }
         poll.sender.now_ns = now_ns;
         let transmit = attached.ring.as_mut();
-        let (sender, scratch, standing) = (&mut poll.sender, &mut self.scratch, &*self.standing);
+        let (sender, scratch) = (&mut poll.sender, &mut self.scratch);
+        let (standing, stages) = (&*self.standing, &self.stages);
         standing.begin(port.id);
         let polled = match &mut self.off_lane {
             Some(OffLane { room, .. }) if OFF_LANE => {
                 let mut bounced = Bounced::new(transmit, room);
-                forward(&poll.ring, &mut bounced, sender, scratch, standing)
+                forward(&poll.ring, &mut bounced, sender, scratch, standing, stages)
             }
-            _ => forward(&poll.ring, transmit, sender, scratch, standing),
+            _ => forward(&poll.ring, transmit, sender, scratch, standing, stages),
         };
         if let Some(fault) = polled.fault
             && !attached.fault_seen

@@ -315,6 +315,10 @@ impl Receive for Behind {
         self.ring.prefetch(frames);
     }
 
+    fn stage(&mut self, frames: usize) {
+        self.ring.stage(frames);
+    }
+
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         if !self.kept.is_waiting() {
             return self.ring.deliver(burst, picks, edit);
@@ -349,6 +353,14 @@ impl Receive for Behind {
 
     fn publish(&mut self) -> bool {
         self.ring.publish()
+    }
+
+    fn show(&mut self) -> bool {
+        self.ring.show()
+    }
+
+    fn notify(&self) -> bool {
+        self.ring.notify()
     }
 
     fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {

@@ -111,6 +111,17 @@ pub trait Transmit: Send {
     /// Gives the buffers of the last poll back to the guest; says whether it had to be notified.
     fn complete(&mut self) -> bool;
 
+    /// The first half of [`complete`](Self::complete), for measurements: gives the buffers back;
+    /// returns `true` if [`notify`](Self::notify) is to follow.
+    fn give_back(&mut self) -> bool {
+        self.complete()
+    }
+
+    /// The second half: notifies the guest; returns `true` if it was notified.
+    fn notify(&self) -> bool {
+        true // by `complete`
+    }
+
     /// Asks the guest for a kick at its next frame; says whether one is there already.
     fn arm(&mut self) -> bool;
 
@@ -153,6 +164,10 @@ pub trait Receive: Send {
     /// Asks the cache for what a delivery of `frames` will read first. A hint: nothing is taken.
     fn prefetch(&self, _frames: usize) {}
 
+    /// The first step of a [`deliver`](Self::deliver) of `frames`, for measurements: takes the
+    /// guest's buffers.
+    fn stage(&mut self, _frames: usize) {}
+
     /// Copies the frames of `burst` that `picks` names, in that order, with `edit` made to each.
     /// The guest does not see them before [`publish`](Self::publish).
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered;
@@ -174,6 +189,17 @@ pub trait Receive: Send {
 
     /// Shows what was delivered to the guest; says whether it had to be notified.
     fn publish(&mut self) -> bool;
+
+    /// The first half of [`publish`](Self::publish), for measurements: shows what was delivered;
+    /// returns `true` if [`notify`](Self::notify) is to follow.
+    fn show(&mut self) -> bool {
+        self.publish()
+    }
+
+    /// The second half: notifies the guest; returns `true` if it was notified.
+    fn notify(&self) -> bool {
+        true // by `publish`
+    }
 
     /// Replaces the descriptor that interrupts the guest, if this is a guest's ring.
     fn set_call(&mut self, _call: Option<Arc<ForeignFd>>) {}

@@ -148,8 +148,16 @@ impl Transmit for TransmitRing {
     }
 
     fn complete(&mut self) -> bool {
+        self.give_back() && self.notify()
+    }
+
+    fn give_back(&mut self) -> bool {
         self.queue.use_all();
-        self.queue.publish() && self.events.notify()
+        self.queue.publish()
+    }
+
+    fn notify(&self) -> bool {
+        self.events.notify()
     }
 
     fn arm(&mut self) -> bool {
@@ -213,6 +221,10 @@ impl Receive for ReceiveRing {
         self.queue.prefetch(frames);
     }
 
+    fn stage(&mut self, frames: usize) {
+        self.queue.stage(frames);
+    }
+
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         let simple = edit == VlanEdit::None && self.layout.header == HEADER_LEN;
@@ -252,7 +264,15 @@ impl Receive for ReceiveRing {
     }
 
     fn publish(&mut self) -> bool {
-        self.queue.publish() && self.events.notify()
+        self.show() && self.notify()
+    }
+
+    fn show(&mut self) -> bool {
+        self.queue.publish()
+    }
+
+    fn notify(&self) -> bool {
+        self.events.notify()
     }
 
     fn set_call(&mut self, call: Option<Arc<ForeignFd>>) {

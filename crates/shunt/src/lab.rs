@@ -95,6 +95,8 @@ enum Experiment {
 }
 
 /// Measure one point.
+///
+/// Below the rates stand the switch's cycles by stage of a burst, which its lanes sample.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -227,6 +229,9 @@ impl Run {
             println!("{}", report::json::point(&point)?);
         } else {
             println!("{}", report::table::all(std::slice::from_ref(&point)));
+            if let Some(stages) = &point.stages {
+                println!("{}", report::stages::table(stages));
+            }
         }
         Ok(())
     }

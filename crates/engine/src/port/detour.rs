@@ -13,6 +13,7 @@ use port::{Area, Receive, Transmit};
 
 use super::{Attached, DETOURED, KEEPING, Pair, Port, word};
 use crate::counters::Block;
+use crate::stages::StageClock;
 
 /// Counters of all detours, which nobody reads: a port's are written under the lock of its ring.
 static UNSEEN: Block = Block::new(&UNSEEN_WORDS);
@@ -153,7 +154,7 @@ impl Port {
             return;
         }
         let (frames, _) = self.waiting.take();
-        let mut left = &frames[..];
+        let (mut left, stages) = (&frames[..], StageClock::off());
         let Pair { receive, block, .. } = &self.pairs[KEEPING];
         let half = receive.lock();
         if !self.is_gone() {
@@ -170,7 +171,7 @@ impl Port {
                 return;
             };
             let mut tried = 0;
-            attached.fill(block, area, |ring| {
+            attached.fill(block, area, &stages, |ring| {
                 let delivered;
                 (tried, delivered) = arena.deliver(ring, left);
                 delivered

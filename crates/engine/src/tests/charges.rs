@@ -11,6 +11,7 @@ use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, Header};
 use super::kit::*;
 use crate::forward::{Scratch, Sender, forward};
 use crate::roster::Ring;
+use crate::stages::StageClock;
 
 /// Floods a second, of which a tenth may come at once.
 const LIMIT: u32 = 100;
@@ -78,8 +79,9 @@ impl Direct {
         self.guest.flush();
         self.sender.now_ns = now_ns;
         let standing = Standing::default(); // no watch looks at a test
+        let (sender, scratch) = (&mut self.sender, &mut self.scratch);
         let polled =
-            forward(&self.ring, &mut self.transmit, &mut self.sender, &mut self.scratch, &standing);
+            forward(&self.ring, &mut self.transmit, sender, scratch, &standing, &StageClock::off());
         assert_eq!(polled.malformed(), 0);
         polled.work().1
     }

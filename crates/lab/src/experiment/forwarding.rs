@@ -258,6 +258,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
         },
         burst_mean: measured.switch.burst_mean(),
         round_trip_cycles: None,
+        stages: measured.switch.stages(),
     })
 }
 

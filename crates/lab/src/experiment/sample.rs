@@ -10,6 +10,8 @@ use crate::bench::bare::BareProcess;
 use crate::bench::{Bench, GuestProcess};
 use crate::guest::GuestResult;
 use crate::measure::bare::copy_loop::Counters;
+use crate::measure::stages::StageCounts;
+use crate::report::Stages;
 
 /// A switch that counts its frames and cycles.
 pub(super) trait Counting {
@@ -105,12 +107,18 @@ pub(super) struct SwitchCounts {
     pub(super) bursts: u64,
     pub(super) busy_cycles: u64,
     pub(super) idle_cycles: u64,
+    pub(super) stages: StageCounts,
 }
 
 impl SwitchCounts {
     /// Busy cycles for each delivered frame; `None` without any.
     pub(super) fn cycles_per_frame(&self) -> Option<f64> {
         (self.delivered > 0).then(|| self.busy_cycles as f64 / self.delivered as f64)
+    }
+
+    /// The same by stage.
+    pub(super) fn stages(&self) -> Option<Stages> {
+        self.stages.per_frame(self.frames, self.delivered, self.busy_cycles)
     }
 
     pub(super) fn burst_mean(&self) -> Option<f64> {
@@ -161,7 +169,8 @@ pub(super) fn measure_on(
 
 /// What the lanes counted between two readings.
 pub(super) fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
-    let mut counts = SwitchCounts::default();
+    let stages = StageCounts::read(after).since(&StageCounts::read(before));
+    let mut counts = SwitchCounts { stages, ..SwitchCounts::default() };
     for (before, after) in before.lanes.iter().zip(&after.lanes) {
         let get = |lane: &LaneStats, name: &str| {
             lane.values.get(name).copied().with_context(|| format!("no lane counter {name}"))

@@ -20,6 +20,9 @@
 //! queues (`processing cycles`), testpmd over one port (`--record-core-cycles`). So an empty poll
 //! of one port is in the first three if the turn found a frame on the other.
 //!
+//! Shunt also tells its busy cycles by stage, sampled by its lanes; medians over the slots of a
+//! band, of each stage for itself.
+//!
 //! # Limits
 //! - A switch whose busy share is below 1 is limited by the guest: its frames a second are the
 //!   guest's, and its cycles a frame an upper limit, as bursts are small.
@@ -43,6 +46,7 @@ use crate::bench::peers::process::OwnPriority;
 use crate::bench::peers::testpmd::BURST;
 use crate::bench::peers::{Hugepages, Ovs, Testpmd};
 use crate::measure::distance;
+use crate::report::Stages;
 use side::Side;
 pub use summary::{BandResult, Ratio, SideResult, SizeResult};
 
@@ -186,6 +190,8 @@ pub struct Slot {
     pub busy_share: f64,
     /// Largest share of the time in which the polling thread or the guest waited for a CPU.
     pub disturbance: f64,
+    /// Cycles for each delivered frame by stage; of Shunt only.
+    pub stages: Option<Stages>,
 }
 
 /// Frames of a switch that were taken out of the rings at the end of a size.

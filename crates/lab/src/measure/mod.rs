@@ -3,3 +3,4 @@
 pub mod bare;
 pub mod distance;
 pub mod softirq;
+pub(crate) mod stages;

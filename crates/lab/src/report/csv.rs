@@ -6,6 +6,7 @@
 
 use super::copy::{COPY_SPREADS, CopyGuest, GUEST_SPREADS};
 use super::model::{FileCopy, Guest, Point, Transfer};
+use super::stages::Stages;
 
 /// A column: its name, and its text for a point.
 type Column = (&'static str, fn(&Point) -> String);
@@ -45,11 +46,23 @@ const COLUMNS: &[Column] = &[
 
 /// The header line and a line per point.
 pub fn text(points: &[Point]) -> String {
-    let mut text = line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()));
+    let names = COLUMNS.iter().map(|(name, _)| (*name).to_owned());
+    let stages = Stages::PARTS.iter().chain(&["sampled_bursts"]);
+    let mut text = line(names.chain(stages.map(|name| format!("stages.{name}"))));
     for point in points {
-        text.push_str(&line(COLUMNS.iter().map(|(_, field)| field(point))));
+        let fields = COLUMNS.iter().map(|(_, field)| field(point));
+        text.push_str(&line(fields.chain(stages_of(point))));
     }
     text
+}
+
+/// The fields of a point's stages, in the order of the header.
+fn stages_of(point: &Point) -> Vec<String> {
+    let Some(stages) = &point.stages else {
+        return vec![String::new(); Stages::PARTS.len() + 1];
+    };
+    let cycles = stages.cycles().map(|cycles| cycles.to_string());
+    cycles.into_iter().chain([stages.sampled_bursts.to_string()]).collect()
 }
 
 /// A column of transfers.

@@ -24,6 +24,7 @@ pub mod model;
 mod names;
 pub mod published;
 pub mod receive;
+pub mod stages;
 mod svg;
 pub mod table;
 pub mod time;
@@ -37,9 +38,11 @@ pub(crate) mod samples;
 #[cfg(test)]
 mod tests;
 
+pub use engine::SAMPLED_ONE_IN;
 pub use files::{ReportError, folder_name, read, save, write};
 pub use model::{
     Bottleneck, CopySetup, Cpu, FileCopy, Guest, Load, ParseNameError, PathKind, Pattern, Pinned,
     Point, PointError, Receive, Results, RingKind, Started, Transfer, Workload,
 };
+pub use stages::Stages;
 pub use transfer::{Layers, RoundTrip, Spread, TransferError};

@@ -13,6 +13,7 @@ pub use super::names::{
     Bottleneck, CopySetup, Load, ParseNameError, PathKind, Pattern, RingKind, Workload,
 };
 pub use super::receive::Receive;
+use super::stages::Stages;
 use super::time;
 pub use super::transfer::Transfer;
 use crate::experiment::file::Experiment;
@@ -134,6 +135,10 @@ pub struct Point {
     /// one CPU, or in results from before it was measured.
     #[serde(default)]
     pub round_trip_cycles: Option<f64>,
+    /// The switch's cycles by stage. `None` where `switch_cycles_per_frame` is, and in results from
+    /// before they were measured.
+    #[serde(default)]
+    pub stages: Option<Stages>,
 }
 
 /// A number in a point that cannot be: a mistake of the program, not of the user.
@@ -210,6 +215,8 @@ impl Point {
         all.extend(self.switch_cycles_per_frame.map(|value| ("switch_cycles_per_frame", value)));
         all.extend(self.burst_mean.map(|value| ("burst_mean", value)));
         all.extend(self.round_trip_cycles.map(|value| ("round_trip_cycles", value)));
+        let stages = self.stages.iter().flat_map(Stages::cycles);
+        all.extend(stages.map(|value| ("stages", value)));
         all.extend(self.guests.iter().map(|guest| ("guests.rx_mpps", guest.rx_mpps)));
         all.extend(self.guests.iter().map(|guest| ("guests.tx_mpps", guest.tx_mpps)));
         all

@@ -9,6 +9,7 @@ use super::model::{
     Bottleneck, CopySetup, Cpu, FileCopy, Guest, Load, PathKind, Pattern, Pinned, Point, Results,
     Started, Transfer, Workload, gbps,
 };
+use super::stages::Stages;
 use super::transfer::{Layers, RoundTrip};
 
 /// A point of `mpps`, limited by the switch.
@@ -56,7 +57,13 @@ pub(crate) fn point(
         pinned: Pinned { switch: vec![0], guests: vec![1], generator: vec![1] },
         burst_mean: Some(31.5),
         round_trip_cycles: Some(140.0),
+        stages: Some(stages()),
     }
+}
+
+/// Stages of 66 cycles.
+pub(super) fn stages() -> Stages {
+    Stages::from_cycles([2.5, 12.0, 8.0, 25.5, 6.0, 0.0, 11.9, 0.1], 3_125)
 }
 
 /// The same point, limited by someone else.
@@ -93,6 +100,7 @@ pub(super) fn three_paths() -> Vec<Point> {
             points.push(point(Pattern::NorthSouth, PathKind::Vhost, frame, vms, vhost * more));
             let mut virtio = point(Pattern::NorthSouth, PathKind::Virtio, frame, vms, 0.4);
             virtio.switch_cycles_per_frame = None;
+            virtio.stages = None;
             points.push(virtio);
         }
     }

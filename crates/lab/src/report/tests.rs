@@ -4,7 +4,8 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::model::{Bottleneck, Load, PathKind, Pattern, Point, Results, gbps};
-use super::samples::{limited, one_path, point, results, three_paths, transfers};
+use super::samples::{limited, one_path, point, results, stages, three_paths, transfers};
+use super::stages::table as stages_table;
 use super::svg::escape;
 use super::{csv, folder_name, html, json, table, transfer_table, verdict, write};
 
@@ -104,6 +105,27 @@ fn table_of_one_path() {
 }
 
 #[test]
+fn table_of_stages() {
+    insta::assert_snapshot!(stages_table(&stages()), @r#"
+    Cycles per delivered frame by stage
+    ──────────────────────────────
+     stage         cycles   share
+    ══════════════════════════════
+     poll            2.50    3.8%
+     descriptors     12.0   18.2%
+     classify        8.00   12.1%
+     copy            25.5   38.6%
+     publish         6.00    9.1%
+     notify             0    0.0%
+     other           11.9   18.0%
+     sampling        0.10    0.2%
+    ──────────────────────────────
+    sampled on 1 burst in 64 (3125 bursts); sampling: cost of the readings;
+    other: busy cycles outside of bursts (rounds, polls that found nothing)
+    "#);
+}
+
+#[test]
 fn table_of_three_paths() {
     let points: Vec<Point> = three_paths().into_iter().filter(|p| p.frame_bytes == 64).collect();
     insta::assert_snapshot!(table::all(&points), @r#"
@@ -178,6 +200,7 @@ fn json_of_a_point_has_the_documented_fields() {
         "pinned",
         "burst_mean",
         "round_trip_cycles",
+        "stages",
     ] {
         assert!(!value[field].is_null(), "{field}");
     }

@@ -5,6 +5,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use control::migrate::interrupted_by_signals;
 use lab::experiment::switches::{self, PAIRS_MIN, Settings, Switch, Switches as Comparison};
+use lab::report::{SAMPLED_ONE_IN, Stages};
 
 use super::{check_rounds, program};
 use crate::{Mistake, say};
@@ -151,11 +152,41 @@ fn text(result: &Comparison) -> String {
          ratio: cycles a frame over those of {first}, with its interval of 99 %; a band needs \
          {PAIRS_MIN} pairs\n\
          busy: share of the switch's CPU; below 100 % the guest limits Mpps, and cycles a frame \
-         are an upper limit\n",
+         are an upper limit\n{}",
         settings.switch_cpu,
         settings.guest_cpu,
         table(result),
-        notes(result)
+        notes(result),
+        stages(result)
+    )
+}
+
+/// Shunt's cycles by stage, a row for each band; empty without any.
+fn stages(result: &Comparison) -> String {
+    let mut table = Table::new();
+    let header = ["frame", "distance"].into_iter().chain(Stages::PARTS);
+    table.load_style(presets::NOTHING).set_header(header);
+    for size in &result.sizes {
+        for (band, side) in size.bands.iter().flat_map(|b| b.sides.iter().map(move |s| (b, s))) {
+            let Some(stages) = side.figures.and_then(|figures| figures.stages) else { continue };
+            let cycles = stages.cycles().map(|cycles| format!("{cycles:.1}"));
+            let row = [format!("{} B", size.frame_bytes), band.band.clone()];
+            table.add_row(row.into_iter().chain(cycles));
+        }
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_cell_alignment(match at {
+            1 => CellAlignment::Left,
+            _ => CellAlignment::Right,
+        });
+    }
+    format!(
+        "\nCycles a frame of shunt by stage, medians\n{table}\n\
+         sampled on 1 burst in {SAMPLED_ONE_IN}; sampling: cost of the readings; other: busy \
+         cycles outside of bursts (rounds, polls that found nothing)\n"
     )
 }
 

@@ -16,6 +16,7 @@ use crate::bench::Bench;
 use crate::bench::bare::{BareProcess, BareSpec};
 use crate::bench::peers::ovs::Flows;
 use crate::bench::peers::{CpuWait, GuestPort, Ovs, Testpmd, pause, prefer, resume};
+use crate::measure::stages::StageCounts;
 
 /// Addresses of the guest's ports.
 pub(super) const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
@@ -30,6 +31,15 @@ enum Process {
     Testpmd(Testpmd),
 }
 
+/// What a switch counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    frames: u64,
+    busy_cycles: u64,
+    /// Of Shunt; else zeros.
+    stages: StageCounts,
+}
+
 /// A switch and its guest. Dropping it resumes and ends both, and removes their directory.
 #[derive(Debug)]
 pub(super) struct Side {
@@ -39,8 +49,8 @@ pub(super) struct Side {
     // In the order in which they are ended.
     pub(super) guest: Testpmd,
     process: Process,
-    /// Frames and busy cycles when counting began, of switches that cannot be set to zero.
-    cleared: (u64, u64),
+    /// Counters when counting began, of switches that cannot be set to zero.
+    cleared: Counted,
     _dir: TempDir,
 }
 
@@ -59,7 +69,7 @@ impl Side {
         let port = |socket, mac| GuestPort { socket, mac, packed, mergeable };
         let ports = [port(first, MACS[0]), port(second, MACS[1])];
         let guest = Testpmd::start_guest(&ports, guest_cpu, dir.path(), hugepages)?;
-        let (features, cleared) = (Vec::new(), (0, 0));
+        let (features, cleared) = (Vec::new(), Counted::default());
         let mut side = Side { switch, features, guest, process, cleared, _dir: dir };
         side.guest.wait_ready().context("the guest")?;
         side.features = side.guest.features().iter().map(|bits| format!("{bits:#x}")).collect();
@@ -111,10 +121,10 @@ impl Side {
         let waits = polling.map(CpuWait::read);
         std::thread::sleep(slot);
         let now = polling.map(CpuWait::read);
-        let (frames, cycles) = self.counters()?;
+        let Counted { frames, busy_cycles, stages } = self.counters()?;
         let received_per_s = self.guest.received_per_s()?;
         ensure!(frames > 0 && received_per_s > 0.0, "no frame passed in {slot:?}");
-        let cycles_per_frame = cycles as f64 / frames as f64;
+        let cycles_per_frame = busy_cycles as f64 / frames as f64;
         let shares = now.iter().zip(&waits).map(|(now, before)| now.share_since(before));
         Ok(Slot {
             switch: self.switch,
@@ -126,6 +136,7 @@ impl Side {
             mpps: received_per_s / 1e6,
             busy_share: cycles_per_frame * received_per_s / tsc::hz(),
             disturbance: shares.fold(0.0, f64::max),
+            stages: stages.per_frame(frames, frames, busy_cycles),
         })
     }
 
@@ -135,29 +146,37 @@ impl Side {
             Process::OvsDpdk(ovs) => ovs.clear_cycles(),
             Process::Testpmd(testpmd) => testpmd.clear_cycles(),
             Process::Bare(_) | Process::Shunt(_) => {
-                self.cleared = (0, 0);
+                self.cleared = Counted::default();
                 self.cleared = self.counters()?;
                 Ok(())
             }
         }
     }
 
-    /// Frames and busy cycles since [`clear`](Self::clear).
-    fn counters(&mut self) -> Result<(u64, u64)> {
-        let (frames, cycles) = match &mut self.process {
-            Process::OvsDpdk(ovs) => return ovs.cycles(),
-            Process::Testpmd(testpmd) => return testpmd.cycles(),
+    /// Counters since [`clear`](Self::clear).
+    fn counters(&mut self) -> Result<Counted> {
+        let mut stages = StageCounts::default();
+        let (frames, busy_cycles) = match &mut self.process {
+            Process::OvsDpdk(ovs) => ovs.cycles()?,
+            Process::Testpmd(testpmd) => testpmd.cycles()?,
             Process::Bare(bare) => {
                 let counters = bare.counters()?;
                 (counters.frames, counters.busy_cycles)
             }
             Process::Shunt(bench) => {
-                let lanes = bench.stats()?.lanes;
-                let sum = |name: &str| lanes.iter().filter_map(|lane| lane.values.get(name)).sum();
+                let stats = bench.stats()?;
+                let lanes = stats.lanes.iter();
+                let sum = |name| lanes.clone().filter_map(|lane| lane.values.get(name)).sum();
+                stages = StageCounts::read(&stats);
                 (sum("frames"), sum("busy_cycles"))
             }
         };
-        Ok((frames - self.cleared.0, cycles - self.cleared.1))
+        // Those that were set to zero have no counters to take off.
+        Ok(Counted {
+            frames: frames - self.cleared.frames,
+            busy_cycles: busy_cycles - self.cleared.busy_cycles,
+            stages: stages.since(&self.cleared.stages),
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{DISTURBED, Drain, PAIRS_MIN, Slot, Switch};
 use crate::guest::random::Random;
 use crate::measure::distance;
+use crate::report::Stages;
 use crate::statistics::bands::{self, Band, Grouped, PairedSlots};
 use crate::statistics::permutation;
 use crate::statistics::quantile::median;
@@ -54,6 +55,8 @@ pub struct Figures {
     pub busy_share: f64,
     /// Cycles of the switch over the first one's; `None` for the first.
     pub ratio: Option<Ratio>,
+    /// Cycles for each delivered frame by stage; of Shunt only.
+    pub stages: Option<Stages>,
 }
 
 /// A ratio of cycles per frame with its interval of 99 %.
@@ -173,7 +176,18 @@ fn figures(slots: &[&Slot], pairs: &[crate::statistics::Pair], is_first: bool) -
             let permutation::Estimate { ratio, low, high } = compared.estimate;
             Ratio { ratio, low, high }
         }),
+        stages: stages(slots),
     })
+}
+
+/// The median of each stage, and the number of all sampled bursts.
+fn stages(slots: &[&Slot]) -> Option<Stages> {
+    let all: Vec<Stages> = slots.iter().filter_map(|slot| slot.stages).collect();
+    let mut medians = [0.0; Stages::PARTS.len()];
+    for (part, value) in medians.iter_mut().enumerate() {
+        *value = median(&all.iter().map(|stages| stages.cycles()[part]).collect::<Vec<f64>>())?;
+    }
+    Some(Stages::from_cycles(medians, all.iter().map(|stages| stages.sampled_bursts).sum()))
 }
 
 #[cfg(test)]
@@ -197,6 +211,8 @@ mod tests {
             mpps: 10.0,
             busy_share: 0.5,
             disturbance: 0.0,
+            stages: (switch == Switch::Shunt)
+                .then(|| Stages::from_cycles([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, pass as f64], 10)),
         }
     }
 
@@ -217,6 +233,9 @@ mod tests {
         assert_eq!(near.band, "under 120 cycles");
         let first = near.sides[0].figures.unwrap();
         assert_eq!((first.cycles_per_frame, first.ratio), (40.0, None));
+        let medians = Stages::from_cycles([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 3.5], 80);
+        assert_eq!(first.stages, Some(medians));
+        assert_eq!(near.sides[1].figures.unwrap().stages, None, "the bare loop has no stages");
         let ratio = near.sides[1].figures.unwrap().ratio.unwrap();
         assert!((0.5..0.51).contains(&ratio.ratio), "{ratio:?}");
         assert!(ratio.low <= ratio.ratio && ratio.ratio <= ratio.high, "{ratio:?}");
