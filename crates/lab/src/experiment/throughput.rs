@@ -19,7 +19,7 @@ use crate::bench::Placement;
 use crate::guest::{IN_FLIGHT, PacedResult, Role};
 use crate::measure::distance;
 use crate::report::{Load, PathKind, Pinned};
-use crate::statistics::search::{Goal, Limits, Outcome, Search, Stop};
+use crate::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop};
 
 /// Largest share of due frames that a generator may skip and still have kept its rate.
 const SKIPPED_MAX: f64 = 0.005;
@@ -148,12 +148,9 @@ pub fn run(
     let closed = forwarding::run(program, &closed, cpus)?;
     done(&format!("closed loop: {:.3} Mpps", closed.offered_mpps));
     let closed_fps = closed.offered_mpps * 1e6;
-    let limits = Limits {
-        min_load_fps: closed_fps * MIN_LOAD,
-        max_load_fps: closed_fps * MAX_LOAD,
-        trials_max: settings.trials_max,
-        seconds_max: settings.seconds_max,
-    };
+    let [min_load_fps, max_load_fps] = [MIN_LOAD, MAX_LOAD].map(|share| closed_fps * share);
+    let Settings { trials_max, seconds_max, .. } = *settings;
+    let limits = Limits { min_load_fps, max_load_fps, trials_max, seconds_max };
     let search = Search::new(goals(settings), limits).context("the search cannot be made")?;
     let found = search.run(&mut |load_fps: f64, seconds: f64| {
         let account = trial(program, spec, &placement, load_fps, seconds)?;
@@ -168,17 +165,6 @@ pub fn run(
             generator_ok,
         })
     })?;
-    let names = ["NDR", "PDR"];
-    let rates = found.goals.iter().zip(names).map(|(goal, name)| Rate {
-        name,
-        loss_ratio_max: goal.goal.loss_ratio_max(),
-        lower_mpps: goal.lower_fps.map(|fps| fps / 1e6),
-        upper_mpps: goal.upper_fps.map(|fps| fps / 1e6),
-        throughput_mpps: goal.conditional_throughput_fps.map(|fps| fps / 1e6),
-        regular: goal.is_regular(),
-        loss_inversion: goal.loss_inversion,
-        ended_by: ended_by(goal.stop),
-    });
     let mut at = |share: f64, ndr_fps: f64, seconds: f64| {
         let load_fps = share * ndr_fps;
         let account = trial(program, spec, &placement, load_fps, seconds)?;
@@ -204,7 +190,7 @@ pub fn run(
     };
     Ok(Throughput {
         closed_loop_mpps: closed.offered_mpps,
-        rates: rates.collect(),
+        rates: rates(&found.goals),
         latency,
         soak,
         trials: found.trials.iter().map(shown).collect(),
@@ -212,6 +198,21 @@ pub fn run(
         pinned: closed.pinned,
         round_trip_cycles: before.zip(round_trip()?).map(|(before, after)| [before, after]),
     })
+}
+
+/// NDR and PDR, as found.
+fn rates(goals: &[GoalResult]) -> Vec<Rate> {
+    let rate = |(goal, name): (&GoalResult, &'static str)| Rate {
+        name,
+        loss_ratio_max: goal.goal.loss_ratio_max(),
+        lower_mpps: goal.lower_fps.map(|fps| fps / 1e6),
+        upper_mpps: goal.upper_fps.map(|fps| fps / 1e6),
+        throughput_mpps: goal.conditional_throughput_fps.map(|fps| fps / 1e6),
+        regular: goal.is_regular(),
+        loss_inversion: goal.loss_inversion,
+        ended_by: ended_by(goal.stop),
+    };
+    goals.iter().zip(["NDR", "PDR"]).map(rate).collect()
 }
 
 fn goals(settings: &Settings) -> Vec<Goal> {
