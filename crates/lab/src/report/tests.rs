@@ -10,6 +10,7 @@ use super::svg::escape;
 use super::{csv, folder_name, html, json, table, transfer_table, verdict, write};
 
 mod copies;
+mod experiments;
 
 /// Reads CSV as RFC 4180 has it: the independent end of the round trip.
 fn parse_csv(text: &str) -> Vec<Vec<String>> {

@@ -256,7 +256,7 @@ fn row(dir: &Path, results: &Results) -> String {
 fn shown(results: &Results, dir: &Path) -> String {
     let mut text = String::new();
     if !results.points.is_empty() {
-        text += &(report::table::all(&results.points) + "\n\n");
+        text += &(report::table::all(&results.points) + "\n");
     }
     text += &report::by_band::text(&results.points);
     text += &report::transfer_table::all(&results.transfers);
