@@ -1,10 +1,11 @@
 //! What a lane's thread does: round after round, a burst of each ring that may send.
 //!
-//! A ring that was silent for [`COLD_AFTER`] rounds is looked at every [`COLD_STRIDE`]th round only,
-//! so that silent guests cost the busy ones little.
+//! A ring that was [silent](silence) for long is looked at in some of its visits only, so that silent
+//! guests cost the busy ones little.
 
 mod follow;
 pub(crate) mod off_lane;
+mod silence;
 mod sleep;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use port::bounce::Bounced;
 
 use self::follow::{Scheduled, Served};
 use self::off_lane::OffLane;
+use self::silence::Silence;
 use crate::clock::Clock;
 use crate::counters::Block;
 use crate::fabric::Held;
@@ -29,9 +31,6 @@ use crate::roster::{Ring, Roster};
 use crate::stages::{Stage, StageClock};
 use crate::wake::Wake;
 
-const COLD_AFTER: u32 = 1024;
-const COLD_STRIDE: u64 = 8;
-
 /// A transmit ring's place in a lane.
 struct Poll {
     ring: Ring,
@@ -39,7 +38,7 @@ struct Poll {
     nic: usize,
     /// Where its frames enter the NIC.
     enters: PortId,
-    silent_rounds: u32,
+    silence: Silence,
     sender: Sender,
     /// Whether it had frames when the lane last wanted to sleep.
     waits: bool,
@@ -48,7 +47,7 @@ struct Poll {
 impl Poll {
     fn new(ring: Ring) -> Poll {
         let (enters, sender) = (PortId::PF, Sender::new());
-        Poll { ring, nic: 0, enters, silent_rounds: 0, sender, waits: false }
+        Poll { ring, nic: 0, enters, silence: Silence::default(), sender, waits: false }
     }
 }
 
@@ -73,7 +72,6 @@ pub(crate) struct Worker {
     known: u32,
     scratch: Scratch,
     stages: StageClock,
-    round: u64,
     /// Longest time between two rounds while awake, in cycles.
     longest_gap: u64,
     /// The NICs of this lane's ports.
@@ -110,7 +108,6 @@ impl Worker {
             known: 0,
             scratch: Scratch::new(),
             stages: StageClock::off(),
-            round: 0,
             longest_gap: 0,
             nics: Vec::new(),
             ports: Vec::new(),
@@ -179,7 +176,6 @@ impl Worker {
     /// One round: each port in turn is given what the schedule grants it. Says how many frames there
     /// were.
     fn poll_all<const OFF_LANE: bool>(&mut self, now_ns: u64) -> u64 {
-        self.round += 1;
         self.follow_roster(now_ns);
         self.follow_scenes(now_ns);
         let mut frames = 0;
@@ -205,8 +201,7 @@ impl Worker {
     /// Takes a burst of one ring and forwards it.
     fn poll<const OFF_LANE: bool>(&mut self, ring: usize, now_ns: u64) -> Polled {
         let poll = &mut self.rings[ring];
-        let cold = poll.silent_rounds >= COLD_AFTER;
-        if cold && !(self.round + ring as u64).is_multiple_of(COLD_STRIDE) {
+        if !poll.silence.visit() {
             return Polled::default();
         }
         let Ring { port, pair, .. } = &poll.ring;
@@ -243,10 +238,10 @@ impl Worker {
         }
         let (frames, _) = polled.work();
         if frames == 0 {
-            poll.silent_rounds = poll.silent_rounds.saturating_add(1);
+            poll.silence.lasts(ring);
             return polled;
         }
-        poll.silent_rounds = 0;
+        poll.silence.ends();
         self.block.add(slot::BURSTS, 1);
         self.block.add(slot::BACKLOG_BURSTS, u64::from(polled.backlog));
         self.block.count_log2(slot::BURST_LOG2, slot::BURST_BUCKETS, u64::from(frames));

@@ -54,7 +54,7 @@ impl Worker {
     fn arm(&mut self) -> Armed {
         let mut armed = Armed::Silent;
         for poll in &mut self.rings {
-            poll.silent_rounds = 0;
+            poll.silence.ends();
             poll.waits = false;
             self.standing.begin(poll.ring.port.id);
             poll.ring.with(|attached| {

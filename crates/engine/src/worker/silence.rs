@@ -1,0 +1,112 @@
+//! Silent rings are looked at less often, so that they cost the busy ones little.
+//!
+//! Visits are counted by the ring itself. Counted in rounds of the lane they would be in step with
+//! the schedule: a round has as many visits as there are senders, and a sender with more frames than
+//! a burst is visited twice in a pass. Where such a pattern stays the same, the visits of a ring may
+//! miss for seconds all the rounds in which it was to be looked at.
+
+/// Visits without a frame after which a ring is cold.
+const COLD_AFTER: u32 = 1024;
+/// A cold ring is looked at in one of so many visits.
+const STRIDE: u32 = 8;
+
+/// Visits of a ring since its last frame: below [`COLD_AFTER`] all of them; then those since it was
+/// looked at are added.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Silence(u32);
+
+impl Silence {
+    /// Begins a visit; returns `true` if the ring is to be looked at.
+    #[inline]
+    pub(super) fn visit(&mut self) -> bool {
+        if self.0 < COLD_AFTER {
+            return true;
+        }
+        self.0 += 1;
+        if self.0 < COLD_AFTER + STRIDE {
+            return false;
+        }
+        self.0 = COLD_AFTER;
+        true
+    }
+
+    /// Notes that there was no frame in ring number `ring`. Numbers spread cold rings over visits.
+    #[inline]
+    pub(super) fn lasts(&mut self, ring: usize) {
+        if self.0 < COLD_AFTER {
+            self.0 += 1;
+            if self.0 == COLD_AFTER {
+                self.0 += ring as u32 % STRIDE;
+            }
+        }
+    }
+
+    /// Notes that there was a frame, or that the ring is to be looked at in the next visit.
+    #[inline]
+    pub(super) fn ends(&mut self) {
+        self.0 = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nic::{Schedule, Share};
+
+    use super::*;
+
+    #[test]
+    fn a_cold_ring_is_looked_at_in_one_of_eight_visits() {
+        let mut silence = Silence::default();
+        for _ in 0..COLD_AFTER {
+            assert!(silence.visit());
+            silence.lasts(3);
+        }
+        let mut look = || {
+            let looked = silence.visit();
+            if looked {
+                silence.lasts(3);
+            }
+            looked
+        };
+        let looked: Vec<bool> = (0..4 * STRIDE).map(|_| look()).collect();
+        assert_eq!(looked.iter().filter(|looked| **looked).count(), 4);
+        let gaps = looked.split(|looked| *looked).map(<[bool]>::len);
+        assert!(gaps.max() == Some(STRIDE as usize - 1), "{looked:?}");
+        silence.ends();
+        assert!(silence.visit() && silence.visit());
+    }
+
+    /// Senders with two bursts a pass are visited twice in it, and rounds are as long as there are
+    /// senders: with six senders of which two are busy, a pass takes a round and a third, again and
+    /// again. Each silent ring is looked at all the same.
+    #[test]
+    fn no_pattern_of_busy_rings_leaves_a_silent_one_out() {
+        const BUSY: u32 = 2;
+        for senders in 3..12_u32 {
+            let mut schedule = Schedule::new();
+            for ring in 0..senders {
+                schedule.add(Share::default(), [ring], 0);
+            }
+            let mut silences = vec![Silence(COLD_AFTER); senders as usize];
+            let mut looks = vec![0; senders as usize];
+            let mut second = [false; BUSY as usize];
+            for _ in 0..1000 * senders {
+                let Some(turn) = schedule.next(0) else { continue };
+                let ring = turn.ring as usize;
+                if turn.ring < BUSY {
+                    // Two bursts, of which the first leaves more.
+                    second[ring] = !second[ring];
+                    schedule.took(1500, second[ring]);
+                    continue;
+                }
+                if silences[ring].visit() {
+                    silences[ring].lasts(ring);
+                    looks[ring] += 1;
+                }
+                schedule.took(0, false);
+            }
+            let least = looks[BUSY as usize..].iter().min().unwrap();
+            assert!(*least > 1000 / (3 * STRIDE), "{senders} senders: {looks:?}");
+        }
+    }
+}
