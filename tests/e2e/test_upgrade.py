@@ -225,6 +225,10 @@ class Upgrade(UpgradeCase):
                 self.assertIn("serves on", impostor(daemon, mode).stderr)
             else:
                 daemon.upgrade()
+            # A thread has its name a moment after it was started.
+            deadline = time.monotonic() + 5
+            while capturing(daemon) != (2, 2) and time.monotonic() < deadline:
+                time.sleep(0.02)
             self.assertEqual(capturing(daemon), (2, 2), "a buffer and a thread for each mirror")
         self.flows()
         self.end(guests)
