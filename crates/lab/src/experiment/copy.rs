@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use self::conclude::conclude;
 use self::measure::{Seen, measure};
 use super::file::{check_list, check_times};
-use super::step::{Found, Step};
+use super::step::{self, Found, Step};
 use crate::bench::{arena, interrupt};
 use crate::report::{CopySetup, FileCopy, copy};
 
@@ -52,18 +52,13 @@ pub struct Sweep {
     pub rounds: usize,
 }
 
-impl Sweep {
-    /// Says what is wrong with it, if anything is.
-    ///
-    /// # Errors
-    /// One sentence that names the setting, the value and what is allowed.
-    pub fn check(&self) -> Result<(), String> {
+impl step::Sweep for Sweep {
+    fn check(&self) -> Result<(), String> {
         check_list("file_mib", &self.file_mib, [1, FILE_MIB_MAX])?;
         check_times(self.rounds, &[])
     }
 
-    /// A step for each size.
-    pub fn steps(&self) -> Vec<Step> {
+    fn steps(&self, _experiment: &str) -> Vec<Step> {
         let step = |file_mib: &u32| {
             let (file_mib, rounds) = (*file_mib, self.rounds);
             Step::new(format!("copies of {file_mib} MiB"), move |machine| {

@@ -3,14 +3,14 @@
 //! A table is a sweep: every combination of its lists is measured. Its kind is a kind of load, which
 //! is a Rust file beside this one. The files in `lab/experiments` are part of the program.
 //!
-//! [`Change`]s replace settings of all tables that have them, before anything is checked, so what
-//! [`Experiment::to_toml`] says of an experiment is all that decides what it measures.
+//! [`Change`]s replace settings of all tables that have them, before anything is checked, so an
+//! [`Experiment`] is all that decides what is measured.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::step::Step;
+use super::step::{Step, Sweep};
 use super::{copy, forwarding, receive, transfer};
 
 #[cfg(test)]
@@ -113,18 +113,24 @@ impl Experiment {
         self
     }
 
-    /// What is measured, in the order of measurement.
-    pub fn steps(&self) -> Vec<Step> {
-        let forward = self.forward.iter().flat_map(forwarding::Sweep::steps);
-        let transfer = self.transfer.iter().flat_map(|sweep| sweep.steps(&self.name));
-        let receive = self.receive.iter().flat_map(receive::Sweep::steps);
-        let copy = self.copy.iter().flat_map(copy::Sweep::steps);
-        forward.chain(transfer).chain(receive).chain(copy).collect()
+    /// Its tables, in the order of measurement, each with the name of its kind.
+    fn sweeps(&self) -> impl Iterator<Item = (&'static str, &dyn Sweep)> {
+        fn of<'a, S: Sweep>(
+            kind: &'static str,
+            tables: &'a [S],
+        ) -> impl Iterator<Item = (&'static str, &'a dyn Sweep)> {
+            tables.iter().map(move |table| (kind, table as &dyn Sweep))
+        }
+        let [forward, transfer, receive, copy] = SWEEPS;
+        of(forward, &self.forward)
+            .chain(of(transfer, &self.transfer))
+            .chain(of(receive, &self.receive))
+            .chain(of(copy, &self.copy))
     }
 
-    /// The file that says the same.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("an experiment has nothing that TOML lacks")
+    /// What is measured, in the order of measurement.
+    pub fn steps(&self) -> Vec<Step> {
+        self.sweeps().flat_map(|(_, sweep)| sweep.steps(&self.name)).collect()
     }
 
     fn checked(self) -> Result<Experiment, String> {
@@ -132,13 +138,9 @@ impl Experiment {
         if self.name.is_empty() || !self.name.chars().all(allowed) {
             return Err(format!("name {:?}: letters, digits and - are possible", self.name));
         }
-        let forward = self.forward.iter().map(|sweep| ("forward", sweep.check()));
-        let transfer = self.transfer.iter().map(|sweep| ("transfer", sweep.check()));
-        let receive = self.receive.iter().map(|sweep| ("receive", sweep.check()));
-        let copy = self.copy.iter().map(|sweep| ("copy", sweep.check()));
         let mut found = 0;
-        for (kind, checked) in forward.chain(transfer).chain(receive).chain(copy) {
-            checked.map_err(|error| format!("[[{kind}]] {error}"))?;
+        for (kind, sweep) in self.sweeps() {
+            sweep.check().map_err(|error| format!("[[{kind}]] {error}"))?;
             found += 1;
         }
         match found {

@@ -27,11 +27,12 @@ use crate::report::model::gbps;
 use crate::report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
 
 /// The generator's address, beyond the uplink.
-const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
+pub(super) const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
 /// Seconds before a measurement, unless many short ones are made.
 pub const WARMUP_S: f64 = 0.3;
-/// A switch or guest that works for this share of the time is at its limit.
-const SATURATED: f64 = 0.9;
+/// A switch or guest that works for this share of the time is at its limit, and so is a generator
+/// that sends this share of what it can.
+pub(super) const SATURATED: f64 = 0.9;
 /// A share of frames lost at one place that tells who is too slow.
 const LOSS: f64 = 0.01;
 

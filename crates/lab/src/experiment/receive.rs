@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use control::state::PathInForce;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use wire::Mac;
 
 use super::file::{check_list, check_times};
+use super::forwarding::{OUTSIDE, SATURATED};
 use super::sample::{self, spread};
-use super::step::{Found, Machine, Step};
+use super::step::{self, Found, Machine, Step};
 use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, interrupt, mac_text, plan,
 };
@@ -24,11 +24,6 @@ use crate::measure::distance;
 use crate::report::model::gbps;
 use crate::report::receive::{Published, Side};
 use crate::report::{Load, Receive, RingKind};
-
-/// The generator's address, beyond the uplink.
-const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
-/// A generator that sent more than this part of what it can was the limit.
-const SATURATED: f64 = 0.9;
 
 /// Each of these frame sizes, received on both paths.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,19 +44,14 @@ pub struct Sweep {
     pub published: Option<Published>,
 }
 
-impl Sweep {
-    /// Says what is wrong with it, if anything is.
-    ///
-    /// # Errors
-    /// One sentence that names the setting, the value and what is allowed.
-    pub fn check(&self) -> Result<(), String> {
+impl step::Sweep for Sweep {
+    fn check(&self) -> Result<(), String> {
         check_list("guests", &self.guests, [1, 8])?;
         check_list("frame_bytes", &self.frame_bytes, [64, 1518])?;
         check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
     }
 
-    /// A step for each number of guests and frame size.
-    pub fn steps(&self) -> Vec<Step> {
+    fn steps(&self, _experiment: &str) -> Vec<Step> {
         let step = |(guests, frame_bytes): (usize, u32)| {
             let sweep = self.clone();
             let title = format!("receive, {guests} guests, {frame_bytes} B");
@@ -75,7 +65,9 @@ impl Sweep {
         };
         self.guests.iter().flat_map(frames).map(step).collect()
     }
+}
 
+impl Sweep {
     /// Measures a frame size on both paths, round by round.
     fn receive(&self, machine: &Machine<'_>, guests: usize, frame_bytes: u32) -> Result<Receive> {
         let placement = plan(machine.cpus, 1);

@@ -5,7 +5,7 @@
 //! with the step after them.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use host::MachineFacts;
@@ -55,7 +55,7 @@ pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
         format!("cannot make {}; choose another place with --out", runner.out.display())
     })?;
     check_room(runner.out)?;
-    let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let started = Started::now();
     let (paths, left_out) = paths();
     let experiment = experiment.on_paths(&paths);
     let machine = MachineFacts::read(runner.rustc, runner.version);
@@ -64,7 +64,7 @@ pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
         schema: report::model::SCHEMA,
         version: runner.version.into(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
-        started: Started::at(unix_s),
+        started,
         machine: serde_json::to_value(&machine)?,
         notes: notes(&experiment, runner.machine.cpus).into_iter().chain(left_out).collect(),
         experiment: Some(experiment),
@@ -75,7 +75,8 @@ pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
         receives: Vec::new(),
         copies: Vec::new(),
     };
-    measure(runner, results, runner.out.join(report::folder_name(unix_s, &host)))
+    let dir = runner.out.join(report::folder_name(results.started.unix_s, &host));
+    measure(runner, results, dir)
 }
 
 /// Goes on with a run that ended early, in its own directory.
@@ -96,8 +97,7 @@ pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
         bail!("{}: all {steps} steps are measured already", dir.display());
     }
     results.ended_early = None;
-    let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let when = Started::at(unix_s).utc;
+    let when = Started::now().utc;
     results.notes.push(format!("Resumed after step {done} of {steps} at {when}."));
     measure(runner, results, dir.to_owned())
 }

@@ -41,6 +41,18 @@ impl Found {
     }
 }
 
+/// A table of an experiment's file: every combination of its lists is measured.
+pub trait Sweep {
+    /// Says what is wrong with it, if anything is.
+    ///
+    /// # Errors
+    /// One sentence that names the setting, the value and what is allowed.
+    fn check(&self) -> Result<(), String>;
+
+    /// What is measured, in the order of measurement, for the experiment of this name.
+    fn steps(&self, experiment: &str) -> Vec<Step>;
+}
+
 type Measure = Box<dyn Fn(&Machine<'_>) -> Result<Found>>;
 
 /// What is measured between two points in time at which a run may end and be resumed.

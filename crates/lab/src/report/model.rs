@@ -4,6 +4,7 @@
 //! `null`, never 0.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -233,6 +234,12 @@ pub struct Started {
 }
 
 impl Started {
+    /// This moment.
+    pub fn now() -> Started {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Started::at(since.map_or(0, |time| time.as_secs()))
+    }
+
     /// The moment `unix_s` seconds after the start of 1970.
     pub fn at(unix_s: u64) -> Started {
         Started { unix_s, utc: time::utc_text(unix_s) }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{PointSpec, Switch, slot};
 use crate::experiment::file::{check_list, check_times};
-use crate::experiment::step::{Found, Step};
+use crate::experiment::step::{self, Found, Step};
 use crate::report::{Load, PathKind, Pattern, RingKind};
 
 /// Forwarding at every combination of these: pattern, guests and frame size are a place; at each
@@ -34,12 +34,8 @@ pub struct Sweep {
     pub seconds: f64,
 }
 
-impl Sweep {
-    /// Says what is wrong with it, if anything is.
-    ///
-    /// # Errors
-    /// One sentence that names the setting, the value and what is allowed.
-    pub fn check(&self) -> Result<(), String> {
+impl step::Sweep for Sweep {
+    fn check(&self) -> Result<(), String> {
         if self.patterns.is_empty() || self.paths.is_empty() {
             return Err("patterns and paths: at least one of each is needed".into());
         }
@@ -51,6 +47,20 @@ impl Sweep {
         check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
     }
 
+    fn steps(&self, _experiment: &str) -> Vec<Step> {
+        let step = |spec: PointSpec| {
+            let PointSpec { pattern, path, vms, frame_bytes, .. } = spec;
+            let title = format!("{pattern} {path}, {vms} guests, {frame_bytes} B");
+            Step::new(title, move |machine| {
+                let switch = Switch::Shunt(machine.program);
+                Ok(Found::Point(slot(switch, &spec, machine.cpus)?))
+            })
+        };
+        self.slots().into_iter().map(step).collect()
+    }
+}
+
+impl Sweep {
     /// Its slots, in the order of measurement.
     pub fn slots(&self) -> Vec<PointSpec> {
         let mut slots = Vec::new();
@@ -76,18 +86,5 @@ impl Sweep {
             }
         }
         slots
-    }
-
-    /// A step for each slot.
-    pub fn steps(&self) -> Vec<Step> {
-        let step = |spec: PointSpec| {
-            let PointSpec { pattern, path, vms, frame_bytes, .. } = spec;
-            let title = format!("{pattern} {path}, {vms} guests, {frame_bytes} B");
-            Step::new(title, move |machine| {
-                let switch = Switch::Shunt(machine.program);
-                Ok(Found::Point(slot(switch, &spec, machine.cpus)?))
-            })
-        };
-        self.slots().into_iter().map(step).collect()
     }
 }

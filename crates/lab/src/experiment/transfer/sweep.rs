@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Settings, Traffic, run};
 use crate::experiment::file::{check_list, check_times};
-use crate::experiment::step::{Found, Step};
+use crate::experiment::step::{self, Found, Step};
 use crate::report::{PathKind, Pattern, Transfer, Workload};
 
 /// Traffic over guests' sockets at every combination of these, on all paths in turn.
@@ -35,12 +35,8 @@ pub struct Sweep {
     pub published: BTreeMap<PathKind, f64>,
 }
 
-impl Sweep {
-    /// Says what is wrong with it, if anything is.
-    ///
-    /// # Errors
-    /// One sentence that names the setting, the value and what is allowed.
-    pub fn check(&self) -> Result<(), String> {
+impl step::Sweep for Sweep {
+    fn check(&self) -> Result<(), String> {
         if self.patterns.is_empty() || self.paths.is_empty() {
             return Err("patterns and paths: at least one of each is needed".into());
         }
@@ -51,25 +47,7 @@ impl Sweep {
         check_times(self.rounds, &[("seconds", self.seconds)])
     }
 
-    /// Each traffic with the pattern in which it is measured.
-    fn traffics(&self) -> Vec<(Pattern, Traffic)> {
-        let mut traffics = Vec::new();
-        for &pattern in &self.patterns {
-            for &kib in &self.buffer_kib {
-                for &streams in &self.streams {
-                    for &send_bytes in &self.send_bytes {
-                        let (workload, buffer_kib) = (self.workload, (kib > 0).then_some(kib));
-                        let traffic = Traffic { workload, streams, send_bytes, buffer_kib };
-                        traffics.push((pattern, traffic));
-                    }
-                }
-            }
-        }
-        traffics
-    }
-
-    /// A step for each traffic, for the experiment of this name.
-    pub fn steps(&self, experiment: &str) -> Vec<Step> {
+    fn steps(&self, experiment: &str) -> Vec<Step> {
         if self.paths.is_empty() {
             return Vec::new();
         }
@@ -95,5 +73,24 @@ impl Sweep {
             })
         };
         self.traffics().into_iter().map(step).collect()
+    }
+}
+
+impl Sweep {
+    /// Each traffic with the pattern in which it is measured.
+    fn traffics(&self) -> Vec<(Pattern, Traffic)> {
+        let mut traffics = Vec::new();
+        for &pattern in &self.patterns {
+            for &kib in &self.buffer_kib {
+                for &streams in &self.streams {
+                    for &send_bytes in &self.send_bytes {
+                        let (workload, buffer_kib) = (self.workload, (kib > 0).then_some(kib));
+                        let traffic = Traffic { workload, streams, send_bytes, buffer_kib };
+                        traffics.push((pattern, traffic));
+                    }
+                }
+            }
+        }
+        traffics
     }
 }
