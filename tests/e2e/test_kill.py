@@ -215,7 +215,7 @@ class Kill(BenchCase):
             faults = {name: way[name] for name in ("lost", "duplicated", "corrupted")} | {"overtaken": overtaken}
             self.assertEqual(faults, dict.fromkeys(faults, 0), way)
             if way["stalls"]:
-                print(f"    frames between {LAB} came {way['stalls']} s late or more: {way}; meanwhile: {late}")
+                print(f"    frames between {LAB} came {way['stalls']} s late or more: {way}; meanwhile: {late}; its log:\n{self.daemon.log()[-2000:]}")
 
     def standstill(self):
         """What the lanes and the lab's ports do while no frame comes, twice, 0.1 s apart."""

@@ -5,7 +5,7 @@
 //! meets both alike, and each slot has its own place in memory. The first slot of A and the first of
 //! B are a pair, and so on. The round trip of a cache line between both CPUs is measured before and
 //! after each slot; pairs are grouped by bands of that distance, and one permutation test, within the
-//! bands, tells a difference from noise.
+//! bands, tells a difference from noise. Guests and generator are of this program on both sides.
 //!
 //! # Limits
 //! A pair whose slots are in two bands does not count, and is told. Two builds whose difference is
@@ -49,14 +49,21 @@ impl FromStr for Side {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Side, String> {
-        let Some(rest) = text.strip_prefix(BARE) else { return Ok(Side::Program(text.into())) };
-        let cycles = match rest {
-            "" => Some(0),
-            rest => rest.strip_prefix('+').and_then(|cycles| cycles.parse().ok()),
-        };
-        let error =
-            || format!("{text:?}: bare, or bare+CYCLES; for a program of this name, ./{text}");
-        cycles.map(Side::Bare).ok_or_else(error)
+        if let Some(rest) = text.strip_prefix(BARE) {
+            let cycles = match rest {
+                "" => Some(0),
+                rest => rest.strip_prefix('+').and_then(|cycles| cycles.parse().ok()),
+            };
+            let error =
+                || format!("{text:?}: bare, or bare+CYCLES; for a program of this name, ./{text}");
+            return cycles.map(Side::Bare).ok_or_else(error);
+        }
+        // A word without a slash is a file here, not a command of PATH.
+        let program = std::path::absolute(text).map_err(|error| error.to_string())?;
+        match program.is_file() {
+            true => Ok(Side::Program(program)),
+            false => Err(format!("{text:?} is no file; expected a program, bare or bare+CYCLES")),
+        }
     }
 }
 
@@ -130,7 +137,7 @@ pub fn run(
         let measure = |side: usize| {
             interrupt::check()?;
             let switch = match &settings.sides[side] {
-                Side::Program(program) => Switch::Shunt(program),
+                Side::Program(daemon) => Switch::Shunt { daemon, program: machine.program },
                 Side::Bare(cycles) => {
                     Switch::Bare { program: machine.program, delay_cycles: *cycles }
                 }
@@ -292,7 +299,9 @@ mod tests {
     fn sides_are_programs_or_the_bare_loop() {
         assert_eq!("bare".parse(), Ok(Side::Bare(0)));
         assert_eq!("bare+12".parse(), Ok(Side::Bare(12)));
-        assert_eq!("./bare".parse(), Ok(Side::Program("./bare".into())));
+        let program = std::env::current_exe().unwrap();
+        assert_eq!(program.to_str().unwrap().parse(), Ok(Side::Program(program)));
+        assert!("sh".parse::<Side>().unwrap_err().contains("no file"), "of PATH");
         assert!("bare-1".parse::<Side>().is_err() && "bare+x".parse::<Side>().is_err());
         assert_eq!(
             ["bare", "bare+7"].map(|text| text.parse::<Side>().unwrap().to_string()),

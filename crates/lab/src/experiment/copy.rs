@@ -6,7 +6,7 @@
 //! those on the path vf, and a switch on its PF for the others. All copies start at one moment;
 //! each guest checks length and checksum of what came.
 //!
-//! Every measurement makes everything anew. The order of paths alternates by round (A B B A), so
+//! Every measurement starts from nothing. The order of paths alternates by round (A B B A), so
 //! that drift and the order of guests meet both paths alike.
 
 mod conclude;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use self::conclude::conclude;
 use self::measure::{Seen, measure};
-use super::file::{check_list, check_times};
+use super::file::{check_numbers, check_times};
 use super::step::{self, Found, Step};
 use crate::bench::{arena, interrupt};
 use crate::report::{CopySetup, FileCopy, copy};
@@ -54,7 +54,7 @@ pub struct Sweep {
 
 impl step::Sweep for Sweep {
     fn check(&self) -> Result<(), String> {
-        check_list("file_mib", &self.file_mib, [1, FILE_MIB_MAX])?;
+        check_numbers("file_mib", &self.file_mib, [1, FILE_MIB_MAX])?;
         check_times(self.rounds, &[])
     }
 

@@ -303,7 +303,7 @@ fn stuck(slices: &[(Phase, Slice)]) -> Stuck {
         mpps[phase.deaf.len() + phase.mute.len()].push(others(slice));
     }
     let [receiving, stuck, silent] = &mpps;
-    let over = |by: &[f64]| spread(stuck.iter().zip(by).map(|(stuck, by)| stuck / by).collect());
+    let over = |by: &[f64]| spread(stuck.iter().zip(by).map(|(stuck, by)| stuck / by));
     let (ratio, ratio_to_silent) = (over(receiving), over(silent));
     let rounds = stuck.len();
     let cost_pct = (1.0 - ratio[1]) * 100.0;

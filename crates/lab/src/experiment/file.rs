@@ -6,12 +6,15 @@
 //! [`Change`]s replace settings of all tables that have them, before anything is checked, so an
 //! [`Experiment`] is all that decides what is measured.
 
+use std::fmt::Display;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::step::{Step, Sweep};
 use super::{copy, forwarding, receive, transfer};
+use crate::report::PathKind;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +29,9 @@ pub const SHIPPED: [(&str, &str); 7] = [
     ("ntttcp", include_str!("../../../../lab/experiments/ntttcp.toml")),
     ("vpf", include_str!("../../../../lab/experiments/vpf.toml")),
 ];
+
+/// Settings for which a paper published a figure: with another value it stands beside nothing.
+const PUBLISHED_FOR: [&str; 3] = ["patterns", "guests", "frame_bytes"];
 
 /// Kinds of tables.
 const SWEEPS: [&str; 4] = ["forward", "transfer", "receive", "copy"];
@@ -81,18 +87,21 @@ impl Experiment {
     /// What is wrong with the text, or a change that no table of the experiment can have; with the
     /// place in the file where one is known.
     pub fn parse(text: &str, changes: &[Change]) -> Result<Experiment, String> {
-        let mut whole: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        // From the text itself, so that errors tell the line.
+        let experiment: Experiment = toml::from_str(text).map_err(|error| error.to_string())?;
         if changes.is_empty() {
-            // From the text itself: errors tell the line.
-            let experiment: Experiment = toml::from_str(text).map_err(|error| error.to_string())?;
             return experiment.checked();
         }
+        let mut whole: Table = toml::from_str(text).map_err(|error| error.to_string())?;
         for change in changes {
             let mut changed = false;
             for table in sweeps(&mut whole) {
-                if let Some(value) = table.get_mut(change.key) {
-                    *value = change.value.clone();
-                    changed = true;
+                let Some(value) = table.get_mut(change.key) else { continue };
+                let is_other = *value != change.value;
+                *value = change.value.clone();
+                changed = true;
+                if is_other && PUBLISHED_FOR.contains(&change.key) {
+                    table.remove("published");
                 }
             }
             if !changed {
@@ -104,9 +113,15 @@ impl Experiment {
         experiment.checked()
     }
 
+    /// Paths of tables that name them.
+    pub fn paths(&self) -> impl Iterator<Item = PathKind> {
+        let forward = self.forward.iter().map(|sweep| &sweep.paths);
+        forward.chain(self.transfer.iter().map(|sweep| &sweep.paths)).flatten().copied()
+    }
+
     /// The experiment without the paths that this machine lacks.
     #[must_use]
-    pub fn on_paths(mut self, available: &[crate::report::PathKind]) -> Experiment {
+    pub fn on_paths(mut self, available: &[PathKind]) -> Experiment {
         let forward = self.forward.iter_mut().map(|sweep| &mut sweep.paths);
         let transfer = self.transfer.iter_mut().map(|sweep| &mut sweep.paths);
         forward.chain(transfer).for_each(|paths| paths.retain(|path| available.contains(path)));
@@ -163,23 +178,38 @@ fn sweeps(whole: &mut Table) -> impl Iterator<Item = &mut Table> {
     tables.filter_map(Value::as_table_mut)
 }
 
-/// Checks that a list has something in it, and everything in it is allowed.
-pub(super) fn check_list<T: PartialOrd + std::fmt::Display>(
+/// Checks that a list has something in it, and nothing twice.
+pub(super) fn check_list<T: PartialEq + Display>(key: &str, list: &[T]) -> Result<(), String> {
+    if list.is_empty() {
+        return Err(format!("{key}: at least one is needed"));
+    }
+    let twice = (1..list.len()).find(|at| list[..*at].contains(&list[*at]));
+    twice.map_or(Ok(()), |at| Err(format!("{key} {}: given twice", list[at])))
+}
+
+/// The same, and that every number is in a range.
+pub(super) fn check_numbers<T: PartialOrd + Display>(
     key: &str,
     list: &[T],
     [least, most]: [T; 2],
 ) -> Result<(), String> {
-    if list.is_empty() {
-        return Err(format!("{key}: at least one is needed"));
-    }
+    check_list(key, list)?;
     match list.iter().find(|value| !(**value >= least && **value <= most)) {
         Some(value) => Err(format!("{key} {value}: {least} to {most} are possible")),
         None => Ok(()),
     }
 }
 
+/// Checks published figures.
+pub(super) fn check_published(figures: impl IntoIterator<Item = f64>) -> Result<(), String> {
+    match figures.into_iter().find(|figure| !(figure.is_finite() && *figure > 0.0)) {
+        Some(figure) => Err(format!("published {figure}: it must be finite and above 0")),
+        None => Ok(()),
+    }
+}
+
 /// Checks the times and rounds that all sweeps have.
 pub(super) fn check_times(rounds: usize, times: &[(&str, f64)]) -> Result<(), String> {
-    check_list("rounds", &[rounds], [1, 100])?;
-    times.iter().try_for_each(|(key, seconds)| check_list(key, &[*seconds], [0.1, 3600.0]))
+    check_numbers("rounds", &[rounds], [1, 100])?;
+    times.iter().try_for_each(|(key, seconds)| check_numbers(key, &[*seconds], [0.1, 3600.0]))
 }

@@ -92,8 +92,13 @@ pub(super) fn place(spec: &PointSpec, cpus: &[usize]) -> Placement {
 /// What carries the frames of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Switch<'a> {
-    /// A daemon of this program, or on the path virtio the kernel; guests are of the program, too.
-    Shunt(&'a Path),
+    /// A daemon, or on the path virtio the kernel.
+    Shunt {
+        /// Program of the daemon.
+        daemon: &'a Path,
+        /// Shunt itself, the program of the guests.
+        program: &'a Path,
+    },
     /// The bare copying loop between the generator and one guest.
     Bare {
         /// Shunt itself.
@@ -103,11 +108,16 @@ pub enum Switch<'a> {
     },
 }
 
-impl Switch<'_> {
+impl<'a> Switch<'a> {
+    /// This program as daemon and as guests.
+    pub fn shunt(program: &'a Path) -> Switch<'a> {
+        Switch::Shunt { daemon: program, program }
+    }
+
     /// The program of the guests.
     fn program(&self) -> &Path {
         match self {
-            Switch::Shunt(program) | Switch::Bare { program, .. } => program,
+            Switch::Shunt { program, .. } | Switch::Bare { program, .. } => program,
         }
     }
 }
@@ -116,7 +126,7 @@ impl Switch<'_> {
 /// may use.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = place(spec, cpus);
-    let measure = || measure(Switch::Shunt(program), spec, &placement);
+    let measure = || measure(Switch::shunt(program), spec, &placement);
     let both = placement.switch.zip(placement.guests[0].0);
     let (point, round_trip_cycles) = distance::steadily_if(both, measure)?;
     let point = Point { round_trip_cycles, ..point };
@@ -237,6 +247,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
         frame_bytes: spec.frame_bytes,
         seconds: result.seconds,
         load: spec.load,
+        ring: spec.ring,
         mpps,
         gbps: gbps(mpps, spec.frame_bytes),
         rx_mpps: forwarders.iter().map(|guest| guest.rx_mpps).sum(),

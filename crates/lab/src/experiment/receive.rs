@@ -12,7 +12,7 @@ use control::state::PathInForce;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::file::{check_list, check_times};
+use super::file::{check_numbers, check_published, check_times};
 use super::forwarding::{OUTSIDE, SATURATED};
 use super::sample::{self, spread};
 use super::step::{self, Found, Machine, Step};
@@ -46,8 +46,10 @@ pub struct Sweep {
 
 impl step::Sweep for Sweep {
     fn check(&self) -> Result<(), String> {
-        check_list("guests", &self.guests, [1, 8])?;
-        check_list("frame_bytes", &self.frame_bytes, [64, 1518])?;
+        check_numbers("guests", &self.guests, [1, 8])?;
+        check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
+        let published = self.published.iter();
+        check_published(published.flat_map(|it| [it.without_gbps, it.with_gbps]))?;
         check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
     }
 
@@ -89,7 +91,10 @@ impl Sweep {
             seen.push(distance::steadily_if(placement.switch.zip(placement.guests[0].0), both)?.0);
         }
         let pinned = placement.switch.into_iter().chain(placement.guests[0].0).collect();
-        Ok(Receive { guests, published: self.published, pinned, ..conclude(frame_bytes, &seen) })
+        let published = self.published;
+        let receive = Receive { guests, published, pinned, ..conclude(frame_bytes, &seen) };
+        receive.check().context("the measurement contradicts itself")?;
+        Ok(receive)
     }
 
     fn measure(
@@ -154,9 +159,9 @@ struct Seen {
 }
 
 fn conclude(frame_bytes: u32, seen: &[(Seen, Seen)]) -> Receive {
-    let over = |what: fn(&(Seen, Seen)) -> f64| spread(seen.iter().map(what).collect());
+    let over = |what: fn(&(Seen, Seen)) -> f64| spread(seen.iter().map(what));
     let side = |of: fn(&(Seen, Seen)) -> Seen| {
-        let spread_of = |what: fn(Seen) -> f64| spread(seen.iter().map(|s| what(of(s))).collect());
+        let spread_of = |what: fn(Seen) -> f64| spread(seen.iter().map(|s| what(of(s))));
         let mpps = spread_of(|seen| seen.mpps);
         Side {
             mpps,

@@ -1,6 +1,6 @@
 //! Runs an experiment step by step, keeps what is measured, and writes the report.
 //!
-//! Results are in the report's directory from the first seconds on, and written anew as they grow:
+//! Results are in the report's directory from the first seconds on, and written again as they grow:
 //! what ends a run (a signal, an error, a full disk) leaves those before it, and [`resume`] goes on
 //! with the step after them.
 
@@ -56,16 +56,19 @@ pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
     })?;
     check_room(runner.out)?;
     let started = Started::now();
-    let (paths, left_out) = paths();
+    let (paths, left_out) = paths(&experiment);
     let experiment = experiment.on_paths(&paths);
-    let machine = MachineFacts::read(runner.rustc, runner.version);
-    let host = machine.hostname.clone().unwrap_or_else(|| "unknown".into());
+    if experiment.steps().is_empty() {
+        bail!("nothing is left to measure. {}", left_out.unwrap_or_default());
+    }
+    let machine = machine(runner)?;
+    let host = machine["hostname"].as_str().unwrap_or("unknown").to_owned();
     let results = Results {
         schema: report::model::SCHEMA,
         version: runner.version.into(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: command(),
         started,
-        machine: serde_json::to_value(&machine)?,
+        machine,
         notes: notes(&experiment, runner.machine.cpus).into_iter().chain(left_out).collect(),
         experiment: Some(experiment),
         steps_done: 0,
@@ -87,11 +90,13 @@ pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
     let mut results = report::read(dir)?;
     check_room(dir)?;
     // As in `run`: before the first child is started.
-    let (available, _) = paths();
     let experiment = results.experiment.as_ref().context("these results are of no experiment")?;
+    let (available, left_out) = paths(experiment);
     let steps = experiment.steps().len();
-    let lacks = experiment.clone().on_paths(&available) != *experiment;
-    anyhow::ensure!(!lacks, "this machine, or this user, lacks a path that the run measured");
+    if experiment.clone().on_paths(&available) != *experiment {
+        bail!("a path that the run measured is missing. {}", left_out.unwrap_or_default());
+    }
+    check_same_machine(&results.machine, &machine(runner)?)?;
     let done = results.steps_done;
     if done >= steps {
         bail!("{}: all {steps} steps are measured already", dir.display());
@@ -105,7 +110,6 @@ pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
 /// Measures the steps that are left.
 fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ran> {
     let steps = results.experiment.as_ref().map(Experiment::steps).unwrap_or_default();
-    anyhow::ensure!(!steps.is_empty(), "this machine has none of the experiment's paths");
     let bar = ProgressBar::new(steps.len() as u64).with_position(results.steps_done as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {eta} left: {msg}")?);
     let (mut failure, mut saved) = (None, Instant::now());
@@ -117,6 +121,8 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
         }
         bar.inc(1);
         if saved.elapsed() >= SAVE {
+            // What this writing leaves may be the last: a later one can fail.
+            results.ended_early = Some(not_whole(&results, steps.len(), "without a reason told"));
             report::save(&dir, &results)?;
             saved = Instant::now();
         }
@@ -125,12 +131,40 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
     if let Some(error) = failure.take_if(|_| results.steps_done == 0) {
         return Err(error);
     }
-    results.ended_early = failure.as_ref().map(|error| {
-        let done = results.steps_done;
-        format!("NOT WHOLE: the run ended after {done} of {} steps: {error:#}.", steps.len())
-    });
+    results.ended_early =
+        failure.as_ref().map(|error| not_whole(&results, steps.len(), &format!("{error:#}")));
     report::write(&dir, &results)?;
     Ok(Ran { results, dir, failure })
+}
+
+fn not_whole(results: &Results, steps: usize, why: &str) -> String {
+    format!("NOT WHOLE: the run ended after {} of {steps} steps: {why}.", results.steps_done)
+}
+
+/// The command line, for the record.
+fn command() -> String {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Facts of the machine and the program.
+fn machine(runner: &Runner<'_>) -> Result<serde_json::Value> {
+    Ok(serde_json::to_value(MachineFacts::read(runner.rustc, runner.version))?)
+}
+
+/// Checks that a run goes on where it began.
+fn check_same_machine(then: &serde_json::Value, now: &serde_json::Value) -> Result<()> {
+    const SAME: [&str; 6] = ["hostname", "cpu_model", "cpus_allowed", "kernel", "rustc", "version"];
+    for name in SAME {
+        let (then, now) = (&then[name], &now[name]);
+        if then != now {
+            bail!(
+                "{name} was {then} when the run began and is {now}: one report is of one machine \
+                 and program; begin a new run"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn take(step: &Step, runner: &Runner<'_>, results: &mut Results) -> Result<()> {
@@ -146,18 +180,21 @@ fn check_room(out: &Path) -> Result<()> {
         .and_then(|mut file| std::io::Write::write_all(&mut file, &vec![1; REPORT_BYTES]));
     checked.with_context(|| {
         let (mib, out) = (REPORT_BYTES >> 20, out.display());
-        format!("cannot write {mib} MiB to {out}")
+        format!("cannot write {mib} MiB to {out}; make room, or choose another place with --out")
     })
 }
 
-/// The paths that this machine has, and what is to be said of the others.
-fn paths() -> (Vec<PathKind>, Vec<String>) {
+/// The experiment's paths that this machine has, and why others are left out.
+fn paths(experiment: &Experiment) -> (Vec<PathKind>, Option<String>) {
+    if experiment.paths().all(|path| path != PathKind::Virtio) {
+        return (PathKind::ALL.to_vec(), None);
+    }
     match arena::bridge() {
-        Ok(_) => (PathKind::ALL.to_vec(), Vec::new()),
+        Ok(_) => (PathKind::ALL.to_vec(), None),
         Err(why) => {
             let note =
                 format!("The path virtio, tap and bridge of the kernel, is left out: {why:#}.");
-            (vec![PathKind::Vf, PathKind::Vhost], vec![note])
+            (vec![PathKind::Vf, PathKind::Vhost], Some(note))
         }
     }
 }
@@ -181,4 +218,22 @@ fn notes(experiment: &Experiment, cpus: &[usize]) -> Vec<String> {
         notes.extend(copy::notes(cpus));
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_where_it_began() {
+        let then = json!({ "hostname": "a", "cpus_allowed": 2, "kernel": null, "cpu_mhz": 1.0 });
+        let mut now = then.clone();
+        now["cpu_mhz"] = json!(2.0);
+        assert!(check_same_machine(&then, &now).is_ok(), "the clock may move");
+        now["cpus_allowed"] = json!(4);
+        let error = check_same_machine(&then, &now).unwrap_err().to_string();
+        assert!(error.starts_with("cpus_allowed was 2 when the run began and is 4"), "{error}");
+    }
 }

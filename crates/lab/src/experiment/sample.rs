@@ -12,6 +12,7 @@ use crate::guest::GuestResult;
 use crate::measure::bare::copy_loop::Counters;
 use crate::measure::stages::StageCounts;
 use crate::report::Stages;
+use crate::statistics::quantile::quantile;
 
 /// A switch that counts its frames and cycles.
 pub(super) trait Counting {
@@ -199,13 +200,9 @@ pub(super) fn drops(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
 }
 
 /// Least, median and most; zeros of nothing.
-pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    match values[..] {
-        [] => [0.0; 3],
-        [least, .., most] => [least, values[values.len() / 2], most],
-        [only] => [only; 3],
-    }
+pub(super) fn spread(values: impl IntoIterator<Item = f64>) -> [f64; 3] {
+    let values: Vec<f64> = values.into_iter().collect();
+    [0.0, 0.5, 1.0].map(|share| quantile(&values, share).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -214,8 +211,9 @@ mod tests {
 
     #[test]
     fn a_spread_is_least_median_and_most() {
-        assert_eq!(spread(vec![]), [0.0; 3]);
-        assert_eq!(spread(vec![2.0]), [2.0; 3]);
-        assert_eq!(spread(vec![5.0, 1.0, 3.0]), [1.0, 3.0, 5.0]);
+        assert_eq!(spread([]), [0.0; 3]);
+        assert_eq!(spread([2.0]), [2.0; 3]);
+        assert_eq!(spread([5.0, 1.0, 3.0]), [1.0, 3.0, 5.0]);
+        assert_eq!(spread([5.0, 1.0, 3.0, 2.0]), [1.0, 2.5, 5.0]);
     }
 }

@@ -11,13 +11,14 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::sample;
+use super::sample::{self, spread};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, Place, Role};
 use crate::measure::distance;
 
 use crate::report::Load::Overload;
 use crate::report::RingKind;
+use crate::statistics::quantile::median_item;
 
 /// The points: VFs, and addresses of all of them together.
 pub const POINTS: [(usize, usize); 7] =
@@ -106,7 +107,7 @@ pub fn run(
     let all: Vec<f64> = seen.iter().flatten().filter_map(|point| point.round_trip_cycles).collect();
     let least = all.into_iter().reduce(f64::min);
     Ok(Scale {
-        points: seen.into_iter().map(|rounds| median(near(rounds, least))).collect(),
+        points: seen.into_iter().map(|rounds| median(&near(rounds, least))).collect(),
         in_flight,
         touched: touch,
         large_pages,
@@ -137,11 +138,11 @@ fn near(rounds: Vec<ScalePoint>, least: Option<f64>) -> Vec<ScalePoint> {
     rounds.into_iter().filter(is_near).collect()
 }
 
-fn median(mut points: Vec<ScalePoint>) -> ScalePoint {
+fn median(points: &[ScalePoint]) -> ScalePoint {
     let cycles = |point: &ScalePoint| point.switch_cycles_per_frame;
-    points.sort_by(|a, b| cycles(a).total_cmp(&cycles(b)));
-    let range = (cycles(&points[0]), cycles(&points[points.len() - 1]));
-    ScalePoint { range, near: points.len(), ..points[points.len() / 2] }
+    let [least, _, most] = spread(points.iter().map(cycles));
+    let middle = median_item(points, cycles).expect("each round gives a point");
+    ScalePoint { range: (least, most), near: points.len(), ..*middle }
 }
 
 /// What a point is made of.

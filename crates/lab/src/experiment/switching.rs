@@ -185,7 +185,7 @@ pub(super) fn rules() -> Vec<Value> {
 }
 
 fn conclude(seen: &[Round], pinning: Pinning) -> Switching {
-    let over = |what: fn(&Round) -> f64| spread(seen.iter().map(what).collect());
+    let over = |what: fn(&Round) -> f64| spread(seen.iter().map(what));
     Switching {
         frame_bytes: FRAME,
         rules: RULES,

@@ -240,7 +240,7 @@ fn trial(
 ) -> Result<PacedResult> {
     let spec = PointSpec { seconds, ..*spec };
     let role = |flows, _| Role::Pace { flows, in_flight: IN_FLIGHT, load_fps };
-    let measured = forwarding::trial(Switch::Shunt(program), &spec, placement, role)?;
+    let measured = forwarding::trial(Switch::shunt(program), &spec, placement, role)?;
     let paced = measured.results.iter().find_map(|result| result.paced);
     paced.context("no process had the generator")
 }

@@ -1,9 +1,9 @@
 //! What the experiments over guests' sockets share: how one is measured, and how rounds become figures.
 //!
-//! Each measurement makes everything anew: two guests, each a network namespace with a program in it,
+//! Each measurement starts from nothing: two guests, each a network namespace with a program in it,
 //! and what carries their frames. In every round each traffic is first measured over loopback, which is
-//! the self-test of the programs, and then over the paths in turn, so that paths are compared
-//! under the same weather.
+//! the self-test of the programs, and then over the paths in turn, in odd rounds backwards, so that
+//! drift meets all paths alike.
 
 mod conclude;
 mod measure;
@@ -57,7 +57,7 @@ pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Ve
     arena::enter_for_guests()?;
     let mut limits = Vec::new();
     let mut seen = vec![Vec::new(); settings.paths.len()];
-    for _ in 0..settings.rounds {
+    for round in 0..settings.rounds {
         let one = |path| {
             interrupt::check()?;
             measure(settings, &traffic, path).with_context(|| match path {
@@ -66,8 +66,12 @@ pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Ve
             })
         };
         limits.push(one(None)?);
-        for (path, seen) in settings.paths.iter().zip(&mut seen) {
-            seen.push(one(Some(*path))?);
+        let mut order: Vec<usize> = (0..settings.paths.len()).collect();
+        if round % 2 == 1 {
+            order.reverse(); // drift within a round meets no path more than another
+        }
+        for path in order {
+            seen[path].push(one(Some(settings.paths[path]))?);
         }
     }
     let mut transfers = Vec::new();

@@ -2,10 +2,10 @@
 //! shape they have. How much a path gains with guests, which path is ahead, and by how much.
 
 use super::figure::{list, three};
-use super::model::{PathKind, Pattern, Point, Results, Transfer};
+use super::model::{PathKind, Point, Results, Transfer};
 use super::published;
 use super::transfer_table::{experiments, ordered};
-use super::view::View;
+use super::view::{TrafficKind, View};
 
 /// Two ratios within this factor of each other are called alike.
 const ALIKE: f64 = 1.25;
@@ -23,13 +23,15 @@ pub(super) struct Shape {
 pub(super) fn shapes(view: &View<'_>, frame_bytes: u32) -> Vec<Shape> {
     let shape = |path| {
         let both = |point: &Point| {
-            let published = published::forwarding(view.pattern, path, frame_bytes, point.vms)?;
+            let published = published::forwarding(view.kind.pattern, path, frame_bytes, point.vms)?;
             Some((point.vms, point.mpps, published.mpps))
         };
         let values: Vec<_> = view.line(path, frame_bytes).into_iter().filter_map(both).collect();
         let &(_, ours, theirs) = values.first()?;
         let scaled = values.iter().map(|(vms, a, b)| (*vms, a / ours, b / theirs));
-        let usable = values.len() > 1 && ours > 0.0 && theirs > 0.0;
+        // A table rounds small rates to 0, of which there is no multiple.
+        let is_rate = values.iter().all(|(_, a, b)| *a > 0.0 && *b > 0.0);
+        let usable = values.len() > 1 && is_rate;
         usable.then(|| Shape { path, values: scaled.collect() })
     };
     view.paths().into_iter().filter_map(shape).collect()
@@ -38,10 +40,10 @@ pub(super) fn shapes(view: &View<'_>, frame_bytes: u32) -> Vec<Shape> {
 /// What can be said of the shapes, a sentence each.
 pub fn sentences(results: &Results) -> Vec<String> {
     let mut all = Vec::new();
-    for view in View::each(&results.points) {
+    for view in views(results) {
         for frame_bytes in ends(&view) {
             let shapes = shapes(&view, frame_bytes);
-            all.extend(shapes.iter().map(|shape| growth(view.pattern, frame_bytes, shape)));
+            all.extend(shapes.iter().map(|shape| growth(&view.kind, frame_bytes, shape)));
             all.extend(order(&view, frame_bytes));
         }
     }
@@ -49,6 +51,12 @@ pub fn sentences(results: &Results) -> Vec<String> {
         all.extend(ahead(&ordered(&results.transfers, experiment)));
     }
     all
+}
+
+/// The points whose paper is nfv-2017, by kind of traffic; none of other experiments.
+pub(super) fn views(results: &Results) -> Vec<View<'_>> {
+    let paper = results.experiment.as_ref().and_then(|it| it.paper.as_deref());
+    if paper == Some(published::FORWARDING) { View::each(&results.points) } else { Vec::new() }
 }
 
 /// The smallest and the largest frame size.
@@ -64,12 +72,12 @@ fn alike(ours: f64, theirs: f64) -> &'static str {
     if apart <= ALIKE { "alike" } else { "not alike" }
 }
 
-fn growth(pattern: Pattern, frame_bytes: u32, shape: &Shape) -> String {
+fn growth(kind: &TrafficKind, frame_bytes: u32, shape: &Shape) -> String {
     let [(first, ..), .., (last, ours, theirs)] = shape.values[..] else { return String::new() };
     format!(
         "{}, {frame_bytes} B, {}: from {first} to {last} guests {} times the frames here, {} times \
          published: {}.",
-        pattern.title(),
+        kind.title(),
         shape.path,
         three(ours),
         three(theirs),
@@ -82,7 +90,7 @@ fn order(view: &View<'_>, frame_bytes: u32) -> Option<String> {
     let of = |vms: u32| -> Vec<(PathKind, f64, f64)> {
         let both = |path| {
             let ours = view.at(path, frame_bytes, vms)?.mpps;
-            let theirs = published::forwarding(view.pattern, path, frame_bytes, vms)?.mpps;
+            let theirs = published::forwarding(view.kind.pattern, path, frame_bytes, vms)?.mpps;
             Some((path, ours, theirs))
         };
         view.paths().into_iter().filter_map(both).collect()
@@ -98,7 +106,7 @@ fn order(view: &View<'_>, frame_bytes: u32) -> Option<String> {
     let verdict = if ours == theirs { "the same order" } else { "another order" };
     Some(format!(
         "{}, {frame_bytes} B, {vms} guests: most frames on {}, published {}: {verdict}.",
-        view.pattern.title(),
+        view.kind.title(),
         list(&ours),
         list(&theirs)
     ))
@@ -134,6 +142,7 @@ fn ahead(transfers: &[&Transfer]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Pattern;
     use super::super::samples::{point, results, transfers};
     use super::*;
 
@@ -141,7 +150,7 @@ mod tests {
     fn shapes_are_multiples_of_their_first_value() {
         let line = |vms, mpps| point(Pattern::NorthSouth, PathKind::Vf, 64, vms, mpps);
         let points = [line(1, 10.0), line(2, 15.0), line(4, 20.0)];
-        let view = View::new(&points, Pattern::NorthSouth);
+        let view = View::each(&points).remove(0);
         let [shape] = &shapes(&view, 64)[..] else { panic!("one path") };
         let published = |vms| {
             let found = published::forwarding(Pattern::NorthSouth, PathKind::Vf, 64, vms);
@@ -150,7 +159,7 @@ mod tests {
         let theirs = published(4) / published(1);
         assert_eq!(shape.values[0], (1, 1.0, 1.0));
         assert_eq!(shape.values[2], (4, 2.0, theirs));
-        let text = growth(Pattern::NorthSouth, 64, shape);
+        let text = growth(&view.kind, 64, shape);
         let begins = "North/south, 64 B, vf: from 1 to 4 guests 2.00 times the frames here, ";
         assert!(text.starts_with(begins), "{text}");
         let expected = if 2.0 / theirs > ALIKE { ": not alike." } else { ": alike." };
@@ -162,7 +171,7 @@ mod tests {
         let at = |path, mpps| point(Pattern::EastWest, path, 1518, 4, mpps);
         let of = |vf, vhost| {
             let points = [at(PathKind::Vf, vf), at(PathKind::Vhost, vhost)];
-            order(&View::new(&points, Pattern::EastWest), 1518).expect("both are published")
+            order(&View::each(&points)[0], 1518).expect("both are published")
         };
         assert!(of(1.0, 2.0).ends_with("vhost and vf: the same order."), "{}", of(1.0, 2.0));
         assert!(of(2.0, 1.0).ends_with("vhost and vf: another order."), "{}", of(2.0, 1.0));

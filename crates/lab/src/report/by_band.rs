@@ -5,18 +5,19 @@
 //! median is told, of others only how many slots they have.
 
 use super::figure::three;
-use super::model::{PathKind, Pattern, Point};
+use super::model::{PathKind, Point};
+use super::view::TrafficKind;
 use crate::statistics::bands::Band;
 use crate::statistics::quantile::median;
 
-/// Fewest slots of a band whose median is told.
-pub const SLOTS_MIN: usize = 8;
+/// Fewest slots of a band whose median is told: those of a place in `nfv`.
+pub const SLOTS_MIN: usize = 4;
 
-/// A place: one path of one pattern, with one frame size and number of guests.
+/// A place: one path of one kind of traffic, with one frame size and number of guests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
-    /// Pattern.
-    pub pattern: Pattern,
+    /// Traffic.
+    pub kind: TrafficKind,
     /// Path.
     pub path: PathKind,
     /// Bytes of a frame, with FCS.
@@ -32,8 +33,8 @@ pub fn places(points: &[Point]) -> Vec<Place> {
     let mut keys: Vec<_> = points.iter().map(key).collect();
     keys.sort_unstable();
     keys.dedup();
-    let place = |(pattern, frame_bytes, vms, path)| {
-        let slots = points.iter().filter(|point| key(point) == (pattern, frame_bytes, vms, path));
+    let place = |(kind, frame_bytes, vms, path)| {
+        let slots = points.iter().filter(|point| key(point) == (kind, frame_bytes, vms, path));
         let slots: Vec<&Point> = slots.collect();
         let band = |band: Band| {
             let within = slots
@@ -43,14 +44,14 @@ pub fn places(points: &[Point]) -> Vec<Place> {
             let told = median(&cycles).filter(|_| cycles.len() >= SLOTS_MIN);
             (band, cycles.len(), told)
         };
-        Place { pattern, path, frame_bytes, vms, bands: Band::ALL.map(band).into() }
+        Place { kind, path, frame_bytes, vms, bands: Band::ALL.map(band).into() }
     };
     let places = keys.into_iter().map(place);
     places.filter(|place| place.bands.iter().any(|(.., told)| told.is_some())).collect()
 }
 
-fn key(point: &Point) -> (Pattern, u32, u32, PathKind) {
-    (point.pattern, point.frame_bytes, point.vms, point.path)
+fn key(point: &Point) -> (TrafficKind, u32, u32, PathKind) {
+    (TrafficKind::of(point), point.frame_bytes, point.vms, point.path)
 }
 
 /// A band in words: its median, how few slots it has, or that it is empty.
@@ -75,8 +76,8 @@ pub fn text(points: &[Point]) -> String {
         "", "under 120", "120-300", "300-600", "600 on"
     );
     for place in places {
-        let Place { pattern, path, frame_bytes, vms, bands } = &place;
-        let what = format!("{pattern} {path} {frame_bytes} B x{vms}");
+        let Place { kind, path, frame_bytes, vms, bands } = &place;
+        let what = format!("{} {path} {frame_bytes} B x{vms}", kind.id());
         let cells: String = bands.iter().map(|band| format!("{:>12}", cell(band))).collect();
         text += &format!("{what:<29}{cells}\n");
     }
@@ -85,6 +86,7 @@ pub fn text(points: &[Point]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Pattern;
     use super::super::samples::point;
     use super::*;
 
@@ -104,6 +106,6 @@ mod tests {
         assert_eq!(cells, ["44.0 (9)", "empty", "empty", "few (3)"]);
         let text = text(&points);
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-        assert!(places(&points[..7]).is_empty(), "seven slots are too few");
+        assert!(places(&points[..3]).is_empty(), "three slots are too few");
     }
 }

@@ -172,8 +172,13 @@ impl FileCopy {
     }
 }
 
+/// Copies of one size together, which a run measures one after the other.
+pub(super) fn by_size(copies: &[FileCopy]) -> impl Iterator<Item = &[FileCopy]> {
+    copies.chunk_by(|a, b| a.file_mib == b.file_mib)
+}
+
 impl fmt::Display for FileCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file copy, {} on {}", self.what(), self.paths())
+        write!(f, "file copy, {} MiB, {} on {}", self.file_mib, self.what(), self.paths())
     }
 }

@@ -2,7 +2,7 @@
 //! (at most 80 columns wide) and for the page.
 
 use super::columns::{Column, terminal};
-use super::copy::{CopyGuest, FileCopy};
+use super::copy::{CopyGuest, FileCopy, by_size};
 use super::figure::{percent, three};
 use super::transfer::Spread;
 
@@ -58,13 +58,15 @@ pub(super) const HOST_COLUMNS: [Column<FileCopy>; 8] = [
 /// The tables with their legend; empty without copies. In words:
 /// [`sentences`](super::copy::sentences).
 pub fn all(copies: &[FileCopy]) -> String {
-    let Some(first) = copies.first() else { return String::new() };
-    let title = format!("hyperv: copies of a file of {} MiB, the guests", first.file_mib);
-    let guests = guest_rows(copies);
-    let guests = terminal(&title, &guest_columns(), &guests.iter().collect::<Vec<_>>());
-    let host =
-        terminal("hyperv: what they share", &HOST_COLUMNS, &copies.iter().collect::<Vec<_>>());
-    guests + &host + LEGEND
+    let of_size = |copies: &[FileCopy]| {
+        let title = format!("copies of a file of {} MiB, the guests", copies[0].file_mib);
+        let guests = guest_rows(copies);
+        let guests = terminal(&title, &guest_columns(), &guests.iter().collect::<Vec<_>>());
+        let copies: Vec<&FileCopy> = copies.iter().collect();
+        guests + &terminal("what they share", &HOST_COLUMNS, &copies)
+    };
+    let tables: String = by_size(copies).map(of_size).collect();
+    if tables.is_empty() { tables } else { tables + LEGEND }
 }
 
 /// Least and most of the rounds.

@@ -1,12 +1,14 @@
-//! The points as CSV, the transfers, and the guests of file copies: one line each, fields named as
-//! in JSON, nested ones by their path.
+//! Points, transfers, received frames and guests of file copies as CSV: one line each, fields named
+//! as in JSON, nested ones by their path.
 //!
 //! Format: RFC 4180 with `\n` as line end. What JSON writes as `null` is an empty field. Lists stand in one field:
 //! guests as `guest:rx_mpps:tx_mpps` and drops as `reason:count`, CPUs as numbers, each separated by spaces.
 
-use super::copy::{COPY_SPREADS, CopyGuest, GUEST_SPREADS};
-use super::model::{FileCopy, Guest, Point, Transfer};
+use super::copy::{COPY_SPREADS, CopyGuest, GUEST_SPREADS, SpreadNames};
+use super::model::{FileCopy, Guest, Point, Receive, Transfer};
+use super::receive::Side;
 use super::stages::Stages;
+use super::transfer::Spread;
 
 /// A column: its name, and its text for a point.
 type Column = (&'static str, fn(&Point) -> String);
@@ -18,6 +20,7 @@ const COLUMNS: &[Column] = &[
     ("frame_bytes", |p| p.frame_bytes.to_string()),
     ("seconds", |p| p.seconds.to_string()),
     ("load", |p| p.load.to_string()),
+    ("ring", |p| p.ring.to_string()),
     ("mpps", |p| p.mpps.to_string()),
     ("gbps", |p| p.gbps.to_string()),
     ("rx_mpps", |p| p.rx_mpps.to_string()),
@@ -152,6 +155,41 @@ pub fn copies(copies: &[FileCopy]) -> String {
             let of_copy = COPY_SPREADS.iter().flat_map(|(_, of)| of(copy));
             let numbers = of_guest.chain(of_copy).map(|number| number.to_string());
             text.push_str(&line(words.chain(numbers)));
+        }
+    }
+    text
+}
+
+/// A field of a path of received frames that has a spread.
+type SideSpread = (SpreadNames, fn(&Side) -> Spread);
+
+/// All of them.
+const RECEIVE_SPREADS: [SideSpread; 3] = [
+    (["mpps_least", "mpps", "mpps_most"], |side| side.mpps),
+    (["gbps_least", "gbps", "gbps_most"], |side| side.gbps),
+    (
+        [
+            "switch_cycles_per_frame_least",
+            "switch_cycles_per_frame",
+            "switch_cycles_per_frame_most",
+        ],
+        |side| side.switch_cycles_per_frame,
+    ),
+];
+
+/// The header line and a line for each path of received frames.
+pub fn receives(receives: &[Receive]) -> String {
+    let words = ["frame_bytes", "guests", "rounds", "path", "lost_share"].into_iter();
+    let names = words.chain(RECEIVE_SPREADS.iter().flat_map(|(names, _)| *names));
+    let mut text = line(names.map(str::to_owned));
+    for receive in receives {
+        for (path, side) in receive.sides() {
+            let Receive { frame_bytes, guests, rounds, .. } = receive;
+            let place = [frame_bytes.to_string(), guests.to_string(), rounds.to_string()];
+            let numbers = RECEIVE_SPREADS.iter().flat_map(|(_, of)| of(&side));
+            let lost = [path.to_owned(), side.lost_share.to_string()];
+            let numbers = numbers.map(|number| number.to_string());
+            text.push_str(&line(place.into_iter().chain(lost).chain(numbers)));
         }
     }
     text

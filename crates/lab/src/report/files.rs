@@ -1,6 +1,6 @@
 //! A run's folder: `results.json`, `report.html`, and as CSV `results.csv` for points,
-//! `transfers.csv` for what went over guests' sockets and `copies.csv` for file copies, each if
-//! there is any.
+//! `transfers.csv` for what went over guests' sockets, `receives.csv` for what guests received and
+//! `copies.csv` for file copies, each if there is any.
 //!
 //! Each file is written beside its place and renamed into it, so that it is there whole or not at all.
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::model::{PointError, Results};
+use super::model::{PointError, Results, SCHEMA};
 use super::transfer::TransferError;
 use super::{csv, html, json, time};
 
@@ -16,7 +16,7 @@ use super::{csv, html, json, time};
 const MAX_HOST_CHARS: usize = 64;
 
 /// Name of the file that holds a run's results.
-const RESULTS: &str = "results.json";
+pub const RESULTS: &str = "results.json";
 
 /// Why results could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,9 @@ pub enum ReportError {
         /// What the system said.
         source: io::Error,
     },
+    /// Results of a later program.
+    #[error("results of schema {0}; this program reads up to {SCHEMA}: take a newer one")]
+    Schema(u32),
     /// Text that is not the lab's JSON, or results that JSON cannot hold.
     #[error("these are not results of the lab in JSON; give a results.json as the lab wrote it")]
     Json(#[source] serde_json::Error),
@@ -83,6 +86,9 @@ pub fn write(dir: &Path, results: &Results) -> Result<Vec<PathBuf>, ReportError>
     }
     if !results.copies.is_empty() {
         files.push(("copies.csv", csv::copies(&results.copies)));
+    }
+    if !results.receives.is_empty() {
+        files.push(("receives.csv", csv::receives(&results.receives)));
     }
     files.push(("report.html", html::page(results)));
     files.iter().map(|(name, text)| put(dir, name, text)).collect()

@@ -1,7 +1,9 @@
 //! The results as JSON: a file for a run, one line for a point.
 
+use serde::Deserialize;
+
 use super::files::ReportError;
-use super::model::{FileCopy, Point, Receive, Results, Transfer};
+use super::model::{FileCopy, Point, Receive, Results, SCHEMA, Transfer};
 
 /// One point as one line without its end, as `shunt lab run --json` prints it.
 ///
@@ -27,6 +29,16 @@ pub fn results(results: &Results) -> Result<String, ReportError> {
 /// # Errors
 /// Text that is not such JSON, or a number that no measurement can give.
 pub fn read(text: &str) -> Result<Results, ReportError> {
+    /// All that is known of the format of results from any program.
+    #[derive(Deserialize)]
+    struct Format {
+        #[serde(default)]
+        schema: u32,
+    }
+    let format: Format = serde_json::from_str(text).map_err(ReportError::Json)?;
+    if format.schema > SCHEMA {
+        return Err(ReportError::Schema(format.schema));
+    }
     let results: Results = serde_json::from_str(text).map_err(ReportError::Json)?;
     check(&results)?;
     Ok(results)

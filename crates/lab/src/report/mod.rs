@@ -39,10 +39,11 @@ pub(crate) mod samples;
 mod tests;
 
 pub use engine::SAMPLED_ONE_IN;
-pub use files::{ReportError, folder_name, read, save, write};
+pub use files::{RESULTS, ReportError, folder_name, read, save, write};
 pub use model::{
     Bottleneck, CopySetup, Cpu, FileCopy, Guest, Load, ParseNameError, PathKind, Pattern, Pinned,
     Point, PointError, Receive, Results, RingKind, Started, Transfer, Workload,
 };
 pub use stages::Stages;
 pub use transfer::{Layers, RoundTrip, Spread, TransferError};
+pub use view::TrafficKind;

@@ -102,6 +102,9 @@ pub struct Point {
     /// Load of the generator.
     #[serde(default)]
     pub load: Load,
+    /// Rings of the guests; split in results from before it was told.
+    #[serde(default)]
+    pub ring: RingKind,
     /// Million frames a second, summed over the guests' transmit side.
     pub mpps: f64,
     /// Gigabits a second, summed over the guests' transmit side, without FCS ([`gbps`]).

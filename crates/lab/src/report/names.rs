@@ -193,7 +193,9 @@ macro_rules! named {
 }
 
 /// The rings of the guests' adapters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum RingKind {
     /// Split rings.
@@ -220,7 +222,9 @@ impl RingKind {
 }
 
 /// Load that a generator offers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Load {
     /// Closed loop: a frame is sent when another one has come back, so nothing is lost.

@@ -6,6 +6,9 @@
 
 use super::model::{PathKind, Pattern};
 
+/// The paper whose forwarding rates are in the table.
+pub const FORWARDING: &str = "nfv-2017";
+
 const TABLE: &str = include_str!("../../../../published/nfv_dpdk_forwarding.csv");
 
 const HEADLINES: &str = include_str!("../../../../published/headlines.csv");

@@ -120,16 +120,17 @@ pub fn text(receives: &[Receive]) -> String {
         return String::new();
     }
     let mut text = format!(
-        "{:>6} {:<10} {:>7} {:>7} {:>13} {:>15} {:>6}\n",
-        "frame", "path", "Mpps", "Gbit/s", "cycles/frame", "least..most", "lost"
+        "{:>6} {:>6} {:<10} {:>7} {:>7} {:>13} {:>15} {:>6}\n",
+        "frame", "guests", "path", "Mpps", "Gbit/s", "cycles/frame", "least..most", "lost"
     );
     for receive in receives {
         for (path, side) in receive.sides() {
-            let (bytes, mpps, gbps) = (receive.frame_bytes, side.mpps[1], side.gbps[1]);
+            let Receive { frame_bytes: bytes, guests, .. } = receive;
+            let (mpps, gbps) = (side.mpps[1], side.gbps[1]);
             let [least, median, most] = side.switch_cycles_per_frame;
             let (range, lost) = (format!("{least:.1}..{most:.1}"), 100.0 * side.lost_share);
             text += &format!(
-                "{bytes:>6} {path:<10} {mpps:>7.2} {gbps:>7.2} {median:>13.1} {range:>15} \
+                "{bytes:>6} {guests:>6} {path:<10} {mpps:>7.2} {gbps:>7.2} {median:>13.1} {range:>15} \
                  {lost:>4.0} %\n"
             );
         }

@@ -7,7 +7,7 @@ use control::state::PathInForce::{self, Synthetic, Vf};
 use super::copy::{CopyGuest, CopyHost};
 use super::model::{
     Bottleneck, CopySetup, Cpu, FileCopy, Guest, Load, PathKind, Pattern, Pinned, Point, Results,
-    Started, Transfer, Workload, gbps,
+    RingKind, Started, Transfer, Workload, gbps,
 };
 use super::stages::Stages;
 use super::transfer::{Layers, RoundTrip};
@@ -27,6 +27,7 @@ pub(crate) fn point(
         frame_bytes,
         seconds: 2.0,
         load: Load::Closed,
+        ring: RingKind::Split,
         mpps,
         gbps: gbps(mpps, frame_bytes),
         rx_mpps: mpps * 1.25,

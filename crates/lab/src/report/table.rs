@@ -65,7 +65,7 @@ fn one(view: &View<'_>) -> String {
         // One space between columns on the left only: two would not leave room for 80 columns.
         column.set_padding((1, 0));
     }
-    format!("{}\n{}\n", view.pattern.title(), table.trim_fmt())
+    format!("{}\n{}\n", view.kind.title(), table.trim_fmt())
 }
 
 /// The cells of one point; frame size and guests only where they differ from the row above.

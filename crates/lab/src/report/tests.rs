@@ -3,7 +3,7 @@ use std::fs;
 
 use proptest::prelude::*;
 
-use super::model::{Bottleneck, Load, PathKind, Pattern, Point, Results, gbps};
+use super::model::{Bottleneck, Load, PathKind, Pattern, Point, Results, Transfer, gbps};
 use super::samples::{limited, one_path, point, results, stages, three_paths, transfers};
 use super::stages::table as stages_table;
 use super::svg::escape;
@@ -403,4 +403,25 @@ fn a_transfer_with_a_number_that_cannot_be_is_not_written() {
     let run = Results { points: Vec::new(), transfers: bad, ..results(Vec::new()) };
     let error = json::results(&run).unwrap_err().to_string();
     assert!(error.contains("cpu.softirq_cores") && error.contains("ntttcp"), "{error}");
+}
+
+#[test]
+fn transfers_of_two_patterns_are_told_apart() {
+    let mut all = transfers();
+    for transfer in all.clone() {
+        all.push(Transfer { pattern: Pattern::EastWest, ..transfer });
+    }
+    let text = transfer_table::all(&all);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert_eq!(text.matches("east-west 1 x 64 KiB, 1024 KiB").count(), 2, "{text}");
+    let datagrams = "east-west transmit 1 x 64 KiB";
+    assert_eq!(text.matches(datagrams).count(), 1, "{text}");
+}
+
+#[test]
+fn results_of_a_later_program_are_refused() {
+    let text = json::results(&results(one_path())).unwrap();
+    let later = text.replacen("\"schema\": 2", "\"schema\": 3", 1);
+    let error = json::read(&later).unwrap_err().to_string();
+    assert!(error.starts_with("results of schema 3; this program reads up to 2"), "{error}");
 }

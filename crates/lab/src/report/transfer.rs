@@ -130,19 +130,24 @@ impl Transfer {
         self.bottleneck == Bottleneck::Generator
     }
 
-    /// What is compared over paths: the traffic and its sizes, as words.
+    /// What is compared over paths: all that tells traffic apart, as words.
     pub fn what(&self) -> String {
         let bytes = match self.send_bytes {
             kib if kib >= 1024 && kib % 1024 == 0 => format!("{} KiB", kib / 1024),
             bytes => format!("{bytes} B"),
         };
+        let word = match self.workload {
+            Workload::TcpStream => "",
+            Workload::UdpTransmit => "transmit ",
+            Workload::UdpReceive => "receive ",
+            Workload::UdpRequest => "request ",
+        };
+        let between = match self.pattern {
+            Pattern::NorthSouth => "",
+            Pattern::EastWest => "east-west ",
+        };
         let buffers = self.buffer_kib.map(|kib| format!(", {kib} KiB buffers")).unwrap_or_default();
-        match self.workload {
-            Workload::TcpStream => format!("{} x {bytes}{buffers}", self.streams),
-            Workload::UdpTransmit => format!("transmit, {bytes}"),
-            Workload::UdpReceive => format!("receive, {bytes}"),
-            Workload::UdpRequest => format!("request, {bytes}"),
-        }
+        format!("{between}{word}{} x {bytes}{buffers}", self.streams)
     }
 
     /// Checks that every number can be one.

@@ -6,8 +6,8 @@ use super::names::Workload;
 use super::transfer::Transfer;
 
 const LEGEND: &str = "\
-streams: how many, the size of a write, and socket buffers where two kinds were
-measured; Gbps: payload read by the receiver, the median of the rounds;
+streams, traffic: sockets, bytes of a write or datagram, and socket buffers if
+set; Gbps: payload read by the receiver, the median of the rounds;
 loopback: what the two programs do with nothing between them; ends, carrier:
 cores of the guest and the other end, and of what carries their frames (the
 daemon, or the relays of virtio); paper: what it published, on another machine;
@@ -87,7 +87,7 @@ const STREAMS: [Column; 8] = [
 ];
 
 const DATAGRAMS: [Column; 9] = [
-    ("traffic", true, Transfer::what),
+    ("traffic", true, |t| t.what().replace(" buffers", "")),
     ("path", true, |t| t.path.to_string()),
     ("Gbps", false, rate),
     ("lost", false, |t| t.lost_share.map_or(String::new(), percent)),

@@ -1,27 +1,66 @@
-//! The points of one pattern, looked at along their dimensions: path, frame size, guests.
+//! Points of one kind of traffic, looked at along their dimensions: path, frame size, guests.
 
 use std::collections::BTreeSet;
 
-use super::model::{PathKind, Pattern, Point};
+use super::model::{Load, PathKind, Pattern, Point, RingKind};
+use crate::statistics::quantile::median_item;
 
-/// The points of one pattern, in the order of frame size, guests, path.
+/// Traffic that is looked at, and compared, by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrafficKind {
+    /// Pattern.
+    pub pattern: Pattern,
+    /// Load of the generator.
+    pub load: Load,
+    /// Rings of the guests.
+    pub ring: RingKind,
+}
+
+impl TrafficKind {
+    /// The kind of a point.
+    pub fn of(point: &Point) -> TrafficKind {
+        TrafficKind { pattern: point.pattern, load: point.load, ring: point.ring }
+    }
+
+    /// Heading: the pattern, and load and rings if they are not the usual ones.
+    pub fn title(&self) -> String {
+        let unusual = self.unusual().into_iter();
+        unusual.fold(self.pattern.title().to_owned(), |title, part| title + ", " + &part)
+    }
+
+    /// Name without spaces, for links and narrow tables.
+    pub fn id(&self) -> String {
+        let unusual = self.unusual().into_iter();
+        let id = unusual.fold(self.pattern.to_string(), |id, part| id + "-" + &part);
+        id.replace(" rings", "")
+    }
+
+    fn unusual(&self) -> Vec<String> {
+        let load = (self.load != Load::Closed).then(|| self.load.to_string());
+        let ring = (self.ring != RingKind::Split).then(|| format!("{} rings", self.ring));
+        load.into_iter().chain(ring).collect()
+    }
+}
+
+/// Points of one kind of traffic, in the order of frame size, guests, path.
 pub(super) struct View<'a> {
-    pub(super) pattern: Pattern,
+    pub(super) kind: TrafficKind,
     pub(super) points: Vec<&'a Point>,
 }
 
 impl<'a> View<'a> {
-    /// The points of `pattern` among `all`.
-    pub(super) fn new(all: &'a [Point], pattern: Pattern) -> View<'a> {
-        let mut points: Vec<_> = all.iter().filter(|point| point.pattern == pattern).collect();
+    /// The points of `kind` among `all`.
+    fn new(all: &'a [Point], kind: TrafficKind) -> View<'a> {
+        let of = |point: &&Point| TrafficKind::of(point) == kind;
+        let mut points: Vec<_> = all.iter().filter(of).collect();
         points.sort_by_key(|point| (point.frame_bytes, point.vms, point.path));
-        View { pattern, points }
+        View { kind, points }
     }
 
-    /// A view for each pattern that was measured.
+    /// A view for each kind of traffic that was measured.
     pub(super) fn each(all: &'a [Point]) -> Vec<View<'a>> {
-        let views = Pattern::ALL.into_iter().map(|pattern| View::new(all, pattern));
-        views.filter(|view| !view.points.is_empty()).collect()
+        let kinds: BTreeSet<TrafficKind> = all.iter().map(TrafficKind::of).collect();
+        kinds.into_iter().map(|kind| View::new(all, kind)).collect()
     }
 
     /// The paths measured.
@@ -43,9 +82,8 @@ impl<'a> View<'a> {
     pub(super) fn at(&self, path: PathKind, frame_bytes: u32, vms: u32) -> Option<&'a Point> {
         let key = (path, frame_bytes, vms);
         let same = |point: &&&Point| (point.path, point.frame_bytes, point.vms) == key;
-        let mut found: Vec<&'a Point> = self.points.iter().filter(same).copied().collect();
-        found.sort_by(|a, b| a.mpps.total_cmp(&b.mpps));
-        found.get(found.len().saturating_sub(1) / 2).copied()
+        let found: Vec<&'a Point> = self.points.iter().filter(same).copied().collect();
+        median_item(&found, |point| point.mpps).copied()
     }
 
     /// One point per number of guests.

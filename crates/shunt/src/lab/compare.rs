@@ -15,7 +15,7 @@ use crate::{Mistake, say};
 ///
 /// A and B are programs; `bare` is this program's bare copying loop, and `bare+N` the same with N
 /// cycles of waiting for each frame. Both are measured in short slots, in the order A B B A, with
-/// fresh processes. A permutation test at 1 % tells a difference from noise.
+/// fresh processes and this program's guests. A permutation test at 1 % tells a difference from noise.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,7 @@ pub(super) struct Compare {
     /// Rings of the guests' adapters: split, packed or packed-in-order.
     #[arg(long, default_value = "split")]
     ring: RingKind,
-    /// Pairs of slots: 8 to 1000.
+    /// Pairs of slots: an even number, 8 to 1000.
     #[arg(long, default_value_t = 32, value_name = "N")]
     pairs: usize,
     /// Seconds of each slot.
@@ -78,8 +78,13 @@ impl Compare {
                 "bare: it has two sockets, so --pattern north-south and --vms 1 are possible";
             return Err(Mistake(text.into()).into());
         }
-        if !(8..=1000).contains(&self.pairs) {
-            return Err(Mistake(format!("--pairs {}: 8 to 1000 are possible", self.pairs)).into());
+        if !(8..=1000).contains(&self.pairs) || !self.pairs.is_multiple_of(2) {
+            let text = format!(
+                "--pairs {}: even numbers from 8 to 1000 are possible, so that each side is first \
+                 as often as the other",
+                self.pairs
+            );
+            return Err(Mistake(text).into());
         }
         let settings = Settings { sides: [self.a, self.b], point, pairs: self.pairs };
         let machine = Machine { program: &program()?, cpus: host::cpu::allowed() };

@@ -134,7 +134,8 @@ fn text_of(name: &str) -> Result<String> {
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
         let names = names.join(", ");
         let text = format!(
-            "{name:?} is no experiment; there are {names}, and files whose names end in .toml"
+            "{name:?} is no experiment and no command; experiments are {names}, and files whose \
+             names end in .toml; shunt lab --help lists the commands"
         );
         return Err(Mistake(text).into());
     }
@@ -235,13 +236,17 @@ impl History {
             .with_context(|| format!("cannot read {}", self.out.display()))?;
         let mut dirs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         dirs.sort();
-        let rows = dirs.iter().filter_map(|dir| Some((dir, report::read(dir).ok()?)));
-        let text: String = rows.map(|(dir, results)| row(dir, &results)).collect();
+        dirs.retain(|dir| dir.join(report::RESULTS).exists());
+        let text: String = dirs.iter().map(|dir| row(dir)).collect();
         Ok(say(&text)?)
     }
 }
 
-fn row(dir: &Path, results: &Results) -> String {
+fn row(dir: &Path) -> String {
+    let results = match report::read(dir) {
+        Ok(results) => results,
+        Err(error) => return format!("{}: {:#}\n", dir.display(), anyhow::Error::from(error)),
+    };
     let experiment = results.experiment.as_ref();
     let name = experiment.map_or("-", |experiment| &experiment.name);
     let whole = match experiment.map(|experiment| experiment.steps().len()) {
@@ -266,8 +271,8 @@ fn shown(results: &Results, dir: &Path) -> String {
     if !answers.is_empty() {
         text += "Which interface for my traffic?\n";
     }
-    for (pattern, answer) in answers {
-        text += &wrapped(&format!("{}: {answer}.", pattern.title()));
+    for (kind, answer) in answers {
+        text += &wrapped(&format!("{}: {answer}.", kind.title()));
     }
     for (_, sentence) in report::verdict::all(&results.points) {
         text += &("\n".to_owned() + &wrapped(&sentence));

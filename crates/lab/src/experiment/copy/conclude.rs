@@ -63,7 +63,7 @@ fn host(seen: &[Seen]) -> CopyHost {
 }
 
 fn over<T>(rounds: &[T], value: impl Fn(&T) -> f64) -> Spread {
-    spread(rounds.iter().map(value).collect())
+    spread(rounds.iter().map(value))
 }
 
 fn gbps(bytes: u64, seconds: f64) -> f64 {

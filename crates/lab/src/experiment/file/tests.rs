@@ -95,6 +95,19 @@ fn changes_reach_every_table_and_nothing_else() {
 }
 
 #[test]
+fn what_was_published_stands_beside_its_own_setting_only() {
+    let text = Experiment::shipped("vmdq").unwrap();
+    let published = |changes: &[Change]| {
+        let experiment = Experiment::parse(text, changes).unwrap();
+        experiment.receive.iter().map(|sweep| sweep.published.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(published(&[]), [false, true], "TCP over 10 GbE is no match for 64 B");
+    assert_eq!(published(&[change("frame_bytes", vec![1518])]), [false, true]);
+    assert_eq!(published(&[change("frame_bytes", vec![256])]), [false, false]);
+    assert_eq!(published(&[change("rounds", 1)]), [false, true]);
+}
+
+#[test]
 fn a_path_that_the_machine_lacks_is_left_out() {
     let experiment = shipped("quick").on_paths(&[PathKind::Vf]);
     assert_eq!(experiment.forward[0].paths, [PathKind::Vf]);
@@ -118,10 +131,19 @@ fn mistakes_are_told_with_their_place() {
     assert_eq!(error, "[[forward]] guests 9: 1 to 8 are possible");
     let error = told(&forward("guests = [1]\nframe_bytes = [64]\n"));
     assert!(error.contains("a chain of two guests"), "{error}");
+    let error = told(&forward("guests = [2, 4, 2]\nframe_bytes = [64]\n"));
+    assert_eq!(error, "[[forward]] guests 2: given twice");
     let error = told(&forward("guests = [2]\nframe_bytes = []\n"));
     assert_eq!(error, "[[forward]] frame_bytes: at least one is needed");
     let error = told(&forward("guests = [2]\nframe_bytes = [\"big\"]\n"));
     assert!(error.contains("line 13"), "{error}");
+    let wrong = forward("guests = [2]\nframe_bytes = [\"big\"]\n");
+    let error = Experiment::parse(&wrong, &[change("rounds", 1)]).unwrap_err();
+    assert!(error.contains("line 13"), "{error}");
+    let receive = "[[receive]]\nguests = [1]\nframe_bytes = [64]\nrounds = 1\nwarmup_s = 0.1\n\
+                   seconds = 0.2\npublished = { without_gbps = nan, with_gbps = 1.0 }\n";
+    let error = told(&format!("{head}{receive}"));
+    assert_eq!(error, "[[receive]] published NaN: it must be finite and above 0");
     let error = told(&head.replace("mine", "my own"));
     assert_eq!(error, "name \"my own\": letters, digits and - are possible");
     let only = forward("guests = [1, 2]\nframe_bytes = [64]\n");

@@ -36,7 +36,7 @@ impl Ground {
         placement: &Placement,
     ) -> Result<Ground> {
         let program = match switch {
-            Switch::Shunt(program) => program,
+            Switch::Shunt { daemon, .. } => daemon,
             Switch::Bare { program, delay_cycles } => {
                 return bare(program, delay_cycles, spec, placement);
             }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PointSpec, Switch, slot};
-use crate::experiment::file::{check_list, check_times};
+use crate::experiment::file::{check_list, check_numbers, check_times};
 use crate::experiment::step::{self, Found, Step};
 use crate::report::{Load, PathKind, Pattern, RingKind};
 
@@ -36,11 +36,10 @@ pub struct Sweep {
 
 impl step::Sweep for Sweep {
     fn check(&self) -> Result<(), String> {
-        if self.patterns.is_empty() || self.paths.is_empty() {
-            return Err("patterns and paths: at least one of each is needed".into());
-        }
-        check_list("guests", &self.guests, [1, 8])?;
-        check_list("frame_bytes", &self.frame_bytes, [64, 1518])?;
+        check_list("patterns", &self.patterns)?;
+        check_list("paths", &self.paths)?;
+        check_numbers("guests", &self.guests, [1, 8])?;
+        check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
         if self.patterns == [Pattern::EastWest] && self.guests == [1] {
             return Err("guests 1: east-west is a chain of two guests or more".into());
         }
@@ -52,7 +51,7 @@ impl step::Sweep for Sweep {
             let PointSpec { pattern, path, vms, frame_bytes, .. } = spec;
             let title = format!("{pattern} {path}, {vms} guests, {frame_bytes} B");
             Step::new(title, move |machine| {
-                let switch = Switch::Shunt(machine.program);
+                let switch = Switch::shunt(machine.program);
                 Ok(Found::Point(slot(switch, &spec, machine.cpus)?))
             })
         };

@@ -6,6 +6,7 @@ use crate::bench::plan;
 use crate::experiment::sample::spread;
 use crate::guest::sockets::Asked;
 use crate::report::{Bottleneck, PathKind, Pinned, RoundTrip, Transfer, Workload};
+use crate::statistics::quantile::median_item;
 
 /// A carrier or an end that works for this share of the time is at its limit, and so are the programs
 /// with this share of what they can do over loopback.
@@ -40,7 +41,7 @@ pub(super) fn conclude(
         granted_kib: (!requests).then_some((middle.received.buffer >> 10) as u32),
         seconds: settings.seconds,
         rounds: seen.len() as u32,
-        gbps: (!requests).then(|| spread(seen.iter().map(Seen::gbps).collect())),
+        gbps: (!requests).then(|| spread(seen.iter().map(Seen::gbps))),
         lost_share: is_udp.then(|| median(seen, Seen::lost_share)),
         round_trip: requests.then(|| round_trip(seen)),
         limit,
@@ -59,14 +60,12 @@ pub(super) fn conclude(
 
 /// The round of median throughput, or of median round trips.
 fn middle(seen: &[Seen]) -> Seen {
-    let mut sorted = seen.to_vec();
     let figure = |seen: &Seen| seen.asked.map_or_else(|| seen.gbps(), |asked| asked.p50_us);
-    sorted.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    median_item(seen, figure).copied().unwrap_or_default()
 }
 
 fn median(seen: &[Seen], of: impl Fn(&Seen) -> f64) -> f64 {
-    spread(seen.iter().map(of).collect())[1]
+    spread(seen.iter().map(of))[1]
 }
 
 fn round_trip(seen: &[Seen]) -> RoundTrip {

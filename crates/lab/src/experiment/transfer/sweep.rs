@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Settings, Traffic, run};
-use crate::experiment::file::{check_list, check_times};
+use crate::experiment::file::{check_list, check_numbers, check_published, check_times};
 use crate::experiment::step::{self, Found, Step};
 use crate::report::{PathKind, Pattern, Transfer, Workload};
 
@@ -37,13 +37,13 @@ pub struct Sweep {
 
 impl step::Sweep for Sweep {
     fn check(&self) -> Result<(), String> {
-        if self.patterns.is_empty() || self.paths.is_empty() {
-            return Err("patterns and paths: at least one of each is needed".into());
-        }
-        check_list("streams", &self.streams, [1, 64])?;
+        check_list("patterns", &self.patterns)?;
+        check_list("paths", &self.paths)?;
+        check_numbers("streams", &self.streams, [1, 64])?;
         let most = if self.workload == Workload::TcpStream { 1 << 20 } else { 1472 };
-        check_list("send_bytes", &self.send_bytes, [16, most])?;
-        check_list("buffer_kib", &self.buffer_kib, [0, 64 << 10])?;
+        check_numbers("send_bytes", &self.send_bytes, [16, most])?;
+        check_numbers("buffer_kib", &self.buffer_kib, [0, 64 << 10])?;
+        check_published(self.published.values().copied())?;
         check_times(self.rounds, &[("seconds", self.seconds)])
     }
 

@@ -6,7 +6,7 @@ use super::super::figure::{percent, three};
 use super::super::names::CopySetup;
 use super::super::published;
 use super::super::transfer::Spread;
-use super::{CopyGuest, FileCopy};
+use super::{CopyGuest, FileCopy, by_size};
 
 /// The paper gives no number for "no large difference"; a difference above this share is called
 /// large.
@@ -18,8 +18,21 @@ the host no CPU. A tap's copies are in the kernel on both paths, and so is what 
 receives: in the context of the daemon, which writes to the tap. Both are in the lane's busy \
 cycles.";
 
-/// A sentence for the guests' CPU, and those for the host's; what was not measured is left out.
+/// For each size of the file, a sentence for the guests' CPU and those for the host's; what was not
+/// measured is left out.
 pub fn sentences(copies: &[FileCopy]) -> Vec<String> {
+    let named = by_size(copies).nth(1).is_some();
+    let of_size = |copies: &[FileCopy]| {
+        let mut all = of_size(copies);
+        if let Some(first) = all.first_mut().filter(|_| named) {
+            *first = format!("A file of {} MiB. {first}", copies[0].file_mib);
+        }
+        all
+    };
+    by_size(copies).flat_map(of_size).collect()
+}
+
+fn of_size(copies: &[FileCopy]) -> Vec<String> {
     let together = copies.iter().find(|copy| copy.setup == CopySetup::Together);
     let alone = |path| copies.iter().find(|copy| is_alone(copy, path));
     let guests = together.and_then(guests);

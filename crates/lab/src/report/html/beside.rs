@@ -1,10 +1,9 @@
 //! Our curves beside the published ones, each as multiples of its first value.
 
-use super::super::beside::{Shape, ends, sentences, shapes};
+use super::super::beside::{Shape, ends, sentences, shapes, views};
 use super::super::model::Results;
 use super::super::svg::escape;
 use super::super::svg::lines::{LineChart, Series, Value};
-use super::super::view::View;
 
 const WIDE: f64 = 500.0;
 
@@ -15,9 +14,9 @@ pub(super) fn section(results: &Results) -> String {
         return String::new();
     }
     let mut charts = String::new();
-    for view in View::each(&results.points) {
+    for view in views(results) {
         for frame_bytes in ends(&view) {
-            let title = format!("{}, {frame_bytes} B", view.pattern.title());
+            let title = format!("{}, {frame_bytes} B", view.kind.title());
             let shapes = shapes(&view, frame_bytes);
             charts += &chart(&title, &shapes).unwrap_or_default();
         }

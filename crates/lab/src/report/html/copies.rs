@@ -2,33 +2,34 @@
 //! the paper's in words.
 
 use super::super::columns::html;
-use super::super::copy::{CopyGuest, sentences};
+use super::super::copy::{CopyGuest, by_size, sentences};
 use super::super::copy_table::{HOST_COLUMNS, guest_columns, guest_rows};
 use super::super::model::FileCopy;
 use super::super::svg::bars::Row;
 use super::super::svg::escape;
 use super::transfers::{ONE_LAYER, chart};
 
-/// The section; empty without copies.
+/// The sentences, and a section for each size of the file; empty without copies.
 pub(super) fn all(copies: &[FileCopy]) -> String {
-    let Some(first) = copies.first() else { return String::new() };
+    let paragraph = |sentence| format!("<p class=\"verdict\">{}</p>\n", escape(sentence));
+    let words: String = sentences(copies).iter().map(|it| paragraph(it)).collect();
+    words + &by_size(copies).map(section).collect::<String>()
+}
+
+fn section(copies: &[FileCopy]) -> String {
+    let file_mib = copies[0].file_mib;
     let charts: String = [guests(copies), lane(copies)]
         .into_iter()
         .flatten()
         .map(|chart| format!("<figure>\n{chart}</figure>\n"))
         .collect();
-    let words: String = sentences(copies)
-        .iter()
-        .map(|sentence| format!("<p class=\"verdict\">{}</p>\n", escape(sentence)))
-        .collect();
     let rows = guest_rows(copies);
     format!(
-        "<section class=\"pattern\">\n<h2 id=\"hyperv\">hyperv</h2>\n\
-         <p class=\"sub\">hyperv-2012: every guest copies the same file of {} MiB over TCP from a \
+        "<section class=\"pattern\">\n<h2 id=\"copies-{file_mib}\">Copies of {file_mib} MiB</h2>\n\
+         <p class=\"sub\">Every guest copies the same file over TCP from a \
          server beyond the uplink, medians of the rounds.</p>\n\
-         {words}<div class=\"charts\">\n{charts}</div>\n\
+         <div class=\"charts\">\n{charts}</div>\n\
          <h3>Guests</h3>\n{}<h3>What they share</h3>\n{}</section>\n",
-        first.file_mib,
         html(&guest_columns(), &rows.iter().collect::<Vec<_>>()),
         html(&HOST_COLUMNS, &copies.iter().collect::<Vec<_>>()),
     )

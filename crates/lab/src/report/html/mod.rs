@@ -9,7 +9,7 @@ use super::model::{Pattern, Point, Results};
 use super::receive::Receive;
 use super::svg::escape;
 use super::verdict;
-use super::view::View;
+use super::view::{TrafficKind, View};
 use crate::statistics::bands::Band;
 
 mod beside;
@@ -64,8 +64,8 @@ fn verdicts(results: &Results) -> String {
     if sentences.is_empty() {
         return "<p class=\"verdict\">Nothing was measured.</p>\n".to_owned();
     }
-    let item = |(pattern, sentence): &(Pattern, String)| {
-        let anchor = pattern.as_str();
+    let item = |(kind, sentence): &(TrafficKind, String)| {
+        let anchor = kind.id();
         format!("<p class=\"verdict\"><a href=\"#{anchor}\">{}</a></p>\n", escape(sentence))
     };
     let items: String = sentences.iter().map(item).collect();
@@ -87,8 +87,8 @@ fn answers(results: &Results) -> String {
     if answers.is_empty() {
         return String::new();
     }
-    let item = |(pattern, answer): &(Pattern, String)| {
-        let (anchor, title) = (pattern.as_str(), pattern.title());
+    let item = |(kind, answer): &(TrafficKind, String)| {
+        let (anchor, title) = (kind.id(), kind.title());
         format!("<dt><a href=\"#{anchor}\">{title}</a></dt>\n<dd>{}</dd>\n", escape(answer))
     };
     let items: String = answers.iter().map(item).collect();
@@ -114,11 +114,11 @@ fn bands(points: &[Point]) -> String {
     }
     let heads: String = Band::ALL.map(|band| format!("<th scope=\"col\">{band}</th>")).concat();
     let row = |place: &Place| {
-        let Place { pattern, path, frame_bytes, vms, bands } = place;
+        let Place { kind, path, frame_bytes, vms, bands } = place;
         let cells: String =
             bands.iter().map(|band| format!("<td>{}</td>", by_band::cell(band))).collect();
         let words =
-            format!("{pattern}, {path}, {frame_bytes} B, {}", count(*vms as usize, "guest"));
+            format!("{}, {path}, {frame_bytes} B, {}", kind.id(), count(*vms as usize, "guest"));
         format!("<tr><td class=\"words\">{words}</td>{cells}</tr>\n")
     };
     let rows: String = places.iter().map(row).collect();
@@ -142,9 +142,10 @@ fn receives(receives: &[Receive]) -> String {
         for (path, side) in receive.sides() {
             let [least, median, most] = side.switch_cycles_per_frame.map(three);
             rows += &format!(
-                "<tr><td>{}</td><td class=\"words\">{path}</td><td>{}</td><td>{median}</td>\
-                 <td>{least}-{most}</td><td>{}</td></tr>\n",
+                "<tr><td>{}</td><td>{}</td><td class=\"words\">{path}</td><td>{}</td>\
+                 <td>{median}</td><td>{least}-{most}</td><td>{}</td></tr>\n",
                 receive.frame_bytes,
+                receive.guests,
                 three(side.mpps[1]),
                 percent(side.lost_share)
             );
@@ -154,7 +155,8 @@ fn receives(receives: &[Receive]) -> String {
         receives.iter().map(|receive| escape_paragraph(&receive.sentence())).collect();
     format!(
         "<section class=\"pattern\">\n<h2>Receiving</h2>\n{sentences}<div class=\"wide\"><table>\n\
-         <thead><tr><th scope=\"col\">Frame</th><th scope=\"col\" class=\"words\">Path</th>\
+         <thead><tr><th scope=\"col\">Frame</th><th scope=\"col\">Guests</th>\
+         <th scope=\"col\" class=\"words\">Path</th>\
          <th scope=\"col\">Mpps</th><th scope=\"col\">Cycles a frame</th>\
          <th scope=\"col\">Least to most</th><th scope=\"col\">Lost</th></tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
@@ -163,7 +165,7 @@ fn receives(receives: &[Receive]) -> String {
 
 /// All of one pattern: its best figures, plots, and tables.
 fn pattern(view: &View<'_>) -> String {
-    let about = match view.pattern {
+    let about = match view.kind.pattern {
         Pattern::NorthSouth => "From the external machine into a guest, and from there back to it.",
         Pattern::EastWest => {
             "From guest to guest along a chain inside one server; a frame counts once for every guest that sends it."
@@ -172,8 +174,8 @@ fn pattern(view: &View<'_>) -> String {
     format!(
         "<section class=\"pattern\">\n<h2 id=\"{id}\">{title}</h2>\n<p class=\"sub\">{about}</p>\n\
          {tiles}{plots}{table}</section>\n",
-        id = view.pattern.as_str(),
-        title = view.pattern.title(),
+        id = view.kind.id(),
+        title = view.kind.title(),
         tiles = tiles(view),
         plots = plots::all(view),
         table = tables::results(view),

@@ -71,7 +71,7 @@ pub(super) fn results(view: &View<'_>) -> String {
 
 /// What the generator could do, did, and got back, for all patterns.
 pub(super) fn generator(view: &View<'_>) -> String {
-    format!("<h3>{}</h3>\n{}", view.pattern.title(), table(&view.points, &GENERATOR))
+    format!("<h3>{}</h3>\n{}", view.kind.title(), table(&view.points, &GENERATOR))
 }
 
 fn table(points: &[&Point], columns: &[Column]) -> String {

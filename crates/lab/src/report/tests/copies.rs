@@ -16,7 +16,7 @@ fn file_copies_are_in_every_form_of_the_report() {
     assert!(!none.contains("copies"), "results without copies are as they were");
     let page = html::page(&run);
     check_html(&page).unwrap();
-    for words in ["id=\"hyperv\"", "3 points", "4 together", "<td>0.40</td>", "<td>900</td>"] {
+    for words in ["id=\"copies-64\"", "3 points", "4 together", "<td>0.40</td>", "<td>900</td>"] {
         assert!(page.contains(words), "{words}");
     }
     for words in ["no large difference", "1e3..1e4", "<dt>File copies</dt>", "switch CPU 0"] {
@@ -34,6 +34,22 @@ fn file_copies_are_in_every_form_of_the_report() {
         let name = format!("host.lane_cycles_per_kib{name}");
         assert_eq!(rows[6][column(&name)], value.to_string());
     }
+}
+
+#[test]
+fn copies_of_two_sizes_are_told_apart() {
+    let large =
+        copies().into_iter().map(|copy| super::super::model::FileCopy { file_mib: 512, ..copy });
+    let run =
+        Results { copies: copies().into_iter().chain(large).collect(), ..results(Vec::new()) };
+    let page = html::page(&run);
+    check_html(&page).unwrap();
+    for words in ["Copies of 64 MiB", "Copies of 512 MiB", "A file of 512 MiB. Guests"] {
+        assert!(page.contains(words), "{words}");
+    }
+    let text = copy_table::all(&run.copies);
+    assert!(text.contains("64 MiB, the guests") && text.contains("512 MiB, the guests"), "{text}");
+    assert_eq!(text.matches("guests: how many copied").count(), 1, "one legend");
 }
 
 /// Every spread of a file copy in JSON has its columns, so that no field is forgotten.

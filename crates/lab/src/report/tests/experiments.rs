@@ -3,8 +3,8 @@
 use super::super::model::{PathKind, Pattern, Point, Receive, Results};
 use super::super::receive::{Published, Side};
 use super::super::samples::{point, results};
-use super::super::{html, json};
-use super::check_html;
+use super::super::{csv, html, json};
+use super::{check_html, parse_csv};
 use crate::experiment::file::Experiment;
 
 #[test]
@@ -54,4 +54,10 @@ fn a_page_of_an_experiment_begins_with_the_answer_and_stands_beside_the_paper() 
     let answer = page.find("Which interface").unwrap();
     assert!(answer < page.find("Verdict").unwrap(), "the answer comes first");
     assert_eq!(json::read(&json::results(&run).unwrap()).unwrap(), run);
+    let rows = parse_csv(&csv::receives(&run.receives));
+    assert_eq!(rows[0][..5], ["frame_bytes", "guests", "rounds", "path", "lost_share"]);
+    assert_eq!(rows[1][..7], ["64", "4", "3", "vmq", "0.25", "1", "2"]);
+    assert_eq!((rows.len(), rows[2][3].as_str()), (3, "synthetic"));
+    let other = Results { experiment: None, ..run };
+    assert!(!html::page(&other).contains("Beside"), "nfv-2017 is beside its own experiment only");
 }

@@ -1,10 +1,10 @@
 //! Comparison of two paths: paired slots, and a permutation test.
 //!
 //! The slots of a place (frame size, guests) are measured in the order A B B A. The first slot of one
-//! path and the first of the other are a pair, and so on. Pairs of all places of a pattern are tested
+//! path and the first of the other are a pair, and so on. Pairs of all places of a kind of traffic are tested
 //! together, by bands of the CPUs' distance; a pair whose slots are in two bands is only counted.
 
-use super::super::figure::{list, three};
+use super::super::figure::{count, list, three};
 use super::super::model::{PathKind, Point};
 use super::super::view::View;
 use super::{ALPHA, at_least, guests, limits};
@@ -12,7 +12,6 @@ use crate::guest::random::Random;
 use crate::statistics::Pair;
 use crate::statistics::bands::{Grouped, PairedSlots, Slot};
 use crate::statistics::permutation::{self, Comparison, Verdict};
-use crate::statistics::quantile::median;
 
 /// Fewest pairs with which a difference can be found at [`ALPHA`].
 const PAIRS_MIN: usize = 8;
@@ -42,32 +41,37 @@ pub(super) fn answer(view: &View<'_>) -> Option<String> {
         ([], _) => "each path is beaten by another".to_owned(),
         ([only], [_, ..]) => format!("{only}; it carries {} frames", list(&times)),
         _ => {
-            let open = best.iter().any(|one| {
-                let of = |pair: &&Compared| {
-                    (pair.one == *one || pair.other == *one) && pair.found.is_none()
-                };
-                pairs.iter().any(|pair| of(&pair))
-            });
-            let why = match open {
-                true => "measured too seldom to tell",
-                false => "no difference was found between them",
+            let among = |pair: &&Compared| best.contains(&pair.one) && best.contains(&pair.other);
+            let open: Vec<&Compared> =
+                pairs.iter().filter(among).filter(|pair| pair.found.is_none()).collect();
+            let why = match open[..] {
+                [] => "no difference was found between them",
+                _ if open.iter().all(|pair| pair.is_bound) => "the generator was the limit",
+                _ => "measured too seldom to tell",
             };
-            let cycles = best.iter().filter_map(|path| cycles(view, *path));
-            let cycles: Vec<String> = cycles.collect();
-            let cycles = match cycles[..] {
-                [] => String::new(),
-                _ => format!("; of the switch, a frame takes {}", list(&cycles)),
-            };
-            format!("{}; {why}{cycles}", names.join(" or "))
+            format!("{}; {why}{}", names.join(" or "), cycles(view, &best))
         }
     })
 }
 
-/// Median cycles a frame over the places of a path, in words.
-fn cycles(view: &View<'_>, path: PathKind) -> Option<String> {
-    let grid = view.grid().into_iter().filter(|point| point.path == path);
-    let cycles: Vec<f64> = grid.filter_map(|point| point.switch_cycles_per_frame).collect();
-    median(&cycles).map(|cycles| format!("{cycles:.0} cycles on {path}"))
+/// Cycles of the smallest frame with the fewest guests on these paths, in words; empty if unknown.
+fn cycles(view: &View<'_>, paths: &[PathKind]) -> String {
+    let place = view.frames().into_iter().next().zip(view.vms().into_iter().next());
+    let Some((frame_bytes, vms)) = place else { return String::new() };
+    let of = |path: &PathKind| {
+        let cycles = view.at(*path, frame_bytes, vms)?.switch_cycles_per_frame?;
+        Some(format!("{cycles:.0} cycles on {path}"))
+    };
+    match &paths.iter().filter_map(of).collect::<Vec<String>>()[..] {
+        [] => String::new(),
+        cycles => {
+            let guests = count(vms as usize, "guest");
+            format!(
+                "; of the switch, a frame of {frame_bytes} B takes {} with {guests}",
+                list(cycles)
+            )
+        }
+    }
 }
 
 /// Every two paths of a pattern.
@@ -123,6 +127,8 @@ struct Compared {
     other: PathKind,
     /// How many pairs there are, and of what kinds.
     remarks: String,
+    /// The generator was the limit of every pair.
+    is_bound: bool,
     /// `None` with too few pairs.
     found: Option<Comparison>,
 }
@@ -149,7 +155,8 @@ impl Compared {
         let counted = counted.iter().filter(|(n, _)| *n > 0);
         remarks.extend(counted.map(|(n, why)| format!("{n} more {why}")));
         let found = tested(&strata).filter(|_| n >= PAIRS_MIN);
-        Compared { one, other, remarks: remarks.join(", "), found }
+        let is_bound = open > 0 && n + grouped.moved == 0;
+        Compared { one, other, remarks: remarks.join(", "), is_bound, found }
     }
 
     fn win(&self) -> Option<Win> {
@@ -166,7 +173,7 @@ impl Compared {
     }
 
     fn clause(&self) -> String {
-        let Compared { one, other, remarks, found } = self;
+        let Compared { one, other, remarks, found, .. } = self;
         if let Some(Win { winner, loser, ratio }) = self.win() {
             let [ratio, low, high] = ratio.map(three);
             let percent = (1.0 - ALPHA) * 100.0;
@@ -187,9 +194,17 @@ impl Compared {
     }
 }
 
+/// `None` without pairs. Of more than the test takes, every second or third pair counts, and so on.
 fn tested(strata: &[&[Pair]]) -> Option<Comparison> {
+    let pairs: usize = strata.iter().map(|pairs| pairs.len()).sum();
+    let step = pairs.div_ceil(permutation::PAIRS_MAX).max(1);
+    let thinned: Vec<Vec<Pair>> = strata
+        .iter()
+        .map(|pairs| pairs.chunks_exact(step).map(|pairs| pairs[0]).collect())
+        .collect();
+    let strata: Vec<&[Pair]> = thinned.iter().map(Vec::as_slice).collect();
     let mut random = Random::new(1);
-    permutation::compare_stratified(strata, ALPHA, || random.bits()).ok()
+    permutation::compare_stratified(&strata, ALPHA, || random.bits()).ok()
 }
 
 /// A path's highest rate and what limits it.

@@ -1,4 +1,4 @@
-//! The verdict: one sentence per pattern, computed from its points and from nothing else.
+//! The verdict: one sentence per kind of traffic, computed from its points and from nothing else.
 //!
 //! With one path it says how that scales with guests and frame size and what limits it. With more, every two
 //! paths are compared by a permutation test of their paired slots: a difference is called one at the level
@@ -7,8 +7,8 @@
 //! Limits: pairs in which the generator was the bottleneck of a slot are left out, and counted.
 
 use super::figure::{count, list, three, whole};
-use super::model::{Bottleneck, PathKind, Pattern, Point};
-use super::view::View;
+use super::model::{Bottleneck, PathKind, Point};
+use super::view::{TrafficKind, View};
 
 mod compare;
 #[cfg(test)]
@@ -19,28 +19,24 @@ const ALPHA: f64 = 0.01;
 /// Share by which a rate must exceed the last one of its line to be called a peak.
 const PEAK_SHARE: f64 = 0.05;
 
-/// The sentence on `pattern`; says so if there is no point of it.
-pub fn sentence(points: &[Point], pattern: Pattern) -> String {
-    let view = View::new(points, pattern);
-    let title = pattern.title();
+fn sentence(view: &View<'_>) -> String {
+    let title = view.kind.title();
     let paths: Vec<PathKind> = view.paths().into_iter().collect();
     match paths[..] {
-        [] => format!("{title} was not measured."),
-        [path] => format!("{title} on the {path} path: {}.", single(&view, path)),
-        _ => format!("{title}: {}.", compare::clauses(&view).join("; ")),
+        [path] => format!("{title} on the {path} path: {}.", single(view, path)),
+        _ => format!("{title}: {}.", compare::clauses(view).join("; ")),
     }
 }
 
-/// The sentences of the patterns that were measured.
-pub fn all(points: &[Point]) -> Vec<(Pattern, String)> {
-    let views = View::each(points);
-    views.iter().map(|view| (view.pattern, sentence(points, view.pattern))).collect()
+/// A sentence on each kind of traffic that was measured.
+pub fn all(points: &[Point]) -> Vec<(TrafficKind, String)> {
+    View::each(points).iter().map(|view| (view.kind, sentence(view))).collect()
 }
 
-/// Which path to take for each pattern of which several paths were measured.
-pub fn answers(points: &[Point]) -> Vec<(Pattern, String)> {
+/// Which path to take for each kind of traffic of which several paths were measured.
+pub fn answers(points: &[Point]) -> Vec<(TrafficKind, String)> {
     let views = View::each(points).into_iter();
-    views.filter_map(|view| Some((view.pattern, compare::answer(&view)?))).collect()
+    views.filter_map(|view| Some((view.kind, compare::answer(&view)?))).collect()
 }
 
 /// How one path scales and what limits it.

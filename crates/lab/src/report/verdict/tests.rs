@@ -1,7 +1,7 @@
-use super::super::model::{Bottleneck, PathKind, Pattern, Point};
+use super::super::model::{Bottleneck, Load, PathKind, Pattern, Point, RingKind};
 use super::super::samples::{limited, one_path, point, three_paths};
 use super::super::table;
-use super::{all, sentence};
+use super::{all, answers};
 
 fn said(points: &[Point]) -> String {
     let lines: Vec<String> = all(points).into_iter().map(|(_, sentence)| sentence).collect();
@@ -83,7 +83,6 @@ fn verdict_names_a_peak_between() {
 #[test]
 fn verdict_of_few_points() {
     let vf = |frame, vms, mpps| point(Pattern::EastWest, PathKind::Vf, frame, vms, mpps);
-    insta::assert_snapshot!(sentence(&[], Pattern::EastWest), @"East/west was not measured.");
     insta::assert_snapshot!(said(&[vf(64, 2, 5.0)]), @"East/west on the vf path: 64 B frames reach 5.00 Mpps with 2 guests; the switch spends 66 cycles on a frame; it is limited by the switch.");
     insta::assert_snapshot!(said(&[limited(vf(64, 2, 5.0), Bottleneck::Generator)]), @"East/west on the vf path: 64 B frames reach at least 5.00 Mpps with 2 guests; the switch spends 66 cycles on a frame; the generator was the limit everywhere, so the switch was not measured out.");
     let mut silent = vf(64, 2, 0.0);
@@ -120,4 +119,54 @@ fn of_repeated_points_the_median_counts() {
     assert!(sentence.contains("5.00 Mpps") && !sentence.contains("points"), "{sentence}");
     let rows = table::all(&[vf(9.0), vf(1.0), vf(5.0)]);
     assert!(rows.contains("5.00") && !rows.contains("9.00") && !rows.contains("1.00"), "{rows}");
+}
+
+#[test]
+fn rings_and_loads_are_not_mixed() {
+    let slot = |path, ring, load, mpps| Point {
+        ring,
+        load,
+        ..point(Pattern::EastWest, path, 64, 2, mpps)
+    };
+    let (split, packed) = (RingKind::Split, RingKind::Packed);
+    let mut points = Vec::new();
+    for _ in 0..8 {
+        points.push(slot(PathKind::Vf, split, Load::Closed, 10.0));
+        points.push(slot(PathKind::Vhost, split, Load::Closed, 5.0));
+        points.push(slot(PathKind::Vf, packed, Load::Closed, 5.0));
+        points.push(slot(PathKind::Vhost, packed, Load::Closed, 10.0));
+        points.push(slot(PathKind::Vf, split, Load::Overload, 20.0));
+    }
+    let said: Vec<(String, String)> =
+        all(&points).into_iter().map(|(kind, text)| (kind.id(), text)).collect();
+    let ids: Vec<&str> = said.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(ids, ["east-west", "east-west-packed", "east-west-overload"]);
+    assert!(said[0].1.starts_with("East/west: vf carries 2.00 times"), "{}", said[0].1);
+    let packed = "East/west, packed rings: vhost carries 2.00 times";
+    assert!(said[1].1.starts_with(packed), "{}", said[1].1);
+    assert!(said[2].1.starts_with("East/west, overload on the vf path: 64 B"), "{}", said[2].1);
+}
+
+#[test]
+fn an_answer_tells_why_there_is_none() {
+    let (vf, vhost) = (PathKind::Vf, PathKind::Vhost);
+    let answer = |points: &[Point]| answers(points).remove(0).1;
+    let few = slots(&[(vf, 4.0), (vhost, 4.4)], 3, 200.0);
+    assert!(answer(&few).starts_with("vf or vhost; measured too seldom"), "{}", answer(&few));
+    let bound: Vec<Point> =
+        few.into_iter().map(|point| limited(point, Bottleneck::Generator)).collect();
+    let text = answer(&bound);
+    assert!(text.starts_with("vf or vhost; the generator was the limit"), "{text}");
+    let place = "; of the switch, a frame of 64 B takes 66 cycles on vf and 66 cycles on vhost";
+    assert!(text.contains(place) && text.ends_with("with 1 guest"), "{text}");
+    let better = slots(&[(vf, 4.0), (vhost, 8.0)], 12, 200.0);
+    assert!(answer(&better).starts_with("vhost; it carries 2.00 times"), "{}", answer(&better));
+}
+
+#[test]
+fn more_pairs_than_the_test_takes_are_thinned() {
+    let many = slots(&[(PathKind::Vf, 4.0), (PathKind::Vhost, 4.4)], 2400, 200.0);
+    let sentence = said(&many);
+    assert!(sentence.contains("vhost carries 1.10 times vf's frames (99 %"), "{sentence}");
+    assert!(sentence.contains("2400 pairs"), "{sentence}");
 }
