@@ -204,7 +204,7 @@ mod tests {
         let rounds = [(seen(20.0, 50.0), seen(10.0, 100.0)), (seen(10.0, 100.0), seen(5.0, 200.0))];
         let point = conclude(1518, &rounds);
         assert_eq!((point.cycles_ratio, point.throughput_ratio), ([2.0; 3], [2.0; 3]));
-        assert_eq!(point.vmq.mpps, [10.0, 20.0, 20.0]);
+        assert_eq!(point.vmq.mpps, [10.0, 15.0, 20.0]);
         assert!(!point.generator_bound);
         let point = conclude(64, &[(seen(95.0, 50.0), seen(10.0, 100.0))]);
         assert!(point.generator_bound);

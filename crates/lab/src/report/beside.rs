@@ -4,7 +4,7 @@
 use super::figure::{list, three};
 use super::model::{PathKind, Point, Results, Transfer};
 use super::published;
-use super::transfer_table::{experiments, ordered};
+use super::transfer_table::{Group, groups};
 use super::view::{TrafficKind, View};
 
 /// Two ratios within this factor of each other are called alike.
@@ -47,8 +47,8 @@ pub fn sentences(results: &Results) -> Vec<String> {
             all.extend(order(&view, frame_bytes));
         }
     }
-    for experiment in experiments(&results.transfers) {
-        all.extend(ahead(&ordered(&results.transfers, experiment)));
+    for group in groups(&results.transfers) {
+        all.extend(ahead(&group));
     }
     all
 }
@@ -113,9 +113,9 @@ fn order(view: &View<'_>, frame_bytes: u32) -> Option<String> {
 }
 
 /// The first published path of each traffic over the last one.
-fn ahead(transfers: &[&Transfer]) -> Vec<String> {
+fn ahead(group: &Group<'_>) -> Vec<String> {
     let mut all = Vec::new();
-    for same in transfers.chunk_by(|a, b| a.what() == b.what()) {
+    for same in group.transfers.chunk_by(|a, b| a.what() == b.what()) {
         let published: Vec<&&Transfer> =
             same.iter().filter(|transfer| transfer.published.is_some()).collect();
         let [first, .., last] = published[..] else { continue };
@@ -128,7 +128,7 @@ fn ahead(transfers: &[&Transfer]) -> Vec<String> {
         let what = if first.round_trip.is_some() { "round trip (p99)" } else { "throughput" };
         all.push(format!(
             "{}, {}: {what} on {} is {} times that on {} here, {} times published: {}.",
-            first.experiment,
+            group.title(),
             first.what(),
             first.path,
             three(ours),

@@ -392,7 +392,7 @@ fn tables_of_transfers_fit_a_terminal_and_say_what_is_a_bound() {
     }
     assert!(text.contains("> 12.0") && text.contains("> lower bound"), "{text}");
     // Paths of one traffic stand together, which is said once in each of two experiments.
-    assert_eq!(text.matches("1 x 64 KiB, 1024 KiB").count(), 2, "{text}");
+    assert_eq!(text.matches("1 x 64 KiB, 1 MiB").count(), 2, "{text}");
     assert_eq!(transfer_table::all(&[]), "");
 }
 
@@ -413,9 +413,14 @@ fn transfers_of_two_patterns_are_told_apart() {
     }
     let text = transfer_table::all(&all);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    assert_eq!(text.matches("east-west 1 x 64 KiB, 1024 KiB").count(), 2, "{text}");
-    let datagrams = "east-west transmit 1 x 64 KiB";
-    assert_eq!(text.matches(datagrams).count(), 1, "{text}");
+    for title in ["ntttcp\n", "ntttcp, east-west\n", "vpf, east-west: round trips"] {
+        assert_eq!(text.matches(title).count(), 1, "{title}: {text}");
+    }
+    let mut run = results(Vec::new());
+    run.transfers = all;
+    let page = html::page(&run);
+    check_html(&page).unwrap();
+    assert!(page.contains("id=\"netperf-east-west\""));
 }
 
 #[test]

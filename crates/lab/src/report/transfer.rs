@@ -130,24 +130,17 @@ impl Transfer {
         self.bottleneck == Bottleneck::Generator
     }
 
-    /// What is compared over paths: all that tells traffic apart, as words.
+    /// What is compared over paths: all that tells traffic of one pattern apart, as words.
     pub fn what(&self) -> String {
-        let bytes = match self.send_bytes {
-            kib if kib >= 1024 && kib % 1024 == 0 => format!("{} KiB", kib / 1024),
-            bytes => format!("{bytes} B"),
-        };
         let word = match self.workload {
             Workload::TcpStream => "",
-            Workload::UdpTransmit => "transmit ",
-            Workload::UdpReceive => "receive ",
+            Workload::UdpTransmit => "tx ",
+            Workload::UdpReceive => "rx ",
             Workload::UdpRequest => "request ",
         };
-        let between = match self.pattern {
-            Pattern::NorthSouth => "",
-            Pattern::EastWest => "east-west ",
-        };
-        let buffers = self.buffer_kib.map(|kib| format!(", {kib} KiB buffers")).unwrap_or_default();
-        format!("{between}{word}{} x {bytes}{buffers}", self.streams)
+        let buffers = self.buffer_kib.map(|kib| format!(", {} buffers", bytes(kib << 10)));
+        let (streams, sent) = (self.streams, bytes(self.send_bytes));
+        format!("{word}{streams} x {sent}{}", buffers.unwrap_or_default())
     }
 
     /// Checks that every number can be one.
@@ -187,6 +180,15 @@ impl Transfer {
             ]);
         }
         all
+    }
+}
+
+/// A number of bytes in the largest unit that leaves no rest.
+fn bytes(bytes: u32) -> String {
+    match bytes {
+        mib if mib >= 1 << 20 && mib % (1 << 20) == 0 => format!("{} MiB", mib >> 20),
+        kib if kib >= 1 << 10 && kib % (1 << 10) == 0 => format!("{} KiB", kib >> 10),
+        bytes => format!("{bytes} B"),
     }
 }
 

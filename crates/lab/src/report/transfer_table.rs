@@ -2,7 +2,7 @@
 
 use super::columns::{self, terminal};
 use super::figure::{NONE, percent, three, whole};
-use super::names::Workload;
+use super::names::{Pattern, Workload};
 use super::transfer::Transfer;
 
 const LEGEND: &str = "\
@@ -15,30 +15,48 @@ limit: who kept it slow";
 const LEGEND_BOUND: &str = "
 > lower bound: the programs were the limit, so the path was not measured out";
 
-/// Transfers of one experiment: in the order of first appearance, paths of one traffic together.
-pub(super) fn ordered<'a>(all: &'a [Transfer], experiment: &str) -> Vec<&'a Transfer> {
-    let of = || all.iter().filter(|transfer| transfer.experiment == experiment);
-    let mut places: Vec<String> = Vec::new();
-    for what in of().map(Transfer::what) {
-        if !places.contains(&what) {
-            places.push(what);
-        }
-    }
-    let place = |transfer: &Transfer| places.iter().position(|what| *what == transfer.what());
-    let mut ordered: Vec<&Transfer> = of().collect();
-    ordered.sort_by_key(|transfer| (place(transfer), transfer.path));
-    ordered
+/// Transfers of one experiment and pattern.
+pub(super) struct Group<'a> {
+    pub(super) experiment: &'a str,
+    pub(super) pattern: Pattern,
+    /// In the order of first appearance, paths of one traffic together.
+    pub(super) transfers: Vec<&'a Transfer>,
 }
 
-/// Names of the experiments, in the order of first appearance.
-pub(super) fn experiments(all: &[Transfer]) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for name in all.iter().map(|transfer| transfer.experiment.as_str()) {
-        if !names.contains(&name) {
-            names.push(name);
+impl Group<'_> {
+    /// Heading: the experiment, with the pattern if it is not the usual one.
+    pub(super) fn title(&self) -> String {
+        match self.pattern {
+            Pattern::NorthSouth => self.experiment.to_owned(),
+            pattern => format!("{}, {pattern}", self.experiment),
         }
     }
-    names
+}
+
+/// All groups, in the order of first appearance.
+pub(super) fn groups(all: &[Transfer]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for transfer in all {
+        let Transfer { experiment, pattern, .. } = transfer;
+        let same = |group: &&mut Group<'_>| {
+            (group.experiment, group.pattern) == (experiment.as_str(), *pattern)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.transfers.push(transfer),
+            None => groups.push(Group { experiment, pattern: *pattern, transfers: vec![transfer] }),
+        }
+    }
+    for group in &mut groups {
+        let mut places: Vec<String> = Vec::new();
+        for what in group.transfers.iter().map(|transfer| transfer.what()) {
+            if !places.contains(&what) {
+                places.push(what);
+            }
+        }
+        let place = |transfer: &Transfer| places.iter().position(|what| *what == transfer.what());
+        group.transfers.sort_by_key(|transfer| (place(transfer), transfer.path));
+    }
+    groups
 }
 
 /// A transfer's rate, as a lower bound where it is one.
@@ -53,16 +71,17 @@ pub(super) fn rate(transfer: &Transfer) -> String {
 /// Every experiment's tables under their headings; empty without transfers.
 pub fn all(transfers: &[Transfer]) -> String {
     let mut text = String::new();
-    for experiment in experiments(transfers) {
-        let ordered = ordered(transfers, experiment);
+    for group in groups(transfers) {
+        let title = group.title();
         let of = |wanted: &[Workload]| -> Vec<&Transfer> {
-            let found = ordered.iter().filter(|transfer| wanted.contains(&transfer.workload));
+            let all = group.transfers.iter();
+            let found = all.filter(|transfer| wanted.contains(&transfer.workload));
             found.copied().collect()
         };
         let datagrams = of(&[Workload::UdpTransmit, Workload::UdpReceive]);
-        text += &terminal(experiment, &STREAMS, &of(&[Workload::TcpStream]));
-        text += &terminal(experiment, &DATAGRAMS, &datagrams);
-        let title = format!("{experiment}: round trips in us; of the paper, p99");
+        text += &terminal(&title, &STREAMS, &of(&[Workload::TcpStream]));
+        text += &terminal(&title, &DATAGRAMS, &datagrams);
+        let title = format!("{title}: round trips in us; of the paper, p99");
         text += &terminal(&title, &REQUESTS, &of(&[Workload::UdpRequest]));
     }
     if text.is_empty() {

@@ -5,7 +5,7 @@ use super::super::figure::{percent, three, whole};
 use super::super::model::{PathKind, Transfer, Workload};
 use super::super::svg::bars::{BarChart, Layer, Row};
 use super::super::svg::escape;
-use super::super::transfer_table::{experiments, ordered, rate, trip};
+use super::super::transfer_table::{Group, groups, rate, trip};
 
 /// Width of a chart.
 const WIDE: f64 = 500.0;
@@ -24,26 +24,23 @@ const LAYERS: [Layer; 6] = [
 
 /// All experiments' sections.
 pub(super) fn all(transfers: &[Transfer]) -> String {
-    let names = experiments(transfers).into_iter();
-    names.map(|experiment| section(transfers, experiment)).collect()
+    groups(transfers).iter().map(section).collect()
 }
 
-fn section(all: &[Transfer], experiment: &str) -> String {
-    let transfers = ordered(all, experiment);
-    let Some(first) = transfers.first() else { return String::new() };
+fn section(group: &Group<'_>) -> String {
+    let transfers = &group.transfers;
     let (requests, bulk): (Vec<&Transfer>, Vec<&Transfer>) =
         transfers.iter().partition(|transfer| transfer.workload == Workload::UdpRequest);
-    let charts: Vec<String> = [throughput(&bulk), round_trips(&requests), cpu(&transfers)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let charts: Vec<String> =
+        [throughput(&bulk), round_trips(&requests), cpu(transfers)].into_iter().flatten().collect();
     let charts: String =
         charts.iter().map(|chart| format!("<figure>\n{chart}</figure>\n")).collect();
-    let experiment = escape(experiment);
+    let title = escape(&group.title());
     format!(
-        "<section class=\"pattern\">\n<h2 id=\"{experiment}\">{experiment}</h2>\n<p class=\"sub\">{}.</p>\n\
+        "<section class=\"pattern\">\n<h2 id=\"{}\">{title}</h2>\n<p class=\"sub\">{}.</p>\n\
          <div class=\"charts\">\n{charts}</div>\n{}{}</section>\n",
-        first.pattern.title(),
+        title.replace(", ", "-"),
+        group.pattern.title(),
         // Streams lose nothing that their reader could miss.
         match bulk.iter().any(|transfer| transfer.lost_share.is_some()) {
             true => table(&[&BULK[..], &LOST, &BULK_CPU].concat(), &bulk),
