@@ -246,7 +246,7 @@ fn trial(
 }
 
 /// Whether the generator kept its rate.
-fn kept_rate(account: &PacedResult) -> bool {
+pub(super) fn kept_rate(account: &PacedResult) -> bool {
     let due = account.sent + account.skipped;
     due > 0 && account.skipped as f64 <= SKIPPED_MAX * due as f64
 }

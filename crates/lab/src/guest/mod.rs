@@ -32,10 +32,11 @@ use serde::{Deserialize, Serialize};
 use crate::report::{Load, RingKind};
 
 pub use forward::Forwarder;
-pub(crate) use generate::frame;
 pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
+pub(crate) use generate::{SEQUENCE_AT, frame};
 pub use hosted::run;
 pub use paced::{Latency, PacedResult};
+pub(crate) use paced::{histogram, ns_between};
 
 /// What a guest process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
