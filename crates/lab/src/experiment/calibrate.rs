@@ -24,6 +24,9 @@ const ERROR_SHARE_MAX: f64 = 0.05;
 const ERROR_US_MAX: f64 = 1.0;
 /// Bytes of a frame, with FCS.
 const FRAME_BYTES: u32 = 64;
+/// Wait for frames that the device holds: longer than its delays, and than a busy machine keeps the
+/// device from its CPU.
+const QUIET_S: f64 = 0.3;
 /// Start of the random numbers: each run draws the same delays.
 const SEED: u64 = 1;
 
@@ -173,11 +176,13 @@ pub fn run(
             flows: vec![(source, destination)],
             in_flight: IN_FLIGHT,
             load_fps: settings.rate_fps,
+            burst: None,
         };
         let spec = GuestSpec {
             cpu: generator_cpu,
             warmup_s: WARMUP_S,
             seconds: settings.seconds,
+            quiet_s: QUIET_S,
             frame_bytes: FRAME_BYTES,
             huge_pages: false,
             ring: RingKind::Split,

@@ -8,8 +8,7 @@ use std::str::FromStr;
 
 use crate::guest::random::Random;
 
-/// Longest delay of a bounded distribution: half of the time after which a guest that receives
-/// nothing gives up.
+/// Longest delay of a bounded distribution.
 pub const DELAY_US_MAX: f64 = 10_000.0;
 /// Longest mean of an exponential distribution: one delay in 22 000 is longer than ten times the
 /// mean, one in 485 million longer than twenty times.
