@@ -1,10 +1,10 @@
 //! A vhost-user device that returns each frame to its guest after a known delay.
 //!
 //! # Model
-//! One thread serves one socket and polls without sleeping. A frame *arrives* when the device takes
-//! it from the guest's transmit ring. The device copies it, gives the buffer back, and draws a delay.
-//! When that has passed it copies the frame into the guest's receive ring and publishes the ring.
-//! Nothing is dropped for lack of a receive buffer: the frame waits, and is late.
+//! One thread serves one socket and polls without sleeping. A frame *arrives* when the device
+//! takes it from the guest's transmit ring. The device copies it, gives the buffer back, and draws
+//! a delay. When that has passed it copies the frame into the guest's receive ring and publishes
+//! the ring. Nothing is dropped for lack of a receive buffer: the frame waits, and is late.
 //!
 //! The device knows its own errors, and states them: see [`DelayResult`].
 //!
@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use host::tsc;
-use virtq::BURST;
 
 use super::bare::session::{Offer, Session};
 use crate::guest::random::Random;
@@ -29,6 +28,9 @@ use crate::measure::delay::{DelayLine, Distribution, Held};
 
 /// Time between two polls of the socket.
 const POLL: Duration = Duration::from_millis(1);
+/// Frames taken, and frames returned, in one turn. They share one reading of the clock: the more
+/// there are, the later is the last one.
+const TURN: usize = 8;
 /// Frames held at once; more stay in the guest's transmit ring.
 const HELD_MAX: usize = 1 << 16;
 /// Where a frame has the time-stamp counter of its sending: behind its number.
@@ -53,8 +55,7 @@ impl DelayControl {
     }
 }
 
-/// Account of a device. Times are those of frames released since [`DelayControl::begin`]; counts are
-/// those of all frames.
+/// Account of a device. Times are those of frames returned since [`DelayControl::begin`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DelayResult {
     /// Delays drawn.
@@ -65,11 +66,7 @@ pub struct DelayResult {
     pub lateness: Latency,
     /// From the guest's stamp until arrival: part of the latency, and not of the delay.
     pub pickup: Latency,
-    /// Frames returned.
-    pub returned: u64,
-    /// Frames dropped, because they did not fit a receive buffer.
-    pub dropped: u64,
-    /// Frames returned after one that arrived later.
+    /// Frames returned after one that arrived later, from the first frame on.
     pub overtaken: u64,
 }
 
@@ -89,8 +86,6 @@ struct Delays {
     /// Buffers of frames that were returned.
     spare: Vec<Vec<u8>>,
     times: Times,
-    returned: u64,
-    dropped: u64,
 }
 
 /// Histograms of nanoseconds, by field of [`DelayResult`].
@@ -121,8 +116,6 @@ impl DelayDevice {
             line: DelayLine::default(),
             spare: Vec::new(),
             times,
-            returned: 0,
-            dropped: 0,
         };
         Ok(DelayDevice { session: Session::new(socket, false, offer)?, delays })
     }
@@ -159,24 +152,22 @@ impl DelayDevice {
                 std::thread::yield_now();
             }
         }
-        let Delays { times, returned, dropped, line, .. } = &self.delays;
+        let Delays { times, line, .. } = &self.delays;
         Ok(DelayResult {
             drawn: Latency::of(&times.drawn),
             held: Latency::of(&times.held),
             lateness: Latency::of(&times.lateness),
             pickup: Latency::of(&times.pickup),
-            returned: *returned,
-            dropped: *dropped,
             overtaken: line.overtaken(),
         })
     }
 }
 
 impl Delays {
-    /// Takes a burst of frames from the guest; `true` if there were any.
+    /// Takes frames from the guest; `true` if there were any.
     fn take_in(&mut self, tx: &mut Ring) -> bool {
         let room = HELD_MAX - self.line.len();
-        let n = tx.queue.stage(BURST).min(room);
+        let n = tx.queue.stage(TURN).min(room);
         if n == 0 {
             return false;
         }
@@ -196,20 +187,20 @@ impl Delays {
         true
     }
 
-    /// Returns a burst of frames that are due; `true` if there were any.
+    /// Returns frames that are due; `true` if there were any.
     fn give_back(&mut self, rx: &mut Ring) -> bool {
         let now = tsc::now();
-        if !self.line.is_due(now) || rx.queue.stage(BURST) == 0 {
+        if !self.line.is_due(now) || rx.queue.stage(TURN) == 0 {
             return false;
         }
-        let mut released: [Option<Held<Vec<u8>>>; BURST] = [const { None }; BURST];
+        let mut released = [const { None::<Held<Vec<u8>>> }; TURN];
         let mut count = 0;
         loop {
             let (buffers, rest) = rx.queue.buffers();
             let Some(buffer) = buffers.first() else { break };
             let Some(mut held) = self.line.release(now) else { break };
             if held.frame.len() < STAMP_AT + 8 || held.frame.len() > buffer.len as usize {
-                self.dropped += 1;
+                // Dropped: no frame of the generator, or too long for the buffer.
                 self.spare.push(held.frame);
                 continue;
             }
@@ -226,7 +217,6 @@ impl Delays {
         let published = tsc::now();
         for held in released.into_iter().flatten() {
             self.times.record(&held, published);
-            self.returned += 1;
             self.spare.push(held.frame);
         }
         true

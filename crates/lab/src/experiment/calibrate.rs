@@ -24,8 +24,8 @@ const ERROR_SHARE_MAX: f64 = 0.05;
 const ERROR_US_MAX: f64 = 1.0;
 /// Bytes of a frame, with FCS.
 const FRAME_BYTES: u32 = 64;
-/// Wait for frames that the device holds: longer than its delays, and than a busy machine keeps the
-/// device from its CPU.
+/// Wait for frames that the device holds: longer than its delays, and than a busy machine keeps
+/// the device from its CPU.
 const QUIET_S: f64 = 0.3;
 /// Start of the random numbers: each run draws the same delays.
 const SEED: u64 = 1;

@@ -206,13 +206,8 @@ pub fn run(
             soak = Some(at(SOAK_AT, ndr_fps, settings.soak_s)?);
         }
     }
-    let back_to_back = match settings.back_to_back {
-        0 => None,
-        searches => {
-            let point = Point { program, spec, placement: &placement, closed_fps };
-            Some(back_to_back::measure(&point, searches, &mut done)?)
-        }
-    };
+    let point = Point { program, spec, placement: &placement, closed_fps };
+    let back_to_back = back_to_back::measure(&point, settings.back_to_back, &mut done)?;
     Ok(Throughput {
         closed_loop_mpps: closed.offered_mpps,
         rates: rates(&found.goals),

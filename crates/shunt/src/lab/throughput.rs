@@ -67,8 +67,8 @@ pub(super) struct Throughput {
     /// Seconds of a soak at half of the NDR, after all else; 0: none.
     #[arg(long, default_value_t = 0.0, value_name = "S")]
     soak: f64,
-    /// Searches for the longest burst at the generator's highest rate that loses no frame (RFC 2544,
-    /// section 26.4; RFC 9004), after all else: 0 to 100.
+    /// Searches for the longest burst at the generator's highest rate that loses no frame
+    /// (RFC 2544, section 26.4; RFC 9004), after all else: 0 to 100.
     #[arg(long, default_value_t = 0, value_name = "N")]
     back_to_back: usize,
     /// Print one JSON object.

@@ -1,7 +1,8 @@
 //! Back-to-back frames: the longest burst that a point forwards without loss.
 //!
-//! RFC 2544, section 26.4, as updated by RFC 9004. Each trial has a daemon and guests of its own: a
-//! warm-up at a low rate, one burst at the generator's highest rate, and a wait until no frame moves.
+//! RFC 2544, section 26.4, as updated by RFC 9004. Each trial has a daemon and guests of its own:
+//! a warm-up at a low rate, one burst at the generator's highest rate, and a wait until no frame
+//! moves.
 //!
 //! # Limits
 //! A virtio ring pushes back: a generator whose transmit ring is full waits for the switch, so the
@@ -9,7 +10,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::paced_trial;
@@ -72,12 +73,12 @@ pub(super) struct Point<'a> {
     pub(super) closed_fps: f64,
 }
 
-/// Makes `searches` searches. `done` hears of each.
+/// Makes `searches` searches; `None` of 0. `done` hears of each.
 pub(super) fn measure(
     point: &Point<'_>,
     searches: usize,
     done: &mut impl FnMut(&str),
-) -> Result<BackToBack> {
+) -> Result<Option<BackToBack>> {
     let Point { program, spec, placement, closed_fps } = *point;
     let max = ((closed_fps * LONGEST_S) as u64).max(FIRST);
     let limits = Limits { first: FIRST, max, width: WIDTH };
@@ -107,7 +108,7 @@ pub(super) fn measure(
         rates.extend(rate);
         found.push(longest);
     }
-    conclude(&found, &rates, incomplete, max)
+    Ok(conclude(&found, &rates, incomplete, max))
 }
 
 fn conclude(
@@ -115,9 +116,9 @@ fn conclude(
     rates: &[f64],
     incomplete: usize,
     longest_tried_frames: u64,
-) -> Result<BackToBack> {
-    ensure!(!found.is_empty(), "no search was made");
+) -> Option<BackToBack> {
     let lengths = || found.iter().map(|longest| longest.frames);
+    let (min_frames, max_frames) = (lengths().min()?, lengths().max()?);
     let searches = found.len();
     let average_frames = lengths().sum::<u64>() as f64 / searches as f64;
     let squares = lengths().map(|frames| (frames as f64 - average_frames).powi(2));
@@ -134,10 +135,10 @@ fn conclude(
              longest burst tried: the losses of the others are not due to the length alone"
         ),
     };
-    Ok(BackToBack {
+    Some(BackToBack {
         average_frames,
-        min_frames: lengths().min().unwrap_or_default(),
-        max_frames: lengths().max().unwrap_or_default(),
+        min_frames,
+        max_frames,
         deviation_frames,
         searches,
         without_loss,
@@ -167,7 +168,7 @@ mod tests {
         assert!((result.deviation_frames - 141.42).abs() < 0.01, "{}", result.deviation_frames);
         assert_eq!((result.offered_mpps, result.incomplete), (Some(3.5), 1));
         assert!(result.statement.contains("each search ended at a burst that lost"));
-        assert!(conclude(&[], &[], 0, 1).is_err());
+        assert_eq!(conclude(&[], &[], 0, 1), None);
     }
 
     #[test]
