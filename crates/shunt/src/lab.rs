@@ -1,6 +1,7 @@
 //! `shunt lab`: experiments.
 
 mod bare;
+mod calibrate;
 mod compare;
 mod fairness;
 mod measure;
@@ -49,6 +50,7 @@ Examples, experiments of files (shunt lab NAME --help for their settings):
 Examples, others:
   shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
   shunt lab throughput --pattern east-west               NDR, PDR and latency
+  shunt lab calibrate                                    the error of latency figures
   shunt lab compare ./old/shunt ./new/shunt              is one of two builds faster?
   shunt lab switches                                     Shunt beside other switches
   shunt lab scale --json                                 cycles per frame as VFs and MACs grow
@@ -78,6 +80,7 @@ enum Experiment {
     Kill(succession::Kill),
     Switching(switching::Switching),
     Throughput(throughput::Throughput),
+    Calibrate(calibrate::Calibrate),
     Switches(switches::Switches),
     Compare(compare::Compare),
     List(measure::List),
@@ -197,6 +200,7 @@ impl Lab {
             Some(Experiment::Kill(kill)) => kill.run(),
             Some(Experiment::Switching(switching)) => switching.run(),
             Some(Experiment::Throughput(throughput)) => throughput.run(),
+            Some(Experiment::Calibrate(calibrate)) => calibrate.run(),
             Some(Experiment::Switches(switches)) => switches.run(),
             Some(Experiment::Compare(compare)) => compare.run(),
             Some(Experiment::List(list)) => list.run(),

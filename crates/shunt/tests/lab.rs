@@ -206,6 +206,20 @@ fn a_held_wake_up_latency_is_part_of_the_result() {
 }
 
 #[test]
+fn back_to_back_frames_are_searched_for() {
+    let args = ["throughput", "--pattern", "east-west", "--trial-seconds", "0.1", "--json"];
+    let args = [&args[..], &["--trials-max", "3", "--seconds-max", "1", "--back-to-back", "1"]];
+    let (code, found) = lab(&args.concat());
+    assert_eq!(code, Some(0), "{found:#}");
+    let of = |name: &str| number(&found, &format!("/back_to_back/{name}"));
+    assert_eq!((of("searches"), of("deviation_frames")), (1.0, 0.0), "{found:#}");
+    assert_eq!(of("min_frames"), of("max_frames"), "{found:#}");
+    assert!(of("average_frames") <= of("longest_tried_frames"), "{found:#}");
+    assert!(of("trials") >= 1.0 && of("without_loss") <= 1.0, "{found:#}");
+    assert!(found["back_to_back"]["statement"].is_string(), "{found:#}");
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused_by_name() {
     for (args, word) in [
         (&["idle", "--guests", "1"][..], "--guests 1: 2 to 255"),
@@ -214,6 +228,14 @@ fn what_cannot_be_measured_is_refused_by_name() {
         (&["idle", "--cpu-latency", "1000001"], "--cpu-latency 1000001: 0 to 1000000"),
         (&["idle", "--cpu-latency", "soon"], "--cpu-latency"),
         (&["hostile", "--bursts", "0"], "--bursts 0"),
+        (&["calibrate", "--rate", "999"], "--rate 999: 1000 to 1000000"),
+        (&["calibrate", "--seconds", "0"], "--seconds 0"),
+        (&["calibrate", "--delay", "normal:1"], "expected constant:US"),
+        (&["calibrate", "--delay", "uniform:9,8"], "shortest delay 9: 0 to 8"),
+        (
+            &["throughput", "--pattern", "east-west", "--back-to-back", "101"],
+            "--back-to-back 101: 0 to 100",
+        ),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_shunt")).arg("lab").args(args).output();
         let output = output.expect("shunt was built for this test");

@@ -13,7 +13,7 @@
 //!   nothing, but a socket or an eventfd that blocks would stop both guests.
 
 mod process;
-mod session;
+pub(super) mod session;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use wire::Mac;
 use crate::measure::bare::copy_loop::{CopyLoop, Counters};
 
 pub use process::BareProcess;
-use session::Session;
+use session::{Offer, Session};
 
 /// Time between two looks at sockets and standard input.
 const POLL: Duration = Duration::from_millis(1);
@@ -65,7 +65,9 @@ pub fn serve(spec: &BareSpec) -> Result<()> {
         signal_hook::flag::register(signal, stop.clone()).context("cannot handle signals")?;
     }
     let [first, second] = &spec.sockets;
-    let (mut a, mut b) = (Session::new(first, spec)?, Session::new(second, spec)?);
+    let offer = Offer { packed: spec.packed, mergeable: spec.mergeable };
+    let session = |socket| Session::new(socket, spec.connect, offer);
+    let (mut a, mut b) = (session(first)?, session(second)?);
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
     }

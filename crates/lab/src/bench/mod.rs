@@ -8,6 +8,7 @@ pub mod bare;
 mod carrier;
 mod cpus;
 mod daemon;
+pub mod delay;
 mod guests;
 pub mod interrupt;
 pub mod link;

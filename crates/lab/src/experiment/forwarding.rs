@@ -21,7 +21,7 @@ pub use self::sweep::Sweep;
 
 use super::sample::{self, Measured};
 use crate::bench::{GuestProcess, Placement, mac_text, plan};
-use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, Role};
+use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
 use crate::report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
@@ -201,6 +201,7 @@ fn processes(
         cpu,
         warmup_s: spec.warmup_s,
         seconds: spec.seconds,
+        quiet_s: QUIET_S,
         frame_bytes: spec.frame_bytes,
         huge_pages: false,
         ring: spec.ring,

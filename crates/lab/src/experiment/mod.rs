@@ -1,6 +1,7 @@
 //! The experiments. Those of files ([`file`]) are run by [`runner`], step by step; a kind of load is
 //! one Rust file. The others are one file each: what it sets up, what it measures, what it concludes.
 
+pub mod calibrate;
 pub mod compare;
 pub mod copy;
 pub mod distance;

@@ -19,7 +19,7 @@ use super::step::{self, Found, Machine, Step};
 use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, interrupt, mac_text, plan,
 };
-use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
+use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
 use crate::report::receive::{Published, Side};
@@ -125,6 +125,7 @@ impl Sweep {
             cpu: placement.guests[0].0,
             warmup_s: self.warmup_s,
             seconds: self.seconds,
+            quiet_s: QUIET_S,
             frame_bytes,
             huge_pages: false,
             ring: RingKind::Split,

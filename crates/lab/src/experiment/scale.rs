@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::sample::{self, spread};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
-use crate::guest::{Guest, GuestSpec, Place, Role};
+use crate::guest::{Guest, GuestSpec, Place, QUIET_S, Role};
 use crate::measure::distance;
 
 use crate::report::Load::Overload;
@@ -192,6 +192,7 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
         cpu: placement.guests[0].0,
         warmup_s: 0.2,
         seconds,
+        quiet_s: QUIET_S,
         frame_bytes,
         huge_pages,
         ring,

@@ -21,7 +21,7 @@ use super::scale::{self, Load};
 use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
 };
-use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, Role};
+use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
 use crate::measure::bare::{self, Pinning};
 use crate::measure::distance;
 
@@ -156,6 +156,7 @@ fn switched(
         cpu: Some(pinning.guests),
         warmup_s: WARMUP_S,
         seconds: SECONDS,
+        quiet_s: QUIET_S,
         frame_bytes: FRAME,
         huge_pages: false,
         ring: RingKind::Split,

@@ -4,10 +4,14 @@
 //! what came back and whether the generator kept its rate. A search finds the non-drop rate (NDR)
 //! and the partial-drop rate (PDR); then latency is measured at 10, 50 and 90 % of the NDR.
 //!
+//! The longest burst that loses no frame is searched for if asked for: [`BackToBack`].
+//!
 //! # Limits
 //! A shared host takes CPU time away at will, and a frame is lost then at any rate: the NDR has a
 //! loss tolerance, which is stated with it. With fewer than three CPUs the generator shares its CPU
 //! with the guests, and their limit is reached first.
+
+mod back_to_back;
 
 use std::path::Path;
 
@@ -19,7 +23,10 @@ use crate::bench::Placement;
 use crate::guest::{IN_FLIGHT, PacedResult, Role};
 use crate::measure::distance;
 use crate::report::{Load, PathKind, Pinned};
-use crate::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop};
+use crate::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop, TrialRecord};
+
+pub use self::back_to_back::BackToBack;
+use self::back_to_back::Point;
 
 /// Largest share of due frames that a generator may skip and still have kept its rate.
 const SKIPPED_MAX: f64 = 0.005;
@@ -53,6 +60,8 @@ pub struct Settings {
     pub seconds_max: f64,
     /// Seconds of the soak; 0: none.
     pub soak_s: f64,
+    /// Searches for the longest burst without loss; 0: none.
+    pub back_to_back: usize,
 }
 
 /// What `shunt lab throughput --json` prints.
@@ -66,6 +75,8 @@ pub struct Throughput {
     pub latency: Vec<LatencyAt>,
     /// One long trial at half of the NDR; `None` if none was asked for, or without an NDR.
     pub soak: Option<LatencyAt>,
+    /// Longest burst without loss; `None` if it was not asked for.
+    pub back_to_back: Option<BackToBack>,
     /// All trials of the search, in the order of time.
     pub trials: Vec<TrialShown>,
     /// Seconds that these took.
@@ -127,6 +138,18 @@ pub struct TrialShown {
     pub regular: bool,
 }
 
+impl TrialShown {
+    fn of(trial: &TrialRecord) -> TrialShown {
+        TrialShown {
+            load_mpps: trial.load_fps / 1e6,
+            seconds: trial.duration_s,
+            offered: trial.outcome.offered,
+            delivered: trial.outcome.delivered,
+            regular: trial.regular,
+        }
+    }
+}
+
 /// Searches, and measures latency. `done` hears of each trial.
 ///
 /// # Errors
@@ -156,8 +179,10 @@ pub fn run(
         let account = trial(program, spec, &placement, load_fps, seconds)?;
         let PacedResult { sent, received, .. } = account;
         let lost = sent.saturating_sub(received) as f64 / sent.max(1) as f64;
-        done(&format!("{:.3} Mpps for {seconds} s: loss {:.5} %", load_fps / 1e6, lost * 100.0));
         let generator_ok = kept_rate(&account);
+        let missed = if generator_ok { "" } else { "; the generator missed its rate" };
+        let (mpps, percent) = (load_fps / 1e6, lost * 100.0);
+        done(&format!("{mpps:.3} Mpps for {seconds} s: loss {percent:.5} %{missed}"));
         Ok::<_, anyhow::Error>(Outcome {
             offered: sent,
             delivered: received,
@@ -181,19 +206,15 @@ pub fn run(
             soak = Some(at(SOAK_AT, ndr_fps, settings.soak_s)?);
         }
     }
-    let shown = |trial: &crate::statistics::search::TrialRecord| TrialShown {
-        load_mpps: trial.load_fps / 1e6,
-        seconds: trial.duration_s,
-        offered: trial.outcome.offered,
-        delivered: trial.outcome.delivered,
-        regular: trial.regular,
-    };
+    let point = Point { program, spec, placement: &placement, closed_fps };
+    let back_to_back = back_to_back::measure(&point, settings.back_to_back, &mut done)?;
     Ok(Throughput {
         closed_loop_mpps: closed.offered_mpps,
         rates: rates(&found.goals),
         latency,
         soak,
-        trials: found.trials.iter().map(shown).collect(),
+        back_to_back,
+        trials: found.trials.iter().map(TrialShown::of).collect(),
         seconds: found.seconds,
         pinned: closed.pinned,
         round_trip_cycles: before.zip(round_trip()?).map(|(before, after)| [before, after]),
@@ -239,14 +260,29 @@ fn trial(
     seconds: f64,
 ) -> Result<PacedResult> {
     let spec = PointSpec { seconds, ..*spec };
-    let role = |flows, _| Role::Pace { flows, in_flight: IN_FLIGHT, load_fps };
-    let measured = forwarding::trial(Switch::shunt(program), &spec, placement, role)?;
+    paced_trial(program, &spec, placement, |flows| Role::Pace {
+        flows,
+        in_flight: IN_FLIGHT,
+        load_fps,
+        burst: None,
+    })
+}
+
+/// One trial with the generator that `role` makes of flows.
+fn paced_trial(
+    program: &Path,
+    spec: &PointSpec,
+    placement: &Placement,
+    role: impl Fn(Vec<(String, String)>) -> Role,
+) -> Result<PacedResult> {
+    let role = |flows, _| role(flows);
+    let measured = forwarding::trial(Switch::shunt(program), spec, placement, role)?;
     let paced = measured.results.iter().find_map(|result| result.paced);
     paced.context("no process had the generator")
 }
 
 /// Whether the generator kept its rate.
-fn kept_rate(account: &PacedResult) -> bool {
+pub(super) fn kept_rate(account: &PacedResult) -> bool {
     let due = account.sent + account.skipped;
     due > 0 && account.skipped as f64 <= SKIPPED_MAX * due as f64
 }

@@ -24,7 +24,7 @@ use crate::report::{Load, RingKind};
 pub const IN_FLIGHT: u32 = RING as u32 / 2;
 
 /// Where a test frame has its sequence number; the UDP checksum is not mended, nobody checks it.
-pub(super) const SEQUENCE_AT: u32 = 44;
+pub(crate) const SEQUENCE_AT: u32 = 44;
 
 /// What a generator sends.
 #[derive(Clone, Copy, Debug)]

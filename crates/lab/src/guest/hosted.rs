@@ -20,8 +20,6 @@ use super::{
 const SELF_TEST_ROUNDS: u32 = 2000;
 /// The clock is read after so many turns of all guests.
 const TURNS: u32 = 64;
-/// No frame moved for so long: none will.
-const QUIET: Duration = Duration::from_millis(20);
 /// How long frames may go on moving after generators stopped.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
@@ -49,7 +47,7 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
     for guest in &mut host.guests {
         guest.stop();
     }
-    host.run_for(DRAIN_MAX, Some(QUIET));
+    host.run_for(DRAIN_MAX, Some(Duration::from_secs_f64(spec.quiet_s)));
     let last = host.clone_counts();
     let total = |what: fn(&Counted) -> u64| {
         last.guests.iter().filter(|guest| guest.generator).map(what).sum::<u64>()
@@ -129,11 +127,11 @@ impl Hosted {
                     Place::Tap(tap) => Hosted::TapGenerator(TapGenerator::attach(tap, &traffic)?),
                 }
             }
-            (Role::Pace { flows, in_flight, load_fps }, Place::Socket(socket)) => {
+            (Role::Pace { flows, in_flight, load_fps, burst }, Place::Socket(socket)) => {
                 let flows = &macs(flows)?[..];
                 let (in_flight, load, touch) = (*in_flight, Load::default(), true);
                 let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
-                Hosted::Paced(Box::new(Paced::attach(socket, &traffic, *load_fps)?))
+                Hosted::Paced(Box::new(Paced::attach(socket, &traffic, *load_fps, *burst)?))
             }
             (Role::Pace { .. }, Place::Tap(_)) => bail!("no constant rate over a tap as yet"),
             (Role::Sink, Place::Socket(socket)) => {

@@ -32,10 +32,14 @@ use serde::{Deserialize, Serialize};
 use crate::report::{Load, RingKind};
 
 pub use forward::Forwarder;
-pub(crate) use generate::frame;
 pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
+pub(crate) use generate::{SEQUENCE_AT, frame};
 pub use hosted::run;
-pub use paced::{Latency, PacedResult};
+pub use paced::{BurstResult, Latency, PacedResult};
+pub(crate) use paced::{histogram, ns_between};
+
+/// [`GuestSpec::quiet_s`] of a switch, which keeps no frame on purpose.
+pub const QUIET_S: f64 = 0.02;
 
 /// What a guest process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -68,6 +72,8 @@ pub struct GuestSpec {
     pub warmup_s: f64,
     /// Seconds of the measurement.
     pub seconds: f64,
+    /// Seconds without a moved frame after which none is on its way any more.
+    pub quiet_s: f64,
     /// Bytes of the generators' frames, with FCS.
     pub frame_bytes: u32,
     /// Whether the guests' memory is on 2 MiB pages that were reserved; else the kernel is asked to
@@ -131,6 +137,10 @@ pub enum Role {
         in_flight: u32,
         /// Frames a second.
         load_fps: f64,
+        /// When the measurement begins, send so many frames as fast as the ring takes them, and
+        /// then none; `None`: go on at the rate.
+        #[serde(default)]
+        burst: Option<u64>,
     },
     /// Takes in whatever comes, and sends nothing.
     Sink,

@@ -6,6 +6,9 @@
 //! polls it from its receive ring. The delay of a frame's sending after it was due is the generator's
 //! own bias, and is told beside the latency.
 //!
+//! For a test of back-to-back frames it changes, when the measurement begins, to one burst: as many
+//! frames as it is told, as fast as its ring takes them, and then none.
+//!
 //! A generator that loses its CPU has frames due that it did not send. It makes up for at most
 //! [`BACKLOG_MAX`] of them; others are counted as skipped, so that no burst follows that the load does
 //! not have.
@@ -50,7 +53,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Latency {
+    /// Summary of a histogram of nanoseconds.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Latency {
         let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
         Latency {
             frames: histogram.len(),
@@ -61,6 +65,11 @@ impl Latency {
             max_us: us(1.0),
         }
     }
+}
+
+/// Empty histogram of nanoseconds, exact to 0.1 %.
+pub(crate) fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, NS_MAX, 3).context("no histogram")
 }
 
 /// Account of a generator at a constant rate.
@@ -81,6 +90,18 @@ pub struct PacedResult {
     pub latency: Latency,
     /// From being due to sending, in the measured time: the generator's own bias.
     pub lateness: Latency,
+    /// The burst, if one was to be sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<BurstResult>,
+}
+
+/// Account of a burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BurstResult {
+    /// Frames that were not sent in time.
+    pub left: u64,
+    /// Frames a second from the first one to the last; `None` if all were posted at once.
+    pub rate_fps: Option<f64>,
 }
 
 /// A generator at a constant rate.
@@ -95,6 +116,7 @@ pub(super) struct Paced {
     /// By flow: the next number, and those that came back.
     flows: Vec<(u64, Ledger)>,
     schedule: Schedule,
+    burst: Option<Burst>,
     sending: bool,
     latency: Histogram<u64>,
     lateness: Histogram<u64>,
@@ -102,8 +124,14 @@ pub(super) struct Paced {
 }
 
 impl Paced {
-    /// Attaches, and prepares the frames and the receive buffers.
-    pub(super) fn attach(socket: &Path, traffic: &Traffic<'_>, load_fps: f64) -> Result<Paced> {
+    /// Attaches, and prepares the frames and the receive buffers. A `burst` is sent when the
+    /// measurement begins.
+    pub(super) fn attach(
+        socket: &Path,
+        traffic: &Traffic<'_>,
+        load_fps: f64,
+        burst: Option<u64>,
+    ) -> Result<Paced> {
         let Traffic { flows, frame_bytes, in_flight, pages, ring, .. } = *traffic;
         let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
         ensure!(!flows.is_empty(), "a generator needs at least one flow");
@@ -118,13 +146,13 @@ impl Paced {
             adapter.post_receive(u32::from(RING) + buffer);
         });
         adapter.publish();
-        let histogram = || Histogram::new_with_bounds(1, NS_MAX, 3).context("no histogram");
         Ok(Paced {
             adapter,
             len: HEADER + frame_bytes.saturating_sub(4),
             free: (0..in_flight).collect(),
             flows: vec![(0, Ledger::default()); flows.len()],
             schedule: Schedule::new(load_fps)?,
+            burst: burst.map(Burst::new),
             sending: true,
             latency: histogram()?,
             lateness: histogram()?,
@@ -167,7 +195,13 @@ impl Paced {
     fn send(&mut self) {
         let now = tsc::now();
         let room = self.free.len().min(BURST);
-        let (due, count) = self.schedule.due(now, room as u64);
+        let (due, count) = match &mut self.burst {
+            Some(burst) if burst.begun => (None, burst.take(now, room as u64)),
+            _ => {
+                let (due, count) = self.schedule.due(now, room as u64);
+                (Some(due), count)
+            }
+        };
         let flows = self.flows.len();
         for (i, buffer) in self.free.drain(..count as usize).enumerate() {
             let flow = buffer as usize % flows;
@@ -178,20 +212,26 @@ impl Paced {
             place.write(HEADER + SEQUENCE_AT, sequence.to_be_bytes());
             place.write(HEADER + SEQUENCE_AT + 8, now.to_be_bytes());
             self.adapter.post_transmit(buffer, self.len);
-            self.lateness.saturating_record(ns_between(self.schedule.at(due + i as u64), now));
+            if let Some(due) = due {
+                self.lateness.saturating_record(ns_between(self.schedule.at(due + i as u64), now));
+            }
         }
     }
 
-    /// Begins the measurement: times and skipped frames before it do not count.
+    /// Begins the measurement: times and skipped frames before it do not count. A burst begins, if
+    /// there is one to send.
     pub(super) fn begin(&mut self) {
+        if let Some(burst) = &mut self.burst {
+            burst.begun = true;
+        }
         self.schedule.skipped = 0;
         self.latency.reset();
         self.lateness.reset();
     }
 
-    /// Sends nothing from now on.
+    /// Sends nothing from now on, but for the rest of a burst.
     pub(super) fn stop(&mut self) {
-        self.sending = false;
+        self.sending = self.burst.is_some();
     }
 
     /// Frames received so far, duplicates not counted.
@@ -209,12 +249,53 @@ impl Paced {
             reordered: sum(|ledger| ledger.reordered),
             latency: Latency::of(&self.latency),
             lateness: Latency::of(&self.lateness),
+            burst: self.burst.as_ref().map(Burst::result),
         }
     }
 }
 
-fn ns_between(begin: u64, end: u64) -> u64 {
+/// Nanoseconds between two readings of the time-stamp counter; 0 if the second is the smaller.
+pub(crate) fn ns_between(begin: u64, end: u64) -> u64 {
     tsc::cycles_to_ns(end.saturating_sub(begin)) as u64
+}
+
+/// A number of frames that are sent at the highest rate.
+#[derive(Debug)]
+struct Burst {
+    begun: bool,
+    frames: u64,
+    /// Frames not yet posted.
+    left: u64,
+    /// Time of the first post, and the frames that it had.
+    first: Option<(u64, u64)>,
+    /// Time of the last post.
+    last: u64,
+}
+
+impl Burst {
+    fn new(frames: u64) -> Burst {
+        Burst { begun: false, frames, left: frames, first: None, last: 0 }
+    }
+
+    /// Frames to post now, of which there is room for `room`.
+    fn take(&mut self, now: u64, room: u64) -> u64 {
+        let count = self.left.min(room);
+        if count > 0 {
+            self.left -= count;
+            self.first.get_or_insert((now, count));
+            self.last = now;
+        }
+        count
+    }
+
+    fn result(&self) -> BurstResult {
+        // A post takes as long as until the next one: the first one's frames are in no interval.
+        let rate_fps = self.first.filter(|(first, _)| self.last > *first).map(|(first, count)| {
+            let frames = self.frames - self.left - count;
+            frames as f64 / (self.last - first) as f64 * tsc::hz()
+        });
+        BurstResult { left: self.left, rate_fps }
+    }
 }
 
 /// Times at which frames are due.
@@ -287,8 +368,26 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_is_sent_once_and_as_the_ring_takes_it() {
+        let mut burst = Burst::new(150);
+        let counts = [(1_000, 64), (2_000, 0), (3_000, 64), (4_000, 64), (5_000, 64)];
+        assert_eq!(counts.map(|(now, room)| burst.take(now, room)), [64, 0, 64, 22, 0]);
+        let BurstResult { left, rate_fps } = burst.result();
+        // The 86 frames after the first post took 3000 cycles.
+        assert_eq!((left, rate_fps), (0, Some(86.0 / 3_000.0 * tsc::hz())));
+    }
+
+    #[test]
+    fn a_burst_that_is_posted_at_once_has_no_rate() {
+        let mut burst = Burst::new(100);
+        assert_eq!(burst.result(), BurstResult { left: 100, rate_fps: None });
+        burst.take(7, 60);
+        assert_eq!(burst.result(), BurstResult { left: 40, rate_fps: None });
+    }
+
+    #[test]
     fn latency_of_a_known_distribution_is_told_within_its_resolution() {
-        let mut histogram = Histogram::new_with_bounds(1, NS_MAX, 3).unwrap();
+        let mut histogram = histogram().unwrap();
         // 1 to 10 us in steps of 1 ns, as a device delays frames that is known.
         (1_000..=10_000).for_each(|ns| histogram.saturating_record(ns));
         let latency = Latency::of(&histogram);

@@ -1,10 +1,12 @@
 //! Statistics of measurements on shared machines.
 //!
-//! [`search`] finds throughput, [`permutation`] compares two builds measured in turn, [`bands`]
-//! groups such pairs by the distance of their CPUs, and [`quantile`] summarises figures. All of it
-//! is pure: trials, samples, durations and random numbers are parameters.
+//! [`search`] finds throughput and [`burst`] the longest burst without loss, [`permutation`] compares
+//! two builds measured in turn, [`bands`] groups such pairs by the distance of their CPUs, and
+//! [`quantile`] summarises figures. All of it is pure: trials, samples, durations and random numbers
+//! are parameters.
 
 pub mod bands;
+pub mod burst;
 pub mod permutation;
 pub mod quantile;
 pub mod search;

@@ -3,7 +3,9 @@
 use anyhow::Result;
 use clap::Args;
 use lab::experiment::forwarding::{PointSpec, WARMUP_S};
-use lab::experiment::throughput::{self, LatencyAt, Rate, Settings, Throughput as Found};
+use lab::experiment::throughput::{
+    self, BackToBack, LatencyAt, Rate, Settings, Throughput as Found,
+};
 use lab::report::{Load, PathKind, Pattern, RingKind};
 
 use super::program;
@@ -20,6 +22,7 @@ Examples:
   shunt lab throughput --pattern east-west --frame 64
   shunt lab throughput --pattern north-south --path vhost --vms 1 --ndr-tolerance 0 --json
   shunt lab throughput --pattern east-west --trial-seconds 1 --seconds-max 300 --width 0.01
+  shunt lab throughput --pattern east-west --back-to-back 5
   shunt lab throughput --pattern east-west --soak 3600")]
 pub(super) struct Throughput {
     /// Where frames go: north-south or east-west.
@@ -64,6 +67,10 @@ pub(super) struct Throughput {
     /// Seconds of a soak at half of the NDR, after all else; 0: none.
     #[arg(long, default_value_t = 0.0, value_name = "S")]
     soak: f64,
+    /// Searches for the longest burst at the generator's highest rate that loses no frame
+    /// (RFC 2544, section 26.4; RFC 9004), after all else: 0 to 100.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    back_to_back: usize,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -90,6 +97,10 @@ impl Throughput {
             let text = format!("--soak {}: 0 to 86400 seconds are possible", self.soak);
             return Err(Mistake(text).into());
         }
+        if self.back_to_back > 100 {
+            let text = format!("--back-to-back {}: 0 to 100 are possible", self.back_to_back);
+            return Err(Mistake(text).into());
+        }
         let settings = Settings {
             ndr_tolerance: self.ndr_tolerance,
             pdr_loss: self.pdr_loss,
@@ -100,6 +111,7 @@ impl Throughput {
             trials_max: self.trials_max,
             seconds_max: self.seconds_max,
             soak_s: self.soak,
+            back_to_back: self.back_to_back,
         };
         let found =
             throughput::run(&program()?, &spec, host::cpu::allowed(), &settings, |trial| {
@@ -135,7 +147,30 @@ fn text(found: &Found) -> String {
             rate.ended_by
         );
     }
-    text += "\nlatency, us; late: delay of the generator's own sending\n";
+    text += &latency(found);
+    if let Some(found) = &found.back_to_back {
+        text += &back_to_back(found);
+    }
+    let trials = found.trials.len();
+    let missed = found.trials.iter().filter(|trial| !trial.regular).count();
+    text += &format!(
+        "\n{trials} trials, {:.0} s; in {missed} the generator missed its rate\n",
+        found.seconds
+    );
+    let pinned = &found.pinned;
+    text += &format!(
+        "pinned: switch on CPU {:?}, guests {:?}, generator {:?}\n",
+        pinned.switch, pinned.guests, pinned.generator
+    );
+    if let Some([before, after]) = found.round_trip_cycles {
+        text += &format!("round trip between them: {before:.0} cycles before, {after:.0} after\n");
+    }
+    text
+}
+
+/// Latency at shares of the NDR, and of the soak.
+fn latency(found: &Found) -> String {
+    let mut text = "\nlatency, us; late: delay of the generator's own sending\n".to_owned();
     text += &format!(
         "{:>7} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}  {}\n",
         "of NDR", "Mpps", "p50", "p90", "p99", "p99.9", "max", "late p99", "lost/dup/reordered"
@@ -157,19 +192,88 @@ fn text(found: &Found) -> String {
             account.reordered
         );
     }
-    let trials = found.trials.len();
-    let missed = found.trials.iter().filter(|trial| !trial.regular).count();
-    text += &format!(
-        "\n{trials} trials, {:.0} s; in {missed} the generator missed its rate\n",
-        found.seconds
+    text
+}
+
+/// Longest bursts without loss.
+fn back_to_back(found: &BackToBack) -> String {
+    let rate = found.offered_mpps.map_or("at once".to_owned(), |mpps| format!("at {mpps:.3} Mpps"));
+    let mut text = format!(
+        "\nback to back: {:.0} frames {rate} (least {}, most {}, standard deviation {:.0}; {} \
+         searches, {} bursts)\n{}\n",
+        found.average_frames,
+        found.min_frames,
+        found.max_frames,
+        found.deviation_frames,
+        found.searches,
+        found.trials,
+        found.statement
     );
-    let pinned = &found.pinned;
-    text += &format!(
-        "pinned: switch on CPU {:?}, guests {:?}, generator {:?}\n",
-        pinned.switch, pinned.guests, pinned.generator
-    );
-    if let Some([before, after]) = found.round_trip_cycles {
-        text += &format!("round trip between them: {before:.0} cycles before, {after:.0} after\n");
+    if found.incomplete > 0 {
+        text += &format!("{} bursts were not sent in time: counted as lossy\n", found.incomplete);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::guest::PacedResult;
+    use lab::report::Pinned;
+
+    use super::*;
+
+    fn found() -> Found {
+        let account = PacedResult {
+            sent: 100,
+            received: 97,
+            duplicated: 5,
+            reordered: 7,
+            ..PacedResult::default()
+        };
+        let at = |generator_ok| LatencyAt { share: 0.5, load_mpps: 1.0, generator_ok, account };
+        Found {
+            closed_loop_mpps: 2.0,
+            rates: Vec::new(),
+            latency: vec![at(true), at(false)],
+            soak: Some(at(false)),
+            back_to_back: None,
+            trials: Vec::new(),
+            seconds: 1.0,
+            pinned: Pinned { switch: vec![0], guests: vec![1], generator: vec![1] },
+            round_trip_cycles: None,
+        }
+    }
+
+    #[test]
+    fn a_row_whose_generator_missed_its_rate_is_marked_and_all_faults_are_told() {
+        let text = text(&found());
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains("50%")).collect();
+        assert_eq!(rows.len(), 3, "{text}");
+        for (row, missed) in rows.iter().zip([false, true, true]) {
+            assert!(row.contains("3/5/7"), "lost, duplicated and reordered: {row}");
+            assert_eq!(row.contains("NO RESULT: the generator missed its rate"), missed, "{row}");
+        }
+    }
+
+    #[test]
+    fn bursts_are_told_with_their_meaning() {
+        let bursts = BackToBack {
+            average_frames: 1500.4,
+            min_frames: 1400,
+            max_frames: 1600,
+            deviation_frames: 100.0,
+            searches: 2,
+            without_loss: 0,
+            longest_tried_frames: 9000,
+            trials: 30,
+            incomplete: 1,
+            offered_mpps: Some(3.25),
+            statement: "meaning".into(),
+        };
+        let text = text(&Found { back_to_back: Some(bursts), ..found() });
+        for words in ["back to back: 1500 frames at 3.250 Mpps", "\nmeaning\n", "1 bursts were not"]
+        {
+            assert!(text.contains(words), "no {words:?} in {text}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! One guest of the bare loop: its socket, its session, its memory and rings.
+//! One guest of the bare loop or of the delay device: its socket, session, memory and rings.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -15,11 +15,19 @@ use vhost_user::{
 use virtq::{Addresses, Content, DeviceQueue, Features, Start};
 use wire::virtio_net::feature::{self, has};
 
-use super::BareSpec;
 use crate::measure::bare::copy_loop::{Ring, Rings};
 
 /// Index of the guest's receive ring (virtio 1.2, section 5.1.2).
 const RX: usize = 0;
+
+/// Rings and buffers that a session offers its guest.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::bench) struct Offer {
+    /// Packed rings.
+    pub(in crate::bench) packed: bool,
+    /// Mergeable receive buffers.
+    pub(in crate::bench) mergeable: bool,
+}
 
 #[derive(Debug)]
 enum Socket {
@@ -29,21 +37,22 @@ enum Socket {
 
 /// A socket with the session of its guest.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(in crate::bench) struct Session {
     socket: Socket,
     stream: Option<UnixStream>,
     receiver: Receiver,
     backend: Backend,
-    pub(super) guest: Guest,
+    pub(in crate::bench) guest: Guest,
 }
 
 impl Session {
-    /// A session that no guest has begun.
+    /// A session that no guest has begun. The back-end listens on its socket unless it is to
+    /// `connect`.
     ///
     /// # Errors
     /// The socket cannot be listened on.
-    pub(super) fn new(path: &Path, spec: &BareSpec) -> Result<Session> {
-        let socket = match spec.connect {
+    pub(in crate::bench) fn new(path: &Path, connect: bool, offer: Offer) -> Result<Session> {
+        let socket = match connect {
             true => Socket::Connector(Connector::new(path)),
             false => Socket::Listener(Listener::bind(path)?),
         };
@@ -51,7 +60,7 @@ impl Session {
             socket,
             stream: None,
             receiver: Receiver::new(),
-            backend: Backend::new(offer(spec))?,
+            backend: Backend::new(config(offer))?,
             guest: Guest::default(),
         })
     }
@@ -60,7 +69,7 @@ impl Session {
     ///
     /// # Errors
     /// No guest can be had from this socket, now or later.
-    pub(super) fn poll(&mut self, now: Instant) -> Result<()> {
+    pub(in crate::bench) fn poll(&mut self, now: Instant) -> Result<()> {
         let Some(stream) = &self.stream else {
             self.stream = match &mut self.socket {
                 Socket::Listener(listener) => listener.accept()?,
@@ -96,13 +105,13 @@ impl Session {
     }
 
     /// `true` while a ring of the guest runs.
-    pub(super) fn is_running(&self) -> bool {
+    pub(in crate::bench) fn is_running(&self) -> bool {
         self.guest.rings.tx.is_some() || self.guest.rings.rx.is_some()
     }
 }
 
 /// Features that are offered: those of the daemon's rings, and no offloads.
-fn offer(spec: &BareSpec) -> BackendConfig {
+fn config(offer: Offer) -> BackendConfig {
     let mut bits = vec![
         feature::VIRTIO_F_VERSION_1,
         feature::VIRTIO_F_ANY_LAYOUT,
@@ -110,10 +119,10 @@ fn offer(spec: &BareSpec) -> BackendConfig {
         feature::VIRTIO_F_RING_EVENT_IDX,
         feature::VIRTIO_F_IN_ORDER,
     ];
-    if spec.packed {
+    if offer.packed {
         bits.push(feature::VIRTIO_F_RING_PACKED);
     }
-    if spec.mergeable {
+    if offer.mergeable {
         bits.push(feature::VIRTIO_NET_F_MRG_RXBUF);
     }
     BackendConfig {
@@ -130,8 +139,8 @@ fn offer(spec: &BareSpec) -> BackendConfig {
 
 /// Memory and rings of a guest.
 #[derive(Debug, Default)]
-pub(super) struct Guest {
-    pub(super) rings: Rings,
+pub(in crate::bench) struct Guest {
+    pub(in crate::bench) rings: Rings,
     memory: Arc<GuestMemory>,
 }
 

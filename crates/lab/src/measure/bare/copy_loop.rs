@@ -24,7 +24,7 @@ use wire::Mac;
 /// Bytes of the virtio-net header before each frame (virtio 1.2, section 5.1.6).
 pub const HEADER: u32 = 12;
 /// Offset of the header's `num_buffers`.
-const NUM_BUFFERS: u32 = 10;
+pub const NUM_BUFFERS: u32 = 10;
 /// Bytes of a header and a frame that can be looked up: the table's key is read as 16 bytes.
 const FRAME_MIN: u32 = HEADER + 16;
 
@@ -40,7 +40,7 @@ pub struct Ring {
 impl Ring {
     /// Shows used buffers to the guest, and interrupts it if it asks for that.
     #[inline(always)]
-    fn publish(&mut self) {
+    pub fn publish(&mut self) {
         if self.queue.publish() {
             self.interrupt();
         }

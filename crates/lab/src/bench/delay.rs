@@ -1,0 +1,242 @@
+//! A vhost-user device that returns each frame to its guest after a known delay.
+//!
+//! # Model
+//! One thread serves one socket and polls without sleeping. A frame *arrives* when the device
+//! takes it from the guest's transmit ring. The device copies it, gives the buffer back, and draws
+//! a delay. When that has passed it copies the frame into the guest's receive ring and publishes
+//! the ring. Nothing is dropped for lack of a receive buffer: the frame waits, and is late.
+//!
+//! The device knows its own errors, and states them: see [`DelayResult`].
+//!
+//! # Limits
+//! - One guest with one queue pair; a connection or a message is served once a millisecond.
+//! - [`DelayResult::pickup`] compares time-stamp counters of two CPUs, which must be synchronised.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use host::tsc;
+
+use super::bare::session::{Offer, Session};
+use crate::guest::random::Random;
+use crate::guest::{Latency, SEQUENCE_AT, histogram, ns_between};
+use crate::measure::bare::copy_loop::{HEADER, NUM_BUFFERS, Ring, Rings};
+use crate::measure::delay::{DelayLine, Distribution, Held};
+
+/// Time between two polls of the socket.
+const POLL: Duration = Duration::from_millis(1);
+/// Frames taken, and frames returned, in one turn. They share one reading of the clock: the more
+/// there are, the later is the last one.
+const TURN: usize = 8;
+/// Frames held at once; more stay in the guest's transmit ring.
+const HELD_MAX: usize = 1 << 16;
+/// Where a frame has the time-stamp counter of its sending: behind its number.
+const STAMP_AT: usize = HEADER as usize + SEQUENCE_AT as usize + 8;
+
+/// Words to a device's thread.
+#[derive(Debug, Default)]
+pub struct DelayControl {
+    begun: AtomicBool,
+    stopped: AtomicBool,
+}
+
+impl DelayControl {
+    /// Begins the measurement: times before it do not count.
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the device.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Account of a device. Times are those of frames returned since [`DelayControl::begin`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DelayResult {
+    /// Delays drawn.
+    pub drawn: Latency,
+    /// From arrival until the ring with the frame was published: the delay in fact.
+    pub held: Latency,
+    /// From the frame's release time until the ring was published: the device's own bias.
+    pub lateness: Latency,
+    /// From the guest's stamp until arrival: part of the latency, and not of the delay.
+    pub pickup: Latency,
+    /// Frames returned after one that arrived later, from the first frame on.
+    pub overtaken: u64,
+}
+
+/// A device, before a guest is attached.
+#[derive(Debug)]
+pub struct DelayDevice {
+    session: Session,
+    delays: Delays,
+}
+
+/// Frames of a device: how long each is held, and what was measured of them.
+#[derive(Debug)]
+struct Delays {
+    distribution: Distribution,
+    random: Random,
+    line: DelayLine<Vec<u8>>,
+    /// Buffers of frames that were returned.
+    spare: Vec<Vec<u8>>,
+    times: Times,
+}
+
+/// Histograms of nanoseconds, by field of [`DelayResult`].
+#[derive(Debug)]
+struct Times {
+    drawn: Histogram<u64>,
+    held: Histogram<u64>,
+    lateness: Histogram<u64>,
+    pickup: Histogram<u64>,
+}
+
+impl DelayDevice {
+    /// Listens on a socket. Delays are drawn with `seed`.
+    ///
+    /// # Errors
+    /// The socket cannot be listened on.
+    pub fn listen(socket: &Path, distribution: Distribution, seed: u64) -> Result<DelayDevice> {
+        let offer = Offer { packed: false, mergeable: true };
+        let times = Times {
+            drawn: histogram()?,
+            held: histogram()?,
+            lateness: histogram()?,
+            pickup: histogram()?,
+        };
+        let delays = Delays {
+            distribution,
+            random: Random::new(seed),
+            line: DelayLine::default(),
+            spare: Vec::new(),
+            times,
+        };
+        Ok(DelayDevice { session: Session::new(socket, false, offer)?, delays })
+    }
+
+    /// Serves the guest on this thread until it is told to stop. Without a CPU of its own it yields
+    /// when there is nothing to do.
+    ///
+    /// # Errors
+    /// The CPU is not there, or the socket cannot be used.
+    pub fn serve(mut self, cpu: Option<usize>, control: &DelayControl) -> Result<DelayResult> {
+        if let Some(cpu) = cpu {
+            host::cpu::pin_this_thread(cpu)?;
+        }
+        let interval = tsc::duration_to_cycles(POLL);
+        let mut polled = tsc::now().wrapping_sub(interval);
+        let mut begun = false;
+        while !control.stopped.load(Ordering::Relaxed) {
+            let now = tsc::now();
+            if now.wrapping_sub(polled) >= interval {
+                self.session.poll(Instant::now())?;
+                if !self.session.is_running() {
+                    std::thread::sleep(POLL);
+                }
+                polled = now;
+            }
+            if !begun && control.begun.load(Ordering::Relaxed) {
+                begun = true;
+                self.delays.times.reset();
+            }
+            let Rings { tx, rx } = &mut self.session.guest.rings;
+            let taken = tx.as_mut().is_some_and(|tx| self.delays.take_in(tx));
+            let returned = rx.as_mut().is_some_and(|rx| self.delays.give_back(rx));
+            if !taken && !returned && cpu.is_none() {
+                std::thread::yield_now();
+            }
+        }
+        let Delays { times, line, .. } = &self.delays;
+        Ok(DelayResult {
+            drawn: Latency::of(&times.drawn),
+            held: Latency::of(&times.held),
+            lateness: Latency::of(&times.lateness),
+            pickup: Latency::of(&times.pickup),
+            overtaken: line.overtaken(),
+        })
+    }
+}
+
+impl Delays {
+    /// Takes frames from the guest; `true` if there were any.
+    fn take_in(&mut self, tx: &mut Ring) -> bool {
+        let room = HELD_MAX - self.line.len();
+        let n = tx.queue.stage(TURN).min(room);
+        if n == 0 {
+            return false;
+        }
+        let arrived = tsc::now();
+        for _ in 0..n {
+            let (buffers, rest) = tx.queue.buffers();
+            let Some(buffer) = buffers.first() else { break };
+            let mut frame = self.spare.pop().unwrap_or_default();
+            frame.resize(buffer.len as usize, 0);
+            buffer.read_bytes(rest, 0, &mut frame);
+            tx.queue.use_next(0);
+            let delay_us = self.distribution.draw_us(&mut self.random);
+            let delay = (delay_us / 1e6 * tsc::hz()).round() as u64;
+            self.line.hold(arrived, delay, frame);
+        }
+        tx.publish();
+        true
+    }
+
+    /// Returns frames that are due; `true` if there were any.
+    fn give_back(&mut self, rx: &mut Ring) -> bool {
+        let now = tsc::now();
+        if !self.line.is_due(now) || rx.queue.stage(TURN) == 0 {
+            return false;
+        }
+        let mut released = [const { None::<Held<Vec<u8>>> }; TURN];
+        let mut count = 0;
+        loop {
+            let (buffers, rest) = rx.queue.buffers();
+            let Some(buffer) = buffers.first() else { break };
+            let Some(mut held) = self.line.release(now) else { break };
+            if held.frame.len() < STAMP_AT + 8 || held.frame.len() > buffer.len as usize {
+                // Dropped: no frame of the generator, or too long for the buffer.
+                self.spare.push(held.frame);
+                continue;
+            }
+            held.frame[NUM_BUFFERS as usize..HEADER as usize].copy_from_slice(&[1, 0]);
+            let mut done = 0;
+            for slice in buffer.slices(rest) {
+                done += slice.write_bytes(&held.frame[done..]) as usize;
+            }
+            rx.queue.use_next(held.frame.len() as u32);
+            released[count] = Some(held);
+            count += 1;
+        }
+        rx.publish();
+        let published = tsc::now();
+        for held in released.into_iter().flatten() {
+            self.times.record(&held, published);
+            self.spare.push(held.frame);
+        }
+        true
+    }
+}
+
+impl Times {
+    fn record(&mut self, frame: &Held<Vec<u8>>, published: u64) {
+        let Held { arrived, due, ref frame, .. } = *frame;
+        let stamp = frame[STAMP_AT..STAMP_AT + 8].try_into().expect("8 bytes");
+        let stamp = u64::from_be_bytes(stamp);
+        self.drawn.saturating_record(ns_between(arrived, due));
+        self.held.saturating_record(ns_between(arrived, published));
+        self.lateness.saturating_record(ns_between(due, published));
+        self.pickup.saturating_record(ns_between(stamp, arrived));
+    }
+
+    fn reset(&mut self) {
+        for times in [&mut self.drawn, &mut self.held, &mut self.lateness, &mut self.pickup] {
+            times.reset();
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Error of the lab's latency figures: a device with known delays, measured by the lab's generator.
+//!
+//! The generator is that of [`throughput`](super::throughput), in a process of its own on the CPU
+//! that it has there. The device ([`DelayDevice`]) is a thread of this process on the switch's CPU.
+//! For each distribution the quantiles that the generator tells are compared with those of the
+//! delays that were drawn. Of the difference, the device states its own part.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::forwarding::{OUTSIDE, WARMUP_S};
+use super::throughput::kept_rate;
+use crate::bench::delay::{DelayControl, DelayDevice, DelayResult};
+use crate::bench::{GuestProcess, interrupt, mac_text, plan};
+use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Latency, PacedResult, Place, Role};
+use crate::measure::delay::Distribution;
+use crate::report::RingKind;
+
+/// Largest error of a quantile, relative to the injected one.
+const ERROR_SHARE_MAX: f64 = 0.05;
+/// Error that is allowed in any case, in microseconds.
+const ERROR_US_MAX: f64 = 1.0;
+/// Bytes of a frame, with FCS.
+const FRAME_BYTES: u32 = 64;
+/// Wait for frames that the device holds: longer than its delays, and than a busy machine keeps
+/// the device from its CPU.
+const QUIET_S: f64 = 0.3;
+/// Start of the random numbers: each run draws the same delays.
+const SEED: u64 = 1;
+
+/// Settings of a calibration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Frames a second.
+    pub rate_fps: f64,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+    /// Distributions to measure.
+    pub delays: Vec<Distribution>,
+}
+
+/// What `shunt lab calibrate --json` prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibration {
+    /// Frames a second.
+    pub rate_fps: f64,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+    /// Bytes of a frame, with FCS.
+    pub frame_bytes: u32,
+    /// CPU of the device, if pinned.
+    pub device_cpu: Option<usize>,
+    /// CPU of the generator, if pinned.
+    pub generator_cpu: Option<usize>,
+    /// Each distribution.
+    pub delays: Vec<DelayMeasured>,
+}
+
+/// One distribution, as injected and as told. All times are in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct DelayMeasured {
+    /// Distribution, as on the command line.
+    pub distribution: String,
+    /// Its theoretical quantiles.
+    pub theory_us: Quantiles,
+    /// Delays that the device drew.
+    pub injected: Latency,
+    /// Delays that it kept in fact: from taking a frame until publishing it.
+    pub held: Latency,
+    /// Latency that the generator tells.
+    pub told: Latency,
+    /// Told less injected.
+    pub error_us: Quantiles,
+    /// The same, in percent of the injected.
+    pub error_percent: Quantiles,
+    /// Told against injected: p50 and p99 within 5 % or 1 us.
+    pub within_injected: Verdict,
+    /// Told against held, likewise: without the device's lateness.
+    pub within_held: Verdict,
+    /// From the generator's stamp until the device took the frame.
+    pub pickup: Latency,
+    /// Lateness of the device's release: its own bias.
+    pub device_lateness: Latency,
+    /// Lateness of the generator's sending, which is not part of the latency.
+    pub generator_lateness: Latency,
+    /// `false` if the generator missed its rate; the figures are no result then.
+    pub generator_ok: bool,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames received, duplicates not counted.
+    pub received: u64,
+    /// Frames that did not come back.
+    pub lost: u64,
+    /// Frames received a second time.
+    pub duplicated: u64,
+    /// Frames received after a later one, as the generator counts them.
+    pub reordered: u64,
+    /// The same, as the device counts them.
+    pub reordered_by_device: u64,
+}
+
+/// Quantiles.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+}
+
+impl Quantiles {
+    fn of(quantile: impl Fn(f64) -> f64) -> Quantiles {
+        let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(quantile);
+        Quantiles { p50, p90, p99, p999 }
+    }
+
+    /// Of measured times, in microseconds.
+    pub fn of_latency(times: &Latency) -> Quantiles {
+        let Latency { p50_us: p50, p90_us: p90, p99_us: p99, p999_us: p999, .. } = *times;
+        Quantiles { p50, p90, p99, p999 }
+    }
+
+    fn zip(self, other: Quantiles, each: impl Fn(f64, f64) -> f64) -> Quantiles {
+        Quantiles {
+            p50: each(self.p50, other.p50),
+            p90: each(self.p90, other.p90),
+            p99: each(self.p99, other.p99),
+            p999: each(self.p999, other.p999),
+        }
+    }
+}
+
+/// Quantiles that are within the allowed error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Median.
+    pub p50: bool,
+    /// 99th percentile.
+    pub p99: bool,
+}
+
+impl Verdict {
+    fn of(told: &Latency, known: &Latency) -> Verdict {
+        let within = |told: f64, known: f64| {
+            (told - known).abs() <= f64::max(ERROR_US_MAX, ERROR_SHARE_MAX * known)
+        };
+        Verdict { p50: within(told.p50_us, known.p50_us), p99: within(told.p99_us, known.p99_us) }
+    }
+}
+
+/// Measures each distribution. `done` hears of each; `program` is shunt itself.
+///
+/// # Errors
+/// The device or the generator could not be run. Noise is no error.
+pub fn run(
+    program: &Path,
+    cpus: &[usize],
+    settings: &Settings,
+    mut done: impl FnMut(usize),
+) -> Result<Calibration> {
+    let placement = plan(cpus, 1);
+    let generator_cpu = placement.generator.or(placement.guests[0].0);
+    let mut delays = Vec::new();
+    for distribution in &settings.delays {
+        interrupt::check()?;
+        let dir = tempfile::tempdir().context("cannot make a directory for a socket")?;
+        let socket = dir.path().join("device");
+        let (source, destination) = (OUTSIDE.to_string(), mac_text(0, 0).to_string());
+        let role = Role::Pace {
+            flows: vec![(source, destination)],
+            in_flight: IN_FLIGHT,
+            load_fps: settings.rate_fps,
+            burst: None,
+        };
+        let spec = GuestSpec {
+            cpu: generator_cpu,
+            warmup_s: WARMUP_S,
+            seconds: settings.seconds,
+            quiet_s: QUIET_S,
+            frame_bytes: FRAME_BYTES,
+            huge_pages: false,
+            ring: RingKind::Split,
+            guests: vec![Guest { place: Place::Socket(socket.clone()), role }],
+        };
+        let device = DelayDevice::listen(&socket, *distribution, SEED)?;
+        let control = DelayControl::default();
+        let (told, device) = std::thread::scope(|scope| {
+            let device = scope.spawn(|| device.serve(placement.switch, &control));
+            let told = generate(program, &spec, &control);
+            control.stop();
+            let device = device.join().expect("the device's thread does not panic");
+            Ok::<_, anyhow::Error>((told?, device?))
+        })?;
+        delays.push(compare(*distribution, &told, &device));
+        done(delays.len());
+    }
+    Ok(Calibration {
+        rate_fps: settings.rate_fps,
+        seconds: settings.seconds,
+        frame_bytes: FRAME_BYTES,
+        device_cpu: placement.switch,
+        generator_cpu,
+        delays,
+    })
+}
+
+/// Runs the generator until nothing moves any more.
+fn generate(program: &Path, spec: &GuestSpec, control: &DelayControl) -> Result<PacedResult> {
+    let mut process = GuestProcess::start(program, spec)?;
+    process.go()?;
+    process.begin()?;
+    control.begin();
+    process.end()?;
+    process.result()?.paced.context("no process had the generator")
+}
+
+fn compare(distribution: Distribution, told: &PacedResult, device: &DelayResult) -> DelayMeasured {
+    let [known, measured] = [&device.drawn, &told.latency].map(Quantiles::of_latency);
+    let error_us = measured.zip(known, |told, known| told - known);
+    DelayMeasured {
+        distribution: distribution.to_string(),
+        theory_us: Quantiles::of(|share| distribution.quantile_us(share)),
+        injected: device.drawn,
+        held: device.held,
+        told: told.latency,
+        error_us,
+        error_percent: error_us.zip(known, |error, known| error / known.max(1e-3) * 100.0),
+        within_injected: Verdict::of(&told.latency, &device.drawn),
+        within_held: Verdict::of(&told.latency, &device.held),
+        pickup: device.pickup,
+        device_lateness: device.lateness,
+        generator_lateness: told.lateness,
+        generator_ok: kept_rate(told),
+        sent: told.sent,
+        received: told.received,
+        lost: told.sent.saturating_sub(told.received),
+        duplicated: told.duplicated,
+        reordered: told.reordered,
+        reordered_by_device: device.overtaken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latency(p50_us: f64, p99_us: f64) -> Latency {
+        Latency { p50_us, p99_us, p90_us: p50_us, p999_us: p99_us, ..Latency::default() }
+    }
+
+    #[test]
+    fn a_quantile_is_within_5_percent_or_1_us() {
+        let known = latency(10.0, 200.0);
+        for (p50, p99, verdict) in [
+            (11.0, 210.0, (true, true)),
+            (11.1, 190.0, (false, true)),
+            (9.0, 189.9, (true, false)),
+            (8.9, 210.1, (false, false)),
+        ] {
+            let Verdict { p50, p99 } = Verdict::of(&latency(p50, p99), &known);
+            assert_eq!((p50, p99), verdict);
+        }
+    }
+
+    #[test]
+    fn errors_are_those_of_what_was_told_against_what_was_drawn() {
+        let told = PacedResult {
+            sent: 10,
+            received: 9,
+            reordered: 3,
+            latency: latency(102.0, 220.0),
+            ..PacedResult::default()
+        };
+        let device = DelayResult {
+            drawn: latency(100.0, 200.0),
+            held: latency(101.0, 215.0),
+            overtaken: 3,
+            ..DelayResult::default()
+        };
+        let measured = compare(Distribution::Constant { us: 100.0 }, &told, &device);
+        let Quantiles { p50, p99, .. } = measured.error_percent;
+        assert!((p50 - 2.0).abs() < 1e-9 && (p99 - 10.0).abs() < 1e-9, "{p50} {p99}");
+        assert_eq!(measured.within_injected, Verdict { p50: true, p99: false });
+        assert_eq!(measured.within_held, Verdict { p50: true, p99: true });
+        assert_eq!((measured.lost, measured.reordered, measured.reordered_by_device), (1, 3, 3));
+        assert_eq!(measured.theory_us.p999, 100.0);
+    }
+}

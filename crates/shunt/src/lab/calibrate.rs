@@ -1,0 +1,124 @@
+//! `shunt lab calibrate`: error of the lab's latency figures.
+
+use anyhow::Result;
+use clap::Args;
+use lab::experiment::calibrate::{self, Calibration, DelayMeasured, Quantiles, Settings, Verdict};
+use lab::measure::delay::Distribution;
+
+use super::{check_seconds, program, progress};
+use crate::{Mistake, say};
+
+/// Frames a second of the fastest calibration.
+const RATE_MAX: f64 = 1_000_000.0;
+
+/// Measure known delays: the error of the lab's latency figures.
+///
+/// A device returns each frame after a delay drawn from a known distribution. The generator of
+/// `shunt lab throughput` measures the latency; the table compares both. The exit code tells
+/// errors only: a noisy machine is none.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab calibrate                                  four distributions, two seconds each
+  shunt lab calibrate --rate 200000 --seconds 10
+  shunt lab calibrate --delay constant:20 --delay two-valued:30,500,0.02 --json")]
+pub(super) struct Calibrate {
+    /// Frames a second: 1000 to 1000000.
+    #[arg(long, default_value_t = 50_000.0, value_name = "FPS")]
+    rate: f64,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2.0, value_name = "S")]
+    seconds: f64,
+    /// Distribution of delays in us: constant:US, uniform:MIN,MAX, exponential:MEAN or
+    /// two-valued:SHORT,LONG,SHARE (share of long ones); repeatable. By default one of each kind.
+    #[arg(long, value_name = "DIST")]
+    delay: Vec<Distribution>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Calibrate {
+    pub(super) fn run(self) -> Result<()> {
+        check_seconds(self.seconds)?;
+        if !(1_000.0..=RATE_MAX).contains(&self.rate) {
+            let text = format!("--rate {}: 1000 to {RATE_MAX} are possible", self.rate);
+            return Err(Mistake(text).into());
+        }
+        let mut delays = self.delay;
+        if delays.is_empty() {
+            delays.extend(Distribution::USUAL);
+        }
+        let all = delays.len();
+        let settings = Settings { rate_fps: self.rate, seconds: self.seconds, delays };
+        let found = calibrate::run(&program()?, host::cpu::allowed(), &settings, |done| {
+            progress("distribution", done, all);
+        })?;
+        let text = match self.json {
+            true => serde_json::to_string_pretty(&found)? + "\n",
+            false => text(&found),
+        };
+        Ok(say(&text)?)
+    }
+}
+
+/// The result, for people.
+fn text(found: &Calibration) -> String {
+    let cpu = |cpu: Option<usize>| cpu.map_or("any CPU".into(), |cpu| format!("CPU {cpu}"));
+    let mut text = format!(
+        "{} frames/s of {} B for {} s each; device on {}, generator on {}\n",
+        found.rate_fps,
+        found.frame_bytes,
+        found.seconds,
+        cpu(found.device_cpu),
+        cpu(found.generator_cpu)
+    );
+    for delay in &found.delays {
+        text += &distribution(delay);
+    }
+    text
+}
+
+fn distribution(delay: &DelayMeasured) -> String {
+    let (name, columns) = (&delay.distribution, ["p50", "p90", "p99", "p99.9"]);
+    let [p50, p90, p99, p999] = columns.map(|column| format!("{column:>10}"));
+    let mut text = format!("\n{name:<36} {p50} {p90} {p99} {p999}\n");
+    let [injected, held, told, pickup, late, sent_late] = [
+        delay.injected,
+        delay.held,
+        delay.told,
+        delay.pickup,
+        delay.device_lateness,
+        delay.generator_lateness,
+    ]
+    .map(|times| Quantiles::of_latency(&times));
+    for (title, row) in [
+        ("theory, us", delay.theory_us),
+        ("injected (drawn), us", injected),
+        ("held by the device, us", held),
+        ("told by the generator, us", told),
+        ("error: told - injected, us", delay.error_us),
+        ("error, %", delay.error_percent),
+        ("from sending to the device, us", pickup),
+        ("lateness of the device's release, us", late),
+        ("lateness of the generator, us", sent_late),
+    ] {
+        let Quantiles { p50, p90, p99, p999 } = row;
+        text += &format!("  {title:<36} {p50:>8.2} {p90:>10.2} {p99:>10.2} {p999:>10.2}\n");
+    }
+    let verdict = |Verdict { p50, p99 }| {
+        let [p50, p99] = [p50, p99].map(|within| if within { "yes" } else { "NO" });
+        format!("p50 {p50}, p99 {p99}")
+    };
+    text += &format!(
+        "  within 5 % or 1 us: of the injected {}; of the held {}{}\n",
+        verdict(delay.within_injected),
+        verdict(delay.within_held),
+        if delay.generator_ok { "" } else { "; NO RESULT: the generator missed its rate" }
+    );
+    text += &format!(
+        "  frames: {} sent, {} lost, {} duplicated, {} reordered (by the device: {})\n",
+        delay.sent, delay.lost, delay.duplicated, delay.reordered, delay.reordered_by_device
+    );
+    text
+}
