@@ -109,7 +109,16 @@ impl Experiment {
                 return Err(format!("experiment {name} has no setting {}", change.key));
             }
         }
-        let experiment: Experiment = whole.try_into().map_err(|error| error.to_string())?;
+        let mut experiment: Experiment = whole.try_into().map_err(|error| error.to_string())?;
+        // Tables that differed in a changed setting alone are one now.
+        experiment.receive.dedup_by(|next, kept| {
+            let of = |sweep: &receive::Sweep| receive::Sweep { published: None, ..sweep.clone() };
+            let is_same = of(next) == of(kept);
+            if is_same {
+                kept.published = kept.published.or(next.published);
+            }
+            is_same
+        });
         experiment.checked()
     }
 
