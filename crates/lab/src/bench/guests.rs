@@ -52,12 +52,21 @@ impl GuestProcess {
 
     /// Lets the traffic begin.
     pub fn go(&mut self) -> Result<()> {
-        self.input.write_all(b"go\n").context("the guest process ended early")
+        self.tell("go")
     }
 
     /// Has it note what was since the last mark.
     pub fn mark(&mut self) -> Result<()> {
-        self.input.write_all(b"mark\n").context("the guest process ended early")
+        self.tell("mark")
+    }
+
+    /// Sends it a line.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        let sent = self.input.write_all(format!("{line}\n").as_bytes());
+        sent.context("the guest process ended early")
     }
 
     /// Waits for what it says next.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, GuestSlice, Pages, SharedFile};
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::payload::Inflight;
-use vhost_user::{Frontend, ProtocolFeatures, Region, RingConfig};
+use vhost_user::{Frontend, Listener, ProtocolFeatures, Region, RingConfig};
 use virtq::{BURST, DriverQueue, Features, Segment, Used};
 use wire::virtio_net::feature;
 
@@ -41,12 +41,14 @@ pub struct Shape {
     pub event_idx: bool,
     /// Whether the daemon writes down what is in flight, for its successor.
     pub inflight: bool,
+    /// Mergeable receive buffers.
+    pub mergeable: bool,
 }
 
 impl Shape {
     /// Rings of a kind, without event indices and records.
     pub fn of(kind: RingKind) -> Shape {
-        Shape { kind, event_idx: false, inflight: false }
+        Shape { kind, event_idx: false, inflight: false, mergeable: true }
     }
 
     /// The features of such rings: virtio's bits, and ours.
@@ -66,10 +68,11 @@ impl Shape {
         (bits, features)
     }
 
-    /// Agrees on features with a daemon.
-    fn agree(self, frontend: &mut Frontend) -> Result<()> {
+    /// Agrees on features with a daemon, and returns those in force.
+    fn agree(self, frontend: &mut Frontend) -> Result<u64> {
         let (mut bits, _) = self.features();
-        bits.extend([feature::VIRTIO_F_VERSION_1, feature::VIRTIO_NET_F_MRG_RXBUF]);
+        bits.push(feature::VIRTIO_F_VERSION_1);
+        bits.extend(self.mergeable.then_some(feature::VIRTIO_NET_F_MRG_RXBUF));
         let mut protocol =
             ProtocolFeatures::REPLY_ACK | ProtocolFeatures::MQ | ProtocolFeatures::STATUS;
         protocol.set(ProtocolFeatures::INFLIGHT_SHMFD, self.inflight);
@@ -78,7 +81,7 @@ impl Shape {
         ensure!(agreed.features & wanted == wanted, "the daemon does not offer {bits:?}");
         let lacks = protocol - agreed.protocol_features;
         ensure!(lacks.is_empty(), "the daemon does not offer {lacks:?}");
-        Ok(())
+        Ok(agreed.features)
     }
 }
 
@@ -99,6 +102,8 @@ pub struct Adapter {
     call_rx: OwnedFd,
     frontend: Frontend,
     shape: Shape,
+    /// Virtio features in force.
+    pub features: u64,
     /// What the daemon writes down.
     records: Option<(Inflight, OwnedFd)>,
     file: SharedFile,
@@ -117,8 +122,22 @@ impl Adapter {
         Adapter::on(frontend, shape, pages).with_context(shown)
     }
 
+    /// Waits for a switch to connect, and starts the rings on it.
+    ///
+    /// # Errors
+    /// No switch connects in time, or it does not offer what the shape needs.
+    pub fn accept(listener: &Listener, shape: Shape, pages: Pages) -> Result<Adapter> {
+        /// ACKNOWLEDGE, DRIVER, FEATURES_OK and DRIVER_OK: DPDK's back-ends wait for the last.
+        const STARTED: u8 = 0xf;
+        let shown = || format!("no switch is attached by {}", listener.path().display());
+        let frontend = Frontend::accept(listener, WAIT).with_context(shown)?;
+        let mut adapter = Adapter::on(frontend, shape, pages).with_context(shown)?;
+        adapter.frontend.set_status(STARTED)?;
+        Ok(adapter)
+    }
+
     fn on(mut frontend: Frontend, shape: Shape, pages: Pages) -> Result<Adapter> {
-        shape.agree(&mut frontend)?;
+        let agreed = shape.agree(&mut frontend)?;
         let rings = DriverQueue::bytes(RING);
         let size = (2 * rings + u64::from(BUFFERS) * STRIDE + FIRST).next_multiple_of(2 << 20);
         let file = SharedFile::create("shunt-lab-guest", size, pages)?;
@@ -141,6 +160,7 @@ impl Adapter {
             call_rx: event()?,
             frontend,
             shape,
+            features: agreed,
             records: None,
             file,
         };
@@ -195,7 +215,7 @@ impl Adapter {
     /// None listens yet, or it was the last one, whose sockets were not all gone: try again.
     pub fn reattach(&mut self, socket: &Path) -> Result<()> {
         let mut frontend = Frontend::connect(socket, Duration::ZERO)?;
-        self.shape.agree(&mut frontend)?;
+        self.features = self.shape.agree(&mut frontend)?;
         self.frontend = frontend;
         self.start()
     }

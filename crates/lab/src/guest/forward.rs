@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use guestmem::Pages;
 use virtq::BURST;
 use wire::Mac;
 
 use super::adapter::{Adapter, BUFFERS, HEADER, Shape};
+use super::generate::frame;
 
 use crate::report::RingKind;
 
@@ -16,6 +17,8 @@ use crate::report::RingKind;
 #[derive(Debug)]
 pub struct Forwarder {
     pub(super) adapter: Adapter,
+    own: Mac,
+    next: Mac,
     /// The first twelve bytes of every frame it sends.
     addresses: [u8; 12],
     free: Vec<u32>,
@@ -31,20 +34,59 @@ impl Forwarder {
     /// Attaches. Frames go out from `own` to `next`.
     pub fn attach(
         socket: &Path,
-        (own, next): (Mac, Mac),
+        addresses: (Mac, Mac),
         pages: Pages,
         ring: RingKind,
     ) -> Result<Forwarder> {
+        let adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
+        Ok(Forwarder::on(adapter, addresses))
+    }
+
+    /// Forwards on an attached adapter.
+    pub fn on(adapter: Adapter, (own, next): (Mac, Mac)) -> Forwarder {
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&next.0);
         addresses[6..].copy_from_slice(&own.0);
-        let adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
         let free = (0..BUFFERS).rev().collect();
+        let (received, sent, dropped) = (0, 0, 0);
         let mut forwarder =
-            Forwarder { adapter, addresses, free, received: 0, sent: 0, dropped: 0 };
+            Forwarder { adapter, own, next, addresses, free, received, sent, dropped };
         forwarder.refill();
         forwarder.adapter.publish();
-        Ok(forwarder)
+        forwarder
+    }
+
+    /// Sends new frames.
+    ///
+    /// # Errors
+    /// There are fewer free buffers, or the ring is full.
+    pub fn inject(&mut self, frame_bytes: u32, frames: u32) -> Result<()> {
+        for number in 0..frames {
+            let buffer = self.free.pop().context("no free buffer for a new frame")?;
+            let frame = frame(self.own, self.next, frame_bytes, number)?;
+            let place = self.adapter.buffer(buffer);
+            place.write(0, [0; HEADER as usize]);
+            place.skip(HEADER).write_bytes(&frame);
+            let is_posted = self.adapter.post_transmit(buffer, HEADER + frame_bytes - 4);
+            ensure!(is_posted, "the ring has no room for a new frame");
+        }
+        self.adapter.publish();
+        Ok(())
+    }
+
+    /// Takes in one burst and sends none of it on; returns how many frames moved.
+    pub fn absorb(&mut self) -> u64 {
+        let mut back = [0; BURST];
+        let sent = self.adapter.reap_transmit(&mut back);
+        self.free.extend_from_slice(&back[..sent]);
+        self.sent += sent as u64;
+        let mut frames = [(0, 0); BURST];
+        let received = self.adapter.reap_receive(&mut frames);
+        self.free.extend(frames[..received].iter().map(|(buffer, _)| *buffer));
+        self.received += received as u64;
+        self.refill();
+        self.adapter.publish();
+        (received + sent) as u64
     }
 
     /// Forwards one burst; says how many frames moved.

@@ -19,6 +19,7 @@ pub mod pace;
 pub mod paced;
 pub mod probe;
 pub mod random;
+pub mod reflect;
 pub mod relay;
 pub mod sockets;
 mod tapped;
@@ -61,6 +62,8 @@ pub enum Task {
     Sockets(sockets::SocketSpec),
     /// Carry frames between two taps.
     Relay(relay::RelaySpec),
+    /// Send each frame back, on two ports.
+    Reflect(reflect::ReflectSpec),
 }
 
 /// Generators and forwarders on one CPU.
@@ -188,6 +191,8 @@ pub enum Event {
     Served(sockets::Served),
     /// A client in [`Task::Sockets`] has its file.
     Fetched(sockets::Fetched),
+    /// Answer of [`Task::Reflect`] to each command.
+    Reflected(reflect::Reflected),
 }
 
 /// What was measured.
@@ -241,6 +246,7 @@ pub fn main() -> Result<()> {
         Task::Hostile(spec) => hostile::run(&spec),
         Task::Sockets(spec) => sockets::run(&spec),
         Task::Relay(spec) => relay::run(&spec),
+        Task::Reflect(spec) => reflect::run(&spec),
     }
 }
 

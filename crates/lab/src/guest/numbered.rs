@@ -130,7 +130,7 @@ pub fn run(spec: &NumberedSpec) -> Result<()> {
     let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
     let [(first, a), (second, b)] = &spec.guests;
     let (a, b) = (mac(a)?, mac(b)?);
-    let shape = Shape { kind: spec.ring, event_idx: true, inflight: spec.inflight };
+    let shape = Shape { event_idx: true, inflight: spec.inflight, ..Shape::of(spec.ring) };
     let attach = |socket: &PathBuf, own, peer| End::attach_shaped(socket, own, peer, shape);
     let mut pair = Pair {
         ends: [attach(first, a, b)?, attach(second, b, a)?],

@@ -1,0 +1,170 @@
+//! A guest with two ports, each of which sends every frame back to where it came from.
+//!
+//! # Model
+//! A port is a [`Forwarder`] whose next hop is the other port: a frame from port 0 reaches port 1
+//! through the switch, gets new addresses and goes back. So frames circle until they are taken in.
+//! The guest listens on both sockets, and switches connect. It polls without sleeping while frames
+//! move. Commands are lines of JSON on standard input; each is answered by [`Reflected`].
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use guestmem::Pages;
+use serde::{Deserialize, Serialize};
+use vhost_user::Listener;
+use wire::Mac;
+
+use super::adapter::{Adapter, Shape};
+use super::{Event, Forwarder, say};
+use crate::report::RingKind;
+
+/// Turns of both ports between two looks for a command.
+const TURNS: u32 = 64;
+/// Time without a frame after which none is in flight any more.
+const QUIET: Duration = Duration::from_millis(100);
+/// Longest time that taking in all frames may take.
+const DRAIN_MAX: Duration = Duration::from_secs(3);
+
+/// Settings of the guest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReflectSpec {
+    /// CPU to run on.
+    pub cpu: usize,
+    /// Socket of each port.
+    pub sockets: [PathBuf; 2],
+    /// Address of each port, such as `02:00:00:00:00:01`.
+    pub macs: [String; 2],
+    /// Rings.
+    pub ring: RingKind,
+    /// Ask for mergeable receive buffers.
+    pub mergeable: bool,
+}
+
+/// A command.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do")]
+pub enum Command {
+    /// Count frames.
+    Count,
+    /// Put new frames in flight from each port, and send back what comes.
+    Inject {
+        /// Frame size with FCS, bytes.
+        frame_bytes: u32,
+        /// Frames of each port.
+        frames: u32,
+    },
+    /// Take in all frames.
+    Drain,
+}
+
+/// Answer to a command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reflected {
+    /// Frames that both ports have received since the start.
+    pub received: u64,
+    /// Seconds since the start.
+    pub seconds: f64,
+    /// Frames that the last [`Command::Drain`] took in.
+    pub drained: u64,
+    /// Virtio features of each port in force.
+    pub features: [u64; 2],
+}
+
+/// Attaches both ports and serves commands until standard input ends.
+///
+/// # Errors
+/// A port is not attached, or the parent cannot be told.
+pub fn run(spec: &ReflectSpec) -> Result<()> {
+    host::cpu::pin_this_thread(spec.cpu)?;
+    let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
+    let [a, b] = [mac(&spec.macs[0])?, mac(&spec.macs[1])?];
+    let shape = Shape { mergeable: spec.mergeable, ..Shape::of(spec.ring) };
+    // Both first: some switches connect once, and in no order.
+    let [first, second] = [Listener::bind(&spec.sockets[0])?, Listener::bind(&spec.sockets[1])?];
+    let port = |listener: &Listener, addresses| -> Result<Forwarder> {
+        Ok(Forwarder::on(Adapter::accept(listener, shape, Pages::Gathered)?, addresses))
+    };
+    let ports = [port(&first, (a, b))?, port(&second, (b, a))?];
+    let (start, is_draining, drained) = (Instant::now(), true, 0);
+    let mut guest = Reflector { ports, start, is_draining, drained };
+    say(&Event::Ready)?;
+    let (sender, commands) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    guest.serve(&commands)
+}
+
+struct Reflector {
+    ports: [Forwarder; 2],
+    start: Instant,
+    is_draining: bool,
+    drained: u64,
+}
+
+impl Reflector {
+    fn serve(&mut self, commands: &Receiver<String>) -> Result<()> {
+        loop {
+            let moved: u64 = (0..TURNS).map(|_| self.turn()).sum();
+            if moved == 0 {
+                std::thread::yield_now(); // the switch may need this CPU
+            }
+            match commands.try_recv() {
+                Ok(line) => {
+                    let command = serde_json::from_str(&line);
+                    self.obey(command.with_context(|| format!("not a command: {line:?}"))?)?;
+                    say(&Event::Reflected(Reflected {
+                        received: self.received(),
+                        drained: self.drained,
+                        seconds: self.start.elapsed().as_secs_f64(),
+                        features: [0, 1].map(|i| self.ports[i].adapter.features),
+                    }))?;
+                }
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+
+    /// One burst of each port; returns how many frames moved.
+    fn turn(&mut self) -> u64 {
+        let is_draining = self.is_draining;
+        let one = |port: &mut Forwarder| if is_draining { port.absorb() } else { port.step() };
+        self.ports.iter_mut().map(one).sum()
+    }
+
+    fn received(&self) -> u64 {
+        self.ports.iter().map(|port| port.received).sum()
+    }
+
+    fn obey(&mut self, command: Command) -> Result<()> {
+        match command {
+            Command::Count => {}
+            Command::Inject { frame_bytes, frames } => {
+                self.is_draining = false;
+                for port in &mut self.ports {
+                    port.inject(frame_bytes, frames)?;
+                }
+            }
+            Command::Drain => {
+                self.is_draining = true;
+                let (begin, before) = (Instant::now(), self.received());
+                let mut moved_at = begin;
+                while moved_at.elapsed() < QUIET && begin.elapsed() < DRAIN_MAX {
+                    match self.turn() {
+                        0 => std::thread::yield_now(),
+                        _ => moved_at = Instant::now(),
+                    }
+                }
+                self.drained = self.received() - before;
+            }
+        }
+        Ok(())
+    }
+}
