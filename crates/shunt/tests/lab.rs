@@ -493,26 +493,80 @@ fn the_bare_loop_rejects_what_it_cannot_serve() {
     }
 }
 
+/// Runs a comparison of switches, as short as it goes; `None` if the machine lacks one of `lacks`.
+fn switches(args: &[&str], lacks: &[&str]) -> Option<Value> {
+    let short = ["--pairs", "2", "--rounds", "1", "--slot", "0.05", "--no-hugepages", "--json"];
+    let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
+    let shunt = shunt.args(["lab", "switches"]).args(args).args(short);
+    let output = shunt.stdin(Stdio::null()).output().expect("it was built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Some(serde_json::from_slice(&output.stdout).expect(&said));
+    }
+    let lacks = [lacks, &["two CPUs are needed"]].concat();
+    assert!(lacks.iter().any(|words| said.contains(words)), "{said}");
+    None
+}
+
+/// Checks that no frame was lost at any setting.
+fn check_drains(result: &Value) {
+    for rings in result["results"].as_array().expect("results") {
+        for drain in rings["drains"].as_array().expect("drains") {
+            assert_eq!(drain["frames"], drain["expected"], "{result:#}");
+        }
+    }
+}
+
 #[test]
 fn switches_with_the_same_guest_lose_nothing() {
-    let args = ["switches", "--switch", "shunt,bare", "--no-hugepages", "--sizes", "64"];
-    let args = [&args[..], &["--pairs", "2", "--rounds", "1", "--slot", "0.05", "--json"]].concat();
-    let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
-    let output = shunt.arg("lab").args(args).stdin(Stdio::null()).output().expect("it was built");
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        let lacks = ["dpdk-testpmd, is not installed", "two CPUs are needed"];
-        assert!(lacks.iter().any(|words| said.contains(words)), "{said}");
-        return;
-    }
-    let result: Value = serde_json::from_slice(&output.stdout).expect(&said);
-    assert_eq!(result["slots"].as_array().map(Vec::len), Some(4), "{result:#}");
-    for drain in result["drains"].as_array().expect("drains") {
-        assert_eq!(drain["frames"], drain["expected"], "{result:#}");
-    }
-    let [shunt, bare] = [0, 1].map(|i| &result["features"][i][1]);
+    let lacks = ["dpdk-testpmd, is not installed"];
+    let args = ["--switch", "shunt,bare", "--sizes", "64"];
+    let Some(result) = switches(&args, &lacks) else { return };
+    check_drains(&result);
+    let rings = &result["results"][0];
+    assert_eq!(rings["slots"].as_array().map(Vec::len), Some(4), "{result:#}");
+    let [shunt, bare] = [0, 1].map(|i| &rings["features"][i][1]);
     assert_eq!(shunt, bare, "both guests have the same features");
-    assert_eq!(result["sizes"][0]["bands"].as_array().map(Vec::len), Some(4), "{result:#}");
+    assert_eq!(rings["sizes"][0]["bands"].as_array().map(Vec::len), Some(4), "{result:#}");
+}
+
+#[test]
+fn the_lab_s_own_guest_loses_nothing_on_any_rings() {
+    let args = ["--switch", "shunt,bare", "--guest", "lab", "--sizes", "64,1518"];
+    let rings = ["--ring", "split,packed", "--mergeable", "on,off"];
+    let Some(result) = switches(&[&args[..], &rings].concat(), &[]) else { return };
+    check_drains(&result);
+    let (packed, mergeable) = (1u64 << 34, 1u64 << 15);
+    let results = result["results"].as_array().expect("results");
+    assert_eq!(results.len(), 4, "{result:#}");
+    for rings in results {
+        assert_eq!(rings["slots"].as_array().map(Vec::len), Some(8), "{result:#}");
+        for (switch, port) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let bits = rings["features"][switch][1][port].as_str().expect("features");
+            let bits = u64::from_str_radix(bits.trim_start_matches("0x"), 16).unwrap();
+            assert_eq!(bits & packed != 0, rings["rings"]["packed"], "{rings:#}");
+            assert_eq!(bits & mergeable != 0, rings["rings"]["mergeable"], "{rings:#}");
+        }
+    }
+}
+
+#[test]
+fn switches_of_the_kernel_s_network_have_figures_and_lose_nothing() {
+    let lacks = [
+        "is not installed",
+        "no network namespace",
+        "cannot make bridge",
+        "cannot make the pair of interfaces",
+    ];
+    for name in ["linux-bridge", "ovs-userspace"] {
+        let args = ["--switch", name, "--sizes", "64,1518", "--bursts", "4"];
+        let Some(result) = switches(&args, &lacks) else { continue };
+        check_drains(&result);
+        for slot in result["results"][0]["slots"].as_array().expect("slots") {
+            assert_eq!(slot["switch"], name, "{result:#}");
+            assert!(number(slot, "/mpps") > 0.0, "{result:#}");
+        }
+    }
 }
 
 #[test]
@@ -521,8 +575,11 @@ fn wrong_settings_of_a_comparison_are_rejected() {
         (&["--bursts", "31"][..], "allowed are 1 to 30"),
         (&["--switch-cpu", "0", "--guest-cpu", "0"], "two CPUs are needed"),
         (&["--switch", "shunt,shunt"], "each switch once"),
-        (&["--switch", "bare,shunt", "--rules"], "only shunt and ovs-dpdk have rules"),
-        (&["--switch", "nothing"], "expected one of bare, shunt, ovs-dpdk, testpmd"),
+        (&["--switch", "bare,shunt", "--rules"], "only shunt, ovs-dpdk, ovs-userspace have rules"),
+        (&["--switch", "nothing"], "expected one of bare, shunt, ovs-dpdk, ovs-userspace, testpmd"),
+        (&["--guest", "nothing"], "expected one of testpmd, lab"),
+        (&["--guest", "lab", "--switch", "linux-bridge"], "linux-bridge takes --guest testpmd"),
+        (&["--ring", "split,split"], "each value once"),
         (&["--sizes", "63"], "allowed are 64 to 1518"),
     ] {
         let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));

@@ -29,6 +29,7 @@ const IFLA_NET_NS_PID: u16 = 19;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
+const IFLA_BR_MCAST_SNOOPING: u16 = 23;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 1;
@@ -53,12 +54,14 @@ impl Links {
         Ok(Links { socket: socket.context("cannot open a netlink socket")? })
     }
 
-    /// Makes a bridge that is up.
+    /// Makes a bridge that is up. It floods multicast: one that snoops would report its own
+    /// membership (IGMP), and there are to be no frames but the guests'.
     ///
     /// # Errors
     /// The kernel's: it has no bridges, or one of that name.
     pub fn add_bridge(&mut self, name: &str) -> Result<()> {
-        let kind = attribute(IFLA_INFO_KIND, b"bridge");
+        let data = attribute(IFLA_INFO_DATA, &attribute(IFLA_BR_MCAST_SNOOPING, &[0]));
+        let kind = [attribute(IFLA_INFO_KIND, b"bridge"), data].concat();
         let body = [interface(0, IFF_UP), text(IFLA_IFNAME, name), attribute(IFLA_LINKINFO, &kind)];
         self.ask(RTM_NEWLINK, CREATE, &body.concat())
             .with_context(|| format!("cannot make bridge {name}"))

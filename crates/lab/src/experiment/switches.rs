@@ -1,11 +1,14 @@
-//! Cycles of several switches for a frame between the same two vhost-user ports.
+//! Cycles of several switches for a frame between two ports of the same guest.
 //!
 //! # Model
-//! The guest of each switch is the same testpmd, by the same command line and on the same CPU: two
-//! virtio-user ports between which frames circle (`io`). Each round starts all switches, each with
-//! a guest of its own; all but one are stopped (SIGSTOP), so all use the same two CPUs and none
-//! disturbs another. They take turns in slots: forward (A B C), then backward (C B A), and again.
-//! The distance of both CPUs is measured before and after each slot.
+//! The guest of each switch is the same program, on the same CPU, with two ports between which
+//! frames circle. [`Switch`] and [`Guest`] have the kinds. Ports are vhost-user sockets; for
+//! switches of the kernel's network they are interfaces, and only the guest's program is the same.
+//!
+//! Each round starts all switches, each with a guest of its own; all but one are stopped (SIGSTOP),
+//! so all use the same two CPUs and none disturbs another. They take turns in slots: forward
+//! (A B C), then backward (C B A), and again. The distance of both CPUs is measured before and
+//! after each slot. Settings of the rings are measured one after the other.
 //!
 //! A pair is a slot of the first switch and one of another, of the same pass. Pairs are grouped by
 //! [bands](crate::statistics::bands) of distance. Each band with [`PAIRS_MIN`] pairs is reported.
@@ -20,6 +23,10 @@
 //! queues (`processing cycles`), testpmd over one port (`--record-core-cycles`). So an empty poll
 //! of one port is in the first three if the turn found a frame on the other.
 //!
+//! Switches between interfaces count otherwise: the time of the guest's CPU in the kernel, and for
+//! Open vSwitch the CPU time of its process. So they contain the guest's system calls, of which a
+//! guest with vhost-user ports has none.
+//!
 //! Shunt also tells its busy cycles by stage, sampled by its lanes; medians over the slots of a
 //! band, of each stage for itself.
 //!
@@ -28,13 +35,14 @@
 //!   guest's, and its cycles a frame an upper limit, as bursts are small.
 //! - A move of the CPUs away and back within a slot is not seen.
 
+mod guest;
 mod rules;
 mod side;
 mod summary;
+mod switch;
 
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -42,13 +50,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use crate::bench::arena;
+use crate::bench::peers::Hugepages;
 use crate::bench::peers::process::OwnPriority;
 use crate::bench::peers::testpmd::BURST;
-use crate::bench::peers::{Hugepages, Ovs, Testpmd};
 use crate::measure::distance;
 use crate::report::Stages;
+pub use guest::Guest;
 use side::Side;
 pub use summary::{BandResult, Ratio, SideResult, SizeResult};
+pub use switch::Switch;
 
 /// Fewest pairs of a band that is reported: with less no interval of 99 % is bounded.
 pub const PAIRS_MIN: usize = 8;
@@ -57,61 +68,21 @@ pub const BURSTS_MAX: u64 = 30;
 /// A slot in which other processes took more than this share of a CPU does not count. Less than
 /// that is in the figures: it adds to the busy cycles of all switches alike.
 pub const DISTURBED: f64 = 0.10;
-/// Huge pages of 2 MiB that a testpmd takes, and Open vSwitch.
-const TESTPMD_PAGES: u64 = 128;
-const OVS_PAGES: u64 = 633;
 
-/// A switch between two vhost-user ports.
+/// Rings of the guests: those of vhost-user ports; interfaces have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Switch {
-    /// The bare copying loop.
-    Bare,
-    /// Shunt: two VFs of a soft NIC, classified by MAC, spoof check on.
-    Shunt,
-    /// Open vSwitch with DPDK: two `dpdkvhostuserclient` ports, a static flow each way.
-    OvsDpdk,
-    /// DPDK's testpmd: two net_vhost ports, `io`.
-    Testpmd,
+pub struct Rings {
+    /// Ask for packed rings.
+    pub packed: bool,
+    /// Ask for mergeable receive buffers.
+    pub mergeable: bool,
 }
 
-impl Switch {
-    /// All switches.
-    pub const ALL: [Switch; 4] = [Switch::Bare, Switch::Shunt, Switch::OvsDpdk, Switch::Testpmd];
-
-    /// Name as in the CLI and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Switch::Bare => "bare",
-            Switch::Shunt => "shunt",
-            Switch::OvsDpdk => "ovs-dpdk",
-            Switch::Testpmd => "testpmd",
-        }
-    }
-
-    /// Returns `true` if its program is installed.
-    pub fn is_installed(self) -> bool {
-        match self {
-            Switch::Bare | Switch::Shunt => true,
-            Switch::OvsDpdk => Ovs::is_installed(),
-            Switch::Testpmd => Testpmd::is_installed(),
-        }
-    }
-}
-
-impl fmt::Display for Switch {
+impl fmt::Display for Rings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Switch {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Switch, String> {
-        let found = Switch::ALL.into_iter().find(|switch| switch.as_str() == text);
-        let names = Switch::ALL.map(Switch::as_str).join(", ");
-        found.ok_or_else(|| format!("unknown switch; expected one of {names}"))
+        let layout = if self.packed { "packed" } else { "split" };
+        let mergeable = if self.mergeable { "on" } else { "off" };
+        write!(f, "{layout} rings, mergeable buffers {mergeable}")
     }
 }
 
@@ -120,10 +91,10 @@ impl FromStr for Switch {
 pub struct Settings {
     /// Switches; the first is the one that others are compared with.
     pub switches: Vec<Switch>,
-    /// Guests ask for packed rings.
-    pub packed: bool,
-    /// Guests ask for mergeable receive buffers.
-    pub mergeable: bool,
+    /// Guest of each switch.
+    pub guest: Guest,
+    /// Rings, measured one after the other.
+    pub rings: Vec<Rings>,
     /// Frame sizes with FCS, bytes.
     pub sizes: Vec<u32>,
     /// Pairs of each size, over all rounds.
@@ -142,25 +113,53 @@ pub struct Settings {
     pub guest_cpu: usize,
     /// Time-stamp cycles that the bare loop spins for each frame.
     pub delay_cycles: u64,
-    /// Shunt and Open vSwitch learn addresses, with a VLAN and 100 rules.
+    /// Switches learn addresses, with a VLAN and 100 rules.
     pub rules: bool,
     /// Guests, Open vSwitch and testpmd have pages of 2 MiB.
     pub hugepages: bool,
 }
 
 impl Settings {
-    /// Frames in flight, in both directions together.
-    fn in_flight(&self) -> u64 {
-        2 * self.bursts * BURST
+    /// Bursts in flight from each port of a switch: as many as asked for, or as it holds.
+    pub fn bursts_of(&self, switch: Switch) -> u64 {
+        self.bursts.min(switch.kind().bursts_max)
     }
 
     fn hugepages_needed(&self) -> u64 {
-        let pages = |switch: &Switch| match switch {
-            Switch::Bare | Switch::Shunt => TESTPMD_PAGES,
-            Switch::Testpmd => 2 * TESTPMD_PAGES,
-            Switch::OvsDpdk => TESTPMD_PAGES + OVS_PAGES,
-        };
+        let pages = |switch: &Switch| self.guest.kind().hugepages + switch.kind().hugepages;
         if self.hugepages { self.switches.iter().map(pages).sum() } else { 0 }
+    }
+
+    /// Fails if a switch cannot do what is asked of it.
+    ///
+    /// # Errors
+    /// A sentence that names what is possible.
+    pub fn check(&self) -> Result<(), String> {
+        let guest = self.guest;
+        if let Some(switch) = self.switches.iter().find(|switch| !guest.fits(**switch)) {
+            return Err(format!(
+                "--guest {guest} has no ports for switch {switch}; {guest} is possible on {}; \
+                 {switch} takes --guest {}",
+                Switch::names(|switch| guest.fits(switch)),
+                Guest::names(|guest| guest.fits(*switch)),
+            ));
+        }
+        if self.rules && !self.switches.iter().all(|switch| switch.has_rules()) {
+            let able = Switch::names(Switch::has_rules);
+            return Err(format!("--rules: only {able} have rules; name them with --switch"));
+        }
+        Ok(())
+    }
+
+    /// Fails if a program is not installed.
+    fn check_installed(&self, program: &Path) -> Result<()> {
+        if let Some(missing) = (self.guest.kind().missing)(program) {
+            bail!(missing);
+        }
+        if let Some(missing) = self.switches.iter().find(|switch| !switch.is_installed()) {
+            bail!("switch {missing} is not installed; run tests/e2e/setup --peers");
+        }
+        Ok(())
     }
 
     /// Passes of a size in a round: forward and backward are one each.
@@ -184,9 +183,11 @@ pub struct Slot {
     pub distances: [f64; 2],
     /// Busy cycles for each delivered frame.
     pub cycles_per_frame: f64,
+    /// Of these, cycles of the guest's CPU in the kernel; 0 with vhost-user ports.
+    pub kernel_cycles_per_frame: f64,
     /// Millions of frames that the guest received a second.
     pub mpps: f64,
-    /// Share of the polling thread's time that was busy.
+    /// Share of the polling thread's time that was busy, or of the guest's CPU in the kernel.
     pub busy_share: f64,
     /// Largest share of the time in which the polling thread or the guest waited for a CPU.
     pub disturbance: f64,
@@ -216,6 +217,15 @@ pub struct Switches {
     pub settings: Settings,
     /// Fewest pairs of a band that is reported.
     pub pairs_min: usize,
+    /// One for each setting of the rings.
+    pub results: Vec<RingsResult>,
+}
+
+/// Result of one setting of the rings.
+#[derive(Clone, Debug, Serialize)]
+pub struct RingsResult {
+    /// Rings.
+    pub rings: Rings,
     /// One for each frame size.
     pub sizes: Vec<SizeResult>,
     /// Virtio features in force, by switch: ports of its guest, in hexadecimal.
@@ -237,43 +247,42 @@ pub fn run(
     interrupted: &Arc<AtomicBool>,
     mut told: impl FnMut(&str),
 ) -> Result<Switches> {
-    if !Testpmd::is_installed() {
-        bail!("the guest, dpdk-testpmd, is not installed; run tests/e2e/setup --peers");
-    }
-    if let Some(missing) = settings.switches.iter().find(|switch| !switch.is_installed()) {
-        bail!("switch {missing} is not installed; run tests/e2e/setup --peers");
+    settings.check().map_err(anyhow::Error::msg)?;
+    settings.check_installed(program)?;
+    if !settings.switches.iter().all(|switch| switch.is_vhost_user()) {
+        // Before anything is started.
+        arena::enter().map_err(anyhow::Error::msg)?;
     }
     let pages = match settings.hugepages_needed() {
         0 => None,
         count => Some(Hugepages::reserve(count)?),
     };
-    let mut run = Run {
-        program,
-        settings,
-        interrupted,
-        features: Vec::new(),
-        slots: Vec::new(),
-        drains: Vec::new(),
-    };
-    for round in 0..run.settings.rounds {
-        told(&format!("round {} of {}", round + 1, run.settings.rounds));
-        let done = run.round(round, &mut told);
-        // A terminal's SIGINT ends Shunt and the bare loop, too: that is no error of theirs.
-        run.check_interrupted()?;
-        done?;
+    let mut results = Vec::new();
+    for rings in settings.rings.clone() {
+        let (features, slots, drains) = Default::default();
+        let mut run =
+            Run { program, settings: &settings, rings, interrupted, features, slots, drains };
+        for round in 0..settings.rounds {
+            told(&format!("{rings}, round {} of {}", round + 1, settings.rounds));
+            let done = run.round(round, &mut told);
+            // A terminal's SIGINT ends Shunt and the bare loop, too: that is no error of theirs.
+            run.check_interrupted()?;
+            done?;
+        }
+        let Run { features, slots, drains, .. } = run;
+        let sizes = settings.sizes.iter();
+        let sizes = sizes.map(|size| summary::of_size(*size, &settings.switches, &slots, &drains));
+        results.push(RingsResult { rings, sizes: sizes.collect(), features, slots, drains });
     }
     drop(pages);
-    let Run { settings, features, slots, drains, .. } = run;
-    let sizes = settings.sizes.iter();
-    let sizes = sizes.map(|size| summary::of_size(*size, &settings.switches, &slots, &drains));
-    let sizes = sizes.collect();
-    Ok(Switches { sizes, settings, pairs_min: PAIRS_MIN, features, slots, drains })
+    Ok(Switches { settings, pairs_min: PAIRS_MIN, results })
 }
 
-/// A comparison on its way.
+/// The rounds of one setting of the rings, on their way.
 struct Run<'a> {
     program: &'a Path,
-    settings: Settings,
+    settings: &'a Settings,
+    rings: Rings,
     interrupted: &'a AtomicBool,
     features: Vec<(Switch, Vec<String>)>,
     slots: Vec<Slot>,
@@ -286,7 +295,7 @@ impl Run<'_> {
         let mut sides = Vec::new();
         for switch in self.settings.switches.clone() {
             self.check_interrupted()?;
-            let side = Side::start(self.program, switch, &self.settings);
+            let side = Side::start(self.program, switch, self.settings, self.rings);
             sides.push(side.with_context(|| format!("switch {switch}"))?);
         }
         if round == 0 {
@@ -306,8 +315,9 @@ impl Run<'_> {
     }
 
     fn size(&mut self, round: usize, frame_bytes: u32, sides: &mut [Side]) -> Result<()> {
-        let Settings { bursts, switch_cpu, guest_cpu, .. } = self.settings;
+        let Settings { switch_cpu, guest_cpu, .. } = *self.settings;
         for side in sides.iter_mut() {
+            let bursts = self.settings.bursts_of(side.switch);
             side.running(|side| side.guest.inject(frame_bytes, bursts))?;
         }
         let time = [self.settings.settle_s, self.settings.slot_s].map(Duration::from_secs_f64);
@@ -337,7 +347,9 @@ impl Run<'_> {
         for side in sides.iter_mut() {
             self.check_interrupted()?;
             let frames = side.running(|side| side.guest.drain())?;
-            let (switch, expected) = (side.switch, self.settings.in_flight());
+            let switch = side.switch;
+            // Of both ports.
+            let expected = 2 * self.settings.bursts_of(switch) * BURST;
             self.drains.push(Drain { switch, round, frame_bytes, frames, expected });
         }
         Ok(())

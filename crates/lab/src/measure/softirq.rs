@@ -1,4 +1,4 @@
-//! What the machine spends in soft interrupts, from `/proc/stat` (proc_stat(5)).
+//! Time in soft interrupts, and in the kernel at all, from `/proc/stat` (proc_stat(5)).
 //!
 //! Limits: where the kernel does not account interrupts exactly (CONFIG_IRQ_TIME_ACCOUNTING), these are
 //! samples of a clock tick, 1 to 10 ms, and also contained in the time of whoever was interrupted.
@@ -14,10 +14,30 @@ pub fn seconds() -> Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
 }
 
+/// Seconds that a CPU was in the kernel since the machine started: system calls, interrupts and
+/// soft interrupts, of all processes.
+///
+/// # Errors
+/// There is no such CPU.
+pub fn kernel_seconds(cpu: usize) -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    let ticks = kernel_ticks(&text, cpu);
+    let ticks = ticks.with_context(|| format!("/proc/stat has no line of CPU {cpu}"))?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+}
+
 /// The seventh number of the line `cpu`: user, nice, system, idle, iowait, irq, softirq.
 fn ticks(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    line.split_ascii_whitespace().nth(6)?.parse().ok()
+    column(text, "cpu ", 6)
+}
+
+fn kernel_ticks(text: &str, cpu: usize) -> Option<u64> {
+    [2, 5, 6].into_iter().map(|at| column(text, &format!("cpu{cpu} "), at)).sum()
+}
+
+fn column(text: &str, line: &str, at: usize) -> Option<u64> {
+    let line = text.lines().find_map(|found| found.strip_prefix(line))?;
+    line.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -31,5 +51,14 @@ mod tests {
         assert_eq!(ticks("cpu0 1 2 3 4 5 6 7\n"), None);
         assert_eq!(ticks("cpu  1 2 3\n"), None);
         assert!(seconds().unwrap() >= 0.0);
+    }
+
+    #[test]
+    fn the_kernel_s_time_is_system_irq_and_softirq_of_one_cpu() {
+        let text =
+            "cpu  10 20 30 40 50 60 70 80 0 0\ncpu0 9 9 9 9 9 9 9 9\ncpu1 1 2 3 4 5 6 7 8 0 0\n";
+        assert_eq!(kernel_ticks(text, 1), Some(3 + 6 + 7));
+        assert_eq!(kernel_ticks(text, 2), None);
+        assert!(kernel_seconds(host::cpu::allowed()[0]).unwrap() >= 0.0);
     }
 }

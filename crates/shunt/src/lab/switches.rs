@@ -4,40 +4,64 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use control::migrate::interrupted_by_signals;
-use lab::experiment::switches::{self, PAIRS_MIN, Settings, Switch, Switches as Comparison};
+use lab::experiment::switches::{
+    self, BandResult, Guest, PAIRS_MIN, Rings, RingsResult, Settings, SideResult, Switch,
+    Switches as Comparison,
+};
 use lab::report::{SAMPLED_ONE_IN, Stages};
 
 use super::{check_rounds, program};
 use crate::{Mistake, say};
 
-/// Compare switches between the same two vhost-user ports: cycles a frame, and frames a second.
+/// Compare switches between two ports of the same guest: cycles a frame, and frames a second.
 ///
-/// The guest of each switch is the same testpmd, on the same CPU. Switches take turns of a fraction
+/// The guest of each switch is the same program, on the same CPU. Switches take turns of a fraction
 /// of a second, forward then backward; results are grouped by the distance of both CPUs. Needs
 /// root for huge pages, priorities and Open vSwitch, and what `tests/e2e/setup --peers` installs.
+/// Neither root nor DPDK: --switch bare,shunt --guest lab.
+///
+/// Ports are vhost-user sockets. Switches of the kernel's network, ovs-userspace and linux-bridge,
+/// have interfaces (veth), which the guest reaches by AF_PACKET: their figures contain the guest's
+/// system calls, and tell what both cost together.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   shunt lab switches                                     shunt, bare, ovs-dpdk, testpmd
   shunt lab switches --ring packed --mergeable off --sizes 64 --pairs 40
+  shunt lab switches --ring split,packed --mergeable on,off         all rings in one table
+  shunt lab switches --switch shunt,bare --guest lab     no root, no DPDK
+  shunt lab switches --switch shunt,ovs-userspace,linux-bridge --slot 1
   shunt lab switches --switch shunt,ovs-dpdk --rules     a VLAN and 100 rules on both
   shunt lab switches --switch shunt,bare --no-hugepages --json")]
 pub(super) struct Switches {
-    /// Switches, the first is the one that others are compared with: bare, shunt, ovs-dpdk,
-    /// testpmd.
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "NAMES",
-        default_value = "shunt,bare,ovs-dpdk,testpmd"
+        default_value = "shunt,bare,ovs-dpdk,testpmd",
+        help = switch_help()
     )]
     switch: Vec<Switch>,
-    /// Rings of the guests: split or packed.
-    #[arg(long, default_value = "split", value_name = "KIND", value_parser = ["split", "packed"])]
-    ring: String,
-    /// Mergeable receive buffers of the guests: on or off.
-    #[arg(long, default_value = "on", value_name = "STATE", value_parser = ["on", "off"])]
-    mergeable: String,
+    #[arg(long, value_name = "NAME", default_value = "testpmd", help = guest_help())]
+    guest: Guest,
+    /// Rings of the guests, measured one after the other: split, packed.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "KINDS",
+        default_value = "split",
+        value_parser = ["split", "packed"]
+    )]
+    ring: Vec<String>,
+    /// Mergeable receive buffers of the guests, measured one after the other: on, off.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "STATES",
+        default_value = "on",
+        value_parser = ["on", "off"]
+    )]
+    mergeable: Vec<String>,
     /// Frame sizes with FCS, 64 to 1518 bytes.
     #[arg(long, value_delimiter = ',', value_name = "BYTES", default_value = "64,256,1518")]
     sizes: Vec<u32>,
@@ -65,7 +89,7 @@ pub(super) struct Switches {
     /// Time-stamp cycles that the bare loop spins for each frame: a planted slow-down.
     #[arg(long, default_value_t = 0, value_name = "N")]
     delay_cycles: u64,
-    /// Shunt and Open vSwitch learn addresses, with a VLAN and 100 rules of which none matches.
+    /// Switches learn addresses, with a VLAN and 100 rules of which none matches.
     #[arg(long)]
     rules: bool,
     /// Pages of 4 KiB for the guests, Open vSwitch and testpmd.
@@ -95,11 +119,12 @@ impl Switches {
         let cpus = host::cpu::allowed();
         let switch_cpu = self.switch_cpu.unwrap_or(cpus[0]);
         let guest_cpu = self.guest_cpu.unwrap_or(cpus[cpus.len() - 1]);
-        let twice = |i: usize| self.switch[..i].contains(&self.switch[i]);
         let wrong = if switch_cpu == guest_cpu {
             Some("--switch-cpu and --guest-cpu must differ: two CPUs are needed".to_owned())
-        } else if (0..self.switch.len()).any(twice) {
+        } else if has_twice(&self.switch) {
             Some("--switch: give each switch once".to_owned())
+        } else if has_twice(&self.ring) || has_twice(&self.mergeable) {
+            Some("--ring, --mergeable: give each value once".to_owned())
         } else if let Some(size) = self.sizes.iter().find(|size| !(64..=1518).contains(*size)) {
             Some(format!("--sizes: {size} is out of range, allowed are 64 to 1518"))
         } else if !(2..=1000).contains(&self.pairs) {
@@ -110,18 +135,23 @@ impl Switches {
             Some(format!("--settle {}: allowed are 0 to 60", self.settle))
         } else if !(1..=switches::BURSTS_MAX).contains(&self.bursts) {
             Some(format!("--bursts {}: allowed are 1 to {}", self.bursts, switches::BURSTS_MAX))
-        } else if self.rules && self.switch.iter().any(|switch| !has_rules(*switch)) {
-            Some("--rules: only shunt and ovs-dpdk have rules; name them with --switch".to_owned())
         } else {
             None
         };
         if let Some(text) = wrong {
             return Err(Mistake(text).into());
         }
-        Ok(Settings {
+        let rings = self.ring.iter().flat_map(|ring| {
+            let of = move |mergeable: &String| Rings {
+                packed: ring == "packed",
+                mergeable: mergeable == "on",
+            };
+            self.mergeable.iter().map(of)
+        });
+        let settings = Settings {
+            rings: rings.collect(),
             switches: self.switch,
-            packed: self.ring == "packed",
-            mergeable: self.mergeable == "on",
+            guest: self.guest,
             sizes: self.sizes,
             pairs: self.pairs,
             rounds: self.rounds,
@@ -133,55 +163,123 @@ impl Switches {
             delay_cycles: self.delay_cycles,
             rules: self.rules,
             hugepages: !self.no_hugepages,
-        })
+        };
+        settings.check().map_err(Mistake)?;
+        Ok(settings)
     }
 }
 
-fn has_rules(switch: Switch) -> bool {
-    matches!(switch, Switch::Shunt | Switch::OvsDpdk)
+fn switch_help() -> String {
+    let names = Switch::names(|_| true);
+    format!("Switches, the first is the one that others are compared with: {names}")
+}
+
+fn guest_help() -> String {
+    let about = Guest::ALL.map(|guest| format!("{guest} ({})", guest.about()));
+    format!("Guest of each switch: {}", about.join(", "))
+}
+
+fn has_twice<T: PartialEq>(list: &[T]) -> bool {
+    list.iter().enumerate().any(|(at, value)| list[..at].contains(value))
 }
 
 /// The result, for people.
 fn text(result: &Comparison) -> String {
-    let settings = &result.settings;
-    let first = settings.switches[0];
-    let ring = if settings.packed { "packed" } else { "split" };
-    let mergeable = if settings.mergeable { "on" } else { "off" };
+    let Settings { switches, guest, switch_cpu, guest_cpu, .. } = &result.settings;
+    let first = switches[0];
     format!(
-        "{ring} rings, mergeable buffers {mergeable}; switch on CPU {}, guest on CPU {}\n\n{}\n\n{}\
+        "guest {guest} on CPU {guest_cpu}, switch on CPU {switch_cpu}\n\n{}\n\n{}\
          ratio: cycles a frame over those of {first}, with its interval of 99 %; a band needs \
          {PAIRS_MIN} pairs\n\
          busy: share of the switch's CPU; below 100 % the guest limits Mpps, and cycles a frame \
-         are an upper limit\n{}",
-        settings.switch_cpu,
-        settings.guest_cpu,
+         are an upper limit\n{}{}",
         table(result),
         notes(result),
+        about_interfaces(result),
         stages(result)
     )
 }
 
+/// Differences of switches between interfaces, if there are any.
+fn about_interfaces(result: &Comparison) -> String {
+    let switches = result.settings.switches.iter().filter(|switch| !switch.is_vhost_user());
+    let names = switches.clone().map(|switch| switch.as_str()).collect::<Vec<_>>().join(", ");
+    if names.is_empty() {
+        return names;
+    }
+    let cycles = switches.clone().filter_map(|switch| Some((switch, switch.cycles()?)));
+    let cycles = cycles.map(|(switch, cycles)| format!("cycles of {switch}: {cycles}\n"));
+    let fewer = switches.map(|switch| (switch, result.settings.bursts_of(*switch)));
+    let fewer =
+        fewer.filter(|(_, bursts)| *bursts < result.settings.bursts).map(|(switch, bursts)| {
+            format!(
+                "{switch}: {bursts} bursts in flight from each port, as its sockets hold no more\n"
+            )
+        });
+    format!(
+        "{names}: ports are not vhost-user but interfaces (veth), which the guest reaches by \
+         AF_PACKET; rings and mergeable buffers do not apply\n\
+         kernel: time of the guest's CPU in the kernel (/proc/stat, steps of 10 ms), part of \
+         cycles/frame; contains the guest's own system calls, of which vhost-user ports have none\n\
+         {}",
+        cycles.chain(fewer).collect::<String>()
+    )
+}
+
+/// One figure of a switch in a band.
+struct Row<'a> {
+    rings: &'a RingsResult,
+    frame_bytes: u32,
+    band: &'a BandResult,
+    side: &'a SideResult,
+}
+
+impl Row<'_> {
+    /// First columns: rings, mergeable, frame, distance.
+    fn place(&self) -> [String; 4] {
+        let Rings { packed, mergeable } = self.rings.rings;
+        [
+            if packed { "packed" } else { "split" }.to_owned(),
+            if mergeable { "on" } else { "off" }.to_owned(),
+            format!("{} B", self.frame_bytes),
+            self.band.band.clone(),
+        ]
+    }
+}
+
+const PLACE: [&str; 4] = ["rings", "mergeable", "frame", "distance"];
+/// Columns with words, which are read from the left.
+const WORDS: [&str; 4] = ["rings", "mergeable", "distance", "switch"];
+
+fn rows(result: &Comparison) -> impl Iterator<Item = Row<'_>> {
+    let sizes = result.results.iter().flat_map(|r| r.sizes.iter().map(move |size| (r, size)));
+    let bands = sizes.flat_map(|(rings, size)| size.bands.iter().map(move |b| (rings, size, b)));
+    bands.flat_map(|(rings, size, band)| {
+        let frame_bytes = size.frame_bytes;
+        band.sides.iter().map(move |side| Row { rings, frame_bytes, band, side })
+    })
+}
+
+fn table_of(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    for (column, name) in table.column_iter_mut().zip(header) {
+        let is_word = WORDS.contains(name);
+        column.set_cell_alignment(if is_word { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table
+}
+
 /// Shunt's cycles by stage, a row for each band; empty without any.
 fn stages(result: &Comparison) -> String {
-    let mut table = Table::new();
-    let header = ["frame", "distance"].into_iter().chain(Stages::PARTS);
-    table.load_style(presets::NOTHING).set_header(header);
-    for size in &result.sizes {
-        for (band, side) in size.bands.iter().flat_map(|b| b.sides.iter().map(move |s| (b, s))) {
-            let Some(stages) = side.figures.and_then(|figures| figures.stages) else { continue };
-            let cycles = stages.cycles().map(|cycles| format!("{cycles:.1}"));
-            let row = [format!("{} B", size.frame_bytes), band.band.clone()];
-            table.add_row(row.into_iter().chain(cycles));
-        }
+    let mut table = table_of(&[&PLACE[..], &Stages::PARTS[..]].concat());
+    for row in rows(result) {
+        let Some(stages) = row.side.figures.and_then(|figures| figures.stages) else { continue };
+        let cycles = stages.cycles().map(|cycles| format!("{cycles:.1}"));
+        table.add_row(row.place().into_iter().chain(cycles));
     }
     if table.is_empty() {
         return String::new();
-    }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_cell_alignment(match at {
-            1 => CellAlignment::Left,
-            _ => CellAlignment::Right,
-        });
     }
     format!(
         "\nCycles a frame of shunt by stage, medians\n{table}\n\
@@ -192,63 +290,120 @@ fn stages(result: &Comparison) -> String {
 
 /// A row for each switch in each band that has pairs.
 fn table(result: &Comparison) -> Table {
-    const HEADER: [&str; 8] =
-        ["frame", "distance", "switch", "pairs", "cycles/frame", "busy", "Mpps", "ratio"];
-    /// Columns with words, which are read from the left.
-    const WORDS: [&str; 2] = ["distance", "switch"];
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(HEADER);
-    for size in &result.sizes {
-        let bands = size.bands.iter().filter(|band| band.sides.iter().any(|side| side.pairs > 0));
-        for (band, side) in bands.flat_map(|band| band.sides.iter().map(move |side| (band, side))) {
-            let mut row = vec![format!("{} B", size.frame_bytes), band.band.clone()];
-            row.extend([side.switch.to_string(), side.pairs.to_string()]);
-            match &side.figures {
-                None => row.push("too few".into()),
-                Some(figures) => row.extend([
-                    format!("{:.1}", figures.cycles_per_frame),
+    const FIGURES: [&str; 7] =
+        ["switch", "pairs", "cycles/frame", "kernel", "busy", "Mpps", "ratio"];
+    let has_kernel = result.settings.switches.iter().any(|switch| !switch.is_vhost_user());
+    let figures = FIGURES.into_iter().filter(|name| has_kernel || *name != "kernel");
+    let mut table = table_of(&PLACE.into_iter().chain(figures).collect::<Vec<_>>());
+    for row in rows(result).filter(|row| row.band.sides.iter().any(|side| side.pairs > 0)) {
+        let side = row.side;
+        let mut cells: Vec<String> = row.place().into();
+        cells.extend([side.switch.to_string(), side.pairs.to_string()]);
+        match &side.figures {
+            None => cells.push("too few".into()),
+            Some(figures) => {
+                cells.push(format!("{:.1}", figures.cycles_per_frame));
+                cells.extend(has_kernel.then(|| format!("{:.1}", figures.kernel_cycles_per_frame)));
+                cells.extend([
                     format!("{:.0} %", 100.0 * figures.busy_share),
-                    format!("{:.1}", figures.mpps),
+                    mpps(figures.mpps),
                     figures.ratio.map_or_else(String::new, |ratio| {
                         format!("{:.2} ({:.2}-{:.2})", ratio.ratio, ratio.low, ratio.high)
                     }),
-                ]),
+                ]);
             }
-            table.add_row(row);
         }
-    }
-    for (column, name) in table.column_iter_mut().zip(HEADER) {
-        let is_word = WORDS.contains(&name);
-        column.set_cell_alignment(if is_word { CellAlignment::Left } else { CellAlignment::Right });
+        table.add_row(cells);
     }
     table
+}
+
+/// Three digits, whatever the size: the kernel's switches move a fraction of a million a second.
+fn mpps(mpps: f64) -> String {
+    if mpps < 1.0 { format!("{mpps:.3}") } else { format!("{mpps:.1}") }
 }
 
 /// Empty bands, pairs that do not count, and lost frames.
 fn notes(result: &Comparison) -> String {
     let mut notes = String::new();
-    for size in &result.sizes {
-        let frame = format!("{} B", size.frame_bytes);
-        for band in size.bands.iter().filter(|band| band.sides.iter().all(|side| side.pairs == 0)) {
-            notes += &format!("{frame}, {}: no pairs\n", band.band);
+    for rings in &result.results {
+        for size in &rings.sizes {
+            let at = format!("{}, {} B", rings.rings, size.frame_bytes);
+            let is_empty = |band: &&BandResult| band.sides.iter().all(|side| side.pairs == 0);
+            for band in size.bands.iter().filter(is_empty) {
+                notes += &format!("{at}, {}: no pairs\n", band.band);
+            }
+            for out in size.left_out.iter().filter(|out| out.moved + out.disturbed + out.lost > 0) {
+                notes += &format!(
+                    "{at}, {}: not counted: {} pairs moved between bands, {} disturbed, {} in \
+                     rounds with lost frames\n",
+                    out.switch, out.moved, out.disturbed, out.lost
+                );
+            }
         }
-        for out in size.left_out.iter().filter(|out| out.moved + out.disturbed + out.lost > 0) {
+        for drain in rings.drains.iter().filter(|drain| drain.frames != drain.expected) {
             notes += &format!(
-                "{frame}, {}: not counted: {} pairs moved between bands, {} disturbed, {} in \
-                 rounds with lost frames\n",
-                out.switch, out.moved, out.disturbed, out.lost
+                "{}, {} B, {}, round {}: of {} frames in flight {} came back\n",
+                rings.rings,
+                drain.frame_bytes,
+                drain.switch,
+                drain.round + 1,
+                drain.expected,
+                drain.frames
             );
         }
     }
-    for drain in result.drains.iter().filter(|drain| drain.frames != drain.expected) {
-        notes += &format!(
-            "{}, round {}, {} B: of {} frames in flight {} came back\n",
-            drain.switch,
-            drain.round + 1,
-            drain.frame_bytes,
-            drain.expected,
-            drain.frames
-        );
-    }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        switches: Switches,
+    }
+
+    fn settings(args: &[&str]) -> Result<Settings, String> {
+        let cpus = ["shunt", "--switch-cpu", "0", "--guest-cpu", "1"];
+        let parsed = Program::try_parse_from(cpus.iter().chain(args));
+        let parsed = parsed.map_err(|error| error.to_string())?;
+        parsed.switches.settings().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lists_of_rings_are_combined() {
+        let settings = settings(&["--ring", "split,packed", "--mergeable", "on,off"]).unwrap();
+        let rings = settings.rings.iter().map(Rings::to_string);
+        let expected = ["split", "packed"].map(|layout| {
+            ["on", "off"].map(|state| format!("{layout} rings, mergeable buffers {state}"))
+        });
+        assert_eq!(rings.collect::<Vec<_>>(), expected.concat());
+        assert_eq!(settings.guest.as_str(), "testpmd");
+    }
+
+    #[test]
+    fn every_switch_and_guest_is_known_by_its_name() {
+        for switch in Switch::ALL {
+            assert_eq!(switch.as_str().parse::<Switch>().unwrap(), switch);
+            let rules = settings(&["--rules", "--switch", switch.as_str()]);
+            assert_eq!(rules.is_ok(), switch.has_rules(), "{switch}");
+        }
+        for guest in Guest::ALL {
+            assert_eq!(guest.as_str().parse::<Guest>().unwrap().as_str(), guest.as_str());
+        }
+    }
+
+    #[test]
+    fn a_guest_without_ports_for_a_switch_is_rejected_with_what_is_possible() {
+        let error = settings(&["--guest", "lab", "--switch", "shunt,linux-bridge"]).unwrap_err();
+        let words = "lab is possible on bare, shunt, ovs-dpdk, testpmd; linux-bridge takes --guest \
+                     testpmd";
+        assert!(error.contains(words), "{error}");
+        assert!(settings(&["--guest", "lab", "--switch", "shunt,bare"]).is_ok());
+    }
 }

@@ -1,22 +1,29 @@
-//! Open vSwitch with DPDK as a back-end, apart from one that the host may run.
+//! Open vSwitch with its user-space datapath, apart from one that the host may run.
 //!
 //! # Model
-//! A database, sockets and logs of its own in a temporary directory; one bridge with the user-space
-//! datapath and two `dpdkvhostuserclient` ports. The polling thread has a CPU of its own; the main
-//! thread, which sleeps, shares the guest's. ovs-vswitchd runs in a network namespace of its own,
-//! with which its tap devices end. Needs root.
+//! A database, sockets and logs of its own in a temporary directory; one bridge with two ports.
+//!
+//! With DPDK these are `dpdkvhostuserclient` ports. The polling thread has a CPU of its own; the
+//! main thread, which sleeps, shares the guest's. ovs-vswitchd runs in a network namespace of its
+//! own, with which its tap devices end.
+//!
+//! Without DPDK the ports are interfaces of this process's network namespace, which Open vSwitch
+//! reads and writes by AF_PACKET sockets. There is no polling thread: the main thread forwards, on
+//! the CPU of the switch. Needs root.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use host::tsc;
 use rustix::process::Signal;
 
-use super::process::{Peer, is_installed};
+use super::process::{CpuWait, Peer, is_installed};
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const WITH_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const WITHOUT_DPDK: &str = "/usr/lib/openvswitch-switch/ovs-vswitchd";
 const BRIDGE: &str = "shunt-peer";
 /// Time for a daemon's control socket to appear.
 const READY: Duration = Duration::from_secs(15);
@@ -33,33 +40,50 @@ pub enum Flows {
     Rules(Vec<String>, u16),
 }
 
+/// Ports of the bridge, and what serves them.
+#[derive(Clone, Copy, Debug)]
+pub enum Ports<'a> {
+    /// DPDK's vhost library, for each socket on which a guest listens.
+    Dpdk {
+        /// Sockets.
+        sockets: &'a [PathBuf; 2],
+        /// CPU of the main thread, which sleeps.
+        main_cpu: usize,
+        /// Use reserved huge pages.
+        hugepages: bool,
+    },
+    /// Interfaces of this process's network namespace.
+    Interfaces(&'a [String; 2]),
+}
+
 /// ovsdb-server and ovs-vswitchd; ended when dropped.
 #[derive(Debug)]
 pub struct Ovs {
     dir: PathBuf,
-    cpu: usize,
+    /// CPU of the polling thread; `None` without DPDK.
+    polling_cpu: Option<usize>,
     /// ovs-vswitchd first: it is ended first.
     processes: Vec<Peer>,
 }
 
 impl Ovs {
-    /// `true` if Debian's Open vSwitch with DPDK is installed.
-    pub fn is_installed() -> bool {
-        is_installed(VSWITCHD) && is_installed("ovsdb-tool")
+    /// Returns `true` if Debian's Open vSwitch with DPDK is installed.
+    pub fn is_installed_with_dpdk() -> bool {
+        is_installed(WITH_DPDK) && is_installed("ovsdb-tool")
     }
 
-    /// Starts both daemons, with a port for each socket, on which guests listen.
+    /// Returns `true` if Debian's Open vSwitch is installed.
+    pub fn is_installed() -> bool {
+        is_installed(WITHOUT_DPDK) && is_installed("ovsdb-tool")
+    }
+
+    /// Starts both daemons; `cpu` is that of the thread that forwards.
     ///
     /// # Errors
     /// A daemon does not start, or refuses its configuration.
-    pub fn start(
-        sockets: &[PathBuf; 2],
-        (cpu, main_cpu): (usize, usize),
-        dir: &Path,
-        hugepages: bool,
-        flows: &Flows,
-    ) -> Result<Ovs> {
-        let mut ovs = Ovs { dir: dir.to_owned(), cpu, processes: Vec::new() };
+    pub fn start(ports: Ports<'_>, cpu: usize, dir: &Path, flows: &Flows) -> Result<Ovs> {
+        let polling_cpu = matches!(ports, Ports::Dpdk { .. }).then_some(cpu);
+        let mut ovs = Ovs { dir: dir.to_owned(), polling_cpu, processes: Vec::new() };
         let at = |name: &str| dir.join(name).display().to_string();
         ovs.call("ovsdb-tool", &["create", &at("conf.db"), SCHEMA])?;
         let server = [
@@ -69,11 +93,44 @@ impl Ovs {
             format!("--unixctl={}", at("ovsdb.ctl")),
         ];
         ovs.spawn(&server, "db.sock")?;
+        ovs.vsctl(&["--no-wait", "init"])?;
+        let mut vswitchd: Vec<String> = match ports {
+            Ports::Dpdk { main_cpu, hugepages, .. } => {
+                ovs.set_dpdk(cpu, main_cpu, hugepages)?;
+                ["unshare", "--net", WITH_DPDK].map(String::from).into()
+            }
+            Ports::Interfaces(_) => {
+                ["taskset", "-c", &cpu.to_string(), WITHOUT_DPDK].map(String::from).into()
+            }
+        };
+        vswitchd.push(format!("unix:{}", at("db.sock")));
+        vswitchd.push(format!("--unixctl={}", at("vswitchd.ctl")));
+        ovs.spawn(&vswitchd, "vswitchd.ctl")?;
+        ovs.vsctl(&["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"])?;
+        let names = match ports {
+            Ports::Dpdk { .. } => ["vf0", "vf1"].map(String::from),
+            Ports::Interfaces(names) => names.clone(),
+        };
+        for (i, name) in names.iter().enumerate() {
+            let number = format!("ofport_request={}", i + 1);
+            let add = ["add-port", BRIDGE, name, "--", "set", "Interface", name, &number];
+            match ports {
+                Ports::Dpdk { sockets, .. } => {
+                    let path = format!("options:vhost-server-path={}", sockets[i].display());
+                    ovs.vsctl(&[&add[..], &["type=dpdkvhostuserclient", &path]].concat())?;
+                }
+                Ports::Interfaces(_) => drop(ovs.vsctl(&add)?),
+            }
+        }
+        ovs.set_flows(flows, &names)?;
+        Ok(ovs)
+    }
+
+    fn set_dpdk(&self, cpu: usize, main_cpu: usize, hugepages: bool) -> Result<()> {
         // --in-memory excludes --no-huge, and is added where --legacy-mem is not.
         let memory =
             if hugepages { "--in-memory -m 512" } else { "--legacy-mem --no-huge -m 2048" };
-        ovs.vsctl(&["--no-wait", "init"])?;
-        ovs.vsctl(&[
+        self.vsctl(&[
             "--no-wait",
             "set",
             "Open_vSwitch",
@@ -85,35 +142,10 @@ impl Ovs {
                 "other_config:dpdk-extra={memory} --no-pci --no-telemetry --file-prefix=shunt-ovs"
             ),
         ])?;
-        let vswitchd = [
-            "unshare".to_owned(),
-            "--net".to_owned(),
-            VSWITCHD.to_owned(),
-            format!("unix:{}", at("db.sock")),
-            format!("--unixctl={}", at("vswitchd.ctl")),
-        ];
-        ovs.spawn(&vswitchd, "vswitchd.ctl")?;
-        ovs.vsctl(&["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"])?;
-        for (i, socket) in sockets.iter().enumerate() {
-            let (port, path) = (format!("vf{i}"), socket.display());
-            ovs.vsctl(&[
-                "add-port",
-                BRIDGE,
-                &port,
-                "--",
-                "set",
-                "Interface",
-                &port,
-                &format!("ofport_request={}", i + 1),
-                "type=dpdkvhostuserclient",
-                &format!("options:vhost-server-path={path}"),
-            ])?;
-        }
-        ovs.set_flows(flows)?;
-        Ok(ovs)
+        Ok(())
     }
 
-    fn set_flows(&self, flows: &Flows) -> Result<()> {
+    fn set_flows(&self, flows: &Flows, ports: &[String; 2]) -> Result<()> {
         let bridge = self.dir.join(format!("{BRIDGE}.mgmt")).display().to_string();
         self.call("ovs-ofctl", &["del-flows", &bridge])?;
         let both =
@@ -121,7 +153,7 @@ impl Ovs {
         let list = match flows {
             Flows::Static => &both[..],
             Flows::Rules(list, vlan) => {
-                for port in ["vf0", "vf1"] {
+                for port in ports {
                     let tag = format!("tag={vlan}");
                     self.vsctl(&["set", "Port", port, &tag, "vlan_mode=access"])?;
                 }
@@ -132,7 +164,7 @@ impl Ovs {
             .try_for_each(|flow| self.call("ovs-ofctl", &["add-flow", &bridge, flow]).map(drop))
     }
 
-    /// Process ids; that of the polling thread last.
+    /// Process ids; that of the thread that forwards last.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.iter().rev().map(Peer::pid).collect()
     }
@@ -145,31 +177,29 @@ impl Ovs {
         self.processes.iter_mut().try_for_each(Peer::check_alive)
     }
 
-    /// Sets the polling thread's counters to zero.
+    /// Frames received and cycles of the thread that forwards.
     ///
-    /// # Errors
-    /// The daemon does not answer.
-    pub fn clear_cycles(&self) -> Result<()> {
-        self.appctl("dpif-netdev/pmd-stats-clear").map(drop)
-    }
-
-    /// Frames received and cycles of the turns that received or sent some, since
-    /// [`clear_cycles`](Self::clear_cycles): `pmd-stats-show` calls the latter processing cycles.
+    /// With DPDK these are the cycles of the turns that received or sent frames, which
+    /// `pmd-stats-show` calls processing cycles. It has no cycles of the main thread: without DPDK
+    /// they are the CPU time of ovs-vswitchd, its system calls included.
     ///
     /// # Errors
     /// The daemon does not answer, or has no polling thread on the CPU.
     pub fn cycles(&self) -> Result<(u64, u64)> {
         let text = self.appctl("dpif-netdev/pmd-stats-show")?;
-        let name = format!("core_id {}:", self.cpu);
-        let own = text.split(&name).nth(1);
-        let own = own.with_context(|| format!("no polling thread on CPU {}:\n{text}", self.cpu))?;
-        let own = own.split("thread").next().unwrap_or_default();
-        let number = |name: &str| {
-            let digits = own.split(name).nth(1)?.split_whitespace().next()?;
-            digits.parse::<u64>().ok()
+        let found = match self.polling_cpu {
+            Some(cpu) => {
+                let thread = format!("core_id {cpu}:");
+                let cycles = counter(&text, &thread, "processing cycles: ");
+                counter(&text, &thread, "packets received: ").zip(cycles)
+            }
+            None => {
+                let cpu_ns = self.processes.first().map(|vswitchd| CpuWait::read(vswitchd.pid()));
+                let cycles = cpu_ns.map(|cpu| tsc::duration_to_cycles(cpu.had()));
+                counter(&text, "main thread:", "packets received: ").zip(cycles)
+            }
         };
-        let found = number("packets received: ").zip(number("processing cycles: "));
-        found.with_context(|| format!("no counters of the polling thread in:\n{text}"))
+        found.with_context(|| format!("no counters of the thread that forwards in:\n{text}"))
     }
 
     fn appctl(&self, command: &str) -> Result<String> {
@@ -208,5 +238,28 @@ impl Ovs {
         let error = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{program} {}: {}", args.join(" "), error.trim());
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// A counter of a thread in the output of `pmd-stats-show`.
+fn counter(text: &str, thread: &str, name: &str) -> Option<u64> {
+    let own = text.split(thread).nth(1)?.split("thread").next()?;
+    own.split(name).nth(1)?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_those_of_the_thread() {
+        let text = "pmd thread numa_id 0 core_id 1:\n  packets received: 12\n  \
+                    idle cycles: 5 (1%)\n  processing cycles: 99 (99%)\n\
+                    main thread:\n  packets received: 3\n  smc hits: 0\n";
+        assert_eq!(counter(text, "core_id 1:", "packets received: "), Some(12));
+        assert_eq!(counter(text, "core_id 1:", "processing cycles: "), Some(99));
+        assert_eq!(counter(text, "main thread:", "packets received: "), Some(3));
+        assert_eq!(counter(text, "main thread:", "processing cycles: "), None);
+        assert_eq!(counter(text, "core_id 2:", "packets received: "), None);
     }
 }

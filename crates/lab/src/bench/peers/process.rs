@@ -254,13 +254,22 @@ impl CpuWait {
         CpuWait { at: Instant::now(), threads: threads(pid).iter().filter_map(of).collect() }
     }
 
-    /// Share of the time since `earlier` in which the busiest thread waited for a CPU.
+    /// Time that all threads had a CPU.
+    pub fn had(&self) -> Duration {
+        Duration::from_nanos(self.threads.values().map(|(had, _)| had).sum())
+    }
+
+    /// Share of the time since `earlier` in which the busiest thread waited for a CPU that other
+    /// processes had: what its own process's threads had meanwhile is not counted.
     pub fn share_since(&self, earlier: &CpuWait) -> f64 {
         let gains = self.threads.iter().filter_map(|(tid, now)| {
             let before = earlier.threads.get(tid)?;
             Some((now.0.saturating_sub(before.0), now.1.saturating_sub(before.1)))
         });
-        let (_, waited) = gains.max().unwrap_or_default();
+        let gains: Vec<(u64, u64)> = gains.collect();
+        let (had, waited) = gains.iter().copied().max().unwrap_or_default();
+        let others_had = gains.iter().map(|(had, _)| had).sum::<u64>() - had;
+        let waited = waited.saturating_sub(others_had);
         waited as f64 / (self.at - earlier.at).as_nanos().max(1) as f64
     }
 }
@@ -334,6 +343,20 @@ mod tests {
     fn programs_are_found_by_name_and_by_path() {
         assert!(is_installed("sh") && is_installed("/bin/sh"));
         assert!(!is_installed("no-such-program") && !is_installed("/bin/no-such-program"));
+    }
+
+    #[test]
+    fn threads_of_the_same_process_are_no_disturbance() {
+        let at = Instant::now();
+        let wait = |ms: u64, threads: [(u64, u64); 2]| CpuWait {
+            at: at + Duration::from_millis(ms),
+            threads: (1..)
+                .zip(threads.map(|(had, waited)| (had * 1_000_000, waited * 1_000_000)))
+                .collect(),
+        };
+        let now = wait(100, [(60, 35), (25, 60)]);
+        assert_eq!(now.share_since(&wait(0, [(0, 0); 2])), 0.10);
+        assert_eq!(wait(100, [(60, 20), (25, 60)]).share_since(&wait(0, [(0, 0); 2])), 0.0);
     }
 
     #[test]

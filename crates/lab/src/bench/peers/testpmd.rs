@@ -2,10 +2,11 @@
 //!
 //! # Model
 //! The main thread sits in a blocking read of the prompt; one forwarding thread polls. Both of a
-//! guest are pinned to the guest's CPU. A guest's two virtio-user ports are forwarded as they are
-//! (`io`): a frame received on one port leaves by the other, still addressed to the port that it
-//! came in by, so the switch brings it back and frames circle until they are stopped. As a switch,
-//! testpmd has two net_vhost ports, and records the cycles of turns that received a frame.
+//! guest are pinned to the guest's CPU. A guest's two ports, virtio-user or AF_PACKET, are
+//! forwarded as they are (`io`): a frame received on one port leaves by the other, still addressed
+//! to the port that it came in by, so the switch brings it back and frames circle until they are
+//! stopped. As a switch, testpmd has two net_vhost ports, and records the cycles of turns that
+//! received a frame.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,28 +24,43 @@ const COMMAND: Duration = Duration::from_secs(10);
 /// Time for ports to come up, which needs the back-end.
 const READY: Duration = Duration::from_secs(30);
 
-/// One virtio-user port of a guest, which listens on its socket.
+/// One port of a guest.
 #[derive(Clone, Debug)]
-pub struct GuestPort {
-    /// Socket.
-    pub socket: PathBuf,
-    /// MAC address.
-    pub mac: Mac,
-    /// Ask for packed rings.
-    pub packed: bool,
-    /// Ask for mergeable receive buffers.
-    pub mergeable: bool,
+pub enum GuestPort {
+    /// virtio-user, which listens on a socket.
+    VhostUser {
+        /// Socket.
+        socket: PathBuf,
+        /// MAC address.
+        mac: Mac,
+        /// Ask for packed rings.
+        packed: bool,
+        /// Ask for mergeable receive buffers.
+        mergeable: bool,
+    },
+    /// AF_PACKET with shared rings, on an interface of this process's network namespace, whose
+    /// address is that of the port.
+    Interface(String),
 }
 
 impl GuestPort {
     fn vdev(&self, index: usize) -> String {
-        let GuestPort { socket, mac, packed, mergeable } = self;
-        let (packed, mergeable) = (u8::from(*packed), u8::from(*mergeable));
-        format!(
-            "net_virtio_user{index},path={},mac={mac},queues=1,queue_size=1024,server=1,\
-             mrg_rxbuf={mergeable},in_order=1,packed_vq={packed},vectorized=0",
-            socket.display()
-        )
+        match self {
+            GuestPort::VhostUser { socket, mac, packed, mergeable } => {
+                let (packed, mergeable) = (u8::from(*packed), u8::from(*mergeable));
+                format!(
+                    "net_virtio_user{index},path={},mac={mac},queues=1,queue_size=1024,server=1,\
+                     mrg_rxbuf={mergeable},in_order=1,packed_vq={packed},vectorized=0",
+                    socket.display()
+                )
+            }
+            GuestPort::Interface(name) => {
+                format!(
+                    "net_af_packet{index},iface={name},qpairs=1,blocksz=4096,framesz=2048,\
+                     framecnt=1024"
+                )
+            }
+        }
     }
 }
 
@@ -56,24 +72,25 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// `true` if testpmd is installed.
+    /// Returns `true` if testpmd is installed.
     pub fn is_installed() -> bool {
         is_installed(PROGRAM)
     }
 
-    /// Starts a guest with two ports on one CPU; [`wait_ready`](Self::wait_ready) before use.
+    /// Starts a guest with two ports, of addresses `macs`, on one CPU;
+    /// [`wait_ready`](Self::wait_ready) before use.
     ///
     /// # Errors
     /// testpmd cannot be started.
     pub fn start_guest(
         ports: &[GuestPort; 2],
+        macs: [Mac; 2],
         cpu: usize,
         dir: &Path,
         hugepages: bool,
     ) -> Result<Testpmd> {
         let vdevs = [ports[0].vdev(0), ports[1].vdev(1)];
-        let peers =
-            [format!("--eth-peer=0,{}", ports[1].mac), format!("--eth-peer=1,{}", ports[0].mac)];
+        let peers = [format!("--eth-peer=0,{}", macs[1]), format!("--eth-peer=1,{}", macs[0])];
         Testpmd::start((cpu, cpu), "guest", &vdevs, &peers, dir, hugepages)
     }
 
@@ -262,16 +279,7 @@ impl Testpmd {
         Ok(numbers)
     }
 
-    /// Sets the counters of forwarding to zero.
-    ///
-    /// # Errors
-    /// It ended.
-    pub fn clear_cycles(&mut self) -> Result<()> {
-        self.command("clear fwd stats all").map(drop)
-    }
-
-    /// Frames received and cycles of the turns that received some, since
-    /// [`clear_cycles`](Self::clear_cycles).
+    /// Frames received and cycles of the turns that received some.
     ///
     /// # Errors
     /// It ended, or was not started as a switch.

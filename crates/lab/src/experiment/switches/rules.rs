@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::switching;
 use super::side::MACS;
+use crate::bench::peers::ovs::Flows;
 
 /// VLAN of both ports.
 const VLAN: u16 = 7;
@@ -60,8 +61,17 @@ pub(super) fn shunt(
     Ok(toml::to_string(&all)?)
 }
 
+/// Flows of Open vSwitch: a static one each way, or the rules.
+pub(super) fn flows(ruled: bool) -> Flows {
+    if !ruled {
+        return Flows::Static;
+    }
+    let (flows, vlan) = ovs();
+    Flows::Rules(flows, vlan)
+}
+
 /// The rules as OpenFlow flows, and the VLAN: what no rule denies is switched by addresses.
-pub(super) fn ovs() -> (Vec<String>, u16) {
+fn ovs() -> (Vec<String>, u16) {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let flow = |(i, rule): (usize, Value)| {
         let udp = rule["protocol"] == json!(17);

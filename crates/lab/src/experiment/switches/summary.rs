@@ -49,9 +49,11 @@ pub struct SideResult {
 pub struct Figures {
     /// Busy cycles for each delivered frame.
     pub cycles_per_frame: f64,
+    /// Of these, cycles of the guest's CPU in the kernel; 0 with vhost-user ports.
+    pub kernel_cycles_per_frame: f64,
     /// Millions of delivered frames a second.
     pub mpps: f64,
-    /// Share of the polling thread's time that was busy.
+    /// Share of the polling thread's time that was busy, or of the guest's CPU in the kernel.
     pub busy_share: f64,
     /// Cycles of the switch over the first one's; `None` for the first.
     pub ratio: Option<Ratio>,
@@ -170,6 +172,7 @@ fn figures(slots: &[&Slot], pairs: &[crate::statistics::Pair], is_first: bool) -
     };
     Some(Figures {
         cycles_per_frame: of(|slot| slot.cycles_per_frame)?,
+        kernel_cycles_per_frame: of(|slot| slot.kernel_cycles_per_frame)?,
         mpps: of(|slot| slot.mpps)?,
         busy_share: of(|slot| slot.busy_share)?,
         ratio: ratio.map(|compared| {
@@ -194,13 +197,12 @@ fn stages(slots: &[&Slot]) -> Option<Stages> {
 mod tests {
     use super::*;
 
-    const SWITCHES: [Switch; 2] = [Switch::Shunt, Switch::Bare];
+    const BARE: Switch = Switch::ALL[0];
+    const SWITCHES: [Switch; 2] = [Switch::SHUNT, BARE];
 
     fn slot(switch: Switch, pass: usize, distances: [f64; 2]) -> Slot {
-        let cycles_per_frame = match switch {
-            Switch::Shunt => 40.0,
-            _ => 20.0 + pass as f64 / 100.0,
-        };
+        let is_shunt = switch == Switch::SHUNT;
+        let cycles_per_frame = if is_shunt { 40.0 } else { 20.0 + pass as f64 / 100.0 };
         Slot {
             switch,
             round: 0,
@@ -208,10 +210,11 @@ mod tests {
             frame_bytes: 64,
             distances,
             cycles_per_frame,
+            kernel_cycles_per_frame: 0.0,
             mpps: 10.0,
             busy_share: 0.5,
             disturbance: 0.0,
-            stages: (switch == Switch::Shunt)
+            stages: is_shunt
                 .then(|| Stages::from_cycles([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, pass as f64], 10)),
         }
     }

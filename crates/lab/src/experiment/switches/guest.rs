@@ -1,0 +1,115 @@
+//! Kinds of guests: a file each, and a line in [`Guest::ALL`].
+
+mod lab;
+mod testpmd;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::Result;
+use serde::{Serialize, Serializer};
+
+use super::side::SideSpec;
+use super::switch::Switch;
+use crate::bench::peers::Veths;
+
+pub(super) use testpmd::TESTPMD_PAGES;
+
+/// A guest, by its kind.
+#[derive(Clone, Copy)]
+pub struct Guest(&'static GuestKind);
+
+/// A kind of guest.
+pub(super) struct GuestKind {
+    /// Name as in the CLI and JSON.
+    name: &'static str,
+    /// What it is, for help texts.
+    about: &'static str,
+    /// Why it cannot be started, and the remedy, by this program's path; `None` if it can.
+    pub(super) missing: fn(&Path) -> Option<String>,
+    /// Huge pages of 2 MiB that it takes.
+    pub(super) hugepages: u64,
+    /// Attaches it by vhost-user sockets, on which it listens.
+    pub(super) on_sockets: Attach<[PathBuf; 2]>,
+    /// Attaches it to interfaces of the lab's network namespace, if it can be.
+    pub(super) on_interfaces: Option<Attach<Veths>>,
+}
+
+/// Starts a guest on two ports.
+type Attach<Ports> = fn(&SideSpec<'_>, &Ports) -> Result<Box<dyn GuestProcess>>;
+
+/// A running guest with two ports, between which it moves frames; it is ended when dropped.
+pub(super) trait GuestProcess: fmt::Debug {
+    /// Process id.
+    fn pid(&self) -> u32;
+
+    /// Waits until both ports are attached, and returns the virtio features of each in force.
+    fn wait_ready(&mut self) -> Result<Vec<u64>>;
+
+    /// Puts `bursts` of frames in flight from each port, `frame_bytes` with FCS.
+    fn inject(&mut self, frame_bytes: u32, bursts: u64) -> Result<()>;
+
+    /// Frames a second that both ports received since this was last asked.
+    fn received_per_s(&mut self) -> Result<f64>;
+
+    /// Takes all frames out of the rings; returns how many came.
+    fn drain(&mut self) -> Result<u64>;
+}
+
+impl Guest {
+    /// All guests.
+    pub const ALL: [Guest; 2] = [Guest(&testpmd::KIND), Guest(&lab::KIND)];
+
+    /// Name as in the CLI and JSON.
+    pub fn as_str(self) -> &'static str {
+        self.0.name
+    }
+
+    /// What it is, for help texts.
+    pub fn about(self) -> &'static str {
+        self.0.about
+    }
+
+    /// Returns `true` if it has ports for a switch.
+    pub fn fits(self, switch: Switch) -> bool {
+        switch.is_vhost_user() || self.0.on_interfaces.is_some()
+    }
+
+    pub(super) fn kind(self) -> &'static GuestKind {
+        self.0
+    }
+
+    /// Names of all guests that meet a condition.
+    pub fn names(of: impl Fn(Guest) -> bool) -> String {
+        let names = Guest::ALL.into_iter().filter(|guest| of(*guest)).map(Guest::as_str);
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Serialize for Guest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl FromStr for Guest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Guest, String> {
+        let found = Guest::ALL.into_iter().find(|guest| guest.as_str() == text);
+        found.ok_or_else(|| format!("unknown guest; expected one of {}", Guest::names(|_| true)))
+    }
+}

@@ -1,0 +1,175 @@
+//! Kinds of switches: a file each, and a line in [`Switch::ALL`].
+
+mod bare;
+mod linux_bridge;
+mod ovs_dpdk;
+mod ovs_userspace;
+mod shunt;
+mod testpmd;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Result;
+use serde::{Serialize, Serializer};
+
+use super::side::SideSpec;
+use crate::bench::peers::Veths;
+use crate::measure::stages::StageCounts;
+
+/// A switch, by its kind.
+#[derive(Clone, Copy)]
+pub struct Switch(&'static SwitchKind);
+
+/// A kind of switch.
+pub(super) struct SwitchKind {
+    /// Name as in the CLI and JSON.
+    name: &'static str,
+    /// What its cycles are, if it does not count busy cycles of a polling thread.
+    cycles: Option<&'static str>,
+    /// Can learn addresses and check rules (`--rules`).
+    has_rules: bool,
+    /// Most bursts in flight from each port of which it loses none.
+    pub(super) bursts_max: u64,
+    /// Huge pages of 2 MiB that it takes.
+    pub(super) hugepages: u64,
+    /// Returns `true` if its program is installed.
+    is_installed: fn() -> bool,
+    /// Its ports, and what starts it.
+    pub(super) start: Start,
+}
+
+/// Starts a switch between two ports of a kind.
+#[derive(Clone, Copy)]
+pub(super) enum Start {
+    /// vhost-user sockets, on which the guest listens.
+    Sockets(Launch<[PathBuf; 2]>),
+    /// Interfaces of the lab's network namespace.
+    Interfaces(Launch<Veths>),
+}
+
+/// Starts a switch between two ports.
+type Launch<Ports> = fn(&SideSpec<'_>, &Ports) -> Result<Box<dyn SwitchProcess>>;
+
+/// A running switch; it is ended when dropped.
+pub(super) trait SwitchProcess: fmt::Debug {
+    /// Process ids, that of the thread that forwards last; none if the kernel forwards.
+    fn pids(&self) -> Vec<u32>;
+
+    /// Begins to forward; the guest is ready.
+    fn forward(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Counters since some moment, the same at each call.
+    fn counted(&mut self) -> Result<Counted>;
+}
+
+/// Counters of a switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) frames: u64,
+    /// Busy cycles of the thread that forwards.
+    pub(super) busy_cycles: u64,
+    /// Cycles of the guest's CPU in the kernel, of a switch between interfaces.
+    pub(super) kernel_cycles: u64,
+    /// Of Shunt; else zeros.
+    pub(super) stages: StageCounts,
+}
+
+impl Counted {
+    /// Difference to an earlier count.
+    pub(super) fn since(&self, earlier: &Counted) -> Counted {
+        Counted {
+            frames: self.frames.saturating_sub(earlier.frames),
+            busy_cycles: self.busy_cycles.saturating_sub(earlier.busy_cycles),
+            kernel_cycles: self.kernel_cycles.saturating_sub(earlier.kernel_cycles),
+            stages: self.stages.since(&earlier.stages),
+        }
+    }
+}
+
+impl Switch {
+    /// All switches.
+    pub const ALL: [Switch; 6] = [
+        Switch(&bare::KIND),
+        Switch(&shunt::KIND),
+        Switch(&ovs_dpdk::KIND),
+        Switch(&ovs_userspace::KIND),
+        Switch(&testpmd::KIND),
+        Switch(&linux_bridge::KIND),
+    ];
+    /// Shunt.
+    pub const SHUNT: Switch = Switch(&shunt::KIND);
+
+    /// Name as in the CLI and JSON.
+    pub fn as_str(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Returns `true` if its program is installed.
+    pub fn is_installed(self) -> bool {
+        (self.0.is_installed)()
+    }
+
+    /// Returns `true` if it can learn addresses and check rules.
+    pub fn has_rules(self) -> bool {
+        self.0.has_rules
+    }
+
+    /// Returns `true` if its ports are vhost-user sockets; else they are interfaces of the kernel.
+    pub fn is_vhost_user(self) -> bool {
+        matches!(self.0.start, Start::Sockets(_))
+    }
+
+    /// What its cycles are, if it does not count busy cycles of a polling thread.
+    pub fn cycles(self) -> Option<&'static str> {
+        self.0.cycles
+    }
+
+    pub(super) fn kind(self) -> &'static SwitchKind {
+        self.0
+    }
+
+    /// Names of all switches that meet a condition.
+    pub fn names(of: impl Fn(Switch) -> bool) -> String {
+        let names = Switch::ALL.into_iter().filter(|switch| of(*switch)).map(Switch::as_str);
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl PartialEq for Switch {
+    fn eq(&self, other: &Switch) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Switch {}
+
+impl fmt::Debug for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Serialize for Switch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Switch, String> {
+        let found = Switch::ALL.into_iter().find(|switch| switch.as_str() == text);
+        found.ok_or_else(|| format!("unknown switch; expected one of {}", Switch::names(|_| true)))
+    }
+}

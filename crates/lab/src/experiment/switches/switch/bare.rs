@@ -1,0 +1,42 @@
+//! The bare copying loop.
+
+use anyhow::Result;
+
+use super::super::BURSTS_MAX;
+use super::super::side::MACS;
+use super::{Counted, Start, SwitchKind, SwitchProcess};
+use crate::bench::bare::{BareProcess, BareSpec};
+
+pub(super) static KIND: SwitchKind = SwitchKind {
+    name: "bare",
+    cycles: None,
+    has_rules: false,
+    bursts_max: BURSTS_MAX,
+    hugepages: 0,
+    is_installed: || true,
+    start: Start::Sockets(|spec, sockets| {
+        let bare = BareSpec {
+            sockets: sockets.clone(),
+            connect: true,
+            addresses: MACS,
+            cpu: Some(spec.settings.switch_cpu),
+            delay_cycles: spec.settings.delay_cycles,
+            packed: spec.rings.packed,
+            mergeable: spec.rings.mergeable,
+            with_parent: true,
+        };
+        Ok(Box::new(BareProcess::start(spec.program, &bare)?))
+    }),
+};
+
+impl SwitchProcess for BareProcess {
+    fn pids(&self) -> Vec<u32> {
+        vec![self.pid()]
+    }
+
+    fn counted(&mut self) -> Result<Counted> {
+        let counters = self.counters()?;
+        let (frames, busy_cycles) = (counters.frames, counters.busy_cycles);
+        Ok(Counted { frames, busy_cycles, ..Counted::default() })
+    }
+}

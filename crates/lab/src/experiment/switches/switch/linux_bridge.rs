@@ -1,0 +1,41 @@
+//! The kernel's bridge between two veth pairs. It has no process: see
+//! [`LinuxBridge`](crate::bench::peers::linux_bridge) for what its cycles are.
+
+use anyhow::Result;
+
+use super::super::BURSTS_MAX;
+use super::{Counted, Start, SwitchKind, SwitchProcess};
+use crate::bench::peers::LinuxBridge;
+use crate::bench::peers::linux_bridge::kernel_cycles;
+
+pub(super) static KIND: SwitchKind = SwitchKind {
+    name: "linux-bridge",
+    cycles: Some(
+        "kernel alone, as it forwards in the guest's context; busy: its share of the guest's CPU",
+    ),
+    has_rules: false,
+    bursts_max: BURSTS_MAX,
+    hugepages: 0,
+    is_installed: || true,
+    start: Start::Interfaces(|spec, veths| {
+        let (bridge, guest_cpu) = (LinuxBridge::start(veths)?, spec.settings.guest_cpu);
+        Ok(Box::new(Bridge { bridge, guest_cpu }))
+    }),
+};
+
+#[derive(Debug)]
+struct Bridge {
+    bridge: LinuxBridge,
+    guest_cpu: usize,
+}
+
+impl SwitchProcess for Bridge {
+    fn pids(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn counted(&mut self) -> Result<Counted> {
+        let (frames, kernel_cycles) = (self.bridge.frames()?, kernel_cycles(self.guest_cpu)?);
+        Ok(Counted { frames, kernel_cycles, ..Counted::default() })
+    }
+}

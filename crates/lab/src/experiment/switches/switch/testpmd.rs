@@ -1,0 +1,38 @@
+//! DPDK's testpmd: two net_vhost ports, `io`.
+
+use anyhow::Result;
+
+use super::super::BURSTS_MAX;
+use super::super::guest::TESTPMD_PAGES;
+use super::{Counted, Start, SwitchKind, SwitchProcess};
+use crate::bench::peers::Testpmd;
+
+pub(super) static KIND: SwitchKind = SwitchKind {
+    name: "testpmd",
+    cycles: None,
+    has_rules: false,
+    bursts_max: BURSTS_MAX,
+    hugepages: TESTPMD_PAGES,
+    is_installed: Testpmd::is_installed,
+    start: Start::Sockets(|spec, sockets| {
+        let settings = spec.settings;
+        let cpus = (settings.switch_cpu, settings.guest_cpu);
+        Ok(Box::new(Testpmd::start_switch(sockets, cpus, spec.dir, settings.hugepages)?))
+    }),
+};
+
+impl SwitchProcess for Testpmd {
+    fn pids(&self) -> Vec<u32> {
+        vec![self.pid()]
+    }
+
+    fn forward(&mut self) -> Result<()> {
+        self.wait_ready()?;
+        Testpmd::forward(self)
+    }
+
+    fn counted(&mut self) -> Result<Counted> {
+        let (frames, busy_cycles) = self.cycles()?;
+        Ok(Counted { frames, busy_cycles, ..Counted::default() })
+    }
+}
