@@ -136,7 +136,7 @@ impl Quantiles {
     }
 }
 
-/// Quantiles that are within the allowed error.
+/// Quantiles that are within the allowed error; none is if no frame was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// Median.
@@ -147,8 +147,9 @@ pub struct Verdict {
 
 impl Verdict {
     fn of(told: &Latency, known: &Latency) -> Verdict {
+        let measured = told.frames > 0 && known.frames > 0;
         let within = |told: f64, known: f64| {
-            (told - known).abs() <= f64::max(ERROR_US_MAX, ERROR_SHARE_MAX * known)
+            measured && (told - known).abs() <= f64::max(ERROR_US_MAX, ERROR_SHARE_MAX * known)
         };
         Verdict { p50: within(told.p50_us, known.p50_us), p99: within(told.p99_us, known.p99_us) }
     }
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     fn latency(p50_us: f64, p99_us: f64) -> Latency {
-        Latency { p50_us, p99_us, p90_us: p50_us, p999_us: p99_us, ..Latency::default() }
+        Latency { frames: 9, p50_us, p99_us, p90_us: p50_us, p999_us: p99_us, max_us: p99_us }
     }
 
     #[test]
@@ -266,6 +267,8 @@ mod tests {
             let Verdict { p50, p99 } = Verdict::of(&latency(p50, p99), &known);
             assert_eq!((p50, p99), verdict);
         }
+        let none = Latency::default();
+        assert_eq!(Verdict::of(&none, &none), Verdict { p50: false, p99: false }, "no frames");
     }
 
     #[test]
