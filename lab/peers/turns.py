@@ -6,15 +6,15 @@ costs follows it by a factor of two to three. So the distance is measured before
 
 import json
 import math
-import statistics
 import subprocess
 from dataclasses import dataclass, field
 
 from daemon import DaemonError, binary
 
-SAME = 1.5  # distances within this factor are the same; near is what is the same as the least one of the run
+BANDS = {120: "under 120", 300: "120-300", 600: "300-600", math.inf: "600 and more"}  # cycles, as in the lab
 DISTURBED = 0.02  # a slot in which others took more than this share of a CPU does not count
-STATES = ["near", "far", "moved", "disturbed"]
+STATES = [*BANDS.values(), "moved", "disturbed"]
+UNDISTURBED = STATES[:-1]
 
 
 def distance(args, samples=1):
@@ -38,13 +38,12 @@ class Turn:
     distances: list
     slots: dict
 
-    def state(self, least):
-        """One of STATES; `least` is the least distance of the run."""
+    def state(self):
+        """One of STATES: the band of all its distances, or why it has none."""
         if any(slot["others"] > DISTURBED for slot in self.slots.values()):
             return "disturbed"
-        if max(self.distances) > SAME * min(self.distances):
-            return "moved"
-        return "near" if statistics.median(self.distances) <= SAME * least else "far"
+        bands = {next(name for limit, name in BANDS.items() if cycles < limit) for cycles in self.distances}
+        return bands.pop() if len(bands) == 1 else "moved"
 
     def ratio(self, over, under, figure):
         """One side's figure over another's."""
@@ -57,7 +56,6 @@ class Turns:
 
     args: object
     turns: list = field(default_factory=list)
-    least: float = math.inf
 
     def measure(self, task, sides, slot):
         """One more turn: `slot(side)` for each of `sides`; the order moves on by one from turn to turn."""
@@ -66,12 +64,11 @@ class Turns:
         for side in sides[at:] + sides[:at]:
             slots[side.name] = slot(side)
             distances.append(distance(self.args))
-        self.least = min(self.least, *distances)
         self.turns.append(Turn(task, distances, slots))
 
     def of(self, task, *states):
         """The turns of a task; only those in these states."""
-        return [turn for turn in self.turns if turn.task == task and (not states or turn.state(self.least) in states)]
+        return [turn for turn in self.turns if turn.task == task and (not states or turn.state() in states)]
 
     def counts(self, task):
         """A sentence about the states of a task's turns."""

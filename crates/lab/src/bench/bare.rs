@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! One thread serves two sockets, as `shunt lab bare`. It polls the rings by
-//! [`copy_loop`](crate::measure::bare::copy_loop) without sleeping; every millisecond, outside of
+//! [`copy_loop`](crate::measure::copy_loop) without sleeping; every millisecond, outside of
 //! the busy cycles, it serves vhost-user messages and requests for counters: each line on standard
 //! input is answered by [`Counters`] as a line of JSON on standard output. Any guest of the daemon
 //! can be measured on it, so both can be compared with the same guest.
@@ -26,7 +26,7 @@ use host::tsc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::Mac;
 
-use crate::measure::bare::copy_loop::{CopyLoop, Counters};
+use crate::measure::copy_loop::{CopyLoop, Counters};
 
 pub use process::BareProcess;
 use session::{Offer, Session};

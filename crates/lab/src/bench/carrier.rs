@@ -76,7 +76,6 @@ impl Carrier {
         let adapter = |number, of| AdapterPlan {
             attached: Attached::Tap { of },
             mac: mac_text(number, 0),
-            vlan: None,
             path,
         };
         let mut adapters = vec![adapter(0, guest)];
@@ -87,7 +86,7 @@ impl Carrier {
                 None
             }
         };
-        let plan = SwitchedPlan { cpu, uplink, adapters, acl: Vec::new() };
+        let plan = SwitchedPlan { cpu, uplink, adapters };
         Ok(Carrier::Daemon(Box::new(SwitchedBench::start(program, &plan)?)))
     }
 

@@ -23,7 +23,7 @@ use host::tsc;
 use super::bare::session::{Offer, Session};
 use crate::guest::random::Random;
 use crate::guest::{Latency, SEQUENCE_AT, histogram, ns_between};
-use crate::measure::bare::copy_loop::{HEADER, NUM_BUFFERS, Ring, Rings};
+use crate::measure::copy_loop::{HEADER, NUM_BUFFERS, Ring, Rings};
 use crate::measure::delay::{DelayLine, Distribution, Held};
 
 /// Time between two polls of the socket.
@@ -67,7 +67,21 @@ pub struct DelayResult {
     /// From the guest's stamp until arrival: part of the latency, and not of the delay.
     pub pickup: Latency,
     /// Frames returned after one that arrived later, from the first frame on.
-    pub overtaken: u64,
+    pub reordered: u64,
+}
+
+impl DelayResult {
+    /// Sum of repeated trials; times as in [`Latency::of_trials`].
+    pub(crate) fn of_trials(trials: &[DelayResult]) -> DelayResult {
+        let over = |time: fn(&DelayResult) -> Latency| Latency::of_trials(trials.iter().map(time));
+        DelayResult {
+            drawn: over(|trial| trial.drawn),
+            held: over(|trial| trial.held),
+            lateness: over(|trial| trial.lateness),
+            pickup: over(|trial| trial.pickup),
+            reordered: trials.iter().map(|trial| trial.reordered).sum(),
+        }
+    }
 }
 
 /// A device, before a guest is attached.
@@ -158,7 +172,7 @@ impl DelayDevice {
             held: Latency::of(&times.held),
             lateness: Latency::of(&times.lateness),
             pickup: Latency::of(&times.pickup),
-            overtaken: line.overtaken(),
+            reordered: line.reordered(),
         })
     }
 }

@@ -2,7 +2,7 @@
 //! lab.
 //!
 //! # Model
-//! A [`Peer`] is a process that the lab did not write: testpmd, Open vSwitch. The kernel kills it
+//! A [`Peer`] is a process that the lab did not write: testpmd, Open vSwitch, QEMU. The kernel kills it
 //! when the lab ends in whatever way, and its standard output is read line by line. The kernel's
 //! own bridge ([`LinuxBridge`]) has no process. Everything that a peer needs of the machine
 //! ([`Hugepages`], interfaces, a directory) is given back on drop.
@@ -15,6 +15,7 @@ pub mod hugepages;
 pub mod linux_bridge;
 pub mod ovs;
 pub mod process;
+pub mod qemu;
 pub mod testpmd;
 pub mod veths;
 
@@ -22,5 +23,6 @@ pub use hugepages::Hugepages;
 pub use linux_bridge::LinuxBridge;
 pub use ovs::Ovs;
 pub use process::{CpuWait, Peer, is_installed, pause, prefer, resume};
+pub use qemu::{Qemu, QemuRings};
 pub use testpmd::{GuestPort, Testpmd};
 pub use veths::Veths;

@@ -44,8 +44,6 @@ pub struct AdapterPlan {
     pub attached: Attached,
     /// Its address.
     pub mac: Mac,
-    /// Its VLAN, if it has one.
-    pub vlan: Option<u16>,
     /// The path that it begins with.
     pub path: PathInForce,
 }
@@ -59,8 +57,6 @@ pub struct SwitchedPlan {
     pub uplink: Option<Attached>,
     /// The adapters; number i is called `gI`.
     pub adapters: Vec<AdapterPlan>,
-    /// Rules of each adapter's port, as the state says them.
-    pub acl: Vec<Value>,
 }
 
 /// What an adapter is called.
@@ -81,24 +77,16 @@ impl SwitchedPlan {
         if let Some(uplink) = self.uplink {
             nic["uplink"] = uplink.state(&run_dir.join("uplink.sock"));
         }
-        let mut switch = json!({ "name": "sw", "nic": "lab", "iov": true });
-        if !self.acl.is_empty() {
-            let port = |i| json!({ "adapter": adapter_name(i), "acl": self.acl });
-            switch["port"] = (0..n).map(port).collect();
-        }
+        let switch = json!({ "name": "sw", "nic": "lab", "iov": true });
         let adapter = |(i, plan): (usize, &AdapterPlan)| {
-            let mut adapter = json!({
+            json!({
                 "name": adapter_name(i),
                 "switch": "sw",
                 "attachment": plan.attached.state(&adapter_socket(run_dir, i)),
                 "mac": plan.mac.to_string(),
                 "iov_weight": 100,
                 "path": plan.path,
-            });
-            if let Some(vlan) = plan.vlan {
-                adapter["vlan"] = json!({ "id": vlan });
-            }
-            adapter
+            })
         };
         let adapters: Vec<Value> = self.adapters.iter().enumerate().map(adapter).collect();
         json!({ "version": 1, "nic": [nic], "switch": [switch], "adapter": adapters })
@@ -199,14 +187,12 @@ mod tests {
         let adapter = |i, path| AdapterPlan {
             attached: Attached::Socket,
             mac: Mac([2, 0, 0, 0, 0, i]),
-            vlan: Some(7),
             path,
         };
         SwitchedPlan {
             cpu: Some(3),
             uplink: Some(Attached::Socket),
             adapters: vec![adapter(0, PathInForce::Vf), adapter(1, PathInForce::Synthetic)],
-            acl: vec![json!({ "action": "deny", "protocol": 6 }); 2],
         }
     }
 
@@ -214,9 +200,7 @@ mod tests {
     fn the_state_is_one_that_a_daemon_takes() {
         let state = State::parse(&plan().state(Path::new("/run/lab"))).unwrap();
         assert_eq!(state.adapters.len(), 2);
-        assert!(state.switches[0].ports.iter().all(|port| port.acl.len() == 2));
-        assert_eq!(state.adapters[1].vlan.map(|vlan| vlan.id), Some(7));
-        let bare = SwitchedPlan { acl: Vec::new(), uplink: None, ..plan() };
+        let bare = SwitchedPlan { uplink: None, ..plan() };
         let state = State::parse(&bare.state(Path::new("/run/lab"))).unwrap();
         assert!(state.switches[0].ports.is_empty() && state.nics[0].uplink.is_none());
     }

@@ -3,7 +3,8 @@
 //! The generator is that of [`throughput`](super::throughput), in a process of its own on the CPU
 //! that it has there. The device ([`DelayDevice`]) is a thread of this process on the switch's CPU.
 //! For each distribution the quantiles that the generator tells are compared with those of the
-//! delays that were drawn. Of the difference, the device states its own part.
+//! delays that were drawn. Trials are repeated, as RFC 2544 (section 26.2) wants it, and the median
+//! of each quantile counts: a trial in which the host took the CPU away does not. Of the difference, the device states its own part.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use serde::Serialize;
 use super::forwarding::{OUTSIDE, WARMUP_S};
 use super::throughput::kept_rate;
 use crate::bench::delay::{DelayControl, DelayDevice, DelayResult};
-use crate::bench::{GuestProcess, interrupt, mac_text, plan};
+use crate::bench::{GuestProcess, Placement, interrupt, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Latency, PacedResult, Place, Role};
 use crate::measure::delay::Distribution;
 use crate::report::RingKind;
@@ -27,7 +28,7 @@ const FRAME_BYTES: u32 = 64;
 /// Wait for frames that the device holds: longer than its delays, and than a busy machine keeps
 /// the device from its CPU.
 const QUIET_S: f64 = 0.3;
-/// Start of the random numbers: each run draws the same delays.
+/// Start of the random numbers of the first trial: each run draws the same delays.
 const SEED: u64 = 1;
 
 /// Settings of a calibration.
@@ -35,7 +36,9 @@ const SEED: u64 = 1;
 pub struct Settings {
     /// Frames a second.
     pub rate_fps: f64,
-    /// Seconds of each measurement.
+    /// Trials of each distribution, each with a generator and a device of its own.
+    pub trials: usize,
+    /// Seconds of each trial.
     pub seconds: f64,
     /// Distributions to measure.
     pub delays: Vec<Distribution>,
@@ -46,7 +49,9 @@ pub struct Settings {
 pub struct Calibration {
     /// Frames a second.
     pub rate_fps: f64,
-    /// Seconds of each measurement.
+    /// Trials of each distribution; quantiles are the medians of theirs.
+    pub trials: usize,
+    /// Seconds of each trial.
     pub seconds: f64,
     /// Bytes of a frame, with FCS.
     pub frame_bytes: u32,
@@ -166,38 +171,17 @@ pub fn run(
     mut done: impl FnMut(usize),
 ) -> Result<Calibration> {
     let placement = plan(cpus, 1);
-    let generator_cpu = placement.generator.or(placement.guests[0].0);
     let mut delays = Vec::new();
     for distribution in &settings.delays {
-        interrupt::check()?;
-        let dir = tempfile::tempdir().context("cannot make a directory for a socket")?;
-        let socket = dir.path().join("device");
-        let (source, destination) = (OUTSIDE.to_string(), mac_text(0, 0).to_string());
-        let role = Role::Pace {
-            flows: vec![(source, destination)],
-            in_flight: IN_FLIGHT,
-            load_fps: settings.rate_fps,
-            burst: None,
-        };
-        let spec = GuestSpec {
-            cpu: generator_cpu,
-            warmup_s: WARMUP_S,
-            seconds: settings.seconds,
-            quiet_s: QUIET_S,
-            frame_bytes: FRAME_BYTES,
-            huge_pages: false,
-            ring: RingKind::Split,
-            guests: vec![Guest { place: Place::Socket(socket.clone()), role }],
-        };
-        let device = DelayDevice::listen(&socket, *distribution, SEED)?;
-        let control = DelayControl::default();
-        let (told, device) = std::thread::scope(|scope| {
-            let device = scope.spawn(|| device.serve(placement.switch, &control));
-            let told = generate(program, &spec, &control);
-            control.stop();
-            let device = device.join().expect("the device's thread does not panic");
-            Ok::<_, anyhow::Error>((told?, device?))
-        })?;
+        let (mut told, mut device) = (Vec::new(), Vec::new());
+        for number in 0..settings.trials {
+            interrupt::check()?;
+            let one = trial(program, &placement, settings, *distribution, SEED + number as u64)?;
+            told.push(one.0);
+            device.push(one.1);
+        }
+        let told = PacedResult::of_trials(&told);
+        let device = DelayResult::of_trials(&device);
         delays.push(compare(*distribution, &told, &device));
         done(delays.len());
     }
@@ -205,9 +189,52 @@ pub fn run(
         rate_fps: settings.rate_fps,
         seconds: settings.seconds,
         frame_bytes: FRAME_BYTES,
+        trials: settings.trials,
         device_cpu: placement.switch,
-        generator_cpu,
+        generator_cpu: generator_cpu(&placement),
         delays,
+    })
+}
+
+fn generator_cpu(placement: &Placement) -> Option<usize> {
+    placement.generator.or(placement.guests[0].0)
+}
+
+/// One trial: what the generator and the device tell.
+fn trial(
+    program: &Path,
+    placement: &Placement,
+    settings: &Settings,
+    distribution: Distribution,
+    seed: u64,
+) -> Result<(PacedResult, DelayResult)> {
+    let dir = tempfile::tempdir().context("cannot make a directory for a socket")?;
+    let socket = dir.path().join("device");
+    let (source, destination) = (OUTSIDE.to_string(), mac_text(0, 0).to_string());
+    let role = Role::Pace {
+        flows: vec![(source, destination)],
+        in_flight: IN_FLIGHT,
+        load_fps: settings.rate_fps,
+        burst: None,
+    };
+    let spec = GuestSpec {
+        cpu: generator_cpu(placement),
+        warmup_s: WARMUP_S,
+        seconds: settings.seconds,
+        quiet_s: QUIET_S,
+        frame_bytes: FRAME_BYTES,
+        huge_pages: false,
+        ring: RingKind::Split,
+        guests: vec![Guest { place: Place::Socket(socket.clone()), role }],
+    };
+    let device = DelayDevice::listen(&socket, distribution, seed)?;
+    let control = DelayControl::default();
+    std::thread::scope(|scope| {
+        let device = scope.spawn(|| device.serve(placement.switch, &control));
+        let told = generate(program, &spec, &control);
+        control.stop();
+        let device = device.join().expect("the device's thread does not panic");
+        Ok((told?, device?))
     })
 }
 
@@ -243,7 +270,7 @@ fn compare(distribution: Distribution, told: &PacedResult, device: &DelayResult)
         lost: told.sent.saturating_sub(told.received),
         duplicated: told.duplicated,
         reordered: told.reordered,
-        reordered_by_device: device.overtaken,
+        reordered_by_device: device.reordered,
     }
 }
 
@@ -283,7 +310,7 @@ mod tests {
         let device = DelayResult {
             drawn: latency(100.0, 200.0),
             held: latency(101.0, 215.0),
-            overtaken: 3,
+            reordered: 3,
             ..DelayResult::default()
         };
         let measured = compare(Distribution::Constant { us: 100.0 }, &told, &device);

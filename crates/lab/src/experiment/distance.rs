@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::bench::plan;
 use crate::measure::distance;
+use crate::statistics::bands::Band;
 
 /// Between two samples.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -18,10 +19,19 @@ pub struct Distance {
     pub cpus: (usize, usize),
     /// Time-stamp cycles of a cache line's way there and back: least, median, most.
     pub round_trip_cycles: [f64; 3],
-    /// The share of samples that were about as short as the shortest.
-    pub near_share: f64,
+    /// Share of samples in each band, nearest first.
+    pub bands: Vec<BandShare>,
     /// Samples.
     pub samples: usize,
+}
+
+/// One band of distances.
+#[derive(Clone, Debug, Serialize)]
+pub struct BandShare {
+    /// Its limits.
+    pub band: String,
+    /// Share of samples in it, 0 to 1.
+    pub share: f64,
 }
 
 /// The CPUs of the switch and of the first guests.
@@ -45,12 +55,16 @@ pub fn run(cpus: (usize, usize), samples: usize) -> Result<Distance> {
         }
         trips.push(distance::round_trip_cycles(cpus.0, cpus.1)?);
     }
-    let near = distance::near(&trips).into_iter().filter(|near| *near).count();
+    let share = |band: Band| {
+        let inside = trips.iter().filter(|cycles| Band::of(**cycles) == Some(band)).count();
+        BandShare { band: band.to_string(), share: inside as f64 / samples as f64 }
+    };
+    let bands = Band::ALL.map(share).into();
     trips.sort_by(f64::total_cmp);
     Ok(Distance {
         cpus,
         round_trip_cycles: [trips[0], trips[samples / 2], trips[samples - 1]],
-        near_share: near as f64 / samples as f64,
+        bands,
         samples,
     })
 }

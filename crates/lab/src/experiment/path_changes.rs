@@ -91,12 +91,8 @@ pub fn run(
 ) -> Result<PathChanges> {
     let placement = plan(cpus, 1);
     let paths = [PathInForce::Vf, PathInForce::Synthetic];
-    let adapter = |i: usize| AdapterPlan {
-        attached: Attached::Socket,
-        mac: mac_text(i, 0),
-        vlan: None,
-        path: paths[i],
-    };
+    let adapter =
+        |i: usize| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), path: paths[i] };
     let adapters = vec![adapter(0), adapter(1)];
     let plan = SwitchedPlan { cpu: placement.switch, adapters, ..SwitchedPlan::default() };
     let mut bench = SwitchedBench::start(program, &plan)?;

@@ -104,15 +104,9 @@ impl Sweep {
         path: PathInForce,
     ) -> Result<Seen> {
         let placement = plan(machine.cpus, 1);
-        let adapter =
-            |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), vlan: None, path };
+        let adapter = |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), path };
         let adapters = (0..guests).map(adapter).collect();
-        let plan = SwitchedPlan {
-            cpu: placement.switch,
-            uplink: Some(Attached::Socket),
-            adapters,
-            acl: Vec::new(),
-        };
+        let plan = SwitchedPlan { cpu: placement.switch, uplink: Some(Attached::Socket), adapters };
         let mut bench = SwitchedBench::start(machine.program, &plan)?;
         let flows =
             (0..guests).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();

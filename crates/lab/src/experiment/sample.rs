@@ -9,7 +9,7 @@ use host::{CpuTime, ProcessCpu};
 use crate::bench::bare::BareProcess;
 use crate::bench::{Bench, GuestProcess};
 use crate::guest::GuestResult;
-use crate::measure::bare::copy_loop::Counters;
+use crate::measure::copy_loop::Counters;
 use crate::measure::stages::StageCounts;
 use crate::report::Stages;
 use crate::statistics::quantile::quantile;

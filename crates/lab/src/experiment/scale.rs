@@ -1,8 +1,8 @@
 //! What a frame costs as VFs and addresses grow.
 //!
 //! VF i sends 64 B frames to VF i xor 1, from each of its addresses to each of its peer's in turn,
-//! as fast as the rings take them. Each keeps the same number of frames in flight at every point,
-//! so that bursts are equally long. Guests write a sequence number into every frame they send and
+//! in a closed loop: one for each that came. Each keeps the same number of frames in flight at every
+//! point, so that bursts are equally long. Cycles are told by band of distance of the CPUs. Guests write a sequence number into every frame they send and
 //! look at every frame they receive, as real ones do: what they touch is in another core's cache,
 //! whether they are many or few.
 
@@ -16,9 +16,9 @@ use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, Place, QUIET_S, Role};
 use crate::measure::distance;
 
-use crate::report::Load::Overload;
+use crate::report::Load::Closed;
 use crate::report::RingKind;
-use crate::statistics::quantile::median_item;
+use crate::statistics::bands::Band;
 
 /// The points: VFs, and addresses of all of them together.
 pub const POINTS: [(usize, usize); 7] =
@@ -42,6 +42,9 @@ pub struct Settings {
     pub seconds: f64,
 }
 
+/// Fewest rounds of a band that is reported.
+pub const ROUNDS_MIN: usize = 3;
+
 /// What `shunt lab scale --json` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scale {
@@ -60,30 +63,64 @@ pub struct Scale {
 }
 
 /// One point.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ScalePoint {
     /// VFs.
     pub vfs: usize,
     /// Addresses of all VFs together.
     pub macs: usize,
-    /// Busy time-stamp cycles of the lane for each frame; the median of the rounds that count.
+    /// Bands of distance with at least [`ROUNDS_MIN`] rounds, nearest first.
+    pub bands: Vec<ScaleBand>,
+    /// Every round.
+    pub rounds: Vec<ScaleRound>,
+}
+
+/// Rounds of a point in one band of distance.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScaleBand {
+    /// Its limits.
+    pub band: String,
+    /// Rounds in it.
+    pub rounds: usize,
+    /// Busy time-stamp cycles of the lane for each delivered frame: least, median, most.
+    pub switch_cycles_per_frame: [f64; 3],
+    /// Millions of delivered frames a second, median.
+    pub mpps: f64,
+    /// Frames in a burst on average, median.
+    pub burst_mean: f64,
+}
+
+/// One round of a point.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScaleRound {
+    /// Busy time-stamp cycles of the lane for each delivered frame.
     pub switch_cycles_per_frame: f64,
-    /// Least and most of the rounds that count.
-    pub range: (f64, f64),
-    /// Millions of frames a second, in the median round.
+    /// Millions of delivered frames a second.
     pub mpps: f64,
     /// Frames in a burst, on average.
     pub burst_mean: f64,
+    /// Frames dropped; a round with any counts in no band.
+    pub dropped: u64,
     /// Whether the guests' memory was on 2 MiB pages.
     pub large_pages: bool,
-    /// Cycles that a cache line took from the switch's CPU to the guests' and back, in the median
-    /// round; `None` if there is one CPU only.
-    pub round_trip_cycles: Option<f64>,
-    /// Rounds that count: those in which the two CPUs were near each other.
-    pub near: usize,
+    /// Cycles that a cache line took from the switch's CPU to the guests' and back, before and
+    /// after; `None` if there is one CPU only.
+    pub round_trip_cycles: Option<[f64; 2]>,
+}
+
+impl ScaleRound {
+    /// Band of distance; `None` if the CPUs moved, or frames were dropped.
+    fn band(&self) -> Option<Band> {
+        // Of one CPU there is no distance; all its rounds are in the first band.
+        let [before, after] = self.round_trip_cycles.unwrap_or([1.0; 2]).map(Band::of);
+        before.filter(|_| self.dropped == 0 && before == after)
+    }
 }
 
 /// Measures all points, interleaved.
+///
+/// # Errors
+/// A daemon or a guest does not do as told.
 pub fn run(
     program: &Path,
     cpus: &[usize],
@@ -91,83 +128,76 @@ pub fn run(
     mut done: impl FnMut(usize, usize),
 ) -> Result<Scale> {
     let Settings { rounds, in_flight, touch, huge_pages, ring, seconds } = settings;
+    let placement = plan(cpus, 1);
+    let both = placement.switch.zip(placement.guests[0].0);
+    let distance = || both.map(|(a, b)| distance::round_trip_cycles(a, b)).transpose();
     let mut seen = vec![Vec::new(); POINTS.len()];
+    let mut before = distance()?;
     for round in 0..rounds {
-        for (i, (vfs, macs)) in POINTS.iter().enumerate() {
-            let (vfs, macs) = (*vfs, *macs);
+        for (i, (vfs, macs)) in POINTS.into_iter().enumerate() {
             let frame_bytes = 64;
             let load = Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds };
-            seen[i].push(steady_point(program, cpus, load)?);
+            let measured = point(program, cpus, load)?;
+            let after = distance()?;
+            let round_trip_cycles = before.zip(after).map(|(before, after)| [before, after]);
+            seen[i].push(ScaleRound { round_trip_cycles, ..measured });
+            before = after;
             done(round * POINTS.len() + i + 1, rounds * POINTS.len());
         }
     }
-    let placement = plan(cpus, 1);
-    let guests = placement.guests[0].0;
-    let large_pages = seen.iter().flatten().all(|point| point.large_pages);
-    let all: Vec<f64> = seen.iter().flatten().filter_map(|point| point.round_trip_cycles).collect();
-    let least = all.into_iter().reduce(f64::min);
+    let large_pages = seen.iter().flatten().all(|round| round.large_pages);
+    let points = POINTS.into_iter().zip(seen);
     Ok(Scale {
-        points: seen.into_iter().map(|rounds| median(&near(rounds, least))).collect(),
+        points: points
+            .map(|((vfs, macs), rounds)| ScalePoint { vfs, macs, bands: bands(&rounds), rounds })
+            .collect(),
         in_flight,
         touched: touch,
         large_pages,
         ring,
-        pinned: placement.switch.into_iter().chain(guests).collect(),
+        pinned: placement.switch.into_iter().chain(placement.guests[0].0).collect(),
     })
 }
 
-/// A point, measured while the two CPUs stayed where they were.
-pub(super) fn steady_point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
-    let placement = plan(cpus, 1);
-    let measure = || point(program, cpus, load);
-    let both = placement.switch.zip(placement.guests[0].0);
-    let (point, round_trip_cycles) = distance::steadily_if(both, measure)?;
-    Ok(ScalePoint { round_trip_cycles, ..point })
-}
-
-/// The rounds that were measured while the CPUs were near, as the shortest round trip of the whole
-/// run tells; all, if none was.
-fn near(rounds: Vec<ScalePoint>, least: Option<f64>) -> Vec<ScalePoint> {
-    let is_near = |point: &ScalePoint| match (point.round_trip_cycles, least) {
-        (Some(cycles), Some(least)) => distance::near(&[least, cycles])[1],
-        _ => true,
+/// Groups rounds by band of distance.
+fn bands(rounds: &[ScaleRound]) -> Vec<ScaleBand> {
+    let of = |band: Band| {
+        let rounds: Vec<_> = rounds.iter().filter(|round| round.band() == Some(band)).collect();
+        let over = |value: fn(&ScaleRound) -> f64| spread(rounds.iter().map(|round| value(round)));
+        (rounds.len() >= ROUNDS_MIN).then(|| ScaleBand {
+            band: band.to_string(),
+            rounds: rounds.len(),
+            switch_cycles_per_frame: over(|round| round.switch_cycles_per_frame),
+            mpps: over(|round| round.mpps)[1],
+            burst_mean: over(|round| round.burst_mean)[1],
+        })
     };
-    if !rounds.iter().any(is_near) {
-        return rounds;
-    }
-    rounds.into_iter().filter(is_near).collect()
+    Band::ALL.into_iter().filter_map(of).collect()
 }
 
-fn median(points: &[ScalePoint]) -> ScalePoint {
-    let cycles = |point: &ScalePoint| point.switch_cycles_per_frame;
-    let [least, _, most] = spread(points.iter().map(cycles));
-    let middle = median_item(points, cycles).expect("each round gives a point");
-    ScalePoint { range: (least, most), near: points.len(), ..*middle }
-}
-
-/// What a point is made of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+/// Settings of a point.
+#[derive(Clone, Copy, Debug)]
+struct Load {
     /// VFs; an even number.
-    pub vfs: usize,
+    vfs: usize,
     /// Addresses of all VFs together; a multiple of `vfs`.
-    pub macs: usize,
+    macs: usize,
     /// Bytes of a frame with FCS.
-    pub frame_bytes: u32,
+    frame_bytes: u32,
     /// Frames that each VF keeps in flight.
-    pub in_flight: u32,
+    in_flight: u32,
     /// Whether guests write each frame before they send it, and look at those they receive.
-    pub touch: bool,
+    touch: bool,
     /// Whether their memory is on 2 MiB pages that were reserved.
-    pub huge_pages: bool,
+    huge_pages: bool,
     /// Their rings.
-    pub ring: RingKind,
+    ring: RingKind,
     /// Seconds to measure for.
-    pub seconds: f64,
+    seconds: f64,
 }
 
-/// Measures one point.
-pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
+/// Measures one point once; the caller fills in the distance.
+fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScaleRound> {
     let Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds } = load;
     let placement = plan(cpus, 1);
     let each = macs / vfs;
@@ -185,7 +215,7 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
         let flows = pairs.map(|(from, to)| (from.to_string(), to.to_string())).collect();
         Guest {
             place: Place::Socket(bench.vf_socket(vf)),
-            role: Role::Generate { flows, in_flight, load: Overload, touch },
+            role: Role::Generate { flows, in_flight, load: Closed, touch },
         }
     };
     let spec = GuestSpec {
@@ -201,15 +231,46 @@ pub fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScalePoint> {
     let mut guests = [GuestProcess::start(bench.program(), &spec)?];
     let measured = sample::measure(&mut bench, &mut guests)?;
     let cycles = measured.switch.cycles_per_frame().context("no frame passed")?;
-    Ok(ScalePoint {
-        vfs,
-        macs,
+    Ok(ScaleRound {
         switch_cycles_per_frame: cycles,
-        range: (cycles, cycles),
-        mpps: measured.switch.frames as f64 / measured.results[0].seconds / 1e6,
+        mpps: measured.switch.delivered as f64 / measured.results[0].seconds / 1e6,
         burst_mean: measured.switch.burst_mean().context("no frame passed")?,
+        dropped: measured.drops.values().sum(),
         large_pages: measured.results.iter().all(|result| result.large_pages),
         round_trip_cycles: None,
-        near: 1,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(cycles: f64, dropped: u64, trips: [f64; 2]) -> ScaleRound {
+        ScaleRound {
+            switch_cycles_per_frame: cycles,
+            mpps: 10.0,
+            burst_mean: 32.0,
+            dropped,
+            large_pages: true,
+            round_trip_cycles: Some(trips),
+        }
+    }
+
+    #[test]
+    fn rounds_count_in_the_band_they_stayed_in_if_nothing_was_dropped() {
+        let near = [100.0, 110.0];
+        let mut rounds = vec![round(40.0, 0, near), round(42.0, 0, near), round(41.0, 0, near)];
+        rounds.push(round(10.0, 1, near));
+        rounds.push(round(90.0, 0, [100.0, 400.0]));
+        rounds.extend([round(70.0, 0, [400.0; 2]), round(71.0, 0, [410.0; 2])]);
+        let [band] = &bands(&rounds)[..] else { panic!("one band with enough rounds") };
+        assert_eq!((band.band.as_str(), band.rounds), ("under 120 cycles", 3));
+        assert_eq!(band.switch_cycles_per_frame, [40.0, 41.0, 42.0]);
+    }
+
+    #[test]
+    fn rounds_of_one_cpu_have_no_distance_and_count() {
+        let alone = ScaleRound { round_trip_cycles: None, ..round(40.0, 0, [1.0; 2]) };
+        assert_eq!(bands(&[alone.clone(), alone.clone(), alone])[0].rounds, 3);
+    }
 }

@@ -36,6 +36,7 @@
 //! - A move of the CPUs away and back within a slot is not seen.
 
 mod guest;
+mod kind;
 mod rules;
 mod side;
 mod summary;
@@ -113,8 +114,6 @@ pub struct Settings {
     pub guest_cpu: usize,
     /// Time-stamp cycles that the bare loop spins for each frame.
     pub delay_cycles: u64,
-    /// Switches learn addresses, with a VLAN and 100 rules.
-    pub rules: bool,
     /// Guests, Open vSwitch and testpmd have pages of 2 MiB.
     pub hugepages: bool,
 }
@@ -143,10 +142,6 @@ impl Settings {
                 Switch::names(|switch| guest.fits(switch)),
                 Guest::names(|guest| guest.fits(*switch)),
             ));
-        }
-        if self.rules && !self.switches.iter().all(|switch| switch.has_rules()) {
-            let able = Switch::names(Switch::has_rules);
-            return Err(format!("--rules: only {able} have rules; name them with --switch"));
         }
         Ok(())
     }

@@ -32,6 +32,8 @@ use self::back_to_back::Point;
 const SKIPPED_MAX: f64 = 0.005;
 /// Shares of the NDR at which latency is measured.
 const LATENCY_AT: [f64; 3] = [0.1, 0.5, 0.9];
+/// Trials of each latency, of whose quantiles the medians count (RFC 2544, section 26.2, repeats).
+const LATENCY_TRIALS: usize = 5;
 /// Share of the NDR at which the soak runs.
 const SOAK_AT: f64 = 0.5;
 /// The largest load tried, of the closed loop's rate.
@@ -190,20 +192,22 @@ pub fn run(
             generator_ok,
         })
     })?;
-    let mut at = |share: f64, ndr_fps: f64, seconds: f64| {
+    let mut at = |share: f64, ndr_fps: f64, trials: usize, seconds: f64| {
         let load_fps = share * ndr_fps;
-        let account = trial(program, spec, &placement, load_fps, seconds)?;
-        done(&format!("{:.0} % of the NDR for {seconds} s", share * 100.0));
+        let one = |_| trial(program, spec, &placement, load_fps, seconds);
+        let all: Vec<PacedResult> = (0..trials).map(one).collect::<Result<_>>()?;
+        done(&format!("{:.0} % of the NDR, {trials} x {seconds} s", share * 100.0));
+        let account = PacedResult::of_trials(&all);
         let (load_mpps, generator_ok) = (load_fps / 1e6, kept_rate(&account));
         Ok::<_, anyhow::Error>(LatencyAt { share, load_mpps, generator_ok, account })
     };
     let (mut latency, mut soak) = (Vec::new(), None);
     if let Some(ndr_fps) = found.goals[0].lower_fps {
         for share in LATENCY_AT {
-            latency.push(at(share, ndr_fps, settings.trial_s.1)?);
+            latency.push(at(share, ndr_fps, LATENCY_TRIALS, settings.trial_s.1)?);
         }
         if settings.soak_s > 0.0 {
-            soak = Some(at(SOAK_AT, ndr_fps, settings.soak_s)?);
+            soak = Some(at(SOAK_AT, ndr_fps, 1, settings.soak_s)?);
         }
     }
     let point = Point { program, spec, placement: &placement, closed_fps };

@@ -76,10 +76,7 @@ impl Forwarder {
 
     /// Takes in one burst and sends none of it on; returns how many frames moved.
     pub fn absorb(&mut self) -> u64 {
-        let mut back = [0; BURST];
-        let sent = self.adapter.reap_transmit(&mut back);
-        self.free.extend_from_slice(&back[..sent]);
-        self.sent += sent as u64;
+        let sent = self.take_back();
         let mut frames = [(0, 0); BURST];
         let received = self.adapter.reap_receive(&mut frames);
         self.free.extend(frames[..received].iter().map(|(buffer, _)| *buffer));
@@ -91,11 +88,7 @@ impl Forwarder {
 
     /// Forwards one burst; says how many frames moved.
     pub fn step(&mut self) -> u64 {
-        let mut back = [0; BURST];
-        let sent = self.adapter.reap_transmit(&mut back);
-        self.free.extend_from_slice(&back[..sent]);
-        self.sent += sent as u64;
-
+        let sent = self.take_back();
         let mut frames = [(0, 0); BURST];
         let received = self.adapter.reap_receive(&mut frames);
         for (buffer, _) in &frames[..received] {
@@ -112,6 +105,15 @@ impl Forwarder {
             self.adapter.publish();
         }
         (received + sent) as u64
+    }
+
+    /// Frees the buffers of frames that the switch has taken; returns how many.
+    fn take_back(&mut self) -> usize {
+        let mut back = [0; BURST];
+        let sent = self.adapter.reap_transmit(&mut back);
+        self.free.extend_from_slice(&back[..sent]);
+        self.sent += sent as u64;
+        sent
     }
 
     fn forward(&mut self, buffer: u32, len: u32) {

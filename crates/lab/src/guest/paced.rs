@@ -29,6 +29,7 @@ use virtq::BURST;
 use super::adapter::{Adapter, HEADER, RING, Shape};
 use super::generate::{SEQUENCE_AT, Traffic, frame};
 use super::ledger::Ledger;
+use crate::statistics::quantile::median;
 
 /// Frames that are made up for after a pause of the generator: fewer than the smallest ring holds.
 const BACKLOG_MAX: u64 = RING as u64 / 2;
@@ -65,6 +66,24 @@ impl Latency {
             max_us: us(1.0),
         }
     }
+
+    /// Summary of repeated trials: the median of each quantile, which a trial that lost its CPU
+    /// does not move; all frames, and the longest time of all. Trials without frames do not count.
+    pub(crate) fn of_trials(trials: impl Iterator<Item = Latency> + Clone) -> Latency {
+        let trials = trials.filter(|trial| trial.frames > 0);
+        let of = |value: fn(&Latency) -> f64| -> f64 {
+            let values: Vec<f64> = trials.clone().map(|trial| value(&trial)).collect();
+            median(&values).unwrap_or_default()
+        };
+        Latency {
+            frames: trials.clone().map(|trial| trial.frames).sum(),
+            p50_us: of(|trial| trial.p50_us),
+            p90_us: of(|trial| trial.p90_us),
+            p99_us: of(|trial| trial.p99_us),
+            p999_us: of(|trial| trial.p999_us),
+            max_us: trials.clone().map(|trial| trial.max_us).fold(0.0, f64::max),
+        }
+    }
 }
 
 /// Empty histogram of nanoseconds, exact to 0.1 %.
@@ -93,6 +112,23 @@ pub struct PacedResult {
     /// The burst, if one was to be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<BurstResult>,
+}
+
+impl PacedResult {
+    /// Sum of repeated trials without bursts; times as in [`Latency::of_trials`].
+    pub(crate) fn of_trials(trials: &[PacedResult]) -> PacedResult {
+        let sum = |count: fn(&PacedResult) -> u64| trials.iter().map(count).sum();
+        PacedResult {
+            sent: sum(|trial| trial.sent),
+            skipped: sum(|trial| trial.skipped),
+            received: sum(|trial| trial.received),
+            duplicated: sum(|trial| trial.duplicated),
+            reordered: sum(|trial| trial.reordered),
+            latency: Latency::of_trials(trials.iter().map(|trial| trial.latency)),
+            lateness: Latency::of_trials(trials.iter().map(|trial| trial.lateness)),
+            burst: None,
+        }
+    }
 }
 
 /// Account of a burst.

@@ -65,12 +65,6 @@ pub fn same(a: f64, b: f64) -> bool {
     a.max(b) <= SAME * a.min(b)
 }
 
-/// Which of several round trips, in cycles, were about as short as the shortest.
-pub fn near(round_trips: &[f64]) -> Vec<bool> {
-    let least = round_trips.iter().copied().fold(f64::INFINITY, f64::min);
-    round_trips.iter().map(|cycles| same(*cycles, least)).collect()
-}
-
 /// Time-stamp cycles that a line takes from one CPU to the other and back.
 ///
 /// # Errors
@@ -131,12 +125,6 @@ mod tests {
         let cpus = host::cpu::allowed();
         let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
         assert!(round_trip_cycles(first, last).unwrap() > 0.0);
-    }
-
-    #[test]
-    fn near_is_relative_to_the_shortest() {
-        assert_eq!(near(&[300.0, 1200.0, 440.0, 460.0]), [true, false, true, false]);
-        assert!(near(&[]).is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Measurements of single parts, beside which the whole is judged.
 
-pub mod bare;
+pub mod copy_loop;
 pub mod delay;
 pub mod distance;
 pub mod softirq;

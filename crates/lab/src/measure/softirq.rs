@@ -6,23 +6,26 @@
 use std::fs;
 
 use anyhow::{Context, Result};
+use host::tsc;
 
 /// Seconds in soft interrupts since the machine started, of all CPUs.
 pub fn seconds() -> Result<f64> {
-    let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-    let ticks = ticks(&text).context("/proc/stat has no line of all CPUs")?;
-    Ok(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+    seconds_of(ticks)
 }
 
-/// Seconds that a CPU was in the kernel since the machine started: system calls, interrupts and
-/// soft interrupts, of all processes.
+/// Time of a CPU in the kernel since the machine started, in time-stamp cycles: system calls,
+/// interrupts and soft interrupts, of all processes.
 ///
 /// # Errors
 /// There is no such CPU.
-pub fn kernel_seconds(cpu: usize) -> Result<f64> {
+pub fn kernel_cycles(cpu: usize) -> Result<u64> {
+    let seconds = seconds_of(|text| kernel_ticks(text, cpu));
+    Ok((seconds.with_context(|| format!("CPU {cpu}"))? * tsc::hz()) as u64)
+}
+
+fn seconds_of(ticks: impl Fn(&str) -> Option<u64>) -> Result<f64> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-    let ticks = kernel_ticks(&text, cpu);
-    let ticks = ticks.with_context(|| format!("/proc/stat has no line of CPU {cpu}"))?;
+    let ticks = ticks(&text).context("/proc/stat has no such line")?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
 }
 
@@ -59,6 +62,7 @@ mod tests {
             "cpu  10 20 30 40 50 60 70 80 0 0\ncpu0 9 9 9 9 9 9 9 9\ncpu1 1 2 3 4 5 6 7 8 0 0\n";
         assert_eq!(kernel_ticks(text, 1), Some(3 + 6 + 7));
         assert_eq!(kernel_ticks(text, 2), None);
-        assert!(kernel_seconds(host::cpu::allowed()[0]).unwrap() >= 0.0);
+        let cpu = host::cpu::allowed()[0];
+        assert!(kernel_cycles(cpu).unwrap() <= kernel_cycles(cpu).unwrap());
     }
 }

@@ -19,15 +19,18 @@ const RATE_MAX: f64 = 1_000_000.0;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  shunt lab calibrate                                  four distributions, two seconds each
+  shunt lab calibrate                                  four distributions, nine trials each
   shunt lab calibrate --rate 200000 --seconds 10
   shunt lab calibrate --delay constant:20 --delay two-valued:30,500,0.02 --json")]
 pub(super) struct Calibrate {
     /// Frames a second: 1000 to 1000000.
     #[arg(long, default_value_t = 50_000.0, value_name = "FPS")]
     rate: f64,
-    /// Seconds of each measurement.
-    #[arg(long, default_value_t = 2.0, value_name = "S")]
+    /// Trials of each distribution, of whose quantiles the medians count: 1 to 100.
+    #[arg(long, default_value_t = 9, value_name = "N")]
+    trials: usize,
+    /// Seconds of each trial.
+    #[arg(long, default_value_t = 0.5, value_name = "S")]
     seconds: f64,
     /// Distribution of delays in us: constant:US, uniform:MIN,MAX, exponential:MEAN or
     /// two-valued:SHORT,LONG,SHARE (share of long ones); repeatable. By default one of each kind.
@@ -41,6 +44,9 @@ pub(super) struct Calibrate {
 impl Calibrate {
     pub(super) fn run(self) -> Result<()> {
         check_seconds(self.seconds)?;
+        if !(1..=100).contains(&self.trials) {
+            return Err(Mistake(format!("--trials {}: 1 to 100 are possible", self.trials)).into());
+        }
         if !(1_000.0..=RATE_MAX).contains(&self.rate) {
             let text = format!("--rate {}: 1000 to {RATE_MAX} are possible", self.rate);
             return Err(Mistake(text).into());
@@ -50,7 +56,8 @@ impl Calibrate {
             delays.extend(Distribution::USUAL);
         }
         let all = delays.len();
-        let settings = Settings { rate_fps: self.rate, seconds: self.seconds, delays };
+        let settings =
+            Settings { rate_fps: self.rate, trials: self.trials, seconds: self.seconds, delays };
         let found = calibrate::run(&program()?, host::cpu::allowed(), &settings, |done| {
             progress("distribution", done, all);
         })?;
@@ -66,9 +73,10 @@ impl Calibrate {
 fn text(found: &Calibration) -> String {
     let cpu = |cpu: Option<usize>| cpu.map_or("any CPU".into(), |cpu| format!("CPU {cpu}"));
     let mut text = format!(
-        "{} frames/s of {} B for {} s each; device on {}, generator on {}\n",
+        "{} frames/s of {} B, {} trials of {} s each; device on {}, generator on {}\n",
         found.rate_fps,
         found.frame_bytes,
+        found.trials,
         found.seconds,
         cpu(found.device_cpu),
         cpu(found.generator_cpu)

@@ -1,7 +1,7 @@
 //! `shunt lab switches`: Shunt beside other switches, with the same guest.
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Command, FromArgMatches};
 use comfy_table::{CellAlignment, Table, presets};
 use control::migrate::interrupted_by_signals;
 use lab::experiment::switches::{
@@ -31,7 +31,8 @@ Examples:
   shunt lab switches --ring split,packed --mergeable on,off         all rings in one table
   shunt lab switches --switch shunt,bare --guest lab     no root, no DPDK
   shunt lab switches --switch shunt,ovs-userspace,linux-bridge --slot 1
-  shunt lab switches --switch shunt,ovs-dpdk --rules     a VLAN and 100 rules on both
+  shunt lab switches --switch shunt-rules,ovs-dpdk-rules           a VLAN and 100 rules on both
+  shunt lab switches --switch shunt,bare --guest qemu --slot 1     a virtual machine
   shunt lab switches --switch shunt,bare --no-hugepages --json")]
 pub(super) struct Switches {
     #[arg(
@@ -89,9 +90,6 @@ pub(super) struct Switches {
     /// Time-stamp cycles that the bare loop spins for each frame: a planted slow-down.
     #[arg(long, default_value_t = 0, value_name = "N")]
     delay_cycles: u64,
-    /// Switches learn addresses, with a VLAN and 100 rules of which none matches.
-    #[arg(long)]
-    rules: bool,
     /// Pages of 4 KiB for the guests, Open vSwitch and testpmd.
     #[arg(long)]
     no_hugepages: bool,
@@ -161,7 +159,6 @@ impl Switches {
             switch_cpu,
             guest_cpu,
             delay_cycles: self.delay_cycles,
-            rules: self.rules,
             hugepages: !self.no_hugepages,
         };
         settings.check().map_err(Mistake)?;
@@ -170,17 +167,80 @@ impl Switches {
 }
 
 fn switch_help() -> String {
-    let names = Switch::names(|_| true);
-    format!("Switches, the first is the one that others are compared with: {names}")
+    let about = Switch::ALL.map(|switch| format!("\n- {switch}: {}", switch.about()));
+    format!("Switches; the first is the one that others are compared with:{}", about.concat())
 }
 
 fn guest_help() -> String {
-    let about = Guest::ALL.map(|guest| format!("{guest} ({})", guest.about()));
-    format!("Guest of each switch: {}", about.join(", "))
+    let about = Guest::ALL.map(|guest| format!("\n- {guest}: {}", guest.about()));
+    format!("Guest of each switch:{}", about.concat())
 }
 
 fn has_twice<T: PartialEq>(list: &[T]) -> bool {
     list.iter().enumerate().any(|(at, value)| list[..at].contains(value))
+}
+
+/// Measure what the daemon costs a frame beside the bare copying loop.
+///
+/// The same as: shunt lab switches --switch bare,shunt --guest lab.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab overhead --pairs 40 --json")]
+pub(super) struct Overhead {
+    #[command(flatten)]
+    preset: Preset,
+}
+
+impl Overhead {
+    pub(super) fn run(self) -> Result<()> {
+        self.preset.run("bare,shunt", "64,256,1518")
+    }
+}
+
+/// Measure what the software switch costs a 64 B frame, and that VFs pay nothing for it.
+///
+/// The bare copying loop beside: VFs; VFs of a NIC that has a switch, too; the path synthetic; the
+/// path synthetic with a VLAN and 100 rules at each port. The guest is this program's own.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab switching --pairs 40 --json")]
+pub(super) struct Switching {
+    #[command(flatten)]
+    preset: Preset,
+}
+
+impl Switching {
+    pub(super) fn run(self) -> Result<()> {
+        self.preset.run("bare,shunt,shunt-beside-switch,shunt-switch,shunt-rules", "64")
+    }
+}
+
+/// Settings of a comparison whose switches and guest are given.
+#[derive(Debug, Args)]
+struct Preset {
+    /// Pairs of slots of each size, over all rounds: 2 to 1000.
+    #[arg(long, default_value_t = 24, value_name = "N")]
+    pairs: usize,
+    /// Rounds, each with fresh processes: 1 to 100.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    rounds: usize,
+    /// Print one JSON object, with every slot.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Preset {
+    fn run(self, switches: &str, sizes: &str) -> Result<()> {
+        let (pairs, rounds) = (self.pairs.to_string(), self.rounds.to_string());
+        let mut args = vec!["switches", "--guest", "lab", "--switch", switches, "--sizes", sizes];
+        args.extend(["--pairs", &pairs, "--rounds", &rounds]);
+        args.extend(self.json.then_some("--json"));
+        let matches =
+            Switches::augment_args(Command::new("switches")).try_get_matches_from(args)?;
+        Switches::from_arg_matches(&matches)?.run()
+    }
 }
 
 /// The result, for people.
@@ -390,8 +450,7 @@ mod tests {
     fn every_switch_and_guest_is_known_by_its_name() {
         for switch in Switch::ALL {
             assert_eq!(switch.as_str().parse::<Switch>().unwrap(), switch);
-            let rules = settings(&["--rules", "--switch", switch.as_str()]);
-            assert_eq!(rules.is_ok(), switch.has_rules(), "{switch}");
+            assert!(!switch.about().is_empty(), "{switch}");
         }
         for guest in Guest::ALL {
             assert_eq!(guest.as_str().parse::<Guest>().unwrap().as_str(), guest.as_str());
@@ -401,7 +460,8 @@ mod tests {
     #[test]
     fn a_guest_without_ports_for_a_switch_is_rejected_with_what_is_possible() {
         let error = settings(&["--guest", "lab", "--switch", "shunt,linux-bridge"]).unwrap_err();
-        let words = "lab is possible on bare, shunt, ovs-dpdk, testpmd; linux-bridge takes --guest \
+        let words = "lab is possible on bare, shunt, shunt-beside-switch, shunt-switch, shunt-rules, \
+                     ovs-dpdk, ovs-dpdk-rules, testpmd; linux-bridge takes --guest \
                      testpmd";
         assert!(error.contains(words), "{error}");
         assert!(settings(&["--guest", "lab", "--switch", "shunt,bare"]).is_ok());

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::BareSpec;
-use crate::measure::bare::copy_loop::Counters;
+use crate::measure::copy_loop::Counters;
 
 /// A process that runs the bare loop. It is killed when dropped.
 #[derive(Debug)]

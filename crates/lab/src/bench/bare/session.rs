@@ -15,7 +15,7 @@ use vhost_user::{
 use virtq::{Addresses, Content, DeviceQueue, Features, Start};
 use wire::virtio_net::feature::{self, has};
 
-use crate::measure::bare::copy_loop::{Ring, Rings};
+use crate::measure::copy_loop::{Ring, Rings};
 
 /// Index of the guest's receive ring (virtio 1.2, section 5.1.2).
 const RX: usize = 0;

@@ -16,12 +16,10 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-use host::tsc;
 
 use super::Veths;
 use crate::bench::arena;
 use crate::bench::link::Links;
-use crate::measure::softirq;
 
 /// Two ports of the bridge in the lab's namespace.
 #[derive(Debug)]
@@ -53,14 +51,6 @@ impl LinuxBridge {
         };
         self.ports.iter().map(sent).sum()
     }
-}
-
-/// Time of a CPU in the kernel, in time-stamp cycles.
-///
-/// # Errors
-/// There is no such CPU.
-pub fn kernel_cycles(cpu: usize) -> Result<u64> {
-    Ok((softirq::kernel_seconds(cpu)? * tsc::hz()) as u64)
 }
 
 /// Frames sent by an interface: the tenth number of its line.

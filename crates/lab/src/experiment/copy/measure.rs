@@ -79,14 +79,12 @@ pub(super) fn measure(settings: &Settings, paths: &[PathInForce]) -> Result<Seen
     let adapter = |(number, (path, guest)): (usize, (&PathInForce, &GuestProcess))| AdapterPlan {
         attached: Attached::Tap { of: guest.pid() },
         mac: mac_text(number + 1, 0),
-        vlan: None,
         path: *path,
     };
     let plan = SwitchedPlan {
         cpu: pinned.switch.first().copied(),
         uplink: Some(Attached::Tap { of: server.pid() }),
         adapters: paths.iter().zip(&guests).enumerate().map(adapter).collect(),
-        acl: Vec::new(),
     };
     let mut switched = SwitchedBench::start(&settings.program, &plan)?;
     server.go()?;

@@ -54,15 +54,11 @@ impl Ground {
             }
             PathKind::Vhost => {
                 let path = PathInForce::Synthetic;
-                let adapter = |i| AdapterPlan {
-                    attached: Attached::Socket,
-                    mac: mac_text(i, 0),
-                    vlan: None,
-                    path,
-                };
+                let adapter =
+                    |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), path };
                 let adapters = (0..spec.vms).map(adapter).collect();
-                let (cpu, acl) = (placement.switch, Vec::new());
-                let plan = SwitchedPlan { cpu, uplink: Some(Attached::Socket), adapters, acl };
+                let cpu = placement.switch;
+                let plan = SwitchedPlan { cpu, uplink: Some(Attached::Socket), adapters };
                 Ground::Switch(SwitchedBench::start(program, &plan)?)
             }
             PathKind::Virtio => Ground::Bridge(arena::bridge()?),

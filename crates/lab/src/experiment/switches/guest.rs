@@ -1,14 +1,13 @@
 //! Kinds of guests: a file each, and a line in [`Guest::ALL`].
 
 mod lab;
+mod qemu;
 mod testpmd;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::Result;
-use serde::{Serialize, Serializer};
 
 use super::side::SideSpec;
 use super::switch::Switch;
@@ -24,7 +23,7 @@ pub struct Guest(&'static GuestKind);
 pub(super) struct GuestKind {
     /// Name as in the CLI and JSON.
     name: &'static str,
-    /// What it is, for help texts.
+    /// Description for help texts.
     about: &'static str,
     /// Why it cannot be started, and the remedy, by this program's path; `None` if it can.
     pub(super) missing: fn(&Path) -> Option<String>,
@@ -44,6 +43,11 @@ pub(super) trait GuestProcess: fmt::Debug {
     /// Process id.
     fn pid(&self) -> u32;
 
+    /// Lets its clock go on, after its process does; or stops it, before its process is stopped.
+    fn set_running(&mut self, _runs: bool) -> Result<()> {
+        Ok(())
+    }
+
     /// Waits until both ports are attached, and returns the virtio features of each in force.
     fn wait_ready(&mut self) -> Result<Vec<u64>>;
 
@@ -59,17 +63,7 @@ pub(super) trait GuestProcess: fmt::Debug {
 
 impl Guest {
     /// All guests.
-    pub const ALL: [Guest; 2] = [Guest(&testpmd::KIND), Guest(&lab::KIND)];
-
-    /// Name as in the CLI and JSON.
-    pub fn as_str(self) -> &'static str {
-        self.0.name
-    }
-
-    /// What it is, for help texts.
-    pub fn about(self) -> &'static str {
-        self.0.about
-    }
+    pub const ALL: [Guest; 3] = [Guest(&testpmd::KIND), Guest(&lab::KIND), Guest(&qemu::KIND)];
 
     /// Returns `true` if it has ports for a switch.
     pub fn fits(self, switch: Switch) -> bool {
@@ -79,37 +73,6 @@ impl Guest {
     pub(super) fn kind(self) -> &'static GuestKind {
         self.0
     }
-
-    /// Names of all guests that meet a condition.
-    pub fn names(of: impl Fn(Guest) -> bool) -> String {
-        let names = Guest::ALL.into_iter().filter(|guest| of(*guest)).map(Guest::as_str);
-        names.collect::<Vec<_>>().join(", ")
-    }
 }
 
-impl fmt::Debug for Guest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Guest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl Serialize for Guest {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl FromStr for Guest {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Guest, String> {
-        let found = Guest::ALL.into_iter().find(|guest| guest.as_str() == text);
-        found.ok_or_else(|| format!("unknown guest; expected one of {}", Guest::names(|_| true)))
-    }
-}
+super::kind::named!(Guest, "guest");

@@ -93,7 +93,8 @@ impl Side {
     }
 
     /// Stops the guest, then the switch: one that stands still loses what its sockets do not hold.
-    fn pause(&self) -> Result<()> {
+    fn pause(&mut self) -> Result<()> {
+        self.guest.set_running(false)?;
         pause(&[self.guest.pid()])?;
         pause(&self.process.pids())
     }
@@ -106,6 +107,7 @@ impl Side {
     /// Resumes both for the time of `ask`.
     pub(super) fn running<T>(&mut self, ask: impl FnOnce(&mut Side) -> Result<T>) -> Result<T> {
         resume(&self.pids())?;
+        self.guest.set_running(true)?;
         let answer = ask(self);
         let paused = self.pause();
         // The first error is the cause.

@@ -198,10 +198,11 @@ mod tests {
     use super::*;
 
     const BARE: Switch = Switch::ALL[0];
-    const SWITCHES: [Switch; 2] = [Switch::SHUNT, BARE];
+    const SHUNT: Switch = Switch::ALL[1];
+    const SWITCHES: [Switch; 2] = [SHUNT, BARE];
 
     fn slot(switch: Switch, pass: usize, distances: [f64; 2]) -> Slot {
-        let is_shunt = switch == Switch::SHUNT;
+        let is_shunt = switch == SHUNT;
         let cycles_per_frame = if is_shunt { 40.0 } else { 20.0 + pass as f64 / 100.0 };
         Slot {
             switch,

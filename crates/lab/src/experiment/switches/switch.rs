@@ -9,10 +9,8 @@ mod testpmd;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use anyhow::Result;
-use serde::{Serialize, Serializer};
 
 use super::side::SideSpec;
 use crate::bench::peers::Veths;
@@ -26,10 +24,10 @@ pub struct Switch(&'static SwitchKind);
 pub(super) struct SwitchKind {
     /// Name as in the CLI and JSON.
     name: &'static str,
+    /// Description for tables of kinds.
+    about: &'static str,
     /// What its cycles are, if it does not count busy cycles of a polling thread.
     cycles: Option<&'static str>,
-    /// Can learn addresses and check rules (`--rules`).
-    has_rules: bool,
     /// Most bursts in flight from each port of which it loses none.
     pub(super) bursts_max: u64,
     /// Huge pages of 2 MiB that it takes.
@@ -92,30 +90,22 @@ impl Counted {
 
 impl Switch {
     /// All switches.
-    pub const ALL: [Switch; 6] = [
+    pub const ALL: [Switch; 10] = [
         Switch(&bare::KIND),
-        Switch(&shunt::KIND),
-        Switch(&ovs_dpdk::KIND),
+        Switch(&shunt::VFS),
+        Switch(&shunt::VFS_BESIDE_SWITCH),
+        Switch(&shunt::SWITCH),
+        Switch(&shunt::RULES),
+        Switch(&ovs_dpdk::FLOWS),
+        Switch(&ovs_dpdk::RULES),
         Switch(&ovs_userspace::KIND),
         Switch(&testpmd::KIND),
         Switch(&linux_bridge::KIND),
     ];
-    /// Shunt.
-    pub const SHUNT: Switch = Switch(&shunt::KIND);
-
-    /// Name as in the CLI and JSON.
-    pub fn as_str(self) -> &'static str {
-        self.0.name
-    }
 
     /// Returns `true` if its program is installed.
     pub fn is_installed(self) -> bool {
         (self.0.is_installed)()
-    }
-
-    /// Returns `true` if it can learn addresses and check rules.
-    pub fn has_rules(self) -> bool {
-        self.0.has_rules
     }
 
     /// Returns `true` if its ports are vhost-user sockets; else they are interfaces of the kernel.
@@ -131,45 +121,6 @@ impl Switch {
     pub(super) fn kind(self) -> &'static SwitchKind {
         self.0
     }
-
-    /// Names of all switches that meet a condition.
-    pub fn names(of: impl Fn(Switch) -> bool) -> String {
-        let names = Switch::ALL.into_iter().filter(|switch| of(*switch)).map(Switch::as_str);
-        names.collect::<Vec<_>>().join(", ")
-    }
 }
 
-impl PartialEq for Switch {
-    fn eq(&self, other: &Switch) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-
-impl Eq for Switch {}
-
-impl fmt::Debug for Switch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Switch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl Serialize for Switch {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl FromStr for Switch {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Switch, String> {
-        let found = Switch::ALL.into_iter().find(|switch| switch.as_str() == text);
-        found.ok_or_else(|| format!("unknown switch; expected one of {}", Switch::names(|_| true)))
-    }
-}
+super::kind::named!(Switch, "switch");

@@ -49,12 +49,12 @@ pub struct DelayLine<T> {
     /// Number after the greatest that was released.
     next: u64,
     /// Frames released after one that arrived later.
-    overtaken: u64,
+    reordered: u64,
 }
 
 impl<T> Default for DelayLine<T> {
     fn default() -> DelayLine<T> {
-        DelayLine { held: BinaryHeap::new(), arrivals: 0, next: 0, overtaken: 0 }
+        DelayLine { held: BinaryHeap::new(), arrivals: 0, next: 0, reordered: 0 }
     }
 }
 
@@ -78,7 +78,7 @@ impl<T> DelayLine<T> {
             return None;
         }
         let Reverse(held) = self.held.pop()?;
-        self.overtaken += u64::from(held.number < self.next);
+        self.reordered += u64::from(held.number < self.next);
         self.next = self.next.max(held.number + 1);
         Some(held)
     }
@@ -94,8 +94,8 @@ impl<T> DelayLine<T> {
     }
 
     /// Frames released so far after one that arrived later: a receiver counts as many as reordered.
-    pub fn overtaken(&self) -> u64 {
-        self.overtaken
+    pub fn reordered(&self) -> u64 {
+        self.reordered
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
         let held = line.release(9_000).unwrap();
         assert_eq!((held.arrived, held.due, held.frame), (1_200, 1_700, 'b'));
         assert!(line.is_empty() && line.release(u64::MAX).is_none());
-        assert_eq!(line.overtaken(), 0);
+        assert_eq!(line.reordered(), 0);
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         }
         // d is due at 8, b at 11, a and c at 100.
         assert_eq!(released(&mut line, &[7, 8, 11, 99, 100]), ["", "d", "b", "", "ac"]);
-        assert_eq!(line.overtaken(), 3, "d overtook all others");
+        assert_eq!(line.reordered(), 3, "d overtook all others");
     }
 
     #[test]
@@ -153,6 +153,6 @@ mod tests {
             assert!(!std::mem::replace(&mut seen[held.frame as usize], true));
         }
         assert!(seen.iter().all(|seen| *seen));
-        assert!(line.overtaken() > 1_000);
+        assert!(line.reordered() > 1_000);
     }
 }

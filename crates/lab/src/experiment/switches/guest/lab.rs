@@ -12,7 +12,7 @@ use crate::report::RingKind;
 
 pub(super) static KIND: GuestKind = GuestKind {
     name: "lab",
-    about: "this program's own, without root and DPDK",
+    about: "a process of this program, which sends each frame back; no root, no DPDK",
     missing: |_| None,
     hugepages: 0,
     on_sockets: |spec, sockets| {

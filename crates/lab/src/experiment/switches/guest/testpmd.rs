@@ -11,7 +11,7 @@ pub(in super::super) const TESTPMD_PAGES: u64 = 128;
 
 pub(super) static KIND: GuestKind = GuestKind {
     name: "testpmd",
-    about: "DPDK's",
+    about: "DPDK's testpmd, `io`",
     missing: |_| {
         let missing = "the guest, dpdk-testpmd, is not installed; run tests/e2e/setup --peers";
         (!Testpmd::is_installed()).then(|| missing.to_owned())

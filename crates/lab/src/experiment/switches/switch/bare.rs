@@ -9,8 +9,8 @@ use crate::bench::bare::{BareProcess, BareSpec};
 
 pub(super) static KIND: SwitchKind = SwitchKind {
     name: "bare",
+    about: "the bare copying loop",
     cycles: None,
-    has_rules: false,
     bursts_max: BURSTS_MAX,
     hugepages: 0,
     is_installed: || true,

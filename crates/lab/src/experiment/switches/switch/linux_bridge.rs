@@ -6,14 +6,14 @@ use anyhow::Result;
 use super::super::BURSTS_MAX;
 use super::{Counted, Start, SwitchKind, SwitchProcess};
 use crate::bench::peers::LinuxBridge;
-use crate::bench::peers::linux_bridge::kernel_cycles;
+use crate::measure::softirq::kernel_cycles;
 
 pub(super) static KIND: SwitchKind = SwitchKind {
     name: "linux-bridge",
+    about: "the kernel's bridge",
     cycles: Some(
         "kernel alone, as it forwards in the guest's context; busy: its share of the guest's CPU",
     ),
-    has_rules: false,
     bursts_max: BURSTS_MAX,
     hugepages: 0,
     is_installed: || true,

@@ -1,28 +1,51 @@
-//! Open vSwitch with DPDK: two `dpdkvhostuserclient` ports, a static flow each way.
+//! Open vSwitch with DPDK: two `dpdkvhostuserclient` ports; a static flow each way, or learning with
+//! a VLAN and rules.
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::super::BURSTS_MAX;
-use super::super::rules;
+use super::super::side::SideSpec;
+use super::super::{BURSTS_MAX, rules};
 use super::{Counted, Start, SwitchKind, SwitchProcess};
 use crate::bench::peers::Ovs;
-use crate::bench::peers::ovs::Ports;
+use crate::bench::peers::ovs::{Flows, Ports};
 
-pub(super) static KIND: SwitchKind = SwitchKind {
+pub(super) static FLOWS: SwitchKind = SwitchKind {
     name: "ovs-dpdk",
+    about: "Open vSwitch with DPDK, a static flow each way",
+    start: Start::Sockets(|spec, sockets| start(spec, sockets, &Flows::Static)),
+    ..KIND
+};
+
+pub(super) static RULES: SwitchKind = SwitchKind {
+    name: "ovs-dpdk-rules",
+    about: "Open vSwitch with DPDK, learning, a VLAN and 100 rules",
+    start: Start::Sockets(|spec, sockets| start(spec, sockets, &rules::ovs())),
+    ..KIND
+};
+
+/// Common to both.
+const KIND: SwitchKind = SwitchKind {
+    name: "",
+    about: "",
     cycles: None,
-    has_rules: true,
     bursts_max: BURSTS_MAX,
     hugepages: 633,
     is_installed: Ovs::is_installed_with_dpdk,
-    start: Start::Sockets(|spec, sockets| {
-        let settings = spec.settings;
-        let (main_cpu, hugepages) = (settings.guest_cpu, settings.hugepages);
-        let ports = Ports::Dpdk { sockets, main_cpu, hugepages };
-        let flows = rules::flows(settings.rules);
-        Ok(Box::new(Dpdk(Ovs::start(ports, settings.switch_cpu, spec.dir, &flows)?)))
-    }),
+    start: Start::Sockets(|spec, sockets| start(spec, sockets, &Flows::Static)),
 };
+
+fn start(
+    spec: &SideSpec<'_>,
+    sockets: &[PathBuf; 2],
+    flows: &Flows,
+) -> Result<Box<dyn SwitchProcess>> {
+    let settings = spec.settings;
+    let (main_cpu, hugepages) = (settings.guest_cpu, settings.hugepages);
+    let ports = Ports::Dpdk { sockets, main_cpu, hugepages };
+    Ok(Box::new(Dpdk(Ovs::start(ports, settings.switch_cpu, spec.dir, flows)?)))
+}
 
 #[derive(Debug)]
 struct Dpdk(Ovs);

@@ -5,16 +5,15 @@
 
 use anyhow::Result;
 
-use super::super::rules;
 use super::{Counted, Start, SwitchKind, SwitchProcess};
 use crate::bench::peers::Ovs;
-use crate::bench::peers::linux_bridge::kernel_cycles;
-use crate::bench::peers::ovs::Ports;
+use crate::bench::peers::ovs::{Flows, Ports};
+use crate::measure::softirq::kernel_cycles;
 
 pub(super) static KIND: SwitchKind = SwitchKind {
     name: "ovs-userspace",
+    about: "Open vSwitch's user-space datapath without DPDK",
     cycles: Some("kernel, and the CPU time of ovs-vswitchd; busy: its share of the switch's CPU"),
-    has_rules: true,
     // A socket of Open vSwitch holds 212 992 bytes unless the host allows more: 64 frames of 1518
     // bytes with the kernel's structures.
     bursts_max: 2,
@@ -22,8 +21,8 @@ pub(super) static KIND: SwitchKind = SwitchKind {
     is_installed: Ovs::is_installed,
     start: Start::Interfaces(|spec, veths| {
         let settings = spec.settings;
-        let (ports, flows) = (Ports::Interfaces(&veths.switch), rules::flows(settings.rules));
-        let ovs = Ovs::start(ports, settings.switch_cpu, spec.dir, &flows)?;
+        let ports = Ports::Interfaces(&veths.switch);
+        let ovs = Ovs::start(ports, settings.switch_cpu, spec.dir, &Flows::Static)?;
         Ok(Box::new(Userspace { ovs, guest_cpu: settings.guest_cpu }))
     }),
 };

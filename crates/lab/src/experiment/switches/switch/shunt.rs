@@ -1,27 +1,126 @@
-//! Shunt: two VFs of a soft NIC, classified by MAC, spoof check on.
+//! Shunt: two VFs of a soft NIC, classified by MAC, spoof check on; or two adapters on its switch.
+
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
-use super::super::BURSTS_MAX;
-use super::super::rules;
+use super::super::side::{MACS, SideSpec};
+use super::super::{BURSTS_MAX, rules};
 use super::{Counted, Start, SwitchKind, SwitchProcess};
 use crate::bench::Bench;
 use crate::measure::stages::StageCounts;
 
-pub(super) static KIND: SwitchKind = SwitchKind {
+pub(super) static VFS: SwitchKind = SwitchKind {
     name: "shunt",
+    about: "the daemon, two VFs",
+    start: Start::Sockets(|spec, sockets| start(spec, sockets, Ports::Vfs)),
+    ..KIND
+};
+
+pub(super) static VFS_BESIDE_SWITCH: SwitchKind = SwitchKind {
+    name: "shunt-beside-switch",
+    about: "the daemon, two VFs of a NIC that has a switch, too",
+    start: Start::Sockets(|spec, sockets| start(spec, sockets, Ports::VfsBesideSwitch)),
+    ..KIND
+};
+
+pub(super) static SWITCH: SwitchKind = SwitchKind {
+    name: "shunt-switch",
+    about: "the daemon, two adapters on the path synthetic, learning",
+    start: Start::Sockets(|spec, sockets| start(spec, sockets, Ports::Switch)),
+    ..KIND
+};
+
+pub(super) static RULES: SwitchKind = SwitchKind {
+    name: "shunt-rules",
+    about: "the daemon, two adapters on the path synthetic, learning, a VLAN and 100 rules",
+    start: Start::Sockets(|spec, sockets| start(spec, sockets, Ports::Rules)),
+    ..KIND
+};
+
+/// Common to all.
+const KIND: SwitchKind = SwitchKind {
+    name: "",
+    about: "",
     cycles: None,
-    has_rules: true,
     bursts_max: BURSTS_MAX,
     hugepages: 0,
     is_installed: || true,
-    start: Start::Sockets(|spec, sockets| {
-        let sockets = [sockets[0].as_path(), sockets[1].as_path()];
-        let (cpu, ruled) = (spec.settings.switch_cpu, spec.settings.rules);
-        let config = |run_dir: &_| rules::shunt(run_dir, &sockets, cpu, ruled);
-        Ok(Box::new(Bench::with_config(spec.program, config)?))
-    }),
+    start: Start::Sockets(|spec, sockets| start(spec, sockets, Ports::Vfs)),
 };
+
+/// Ports of the guest.
+#[derive(Clone, Copy, PartialEq)]
+enum Ports {
+    Vfs,
+    VfsBesideSwitch,
+    Switch,
+    Rules,
+}
+
+fn start(
+    spec: &SideSpec<'_>,
+    sockets: &[PathBuf; 2],
+    ports: Ports,
+) -> Result<Box<dyn SwitchProcess>> {
+    let cpu = spec.settings.switch_cpu;
+    let config = |run_dir: &Path| configuration(run_dir, sockets, cpu, ports);
+    Ok(Box::new(Bench::with_config(spec.program, config)?))
+}
+
+/// Configuration of a daemon between two sockets on which guests listen.
+fn configuration(
+    run_dir: &Path,
+    sockets: &[PathBuf; 2],
+    cpu: usize,
+    ports: Ports,
+) -> Result<String> {
+    let attachment = |i: usize| {
+        json!({
+            "socket": sockets[i],
+            "mode": "client",
+            "in_order": true,
+            "mergeable": true,
+            "packed": true,
+        })
+    };
+    let mut nic = json!({ "name": "nic0", "kind": "soft" });
+    let mut all = json!({ "run_dir": run_dir, "lanes": { "cpus": [cpu] } });
+    if ports == Ports::Vfs {
+        let vf = |i: usize| {
+            let mut vf = attachment(i);
+            vf["mac"] = json!(MACS[i].to_string());
+            vf
+        };
+        nic["vf"] = json!([vf(0), vf(1)]);
+    } else {
+        let path = if ports == Ports::VfsBesideSwitch { "vf" } else { "synthetic" };
+        nic["total_vfs"] = json!(if path == "vf" { 2 } else { 0 });
+        let mut switch = json!({ "name": "sw0", "nic": "nic0", "iov": path == "vf" });
+        let adapter = |i: usize| {
+            let mut adapter = json!({
+                "name": format!("a{i}"),
+                "switch": "sw0",
+                "mac": MACS[i].to_string(),
+                "path": path,
+                "attachment": attachment(i),
+            });
+            if ports == Ports::Rules {
+                adapter["vlan"] = json!({ "id": rules::VLAN });
+            }
+            adapter
+        };
+        if ports == Ports::Rules {
+            let port = |i: usize| json!({ "adapter": format!("a{i}"), "acl": rules::acl() });
+            switch["port"] = json!([port(0), port(1)]);
+        }
+        all["switch"] = Value::from(vec![switch]);
+        all["adapter"] = json!([adapter(0), adapter(1)]);
+    }
+    all["nic"] = json!([nic]);
+    Ok(toml::to_string(&all)?)
+}
 
 impl SwitchProcess for Bench {
     fn pids(&self) -> Vec<u32> {
@@ -38,5 +137,26 @@ impl SwitchProcess for Bench {
             kernel_cycles: 0,
             stages: StageCounts::read(&stats),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_configuration_has_two_ports() {
+        let sockets = ["/run/a.sock", "/run/b.sock"].map(PathBuf::from);
+        for (ports, rules) in [
+            (Ports::Vfs, 0),
+            (Ports::VfsBesideSwitch, 0),
+            (Ports::Switch, 0),
+            (Ports::Rules, 2 * rules::acl().len()),
+        ] {
+            let text = configuration(Path::new("/run/lab"), &sockets, 3, ports).unwrap();
+            assert!(text.contains("cpus = [3]"), "{text}");
+            assert_eq!(text.matches("mode = \"client\"").count(), 2, "{text}");
+            assert_eq!(text.matches("action = \"deny\"").count(), rules, "{text}");
+        }
     }
 }

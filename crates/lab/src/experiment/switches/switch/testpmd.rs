@@ -9,8 +9,8 @@ use crate::bench::peers::Testpmd;
 
 pub(super) static KIND: SwitchKind = SwitchKind {
     name: "testpmd",
+    about: "DPDK's testpmd, net_vhost, `io`",
     cycles: None,
-    has_rules: false,
     bursts_max: BURSTS_MAX,
     hugepages: TESTPMD_PAGES,
     is_installed: Testpmd::is_installed,

@@ -1,0 +1,96 @@
+//! `shunt lab hostile`: honest guests beside a hostile one.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use lab::experiment::hostile::{self, HostileRun};
+
+use super::{program, progress, seed_from_clock};
+use crate::{Mistake, say};
+
+/// Attack a daemon from a hostile guest, while honest ones account for every frame.
+///
+/// Exit code 1 if an honest guest lost a frame or saw a wrong one, or the daemon ended.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab hostile --bursts 20000 --seed 7
+  shunt lab hostile --json")]
+pub(super) struct Hostile {
+    /// Batches of up to 64 mutated descriptors.
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    bursts: u64,
+    /// Where the random numbers begin; by default from the clock.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Hostile {
+    pub(super) fn run(self) -> Result<()> {
+        let bursts = self.bursts;
+        if !(1..=1_000_000_000).contains(&bursts) {
+            let text = format!("--bursts {bursts}: 1 to 1000000000 are possible");
+            return Err(Mistake(text).into());
+        }
+        let seed = self.seed.unwrap_or_else(seed_from_clock);
+        eprintln!("seed {seed}");
+        let run = HostileRun { bursts, seed };
+        let hostile = hostile::run(&program()?, host::cpu::allowed(), run, |done| {
+            progress("burst", done, bursts);
+        })?;
+        let text =
+            if self.json { serde_json::to_string_pretty(&hostile)? + "\n" } else { told(&hostile) };
+        say(&text)?;
+        match (hostile.passed(), hostile.failure) {
+            (true, _) => Ok(()),
+            (false, Some(failure)) => bail!("not passed with seed {seed}: {failure}"),
+            (false, None) => bail!("not passed with seed {seed}; the figures say what went wrong"),
+        }
+    }
+}
+
+/// What happened, for people.
+fn told(hostile: &hostile::Hostile) -> String {
+    let (attack, honest) = (&hostile.attack, &hostile.honest);
+    let mut text = format!(
+        "{} bursts and {} mutations of the connection in {:.1} s; \
+         {} rings and {} connections started anew\n",
+        attack.bursts,
+        attack.control_mutations,
+        hostile.seconds,
+        attack.restarts,
+        attack.reconnects
+    );
+    text += &format!(
+        "honest guests: {} frames sent, {} lost, {} corrupted, {} spoofed, {} on a wrong VLAN; \
+         longest gap {:.1} ms, longest time without a CPU {:.1} ms\n",
+        honest.sent,
+        honest.lost,
+        honest.corrupted,
+        honest.spoofed,
+        honest.misplaced,
+        honest.longest_gap_ms,
+        honest.longest_absence_ms
+    );
+    text += &format!(
+        "daemon: {}, {:.1} -> {:.1} MiB of its own, {} -> {} open files\n",
+        if hostile.daemon_alive { "alive" } else { "DEAD" },
+        hostile.daemon_own_mib_before,
+        hostile.daemon_own_mib_after,
+        hostile.daemon_fds_before,
+        hostile.daemon_fds_after
+    );
+    for (title, counts) in [
+        ("rings stopped", &hostile.faults),
+        ("frames dropped", &hostile.drops),
+        ("mutations", &attack.mutations),
+    ] {
+        text += &format!("{title}:\n");
+        for (name, count) in counts {
+            text += &format!("  {name:<40} {count:>12}\n");
+        }
+    }
+    text
+}

@@ -1,0 +1,69 @@
+//! `shunt lab idle`: idle CPU and wake-up latency.
+
+use anyhow::Result;
+use clap::Args;
+use lab::experiment::idle::{self, IdleSpec};
+
+use super::program;
+use crate::{Mistake, say};
+
+/// Measure what silent guests cost, and what the first frame after a silence waits for.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shunt lab idle --guests 64 --json
+  shunt lab idle --cpu-latency 0          with CPUs that do not sleep deeply")]
+pub(super) struct Idle {
+    /// Guests that are attached: 2 to 255.
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    guests: usize,
+    /// Seconds of the silence whose CPU time is measured.
+    #[arg(long, default_value_t = 5.0, value_name = "S")]
+    seconds: f64,
+    /// Frames to send, each after 5 to 20 ms of silence.
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    frames: u64,
+    /// Let no CPU take longer to wake up than this, in microseconds, 0 to 1000000.
+    ///
+    /// The daemon holds it for the whole machine while this runs (lanes.cpu_latency_us of its
+    /// configuration), so it counts for the thread that only sleeps, too. Needs root, as a rule.
+    #[arg(long, value_name = "US")]
+    cpu_latency: Option<u32>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Idle {
+    pub(super) fn run(self) -> Result<()> {
+        let Idle { guests, seconds, frames, cpu_latency: cpu_latency_us, json } = self;
+        let spec = IdleSpec { guests, seconds, frames, cpu_latency_us };
+        spec.check().map_err(Mistake)?;
+        let idle = idle::run(&program()?, host::cpu::allowed(), spec)?;
+        if json {
+            return Ok(say(&format!("{}\n", serde_json::to_string_pretty(&idle)?))?);
+        }
+        let percent = idle.cpu_share * 100.0;
+        let (wake, floor) = (idle.wake_us, idle.floor_us);
+        let held = match idle.cpu_latency_us {
+            Some(us) => format!("held at {us} us while this ran"),
+            None => "left alone (--cpu-latency 0 holds it low)".into(),
+        };
+        let text = format!(
+            "{guests} silent guests: the daemon uses {percent:.2} % of a core\n\
+             first frame after a silence: {:.1} us in the median, {:.1} us at the 99th percentile, \
+             {:.1} us at most ({} frames, the lane slept {} times)\n\
+             a thread that only sleeps, on the same CPU: {:.1}, {:.1} and {:.1} us\n\
+             wake-up latency of the CPUs: {held}\n",
+            wake.p50,
+            wake.p99,
+            wake.max,
+            idle.samples,
+            idle.sleeps,
+            floor.p50,
+            floor.p99,
+            floor.max
+        );
+        Ok(say(&text)?)
+    }
+}

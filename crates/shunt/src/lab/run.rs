@@ -1,0 +1,74 @@
+//! `shunt lab run`: one point.
+
+use anyhow::Result;
+use clap::Args;
+use lab::experiment::forwarding::{self, PointSpec};
+use lab::report::{self, Load, PathKind, Pattern, RingKind};
+
+use super::program;
+use crate::Mistake;
+
+/// Measure one point.
+///
+/// Below the rates stand the switch's cycles by stage of a burst, which its lanes sample.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab run --pattern north-south --path vf --vms 2 --frame 64 --seconds 5 --json
+  shunt lab run --pattern east-west --vms 4 --frame 1518
+  shunt lab run --pattern east-west --ring packed            guests with packed rings
+  shunt lab run --pattern east-west --load overload          offered, delivered and lost
+  shunt lab run --pattern north-south --path virtio          the kernel's tap and bridge")]
+pub(super) struct Run {
+    /// Where frames go: north-south or east-west.
+    #[arg(long)]
+    pattern: Pattern,
+    /// How they get there: vf, vhost or virtio.
+    #[arg(long, default_value = "vf")]
+    path: PathKind,
+    /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    vms: usize,
+    /// Bytes of a frame with its FCS: 64 to 1518.
+    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    frame: u32,
+    /// Rings of the guests' adapters: split, packed or packed-in-order.
+    #[arg(long, default_value = "split")]
+    ring: RingKind,
+    /// closed: a frame is sent when another one came back, and none is lost. overload: as fast as
+    /// the ring takes them; the rest is lost.
+    #[arg(long, default_value = "closed")]
+    load: Load,
+    /// Seconds to measure for.
+    #[arg(long, default_value_t = 5.0, value_name = "S")]
+    seconds: f64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run {
+    pub(super) fn run(self) -> Result<()> {
+        let spec = PointSpec {
+            pattern: self.pattern,
+            path: self.path,
+            vms: self.vms,
+            frame_bytes: self.frame,
+            warmup_s: forwarding::WARMUP_S,
+            seconds: self.seconds,
+            ring: self.ring,
+            load: self.load,
+        };
+        spec.check().map_err(Mistake)?;
+        let point = forwarding::run(&program()?, &spec, host::cpu::allowed())?;
+        if self.json {
+            println!("{}", report::json::point(&point)?);
+        } else {
+            println!("{}", report::table::all(std::slice::from_ref(&point)));
+            if let Some(stages) = &point.stages {
+                println!("{}", report::stages::table(stages));
+            }
+        }
+        Ok(())
+    }
+}

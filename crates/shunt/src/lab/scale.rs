@@ -1,0 +1,94 @@
+//! `shunt lab scale`: cycles of a frame as VFs and addresses grow.
+
+use anyhow::Result;
+use clap::Args;
+use lab::experiment::scale;
+use lab::report::RingKind;
+
+use super::{check_rounds, check_seconds, program, progress};
+use crate::{Mistake, say};
+
+/// Measure what a 64 B frame costs as VFs and MAC addresses grow.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shunt lab scale --rounds 5 --json
+  shunt lab scale --ring packed-in-order")]
+pub(super) struct Scale {
+    /// How often each point is measured; the median counts.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    rounds: usize,
+    /// Frames that each VF keeps in flight: 1 to 512.
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    in_flight: u32,
+    /// Guests give buffers back unseen, instead of writing and reading each frame.
+    #[arg(long)]
+    untouched: bool,
+    /// Guests' memory is on 2 MiB pages that were reserved (sysctl vm.nr_hugepages=256), instead of
+    /// those that the kernel can gather by itself since Linux 6.1.
+    #[arg(long)]
+    huge_pages: bool,
+    /// Rings of the guests' adapters: split, packed or packed-in-order.
+    #[arg(long, default_value = "split")]
+    ring: RingKind,
+    /// Seconds to measure each point for.
+    #[arg(long, default_value_t = 0.5, value_name = "S")]
+    seconds: f64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Scale {
+    pub(super) fn run(self) -> Result<()> {
+        check_rounds(self.rounds)?;
+        if !(1..=512).contains(&self.in_flight) {
+            let text = format!("--in-flight {}: 1 to 512 are possible", self.in_flight);
+            return Err(Mistake(text).into());
+        }
+        check_seconds(self.seconds)?;
+        let settings = scale::Settings {
+            rounds: self.rounds,
+            in_flight: self.in_flight,
+            touch: !self.untouched,
+            huge_pages: self.huge_pages,
+            ring: self.ring,
+            seconds: self.seconds,
+        };
+        let scale = scale::run(&program()?, host::cpu::allowed(), settings, |done, of| {
+            progress("point", done, of);
+        })?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&scale)?);
+            return Ok(());
+        }
+        Ok(say(&table(&scale))?)
+    }
+}
+
+/// A row for each band of a point.
+fn table(scale: &scale::Scale) -> String {
+    let mut text = format!(
+        "{:>5} {:>6} {:<19} {:>6} {:>14} {:>16} {:>8}\n",
+        "VFs", "MACs", "CPUs apart", "rounds", "cycles/frame", "least..most", "Mpps"
+    );
+    for point in &scale.points {
+        let place = format!("{:>5} {:>6}", point.vfs, point.macs);
+        for band in &point.bands {
+            let [least, median, most] = band.switch_cycles_per_frame;
+            let range = format!("{least:.1}..{most:.1}");
+            let (name, rounds, mpps) = (&band.band, band.rounds, band.mpps);
+            text +=
+                &format!("{place} {name:<19} {rounds:>6} {median:>14.1} {range:>16} {mpps:>8.2}\n");
+        }
+        if point.bands.is_empty() {
+            text += &format!("{place} no band has {} rounds\n", scale::ROUNDS_MIN);
+        }
+    }
+    let pinned = scale.pinned.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    text + &format!(
+        "busy cycles of the switch for each delivered frame; closed loop\n\
+         rounds in which the CPUs moved to another band, or a frame was dropped, do not count\n\
+         pinned: switch and guests on CPUs {pinned}\n"
+    )
+}
