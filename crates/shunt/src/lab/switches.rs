@@ -390,8 +390,10 @@ fn notes(result: &Comparison) -> String {
         for size in &rings.sizes {
             let at = format!("{}, {} B", rings.rings, size.frame_bytes);
             let is_empty = |band: &&BandResult| band.sides.iter().all(|side| side.pairs == 0);
-            for band in size.bands.iter().filter(is_empty) {
-                notes += &format!("{at}, {}: no pairs\n", band.band);
+            let empty = size.bands.iter().filter(is_empty).map(|band| band.band.as_str());
+            let empty = empty.collect::<Vec<_>>().join("; ");
+            if !empty.is_empty() {
+                notes += &format!("{at}: no pairs {empty}\n");
             }
             for out in size.left_out.iter().filter(|out| out.moved + out.disturbed + out.lost > 0) {
                 notes += &format!(
