@@ -126,11 +126,23 @@ impl SwitchedBench {
     /// # Errors
     /// It does not start, or an adapter has another path than planned.
     pub fn start(program: &Path, plan: &SwitchedPlan) -> Result<SwitchedBench> {
-        let bench = Bench::with_config(program, |run_dir| plan.toml(run_dir))?;
+        let paths: Vec<PathInForce> = plan.adapters.iter().map(|adapter| adapter.path).collect();
+        SwitchedBench::with_config(program, &paths, |run_dir| plan.toml(run_dir))
+    }
+
+    /// The same with a configuration of one's own, whose adapters are called `g0`, `g1` and so on.
+    ///
+    /// # Errors
+    /// As those of [`start`](Self::start).
+    pub fn with_config(
+        program: &Path,
+        paths: &[PathInForce],
+        config: impl FnOnce(&Path) -> Result<String>,
+    ) -> Result<SwitchedBench> {
+        let bench = Bench::with_config(program, config)?;
         let client = Client::new(&api::socket_path(bench.run_dir()));
         let switched = SwitchedBench { bench, client };
-        let paths: Vec<PathInForce> = plan.adapters.iter().map(|adapter| adapter.path).collect();
-        switched.check_paths(&paths)?;
+        switched.check_paths(paths)?;
         Ok(switched)
     }
 

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use control::state::PathInForce;
 use serde_json::{Value, json};
 
 use super::super::side::{MACS, SideSpec};
 use super::super::{BURSTS_MAX, rules};
 use super::{Counted, Start, SwitchKind, SwitchProcess};
-use crate::bench::Bench;
+use crate::bench::{Bench, SwitchedBench};
 use crate::measure::stages::StageCounts;
 
 pub(super) static VFS: SwitchKind = SwitchKind {
@@ -59,6 +60,17 @@ enum Ports {
     Rules,
 }
 
+impl Ports {
+    /// Path of both adapters; `None`: there are none, but VFs.
+    fn path(self) -> Option<PathInForce> {
+        match self {
+            Ports::Vfs => None,
+            Ports::VfsBesideSwitch => Some(PathInForce::Vf),
+            Ports::Switch | Ports::Rules => Some(PathInForce::Synthetic),
+        }
+    }
+}
+
 fn start(
     spec: &SideSpec<'_>,
     sockets: &[PathBuf; 2],
@@ -66,7 +78,10 @@ fn start(
 ) -> Result<Box<dyn SwitchProcess>> {
     let cpu = spec.settings.switch_cpu;
     let config = |run_dir: &Path| configuration(run_dir, sockets, cpu, ports);
-    Ok(Box::new(Bench::with_config(spec.program, config)?))
+    let Some(path) = ports.path() else {
+        return Ok(Box::new(Bench::with_config(spec.program, config)?));
+    };
+    Ok(Box::new(SwitchedBench::with_config(spec.program, &[path; 2], config)?.bench))
 }
 
 /// Configuration of a daemon between two sockets on which guests listen.
@@ -87,23 +102,25 @@ fn configuration(
     };
     let mut nic = json!({ "name": "nic0", "kind": "soft" });
     let mut all = json!({ "run_dir": run_dir, "lanes": { "cpus": [cpu] } });
-    if ports == Ports::Vfs {
+    if ports.path().is_none() {
         let vf = |i: usize| {
             let mut vf = attachment(i);
             vf["mac"] = json!(MACS[i].to_string());
             vf
         };
         nic["vf"] = json!([vf(0), vf(1)]);
-    } else {
-        let path = if ports == Ports::VfsBesideSwitch { "vf" } else { "synthetic" };
-        nic["total_vfs"] = json!(if path == "vf" { 2 } else { 0 });
-        let mut switch = json!({ "name": "sw0", "nic": "nic0", "iov": path == "vf" });
+    }
+    if let Some(path) = ports.path() {
+        let is_vf = path == PathInForce::Vf;
+        nic["total_vfs"] = json!(if is_vf { 2 } else { 0 });
+        let mut switch = json!({ "name": "sw0", "nic": "nic0", "iov": is_vf });
         let adapter = |i: usize| {
             let mut adapter = json!({
-                "name": format!("a{i}"),
+                "name": format!("g{i}"),
                 "switch": "sw0",
                 "mac": MACS[i].to_string(),
                 "path": path,
+                "iov_weight": 100,
                 "attachment": attachment(i),
             });
             if ports == Ports::Rules {
@@ -112,7 +129,7 @@ fn configuration(
             adapter
         };
         if ports == Ports::Rules {
-            let port = |i: usize| json!({ "adapter": format!("a{i}"), "acl": rules::acl() });
+            let port = |i: usize| json!({ "adapter": format!("g{i}"), "acl": rules::acl() });
             switch["port"] = json!([port(0), port(1)]);
         }
         all["switch"] = Value::from(vec![switch]);
