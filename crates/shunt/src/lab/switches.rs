@@ -332,17 +332,18 @@ fn table_of(header: &[&str]) -> Table {
 
 /// Shunt's cycles by stage, a row for each band; empty without any.
 fn stages(result: &Comparison) -> String {
-    let mut table = table_of(&[&PLACE[..], &Stages::PARTS[..]].concat());
+    let mut table = table_of(&[&PLACE[..], &["switch"], &Stages::PARTS[..]].concat());
     for row in rows(result) {
         let Some(stages) = row.side.figures.and_then(|figures| figures.stages) else { continue };
         let cycles = stages.cycles().map(|cycles| format!("{cycles:.1}"));
-        table.add_row(row.place().into_iter().chain(cycles));
+        let place = row.place().into_iter().chain([row.side.switch.to_string()]);
+        table.add_row(place.chain(cycles));
     }
     if table.is_empty() {
         return String::new();
     }
     format!(
-        "\nCycles a frame of shunt by stage, medians\n{table}\n\
+        "\nShunt's cycles a frame by stage, medians\n{table}\n\
          sampled on 1 burst in {SAMPLED_ONE_IN}; sampling: cost of the readings; other: busy \
          cycles outside of bursts (rounds, polls that found nothing)\n"
     )
