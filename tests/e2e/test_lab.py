@@ -12,7 +12,7 @@ class Calibrate(unittest.TestCase):
 
     def calibrate(self, *delays):
         """What is told of each distribution."""
-        argv = [binary(), "lab", "calibrate", "--rate", "10000", "--seconds", "0.5", "--json"]
+        argv = [binary(), "lab", "calibrate", "--rate", "10000", "--trials", "2", "--seconds", "0.5", "--json"]
         for delay in delays:
             argv += ["--delay", delay]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
