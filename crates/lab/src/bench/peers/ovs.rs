@@ -56,6 +56,11 @@ pub enum Ports<'a> {
     Interfaces(&'a [String; 2]),
 }
 
+/// The server is in `/usr/sbin`, which an ordinary user's search path may lack.
+fn has_tools() -> bool {
+    ["ovsdb-tool", "ovsdb-server"].into_iter().all(is_installed)
+}
+
 /// ovsdb-server and ovs-vswitchd; ended when dropped.
 #[derive(Debug)]
 pub struct Ovs {
@@ -69,12 +74,12 @@ pub struct Ovs {
 impl Ovs {
     /// Returns `true` if Debian's Open vSwitch with DPDK is installed.
     pub fn is_installed_with_dpdk() -> bool {
-        is_installed(WITH_DPDK) && is_installed("ovsdb-tool")
+        is_installed(WITH_DPDK) && has_tools()
     }
 
     /// Returns `true` if Debian's Open vSwitch is installed.
     pub fn is_installed() -> bool {
-        is_installed(WITHOUT_DPDK) && is_installed("ovsdb-tool")
+        is_installed(WITHOUT_DPDK) && has_tools()
     }
 
     /// Starts both daemons; `cpu` is that of the thread that forwards.
