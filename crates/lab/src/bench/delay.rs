@@ -1,16 +1,19 @@
 //! A vhost-user device that returns each frame to its guest after a known delay.
 //!
 //! # Model
-//! One thread serves one socket and polls without sleeping. A frame *arrives* when the device
-//! takes it from the guest's transmit ring. The device copies it, gives the buffer back, and draws
-//! a delay. When that has passed it copies the frame into the guest's receive ring and publishes
-//! the ring. Nothing is dropped for lack of a receive buffer: the frame waits, and is late.
+//! One thread serves one socket and polls without sleeping. It takes a frame from the guest's
+//! transmit ring, copies it, gives the buffer back, and draws a delay. When that has passed since
+//! the time stamp in the frame, the device copies the frame into the guest's receive ring and
+//! publishes the ring. Nothing is dropped for lack of a receive buffer: the frame waits, and is
+//! late.
 //!
-//! The device knows its own errors, and states them: see [`DelayResult`].
+//! The device knows its own errors, and states them: see [`DelayResult`]. A frame that it returns
+//! late, because the host took its CPU away, is marked in its number, so that the generator can
+//! tell quantiles without such frames.
 //!
 //! # Limits
 //! - One guest with one queue pair; a connection or a message is served once a millisecond.
-//! - [`DelayResult::pickup`] compares time-stamp counters of two CPUs, which must be synchronised.
+//! - Time-stamp counters of two CPUs are compared: they must be synchronised.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +25,7 @@ use host::tsc;
 
 use super::bare::session::{Offer, Session};
 use crate::guest::random::Random;
-use crate::guest::{Latency, SEQUENCE_AT, histogram, ns_between};
+use crate::guest::{Latency, PAUSE_MIN, RETURNED_LATE, SEQUENCE_AT, histogram, ns_between};
 use crate::measure::copy_loop::{HEADER, NUM_BUFFERS, Ring, Rings};
 use crate::measure::delay::{DelayLine, Distribution, Held};
 
@@ -33,8 +36,10 @@ const POLL: Duration = Duration::from_millis(1);
 const TURN: usize = 8;
 /// Frames held at once; more stay in the guest's transmit ring.
 const HELD_MAX: usize = 1 << 16;
+/// Where a frame has its number.
+const NUMBER_AT: usize = HEADER as usize + SEQUENCE_AT as usize;
 /// Where a frame has the time-stamp counter of its sending: behind its number.
-const STAMP_AT: usize = HEADER as usize + SEQUENCE_AT as usize + 8;
+const STAMP_AT: usize = NUMBER_AT + 8;
 
 /// Words to a device's thread.
 #[derive(Debug, Default)]
@@ -60,11 +65,11 @@ impl DelayControl {
 pub struct DelayResult {
     /// Delays drawn.
     pub drawn: Latency,
-    /// From arrival until the ring with the frame was published: the delay in fact.
+    /// From the guest's stamp until the ring with the frame was published: the delay in fact.
     pub held: Latency,
     /// From the frame's release time until the ring was published: the device's own bias.
     pub lateness: Latency,
-    /// From the guest's stamp until arrival: part of the latency, and not of the delay.
+    /// From the guest's stamp until the device took the frame.
     pub pickup: Latency,
     /// Frames returned after one that arrived later, from the first frame on.
     pub reordered: u64,
@@ -99,6 +104,8 @@ struct Delays {
     line: DelayLine<Vec<u8>>,
     /// Buffers of frames that were returned.
     spare: Vec<Vec<u8>>,
+    /// Lateness, in cycles, from which on a frame is marked.
+    late: u64,
     times: Times,
 }
 
@@ -129,6 +136,7 @@ impl DelayDevice {
             random: Random::new(seed),
             line: DelayLine::default(),
             spare: Vec::new(),
+            late: tsc::duration_to_cycles(PAUSE_MIN),
             times,
         };
         Ok(DelayDevice { session: Session::new(socket, false, offer)?, delays })
@@ -195,7 +203,11 @@ impl Delays {
             tx.queue.use_next(0);
             let delay_us = self.distribution.draw_us(&mut self.random);
             let delay = (delay_us / 1e6 * tsc::hz()).round() as u64;
-            self.line.hold(arrived, delay, frame);
+            let stamp = frame.get(STAMP_AT..STAMP_AT + 8);
+            let stamp = stamp
+                .map_or(arrived, |stamp| u64::from_be_bytes(stamp.try_into().expect("8 bytes")));
+            self.times.pickup.saturating_record(ns_between(stamp, arrived));
+            self.line.hold(stamp.min(arrived), delay, frame);
         }
         tx.publish();
         true
@@ -218,6 +230,9 @@ impl Delays {
                 self.spare.push(held.frame);
                 continue;
             }
+            if now - held.due >= self.late {
+                held.frame[NUMBER_AT] |= RETURNED_LATE.to_be_bytes()[0];
+            }
             held.frame[NUM_BUFFERS as usize..HEADER as usize].copy_from_slice(&[1, 0]);
             let mut done = 0;
             for slice in buffer.slices(rest) {
@@ -239,13 +254,10 @@ impl Delays {
 
 impl Times {
     fn record(&mut self, frame: &Held<Vec<u8>>, published: u64) {
-        let Held { arrived, due, ref frame, .. } = *frame;
-        let stamp = frame[STAMP_AT..STAMP_AT + 8].try_into().expect("8 bytes");
-        let stamp = u64::from_be_bytes(stamp);
-        self.drawn.saturating_record(ns_between(arrived, due));
-        self.held.saturating_record(ns_between(arrived, published));
+        let Held { from, due, .. } = *frame;
+        self.drawn.saturating_record(ns_between(from, due));
+        self.held.saturating_record(ns_between(from, published));
         self.lateness.saturating_record(ns_between(due, published));
-        self.pickup.saturating_record(ns_between(stamp, arrived));
     }
 
     fn reset(&mut self) {

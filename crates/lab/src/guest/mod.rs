@@ -17,6 +17,7 @@ mod ledger;
 pub mod numbered;
 pub mod pace;
 pub mod paced;
+mod pauses;
 pub mod probe;
 pub mod random;
 pub mod reflect;
@@ -37,7 +38,9 @@ pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
 pub(crate) use generate::{SEQUENCE_AT, frame};
 pub use hosted::run;
 pub use paced::{BurstResult, Latency, PacedResult};
-pub(crate) use paced::{histogram, ns_between};
+pub(crate) use paced::{RETURNED_LATE, histogram, ns_between};
+pub(crate) use pauses::PAUSE_MIN;
+pub use pauses::PausesResult;
 
 /// [`GuestSpec::quiet_s`] of a switch, which keeps no frame on purpose.
 pub const QUIET_S: f64 = 0.02;

@@ -4,7 +4,8 @@
 //! Frames are due at equal intervals from the first step on. Each carries a number of its flow and
 //! the time-stamp counter at its sending; [`Latency`] is the time from there until the generator
 //! polls it from its receive ring. The delay of a frame's sending after it was due is the generator's
-//! own bias, and is told beside the latency.
+//! own bias, and is told beside the latency. So are its [pauses](super::pauses): the latency of the
+//! frames that met none is told, too.
 //!
 //! For a test of back-to-back frames it changes, when the measurement begins, to one burst: as many
 //! frames as it is told, as fast as its ring takes them, and then none.
@@ -29,10 +30,14 @@ use virtq::BURST;
 use super::adapter::{Adapter, HEADER, RING, Shape};
 use super::generate::{SEQUENCE_AT, Traffic, frame};
 use super::ledger::Ledger;
+use super::pauses::{Pauses, PausesResult};
 use crate::statistics::quantile::median;
 
 /// Frames that are made up for after a pause of the generator: fewer than the smallest ring holds.
 const BACKLOG_MAX: u64 = RING as u64 / 2;
+/// Bit of a frame's number that a device of known delays sets if it returned the frame late: no
+/// frame has as great a number.
+pub(crate) const RETURNED_LATE: u64 = 1 << 63;
 /// Longest time that histograms tell apart, ns; longer ones count as this one.
 const NS_MAX: u64 = 60_000_000_000;
 
@@ -107,6 +112,12 @@ pub struct PacedResult {
     pub reordered: u64,
     /// From sending to receiving, in the measured time.
     pub latency: Latency,
+    /// The same, of frames that met no pause of the generator.
+    #[serde(default)]
+    pub latency_unpaused: Latency,
+    /// Pauses of the generator, in the measured time.
+    #[serde(default)]
+    pub pauses: PausesResult,
     /// From being due to sending, in the measured time: the generator's own bias.
     pub lateness: Latency,
     /// The burst, if one was to be sent.
@@ -118,14 +129,17 @@ impl PacedResult {
     /// Sum of repeated trials without bursts; times as in [`Latency::of_trials`].
     pub(crate) fn of_trials(trials: &[PacedResult]) -> PacedResult {
         let sum = |count: fn(&PacedResult) -> u64| trials.iter().map(count).sum();
+        let times = |time: fn(&PacedResult) -> Latency| Latency::of_trials(trials.iter().map(time));
         PacedResult {
             sent: sum(|trial| trial.sent),
             skipped: sum(|trial| trial.skipped),
             received: sum(|trial| trial.received),
             duplicated: sum(|trial| trial.duplicated),
             reordered: sum(|trial| trial.reordered),
-            latency: Latency::of_trials(trials.iter().map(|trial| trial.latency)),
-            lateness: Latency::of_trials(trials.iter().map(|trial| trial.lateness)),
+            latency: times(|trial| trial.latency),
+            latency_unpaused: times(|trial| trial.latency_unpaused),
+            pauses: PausesResult::of_trials(trials.iter().map(|trial| trial.pauses)),
+            lateness: times(|trial| trial.lateness),
             burst: None,
         }
     }
@@ -154,7 +168,9 @@ pub(super) struct Paced {
     schedule: Schedule,
     burst: Option<Burst>,
     sending: bool,
+    pauses: Pauses,
     latency: Histogram<u64>,
+    latency_unpaused: Histogram<u64>,
     lateness: Histogram<u64>,
     pub(super) sent: u64,
 }
@@ -190,7 +206,9 @@ impl Paced {
             schedule: Schedule::new(load_fps)?,
             burst: burst.map(Burst::new),
             sending: true,
+            pauses: Pauses::new(),
             latency: histogram()?,
+            latency_unpaused: histogram()?,
             lateness: histogram()?,
             sent: 0,
         })
@@ -214,16 +232,23 @@ impl Paced {
         let mut frames = [(0, 0); BURST];
         let n = self.adapter.reap_receive(&mut frames);
         let now = tsc::now();
+        let late = self.pauses.poll(now, n == BURST);
         for (buffer, _) in &frames[..n] {
             let mut mark = [0; 16];
             self.adapter.buffer(*buffer).skip(HEADER + SEQUENCE_AT).read_bytes(&mut mark);
             self.adapter.post_receive(*buffer);
             let [sequence, stamp] =
                 [0, 8].map(|at| u64::from_be_bytes(mark[at..at + 8].try_into().expect("8 bytes")));
+            let (sequence, returned_late) =
+                (sequence & !RETURNED_LATE, sequence & RETURNED_LATE != 0);
             let flow = sequence as usize % self.flows.len();
             let number = sequence / self.flows.len() as u64;
             self.flows[flow].1.take(number);
-            self.latency.saturating_record(ns_between(stamp, now));
+            let latency = ns_between(stamp, now);
+            self.latency.saturating_record(latency);
+            if !late && !returned_late && !self.pauses.met(stamp) {
+                self.latency_unpaused.saturating_record(latency);
+            }
         }
         n as u64
     }
@@ -238,6 +263,9 @@ impl Paced {
                 (Some(due), count)
             }
         };
+        if count > 0 {
+            self.pauses.post(now);
+        }
         let flows = self.flows.len();
         for (i, buffer) in self.free.drain(..count as usize).enumerate() {
             let flow = buffer as usize % flows;
@@ -261,8 +289,10 @@ impl Paced {
             burst.begun = true;
         }
         self.schedule.skipped = 0;
-        self.latency.reset();
-        self.lateness.reset();
+        self.pauses.reset();
+        for times in [&mut self.latency, &mut self.latency_unpaused, &mut self.lateness] {
+            times.reset();
+        }
     }
 
     /// Sends nothing from now on, but for the rest of a burst.
@@ -284,6 +314,8 @@ impl Paced {
             duplicated: sum(|ledger| ledger.duplicated),
             reordered: sum(|ledger| ledger.reordered),
             latency: Latency::of(&self.latency),
+            latency_unpaused: Latency::of(&self.latency_unpaused),
+            pauses: self.pauses.result(),
             lateness: Latency::of(&self.lateness),
             burst: self.burst.as_ref().map(Burst::result),
         }

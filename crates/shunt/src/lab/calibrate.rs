@@ -91,10 +91,11 @@ fn distribution(delay: &DelayMeasured) -> String {
     let (name, columns) = (&delay.distribution, ["p50", "p90", "p99", "p99.9"]);
     let [p50, p90, p99, p999] = columns.map(|column| format!("{column:>10}"));
     let mut text = format!("\n{name:<36} {p50} {p90} {p99} {p999}\n");
-    let [injected, held, told, pickup, late, sent_late] = [
+    let [injected, held, told, unpaused, pickup, late, sent_late] = [
         delay.injected,
         delay.held,
         delay.told,
+        delay.told_unpaused,
         delay.pickup,
         delay.device_lateness,
         delay.generator_lateness,
@@ -105,7 +106,8 @@ fn distribution(delay: &DelayMeasured) -> String {
         ("injected (drawn), us", injected),
         ("held by the device, us", held),
         ("told by the generator, us", told),
-        ("error: told - injected, us", delay.error_us),
+        ("told without pauses, us", unpaused),
+        ("error without pauses, us", delay.error_us),
         ("error, %", delay.error_percent),
         ("from sending to the device, us", pickup),
         ("lateness of the device's release, us", late),
@@ -118,10 +120,20 @@ fn distribution(delay: &DelayMeasured) -> String {
         let [p50, p99] = [p50, p99].map(|within| if within { "yes" } else { "NO" });
         format!("p50 {p50}, p99 {p99}")
     };
+    let (all, unpaused) = (delay.told.frames, delay.told_unpaused.frames);
+    let pauses = &delay.pauses;
     text += &format!(
-        "  within 5 % or 1 us: of the injected {}; of the held {}{}\n",
-        verdict(delay.within_injected),
-        verdict(delay.within_held),
+        "  pauses of the generator: {}, {:.2} % of the time, longest {:.0} us; {:.2} % of the \
+         frames met one of it or of the device\n",
+        pauses.count,
+        pauses.share * 100.0,
+        pauses.longest_us,
+        (all - unpaused) as f64 / all.max(1) as f64 * 100.0
+    );
+    text += &format!(
+        "  within 5 % or 1 us of the injected: {}; with pauses: {}{}\n",
+        verdict(delay.within),
+        verdict(delay.within_all),
         if delay.generator_ok { "" } else { "; NO RESULT: the generator missed its rate" }
     );
     text += &format!(

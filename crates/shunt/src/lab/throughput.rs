@@ -6,6 +6,7 @@ use lab::experiment::forwarding::{PointSpec, WARMUP_S};
 use lab::experiment::throughput::{
     self, BackToBack, LatencyAt, Rate, Settings, Throughput as Found,
 };
+use lab::guest::Latency;
 use lab::report::{Load, PathKind, Pattern, RingKind};
 
 use super::program;
@@ -170,27 +171,30 @@ fn text(found: &Found) -> String {
 
 /// Latency at shares of the NDR, and of the soak.
 fn latency(found: &Found) -> String {
-    let mut text = "\nlatency, us; late: delay of the generator's own sending\n".to_owned();
+    let mut text = "\nlatency, us; late: delay of the generator's own sending; unpaused: of frames that met no \
+                    pause of the generator\n"
+        .to_owned();
+    let times = |times: &Latency| {
+        let Latency { p50_us, p90_us, p99_us, p999_us, max_us, .. } = times;
+        format!("{p50_us:>8.1} {p90_us:>8.1} {p99_us:>8.1} {p999_us:>8.1} {max_us:>9.1}")
+    };
     text += &format!(
         "{:>7} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}  {}\n",
         "of NDR", "Mpps", "p50", "p90", "p99", "p99.9", "max", "late p99", "lost/dup/reordered"
     );
     for at in found.latency.iter().chain(&found.soak) {
         let LatencyAt { share, load_mpps, generator_ok, account } = at;
-        let (latency, late) = (account.latency, account.lateness.p99_us);
+        let late = account.lateness.p99_us;
         let lost = account.sent.saturating_sub(account.received);
         let mark = if *generator_ok { "" } else { "  NO RESULT: the generator missed its rate" };
         text += &format!(
-            "{:>6.0}% {load_mpps:>9.3} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>9.1} {late:>9.1}  {lost}/{}/{}{mark}\n",
+            "{:>6.0}% {load_mpps:>9.3} {} {late:>9.1}  {lost}/{}/{}{mark}\n",
             share * 100.0,
-            latency.p50_us,
-            latency.p90_us,
-            latency.p99_us,
-            latency.p999_us,
-            latency.max_us,
+            times(&account.latency),
             account.duplicated,
             account.reordered
         );
+        text += &format!("{:>17} {}\n", "unpaused", times(&account.latency_unpaused));
     }
     text
 }

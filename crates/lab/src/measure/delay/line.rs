@@ -10,8 +10,8 @@ use std::collections::BinaryHeap;
 /// A frame that is held.
 #[derive(Clone, Debug)]
 pub struct Held<T> {
-    /// Time of its arrival.
-    pub arrived: u64,
+    /// Time from which its delay counts.
+    pub from: u64,
     /// Time of its release.
     pub due: u64,
     /// Number of its arrival, from 0.
@@ -59,12 +59,12 @@ impl<T> Default for DelayLine<T> {
 }
 
 impl<T> DelayLine<T> {
-    /// Holds a frame that arrived now.
-    pub fn hold(&mut self, now: u64, delay: u64, frame: T) {
+    /// Holds a frame that arrived, until `delay` has passed since `from`.
+    pub fn hold(&mut self, from: u64, delay: u64, frame: T) {
         let number = self.arrivals;
         self.arrivals += 1;
-        let due = now.saturating_add(delay);
-        self.held.push(Reverse(Held { arrived: now, due, number, frame }));
+        let due = from.saturating_add(delay);
+        self.held.push(Reverse(Held { from, due, number, frame }));
     }
 
     /// `true` if a frame is due.
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!((line.len(), line.is_empty()), (1, false));
         // Late: the device had no CPU.
         let held = line.release(9_000).unwrap();
-        assert_eq!((held.arrived, held.due, held.frame), (1_200, 1_700, 'b'));
+        assert_eq!((held.from, held.due, held.frame), (1_200, 1_700, 'b'));
         assert!(line.is_empty() && line.release(u64::MAX).is_none());
         assert_eq!(line.reordered(), 0);
     }
