@@ -205,12 +205,12 @@ impl Testpmd {
         }
     }
 
-    /// Lets the switch forward.
+    /// Lets the switch forward, or leave frames where they are.
     ///
     /// # Errors
     /// It ended.
-    pub fn forward(&mut self) -> Result<()> {
-        self.command("start").map(drop)
+    pub fn set_forwarding(&mut self, forwards: bool) -> Result<()> {
+        self.command(if forwards { "start" } else { "stop" }).map(drop)
     }
 
     /// Puts `bursts` of frames in flight from each port, `frame_bytes` with FCS, and forwards.

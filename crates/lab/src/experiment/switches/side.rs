@@ -78,7 +78,7 @@ impl Side {
         let mut side = Side { switch, features, guest, process, _veths: veths, _dir: dir };
         let features = side.guest.wait_ready().context("the guest")?;
         side.features = features.iter().map(|bits| format!("{bits:#x}")).collect();
-        side.process.forward()?;
+        side.process.set_forwarding(true)?;
         // As far as this user may: unpreferred, more slots are disturbed, and are told to be.
         let _ = side.polling_pids().into_iter().map(prefer).fold(true, |all, one| all & one);
         std::thread::sleep(SETTLE);
@@ -94,6 +94,7 @@ impl Side {
 
     /// Stops the guest, then the switch: one that stands still loses what its sockets do not hold.
     fn pause(&mut self) -> Result<()> {
+        self.process.set_forwarding(false)?;
         self.guest.set_running(false)?;
         pause(&[self.guest.pid()])?;
         pause(&self.process.pids())
@@ -108,6 +109,7 @@ impl Side {
     pub(super) fn running<T>(&mut self, ask: impl FnOnce(&mut Side) -> Result<T>) -> Result<T> {
         resume(&self.pids())?;
         self.guest.set_running(true)?;
+        self.process.set_forwarding(true)?;
         let answer = ask(self);
         let paused = self.pause();
         // The first error is the cause.

@@ -55,8 +55,9 @@ pub(super) trait SwitchProcess: fmt::Debug {
     /// Process ids, that of the thread that forwards last; none if the kernel forwards.
     fn pids(&self) -> Vec<u32>;
 
-    /// Begins to forward; the guest is ready.
-    fn forward(&mut self) -> Result<()> {
+    /// Forwards, or leaves frames in the guest's rings. A guest that stops may stop its rings one
+    /// by one: a switch that drops what finds no running ring must not forward meanwhile.
+    fn set_forwarding(&mut self, _forwards: bool) -> Result<()> {
         Ok(())
     }
 

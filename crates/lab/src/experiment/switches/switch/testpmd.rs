@@ -26,9 +26,9 @@ impl SwitchProcess for Testpmd {
         vec![self.pid()]
     }
 
-    fn forward(&mut self) -> Result<()> {
+    fn set_forwarding(&mut self, forwards: bool) -> Result<()> {
         self.wait_ready()?;
-        Testpmd::forward(self)
+        Testpmd::set_forwarding(self, forwards)
     }
 
     fn counted(&mut self) -> Result<Counted> {
