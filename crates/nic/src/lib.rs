@@ -47,9 +47,7 @@
 //!
 //! Around the classifier, as objects that a lane drives with its own time: [`Schedule`] says which
 //! transmit ring is next and how much it may send, [`StormLimit`] how many broadcasts, [`Budget`]
-//! what a real card could carry. [`NicState`] is what an operator changes: it applies a [`Change`]
-//! whole or refuses it whole, as a [`Profile`] of a real card says, and renders configuration and
-//! table.
+//! what a real card could carry.
 //!
 //! Limits: 255 VFs, 255 queues, [`MAX_MACS`] addresses of functions and queues,
 //! [`MAX_ADDRESSES`] pairs of address and VLAN with those behind the PF, bursts of 64. Only the
@@ -58,7 +56,6 @@
 //! clock, no allocation after the table is built; nothing here can panic on a frame's bytes.
 
 mod budget;
-mod change;
 mod classify;
 mod config;
 mod edit;
@@ -68,21 +65,17 @@ mod map;
 mod mirror;
 mod mistake;
 mod port;
-mod quirks;
 mod rate;
 mod reason;
 mod receivers;
-mod refused;
 mod schedule;
 mod source;
-mod state;
 mod switchdev;
 mod table;
 mod verdict;
 mod vids;
 
 pub use budget::{Budget, Capacity};
-pub use change::{Change, Owner, Setting, Wish};
 pub use config::{
     Filter, MAX_ADDRESSES, MAX_GROUPS, MAX_MACS, MAX_QUEUES, MAX_VFS, Mode, NicConfig,
 };
@@ -95,12 +88,9 @@ pub use matcher::{IpPrefix, MacPrefix, Match};
 pub use mirror::MirrorCopy;
 pub use mistake::{ConfigError, Field};
 pub use port::PortId;
-pub use quirks::Profile;
 pub use rate::{Bucket, StormLimit};
 pub use reason::DropReason;
-pub use refused::{Errno, Refused};
 pub use schedule::{Schedule, Turn};
-pub use state::{NicState, OWNER_BYTES_MAX};
 pub use switchdev::{Fate, Fates, MAX_RULES, Rule, Target};
 pub use table::Table;
 pub use verdict::{Action, BURST, Summary, Verdict, Verdicts};

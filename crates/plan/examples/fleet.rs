@@ -4,7 +4,7 @@
 use lab::guest::random::Random;
 
 const GUESTS: u32 = 10_000;
-const NICS: [&str; 4] = ["xl710", "e810", "cx6dx", "x520"];
+const NICS: [&str; 4] = ["xl710", "e810", "cx6", "x520"];
 
 fn main() {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u32>().ok());

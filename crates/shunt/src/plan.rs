@@ -65,7 +65,8 @@ impl Plan {
 /// The machine of a question.
 #[derive(Debug, Args)]
 struct On {
-    /// The NIC: 82598, x520, xl710 (which it is, if left out), e810, cx6dx, ideal, or a profile's file.
+    /// The NIC: a card profile with a part for the planner (default xl710; an unknown name lists
+    /// them), or the path of such a file.
     #[arg(long, value_name = "NIC")]
     nic: Option<String>,
     /// The host and its switch: nfv-2017, shunt, or a profile's file.

@@ -7,9 +7,7 @@ use nic::{Filter, Mode, PortId, Way};
 use super::function::{Member, Owner, Scope, Settings};
 use super::origin::Origins;
 use super::{Attached, Monitor, Nic, Place, Plug, Target, switch, switchdev};
-use crate::state::{
-    Bridging, FunctionName, Mirror, MirrorDirection, PathInForce, Problem, Profile,
-};
+use crate::state::{Bridging, FunctionName, Mirror, MirrorDirection, PathInForce, Problem};
 
 /// Compiles a NIC; `old` is what it was.
 pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> {
@@ -35,7 +33,8 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
         build.origins.rules.clone_from(&numbers);
         rules = numbers;
     }
-    let floods = profile(scope.nic.profile).floods_unknown;
+    let card = &scope.nic.profile.soft;
+    let floods = card.floods_unknown;
     build.config.floods_unknown = floods && build.is_unknown_wanted();
     let mut switch = None;
     if scope.switch.is_some() {
@@ -51,12 +50,16 @@ pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> 
     }
     let table = nic::Table::build(&build.config).map_err(|error| build.origins.problem(error))?;
     let budget = scope.nic.budget_permille;
-    let capacity = profile(scope.nic.profile).capacity.scaled(budget);
+    let capacity = nic::Capacity {
+        wire_mbit: card.capacity.wire_mbps,
+        pcie_mbit: card.capacity.pcie_mbps,
+        packets_per_second: card.capacity.frames_per_s,
+    };
     Ok(Nic {
         name: scope.nic.name.clone(),
         config: build.config,
         table: Arc::new(table),
-        capacity: (budget > 0).then_some(capacity),
+        capacity: (budget > 0).then(|| capacity.scaled(budget)),
         switch,
         plugs: build.plugs,
         monitors: build.monitors.0,
@@ -210,20 +213,10 @@ impl Monitors {
     }
 }
 
-pub(super) fn mode(bridging: Bridging) -> Mode {
+fn mode(bridging: Bridging) -> Mode {
     match bridging {
         Bridging::Veb => Mode::Veb,
         Bridging::Vepa => Mode::Vepa,
         Bridging::Isolated => Mode::Isolated,
-    }
-}
-
-pub(super) fn profile(profile: Profile) -> &'static nic::Profile {
-    match profile {
-        Profile::Ideal => nic::Profile::IDEAL,
-        Profile::Intel82576 => nic::Profile::INTEL_82576,
-        Profile::X520 => nic::Profile::X520,
-        Profile::Xl710 => nic::Profile::XL710,
-        Profile::ConnectX6 => nic::Profile::CX6,
     }
 }

@@ -1,60 +1,170 @@
-//! What the card of a NIC's profile refuses.
+//! Settings of a NIC and its functions that the card of the NIC's profile rejects.
 
 use std::collections::BTreeMap;
 
-use nic::{PortId, Refused};
+use model::profile::{Errno, Profile, Soft};
+use nic::{LinkState, Share, Vids, WEIGHT_DEFAULT};
 
-use super::function::{Member, Owner, Scope};
-use super::nics::{mode, profile};
-use crate::state::{Problem, Problems, Profile, may_ever_have_vf};
+use super::function::{Member, Owner, Scope, Settings};
+use crate::state::{Bridging, Problem, Problems, VlanProto, may_ever_have_vf};
 
-/// Checks a NIC against its profile. Gives the rates of each function; `known` are those that were accepted before, which
-/// a link that is down does not take back.
+/// A setting that a card rejects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rejected {
+    /// Path of the field in the document.
+    field: String,
+    value: String,
+    errno: Errno,
+    allowed: String,
+}
+
+impl Rejected {
+    fn problem(self, card: &Profile, remedy: &str) -> Problem {
+        let error = format!("is refused by the profile {} ({})", card.name, self.errno);
+        let allowed = format!("allowed is {}{remedy}", self.allowed);
+        Problem::new(self.field, self.value, error, allowed)
+    }
+}
+
+/// Checks a NIC against its profile. Returns the rates of each function; `known` are those that were
+/// accepted before: a link that is down does not reject them.
 pub(super) fn check(
     scope: &Scope<'_>,
     known: Option<&BTreeMap<String, (u32, u32)>>,
     problems: &mut Problems,
 ) -> BTreeMap<String, (u32, u32)> {
-    let card = profile(scope.nic.profile);
-    if scope.nic.total_vfs > u16::from(card.total_vfs_max) {
-        let error = format!("is refused by the profile {} ({})", card.name, nic::Errno::Erange);
-        let allowed = format!("write a number, 0 to {}", card.total_vfs_max);
+    let card = scope.nic.profile;
+    if scope.nic.total_vfs > u16::from(card.vfs) {
+        let error = format!("is refused by the profile {} ({})", card.name, Errno::Erange);
+        let allowed = format!("write a number, 0 to {}", card.vfs);
         let field = format!("{}.total_vfs", scope.at);
         problems.push(Problem::new(field, scope.nic.total_vfs, error, allowed));
     }
-    if let Err(refused) = card.check_mode(mode(scope.nic.bridging)) {
-        problems.push(problem(card.name, &refused, format!("{}.bridging", scope.at), ""));
-    }
-    if scope.nic.is_switchdev()
-        && let Err(refused) = card.check_switchdev()
-    {
-        problems.push(problem(card.name, &refused, format!("{}.mode", scope.at), ""));
+    for rejected in of_nic(card, scope) {
+        problems.push(rejected.problem(card, ""));
     }
     let mut rates = BTreeMap::new();
-    if scope.nic.profile == Profile::Ideal {
-        return rates; // which refuses nothing that the document can say
+    if card.is_ideal() {
+        return rates; // rejects nothing that the document can say
     }
-    for (port, owner, remedy) in owners(scope) {
-        let function = nic::Function { mirror: mirror(&owner), ..owner.function() };
-        let rate = (function.share.min_mbit, function.share.max_mbit);
-        let accepted = known.is_none_or(|known| known.get(&owner.label) == Some(&rate));
-        match card.check(port, &function, scope.uplink_up || accepted) {
-            Ok(()) => drop(rates.insert(owner.label, rate)),
-            Err(refused) => {
-                let field = field(&owner, &refused);
-                problems.push(problem(card.name, &refused, field, remedy));
-            }
+    for (owner, remedy) in owners(scope) {
+        let Share { min_mbit, max_mbit, .. } = owner.settings.share;
+        let accepted =
+            known.is_none_or(|known| known.get(&owner.label) == Some(&(min_mbit, max_mbit)));
+        match of_function(card, &owner, scope.uplink_up || accepted) {
+            None => drop(rates.insert(owner.label, (min_mbit, max_mbit))),
+            Some(rejected) => problems.push(rejected.problem(card, remedy)),
         }
     }
     rates
 }
 
-/// Everything that is a function of the NIC or could be one, and what helps beside another value.
-pub(super) fn owners<'a>(scope: &Scope<'a>) -> Vec<(PortId, Owner<'a>, &'static str)> {
-    let mut all: Vec<_> = scope.pf().map(|owner| (PortId::PF, owner, "")).into_iter().collect();
+fn of_nic(card: &Profile, scope: &Scope<'_>) -> Vec<Rejected> {
+    let rejects = &card.soft.rejects;
+    let modes = if rejects.vepa.is_none() { "veb or vepa" } else { "veb" };
+    let bridging = match scope.nic.bridging {
+        Bridging::Veb => None,
+        Bridging::Vepa => rejects.vepa.map(|errno| ("bridging", "vepa", errno, modes)),
+        Bridging::Isolated => {
+            rejects.extensions.map(|errno| ("bridging", "isolated", errno, modes))
+        }
+    };
+    let switchdev = rejects.switchdev.filter(|_| scope.nic.is_switchdev());
+    let mode = switchdev.map(|errno| ("mode", "switchdev", errno, "legacy"));
+    let rejected = |(field, value, errno, allowed): (&str, &str, Errno, &str)| Rejected {
+        field: format!("{}.{field}", scope.at),
+        value: value.to_owned(),
+        errno,
+        allowed: format!("{allowed} with the profile {}", card.name),
+    };
+    bridging.into_iter().chain(mode).map(rejected).collect()
+}
+
+/// The first setting of a function that the card rejects. Rates of 0 are not set, so a link that is
+/// down does not reject them.
+fn of_function(card: &Profile, owner: &Owner<'_>, uplink_up: bool) -> Option<Rejected> {
+    let Soft { rejects, .. } = &card.soft;
+    let Settings { vlan, link, share, storm_limit_pps: storm, mirror, .. } = owner.settings;
+    let at = |field: &str| format!("{}.{field}", owner.at);
+    let links = if rejects.link_state_disable.is_none() { "auto or disable" } else { "auto" };
+    // The first further address: of the adapter, or of a static entry for it.
+    let macs = owner.macs.len().saturating_sub(1);
+    let mac = owner.macs.get(1).map_or_else(String::new, |(_, field)| field.clone());
+    let vlans = owner.settings.trunk().collect::<Vids>().len();
+    let is_802_1ad = vlan.is_some_and(|vlan| vlan.proto == VlanProto::Dot1ad);
+    let default_weight = WEIGHT_DEFAULT.to_string();
+    let extensions = rejects.extensions;
+    let checks: [(bool, Option<Errno>, String, String, &str); 8] = [
+        (macs > 0, extensions, mac, format!("{macs} addresses"), "none"),
+        (is_802_1ad, rejects.vlan_802_1ad, at("vlan.proto"), "802.1ad".into(), "802.1Q"),
+        (vlans > 0, extensions, at("trunks"), format!("{vlans} VLANs"), "an empty one"),
+        (
+            link == LinkState::Enable,
+            rejects.link_state_enable,
+            at("link_state"),
+            "enable".into(),
+            links,
+        ),
+        (
+            link == LinkState::Disable,
+            rejects.link_state_disable,
+            at("link_state"),
+            "disable".into(),
+            links,
+        ),
+        (
+            share.weight != WEIGHT_DEFAULT,
+            extensions,
+            at("tx_weight"),
+            share.weight.to_string(),
+            &default_weight,
+        ),
+        (storm > 0, extensions, at("storm_limit_pps"), storm.to_string(), "0"),
+        (mirror.is_some(), extensions, at("mirror"), "a mirror".into(), "none"),
+    ];
+    let rejected = checks.into_iter().find_map(|(is_set, errno, field, value, allowed)| {
+        let allowed = format!("{allowed} with the profile {}", card.name);
+        errno.filter(|_| is_set).map(|errno| Rejected { field, value, errno, allowed })
+    });
+    rejected.or_else(|| rates(card, &owner.at, share, uplink_up))
+}
+
+fn rates(card: &Profile, at: &str, share: Share, uplink_up: bool) -> Option<Rejected> {
+    let Share { min_mbit: min, max_mbit: max, .. } = share;
+    if min == 0 && max == 0 {
+        return None;
+    }
+    let rejected = |field: &str, value: String, errno, allowed: String| {
+        Some(Rejected { field: format!("{at}.{field}"), value, errno, allowed })
+    };
+    let soft = &card.soft;
+    if soft.tx_rates_need_link && !uplink_up {
+        let allowed = "a change while the uplink is up".to_owned();
+        return rejected("max_tx_mbps", "one without a link".to_owned(), Errno::Einval, allowed);
+    }
+    if let (Some(errno), 1..) = (soft.rejects.min_tx_mbps, min) {
+        let allowed = format!("0 with the profile {}", card.name);
+        return rejected("min_tx_mbps", format!("{min} Mbit/s"), errno, allowed);
+    }
+    let highest = soft.speed_mbps;
+    for (field, rate, lowest) in
+        [("min_tx_mbps", min, 1), ("max_tx_mbps", max, soft.max_tx_mbps_min.max(1))]
+    {
+        if rate > 0 && !(lowest..=highest).contains(&rate) {
+            let allowed = format!("0 and {lowest} to {highest} Mbit/s");
+            return rejected(field, format!("{rate} Mbit/s"), Errno::Einval, allowed);
+        }
+    }
+    None
+}
+
+/// Every function of the NIC, and every adapter that could be one, with the remedy beside another
+/// value.
+pub(super) fn owners<'a>(scope: &Scope<'a>) -> Vec<(Owner<'a>, &'static str)> {
+    let mut all: Vec<_> = scope.pf().map(|owner| (owner, "")).into_iter().collect();
     let named = |index: u16| scope.members.iter().any(|one| one.adapter.vf == Some(index));
     for vf in scope.nic.vfs.iter().filter(|vf| !named(vf.index)) {
-        all.push((PortId::vf(vf.index as u8), scope.vacant(vf.index), ""));
+        all.push((scope.vacant(vf.index), ""));
     }
     if scope.nic.total_vfs == 0 {
         return all;
@@ -63,40 +173,10 @@ pub(super) fn owners<'a>(scope: &Scope<'a>) -> Vec<(PortId, Owner<'a>, &'static 
     for member in scope.members.iter().filter(may) {
         let vf = member.given.vf.or(member.adapter.vf);
         let remedy = ", or iov_weight = 0 so that it never gets a VF";
-        let port = PortId::vf(vf.unwrap_or(0) as u8);
-        all.push((port, scope.adapter_on(*member, vf), remedy));
+        all.push((scope.adapter_on(*member, vf), remedy));
     }
     all
 }
 
-/// Any mirror is as good as another to a card.
-fn mirror(owner: &Owner<'_>) -> Option<nic::Mirror> {
-    let to = nic::Monitor::Capture(0);
-    owner.settings.mirror.map(|_| nic::Mirror { way: nic::Way::Both, to })
-}
-
-/// The document's name of a field that a card refuses.
-fn field(owner: &Owner<'_>, refused: &Refused) -> String {
-    let name = refused.field.rsplit(": ").next().unwrap_or_default();
-    let name = match name {
-        "vlan_protocol" => "vlan.proto",
-        "min_tx_rate" => "min_tx_mbps",
-        "max_tx_rate" | "tx_rate" => "max_tx_mbps",
-        "trunk" => "trunks",
-        // The first beyond its own, be it of the adapter or a static entry for it.
-        "extra_macs" => match owner.macs.get(1) {
-            Some((_, field)) => return field.clone(),
-            None => "macs",
-        },
-        "weight" => "tx_weight",
-        "storm_limit" => "storm_limit_pps",
-        same => same,
-    };
-    format!("{}.{name}", owner.at)
-}
-
-fn problem(card: &str, refused: &Refused, field: String, remedy: &str) -> Problem {
-    let error = format!("is refused by the profile {card} ({})", refused.errno);
-    let allowed = format!("allowed is {}{remedy}", refused.allowed);
-    Problem::new(field, refused.value.as_str(), error, allowed)
-}
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::state::{FunctionName, NicRule, Problem, Problems, RuleTarget, Vlan, V
 /// Refuses what only a bridge means, of all that is a function or could be one; says whether there was nothing.
 pub(super) fn check(scope: &Scope<'_>, problems: &mut Problems) -> bool {
     let before = problems.problems.len();
-    for (_, owner, _) in owners(scope) {
+    for (owner, _) in owners(scope) {
         for field in refused(&owner) {
             let error = "is of the NIC's own bridge, and in switchdev mode the host says that";
             let allowed = format!("leave it out, and set it at the representor: {}", remedy(field));

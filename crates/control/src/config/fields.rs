@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use model::profile::Profile;
+
 /// A TOML table of the file.
 pub(super) struct Section {
     /// How its header is written: `[lanes]`, `[[nic.vf]]`; empty for the top of the file.
@@ -44,6 +46,8 @@ pub(super) enum Kind {
     Bool,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// The name of a card profile.
+    Profile,
     /// A text or a list that has rules of its own, which are these words.
     Special(&'static str),
     /// A table.
@@ -67,6 +71,17 @@ pub(super) enum Default {
     Computed(&'static str),
 }
 
+impl Kind {
+    /// The words of a choice; none of other kinds.
+    pub(super) fn words(&self) -> &'static [&'static str] {
+        match self {
+            Kind::Choice(words) => words,
+            Kind::Profile => Profile::names(),
+            _ => &[],
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     /// What is allowed, to follow "write".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,8 +89,8 @@ impl fmt::Display for Kind {
             Kind::Int(min, max, "") => write!(f, "a whole number, {min} to {max}"),
             Kind::Int(min, max, unit) => write!(f, "a whole number of {unit}, {min} to {max}"),
             Kind::Bool => f.write_str("true or false"),
-            Kind::Choice(words) => {
-                for (i, word) in words.iter().enumerate() {
+            Kind::Choice(_) | Kind::Profile => {
+                for (i, word) in self.words().iter().enumerate() {
                     write!(f, "{}\"{word}\"", if i > 0 { " or " } else { "" })?;
                 }
                 Ok(())
@@ -113,7 +128,6 @@ const fn field(name: &'static str, kind: Kind, default: Default) -> Field {
 #[rustfmt::skip] // One row a field; a table reads best as one.
 mod rows {
     use super::*;
-    use crate::state::Profile;
 
     pub(in super::super) static ROOT: Section = Section { header: "", groups: &[&[
         field("run_dir", Special("an absolute path in quotes, such as \"/run/shunt\""),
@@ -156,7 +170,7 @@ mod rows {
     pub(in super::super) static NIC: Section = Section { header: "[[nic]]", groups: &[&[
         field("name", Special("1 to 15 of the characters a-z, 0-9 and -, in quotes"), Required),
         field("kind", Choice(&["soft"]), Required),
-        field("profile", Choice(&Profile::NAMES), Word("ideal")),
+        field("profile", Kind::Profile, Word("ideal")),
         field("mode", Choice(&["legacy", "switchdev"]), Word("legacy")),
         field("bridging", Choice(&["veb", "vepa", "isolated"]), Word("veb")),
         field("total_vfs", Int(0, 255, ""), Computed("the number of `[[nic.vf]]` tables")),

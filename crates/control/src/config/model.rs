@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use ::model::profile::Profile;
 use wire::{Mac, Vid};
 
 use super::api::Api;
-use crate::state::{Attachment, Profile, State};
+use crate::state::{Attachment, State};
 
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub struct Nic {
     /// What makes the NIC.
     pub kind: NicKind,
     /// Whose limits and refusals it shows.
-    pub profile: Profile,
+    pub profile: &'static Profile,
     /// How it treats frames from one function to another.
     pub bridging: nic::Mode,
     /// Whether it is in switchdev mode.

@@ -145,7 +145,7 @@ impl<'a> Table<'a> {
     /// One of the field's words, or its default; `None` if it is required and not given, or wrong.
     pub(super) fn choice(&self, name: &str) -> Option<&'static str> {
         let field = self.field(name);
-        let Kind::Choice(words) = field.kind else { unreachable!("{name} is no choice") };
+        let words = field.kind.words();
         match (self.text(name), &field.default) {
             (Given::Value((text, item)), _) => {
                 let found = words.iter().copied().find(|word| *word == text);

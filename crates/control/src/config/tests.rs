@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::state::{Attachment, Profile, SocketMode, VhostUser};
+use crate::state::{Attachment, SocketMode, VhostUser};
 
 mod api;
 mod desired;
@@ -46,7 +46,7 @@ fn the_least_file_gets_every_default() {
     let nic = Nic {
         name: "nic0".into(),
         kind: NicKind::Soft,
-        profile: Profile::Ideal,
+        profile: Default::default(),
         bridging: nic::Mode::Veb,
         switchdev: false,
         total_vfs: 1,

@@ -41,7 +41,7 @@ pub use attachment::{
     ZeroCopy,
 };
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
-pub use model::{Bridging, Nic, NicKind, Profile};
+pub use model::{Bridging, Nic, NicKind};
 pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
 pub use plane::{

@@ -4,6 +4,7 @@
 //! else: `shape` checks documents by the schema that these derives give, the API serves that schema, and a test holds
 //! serde's defaults against it.
 
+use model::profile::Profile;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -23,10 +24,10 @@ pub struct Nic {
     #[serde(default)]
     #[schema(default = "soft")]
     pub kind: NicKind,
-    /// Whose limits and refusals it shows.
+    /// Card whose limits and rejections it shows.
     #[serde(default)]
-    #[schema(default = "ideal")]
-    pub profile: Profile,
+    #[schema(value_type = Profile, default = "ideal")]
+    pub profile: &'static Profile,
     /// What is between its functions: its own bridge, or the host by way of representors.
     #[serde(default)]
     #[schema(default = "legacy")]
@@ -84,41 +85,6 @@ pub enum NicKind {
     /// The daemon itself.
     #[default]
     Soft,
-}
-
-/// The card whose limits and refusals a soft NIC shows; `ideal` refuses nothing.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
-)]
-pub enum Profile {
-    /// None.
-    #[default]
-    #[serde(rename = "ideal")]
-    Ideal,
-    /// Intel 82576, as QEMU's igb.
-    #[serde(rename = "82576")]
-    Intel82576,
-    /// Intel X520.
-    #[serde(rename = "x520")]
-    X520,
-    /// Intel XL710.
-    #[serde(rename = "xl710")]
-    Xl710,
-    /// NVIDIA ConnectX-6.
-    #[serde(rename = "cx6")]
-    ConnectX6,
-}
-
-impl Profile {
-    /// Names of all profiles, as documents and configuration files write them.
-    pub const NAMES: [&'static str; 5] = ["ideal", "82576", "x520", "xl710", "cx6"];
-
-    /// The profile of that name; `None` for a name that is not among [`NAMES`](Self::NAMES).
-    pub fn named(name: &str) -> Option<Profile> {
-        use serde::de::value::{Error, StrDeserializer};
-        let name: StrDeserializer<'_, Error> = serde::de::IntoDeserializer::into_deserializer(name);
-        Profile::deserialize(name).ok()
-    }
 }
 
 /// Where frames between functions of a NIC go. IEEE 802.1Q.

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::adapter::Adapter;
 use super::function::{Mirror, Pf, Vf};
-use super::model::{Nic, Profile};
+use super::model::Nic;
 use super::problem::{Problem, Problems};
 use super::switch::UPLINK;
 use super::text::{MacText, VlanRange};
@@ -116,7 +116,7 @@ impl<'a> Check<'a> {
         if let Some(uplink) = &nic.uplink {
             self.attachment(uplink, &format!("{at}.uplink"));
         }
-        if nic.budget_permille > 0 && nic.profile == Profile::Ideal {
+        if nic.budget_permille > 0 && nic.profile.is_ideal() {
             let error = "is a part of what the profile's card carries, and ideal has no limits";
             let allowed = "write 0, or choose another profile".to_owned();
             self.wrong(format!("{at}.budget_permille"), nic.budget_permille, error, allowed);

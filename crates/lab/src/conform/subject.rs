@@ -7,7 +7,6 @@
 
 use anyhow::Result;
 use control::api::InForce;
-use control::state::Profile;
 use control::stats::PortStats;
 use serde_json::Value;
 use wire::Mac;
@@ -60,7 +59,7 @@ pub struct Setup {
     /// How many are enabled.
     pub num_vfs: u16,
     /// The card whose refusals it shows.
-    pub profile: Profile,
+    pub profile: &'static str,
     /// Whether a switch hangs on its PF, and whether that was created for IOV.
     pub switch: Option<bool>,
     /// How many receive queues it has for adapters without a VF.
@@ -75,7 +74,7 @@ impl Setup {
         Setup {
             total_vfs: count,
             num_vfs: count,
-            profile: Profile::Ideal,
+            profile: "ideal",
             switch: None,
             queues: 0,
             uplink: true,

@@ -1,12 +1,15 @@
-//! What frames run on: a NIC and a host, as data files say it.
+//! NIC and host that frames run on, from data files.
 //!
-//! Profiles are in `profiles/nic` and `profiles/host`; a new one is a new file and a line in the list here. Every figure has
-//! its source beside it. A name that is none of the list is taken for the path of a file of the same form.
+//! A NIC is the part `plan` of a card profile (the folder `profiles`); hosts are in the folder
+//! `crates/plan/profiles/host`. Every figure has its source beside it. A name that is not in the list
+//! is the path of a file of the same form.
 
 mod host;
 mod nic;
 
 pub use host::{Costs, Host, Polling};
+use model::profile::FILES;
+use nic::Card;
 pub use nic::{Between, Nic, Wire};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -87,23 +90,19 @@ pub enum ProfileError {
     },
 }
 
-const NICS: [(&str, &str); 6] = [
-    ("82598", include_str!("../../profiles/nic/82598.toml")),
-    ("x520", include_str!("../../profiles/nic/x520.toml")),
-    ("xl710", include_str!("../../profiles/nic/xl710.toml")),
-    ("e810", include_str!("../../profiles/nic/e810.toml")),
-    ("cx6dx", include_str!("../../profiles/nic/cx6dx.toml")),
-    ("ideal", include_str!("../../profiles/nic/ideal.toml")),
-];
-
 const HOSTS: [(&str, &str); 2] = [
     ("nfv-2017", include_str!("../../profiles/host/nfv-2017.toml")),
     ("shunt", include_str!("../../profiles/host/shunt.toml")),
 ];
 
-/// The names of the NICs that are known.
+/// Name and text of each card profile with a part for the planner.
+fn cards() -> impl Iterator<Item = &'static (&'static str, &'static str)> + Clone {
+    FILES.iter().filter(|(_, text)| text.lines().any(|line| line == "[plan]"))
+}
+
+/// Names of the known NICs.
 pub fn nics() -> impl Iterator<Item = &'static str> {
-    NICS.iter().map(|(name, _)| *name)
+    cards().map(|(name, _)| *name)
 }
 
 /// The names of the hosts that are known.
@@ -117,7 +116,8 @@ impl Nic {
     /// # Errors
     /// There is none, or it is not well formed.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        let nic: Self = read("NIC", &NICS, name)?;
+        let card: Card = read("NIC", cards(), name)?;
+        let nic = card.nic(name);
         nic.check().map_err(|fault| fault.of(name))?;
         Ok(nic)
     }
@@ -129,18 +129,18 @@ impl Host {
     /// # Errors
     /// There is none, or it is not well formed.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        let host: Self = read("host", &HOSTS, name)?;
+        let host: Self = read("host", HOSTS.iter(), name)?;
         host.check().map_err(|fault| fault.of(name))?;
         Ok(host)
     }
 }
 
-fn read<T: DeserializeOwned>(
+fn read<'a, T: DeserializeOwned>(
     kind: &'static str,
-    known: &[(&str, &str)],
+    known: impl Iterator<Item = &'a (&'a str, &'a str)> + Clone,
     name: &str,
 ) -> Result<T, ProfileError> {
-    let builtin = known.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+    let builtin = known.clone().find(|(known, _)| *known == name).map(|(_, text)| *text);
     let text = match builtin {
         Some(text) => text.to_owned(),
         None => std::fs::read_to_string(name).map_err(|error| {
@@ -148,7 +148,7 @@ fn read<T: DeserializeOwned>(
             if error.kind() != std::io::ErrorKind::NotFound {
                 return ProfileError::Form { name, text: error.to_string() };
             }
-            let known = known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            let known = known.map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
             ProfileError::Unknown { kind, name, known }
         })?,
     };
@@ -210,12 +210,12 @@ mod tests {
     #[test]
     fn what_is_no_profile_is_said() {
         let error = Nic::named("3c509").unwrap_err().to_string();
-        assert!(error.contains("no NIC profile \"3c509\": 82598, x520"), "{error}");
+        assert!(error.contains("no NIC profile \"3c509\": 82598, cx6"), "{error}");
         let bad = |from: &str, to: &str| {
-            let text = NICS[2].1.replacen(from, to, 1);
-            assert_ne!(text, NICS[2].1, "nothing was changed");
-            let nic: Result<Nic, _> = toml::from_str(&text);
-            match nic {
+            let (_, file) = cards().find(|(name, _)| *name == "xl710").unwrap();
+            let text = file.replacen(from, to, 1);
+            assert_ne!(text, *file, "nothing was changed");
+            match toml::from_str::<Card>(&text).map(|card| card.nic("x")) {
                 Ok(nic) => nic.check().map_err(|fault| fault.of("x").to_string()).unwrap_err(),
                 Err(error) => error.to_string(),
             }

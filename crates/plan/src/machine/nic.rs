@@ -1,5 +1,8 @@
-//! What of a NIC limits frames.
+//! Limits of a NIC for the planner: the part `plan` of a card profile.
 
+use std::path::Path;
+
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::{Fault, Figure, possible};
@@ -10,11 +13,14 @@ use crate::pcie::Link;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nic {
-    /// Its name, as commands take it.
+    /// Name in commands: that of the file.
+    #[serde(skip_deserializing)]
     pub name: String,
-    /// Its maker's name for it.
+    /// Name of the card and its speed.
+    #[serde(skip_deserializing)]
     pub title: String,
-    /// Virtual functions of a port.
+    /// Number of VFs of a port.
+    #[serde(skip_deserializing)]
     pub vfs: u32,
     /// Its PCIe link.
     pub link: Link,
@@ -35,6 +41,27 @@ pub struct Nic {
     pub read_ns: Figure,
     /// A write to host memory, in ns, unloaded.
     pub write_ns: Figure,
+}
+
+/// Card profile, as the planner reads it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Card {
+    title: String,
+    vfs: u32,
+    /// A software NIC's.
+    #[serde(rename = "soft")]
+    _soft: Option<IgnoredAny>,
+    plan: Nic,
+}
+
+impl Card {
+    /// The NIC; `file` is the profile's name or path.
+    pub(super) fn nic(self, file: &str) -> Nic {
+        let Card { title, vfs, plan, .. } = self;
+        let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Nic { name, title, vfs, ..plan }
+    }
 }
 
 /// The NIC's wire.

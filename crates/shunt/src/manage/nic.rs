@@ -55,7 +55,7 @@ Examples:
         /// How many VFs it can have, 0 to 255; fixed from then on.
         #[arg(long, value_name = "N")]
         total_vfs: u64,
-        /// The card whose limits it shows: ideal, 82576, x520, xl710 or cx6; fixed from then on.
+        /// Card whose limits it shows (default ideal; an unknown name lists them); fixed from then on.
         #[arg(long)]
         profile: Option<String>,
         /// How many receive queues it has for adapters without a VF; fixed from then on.

@@ -1,5 +1,6 @@
 //! One `[[nic]]` and the numbering of its VFs.
 
+use model::profile::Profile;
 use wire::{Mac, Vid};
 
 use super::super::model::{Nic, NicKind, Vf};
@@ -7,7 +8,6 @@ use super::super::table::Table;
 use super::super::unique::Unique;
 use super::super::value::Given;
 use super::Reader;
-use crate::state::Profile;
 
 /// The longest name of a NIC, as of a Linux network interface.
 const MAX_NAME_BYTES: usize = 15;
@@ -29,7 +29,7 @@ impl Reader {
             _ => nic::Mode::Veb,
         };
         let switchdev = table.choice("mode") == Some("switchdev");
-        let profile = table.choice("profile").and_then(|word| profile(table, word));
+        let profile = table.choice("profile").and_then(Profile::named);
         let (budget_permille, vmq_queues) = (table.int("budget_permille"), table.int("vmq_queues"));
         let mut scope = NicScope { addresses: Unique::new(), indices: Unique::new() };
         let uplink = self.uplink(table);
@@ -77,16 +77,6 @@ impl Reader {
         );
         Some(name.to_owned())
     }
-}
-
-/// The profile of that name; an unknown name is an error, never another card.
-fn profile(table: &Table<'_>, word: &str) -> Option<Profile> {
-    let profile = Profile::named(word);
-    if profile.is_none() {
-        let message = format!("\"{word}\" is not known; write {}", table.field("profile").kind);
-        table.report.error(table.at, table.path_of("profile"), message);
-    }
-    profile
 }
 
 /// `Some(None)` for a table that is not there, `None` for one with a mistake.

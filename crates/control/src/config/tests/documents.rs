@@ -127,7 +127,7 @@ fn row(field: &Field) -> String {
     };
     // What a reader may copy stands in code type.
     let allowed = match field.kind {
-        Kind::Choice(_) => {
+        Kind::Choice(_) | Kind::Profile => {
             allowed.split(" or ").map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
         }
         Kind::Bool => "`true` or `false`".to_owned(),

@@ -38,14 +38,14 @@ fn lanes(lines: &str) -> String {
 /// Another card's limits would be shown for a name that is not known.
 #[test]
 fn profiles() {
-    use crate::state::Profile;
-    insta::assert_snapshot!(nic("profile = \"e1000\""), @r#"shunt.toml:5:11: nic[0].profile: "e1000" is not known; write "ideal" or "82576" or "x520" or "xl710" or "cx6""#);
-    insta::assert_snapshot!(nic("profile = \"x52\""), @r#"shunt.toml:5:11: nic[0].profile: "x52" is not known; did you mean "x520"? Write "ideal" or "82576" or "x520" or "xl710" or "cx6""#);
+    use ::model::profile::Profile;
+    insta::assert_snapshot!(nic("profile = \"e1000\""), @r#"shunt.toml:5:11: nic[0].profile: "e1000" is not known; write "ideal" or "82576" or "cx6" or "x520" or "xl710""#);
+    insta::assert_snapshot!(nic("profile = \"x52\""), @r#"shunt.toml:5:11: nic[0].profile: "x52" is not known; did you mean "x520"? Write "ideal" or "82576" or "cx6" or "x520" or "xl710""#);
     assert_eq!(Profile::named("e1000"), None);
     assert_eq!(Profile::named("Ideal"), None);
-    for name in Profile::NAMES {
+    for name in Profile::names() {
         let config = super::parse(&format!("{HEAD}profile = \"{name}\"\n"));
-        assert_eq!(serde_json::json!(config.nics[0].profile), name);
+        assert_eq!(serde_json::json!(config.nics[0].profile), *name);
     }
 }
 

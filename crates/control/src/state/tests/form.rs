@@ -55,7 +55,7 @@ fn each_mistake_in_a_nic_names_field_value_and_what_is_allowed() {
             r#"total_vfs: "4" is of the wrong kind; write a whole number"#,
         ),
         ("/nic/0/kind", json!("hard"), r#"nic[0].kind: "hard" is not allowed; write "soft""#),
-        ("/nic/0/profile", json!("igb"), r#"write "ideal" or "82576" or "x520""#),
+        ("/nic/0/profile", json!("igb"), r#"write "ideal" or "82576" or "cx6" or "x520""#),
         ("/nic/0/vf", json!({}), "nic[0].vf: the object is of the wrong kind; write a list"),
         (
             "/nic/0/vf/0/trust",
