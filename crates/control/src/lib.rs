@@ -14,6 +14,7 @@ pub mod migrate;
 mod peer;
 mod quiet;
 mod ration;
+mod run_dir;
 pub mod state;
 pub mod stats;
 pub mod store;

@@ -95,7 +95,7 @@ pub struct LaneStats {
 /// # Errors
 /// If there is no counter file, or it is something else.
 pub fn read(run_dir: &Path) -> Result<Stats> {
-    let reader = Reader::open(&crate::daemon::counters_path(run_dir)).with_context(|| {
+    let reader = Reader::open(&crate::run_dir::counters_path(run_dir)).with_context(|| {
         format!("is a daemon with run_dir {} running? see `shunt up --help`", run_dir.display())
     })?;
     Ok(of(reader.read()))
@@ -107,7 +107,7 @@ pub fn read(run_dir: &Path) -> Result<Stats> {
 /// # Errors
 /// If that cannot be told.
 pub fn is_running(run_dir: &Path) -> Result<bool> {
-    crate::daemon::run_dir::is_claimed(run_dir)
+    crate::run_dir::is_claimed(run_dir)
 }
 
 /// Sorts what a counter file holds.
@@ -241,7 +241,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = read(dir.path()).unwrap_err().to_string();
         assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("shunt up"));
-        std::fs::write(crate::daemon::counters_path(dir.path()), "something else").unwrap();
+        std::fs::write(crate::run_dir::counters_path(dir.path()), "something else").unwrap();
         let error = format!("{:#}", read(dir.path()).unwrap_err());
         assert!(error.contains("is not a counter file of shunt"), "{error}");
     }

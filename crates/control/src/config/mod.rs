@@ -20,7 +20,6 @@ mod fields;
 mod model;
 mod place;
 mod read;
-pub(crate) mod suggest;
 mod syntax;
 mod table;
 #[cfg(test)]

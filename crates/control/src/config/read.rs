@@ -11,7 +11,7 @@ use super::table::Table;
 use super::unique::Unique;
 use super::value::Given;
 use super::{MAX_LANES, MAX_NICS, default_run_dir};
-use crate::daemon::{COUNTERS, LOCK};
+use crate::run_dir::{COUNTERS, LOCK};
 
 mod api;
 mod attachment;

@@ -3,11 +3,11 @@
 //! Whatever is wrong is reported here and the caller goes on with a stand-in, so that one run finds everything. A
 //! stand-in never reaches a [`Config`](super::Config), because a report with errors gives none.
 
+use model::suggest;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Report;
 use super::fields::{Default, Field, Kind, SECTIONS, Section};
-use super::suggest;
 use super::value::{Given, Item, items_of, text_of, type_of};
 
 /// A table with the section it stands for.

@@ -1,21 +1,14 @@
 //! Files that a daemon leaves: where its counters are, and a state that is not to outlive it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 
 use crate::config::Config;
 use crate::store::Directory;
 
-/// The counter file's name in the run directory.
-pub const COUNTERS: &str = "counters";
 /// Where the state is kept if it is not to outlive the daemon, in the run directory.
 pub(super) const FLEETING_STATE: &str = "state";
-
-/// Where the counters of a daemon with this run directory are.
-pub fn counters_path(run_dir: &Path) -> PathBuf {
-    run_dir.join(COUNTERS)
-}
 
 /// Files of a daemon that are nobody's when it has ended, or could not start; dropping it removes
 /// them. What stays does no harm: the next daemon begins with files of its own.

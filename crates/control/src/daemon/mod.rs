@@ -29,8 +29,7 @@ mod plant;
 mod port_events;
 mod rig;
 mod ring;
-pub(crate) mod run_dir;
-mod sockets;
+pub(crate) mod sockets;
 mod stop;
 mod upgrade;
 mod vdpa;
@@ -50,6 +49,7 @@ use rustix::event::{Timespec, epoll};
 
 use crate::api::{Manager, Server, serve_guests};
 use crate::config::{Config, Limits};
+use crate::run_dir::{self, COUNTERS, counters_path};
 use crate::stats::Stats;
 use crate::store::Directory;
 use leftovers::{Leftovers, open_state};
@@ -57,12 +57,9 @@ use log::LOOK;
 use plant::{Plant, Shared};
 use upgrade::{Arriving, Counter, Desk, Origin};
 
-pub use leftovers::{COUNTERS, counters_path};
 use stop::IgnoredSignals;
 pub use stop::Stop;
 pub use upgrade::take_over;
-
-pub(crate) use run_dir::LOCK;
 
 /// How long after its start the daemon waits for guests to come back before it lets any send.
 const SETTLE: Duration = Duration::from_millis(500);

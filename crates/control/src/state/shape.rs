@@ -9,12 +9,12 @@
 
 use std::sync::OnceLock;
 
+use model::suggest::nearest;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::problem::{Problem, Problems};
 use super::{Attachment, AttachmentKind, MoveRequest, State, text};
-use crate::config::suggest::nearest;
 
 /// The schemas of a document, of a step of a move, and of everything in them, by name: what OpenAPI calls `components.schemas`.
 pub fn schemas() -> &'static Map<String, Value> {

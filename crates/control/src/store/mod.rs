@@ -29,7 +29,9 @@ pub use files::{Directory, Files, MAX_FILE_BYTES};
 pub use owners::{NotYours, Owner, Owners};
 pub use record::{Record, VERSION};
 
-use crate::guests::Overlay;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::state::State;
 use record::Journal;
 
@@ -245,28 +247,28 @@ impl<F: Files> Store<F> {
     ///
     /// # Errors
     /// The file cannot be read, or is of a newer version.
-    pub(crate) fn guests(&mut self) -> Result<Overlay, StoreError> {
-        let Some(bytes) = read(&self.files, GUESTS)? else { return Ok(Overlay::default()) };
+    pub(crate) fn guests<T: DeserializeOwned + Default>(&mut self) -> Result<T, StoreError> {
+        let Some(bytes) = read(&self.files, GUESTS)? else { return Ok(T::default()) };
         let shown = self.files.shown(GUESTS);
-        match record::guests_from_bytes(&shown, &bytes) {
+        match record::open(&shown, &bytes) {
             Err(StoreError::Damaged { why, .. }) => {
                 let aside = self.rename_aside(GUESTS, GUESTS_DAMAGED)?;
                 self.set_aside.push(format!(
                     "{shown} is damaged: {why}; it is kept as {aside}. Settings that guests made of \
                      VFs of their virtual PFs are lost; guests can make them again"
                 ));
-                Ok(Overlay::default())
+                Ok(T::default())
             }
             read => read,
         }
     }
 
-    /// Stores what guests have set, beside the record: what the operator says needs no guest to be there.
+    /// Stores the settings that guests made, beside the record of the operator's.
     ///
     /// # Errors
     /// It cannot be written; after a crash the old or the new one is there.
-    pub(crate) fn keep_guests(&self, guests: &Overlay) -> Result<(), StoreError> {
-        self.replace(GUESTS, &record::guests_to_bytes(guests))
+    pub(crate) fn keep_guests(&self, guests: &impl Serialize) -> Result<(), StoreError> {
+        self.replace(GUESTS, &record::seal(guests))
     }
 
     fn write_record(&mut self, record: Record) -> Result<(), StoreError> {

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Owners, StoreError};
-use crate::guests::Overlay;
 use crate::state::State;
 
 /// The version of the files that this program writes, and the newest it reads.
@@ -70,16 +69,6 @@ impl Journal {
     }
 }
 
-/// What guests have set, as it is written.
-pub(super) fn guests_to_bytes(guests: &Overlay) -> Vec<u8> {
-    seal(guests)
-}
-
-/// The reverse.
-pub(super) fn guests_from_bytes(file: &str, bytes: &[u8]) -> Result<Overlay, StoreError> {
-    open(file, bytes)
-}
-
 fn parse(file: &str, document: &Value) -> Result<State, StoreError> {
     State::parse(document)
         .map_err(|problems| damaged(file, format!("its state is wrong: {problems}")))
@@ -89,15 +78,16 @@ fn damaged(file: &str, why: String) -> StoreError {
     StoreError::Damaged { file: file.to_owned(), why }
 }
 
-/// The envelope. Keys of a JSON object are sorted, so what is read gives the same text as what was written.
-fn seal(content: impl Serialize) -> Vec<u8> {
+/// Writes content in its envelope. Keys of a JSON object are sorted, so what is read gives the same text as what was written.
+pub(super) fn seal(content: impl Serialize) -> Vec<u8> {
     let content = serde_json::to_value(content).expect("a record is JSON");
     let checksum = format!("{:016x}", checksum(content.to_string().as_bytes()));
     let envelope = json!({"version": VERSION, "checksum": checksum, "content": content});
     format!("{envelope:#}\n").into_bytes()
 }
 
-fn open<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, StoreError> {
+/// Reads it from there; `file` is for messages.
+pub(super) fn open<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, StoreError> {
     let envelope: Value = serde_json::from_slice(bytes)
         .map_err(|error| damaged(file, format!("it is not JSON: {error}")))?;
     match envelope["version"].as_u64() {

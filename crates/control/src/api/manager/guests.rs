@@ -60,7 +60,7 @@ impl Open {
 impl Guests {
     /// What is stored, as far as the stored document leaves it.
     pub(super) fn stored(store: &mut Store<Directory>) -> Result<Guests, StoreError> {
-        let (stored, state) = (store.guests()?, &store.record().state);
+        let (stored, state) = (store.guests::<Overlay>()?, &store.record().state);
         let fits = |state: &State| fits(state, &Actual::default());
         let (overlay, dropped) = stored.fitting(state, fits);
         Ok(Guests { overlay, kept: dropped.is_empty(), ..Guests::default() })

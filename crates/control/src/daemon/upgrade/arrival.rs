@@ -8,13 +8,14 @@ use anyhow::{Context, Result, bail};
 use engine::Fabric;
 use engine::counters::{CountersError, Reader};
 
-use super::super::leftovers::{COUNTERS, FLEETING_STATE, Leftovers, counters_path};
+use super::super::leftovers::{FLEETING_STATE, Leftovers};
 use super::super::plant::Heritage;
 use super::super::{Daemon, Stop, attachment, lane_specs};
 use super::format::{ApiDoors, Estate, Rest};
 use super::{Given, new};
 use crate::api::{Doors, EventList, Listen, Manager, Server};
 use crate::config::Config;
+use crate::run_dir::{COUNTERS, counters_path};
 use crate::store::Directory;
 
 /// The API of a daemon that is about to take over.

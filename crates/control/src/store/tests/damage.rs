@@ -73,14 +73,14 @@ fn damaged_settings_of_guests_are_set_aside_and_the_record_holds() {
         let disk = stored();
         disk.plant("guests.json", bytes);
         let (mut store, _) = Store::open(disk.clone()).unwrap();
-        assert_eq!(store.guests().unwrap(), Overlay::default());
+        assert_eq!(store.guests::<Overlay>().unwrap(), Overlay::default());
         let told = store.set_aside()[0].clone();
         for part in ["DIR/guests.json is", why, "DIR/guests.json.damaged"] {
             assert!(told.contains(part), "{part}: {told}");
         }
         assert_eq!(disk.read("guests.json.damaged").unwrap().unwrap(), *bytes);
         let (mut again, _) = Store::open(disk).unwrap();
-        assert_eq!(again.guests().unwrap(), Overlay::default());
+        assert_eq!(again.guests::<Overlay>().unwrap(), Overlay::default());
         assert!(again.set_aside().is_empty(), "it is told once");
         assert_eq!(number_of(&again), Some(1));
     }

@@ -1,4 +1,4 @@
-//! The run directory: made for this user, and one daemon's at a time.
+//! Run directory of a daemon: its own files, and the lock that one daemon holds at a time.
 
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
@@ -11,17 +11,24 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// The file that is locked; it stays when the daemon has ended, for its lock does not.
+/// File of the counters.
+pub(crate) const COUNTERS: &str = "counters";
+/// Locked file. It stays when the daemon has ended; the lock does not.
 pub(crate) const LOCK: &str = "lock";
 /// Who looks whether a daemon is there holds the lock for a moment, which must not keep one from
 /// starting: it is tried for this long.
 const LOOKED_AT: Duration = Duration::from_millis(100);
 
+/// Path of the counters of a daemon with this run directory.
+pub(crate) fn counters_path(run_dir: &Path) -> PathBuf {
+    run_dir.join(COUNTERS)
+}
+
 /// Makes the directory if need be, and locks it for as long as the result lives.
 ///
 /// # Errors
 /// It cannot be made, is a symbolic link, belongs to another user, or another daemon has it.
-pub(super) fn claim(run_dir: &Path) -> Result<OwnedFd> {
+pub(crate) fn claim(run_dir: &Path) -> Result<OwnedFd> {
     let shown = run_dir.display();
     DirBuilder::new().recursive(true).mode(0o755).create(run_dir).with_context(|| {
         format!("cannot create run_dir {shown}; choose another one, or create it for this user")
