@@ -137,8 +137,6 @@ pub struct Plug {
     pub queue: Option<nic::PortId>,
     /// Its part of the transmit capacity.
     pub share: nic::Share,
-    /// Broadcast and multicast frames a second that it may send; 0 for no limit. In the switch the table has it too.
-    pub storm_limit_pps: u32,
     /// Whether its link is up.
     pub link_up: bool,
 }

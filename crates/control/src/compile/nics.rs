@@ -179,18 +179,11 @@ impl<'a> Build<'_, 'a> {
 
 /// What is neither a function's nor an adapter's: nothing is set of what it sends.
 pub(super) fn free_plug(of: Attached, place: Place, link_up: bool) -> Plug {
-    Plug { of, place, queue: None, share: nic::Share::default(), storm_limit_pps: 0, link_up }
+    Plug { of, place, queue: None, share: nic::Share::default(), link_up }
 }
 
 pub(super) fn plug(of: Attached, place: Place, settings: &Settings<'_>, uplink_up: bool) -> Plug {
-    Plug {
-        of,
-        place,
-        queue: None,
-        share: settings.share,
-        storm_limit_pps: settings.storm_limit_pps,
-        link_up: settings.link.is_up(uplink_up),
-    }
+    Plug { of, place, queue: None, share: settings.share, link_up: settings.link.is_up(uplink_up) }
 }
 
 /// Who gets copies, each mirrored thing once.

@@ -139,7 +139,6 @@ fn shares_and_storm_limits_go_along() {
     on_each_path(settings, |path, world| {
         let plug = world.nic.adapter("a").unwrap();
         assert_eq!(plug.share, nic::Share { weight: 40, min_mbit: 5, max_mbit: 50 });
-        assert_eq!(plug.storm_limit_pps, 100);
         match plug.place {
             Place::Function(port) => {
                 assert_eq!(world.nic.table.share(port), plug.share, "{path}");
