@@ -53,8 +53,8 @@ Examples, others:
   shunt lab compare ./old/shunt ./new/shunt              is one of two builds faster?
   shunt lab switches                                     Shunt beside other switches
   shunt lab scale --json                                 cycles per frame as VFs and MACs grow
-  shunt lab distance                                     how far apart the pinned CPUs are
-  shunt lab idle --guests 64                             what silence costs, and the first frame
+  shunt lab distance                                     cache distance of the pinned CPUs
+  shunt lab idle --guests 64                             idle CPU with 64 guests; wake-up latency
   shunt lab fairness                                     who gets what of a lane
   shunt lab path-changes --count 1000                    paths change, and no frame is lost
   shunt lab switching                                    what the switch costs a frame
@@ -173,7 +173,7 @@ impl Display for Partial {
     }
 }
 
-/// Says how far an experiment is, on one line of a terminal; where nobody looks, nothing.
+/// Prints the progress of an experiment, on one line of a terminal; nothing elsewhere.
 fn progress<N: PartialEq + Display>(what: &str, done: N, of: N) {
     if std::io::stderr().is_terminal() {
         let end = if done == of { "\n" } else { "" };

@@ -11,6 +11,10 @@
 //! Needs the programs `setpriv`, `stdbuf` and `taskset` (util-linux and coreutils). A lab that is
 //! killed by SIGKILL gives neither huge pages nor directories back.
 
+use std::time::Duration;
+
+use anyhow::Result;
+
 pub mod hugepages;
 pub mod linux_bridge;
 pub mod ovs;
@@ -26,3 +30,24 @@ pub use process::{CpuWait, Peer, is_installed, pause, prefer, resume};
 pub use qemu::{Qemu, QemuRings};
 pub use testpmd::{GuestPort, Testpmd};
 pub use veths::Veths;
+
+/// Waits until a counter stands still; returns it. Bounded, because frames in flight end: 5 s at most.
+///
+/// # Errors
+/// Those of `count`.
+fn settled(before: u64, mut count: impl FnMut() -> Result<u64>) -> Result<u64> {
+    const TURN: Duration = Duration::from_millis(50);
+    const SAME: u32 = 4;
+    let (mut last, mut same) = (before, 0);
+    for _ in 0..100 {
+        std::thread::sleep(TURN);
+        let now = count()?;
+        // A slow guest may not have begun: before the first frame it has longer.
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        if same >= if now == before { 5 * SAME } else { SAME } {
+            break;
+        }
+    }
+    Ok(last)
+}

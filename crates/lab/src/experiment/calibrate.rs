@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::forwarding::{OUTSIDE, WARMUP_S};
-use super::throughput::kept_rate;
+use super::throughput::of_trials;
 use crate::bench::delay::{DelayControl, DelayDevice, DelayResult};
 use crate::bench::{GuestProcess, Placement, interrupt, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Latency, PacedResult, PausesResult, Place, Role};
@@ -26,6 +26,11 @@ use crate::report::RingKind;
 const ERROR_SHARE_MAX: f64 = 0.05;
 /// Error that is allowed in any case, in microseconds.
 const ERROR_US_MAX: f64 = 1.0;
+/// Frames that a p99 needs: ten beyond it.
+const FRAMES_MIN: u64 = 1000;
+/// Share of the frames that must have met no pause: the error of leaving the others out is at most
+/// theirs.
+const SHARE_MIN: f64 = 0.9;
 /// Bytes of a frame, with FCS.
 const FRAME_BYTES: u32 = 64;
 /// Wait for frames that the device holds: longer than its delays, and than a busy machine keeps
@@ -148,7 +153,8 @@ impl Quantiles {
     }
 }
 
-/// Quantiles that are within the allowed error; none is if no frame was measured.
+/// Quantiles that are within the allowed error; none is of fewer than [`FRAMES_MIN`] frames, or of less
+/// than [`SHARE_MIN`] of those that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// Median.
@@ -158,8 +164,10 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn of(told: &Latency, known: &Latency) -> Verdict {
-        let measured = told.frames > 0 && known.frames > 0;
+    /// `all` is the number of frames that came back.
+    fn of(told: &Latency, known: &Latency, all: u64) -> Verdict {
+        let enough = told.frames as f64 >= SHARE_MIN * all as f64;
+        let measured = told.frames.min(known.frames) >= FRAMES_MIN && enough;
         let within = |told: f64, known: f64| {
             measured && (told - known).abs() <= f64::max(ERROR_US_MAX, ERROR_SHARE_MAX * known)
         };
@@ -187,9 +195,9 @@ pub fn run(
             told.push(one.0);
             device.push(one.1);
         }
-        let told = PacedResult::of_trials(&told);
+        let (told, _, generator_ok) = of_trials(&told);
         let device = DelayResult::of_trials(&device);
-        delays.push(compare(*distribution, &told, &device));
+        delays.push(compare(*distribution, &told, &device, generator_ok));
         done(delays.len());
     }
     Ok(Calibration {
@@ -255,7 +263,12 @@ fn generate(program: &Path, spec: &GuestSpec, control: &DelayControl) -> Result<
     process.result()?.paced.context("no process had the generator")
 }
 
-fn compare(distribution: Distribution, told: &PacedResult, device: &DelayResult) -> DelayMeasured {
+fn compare(
+    distribution: Distribution,
+    told: &PacedResult,
+    device: &DelayResult,
+    generator_ok: bool,
+) -> DelayMeasured {
     let unpaused = told.latency_unpaused;
     let [known, measured] = [&device.drawn, &unpaused].map(Quantiles::of_latency);
     let error_us = measured.zip(known, |told, known| told - known);
@@ -269,12 +282,12 @@ fn compare(distribution: Distribution, told: &PacedResult, device: &DelayResult)
         pauses: told.pauses,
         error_us,
         error_percent: error_us.zip(known, |error, known| error / known.max(1e-3) * 100.0),
-        within: Verdict::of(&unpaused, &device.drawn),
-        within_all: Verdict::of(&told.latency, &device.drawn),
+        within: Verdict::of(&unpaused, &device.drawn, told.latency.frames),
+        within_all: Verdict::of(&told.latency, &device.drawn, told.latency.frames),
         pickup: device.pickup,
         device_lateness: device.lateness,
         generator_lateness: told.lateness,
-        generator_ok: kept_rate(told),
+        generator_ok,
         sent: told.sent,
         received: told.received,
         lost: told.sent.saturating_sub(told.received),
@@ -289,7 +302,7 @@ mod tests {
     use super::*;
 
     fn latency(p50_us: f64, p99_us: f64) -> Latency {
-        Latency { frames: 9, p50_us, p99_us, p90_us: p50_us, p999_us: p99_us, max_us: p99_us }
+        Latency { frames: 1000, p50_us, p99_us, p90_us: p50_us, p999_us: p99_us, max_us: p99_us }
     }
 
     #[test]
@@ -301,11 +314,13 @@ mod tests {
             (9.0, 189.9, (true, false)),
             (8.9, 210.1, (false, false)),
         ] {
-            let Verdict { p50, p99 } = Verdict::of(&latency(p50, p99), &known);
+            let Verdict { p50, p99 } = Verdict::of(&latency(p50, p99), &known, 1100);
             assert_eq!((p50, p99), verdict);
         }
         let none = Latency::default();
-        assert_eq!(Verdict::of(&none, &none), Verdict { p50: false, p99: false }, "no frames");
+        let too_few = Verdict { p50: false, p99: false };
+        assert_eq!(Verdict::of(&none, &none, 0), too_few);
+        assert_eq!(Verdict::of(&known, &known, 1200), too_few, "most of them, and not enough");
     }
 
     #[test]
@@ -320,7 +335,7 @@ mod tests {
         };
         let device =
             DelayResult { drawn: latency(100.0, 200.0), reordered: 3, ..DelayResult::default() };
-        let measured = compare(Distribution::Constant { us: 100.0 }, &told, &device);
+        let measured = compare(Distribution::Constant { us: 100.0 }, &told, &device, true);
         let Quantiles { p50, p99, .. } = measured.error_percent;
         assert!((p50 - 1.0).abs() < 1e-9 && (p99 - 4.5).abs() < 1e-9, "{p50} {p99}");
         assert_eq!(measured.within, Verdict { p50: true, p99: true });

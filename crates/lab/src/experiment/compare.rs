@@ -113,8 +113,10 @@ pub struct Compared {
     pub detectable: Option<f64>,
     /// Every band, nearest first.
     pub bands: Vec<BandCompared>,
-    /// Pairs whose slots are in two bands.
+    /// Pairs whose CPUs moved from one band to another.
     pub moved: usize,
+    /// Pairs in which frames were lost: no result.
+    pub lost: usize,
     /// Points of A and B, pair by pair.
     pub slots: Vec<[Point; 2]>,
 }
@@ -198,11 +200,18 @@ fn conclude(sides: &[Side; 2], slots: Vec<[Point; 2]>) -> Result<Compared> {
         let round_trip_cycles = point.round_trip_cycles.unwrap_or(1.0);
         Ok::<Slot, anyhow::Error>(Slot { cycles_per_frame: cycles, round_trip_cycles })
     };
-    let pairs = slots.iter().map(|[a, b]| Ok(PairedSlots { a: slot(a)?, b: slot(b)? }));
+    let whole = slots.iter().filter(|pair| !pair.iter().any(Point::lost_in_closed_loop));
+    let lost = slots.len() - whole.clone().count();
+    let pairs = whole.map(|[a, b]| Ok(PairedSlots { a: slot(a)?, b: slot(b)? }));
     let grouped = Grouped::new(&pairs.collect::<Result<Vec<_>>>()?, PAIRS_MIN);
     let mut random = Random::new(1);
     let tested = permutation::compare_stratified(&grouped.strata(), ALPHA, || random.bits());
-    let Comparison { verdict, estimate, p, detectable, .. } = tested.context("no pair counts")?;
+    let Comparison { verdict, estimate, p, detectable, .. } = tested.with_context(|| {
+        format!(
+            "of {} pairs none counts: {lost} lost frames, the CPUs moved in the others",
+            slots.len()
+        )
+    })?;
     let band = |band: &BandPairs| {
         let of =
             |value: fn(&Pair) -> f64| median(&band.pairs.iter().map(value).collect::<Vec<f64>>());
@@ -226,6 +235,7 @@ fn conclude(sides: &[Side; 2], slots: Vec<[Point; 2]>) -> Result<Compared> {
         detectable,
         bands: grouped.bands.iter().map(band).collect(),
         moved: grouped.moved + grouped.unknown,
+        lost,
         slots,
     })
 }
@@ -264,7 +274,8 @@ impl Compared {
                 None => format!("{band:<22} {pairs:>5} too few (at least {PAIRS_MIN})\n"),
             };
         }
-        text + &format!("{:<22} {:>5}\n", "in two bands", self.moved)
+        text += &format!("{:<22} {:>5}\n", "CPUs moved", self.moved);
+        text + &format!("{:<22} {:>5}\n", "frames lost", self.lost)
     }
 }
 
@@ -327,6 +338,15 @@ mod tests {
         let sides = [Side::Bare(0), Side::Bare(0)];
         assert_eq!(conclude(&sides, slots.clone()).unwrap().moved, 1);
         assert!(conclude(&sides, slots[..1].to_vec()).is_err());
+    }
+
+    #[test]
+    fn pairs_that_lost_frames_do_not_count_and_are_told() {
+        let mut slots = vec![[slot(50.0, 100.0), slot(50.0, 100.0)]; 12];
+        slots[3][1].lost_frames = 112;
+        let found = conclude(&[Side::Bare(0), Side::Bare(0)], slots).unwrap();
+        assert_eq!((found.lost, found.bands[0].pairs), (1, 11));
+        assert!(found.table().contains("frames lost                1"), "{}", found.table());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 use crate::measure::distance;
 use crate::report::model::gbps;
 use crate::report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
+use crate::statistics::bands;
 
 /// The generator's address, beyond the uplink.
 pub(super) const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
@@ -144,7 +145,8 @@ pub fn slot(switch: Switch<'_>, spec: &PointSpec, cpus: &[usize]) -> Result<Poin
     let round_trip = || both.map(|(a, b)| distance::round_trip_cycles(a, b)).transpose();
     let before = round_trip()?;
     let point = measure(switch, spec, &placement)?;
-    let round_trip_cycles = before.zip(round_trip()?).map(|(before, after)| before.max(after));
+    let round_trip_cycles =
+        before.zip(round_trip()?).map(|(before, after)| bands::around(before, after));
     let point = Point { round_trip_cycles, ..point };
     point.check().context("the measurement contradicts itself")?;
     Ok(point)

@@ -1,10 +1,10 @@
-//! What a frame costs as VFs and addresses grow.
+//! Cycles a frame by number of VFs and addresses.
 //!
 //! VF i sends 64 B frames to VF i xor 1, from each of its addresses to each of its peer's in turn,
 //! in a closed loop: one for each that came. Each keeps the same number of frames in flight at every
-//! point, so that bursts are equally long. Cycles are told by band of distance of the CPUs. Guests write a sequence number into every frame they send and
-//! look at every frame they receive, as real ones do: what they touch is in another core's cache,
-//! whether they are many or few.
+//! point, so that bursts are equally long. Cycles are told by band of distance of the CPUs. Guests
+//! write a sequence number into every frame they send and read every frame they receive, as real
+//! ones do: what they touch is in another core's cache, whether they are many or few.
 
 use std::path::Path;
 
@@ -18,23 +18,22 @@ use crate::measure::distance;
 
 use crate::report::Load::Closed;
 use crate::report::RingKind;
-use crate::statistics::bands::Band;
+use crate::statistics::bands::{self, Band};
 
 /// The points: VFs, and addresses of all of them together.
 pub const POINTS: [(usize, usize); 7] =
     [(2, 2), (8, 8), (8, 64), (32, 64), (32, 1024), (64, 64), (64, 4096)];
 
-/// How the points are measured.
+/// Settings of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How often each point is measured.
+    /// Rounds: measurements of each point.
     pub rounds: usize,
     /// Frames that each VF keeps in flight.
     pub in_flight: u32,
-    /// Whether guests touch the frames.
+    /// `true` if guests touch the frames.
     pub touch: bool,
-    /// Whether guests' memory is on 2 MiB pages that were reserved, instead of such that the kernel
-    /// gathers.
+    /// `true` for guests' memory on reserved 2 MiB pages, instead of pages that the kernel gathers.
     pub huge_pages: bool,
     /// The guests' rings.
     pub ring: RingKind,
@@ -112,8 +111,8 @@ impl ScaleRound {
     /// Band of distance; `None` if the CPUs moved, or frames were dropped.
     fn band(&self) -> Option<Band> {
         // Of one CPU there is no distance; all its rounds are in the first band.
-        let [before, after] = self.round_trip_cycles.unwrap_or([1.0; 2]).map(Band::of);
-        before.filter(|_| self.dropped == 0 && before == after)
+        let [before, after] = self.round_trip_cycles.unwrap_or([1.0; 2]);
+        Band::of(bands::around(before, after)).filter(|_| self.dropped == 0)
     }
 }
 

@@ -44,17 +44,15 @@ mod switch;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use crate::bench::arena;
-use crate::bench::peers::Hugepages;
 use crate::bench::peers::process::OwnPriority;
 use crate::bench::peers::testpmd::BURST;
+use crate::bench::peers::{Hugepages, Qemu};
+use crate::bench::{arena, interrupt};
 use crate::measure::distance;
 use crate::report::Stages;
 pub use guest::Guest;
@@ -212,6 +210,10 @@ pub struct Switches {
     pub settings: Settings,
     /// Fewest pairs of a band that is reported.
     pub pairs_min: usize,
+    /// Processor of a guest in QEMU: `kvm` or `emulated`; `None` of other guests.
+    pub guest_cpu_kind: Option<&'static str>,
+    /// Why rounds are missing; `None` if all were measured.
+    pub ended_early: Option<String>,
     /// One for each setting of the rings.
     pub results: Vec<RingsResult>,
 }
@@ -231,17 +233,12 @@ pub struct RingsResult {
     pub drains: Vec<Drain>,
 }
 
-/// Runs all rounds; `told` gets a line for each step. Ends early, with everything ended and given
-/// back, when `interrupted` is set.
+/// Runs all rounds; `told` gets a line for each step. A round that fails, or a signal, ends it early
+/// with the rounds measured so far; everything is ended and given back.
 ///
 /// # Errors
-/// A program is not installed, or does not do as told.
-pub fn run(
-    program: &Path,
-    settings: Settings,
-    interrupted: &Arc<AtomicBool>,
-    mut told: impl FnMut(&str),
-) -> Result<Switches> {
+/// A program is not installed, or the first round fails.
+pub fn run(program: &Path, settings: Settings, mut told: impl FnMut(&str)) -> Result<Switches> {
     settings.check().map_err(anyhow::Error::msg)?;
     settings.check_installed(program)?;
     if !settings.switches.iter().all(|switch| switch.is_vhost_user()) {
@@ -252,25 +249,33 @@ pub fn run(
         0 => None,
         count => Some(Hugepages::reserve(count)?),
     };
-    let mut results = Vec::new();
+    let (mut results, mut ended_early) = (Vec::new(), None);
     for rings in settings.rings.clone() {
         let (features, slots, drains) = Default::default();
-        let mut run =
-            Run { program, settings: &settings, rings, interrupted, features, slots, drains };
+        let mut run = Run { program, settings: &settings, rings, features, slots, drains };
         for round in 0..settings.rounds {
             told(&format!("{rings}, round {} of {}", round + 1, settings.rounds));
             let done = run.round(round, &mut told);
             // A terminal's SIGINT ends Shunt and the bare loop, too: that is no error of theirs.
-            run.check_interrupted()?;
-            done?;
+            if let Err(error) = interrupt::check().and(done) {
+                if results.is_empty() && run.drains.is_empty() {
+                    return Err(error);
+                }
+                ended_early = Some(format!("{rings}, round {}: {error:#}", round + 1));
+                break;
+            }
         }
         let Run { features, slots, drains, .. } = run;
         let sizes = settings.sizes.iter();
         let sizes = sizes.map(|size| summary::of_size(*size, &settings.switches, &slots, &drains));
         results.push(RingsResult { rings, sizes: sizes.collect(), features, slots, drains });
+        if ended_early.is_some() {
+            break;
+        }
     }
     drop(pages);
-    Ok(Switches { settings, pairs_min: PAIRS_MIN, results })
+    let guest_cpu_kind = Qemu::cpu_kind();
+    Ok(Switches { settings, pairs_min: PAIRS_MIN, guest_cpu_kind, ended_early, results })
 }
 
 /// The rounds of one setting of the rings, on their way.
@@ -278,7 +283,6 @@ struct Run<'a> {
     program: &'a Path,
     settings: &'a Settings,
     rings: Rings,
-    interrupted: &'a AtomicBool,
     features: Vec<(Switch, Vec<String>)>,
     slots: Vec<Slot>,
     drains: Vec<Drain>,
@@ -289,7 +293,7 @@ impl Run<'_> {
     fn round(&mut self, round: usize, told: &mut impl FnMut(&str)) -> Result<()> {
         let mut sides = Vec::new();
         for switch in self.settings.switches.clone() {
-            self.check_interrupted()?;
+            interrupt::check()?;
             let side = Side::start(self.program, switch, self.settings, self.rings);
             sides.push(side.with_context(|| format!("switch {switch}"))?);
         }
@@ -323,7 +327,7 @@ impl Run<'_> {
                 order.reverse();
             }
             for index in order {
-                self.check_interrupted()?;
+                interrupt::check()?;
                 let side = &mut sides[index];
                 let figures = side.running(|side| side.measure(time));
                 let figures = figures.with_context(|| format!("switch {}", side.switch))?;
@@ -340,7 +344,7 @@ impl Run<'_> {
             }
         }
         for side in sides.iter_mut() {
-            self.check_interrupted()?;
+            interrupt::check()?;
             let frames = side.running(|side| side.guest.drain())?;
             let switch = side.switch;
             // Of both ports.
@@ -348,12 +352,5 @@ impl Run<'_> {
             self.drains.push(Drain { switch, round, frame_bytes, frames, expected });
         }
         Ok(())
-    }
-
-    fn check_interrupted(&self) -> Result<()> {
-        match self.interrupted.load(Ordering::Relaxed) {
-            true => bail!("interrupted; everything that was started is ended"),
-            false => Ok(()),
-        }
     }
 }

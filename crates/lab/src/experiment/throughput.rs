@@ -118,8 +118,11 @@ pub struct LatencyAt {
     pub share: f64,
     /// Load, million frames a second.
     pub load_mpps: f64,
-    /// Whether the generator kept its rate; otherwise the figures are no result.
+    /// `true` if the generator kept its rate in half of the trials; otherwise the figures are no
+    /// result.
     pub generator_ok: bool,
+    /// Trials left out because the generator missed its rate.
+    pub left_out: usize,
     /// Account of the generator.
     #[serde(flatten)]
     pub account: PacedResult,
@@ -197,9 +200,9 @@ pub fn run(
         let one = |_| trial(program, spec, &placement, load_fps, seconds);
         let all: Vec<PacedResult> = (0..trials).map(one).collect::<Result<_>>()?;
         done(&format!("{:.0} % of the NDR, {trials} x {seconds} s", share * 100.0));
-        let account = PacedResult::of_trials(&all);
-        let (load_mpps, generator_ok) = (load_fps / 1e6, kept_rate(&account));
-        Ok::<_, anyhow::Error>(LatencyAt { share, load_mpps, generator_ok, account })
+        let (account, left_out, generator_ok) = of_trials(&all);
+        let load_mpps = load_fps / 1e6;
+        Ok::<_, anyhow::Error>(LatencyAt { share, load_mpps, generator_ok, left_out, account })
     };
     let (mut latency, mut soak) = (Vec::new(), None);
     if let Some(ndr_fps) = found.goals[0].lower_fps {
@@ -285,10 +288,20 @@ fn paced_trial(
     paced.context("no process had the generator")
 }
 
-/// Whether the generator kept its rate.
-pub(super) fn kept_rate(account: &PacedResult) -> bool {
-    let due = account.sent + account.skipped;
+/// `true` if the generator kept its rate in the measured time.
+fn kept_rate(account: &PacedResult) -> bool {
+    // A lateness is recorded for each frame sent in the measured time.
+    let due = account.lateness.frames + account.skipped;
     due > 0 && account.skipped as f64 <= SKIPPED_MAX * due as f64
+}
+
+/// Repeated trials as one, without those whose generator missed its rate; their number; and `true`
+/// if at most half are left out. If all are, the account is that of all.
+pub(super) fn of_trials(trials: &[PacedResult]) -> (PacedResult, usize, bool) {
+    let kept: Vec<PacedResult> = trials.iter().copied().filter(kept_rate).collect();
+    let left_out = trials.len() - kept.len();
+    let account = PacedResult::of_trials(if kept.is_empty() { trials } else { &kept });
+    (account, left_out, !kept.is_empty() && 2 * left_out <= trials.len())
 }
 
 fn ended_by(stop: Stop) -> &'static str {

@@ -131,7 +131,13 @@ impl Hosted {
                 let flows = &macs(flows)?[..];
                 let (in_flight, load, touch) = (*in_flight, Load::default(), true);
                 let traffic = Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring };
-                Hosted::Paced(Box::new(Paced::attach(socket, &traffic, *load_fps, *burst)?))
+                Hosted::Paced(Box::new(Paced::attach(
+                    socket,
+                    &traffic,
+                    *load_fps,
+                    *burst,
+                    spec.guests.len() as u32,
+                )?))
             }
             (Role::Pace { .. }, Place::Tap(_)) => bail!("no constant rate over a tap as yet"),
             (Role::Sink, Place::Socket(socket)) => {

@@ -112,7 +112,7 @@ pub struct PacedResult {
     pub reordered: u64,
     /// From sending to receiving, in the measured time.
     pub latency: Latency,
-    /// The same, of frames that met no pause of the generator.
+    /// The same, of frames that met no pause of the generator; without frames, all are 0.
     #[serde(default)]
     pub latency_unpaused: Latency,
     /// Pauses of the generator, in the measured time.
@@ -177,12 +177,13 @@ pub(super) struct Paced {
 
 impl Paced {
     /// Attaches, and prepares the frames and the receive buffers. A `burst` is sent when the
-    /// measurement begins.
+    /// measurement begins. The thread polls `guests`, this one among them.
     pub(super) fn attach(
         socket: &Path,
         traffic: &Traffic<'_>,
         load_fps: f64,
         burst: Option<u64>,
+        guests: u32,
     ) -> Result<Paced> {
         let Traffic { flows, frame_bytes, in_flight, pages, ring, .. } = *traffic;
         let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
@@ -206,7 +207,7 @@ impl Paced {
             schedule: Schedule::new(load_fps)?,
             burst: burst.map(Burst::new),
             sending: true,
-            pauses: Pauses::new(),
+            pauses: Pauses::new(guests),
             latency: histogram()?,
             latency_unpaused: histogram()?,
             lateness: histogram()?,

@@ -35,6 +35,7 @@ pub fn places(points: &[Point]) -> Vec<Place> {
     keys.dedup();
     let place = |(kind, frame_bytes, vms, path)| {
         let slots = points.iter().filter(|point| key(point) == (kind, frame_bytes, vms, path));
+        let slots = slots.filter(|point| !point.lost_in_closed_loop());
         let slots: Vec<&Point> = slots.collect();
         let band = |band: Band| {
             let within = slots

@@ -135,8 +135,9 @@ pub struct Point {
     pub pinned: Pinned,
     /// Frames per poll that found any, in the switch; `None` if none did.
     pub burst_mean: Option<f64>,
-    /// Time-stamp cycles that a cache line took from the switch's CPU to the guests' and back, around the measurement. `None` with
-    /// one CPU, or in results from before it was measured.
+    /// Time-stamp cycles that a cache line took from the switch's CPU to the guests' and back, the mean
+    /// of before and after the measurement; 0 if the CPUs moved from one band to another meanwhile.
+    /// `None` with one CPU, or in results from before it was measured.
     #[serde(default)]
     pub round_trip_cycles: Option<f64>,
     /// The switch's cycles by stage. `None` where `switch_cycles_per_frame` is, and in results from
@@ -175,6 +176,13 @@ impl Point {
     /// Whether the generator was the bottleneck, so that the rates are lower bounds.
     pub fn is_lower_bound(&self) -> bool {
         self.bottleneck == Bottleneck::Generator
+    }
+
+    /// `true` if frames were lost in a closed loop: fewer went round than are said to, so the
+    /// point is no result.
+    pub fn lost_in_closed_loop(&self) -> bool {
+        let dropped = self.lost_frames > 0 || self.drops.values().any(|frames| *frames > 0);
+        self.load == Load::Closed && dropped
     }
 
     /// Checks that every number can be one.

@@ -33,7 +33,7 @@ pub(crate) fn point(
         rx_mpps: mpps * 1.25,
         returned_mpps: mpps,
         offered_mpps: mpps * 1.5,
-        lost_frames: (mpps * 1e6) as u64,
+        lost_frames: 0,
         switch_cycles_per_frame: Some(60.0 + f64::from(frame_bytes) / 10.0),
         generator_limit_mpps: 25.5,
         bottleneck: Bottleneck::Switch,
@@ -54,7 +54,7 @@ pub(crate) fn point(
                 tx_mpps: mpps / f64::from(vms),
             })
             .collect(),
-        drops: BTreeMap::from([("no-buffer".to_owned(), 12_345)]),
+        drops: BTreeMap::new(),
         pinned: Pinned { switch: vec![0], guests: vec![1], generator: vec![1] },
         burst_mean: Some(31.5),
         round_trip_cycles: Some(140.0),

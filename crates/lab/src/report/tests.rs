@@ -246,6 +246,7 @@ fn names_are_parsed_and_refused() {
 #[test]
 fn csv_parses_back() {
     let mut points = one_path();
+    points[0].drops.insert("no-buffer".to_owned(), 12_345);
     points[0].drops.insert("say \"no\", twice\n".to_owned(), 1);
     points[1].switch_cycles_per_frame = None;
     let rows = parse_csv(&csv::text(&points));

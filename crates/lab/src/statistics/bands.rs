@@ -38,6 +38,12 @@ impl Band {
     }
 }
 
+/// Distance of a slot in cycles, from the round trips before and after it: their mean, or 0, which is
+/// in no band, if they are in different bands.
+pub fn around(before: f64, after: f64) -> f64 {
+    if Band::of(before) == Band::of(after) { before.midpoint(after) } else { 0.0 }
+}
+
 impl fmt::Display for Band {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -125,6 +125,7 @@ impl Measured {
 fn distance(results: &Results) -> Option<f64> {
     let mut all: Vec<_> =
         results.points.iter().filter_map(|point| point.round_trip_cycles).collect();
+    all.retain(|cycles| *cycles > 0.0);
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
 }

@@ -56,7 +56,7 @@ fn told(hostile: &hostile::Hostile) -> String {
     let (attack, honest) = (&hostile.attack, &hostile.honest);
     let mut text = format!(
         "{} bursts and {} mutations of the connection in {:.1} s; \
-         {} rings and {} connections started anew\n",
+         {} rings and {} connections restarted\n",
         attack.bursts,
         attack.control_mutations,
         hostile.seconds,

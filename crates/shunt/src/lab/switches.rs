@@ -1,9 +1,8 @@
 //! `shunt lab switches`: Shunt beside other switches, with the same guest.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Command, FromArgMatches};
 use comfy_table::{CellAlignment, Table, presets};
-use control::migrate::interrupted_by_signals;
 use lab::experiment::switches::{
     self, BandResult, Guest, PAIRS_MIN, Rings, RingsResult, Settings, SideResult, Switch,
     Switches as Comparison,
@@ -102,14 +101,16 @@ impl Switches {
     pub(super) fn run(self) -> Result<()> {
         let json = self.json;
         let settings = self.settings()?;
-        let interrupted = interrupted_by_signals()?;
-        let result =
-            switches::run(&program()?, settings, &interrupted, |line| eprintln!("{line}"))?;
+        let result = switches::run(&program()?, settings, |line| eprintln!("{line}"))?;
         let text = match json {
             true => serde_json::to_string_pretty(&result)? + "\n",
             false => text(&result),
         };
-        Ok(say(&text)?)
+        say(&text)?;
+        match result.ended_early {
+            Some(why) => bail!("ended early, with the results so far; {why}"),
+            None => Ok(()),
+        }
     }
 
     fn settings(self) -> Result<Settings> {
@@ -247,8 +248,9 @@ impl Preset {
 fn text(result: &Comparison) -> String {
     let Settings { switches, guest, switch_cpu, guest_cpu, .. } = &result.settings;
     let first = switches[0];
+    let kind = result.guest_cpu_kind.map_or_else(String::new, |kind| format!(" ({kind})"));
     format!(
-        "guest {guest} on CPU {guest_cpu}, switch on CPU {switch_cpu}\n\n{}\n\n{}\
+        "guest {guest}{kind} on CPU {guest_cpu}, switch on CPU {switch_cpu}\n\n{}\n\n{}\
          ratio: cycles a frame over those of {first}, with its interval of 99 %; a band needs \
          {PAIRS_MIN} pairs\n\
          busy: share of the switch's CPU; below 100 % the guest limits Mpps, and cycles a frame \

@@ -183,10 +183,14 @@ fn latency(found: &Found) -> String {
         "of NDR", "Mpps", "p50", "p90", "p99", "p99.9", "max", "late p99", "lost/dup/reordered"
     );
     for at in found.latency.iter().chain(&found.soak) {
-        let LatencyAt { share, load_mpps, generator_ok, account } = at;
+        let LatencyAt { share, load_mpps, generator_ok, left_out, account } = at;
         let late = account.lateness.p99_us;
         let lost = account.sent.saturating_sub(account.received);
-        let mark = if *generator_ok { "" } else { "  NO RESULT: the generator missed its rate" };
+        let mark = match (generator_ok, left_out) {
+            (false, _) => "  NO RESULT: the generator missed its rate".to_owned(),
+            (true, 0) => String::new(),
+            (true, n) => format!("  {n} trials left out: the generator missed its rate"),
+        };
         text += &format!(
             "{:>6.0}% {load_mpps:>9.3} {} {late:>9.1}  {lost}/{}/{}{mark}\n",
             share * 100.0,
@@ -194,7 +198,12 @@ fn latency(found: &Found) -> String {
             account.duplicated,
             account.reordered
         );
-        text += &format!("{:>17} {}\n", "unpaused", times(&account.latency_unpaused));
+        let (all, unpaused) = (account.latency.frames, &account.latency_unpaused);
+        let percent = 100.0 * unpaused.frames as f64 / all.max(1) as f64;
+        text += &match unpaused.frames {
+            0 => format!("{:>17} no frame\n", "unpaused"),
+            _ => format!("{:>17} {}  {percent:.1} % of the frames\n", "unpaused", times(unpaused)),
+        };
     }
     text
 }
@@ -234,7 +243,13 @@ mod tests {
             reordered: 7,
             ..PacedResult::default()
         };
-        let at = |generator_ok| LatencyAt { share: 0.5, load_mpps: 1.0, generator_ok, account };
+        let at = |generator_ok| LatencyAt {
+            share: 0.5,
+            load_mpps: 1.0,
+            generator_ok,
+            left_out: 0,
+            account,
+        };
         Found {
             closed_loop_mpps: 2.0,
             rates: Vec::new(),

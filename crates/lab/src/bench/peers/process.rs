@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
+use crate::bench::interrupt;
+
 /// Bytes of output that are kept.
 const OUTPUT_MAX: usize = 1 << 20;
 /// Time that a process may take to end before it is killed.
@@ -137,6 +139,7 @@ impl Peer {
     pub fn wait_for(&mut self, words: &str, time: Duration) -> Result<String> {
         let until = Instant::now() + time;
         loop {
+            interrupt::check()?;
             self.check_alive()?;
             let text = self.output.lock();
             if text.contains(words) {

@@ -22,10 +22,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use host::qmp::Qmp;
+use rustix::process::Signal;
 use serde_json::Value;
 use wire::Mac;
 
 use super::process::Peer;
+use super::settled;
 use super::testpmd::BURST;
 
 /// Directory that replaces the one of `tests/e2e/setup`.
@@ -107,13 +109,18 @@ impl Qemu {
         let monitor = dir.join("qmp.sock");
         args.extend(["-qmp".into(), format!("unix:{},server=on,wait=off", monitor.display())]);
         Ok(Qemu {
-            peer: Peer::start(&args, dir, &[], None)?,
+            peer: Peer::start(&args, dir, &[], Some(Signal::TERM))?,
             macs,
             commands: 0,
             asked: Counted::default(),
             monitor,
             qmp: None,
         })
+    }
+
+    /// Processor of guests, once one was started: `kvm` or `emulated`.
+    pub fn cpu_kind() -> Option<&'static str> {
+        ACCELERATOR.get().map(|kind| if *kind == "kvm" { "kvm" } else { "emulated" })
     }
 
     /// Process id.
@@ -196,20 +203,9 @@ impl Qemu {
     /// # Errors
     /// It ended.
     pub fn drain(&mut self) -> Result<u64> {
-        const SETTLED: u32 = 3;
         let before = self.counted()?.drained;
         self.command("drain")?;
-        let (mut last, mut same) = (before, 0);
-        // Bounded: frames in flight end.
-        for _ in 0..50 {
-            std::thread::sleep(Duration::from_millis(50));
-            let now = self.counted()?.drained;
-            same = if now == last { same + 1 } else { 0 };
-            last = now;
-            if same >= SETTLED {
-                break;
-            }
-        }
+        let last = settled(before, || Ok(self.counted()?.drained))?;
         Ok(last - before)
     }
 
@@ -225,14 +221,16 @@ fn home(program: &Path) -> PathBuf {
     std::env::var_os(HOME).map_or_else(|| target().join("e2e-qemu"), PathBuf::from)
 }
 
+/// Accelerator of guests, found when the first is started.
+static ACCELERATOR: OnceLock<&str> = OnceLock::new();
+
 /// KVM where a guest starts with it, else emulation; found out once. A hypervisor may offer KVM and
 /// not run a guest with it.
 fn accelerator(home: &Path, dir: &Path) -> &'static str {
-    static FOUND: OnceLock<&str> = OnceLock::new();
-    FOUND.get_or_init(|| {
+    ACCELERATOR.get_or_init(|| {
         let boots = || {
             let args = machine(home, "kvm", host::cpu::allowed()[0]);
-            Peer::start(&args, dir, &[], None)?.wait_for(SHELL, KVM_BOOT)
+            Peer::start(&args, dir, &[], Some(Signal::TERM))?.wait_for(SHELL, KVM_BOOT)
         };
         if File::open("/dev/kvm").is_ok() && boots().is_ok() { "kvm" } else { "tcg" }
     })

@@ -9,12 +9,13 @@
 //! received a frame.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use wire::Mac;
 
 use super::process::{Peer, is_installed};
+use super::settled;
 
 const PROGRAM: &str = "dpdk-testpmd";
 /// Frames of a burst: `start tx_first N` sends N bursts from each port.
@@ -205,12 +206,20 @@ impl Testpmd {
         }
     }
 
-    /// Lets the switch forward, or leave frames where they are.
+    /// Lets the switch forward, or leave frames where they are. Before it forwards both ports have a
+    /// link, which net_vhost gives them when the guest's rings run: it drops what it has for others.
     ///
     /// # Errors
-    /// It ended.
+    /// It ended, or a port gets no link.
     pub fn set_forwarding(&mut self, forwards: bool) -> Result<()> {
-        self.command(if forwards { "start" } else { "stop" }).map(drop)
+        if !forwards {
+            return self.command("stop").map(drop);
+        }
+        let until = Instant::now() + COMMAND;
+        while self.command("show port summary all")?.matches(" up").count() < 2 {
+            ensure!(Instant::now() < until, "a port of testpmd has no link after {COMMAND:?}");
+        }
+        self.command("start").map(drop)
     }
 
     /// Puts `bursts` of frames in flight from each port, `frame_bytes` with FCS, and forwards.
@@ -231,23 +240,12 @@ impl Testpmd {
     /// # Errors
     /// It ended.
     pub fn drain(&mut self) -> Result<u64> {
-        const SETTLED: u32 = 3;
         let text = self.command("stop")?;
         ensure!(text.contains("Done."), "testpmd did not stop:\n{text}");
         let before = self.received()?;
         self.command("set fwd rxonly")?;
         self.command("start")?;
-        let (mut last, mut same) = (before, 0);
-        // Bounded: frames in flight end.
-        for _ in 0..50 {
-            std::thread::sleep(Duration::from_millis(50));
-            let now = self.received()?;
-            same = if now == last { same + 1 } else { 0 };
-            last = now;
-            if same >= SETTLED {
-                break;
-            }
-        }
+        let last = settled(before, || self.received())?;
         self.command("stop")?;
         Ok(last - before)
     }

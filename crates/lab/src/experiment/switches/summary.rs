@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::{DISTURBED, Drain, PAIRS_MIN, Slot, Switch};
 use crate::guest::random::Random;
-use crate::measure::distance;
 use crate::report::Stages;
 use crate::statistics::bands::{self, Band, Grouped, PairedSlots};
 use crate::statistics::permutation;
@@ -154,8 +153,7 @@ pub(super) fn of_size(
 fn paired_slots(pair: &Paired<'_>) -> PairedSlots {
     let slot = |slot: &Slot| {
         let [before, after] = slot.distances;
-        let round_trip_cycles =
-            if distance::same(before, after) { before.midpoint(after) } else { f64::NAN };
+        let round_trip_cycles = bands::around(before, after);
         bands::Slot { cycles_per_frame: slot.cycles_per_frame, round_trip_cycles }
     };
     PairedSlots { a: slot(pair.first), b: slot(pair.other) }

@@ -90,11 +90,13 @@ struct Slots {
     pairs: Vec<PairedSlots>,
     /// Pairs left out because the generator was the limit of one.
     open: usize,
+    /// Pairs left out because one lost frames in a closed loop.
+    lost: usize,
 }
 
 impl Slots {
     fn new(view: &View<'_>, one: PathKind, other: PathKind) -> Slots {
-        let mut slots = Slots { pairs: Vec::new(), open: 0 };
+        let mut slots = Slots { pairs: Vec::new(), open: 0, lost: 0 };
         for frame_bytes in view.frames() {
             for vms in view.vms() {
                 let of = |path| {
@@ -105,6 +107,8 @@ impl Slots {
                 for (one, other) in of(one).zip(of(other)) {
                     if one.is_lower_bound() || other.is_lower_bound() {
                         slots.open += 1;
+                    } else if one.lost_in_closed_loop() || other.lost_in_closed_loop() {
+                        slots.lost += 1;
                     } else if one.mpps > 0.0 && other.mpps > 0.0 {
                         slots.pairs.push(PairedSlots { a: slot(one), b: slot(other) });
                     }
@@ -143,7 +147,7 @@ struct Win {
 
 impl Compared {
     fn new(view: &View<'_>, one: PathKind, other: PathKind) -> Compared {
-        let Slots { pairs, open } = Slots::new(view, one, other);
+        let Slots { pairs, open, lost } = Slots::new(view, one, other);
         let grouped = Grouped::new(&pairs, PAIRS_MIN);
         let strata = grouped.strata();
         let n: usize = strata.iter().map(|pairs| pairs.len()).sum();
@@ -151,7 +155,11 @@ impl Compared {
             1 => "1 pair".to_owned(),
             n => format!("{n} pairs"),
         }];
-        let counted = [(grouped.moved, "whose CPUs moved"), (open, "limited by the generator")];
+        let counted = [
+            (grouped.moved + grouped.unknown, "whose CPUs moved"),
+            (open, "limited by the generator"),
+            (lost, "with lost frames"),
+        ];
         let counted = counted.iter().filter(|(n, _)| *n > 0);
         remarks.extend(counted.map(|(n, why)| format!("{n} more {why}")));
         let found = tested(&strata).filter(|_| n >= PAIRS_MIN);
