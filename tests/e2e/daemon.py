@@ -38,7 +38,9 @@ def config_text(run_dir, vfs, cpu):
     lines += ["[[nic]]", 'name = "nic0"', 'kind = "soft"']
     for vf in vfs:
         lines.append("[[nic.vf]]")
-        lines += [f"{name} = {json.dumps(value)}" for name, value in vars(vf).items()]
+        lines.append(f"mac = {json.dumps(vf.mac)}")
+        attachment = {name: value for name, value in vars(vf).items() if name != "mac"}
+        lines += [f"attachment.{name} = {json.dumps(value)}" for name, value in attachment.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use control::config::{Config, ConfigErrors};
+use control::config::{Config, ConfigErrors, Source};
 use control::daemon::Launch;
 
 use crate::{Mistake, say};
@@ -44,12 +44,12 @@ impl Up {
             return control::daemon::take_over(socket);
         };
         let mistake = |errors: ConfigErrors| Mistake(errors.to_string());
-        let text = Config::read(&path).map_err(mistake)?;
-        let config = Config::parse(&text.0, &text.1).map_err(mistake)?;
+        let source = Source::read(&path, "--config").map_err(mistake)?;
+        let config = Config::of(&source).map_err(mistake)?;
         if self.check {
             return Ok(say(&format!("{}: good\n", path.display()))?);
         }
-        let launch = Launch { config: text, with_parent: self.with_parent };
+        let launch = Launch { config: source, with_parent: self.with_parent };
         control::daemon::run(&config, launch, say_ready)
     }
 }

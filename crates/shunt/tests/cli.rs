@@ -56,7 +56,7 @@ impl Site {
         let (run_dir, socket) = (run_dir.display(), socket.display());
         self.file(&format!(
             "run_dir = \"{run_dir}\"\n{more}\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n\
-             [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"{socket}\"\n"
+             [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment = \"vhost-user:{socket}\"\n"
         ))
     }
 
@@ -154,7 +154,7 @@ fn configurations_that_are_wrong() {
         &["shunt.toml:3:", "kind", "\"soft\""],
     );
     let huge = site.config(&site.path("run"), &site.path(&"x".repeat(200)), "");
-    up(&huge, &["nic[0].vf[0].socket", "at most 107", "shorten"]);
+    up(&huge, &["nic[0].vf[0].attachment.socket", "bytes long", "at most 107"]);
     let lanes = "[lanes]\ncpus = [5000]";
     let no_cpu = site.config(&site.path("run"), &site.path("s"), lanes);
     up(&no_cpu, &["cpus", "5000", "0 to 1023"]);

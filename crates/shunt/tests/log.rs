@@ -37,7 +37,7 @@ impl Daemon {
         let config = dir.path().join("shunt.toml");
         let text = format!(
             "run_dir = \"{}\"\n[api]\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n\
-             [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"vf0\"\n",
+             [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment = \"vhost-user:vf0\"\n",
             dir.path().display()
         );
         std::fs::write(&config, text).expect("a file in a temporary directory");

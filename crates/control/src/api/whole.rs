@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::fault::Fault;
-use crate::state::{Action, Actual, Kind, Plan, Problem, Problems, State};
+use crate::state::{Action, Actual, Filled, Kind, Plan, Problem, Problems, State, fill};
 
 /// Lists of objects in the document, which have names, with the words for one.
 const LISTS: [(&str, &str); 4] =
@@ -32,8 +32,8 @@ type Origins = [Vec<Origin>; 4];
 /// Where an object of the state comes from.
 #[derive(Debug)]
 enum Origin {
-    /// Its position in the client's list.
-    Document(usize),
+    /// Its place in the client's document, such as `adapter[2]`.
+    Document(String),
     /// Its name in the state in force.
     Kept(String),
 }
@@ -74,6 +74,11 @@ pub(super) fn applied(now: &State, document: &Value, prune: bool) -> Result<Whol
 /// Objects keep their order, so that a document that changes nothing gives the same state.
 fn merged(now: &State, document: &Value) -> Result<(Value, Vec<String>, Origins), Fault> {
     State::check_form(document).map_err(Fault::Wrong)?;
+    let Filled { document, adapters } = fill(document).map_err(Fault::Wrong)?;
+    let place = |list: &str, at: usize| match list {
+        "adapter" => adapters[at].clone(),
+        _ => format!("{list}[{at}]"),
+    };
     let mut merged = now.to_document();
     let (mut kept, mut origins) = (Vec::new(), Origins::default());
     let mut is_empty = true;
@@ -94,7 +99,7 @@ fn merged(now: &State, document: &Value) -> Result<(Value, Vec<String>, Origins)
                 Some(&at) => {
                     *object = given[at].clone();
                     is_placed[at] = true;
-                    Origin::Document(at)
+                    Origin::Document(place(list, at))
                 }
                 None => {
                     kept.push(format!("{word} {name}"));
@@ -104,7 +109,7 @@ fn merged(now: &State, document: &Value) -> Result<(Value, Vec<String>, Origins)
         }
         for (at, object) in given.iter().enumerate().filter(|(at, _)| !is_placed[*at]) {
             objects.push(object.clone());
-            origins.push(Origin::Document(at));
+            origins.push(Origin::Document(place(list, at)));
         }
     }
     if is_empty {
@@ -142,16 +147,13 @@ impl Whole {
             let mut parts = text.split(&start);
             let mut told = parts.next().unwrap_or_default().to_owned();
             for part in parts {
-                let number = part.split_once(']').and_then(|(n, _)| n.parse::<usize>().ok());
-                told += &start;
-                told += &match number.and_then(|n| Some((n, origins.get(n)?))) {
-                    Some((n, Origin::Document(at))) => {
-                        part.replacen(&n.to_string(), &at.to_string(), 1)
-                    }
-                    Some((n, Origin::Kept(name))) => {
-                        part.replacen(&n.to_string(), &format!("{name:?}"), 1)
-                    }
-                    None => part.to_owned(),
+                let number = part
+                    .split_once(']')
+                    .and_then(|(n, rest)| Some((origins.get(n.parse::<usize>().ok()?)?, rest)));
+                told += &match number {
+                    Some((Origin::Document(place), rest)) => format!("{place}{rest}"),
+                    Some((Origin::Kept(name), rest)) => format!("{start}{name:?}]{rest}"),
+                    None => format!("{start}{part}"),
                 };
             }
             text = told;

@@ -1,6 +1,7 @@
 //! Functions: whose settings they have, and what these are to the NIC.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use nic::{PortVlan, Share, Vids, VlanProtocol};
 use vswitch::Tagging;
@@ -8,8 +9,8 @@ use wire::{Mac, Vid};
 
 use super::Live;
 use crate::state::{
-    Adapter, Allocation, FunctionName, LinkState, MacText, Mirror, Nic, Pf, State, StaticEntry,
-    Switch, Vf, Vlan, VlanProto, VlanRange,
+    Adapter, Allocation, FunctionName, LinkState, MacText, Nic, PortSettings, State, StaticEntry,
+    Switch, Vf, Vlan, VlanProto,
 };
 
 /// A NIC with all that is on it.
@@ -37,24 +38,15 @@ pub(super) struct Member<'a> {
     pub(super) at: usize,
 }
 
-/// What is set of a function, wherever it stands in the document.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Settings<'a> {
-    pub(super) vlan: Option<Vlan>,
-    pub(super) trunks: &'a [VlanRange],
-    pub(super) spoof_check: bool,
-    trust: bool,
-    pub(super) promiscuous: bool,
-    pub(super) link: nic::LinkState,
-    pub(super) share: Share,
-    pub(super) storm_limit_pps: u32,
-    pub(super) mirror: Option<&'a Mirror>,
-}
+/// Settings of a VF of which nothing is set.
+static UNSET: LazyLock<PortSettings> = LazyLock::new(PortSettings::default);
 
 /// Who has settings and addresses, and where they stand.
 #[derive(Debug, Clone)]
 pub(super) struct Owner<'a> {
-    pub(super) settings: Settings<'a>,
+    pub(super) settings: &'a PortSettings,
+    /// The state of its link; in switchdev mode that of its representor's, too.
+    pub(super) link: nic::LinkState,
     /// The entry that has the settings: `adapter[2]` or `nic[0].vf[1]`.
     pub(super) at: String,
     /// Its addresses, its own first, each with its field.
@@ -63,95 +55,15 @@ pub(super) struct Owner<'a> {
     pub(super) label: String,
 }
 
-/// The same fields of three structs.
-macro_rules! settings {
-    ($from:expr, $trust:expr) => {
-        Settings {
-            vlan: $from.vlan,
-            trunks: &$from.trunks,
-            spoof_check: $from.spoof_check,
-            trust: $trust,
-            promiscuous: $from.promiscuous,
-            link: link($from.link_state),
-            share: Share {
-                weight: $from.tx_weight,
-                min_mbit: $from.min_tx_mbps,
-                max_mbit: $from.max_tx_mbps,
-            },
-            storm_limit_pps: $from.storm_limit_pps,
-            mirror: $from.mirror.as_ref(),
-        }
-    };
-}
-
-impl<'a> Settings<'a> {
-    fn of_adapter(adapter: &'a Adapter) -> Self {
-        settings!(adapter, adapter.trust)
-    }
-
-    fn of_vf(vf: &'a Vf) -> Self {
-        settings!(vf, vf.trust)
-    }
-
-    fn of_pf(pf: &'a Pf) -> Self {
-        settings!(pf, true)
-    }
-
-    /// Of a VF of which nothing is set.
-    fn usual() -> Self {
-        Settings {
-            vlan: None,
-            trunks: &[],
-            spoof_check: true,
-            trust: false,
-            promiscuous: false,
-            link: nic::LinkState::Auto,
-            share: Share::default(),
-            storm_limit_pps: 0,
-            mirror: None,
-        }
-    }
-
-    /// The VLAN of frames without a tag.
-    pub(super) fn native(&self) -> Option<Vid> {
-        self.vlan.and_then(|vlan| Vid::new(vlan.id).ok())
-    }
-
-    /// The tag that frames without one get, but for its VLAN.
-    pub(super) fn tagging(&self) -> Tagging {
-        let tagging =
-            |vlan: Vlan| Tagging { qos: vlan.qos, service: vlan.proto == VlanProto::Dot1ad };
-        self.vlan.map_or(Tagging::default(), tagging)
-    }
-
-    /// The VLANs that may be tagged, that of frames without a tag among them; none of an access port.
-    pub(super) fn trunk(&self) -> impl Iterator<Item = Vid> {
-        let native = self.native().filter(|_| !self.trunks.is_empty());
-        let all = self.trunks.iter().flat_map(|range| range.first..=range.last);
-        all.filter_map(|vlan| Vid::new(vlan).ok()).chain(native)
-    }
-
-    pub(super) fn is_trunk(&self) -> bool {
-        !self.trunks.is_empty()
-    }
-
-    /// Every VLAN that it is in, 0 for the untagged network.
-    pub(super) fn vids(&self) -> BTreeSet<u16> {
-        let native = self.native().map_or(0, Vid::get);
-        self.trunk().map(Vid::get).chain([native]).collect()
-    }
-}
-
 impl Owner<'_> {
     /// The function, without its mirror.
     pub(super) fn function(&self) -> nic::Function {
-        let Settings { share, storm_limit_pps, .. } = self.settings;
         nic::Function {
             spoof_check: self.settings.spoof_check,
             trust: self.settings.trust,
             promiscuous: self.settings.promiscuous,
-            share,
-            storm_limit: storm_limit_pps,
+            share: self.share(),
+            storm_limit: self.settings.storm_limit_pps,
             ..self.queue()
         }
     }
@@ -169,9 +81,22 @@ impl Owner<'_> {
             let vid = Vid::new(vlan.id).ok()?;
             Some(PortVlan { vid, qos: vlan.qos, protocol })
         });
-        function.trunk = self.settings.trunk().collect::<Vids>();
-        function.link = self.settings.link;
+        function.trunk = self.settings.tagged().collect::<Vids>();
+        function.link = self.link;
         function
+    }
+
+    /// Its part of what can be sent.
+    pub(super) fn share(&self) -> Share {
+        let PortSettings { tx_weight, min_tx_mbps, max_tx_mbps, .. } = *self.settings;
+        Share { weight: tx_weight, min_mbit: min_tx_mbps, max_mbit: max_tx_mbps }
+    }
+
+    /// The tag that frames without one get, but for its VLAN.
+    pub(super) fn tagging(&self) -> Tagging {
+        let tagging =
+            |vlan: Vlan| Tagging { qos: vlan.qos, service: vlan.proto == VlanProto::Dot1ad };
+        self.settings.vlan.map_or(Tagging::default(), tagging)
     }
 }
 
@@ -215,9 +140,9 @@ impl<'a> Scope<'a> {
     pub(super) fn adapter(&self, member: Member<'a>) -> Owner<'a> {
         let Member { adapter, at, .. } = member;
         let at = format!("adapter[{at}]");
-        let settings = Settings::of_adapter(adapter);
-        let macs = addresses(Some(adapter.mac), &adapter.macs, &at);
-        Owner { settings, at, macs, label: adapter.name.clone() }
+        let settings = &adapter.settings;
+        let macs = addresses(Some(adapter.mac), &settings.macs, &at);
+        Owner { settings, link: link(settings), at, macs, label: adapter.name.clone() }
     }
 
     /// The adapter as it is on that VF, or on any that has no settings: with the VF's settings, if it has any, and with the
@@ -225,7 +150,7 @@ impl<'a> Scope<'a> {
     pub(super) fn adapter_on(&self, member: Member<'a>, index: Option<u16>) -> Owner<'a> {
         let mut owner = self.adapter(member);
         if let Some((at, vf)) = index.and_then(|index| self.entry(index)) {
-            owner.settings = Settings::of_vf(vf);
+            (owner.settings, owner.link) = (&vf.settings, link(&vf.settings));
             owner.at = format!("{}.vf[{at}]", self.at);
         }
         let own = self.statics().filter(|(_, entry)| entry.port == member.adapter.name);
@@ -239,24 +164,25 @@ impl<'a> Scope<'a> {
         let (settings, at, mut macs) = match self.entry(index) {
             Some((i, vf)) => {
                 let at = format!("{}.vf[{i}]", self.at);
-                let macs = addresses(vf.mac, &vf.macs, &at);
-                (Settings::of_vf(vf), at, macs)
+                let macs = addresses(vf.mac, &vf.settings.macs, &at);
+                (&vf.settings, at, macs)
             }
-            None => (Settings::usual(), self.at.clone(), Vec::new()),
+            None => (&*UNSET, self.at.clone(), Vec::new()),
         };
         if self.entry(index).is_none_or(|(_, vf)| vf.mac.is_none()) {
             macs.insert(0, (self.derived_mac(index), at.clone()));
         }
-        Owner { settings, at, macs, label }
+        Owner { settings, link: link(settings), at, macs, label }
     }
 
     /// The PF, if a guest has it.
     pub(super) fn pf(&self) -> Option<Owner<'a>> {
         let pf = self.nic.pf.as_ref().filter(|_| self.switch.is_none())?;
         let at = format!("{}.pf", self.at);
-        let macs = addresses(Some(pf.mac), &pf.macs, &at);
+        let macs = addresses(Some(pf.mac), &pf.settings.macs, &at);
         let label = format!("{}/pf", self.nic.name);
-        Some(Owner { settings: Settings::of_pf(pf), at, macs, label })
+        let settings = &pf.settings;
+        Some(Owner { settings, link: link(settings), at, macs, label })
     }
 
     /// The static addresses of the switch, each with its field.
@@ -277,12 +203,12 @@ impl<'a> Scope<'a> {
             let is = |other: &MacText| other.0 == mac;
             let nic = self.nic;
             let adapters = self.state.adapters.iter();
-            adapters.clone().any(|adapter| is(&adapter.mac) || adapter.macs.iter().any(is))
+            adapters.clone().any(|one| is(&one.mac) || one.settings.macs.iter().any(is))
                 || nic
                     .vfs
                     .iter()
-                    .any(|vf| vf.mac.as_ref().is_some_and(is) || vf.macs.iter().any(is))
-                || nic.pf.as_ref().is_some_and(|pf| is(&pf.mac) || pf.macs.iter().any(is))
+                    .any(|vf| vf.mac.as_ref().is_some_and(is) || vf.settings.macs.iter().any(is))
+                || nic.pf.as_ref().is_some_and(|pf| is(&pf.mac) || pf.settings.macs.iter().any(is))
                 || self.statics().any(|(_, entry)| is(&entry.mac))
         };
         let derived = (0_u8..=u8::MAX).map(|salt| {
@@ -300,8 +226,8 @@ impl<'a> Scope<'a> {
     }
 }
 
-fn link(state: LinkState) -> nic::LinkState {
-    match state {
+fn link(settings: &PortSettings) -> nic::LinkState {
+    match settings.link_state {
         LinkState::Auto => nic::LinkState::Auto,
         LinkState::Enable => nic::LinkState::Enable,
         LinkState::Disable => nic::LinkState::Disable,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nic::{Filter, Mode, PortId, Way};
 
-use super::function::{Member, Owner, Scope, Settings};
+use super::function::{Member, Owner, Scope};
 use super::origin::Origins;
 use super::{Attached, Monitor, Nic, Place, Plug, Target, switch, switchdev};
 use crate::state::{Bridging, FunctionName, Mirror, MirrorDirection, PathInForce, Problem};
@@ -85,7 +85,7 @@ impl<'a> Build<'_, 'a> {
             let owner = self.linked(owner, FunctionName::Pf);
             self.config.pf = Some(self.function(&owner));
             let place = self.place(PortId::PF);
-            self.plugs.push(plug(Attached::Pf, place, &owner.settings, self.scope.uplink_up));
+            self.plugs.push(plug(Attached::Pf, place, &owner, self.scope.uplink_up));
             self.origins.owners.push((PortId::PF, owner));
         }
     }
@@ -110,7 +110,7 @@ impl<'a> Build<'_, 'a> {
             if let Some(Member { adapter, .. }) = holder {
                 let of = Attached::Adapter(adapter.name.clone());
                 let place = self.place(port);
-                self.plugs.push(plug(of, place, &owner.settings, self.scope.uplink_up));
+                self.plugs.push(plug(of, place, &owner, self.scope.uplink_up));
             }
             self.origins.owners.push((port, owner));
         }
@@ -124,7 +124,7 @@ impl<'a> Build<'_, 'a> {
     /// A function with the link that it has in the NIC's mode.
     fn linked(&self, mut owner: Owner<'a>, name: FunctionName) -> Owner<'a> {
         if self.scope.nic.is_switchdev() {
-            owner.settings.link = switchdev::link(self.scope, name);
+            owner.link = switchdev::link(self.scope, name);
         }
         owner
     }
@@ -137,7 +137,8 @@ impl<'a> Build<'_, 'a> {
             };
             let owner = self.scope.adapter(*member);
             let mut queue = owner.queue();
-            let receives = owner.settings.mirror.filter(|it| it.direction != MirrorDirection::Tx);
+            let receives =
+                owner.settings.mirror.as_ref().filter(|it| it.direction != MirrorDirection::Tx);
             queue.mirror = receives.map(|mirror| {
                 let number = self.monitors.number(&owner.label, mirror);
                 nic::Mirror { way: Way::Ingress, to: nic::Monitor::Capture(number as u16) }
@@ -160,11 +161,13 @@ impl<'a> Build<'_, 'a> {
         let mut behind = behind.filter(|adapter| adapter.switch.is_some());
         let tunnels =
             self.scope.switch.as_ref().is_some_and(|(switch, _)| !switch.tunnels.is_empty());
-        tunnels || promiscuous || behind.any(|adapter| adapter.promiscuous || !adapter.spoof_check)
+        tunnels
+            || promiscuous
+            || behind.any(|adapter| adapter.settings.promiscuous || !adapter.settings.spoof_check)
     }
 
     fn function(&mut self, owner: &Owner<'a>) -> nic::Function {
-        let mirror = owner.settings.mirror.map(|mirror| {
+        let mirror = owner.settings.mirror.as_ref().map(|mirror| {
             let way = match mirror.direction {
                 MirrorDirection::Rx => Way::Ingress,
                 MirrorDirection::Tx => Way::Egress,
@@ -182,8 +185,8 @@ pub(super) fn free_plug(of: Attached, place: Place, link_up: bool) -> Plug {
     Plug { of, place, queue: None, share: nic::Share::default(), link_up }
 }
 
-pub(super) fn plug(of: Attached, place: Place, settings: &Settings<'_>, uplink_up: bool) -> Plug {
-    Plug { of, place, queue: None, share: settings.share, link_up: settings.link.is_up(uplink_up) }
+pub(super) fn plug(of: Attached, place: Place, owner: &Owner<'_>, uplink_up: bool) -> Plug {
+    Plug { of, place, queue: None, share: owner.share(), link_up: owner.link.is_up(uplink_up) }
 }
 
 /// Who gets copies, each mirrored thing once.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use model::profile::{Errno, Profile, Soft};
 use nic::{LinkState, Share, Vids, WEIGHT_DEFAULT};
 
-use super::function::{Member, Owner, Scope, Settings};
-use crate::state::{Bridging, Problem, Problems, VlanProto, may_ever_have_vf};
+use super::function::{Member, Owner, Scope};
+use crate::state::{Bridging, PortSettings, Problem, Problems, VlanProto, may_ever_have_vf};
 
 /// A setting that a card rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) fn check(
         return rates; // rejects nothing that the document can say
     }
     for (owner, remedy) in owners(scope) {
-        let Share { min_mbit, max_mbit, .. } = owner.settings.share;
+        let Share { min_mbit, max_mbit, .. } = owner.share();
         let accepted =
             known.is_none_or(|known| known.get(&owner.label) == Some(&(min_mbit, max_mbit)));
         match of_function(card, &owner, scope.uplink_up || accepted) {
@@ -84,13 +84,14 @@ fn of_nic(card: &Profile, scope: &Scope<'_>) -> Vec<Rejected> {
 /// down does not reject them.
 fn of_function(card: &Profile, owner: &Owner<'_>, uplink_up: bool) -> Option<Rejected> {
     let Soft { rejects, .. } = &card.soft;
-    let Settings { vlan, link, share, storm_limit_pps: storm, mirror, .. } = owner.settings;
+    let PortSettings { vlan, storm_limit_pps: storm, mirror, .. } = owner.settings;
+    let (link, share) = (owner.link, owner.share());
     let at = |field: &str| format!("{}.{field}", owner.at);
     let links = if rejects.link_state_disable.is_none() { "auto or disable" } else { "auto" };
     // The first further address: of the adapter, or of a static entry for it.
     let macs = owner.macs.len().saturating_sub(1);
     let mac = owner.macs.get(1).map_or_else(String::new, |(_, field)| field.clone());
-    let vlans = owner.settings.trunk().collect::<Vids>().len();
+    let vlans = owner.settings.tagged().collect::<Vids>().len();
     let is_802_1ad = vlan.is_some_and(|vlan| vlan.proto == VlanProto::Dot1ad);
     let default_weight = WEIGHT_DEFAULT.to_string();
     let extensions = rejects.extensions;
@@ -119,7 +120,7 @@ fn of_function(card: &Profile, owner: &Owner<'_>, uplink_up: bool) -> Option<Rej
             share.weight.to_string(),
             &default_weight,
         ),
-        (storm > 0, extensions, at("storm_limit_pps"), storm.to_string(), "0"),
+        (*storm > 0, extensions, at("storm_limit_pps"), storm.to_string(), "0"),
         (mirror.is_some(), extensions, at("mirror"), "a mirror".into(), "none"),
     ];
     let rejected = checks.into_iter().find_map(|(is_set, errno, field, value, allowed)| {

@@ -115,7 +115,7 @@ fn numbers(
     let members: Vec<&Member<'_>> = scope.members.iter().filter(on_it).collect();
     let stay: BTreeSet<&str> = members.iter().map(|member| &*member.adapter.name).collect();
     let here = members.iter().filter(|member| is_switched(member, switch));
-    let mirrored = here.clone().filter(|member| member.adapter.mirror.is_some());
+    let mirrored = here.clone().filter(|member| member.adapter.settings.mirror.is_some());
     let taps: Vec<String> = mirrored.map(|member| tap_name(&member.adapter.name)).collect();
     let tunnels: Vec<String> =
         switch.tunnels.iter().map(|tunnel| tunnel_name(&tunnel.name)).collect();
@@ -181,13 +181,13 @@ impl<'a> Build<'_, 'a> {
     fn adapter(&mut self, member: Member<'a>, monitors: &mut Monitors) {
         let owner = self.scope.adapter(member);
         let name = &member.adapter.name;
-        let up = owner.settings.link.is_up(self.scope.uplink_up);
+        let up = owner.link.is_up(self.scope.uplink_up);
         let id = self.numbers.get(name).expect("each adapter in the switch has a number");
         self.fields.ports.push((id, owner.at.clone()));
         let queue = member.given.queue.map(|queue| nic::PortId::queue(queue as u8));
         let place = Place::Switch(id);
         let of = Attached::Adapter(name.clone());
-        self.plugs.push(Plug { queue, ..plug(of, place, &owner.settings, self.scope.uplink_up) });
+        self.plugs.push(Plug { queue, ..plug(of, place, &owner, self.scope.uplink_up) });
         if up {
             let port = self.port(&owner, self.wished.port(name));
             self.put(id, port);
@@ -220,13 +220,13 @@ impl<'a> Build<'_, 'a> {
     }
 
     fn port(&mut self, owner: &Owner<'_>, wished: Option<&SwitchPort>) -> PortConfig {
-        let settings = &owner.settings;
+        let settings = owner.settings;
         let mut port = PortConfig::access(settings.native());
-        if settings.is_trunk() {
+        if !settings.trunks.is_empty() {
             let native = settings.native().map_or(Native::Untagged, Native::Vlan);
-            port.vlans = Vlans::Trunk { allowed: settings.trunk().collect::<VidSet>(), native };
+            port.vlans = Vlans::Trunk { allowed: settings.tagged().collect::<VidSet>(), native };
         }
-        port.tagging = settings.tagging();
+        port.tagging = owner.tagging();
         let max_macs = wished.and_then(|wished| wished.max_macs);
         port.learning = match settings.spoof_check {
             true => Learning { limit: 0, beyond: Beyond::Drop },
@@ -245,7 +245,7 @@ impl<'a> Build<'_, 'a> {
 
     /// Copies of an adapter's frames. What it receives through a queue the NIC copies.
     fn mirror(&mut self, owner: &Owner<'_>, id: PortId, monitors: &mut Monitors) {
-        let Some(mirror) = owner.settings.mirror else {
+        let Some(mirror) = &owner.settings.mirror else {
             return;
         };
         let to = self.numbers.get(&tap_name(&owner.label)).expect("each mirror has a number");

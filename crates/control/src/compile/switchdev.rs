@@ -25,12 +25,12 @@ pub(super) fn check(scope: &Scope<'_>, problems: &mut Problems) -> bool {
 
 /// The fields that mean nothing.
 fn refused(owner: &Owner<'_>) -> impl Iterator<Item = &'static str> {
-    let settings = &owner.settings;
+    let settings = owner.settings;
     let all = [
         ("vlan", settings.vlan.is_some()),
         ("trunks", !settings.trunks.is_empty()),
         ("promiscuous", settings.promiscuous),
-        ("link_state", settings.link != LinkState::Auto),
+        ("link_state", owner.link != LinkState::Auto),
         ("mirror", settings.mirror.is_some()),
     ];
     all.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field)

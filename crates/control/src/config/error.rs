@@ -1,16 +1,11 @@
-//! Errors of a configuration: one line each, collected while the file is walked.
+//! Mistakes of a file, each with its line.
 
-use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// The most errors that are shown; the rest is counted.
-pub(super) const MAX_SHOWN: usize = 20;
-
-/// The most characters of a file's value that an error repeats.
-const MAX_QUOTED_CHARS: usize = 60;
+use crate::state::{Problem, Problems};
 
 /// A place in a file, both numbers counted from 1; the column in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
     pub line: usize,
@@ -18,17 +13,26 @@ pub struct Position {
     pub column: usize,
 }
 
-/// One mistake. Shown as `shunt.toml:14:7: nic[0].vf[2].mac: "02:00" is not a MAC address; write ...`.
+impl Position {
+    /// The place of a byte of a text.
+    pub(super) fn of(text: &str, at: usize) -> Position {
+        let before = &text[..text.floor_char_boundary(at)];
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        // A byte-order mark is no character to whoever looks at the file.
+        let column = 1 + line.chars().filter(|c| *c != '\u{feff}').count();
+        Position { line: 1 + before.matches('\n').count(), column }
+    }
+}
+
+/// One mistake. Shown as `shunt.toml:14:7: nic[0].vf[2].mac: "02:00" is not allowed; write ...`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file, as the caller named it.
     pub file: String,
-    /// Where in it; `None` if the mistake is of the whole file.
+    /// Where in it; `None` if it is not known, or the mistake is of the whole file.
     pub position: Option<Position>,
-    /// The path of the field, such as `nic[0].vf[2].mac`; empty where no field is concerned.
-    pub field: String,
-    /// The value, what is wrong with it, and what is allowed.
-    pub message: String,
+    /// What is wrong.
+    pub problem: Problem,
 }
 
 impl fmt::Display for ConfigError {
@@ -37,10 +41,7 @@ impl fmt::Display for ConfigError {
         if let Some(Position { line, column }) = self.position {
             write!(f, "{line}:{column}:")?;
         }
-        if !self.field.is_empty() {
-            write!(f, " {}:", printable(&self.field))?;
-        }
-        write!(f, " {}", printable(&self.message))
+        write!(f, " {}", printable(&self.problem.to_string()))
     }
 }
 
@@ -54,11 +55,31 @@ pub struct ConfigErrors {
 }
 
 impl ConfigErrors {
+    /// The problems of a file, each where `place` says it is.
+    pub(super) fn of(
+        file: &str,
+        problems: Problems,
+        place: impl Fn(&Problem) -> Option<Position>,
+    ) -> ConfigErrors {
+        let Problems { problems, more } = problems;
+        let file = file.to_owned();
+        let shown = problems.into_iter().map(|problem| ConfigError {
+            file: file.clone(),
+            position: place(&problem),
+            problem,
+        });
+        let mut shown: Vec<ConfigError> = shown.collect();
+        shown.sort_by_key(|error| error.position);
+        ConfigErrors { shown, more }
+    }
+
     /// The one error of a file that could not be read at all.
-    pub(super) fn of_file(file: &str, message: String) -> Self {
-        let error =
-            ConfigError { file: file.to_owned(), position: None, field: String::new(), message };
-        ConfigErrors { shown: vec![error], more: 0 }
+    pub(super) fn of_file(
+        file: &str,
+        error: impl Into<String>,
+        allowed: impl Into<String>,
+    ) -> Self {
+        ConfigErrors::of(file, Problem::new("", (), error, allowed).into(), |_| None)
     }
 
     /// The errors that are shown, at most 20.
@@ -79,7 +100,11 @@ impl fmt::Display for ConfigErrors {
             write!(f, "{newline}{error}")?;
         }
         if let (more @ 1.., Some(last)) = (self.more, self.shown.last()) {
-            write!(f, "\n{}: and {more} more errors; correct these first", printable(&last.file))?;
+            write!(
+                f,
+                "\n{}: and {more} more mistakes; correct these first",
+                printable(&last.file)
+            )?;
         }
         Ok(())
     }
@@ -87,102 +112,7 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// The text under examination and the mistakes found so far.
-pub(super) struct Report<'a> {
-    file: &'a str,
-    text: &'a str,
-    /// The byte at which each line starts; a file of many mistakes is not to be counted through for each.
-    line_starts: Vec<usize>,
-    found: RefCell<Vec<Found>>,
-    /// Mistakes that are known by their number alone.
-    further: Cell<usize>,
-}
-
-struct Found {
-    /// Byte in the text; `None` sorts before all.
-    at: Option<usize>,
-    field: String,
-    message: String,
-}
-
-impl<'a> Report<'a> {
-    pub(super) fn new(file: &'a str, text: &'a str) -> Self {
-        let after_newlines = text.match_indices('\n').map(|(at, _)| at + 1);
-        Report {
-            file,
-            text,
-            line_starts: std::iter::once(0).chain(after_newlines).collect(),
-            found: RefCell::default(),
-            further: Cell::default(),
-        }
-    }
-
-    /// Notes a mistake at a byte of the text.
-    pub(super) fn error(&self, at: usize, field: String, message: String) {
-        self.found.borrow_mut().push(Found { at: Some(at), field, message });
-    }
-
-    /// Notes a mistake of the whole file.
-    pub(super) fn error_of_file(&self, field: &str, message: String) {
-        self.found.borrow_mut().push(Found { at: None, field: field.to_owned(), message });
-    }
-
-    /// Notes mistakes of which nothing but their number is known.
-    pub(super) fn not_shown(&self, number: usize) {
-        self.further.set(self.further.get() + number);
-    }
-
-    /// How many mistakes have been noted so far.
-    pub(super) fn errors(&self) -> usize {
-        self.found.borrow().len()
-    }
-
-    /// What the file says at a span, cut to one line of readable length.
-    pub(super) fn quote(&self, span: std::ops::Range<usize>) -> String {
-        let text = self.text.get(span).unwrap_or_default().trim();
-        let line = text.lines().next().unwrap_or_default();
-        let cut: String = line.chars().take(MAX_QUOTED_CHARS).collect();
-        if cut.len() < text.len() { format!("{cut}...") } else { cut }
-    }
-
-    /// The line of a byte, counted from 1.
-    pub(super) fn line(&self, at: usize) -> usize {
-        self.line_starts.partition_point(|&start| start <= at)
-    }
-
-    fn position(&self, at: usize) -> Position {
-        let line = self.line(at);
-        let start = self.line_starts[line - 1];
-        let before = self.text.char_indices().skip_while(|(i, _)| *i < start);
-        // A byte-order mark is no character to whoever looks at the file.
-        let before = before.take_while(|(i, _)| *i < at).filter(|(_, c)| *c != '\u{feff}');
-        Position { line, column: 1 + before.count() }
-    }
-
-    /// The mistakes in the order of the file; `None` if there were none. Of several on one value the first noted
-    /// stays: a syntax error is noted before what the value it left behind would seem to mean.
-    pub(super) fn finish(self) -> Option<ConfigErrors> {
-        let mut found = self.found.take();
-        found.sort_by_key(|one| one.at);
-        found.dedup_by(|later, earlier| {
-            later.at.is_some() && later.at == earlier.at && later.field == earlier.field
-        });
-        let more = found.len().saturating_sub(MAX_SHOWN) + self.further.get();
-        let shown: Vec<ConfigError> = found
-            .into_iter()
-            .take(MAX_SHOWN)
-            .map(|one| ConfigError {
-                file: self.file.to_owned(),
-                position: one.at.map(|at| self.position(at)),
-                field: one.field,
-                message: one.message,
-            })
-            .collect();
-        (!shown.is_empty()).then_some(ConfigErrors { shown, more })
-    }
-}
-
-/// A file is not trusted with the operator's terminal: control characters are shown escaped.
+/// Control characters of a file are not sent to a terminal.
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

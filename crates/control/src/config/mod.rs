@@ -1,142 +1,158 @@
-//! The TOML file of `shunt up --config shunt.toml`: read, checked, and turned into plain structs.
+//! The configuration file of `shunt up`, and every file that a command reads: the state document and, beside it, the
+//! daemon's own settings, in TOML or JSON.
 //!
-//! Model: the file's text becomes a tree of values with their places (`toml`'s `DeTable`), and `read` walks that
-//! tree by hand along one table of fields (`fields`) that also gives the error texts their lists of what is
-//! allowed, and `docs/configuration.md` its rows. Walking by hand instead of deriving is what lets a run report
-//! every independent mistake, each as one line with file, line, column, field, value and remedy.
+//! Model: a file's text becomes the same JSON value whichever syntax it has ([`source`]); that value is held against the
+//! schema that the types derive, as a document of the API is, and then becomes the types. So a setting is declared
+//! once, where its type is, and a mistake has the same words wherever it is made; of a TOML file each is told with
+//! its line and column.
 //!
-//! Tables of the state document (`[[switch]]`, `[[adapter]]`, and attachments) become JSON and are checked by its own rules,
-//! together with what the file's NICs become there; what is wrong is told with its place in the file all the same.
+//! Nothing is half applied: the answer is either a whole [`Config`] that has passed every check the file alone allows,
+//! or [`ConfigErrors`]. Whether a CPU exists or a directory can be written is for those who use it.
 //!
-//! Nothing is half applied: the answer is either a whole [`Config`] that has passed every check the file alone
-//! allows, or [`ConfigErrors`]. Whether a CPU exists or a directory can be written is for those who use it.
-//!
-//! Limits: a file of 1 MiB, 16 NICs, 64 lanes, 4096 further MACs a function; 20 errors are shown.
+//! Limits: a file of 1 MiB; 20 errors are shown.
 
-mod api;
-mod desired;
 mod error;
-mod fields;
-mod model;
+mod meaning;
+mod old_names;
 mod place;
-mod read;
+mod source;
 mod syntax;
-mod table;
 #[cfg(test)]
 mod tests;
-mod unique;
-mod value;
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use toml::de::DeTable;
+use serde_json::Value;
 
-pub use api::{Api, ApiTcp, ApiTls};
 pub use error::{ConfigError, ConfigErrors, Position};
-pub use model::{Config, Function, Lanes, Limits, Nic, NicKind, Vf};
+use old_names::OldNames;
+pub use source::{MAX_FILE_BYTES, Source};
 
-use error::Report;
+use crate::api::{Listen, Tcp, Tls, Token, socket_path};
+use crate::state::{ApiSettings, DaemonSettings, Lanes, Limits, Problems, State, shape};
 
-/// The largest file that is read, in bytes.
-pub const MAX_FILE_BYTES: usize = 1 << 20;
-/// The most NICs of one daemon.
-pub const MAX_NICS: usize = 16;
-/// The most lanes of one daemon.
-pub const MAX_LANES: usize = 64;
-/// The most further MAC addresses (`macs`) of one function.
-pub const MAX_FURTHER_MACS: usize = 4096;
-/// The longest path of a UNIX socket, in bytes: `sun_path` less its closing zero.
-pub const MAX_SOCKET_PATH_BYTES: usize = 107;
+/// A checked configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Directory of the counters file, and of sockets with a relative path.
+    pub run_dir: PathBuf,
+    /// Directory in which the desired state is kept; without one it ends with the daemon.
+    pub state_dir: Option<PathBuf>,
+    /// The API.
+    pub api: ApiSettings,
+    /// The polling threads.
+    pub lanes: Lanes,
+    /// What guests may use of the machine.
+    pub limits: Limits,
+    /// The state at the first start.
+    pub state: State,
+}
 
 impl Config {
-    /// Reads and checks a file.
+    /// Reads the file at `path`.
     ///
     /// # Errors
-    /// Every mistake that was found, up to 20, one line each; a file that cannot be read is one of them.
+    /// Every mistake in the file, or why it cannot be read.
     pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
-        let (name, text) = Config::read(path)?;
-        Config::parse(&name, &text)
+        Config::of(&Source::read(path, "--config")?)
     }
 
-    /// Reads a file: what errors call it, and its text, for [`Config::parse`].
+    /// Checks the text of a file that errors call `name`.
     ///
     /// # Errors
-    /// It cannot be read, or is no text.
-    pub fn read(path: &Path) -> Result<(String, String), ConfigErrors> {
-        let name = path.display().to_string();
-        let whole = |message: String| ConfigErrors::of_file(&name, message);
-        let bytes = read_limited(path).map_err(|error| whole(cannot_read(&error)))?;
-        if bytes.len() > MAX_FILE_BYTES {
-            return Err(whole(format!("is larger than {MAX_FILE_BYTES} bytes, the most allowed")));
-        }
-        match String::from_utf8(bytes) {
-            Ok(text) => Ok((name, text)),
-            Err(error) => {
-                let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-                let line = 1 + good.iter().filter(|&&byte| byte == b'\n').count();
-                Err(whole(format!("line {line} is not UTF-8; save the file as UTF-8")))
-            }
-        }
-    }
-
-    /// Checks a file's text; `name` is what errors call the file.
-    ///
-    /// # Errors
-    /// As [`Config::load`].
+    /// Every mistake.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigErrors> {
-        let report = Report::new(name, text);
-        let (tree, mistakes) = DeTable::parse_recoverable(text);
-        // A broken line makes the lines after it mean something else, so then only the syntax is reported.
-        let mut config = None;
-        if syntax::report(&report, tree.get_ref(), &mistakes).goes_on() {
-            config = read::config(&report, tree.get_ref());
+        Config::of(&Source::new(name, text))
+    }
+
+    /// Checks a file.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub fn of(source: &Source) -> Result<Config, ConfigErrors> {
+        Config::check(source, OldNames::Refused)
+    }
+
+    /// Checks a file that a daemon of an older version was started with, and may be written in that version's words.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub fn of_older(source: &Source) -> Result<Config, ConfigErrors> {
+        Config::check(source, OldNames::Read)
+    }
+
+    fn check(source: &Source, old: OldNames) -> Result<Config, ConfigErrors> {
+        let tell = |problems| source.tell(problems);
+        let mut document = source.value(old)?;
+        if document.get("version").is_none() {
+            document["version"] = crate::state::VERSION.into();
         }
-        match (report.finish(), config) {
-            (Some(errors), _) => Err(errors),
-            (None, Some(config)) => Ok(config),
-            (None, None) => unreachable!("a file that gave no config gave no error either"),
+        shape::check("Configuration", &document, "").map_err(tell)?;
+        let (daemon, state) = parts(document);
+        let daemon: DaemonSettings = serde_json::from_value(daemon).map_err(|error| {
+            // The schema lets nothing pass that serde does not take; a test holds them together.
+            ConfigErrors::of_file(
+                source.name(),
+                format!("is not a configuration: {error}"),
+                "correct it",
+            )
+        })?;
+        let run_dir = daemon.run_dir.clone().unwrap_or_else(default_run_dir);
+        if run_dir.to_str().is_none() {
+            let error = "has no run_dir, and the default of this user is not UTF-8";
+            return Err(ConfigErrors::of_file(source.name(), error, "write run_dir"));
         }
+        let mut problems = Problems::default();
+        meaning::check(&daemon, &run_dir, &state, &mut problems);
+        let state = match State::parse(&state) {
+            Ok(state) => problems.or(state),
+            Err(more) => Err(problems.and(more)),
+        };
+        let state = state.map_err(tell)?;
+        let DaemonSettings { run_dir: _, state_dir, api, lanes, limits } = daemon;
+        Ok(Config { run_dir, state_dir, api, lanes, limits, state })
+    }
+
+    /// Where the API is to be served; `None` if it is not.
+    ///
+    /// # Errors
+    /// The token cannot be read.
+    pub fn listen(&self) -> anyhow::Result<Option<Listen>> {
+        let ApiSettings { enabled, socket, tcp, token_file, tls_certificate, tls_key } = &self.api;
+        if !enabled {
+            return Ok(None);
+        }
+        let tls = tls_certificate.clone().zip(tls_key.clone());
+        let tls = tls.map(|(certificate, key)| Tls { certificate, key });
+        let tcp = tcp.zip(token_file.as_ref()).map(|(address, token_file)| {
+            anyhow::Ok(Tcp { address, token: Token::read(token_file)?, tls })
+        });
+        let socket = socket.clone().unwrap_or_else(|| socket_path(&self.run_dir));
+        Ok(Some(Listen { socket, tcp: tcp.transpose()? }))
     }
 }
 
-/// Where sockets and the counters file live unless the file says otherwise: `$XDG_RUNTIME_DIR/shunt`, or `/run/shunt`
-/// for root, or `/tmp/shunt-UID`. Whoever creates the last must check its owner: anyone may create it first.
+/// The daemon's settings and the state of a configuration.
+fn parts(configuration: Value) -> (Value, Value) {
+    let known = shape::schemas()["DaemonSettings"]["properties"].as_object();
+    let is_daemons = |name: &str| known.is_some_and(|known| known.contains_key(name));
+    let Value::Object(fields) = configuration else { return (Value::Null, Value::Null) };
+    let (daemon, state): (Vec<_>, Vec<_>) =
+        fields.into_iter().partition(|(name, _)| is_daemons(name));
+    (Value::Object(daemon.into_iter().collect()), Value::Object(state.into_iter().collect()))
+}
+
+/// Where a daemon of this user puts its files if the configuration does not say.
 pub fn default_run_dir() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     run_dir_for(std::env::var_os("XDG_RUNTIME_DIR").as_deref(), uid)
 }
 
-/// The XDG specification says to ignore a value that is not absolute.
 fn run_dir_for(xdg_runtime_dir: Option<&OsStr>, uid: u32) -> PathBuf {
     match xdg_runtime_dir.map(Path::new).filter(|dir| dir.is_absolute()) {
         Some(dir) => dir.join("shunt"),
         None if uid == 0 => PathBuf::from("/run/shunt"),
         None => PathBuf::from(format!("/tmp/shunt-{uid}")),
-    }
-}
-
-/// Reads one byte more than is allowed, which is how the caller sees that there is more.
-fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn cannot_read(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => {
-            "no such file; give the path of a configuration with --config".to_owned()
-        }
-        io::ErrorKind::PermissionDenied => {
-            "no permission to read it; make the file and its directories readable for this user"
-                .to_owned()
-        }
-        io::ErrorKind::IsADirectory => {
-            "is a directory; give the path of a configuration file".to_owned()
-        }
-        _ => format!("cannot be read: {error}"),
     }
 }

@@ -3,56 +3,49 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error};
 
-use super::error::{MAX_SHOWN, Report};
-use super::fields::{Field, Kind, ROOT, Section};
+use super::error::Position;
+use crate::state::{MAX_PROBLEMS, Problem, shape};
 
-/// Whether the tree is worth looking at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The grammar is right, or only single values are wrong.
-    Sound,
-    /// A line is broken, and what follows may be misunderstood; or so many values are wrong that it will do.
-    Broken,
-}
+/// The most characters of a file's text that an error repeats.
+const MAX_QUOTED_CHARS: usize = 60;
 
-impl Outcome {
-    pub(super) fn goes_on(self) -> bool {
-        self == Outcome::Sound
-    }
-}
-
-/// Reports wrong values, and the first broken line if there is one: the parser recovers from it, but what it says of
-/// the lines after, and of values on that line, is mostly a consequence.
-pub(super) fn report(report: &Report<'_>, tree: &DeTable<'_>, mistakes: &[Error]) -> Outcome {
+/// The mistakes, each with its place. Values that are wrong are all told, up to a line that breaks the grammar: what
+/// follows that one means something else.
+pub(super) fn problems(
+    text: &str,
+    tree: &DeTable<'_>,
+    mistakes: &[Error],
+) -> Vec<(usize, Problem)> {
     let place = |error: &Error| error.span().map_or(0, |span| span.start);
-    let quote = |error: &Error| report.quote(error.span().unwrap_or_default());
+    let line = |error: &Error| Position::of(text, place(error)).line;
+    let quote = |error: &Error| quote(text, error.span().unwrap_or_default());
     let mut sorted: Vec<&Error> = mistakes.iter().collect();
     sorted.sort_by_key(|error| place(error));
     let breaks = |error: &&&Error| wrong_value(error.message(), &quote(error)).is_none();
     let broken = sorted.iter().find(breaks).copied();
-    let mut wrong = 0;
-    let broken_on = broken.map_or(usize::MAX, |error| report.line(place(error)));
-    for error in sorted {
-        let at = place(error);
-        if report.line(at) >= broken_on {
-            break;
-        }
-        // Finding a value's path is a walk through the file, so it is not done for what will not be shown.
-        if wrong == MAX_SHOWN {
-            return Outcome::Broken;
-        }
+    let broken_on = broken.map_or(usize::MAX, line);
+    let mut all = Vec::new();
+    // Finding a value's path is a walk through the file, so it is not done for what will not be shown.
+    for error in sorted.into_iter().take(MAX_PROBLEMS).take_while(|error| line(error) < broken_on) {
         if let Some(message) = wrong_value(error.message(), &quote(error)) {
-            let (field, known) = find(tree, at).unwrap_or_default();
-            let allowed = known.map(|known| format!("; write {}", known.kind));
-            report.error(at, field, message + &allowed.unwrap_or_default());
-            wrong += 1;
+            let field = find_in(tree, "", place(error)).unwrap_or_default();
+            let allowed = shape::allowed_at("Configuration", &field);
+            all.push((place(error), Problem::new(field, (), message, allowed)));
         }
     }
-    let Some(error) = broken else {
-        return Outcome::Sound;
-    };
-    report.error(place(error), String::new(), broken_line(error.message(), &quote(error)));
-    Outcome::Broken
+    if let Some(error) = broken {
+        let message = broken_line(error.message(), &quote(error));
+        all.push((place(error), Problem::new("", (), message, "")));
+    }
+    all
+}
+
+/// What stands at a place of the file, cut to a readable length.
+fn quote(text: &str, span: std::ops::Range<usize>) -> String {
+    let text = text.get(span).unwrap_or_default().trim();
+    let line = text.lines().next().unwrap_or_default();
+    let cut: String = line.chars().take(MAX_QUOTED_CHARS).collect();
+    if cut.len() < text.len() { format!("{cut}...") } else { cut }
 }
 
 /// A mistake within one value, or `None`. The parser takes anything without quotes for a misspelt number, date or
@@ -121,42 +114,22 @@ fn broken_line(message: &str, text: &str) -> String {
     }
 }
 
-/// The path of the value at byte `at`, and its field if it is a known one.
-fn find(tree: &DeTable<'_>, at: usize) -> Option<(String, Option<&'static Field>)> {
-    find_in(tree, Some(&ROOT), "", at)
-}
-
-fn find_in(
-    table: &DeTable<'_>,
-    section: Option<&'static Section>,
-    path: &str,
-    at: usize,
-) -> Option<(String, Option<&'static Field>)> {
+/// The path of the value that stands at a place.
+fn find_in(table: &DeTable<'_>, path: &str, at: usize) -> Option<String> {
     let dot = if path.is_empty() { "" } else { "." };
-    table.iter().find_map(|(key, value)| {
-        let name = key.get_ref();
-        let field = section.and_then(|section| section.field(name));
-        find_value(value, field, format!("{path}{dot}{name}"), at)
-    })
+    table
+        .iter()
+        .find_map(|(key, value)| find_value(value, format!("{path}{dot}{}", key.get_ref()), at))
 }
 
-fn find_value(
-    value: &Spanned<DeValue<'_>>,
-    field: Option<&'static Field>,
-    path: String,
-    at: usize,
-) -> Option<(String, Option<&'static Field>)> {
-    let within = match field.map(|field| &field.kind) {
-        Some(Kind::Table(section) | Kind::Tables(section)) => Some(*section),
-        _ => None,
-    };
+fn find_value(value: &Spanned<DeValue<'_>>, path: String, at: usize) -> Option<String> {
     match value.get_ref() {
         // The span of a table is that of its header, so tables are searched whatever theirs is.
-        DeValue::Table(table) => find_in(table, within, &path, at),
+        DeValue::Table(table) => find_in(table, &path, at),
         DeValue::Array(items) => items
             .iter()
             .enumerate()
-            .find_map(|(i, item)| find_value(item, field, format!("{path}[{i}]"), at)),
-        _ => (value.span().start <= at && at <= value.span().end).then_some((path, field)),
+            .find_map(|(i, item)| find_value(item, format!("{path}[{i}]"), at)),
+        _ => (value.span().start <= at && at <= value.span().end).then_some(path),
     }
 }

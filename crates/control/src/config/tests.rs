@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::state::{Attachment, SocketMode, VhostUser};
+use crate::state::{Attachment, AttachmentKind, SocketMode, VhostUser};
 
 mod api;
 mod desired;
 mod documents;
 mod mistakes;
+mod older;
 
 /// The least that a file must hold before its VFs.
 const HEAD: &str = "run_dir = \"/run/shunt\"\n[[nic]]\nname = \"nic0\"\nkind = \"soft\"\n";
@@ -27,55 +28,27 @@ fn vhost_user(attachment: &Attachment) -> &VhostUser {
 
 #[test]
 fn the_least_file_gets_every_default() {
-    let text = format!("{HEAD}[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"vf0.sock\"\n");
-    let attachment = Attachment::VhostUser(VhostUser {
-        socket: "/run/shunt/vf0.sock".into(),
-        mode: SocketMode::Server,
-        queue_pairs: 1,
-        mtu: 1500,
-        mergeable: true,
-        indirect: true,
-        event_index: true,
-        in_order: false,
-        packed: true,
-        offload: true,
-    });
-    let mac = "02:00:00:00:00:01".parse().unwrap();
-    let function =
-        Function { mac, macs: vec![], vlan: None, rules: model::Rules::default(), attachment };
-    let nic = Nic {
-        name: "nic0".into(),
-        kind: NicKind::Soft,
-        profile: Default::default(),
-        bridging: nic::Mode::Veb,
-        switchdev: false,
-        total_vfs: 1,
-        budget_permille: 0,
-        vmq_queues: 64,
-        uplink: None,
-        pf: None,
-        vfs: vec![Vf { index: 0, function }],
-    };
+    let text = format!(
+        "{HEAD}[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment = \"vhost-user:vf0.sock\"\n"
+    );
+    let config = parse(&text);
     let lanes =
         Lanes { cpus: vec![], poll_us: 50, yield_us: 50, sleep: true, cpu_latency_us: None };
     assert_eq!(lanes.count(), 1);
-    let api = Some(Api { socket: "/run/shunt/api.sock".into(), tcp: None });
-    let config = parse(&text);
     let state = config.state.clone(); // it has tests of its own
-    let (run_dir, nics) = ("/run/shunt".into(), vec![nic]);
-    assert_eq!(
-        config,
-        Config { run_dir, state_dir: None, api, lanes, limits: Limits::default(), nics, state }
-    );
+    let run_dir = "/run/shunt".into();
+    let (api, limits) = (ApiSettings::default(), Limits::default());
+    assert_eq!(config, Config { run_dir, state_dir: None, api, lanes, limits, state });
+    assert_eq!((config.state.nics[0].total_vfs, config.state.nics[0].num_vfs), (1, 1));
 }
 
 #[test]
 fn other_ways_to_write_the_same_are_the_same() {
     let usual = format!(
-        "{HEAD}[[nic.vf]]\nmac = \"02:00:00:00:00:0a\"\nsocket = \"vf0.sock\"\nmtu = 9000\n"
+        "{HEAD}[[nic.vf]]\nmac = \"02:00:00:00:00:0a\"\nattachment = {{ socket = \"vf0.sock\", mtu = 9000 }}\n"
     );
     let inline = "run_dir = '/run/shunt'\r\nnic = [{ name = \"nic0\", kind = \"soft\", vf = [\r\n\
-        { mac = \"02:00:00:00:00:0A\", socket = \"/run/shunt/vf0.sock\", mtu = 0x2328 }] }]\r\n";
+        { mac = \"02:00:00:00:00:0A\", attachment = { socket = \"/run/shunt/vf0.sock\", mtu = 0x2328 } }] }]\r\n";
     assert_eq!(parse(&usual), parse(inline));
     assert_eq!(parse(&usual), parse(&format!("\u{feff}{usual}")), "a byte-order mark is ignored");
 }
@@ -83,27 +56,34 @@ fn other_ways_to_write_the_same_are_the_same() {
 #[test]
 fn one_address_may_be_on_several_vlans_and_nics() {
     let vf = |vlan: &str, socket: &str| {
-        format!("[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"{socket}\"\n{vlan}\n")
+        format!(
+            "[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment.socket = \"{socket}\"\n{vlan}\n"
+        )
     };
     let second = "[[nic]]\nname = \"nic1\"\nkind = \"soft\"\n";
-    let text =
-        [HEAD, &vf("", "a"), &vf("vlan = 1", "b"), &vf("vlan = 4094", "c"), second, &vf("", "d")]
-            .concat();
+    let text = [
+        HEAD,
+        &vf("", "a"),
+        &vf("vlan.id = 1", "b"),
+        &vf("vlan.id = 4094", "c"),
+        second,
+        &vf("", "d"),
+    ]
+    .concat();
     let config = parse(&text);
-    let vlans: Vec<_> =
-        config.nics[0].vfs.iter().map(|vf| vf.function.vlan.map(|vlan| vlan.get())).collect();
-    assert_eq!(vlans, [None, Some(1), Some(4094)]);
-    assert_eq!(config.nics[1].vfs.len(), 1);
+    let adapters = &config.state.adapters;
+    let vlans: Vec<_> = adapters.iter().map(|it| it.settings.vlan.map(|vlan| vlan.id)).collect();
+    assert_eq!(vlans, [None, Some(1), Some(4094), None]);
 }
 
 #[test]
 fn limits_themselves_are_allowed() {
     // 107 bytes with the directory before it.
-    let socket = "s".repeat(MAX_SOCKET_PATH_BYTES - "/run/shunt/".len());
+    let socket = "s".repeat(107 - "/run/shunt/".len());
     let text = format!(
         "run_dir = \"/run/shunt\"\nlanes = {{ cpus = [0, 1023], poll_us = 0, yield_us = 1_000_000, sleep = false, cpu_latency_us = 1000000 }}\n\
          [[nic]]\nname = \"a-15-byte-name-\"\nkind = \"soft\"\ntotal_vfs = 255\n\
-         [[nic.vf]]\nindex = 254\nmac = \"fe:ff:ff:ff:ff:ff\"\nsocket = \"{socket}\"\nqueue_pairs = 16\nmtu = 65535\n"
+         [[nic.vf]]\nindex = 254\nmac = \"fe:ff:ff:ff:ff:ff\"\nattachment = {{ socket = \"{socket}\", queue_pairs = 16, mtu = 65535 }}\n"
     );
     let config = parse(&text);
     assert_eq!(
@@ -117,10 +97,10 @@ fn limits_themselves_are_allowed() {
         }
     );
     assert_eq!(config.lanes.count(), 2);
-    let vf = &config.nics[0].vfs[0];
-    let at = vhost_user(&vf.function.attachment);
-    assert_eq!((vf.index, at.queue_pairs, at.mtu), (254, 16, 65535));
-    assert_eq!(at.socket.len(), MAX_SOCKET_PATH_BYTES);
+    let vf = &config.state.adapters[0];
+    let at = vhost_user(&vf.attachment);
+    assert_eq!((vf.vf, at.queue_pairs, at.mtu), (Some(254), 16, 65535));
+    assert_eq!(at.socket.len(), 107);
 }
 
 #[test]
@@ -142,12 +122,12 @@ fn files_that_cannot_be_read() {
         let text = Config::load(path).unwrap_err().to_string();
         text.replace(&dir.path().display().to_string(), "DIR")
     };
-    insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: no such file; give the path of a configuration with --config");
-    insta::assert_snapshot!(told(dir.path()), @"DIR: is a directory; give the path of a configuration file");
+    insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: no such file; give the path of a file with --config");
+    insta::assert_snapshot!(told(dir.path()), @"DIR: is a directory; give the path of a file with --config");
     fs::write(&path, b"# caf\xe9\n").unwrap();
     insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: line 1 is not UTF-8; save the file as UTF-8");
     fs::write(&path, vec![b'#'; MAX_FILE_BYTES + 1]).unwrap();
-    insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: is larger than 1048576 bytes, the most allowed");
+    insta::assert_snapshot!(told(&path), @"DIR/shunt.toml: is larger than 1048576 bytes, the most allowed; make it smaller");
     fs::write(&path, HEAD).unwrap();
     assert_eq!(Config::load(&path), Ok(parse(HEAD)));
 }

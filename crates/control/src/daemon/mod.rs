@@ -48,7 +48,7 @@ use host::CpuLatency;
 use rustix::event::{Timespec, epoll};
 
 use crate::api::{Manager, Server, serve_guests};
-use crate::config::{Config, Limits};
+use crate::config::{Config, Source};
 use crate::run_dir::{self, COUNTERS, counters_path};
 use crate::stats::Stats;
 use crate::store::Directory;
@@ -70,7 +70,7 @@ const SETTLE_LOOK: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Launch {
     /// What errors call the configuration, and its text.
-    pub config: (String, String),
+    pub config: Source,
     /// Whether it ends when the process ends that started it.
     pub with_parent: bool,
 }
@@ -162,8 +162,8 @@ impl Daemon {
         }
         let manager: Arc<Mutex<Manager>> = manager.into();
         serve_guests(&manager, &mut manager.lock().unwrap_or_else(PoisonError::into_inner))?;
-        if let Some(api) = &config.api {
-            daemon.server = Some(Server::start(manager.clone(), &api.listen()?)?);
+        if let Some(listen) = config.listen()? {
+            daemon.server = Some(Server::start(manager.clone(), &listen)?);
         }
         daemon.manager = Some(manager);
         Ok((daemon, Stop(stop)))
@@ -318,7 +318,7 @@ const TOTAL_MACHINES: u64 = 64;
 const TOTAL_MAX: u64 = 1 << 46;
 
 /// Limits of the configuration, or what the machine's memory makes sensible.
-fn quota(limits: &Limits) -> Arc<Quota> {
+fn quota(limits: &crate::state::Limits) -> Arc<Quota> {
     let machine = rustix::system::sysinfo();
     let machine = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
     let bytes = |mib: u64| mib.saturating_mul(1 << 20);

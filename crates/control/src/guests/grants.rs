@@ -71,7 +71,7 @@ impl<'s> Subject<'s> {
     }
 
     fn is_held_down(&self) -> bool {
-        self.adapter.link_state == LinkState::Disable
+        self.adapter.settings.link_state == LinkState::Disable
     }
 
     fn allows_address(&self, wish: &Wish) -> Result<(), Refusal> {
@@ -86,7 +86,7 @@ impl<'s> Subject<'s> {
     /// Another priority or kind of tag is another setting than the host's: what one VLAN has in a provider's tags is another
     /// network than in a customer's.
     fn allows_vlan(&self, wish: &Wish) -> Result<(), Refusal> {
-        let own = self.adapter.vlan;
+        let own = self.adapter.settings.vlan;
         let Some(vlan) = wish.vlan.filter(|vlan| *vlan != own) else { return Ok(()) };
         let perm = |text: String| Err(Refusal::new(Errno::Perm, text));
         let granted = |vlan: &Vlan| self.control.vlans.iter().any(|range| range.contains(vlan.id));
@@ -108,7 +108,7 @@ impl<'s> Subject<'s> {
     }
 
     fn allows_rates(&self, wish: &Wish) -> Result<(), Refusal> {
-        let own = self.adapter.max_tx_mbps;
+        let own = self.adapter.settings.max_tx_mbps;
         let most = if self.control.max_tx_mbps > 0 { self.control.max_tx_mbps } else { own };
         // 0 is for the host's own.
         if let Some(max) = wish.max_tx_mbps.filter(|max| ![0, own].contains(max))
@@ -118,7 +118,7 @@ impl<'s> Subject<'s> {
             let text = format!("the host grants a max_tx_rate of at most {most} Mbit/s, not {max}");
             return Err(Refusal::new(Errno::Perm, text));
         }
-        let own = self.adapter.min_tx_mbps;
+        let own = self.adapter.settings.min_tx_mbps;
         let most = self.control.min_tx_mbps.max(own);
         match wish.min_tx_mbps {
             Some(min) if min > most => {

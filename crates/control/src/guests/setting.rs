@@ -118,16 +118,25 @@ impl GuestVf {
     /// With a wish that is granted; `host` is the adapter as the operator has it.
     pub(super) fn with(&self, wish: &Wish, host: &Adapter) -> GuestVf {
         let mut all = GuestVf { adapter: host.name.clone(), ..self.clone() };
+        let settings = &host.settings;
         // "No limit" of a guest's is none of its own: the host's stays.
         let rate =
             |wish: Option<u32>, host: u32| wish.map(|mbps| if mbps == 0 { host } else { mbps });
         put(&mut all.mac, wish.mac, host.mac);
-        put(&mut all.vlan, wish.vlan, host.vlan);
-        put(&mut all.max_tx_mbps, rate(wish.max_tx_mbps, host.max_tx_mbps), host.max_tx_mbps);
-        put(&mut all.min_tx_mbps, rate(wish.min_tx_mbps, host.min_tx_mbps), host.min_tx_mbps);
-        put(&mut all.spoof_check, wish.spoof_check, host.spoof_check);
-        put(&mut all.trust, wish.trust, host.trust);
-        put(&mut all.link_state, wish.link_state, host.link_state);
+        put(&mut all.vlan, wish.vlan, settings.vlan);
+        put(
+            &mut all.max_tx_mbps,
+            rate(wish.max_tx_mbps, settings.max_tx_mbps),
+            settings.max_tx_mbps,
+        );
+        put(
+            &mut all.min_tx_mbps,
+            rate(wish.min_tx_mbps, settings.min_tx_mbps),
+            settings.min_tx_mbps,
+        );
+        put(&mut all.spoof_check, wish.spoof_check, settings.spoof_check);
+        put(&mut all.trust, wish.trust, settings.trust);
+        put(&mut all.link_state, wish.link_state, settings.link_state);
         all
     }
 
@@ -139,14 +148,15 @@ impl GuestVf {
         fn of<T: PartialEq + Copy>(set: Option<Set<T>>, host: T) -> Option<T> {
             set.filter(|set| set.host == host).map(|set| set.to)
         }
+        let settings = &host.settings;
         Wish {
             mac: of(self.mac, host.mac),
-            vlan: of(self.vlan, host.vlan),
-            max_tx_mbps: of(self.max_tx_mbps, host.max_tx_mbps),
-            min_tx_mbps: of(self.min_tx_mbps, host.min_tx_mbps),
-            spoof_check: of(self.spoof_check, host.spoof_check),
-            trust: of(self.trust, host.trust),
-            link_state: of(self.link_state, host.link_state),
+            vlan: of(self.vlan, settings.vlan),
+            max_tx_mbps: of(self.max_tx_mbps, settings.max_tx_mbps),
+            min_tx_mbps: of(self.min_tx_mbps, settings.min_tx_mbps),
+            spoof_check: of(self.spoof_check, settings.spoof_check),
+            trust: of(self.trust, settings.trust),
+            link_state: of(self.link_state, settings.link_state),
         }
     }
 
@@ -165,12 +175,13 @@ impl GuestVf {
             }
         }
         upon(&mut adapter.mac, self.mac);
-        upon(&mut adapter.vlan, self.vlan);
-        upon(&mut adapter.max_tx_mbps, self.max_tx_mbps);
-        upon(&mut adapter.min_tx_mbps, self.min_tx_mbps);
-        upon(&mut adapter.spoof_check, self.spoof_check);
-        upon(&mut adapter.trust, self.trust);
-        upon(&mut adapter.link_state, self.link_state);
+        let settings = &mut adapter.settings;
+        upon(&mut settings.vlan, self.vlan);
+        upon(&mut settings.max_tx_mbps, self.max_tx_mbps);
+        upon(&mut settings.min_tx_mbps, self.min_tx_mbps);
+        upon(&mut settings.spoof_check, self.spoof_check);
+        upon(&mut settings.trust, self.trust);
+        upon(&mut settings.link_state, self.link_state);
     }
 
     /// Whether the guest has set nothing.

@@ -136,10 +136,10 @@ fn what_is_granted_is_put_upon_the_operators_document() {
     let in_force = overlay.upon(&before);
     let adapter = in_force.adapter("a1").unwrap();
     assert_eq!(adapter.mac.to_string(), "52:54:00:00:00:01");
-    assert_eq!(adapter.vlan.map(|vlan| vlan.id), Some(100));
-    assert_eq!((adapter.max_tx_mbps, adapter.min_tx_mbps), (400, 10));
-    assert_eq!((adapter.spoof_check, adapter.trust), (false, true));
-    assert_eq!(adapter.link_state, LinkState::Disable);
+    assert_eq!(adapter.settings.vlan.map(|vlan| vlan.id), Some(100));
+    assert_eq!((adapter.settings.max_tx_mbps, adapter.settings.min_tx_mbps), (400, 10));
+    assert_eq!((adapter.settings.spoof_check, adapter.settings.trust), (false, true));
+    assert_eq!(adapter.settings.link_state, LinkState::Disable);
     let others = |state: &State| (state.adapter("a0").cloned(), state.adapter("a2").cloned());
     assert_eq!(others(&in_force), others(&before));
     // It comes back as it was written.
@@ -333,9 +333,13 @@ fn limits_hold() {
             let adapter = in_force.adapter("a1").unwrap();
             let shown = format!("{adapter:?}");
             prop_assert!(wish.mac.is_none_or(|mac| mac == adapter.mac), "{}", shown);
-            prop_assert!(wish.vlan.is_none_or(|vlan| vlan == adapter.vlan), "{}", shown);
-            prop_assert!(adapter.max_tx_mbps <= 400 || adapter.max_tx_mbps == 500, "{}", shown);
-            prop_assert!(adapter.min_tx_mbps <= 10, "{}", shown);
+            prop_assert!(wish.vlan.is_none_or(|vlan| vlan == adapter.settings.vlan), "{}", shown);
+            prop_assert!(
+                adapter.settings.max_tx_mbps <= 400 || adapter.settings.max_tx_mbps == 500,
+                "{}",
+                shown
+            );
+            prop_assert!(adapter.settings.min_tx_mbps <= 10, "{}", shown);
             Ok(())
         },
     );

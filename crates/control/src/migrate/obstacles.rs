@@ -88,13 +88,13 @@ fn mirrored_to(state: &State, name: &str) -> Vec<String> {
     let is_it = |mirror: &Option<Mirror>| {
         mirror.as_ref().is_some_and(|mirror| mirror.adapter.as_deref() == Some(name))
     };
-    let adapters = state.adapters.iter().filter(|adapter| is_it(&adapter.mirror));
+    let adapters = state.adapters.iter().filter(|adapter| is_it(&adapter.settings.mirror));
     let mut found: Vec<String> = adapters.map(|adapter| adapter.name.clone()).collect();
     for nic in &state.nics {
-        if nic.pf.as_ref().is_some_and(|pf| is_it(&pf.mirror)) {
+        if nic.pf.as_ref().is_some_and(|pf| is_it(&pf.settings.mirror)) {
             found.push(format!("the PF of {}", nic.name));
         }
-        let vfs = nic.vfs.iter().filter(|vf| is_it(&vf.mirror));
+        let vfs = nic.vfs.iter().filter(|vf| is_it(&vf.settings.mirror));
         found.extend(vfs.map(|vf| format!("VF {} of {}", vf.index, nic.name)));
     }
     found

@@ -11,6 +11,8 @@
 mod adapter;
 mod allocate;
 mod attachment;
+mod daemon;
+mod fill;
 mod function;
 mod model;
 mod moving;
@@ -40,7 +42,9 @@ pub use attachment::{
     Attachment, AttachmentKind, Packet, Pcap, SocketMode, Stream, Tap, Vduse, VhostUser, Xdp,
     ZeroCopy,
 };
-pub use function::{LinkState, Mirror, MirrorDirection, Pf, Vf, Vlan, VlanProto};
+pub use daemon::{ApiSettings, DaemonSettings, Lanes, Limits};
+pub(crate) use fill::{Filled, fill};
+pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind};
 pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
@@ -104,11 +108,12 @@ impl State {
     /// Every mistake of form, or, if there is none, every mistake of meaning; 20 are kept, the others counted.
     pub fn parse(document: &Value) -> Result<State, Problems> {
         State::check_form(document)?;
-        let state: State = serde_json::from_value(document.clone()).map_err(|error| {
+        let Filled { document, adapters } = fill(document)?;
+        let state: State = serde_json::from_value(document).map_err(|error| {
             // The schema lets nothing pass that serde does not take; a test holds them together.
             Problem::new("", Value::Null, format!("is not a document: {error}"), "correct it")
         })?;
-        validate::meaning(&state)?;
+        validate::meaning(&state, &adapters)?;
         Ok(state)
     }
 
@@ -131,7 +136,8 @@ impl State {
     /// # Errors
     /// Every mistake of meaning.
     pub(crate) fn check(&self) -> Result<(), Problems> {
-        validate::meaning(self)
+        let at: Vec<String> = (0..self.adapters.len()).map(|i| format!("adapter[{i}]")).collect();
+        validate::meaning(self, &at)
     }
 
     /// The document, with every default written out.

@@ -6,6 +6,7 @@
 
 use model::profile::Profile;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 use super::attachment::Attachment;
@@ -18,32 +19,36 @@ use super::text;
 #[serde(deny_unknown_fields)]
 pub struct Nic {
     /// No other NIC has it.
-    #[schema(schema_with = text::name)]
+    #[schema(value_type = String, format = "name")]
     pub name: String,
-    /// What makes the NIC.
+    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(schema_with = text::owner)]
+    pub owner: BTreeMap<String, String>,
+    /// What makes the NIC: `soft` is the daemon itself.
     #[serde(default)]
     #[schema(default = "soft")]
     pub kind: NicKind,
-    /// Card whose limits and rejections it shows.
+    /// The card whose limits and rejections it shows; `ideal` has none.
     #[serde(default)]
     #[schema(value_type = Profile, default = "ideal")]
     pub profile: &'static Profile,
-    /// What is between its functions: its own bridge, or the host by way of representors.
+    /// What is between its functions: its own bridge (`legacy`), or the host by way of representors (`switchdev`).
     #[serde(default)]
     #[schema(default = "legacy")]
     pub mode: NicMode,
-    /// How many VFs it can have; fixed when the NIC is created.
-    #[schema(minimum = 0, maximum = 255)]
+    /// How many VFs it can have; fixed when the NIC is created. Left out: as many as its entries `vf` need.
+    #[schema(minimum = 0, maximum = 255, required = false)]
     pub total_vfs: u16,
-    /// How many VFs are enabled, at most `total_vfs`. As in Linux it changes from or to 0 only.
-    #[serde(default)]
-    #[schema(minimum = 0, maximum = 255, default = 0)]
+    /// How many VFs are enabled, at most `total_vfs`. As in Linux it changes from or to 0 only. Left out: all.
+    #[schema(minimum = 0, maximum = 255, required = false)]
     pub num_vfs: u16,
     /// How many receive queues it has for adapters without a VF.
     #[serde(default = "vmq_queues")]
     #[schema(minimum = 0, maximum = 255, default = 64)]
     pub vmq_queues: u16,
-    /// Where frames between its functions go.
+    /// Where frames between its functions go: directly (`veb`), out of the uplink, whose other end sends them back
+    /// (`vepa`), or nowhere (`isolated`).
     #[serde(default)]
     #[schema(default = "veb")]
     pub bridging: Bridging,
@@ -58,7 +63,7 @@ pub struct Nic {
     /// The PF, if a guest has it; not where a switch hangs on the NIC, which has it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pf: Option<Pf>,
-    /// VFs with settings of their own. They are the operator's: adapters get them only by name.
+    /// VFs with settings of their own, or with a guest. They are the operator's: adapters get them only by name.
     #[serde(default, rename = "vf")]
     #[schema(max_items = 255)]
     pub vfs: Vec<Vf>,

@@ -13,16 +13,16 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::VERSION;
 use super::adapter::Adapter;
 use super::switch::{StaticEntry, SwitchPort};
-use super::{VERSION, text};
 
 /// That an adapter's guest moves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Moving {
     /// Which move: nobody else's steps are taken.
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub id: String,
     /// How far it is.
     pub phase: Phase,
@@ -84,7 +84,7 @@ pub struct MoveRequest {
     #[schema(minimum = 1, maximum = 1, default = 1)]
     pub version: u32,
     /// Which move; a name that nobody else uses.
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub id: String,
     /// What is to be done.
     pub step: Step,

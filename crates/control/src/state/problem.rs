@@ -49,7 +49,8 @@ impl fmt::Display for Problem {
         if !self.value.is_empty() {
             write!(f, "{} ", self.value)?;
         }
-        write!(f, "{}; {}", self.error, self.allowed)
+        f.write_str(&self.error)?;
+        if self.allowed.is_empty() { Ok(()) } else { write!(f, "; {}", self.allowed) }
     }
 }
 
@@ -69,6 +70,13 @@ impl Problems {
         } else {
             self.more += 1;
         }
+    }
+
+    /// These, and then the others.
+    pub(crate) fn and(mut self, others: Problems) -> Problems {
+        others.problems.into_iter().for_each(|problem| self.push(problem));
+        self.more += others.more;
+        self
     }
 
     /// The document, if there is no mistake in it.

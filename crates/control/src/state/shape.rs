@@ -13,6 +13,7 @@ use model::suggest::nearest;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::daemon::Configuration;
 use super::problem::{Problem, Problems};
 use super::{Attachment, AttachmentKind, MoveRequest, State, text};
 
@@ -21,6 +22,7 @@ pub fn schemas() -> &'static Map<String, Value> {
     static SCHEMAS: OnceLock<Map<String, Value>> = OnceLock::new();
     SCHEMAS.get_or_init(|| {
         let mut all = Map::new();
+        add_schemas::<Configuration>(&mut all);
         add_schemas::<State>(&mut all);
         add_schemas::<MoveRequest>(&mut all);
         all
@@ -32,9 +34,56 @@ pub(crate) fn add_schemas<T: ToSchema>(all: &mut Map<String, Value>) {
     let mut found = vec![(T::name().into_owned(), T::schema())];
     T::schemas(&mut found);
     for (name, schema) in found {
-        let schema = serde_json::to_value(schema).expect("a schema is JSON");
+        let mut schema = serde_json::to_value(schema).expect("a schema is JSON");
+        patterns(&mut schema);
         all.insert(name, schema);
     }
+    let parts: Vec<(String, Vec<Value>)> = all
+        .iter()
+        .filter_map(|(name, schema)| Some((name.clone(), schema["allOf"].as_array()?.clone())))
+        .collect();
+    for (name, parts) in parts {
+        let whole = whole(all, parts);
+        all[&name] = whole;
+    }
+}
+
+/// Gives texts the pattern of their format.
+fn patterns(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            let format = fields.get("format").and_then(Value::as_str).and_then(text::format);
+            if let Some(format) = format {
+                fields.insert("pattern".into(), format.pattern.into());
+            }
+            fields.values_mut().for_each(patterns);
+        }
+        Value::Array(items) => items.iter_mut().for_each(patterns),
+        _ => {}
+    }
+}
+
+/// One object of the parts of a struct that another is flattened into.
+fn whole(all: &Map<String, Value>, parts: Vec<Value>) -> Value {
+    let mut whole = json!({"type": "object", "properties": {}, "required": [],
+        "additionalProperties": false});
+    for part in parts {
+        let part = match part["$ref"].as_str() {
+            Some(name) => &all[name.rsplit('/').next().unwrap_or(name)],
+            None => &part,
+        };
+        for (name, schema) in part["properties"].as_object().into_iter().flatten() {
+            whole["properties"][name] = schema.clone();
+        }
+        if let Some(text) = part.get("description") {
+            whole["description"] = text.clone();
+        }
+        if let (Value::Array(all), Value::Array(more)) = (&mut whole["required"], &part["required"])
+        {
+            all.extend(more.iter().cloned());
+        }
+    }
+    whole
 }
 
 /// Checks `value` against the schema of that name; `path` is what the problems call it.
@@ -71,7 +120,7 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
         Value::Number(number) if has_type(schema, "integer") && number_fits(schema, number) => {}
         Value::Bool(_) if has_type(schema, "boolean") => {}
         _ => {
-            problems.push(Problem::new(path, value.clone(), error(schema, value), allowed(schema)))
+            problems.push(unfit(path, value, schema));
         }
     }
 }
@@ -81,12 +130,8 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
 fn attachment(either: &[Value], value: &Value, path: &str, problems: &mut Problems) {
     let expanded = value.as_str().and_then(Attachment::table_of);
     let value = expanded.as_ref().unwrap_or(value);
-    let mut wrong = |field: &str, value: &Value, error: &str, schema: &Value| {
-        problems.push(Problem::new(field, value.clone(), error, allowed(schema)));
-    };
     let Some(fields) = value.as_object() else {
-        let error = if value.is_string() { "is not allowed" } else { error(&either[0], value) };
-        return wrong(path, value, error, &either[0]);
+        return problems.push(unfit(path, value, &either[0]));
     };
     let kind = fields.get("kind").and_then(Value::as_str);
     let kind = kind.unwrap_or(AttachmentKind::default().word());
@@ -100,7 +145,11 @@ fn attachment(either: &[Value], value: &Value, path: &str, problems: &mut Proble
         }
         (_, Some(value)) => {
             let words: Vec<&str> = AttachmentKind::ALL.iter().map(|kind| kind.word()).collect();
-            wrong(&join(path, "kind"), value, "is no kind", &json!({"enum": words}));
+            problems.push(unfit(
+                &join(path, "kind"),
+                value,
+                &json!({"type": "string", "enum": words}),
+            ));
         }
         (None, None) => unreachable!("the usual kind has a schema"),
     }
@@ -117,6 +166,9 @@ fn has_type(schema: &Value, name: &str) -> bool {
 fn text_fits(schema: &Value, text: &str) -> bool {
     if let Some(words) = schema["enum"].as_array() {
         return words.iter().any(|word| word == text);
+    }
+    if schema["maxLength"].as_u64().is_some_and(|most| text.chars().count() as u64 > most) {
+        return false;
     }
     let format = schema["format"].as_str().and_then(text::format);
     format.is_none_or(|format| (format.takes)(text))
@@ -146,6 +198,18 @@ fn members(
     path: &str,
     problems: &mut Problems,
 ) {
+    if let (open @ Value::Object(_), most) =
+        (&schema["additionalProperties"], schema["maxProperties"].as_u64())
+    {
+        let most = most.unwrap_or(u64::MAX);
+        if fields.len() as u64 > most {
+            let error = format!("has {} entries", fields.len());
+            problems.push(Problem::new(path, Value::Null, error, format!("write at most {most}")));
+        }
+        return fields.iter().for_each(|(name, value)| {
+            walk(open, value, &join(path, &name.escape_debug().to_string()), problems);
+        });
+    }
     for (name, value) in fields {
         match known.get(name) {
             Some(schema) => walk(schema, value, &join(path, name), problems),
@@ -157,6 +221,12 @@ fn members(
         let allowed = known.get(name).map_or(String::new(), allowed);
         problems.push(Problem::new(join(path, name), Value::Null, "is missing", allowed));
     }
+}
+
+/// That an object of a schema lacks a field.
+pub(super) fn missing(schema: &str, name: &str, path: &str) -> Problem {
+    let allowed = allowed(&schemas()[schema]["properties"][name]);
+    Problem::new(join(path, name), Value::Null, "is missing", allowed)
 }
 
 fn unknown(path: &str, (name, error): (&str, &str), known: &Map<String, Value>) -> Problem {
@@ -177,6 +247,10 @@ fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Problems) {
         problems.push(Problem::new(path, Value::Null, error, format!("write at most {most}")));
         return;
     }
+    if items.is_empty() && schema["minItems"].as_u64().is_some_and(|least| least > 0) {
+        let allowed = "write at least one entry, or leave it out";
+        problems.push(Problem::new(path, Value::Null, "has no entry", allowed));
+    }
     for (i, item) in items.iter().enumerate() {
         walk(&schema["items"], item, &format!("{path}[{i}]"), problems);
     }
@@ -186,13 +260,71 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn error(schema: &Value, value: &Value) -> &'static str {
-    match value {
+fn error(schema: &Value, value: &Value) -> String {
+    let error = match value {
+        Value::String(text) if schema["format"] == "path" && text.len() > text::SOCKET_PATH_MAX => {
+            return format!("is {} bytes long", text.len());
+        }
         Value::Null => "is null",
         Value::String(_) if has_type(schema, "string") => "is not allowed",
-        Value::Number(_) if has_type(schema, "integer") => "is not allowed",
-        _ => "is of the wrong kind",
+        Value::Number(number) if has_type(schema, "integer") && !number.is_f64() => {
+            "is out of range"
+        }
+        Value::String(_) => "is a text",
+        Value::Number(number) if number.is_f64() => "is a number with a fraction",
+        Value::Number(_) => "is a number",
+        Value::Bool(_) => "is true or false",
+        Value::Array(_) => "is a list",
+        Value::Object(_) => "is an object",
+    };
+    error.to_owned()
+}
+
+/// That a value is none of those that a schema allows.
+fn unfit(path: &str, value: &Value, schema: &Value) -> Problem {
+    // What a list or an object holds would not help.
+    let shown = if value.is_array() || value.is_object() { Value::Null } else { value.clone() };
+    Problem::new(path, shown, error(schema, value), allowed_instead(schema, value))
+}
+
+/// What may be written in the place of a value: the word that was meant first, if it is one with a slip.
+fn allowed_instead(schema: &Value, value: &Value) -> String {
+    let allowed = allowed(schema);
+    let words = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    match value.as_str().and_then(|text| nearest(text, words)) {
+        Some(meant) => format!("did you mean \"{meant}\"? W{}", &allowed[1..]),
+        None => allowed,
     }
+}
+
+/// What may be written for a schema of an object.
+const OBJECT: &str = "write an object with its fields";
+
+/// What may be written at a path such as `nic[0].mac` below a schema, as a sentence; empty if nothing may.
+pub(crate) fn allowed_at(schema: &str, path: &str) -> String {
+    fn resolved(schema: &Value) -> &Value {
+        match schema["$ref"].as_str() {
+            Some(name) => &schemas()[name.rsplit('/').next().unwrap_or(name)],
+            None => match schema["oneOf"].as_array() {
+                Some(either) if either[0]["format"] != "attachment" => {
+                    either.iter().find(|one| one["type"] != "null").map_or(schema, resolved)
+                }
+                _ => schema,
+            },
+        }
+    }
+    let mut found = resolved(&schemas()[schema]);
+    for part in path.split('.') {
+        let name = part.split('[').next().unwrap_or_default();
+        // Which kind an attachment is of is not known; one has the field, or none.
+        let kinds = found["oneOf"].as_array().into_iter().flatten();
+        let object = kinds.chain([found]).find(|one| one["properties"].get(name).is_some());
+        found = resolved(object.map_or(&Value::Null, |object| &object["properties"][name]));
+        for _ in part.matches('[') {
+            found = resolved(&found["items"]);
+        }
+    }
+    if found.is_null() { String::new() } else { allowed(found) }
 }
 
 /// What may be written, as a sentence.
@@ -217,8 +349,14 @@ pub(crate) fn allowed(schema: &Value) -> String {
             format!("write a whole number, {least} to {most}")
         }
         _ if has_type(schema, "boolean") => "write true or false".to_owned(),
-        _ if has_type(schema, "array") => "write a list".to_owned(),
-        _ if has_type(schema, "object") => "write an object with its fields".to_owned(),
-        _ => "write a text".to_owned(),
+        _ if has_type(schema, "array") => match allowed(&schema["items"]) {
+            objects if objects == OBJECT => "write a list of objects".to_owned(),
+            item => format!("write a list, each entry {}", item.trim_start_matches("write ")),
+        },
+        _ if has_type(schema, "object") => OBJECT.to_owned(),
+        _ => match schema["maxLength"].as_u64() {
+            Some(most) => format!("write a text of at most {most} characters"),
+            None => "write a text".to_owned(),
+        },
     }
 }

@@ -1,11 +1,11 @@
 //! Switches, as the document says them.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::function::yes;
 use super::text::{self, IpPrefix, MacText, PortRange, VlanRange};
 
 /// What the uplink's port of a switch is called where adapters have their names.
@@ -16,10 +16,14 @@ pub const UPLINK: &str = "uplink";
 #[serde(deny_unknown_fields)]
 pub struct Switch {
     /// No other switch has it.
-    #[schema(schema_with = text::name)]
+    #[schema(value_type = String, format = "name")]
     pub name: String,
+    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(schema_with = text::owner)]
+    pub owner: BTreeMap<String, String>,
     /// The NIC it hangs on; no other switch does.
-    #[schema(schema_with = text::name)]
+    #[schema(value_type = String, format = "name")]
     pub nic: String,
     /// Whether its adapters may have VFs; fixed when the switch is created.
     #[serde(default)]
@@ -65,7 +69,7 @@ impl Switch {
 #[serde(deny_unknown_fields)]
 pub struct SwitchPort {
     /// An adapter or a tunnel of the switch, or `uplink`.
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub adapter: String,
     /// Of `uplink` only: the VLANs that may be tagged; none for all.
     #[serde(default)]
@@ -172,7 +176,7 @@ pub struct StaticEntry {
     #[schema(minimum = 1, maximum = 4094)]
     pub vlan: Option<u16>,
     /// An adapter or a tunnel of the switch, or `uplink`.
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub port: String,
 }
 
@@ -182,7 +186,7 @@ pub struct StaticEntry {
 #[serde(deny_unknown_fields)]
 pub struct Vxlan {
     /// What its port is called; no adapter and no other tunnel has it.
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub name: String,
     /// The network's number, the same on every host.
     #[schema(minimum = 1, maximum = 16_777_215)]
@@ -196,7 +200,7 @@ pub struct Vxlan {
     pub peers: Vec<IpAddr>,
     /// This host's address towards them; left out: whichever the routes give.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = text::ip_address)]
+    #[schema(value_type = String, format = "ip-address")]
     pub local: Option<IpAddr>,
     /// The UDP port, here and there.
     #[serde(default = "vxlan_port")]
@@ -214,9 +218,13 @@ fn vxlan_port() -> u16 {
 }
 
 fn peers() -> utoipa::openapi::schema::Array {
-    let peers = utoipa::openapi::schema::ArrayBuilder::new().items(text::ip_address());
+    let peers = utoipa::openapi::schema::ArrayBuilder::new().items(text::schema("ip-address"));
     peers
         .max_items(Some(64))
         .description(Some("The other hosts, all by IPv4 or all by IPv6."))
         .build()
+}
+
+fn yes() -> bool {
+    true
 }

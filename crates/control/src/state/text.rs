@@ -4,7 +4,7 @@
 //! the schema names it, refuses it in words, and tells programs its pattern.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
@@ -31,7 +31,7 @@ pub(super) struct Format {
 }
 
 /// Every kind of text.
-pub(super) static FORMATS: [Format; 16] = [
+pub(super) static FORMATS: [Format; 17] = [
     Format {
         name: "name",
         pattern: "^[a-z0-9-]{1,15}$",
@@ -48,7 +48,7 @@ pub(super) static FORMATS: [Format; 16] = [
         name: "path",
         pattern: "^/[^\\x00]{1,106}$",
         allowed: "an absolute path of at most 107 bytes, such as \"/run/shunt/web.sock\"",
-        takes: |text| is_path(text, 107),
+        takes: is_socket_path,
     },
     Format {
         name: "mac",
@@ -87,9 +87,15 @@ pub(super) static FORMATS: [Format; 16] = [
         takes: |text| text.parse::<IpAddr>().is_ok(),
     },
     Format {
+        name: "socket-address",
+        pattern: "^.{2,47}:[0-9]{1,5}$",
+        allowed: "an IP address and port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"",
+        takes: |text| text.parse::<SocketAddr>().is_ok(),
+    },
+    Format {
         name: "file",
         pattern: "^/[^\\x00]{1,4094}$",
-        allowed: "an absolute path, such as \"/var/tmp/web.pcapng\"",
+        allowed: "an absolute path, such as \"/var/lib/shunt\"",
         takes: |text| is_path(text, 4095),
     },
     Format {
@@ -134,6 +140,15 @@ pub(super) static FORMATS: [Format; 16] = [
 /// An absolute path of at most so many bytes.
 fn is_path(text: &str, most: usize) -> bool {
     text.starts_with('/') && (2..=most).contains(&text.len()) && !text.contains('\0')
+}
+
+/// What `sun_path` of a socket's address holds, in bytes, a final zero apart.
+pub(super) const SOCKET_PATH_MAX: usize = 107;
+
+/// The path of a socket: at most what a socket's address holds, and its last part is a name.
+fn is_socket_path(text: &str) -> bool {
+    let last = text.rsplit('/').next().unwrap_or_default();
+    is_path(text, SOCKET_PATH_MAX) && !["", ".", ".."].contains(&last)
 }
 
 /// What Linux takes for the name of an interface, `dev_valid_name` there.
@@ -313,7 +328,7 @@ macro_rules! as_text {
 
         impl PartialSchema for $kind {
             fn schema() -> RefOr<Schema> {
-                text_schema($format)
+                schema($format)
             }
         }
 
@@ -333,7 +348,7 @@ as_text!(
 );
 
 /// The schema of a text of that format.
-fn text_schema(name: &str) -> RefOr<Schema> {
+pub(super) fn schema(name: &str) -> RefOr<Schema> {
     let row = format(name).expect("each type names a row of the table");
     ObjectBuilder::new()
         .schema_type(Type::String)
@@ -343,42 +358,23 @@ fn text_schema(name: &str) -> RefOr<Schema> {
         .into()
 }
 
-/// The schema of a name of a NIC or switch.
-pub(super) fn name() -> RefOr<Schema> {
-    text_schema("name")
-}
-
-/// The schema of a name of an adapter.
-pub(super) fn label() -> RefOr<Schema> {
-    text_schema("label")
-}
-
-/// The schema of the path of a socket or file.
-pub(super) fn path() -> RefOr<Schema> {
-    text_schema("path")
-}
-
-/// The schema of the path of a file of any length.
-pub(super) fn file() -> RefOr<Schema> {
-    text_schema("file")
-}
-
-/// The schema of the name of an interface.
-pub(super) fn interface() -> RefOr<Schema> {
-    text_schema("interface")
-}
-
-/// The schema of a network namespace.
-pub(super) fn netns() -> RefOr<Schema> {
-    text_schema("netns")
-}
-
-/// The schema of an IP address.
-pub(super) fn ip_address() -> RefOr<Schema> {
-    text_schema("ip-address")
-}
-
 /// The schema of the short form of an attachment.
 pub(super) fn attachment() -> RefOr<Schema> {
-    text_schema("attachment")
+    schema("attachment")
+}
+
+/// The schema of an object's owner: at most 16 texts of at most 253 characters, by name.
+pub(super) fn owner() -> RefOr<Schema> {
+    let value = ObjectBuilder::new().schema_type(Type::String).max_length(Some(253));
+    let mut owner: Schema = ObjectBuilder::new()
+        .max_properties(Some(16))
+        .additional_properties(Some(Schema::Object(value.build())))
+        .description(Some(
+            "Whose it is, in words of who made it, such as `pod = \"web-0\"`; the daemon reads nothing in it.",
+        ))
+        .into();
+    if let Schema::Object(owner) = &mut owner {
+        owner.schema_type = Type::Object.into();
+    }
+    owner.into()
 }

@@ -16,24 +16,24 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::adapter::Adapter;
-use super::function::{Mirror, Pf, Vf};
+use super::function::{Mirror, Pf, PortSettings, Vf};
 use super::model::Nic;
 use super::problem::{Problem, Problems};
 use super::switch::UPLINK;
 use super::text::{MacText, VlanRange};
 use super::{State, Vlan, VlanProto};
 
-/// Checks a document whose form is right.
-pub(super) fn meaning(state: &State) -> Result<(), Problems> {
-    let mut check = Check::new(state);
+/// Checks a document whose form is right; its adapters stand at those places.
+pub(super) fn meaning(state: &State, adapters: &[String]) -> Result<(), Problems> {
+    let mut check = Check::new(state, adapters);
     for (i, nic) in state.nics.iter().enumerate() {
         check.nic(nic, &format!("nic[{i}]"));
     }
     for (i, switch) in state.switches.iter().enumerate() {
         check.switch(switch, &format!("switch[{i}]"));
     }
-    for (i, adapter) in state.adapters.iter().enumerate() {
-        check.adapter(adapter, &format!("adapter[{i}]"));
+    for (adapter, at) in state.adapters.iter().zip(adapters) {
+        check.adapter(adapter, at);
     }
     for (i, vpf) in state.vpfs.iter().enumerate() {
         check.vpf(vpf, &format!("vpf[{i}]"));
@@ -44,6 +44,8 @@ pub(super) fn meaning(state: &State) -> Result<(), Problems> {
 /// A walk over a document.
 struct Check<'a> {
     state: &'a State,
+    /// Where its adapters stand.
+    adapters: &'a [String],
     problems: Problems,
     nic_names: Once<&'a str>,
     switch_names: Once<&'a str>,
@@ -75,7 +77,7 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn new(state: &'a State) -> Self {
+    fn new(state: &'a State, adapters: &'a [String]) -> Self {
         let named = state.adapters.iter().filter_map(|adapter| {
             let nic = state.nic_of(adapter)?;
             Some(((nic.name.as_str(), adapter.vf?), adapter))
@@ -83,6 +85,7 @@ impl<'a> Check<'a> {
         let vf_named = state.adapters.iter().filter(|adapter| adapter.name.starts_with("vf"));
         Check {
             state,
+            adapters,
             adapters_vfs: named.collect(),
             problems: Problems::default(),
             nic_names: Once::new("is the name of"),
@@ -142,30 +145,29 @@ impl<'a> Check<'a> {
             self.wrong(at.to_owned(), pf.mac.to_string(), &error, allowed);
         }
         self.guests_attachment(&pf.attachment, &format!("{at}.attachment"));
-        self.rates(pf.min_tx_mbps, pf.max_tx_mbps, at);
-        self.vlans(&pf.trunks, pf.vlan, at);
-        self.macs(nic, (pf.mac, &pf.macs), pf.vlan, at);
-        if let Some(mirror) = &pf.mirror {
+        self.settings(&pf.settings, at);
+        self.macs(nic, pf.mac, &pf.settings, pf.settings.vlan, at);
+        if let Some(mirror) = &pf.settings.mirror {
             self.mirror(mirror, &nic.name, None, &format!("{at}.mirror"));
         }
     }
 
     fn vf(&mut self, nic: &'a Nic, vf: &'a Vf, at: &str) {
         self.vf_index(nic, vf.index, format!("{at}.index"));
-        self.rates(vf.min_tx_mbps, vf.max_tx_mbps, at);
-        self.vlans(&vf.trunks, vf.vlan, at);
-        self.trusted(vf.trust, vf.promiscuous, at);
+        let settings = &vf.settings;
+        self.settings(settings, at);
         let adapter = self.adapters_vfs.get(&(nic.name.as_str(), vf.index)).copied();
-        if let Some(mirror) = &vf.mirror {
+        if let Some(mirror) = &settings.mirror {
             let whose = adapter.map(|adapter| adapter.name.as_str());
             self.mirror(mirror, &nic.name, whose, &format!("{at}.mirror"));
         }
         let Some(adapter) = adapter else {
             let own = vf.mac.map(|mac| (format!("{at}.mac"), mac));
-            let others = (0..).zip(&vf.macs).map(|(i, mac)| (format!("{at}.macs[{i}]"), *mac));
+            let others =
+                (0..).zip(&settings.macs).map(|(i, mac)| (format!("{at}.macs[{i}]"), *mac));
             own.into_iter()
                 .chain(others)
-                .for_each(|(field, mac)| self.mac(nic, mac, vf.vlan, &field));
+                .for_each(|(field, mac)| self.mac(nic, mac, settings.vlan, &field));
             return;
         };
         // Two places for one address would be two answers to what it is.
@@ -174,12 +176,12 @@ impl<'a> Check<'a> {
         if let Some(mac) = vf.mac.filter(|mac| *mac != adapter.mac) {
             self.wrong(format!("{at}.mac"), mac.to_string(), &whose, remedy.clone());
         }
-        if !vf.macs.is_empty() && vf.macs != adapter.macs {
-            let macs: Vec<String> = vf.macs.iter().map(ToString::to_string).collect();
+        if !settings.macs.is_empty() && settings.macs != adapter.settings.macs {
+            let macs: Vec<String> = settings.macs.iter().map(ToString::to_string).collect();
             self.wrong(format!("{at}.macs"), macs, &whose, remedy);
         }
-        if vf.vlan.map(|vlan| vlan.id) != adapter.vlan.map(|vlan| vlan.id) {
-            self.macs(nic, (adapter.mac, &adapter.macs), vf.vlan, at);
+        if settings.native() != adapter.settings.native() {
+            self.macs(nic, adapter.mac, &adapter.settings, settings.vlan, at);
         }
     }
 
@@ -202,28 +204,30 @@ impl<'a> Check<'a> {
     fn macs(
         &mut self,
         nic: &'a Nic,
-        (first, others): (MacText, &[MacText]),
+        first: MacText,
+        settings: &PortSettings,
         vlan: Option<Vlan>,
         at: &str,
     ) {
         self.mac(nic, first, vlan, &format!("{at}.mac"));
-        for (i, mac) in others.iter().enumerate() {
+        for (i, mac) in settings.macs.iter().enumerate() {
             self.mac(nic, *mac, vlan, &format!("{at}.macs[{i}]"));
         }
     }
 
-    fn rates(&mut self, min: u32, max: u32, at: &str) {
-        if max > 0 && min > max {
-            let allowed = format!("write a number up to max_tx_mbps, {max}");
-            self.wrong(format!("{at}.min_tx_mbps"), min, "is more than the most", allowed);
+    /// What of a function's or an adapter's settings excludes each other.
+    fn settings(&mut self, settings: &PortSettings, at: &str) {
+        let PortSettings { trust, promiscuous, min_tx_mbps, max_tx_mbps, .. } = *settings;
+        if max_tx_mbps > 0 && min_tx_mbps > max_tx_mbps {
+            let allowed = format!("write a number up to max_tx_mbps, {max_tx_mbps}");
+            let field = format!("{at}.min_tx_mbps");
+            self.wrong(field, min_tx_mbps, "is more than the most", allowed);
         }
-    }
-
-    fn trusted(&mut self, trust: bool, promiscuous: bool, at: &str) {
         if promiscuous && !trust {
             let allowed = "write false, or trust = true beside it".to_owned();
             self.wrong(format!("{at}.promiscuous"), true, "takes trust", allowed);
         }
+        self.vlans(&settings.trunks, settings.vlan, at);
     }
 
     fn vlans(&mut self, trunks: &[VlanRange], vlan: Option<Vlan>, at: &str) {
@@ -291,6 +295,11 @@ struct Once<K> {
 impl<K: Hash + Eq> Once<K> {
     fn new(taken: &'static str) -> Self {
         Once { taken, seen: HashMap::new() }
+    }
+
+    /// Notes that `holder` has `key`, whoever had it.
+    fn note(&mut self, key: K, holder: &str) {
+        self.seen.insert(key, holder.to_owned());
     }
 
     /// Notes that `field` takes `key`, which it writes as `value`; if another has it, that is a mistake.

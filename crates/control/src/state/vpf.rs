@@ -3,6 +3,7 @@
 //! Behind each function of a virtual PF is an adapter, or a device that this daemon has no part in. A virtual PF owns
 //! nothing: who removes it keeps the adapters.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -20,14 +21,18 @@ pub const VPF_VFS_MAX: usize = 7;
 #[serde(deny_unknown_fields)]
 pub struct Vpf {
     /// No other virtual PF has it.
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub name: String,
+    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(schema_with = text::owner)]
+    pub owner: BTreeMap<String, String>,
     /// What the guest takes it for.
     #[serde(default)]
     #[schema(default = "virtio")]
     pub model: VpfModel,
     /// The adapter behind the PF itself. With `igb` all VFs are behind it, too.
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub pf: String,
     /// The VFs, in the order of their numbers; none with `igb`, which has 7.
     #[serde(default, rename = "vf")]
@@ -57,11 +62,11 @@ pub enum VpfModel {
 pub struct VpfVf {
     /// An adapter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub adapter: Option<String>,
     /// A vhost-vdpa device of this host's, such as that of a hardware VF. What it sends and receives is not the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = text::path)]
+    #[schema(value_type = String, format = "path")]
     pub vhost_vdpa: Option<String>,
 }
 
@@ -70,7 +75,7 @@ pub struct VpfVf {
 #[serde(deny_unknown_fields)]
 pub struct VpfControl {
     /// The path of the socket that its VMM connects a serial port to; no attachment has it.
-    #[schema(schema_with = text::path)]
+    #[schema(value_type = String, format = "path")]
     pub socket: String,
     /// What it may set.
     #[serde(default)]

@@ -72,7 +72,8 @@ fn exchange(peer: &mut Peer, guest: &mut Guest) {
 
 #[test]
 fn a_stream_socket_carries_frames_and_may_become_a_vhost_user_socket_and_back() {
-    let host = Host::start(&TWO.replacen("socket = \"vf0\"", "attachment = \"stream:vf0\"", 1));
+    let host =
+        Host::start(&TWO.replacen("attachment.socket = \"vf0\"", "attachment = \"stream:vf0\"", 1));
     let [mut guest] = host.guests(["vf1"]);
     assert_eq!(device(&host, 0)["state"], "down", "nobody is there yet");
     let mut peer = Peer::connect(&host.socket("vf0"));
@@ -126,8 +127,10 @@ fn an_interface_that_is_not_there_keeps_nobody_from_starting() {
         1,
     );
     assert!(nics.contains("nosuchthing0"));
-    let host =
-        Host::start(&nics.replace("socket = \"vf1\"", "socket = \"vf1\"\nlink_state = \"enable\""));
+    let host = Host::start(&nics.replace(
+        "attachment.socket = \"vf1\"",
+        "attachment.socket = \"vf1\"\nlink_state = \"enable\"",
+    ));
     let [mut one, mut two] = host.guests(["vf0", "vf1"]);
     let frame = frame(mac(1), mac(0), 1);
     one.send(&frame);
@@ -223,7 +226,8 @@ fn a_capture_is_the_wire_and_what_goes_there_is_written() {
 
 #[test]
 fn a_device_that_gives_way_for_nothing_is_opened_again() {
-    let host = Host::start(&TWO.replacen("socket = \"vf0\"", "attachment = \"stream:vf0\"", 1));
+    let host =
+        Host::start(&TWO.replacen("attachment.socket = \"vf0\"", "attachment = \"stream:vf0\"", 1));
     let [mut guest] = host.guests(["vf1"]);
     let socket = host.socket("vf0").display().to_string();
     // Another listener takes its place; and the next attachment of the same change cannot be had.

@@ -209,10 +209,10 @@ pub(crate) const TWO: &str = r#"
     socket = "uplink"
     [[nic.vf]]
     mac = "02:00:00:00:00:01"
-    socket = "vf0"
+    attachment.socket = "vf0"
     [[nic.vf]]
     mac = "02:00:00:00:00:02"
-    socket = "vf1"
+    attachment.socket = "vf1"
 "#;
 
 /// The MAC of VF `n` in these.

@@ -1,5 +1,6 @@
 //! Daemons that start, fail to start, stop, and follow one another.
 
+use control::config::Source;
 use control::daemon::{Daemon, Launch, run};
 use vhost_user::Features;
 
@@ -189,7 +190,7 @@ fn run_ends_at_a_signal() {
     let host = Host::stopped(TWO);
     let (ready, is_ready) = std::sync::mpsc::channel();
     let config = host.config.clone();
-    let launch = Launch { config: ("a test".to_owned(), String::new()), with_parent: false };
+    let launch = Launch { config: Source::new("a test", ""), with_parent: false };
     let daemon = std::thread::spawn(move || run(&config, launch, || ready.send(()).unwrap()));
     is_ready.recv_timeout(WAIT).unwrap();
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);

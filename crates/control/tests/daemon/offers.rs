@@ -32,7 +32,7 @@ const OFFLOADS: Features = Features::CSUM
 fn one(settings: &str) -> String {
     format!(
         "[[nic]]\nname = \"n\"\nkind = \"soft\"\n[[nic.vf]]\nmac = \"02:00:00:00:00:01\"\n\
-         socket = \"vf0\"\n{settings}\n"
+         attachment.socket = \"vf0\"\n{settings}\n"
     )
 }
 
@@ -52,14 +52,20 @@ fn the_offer_follows_the_configuration() {
     let multiqueue = Features::MQ;
     for (settings, features) in [
         ("", merge | indirect | event | packed | OFFLOADS),
-        ("mergeable = false", indirect | event | packed | OFFLOADS),
-        ("indirect = false", merge | event | packed | OFFLOADS),
-        ("event_index = false", merge | indirect | packed | OFFLOADS),
-        ("packed = false", merge | indirect | event | OFFLOADS),
-        ("offload = false", merge | indirect | event | packed),
-        ("in_order = true", merge | indirect | event | packed | OFFLOADS | Features::IN_ORDER),
-        ("queue_pairs = 16", merge | indirect | event | packed | OFFLOADS | multiqueue),
-        ("mergeable = false\nindirect = false\nevent_index = false\npacked = false", OFFLOADS),
+        ("attachment.mergeable = false", indirect | event | packed | OFFLOADS),
+        ("attachment.indirect = false", merge | event | packed | OFFLOADS),
+        ("attachment.event_index = false", merge | indirect | packed | OFFLOADS),
+        ("attachment.packed = false", merge | indirect | event | OFFLOADS),
+        ("attachment.offload = false", merge | indirect | event | packed),
+        (
+            "attachment.in_order = true",
+            merge | indirect | event | packed | OFFLOADS | Features::IN_ORDER,
+        ),
+        ("attachment.queue_pairs = 16", merge | indirect | event | packed | OFFLOADS | multiqueue),
+        (
+            "attachment.mergeable = false\nattachment.indirect = false\nattachment.event_index = false\nattachment.packed = false",
+            OFFLOADS,
+        ),
     ] {
         let host = Host::start(&one(settings));
         let got = offered(&host, "vf0");
@@ -80,7 +86,7 @@ fn an_uplink_offers_no_mac() {
 
 #[test]
 fn the_configuration_space_holds_what_the_file_says() {
-    let host = Host::start(&one("mtu = 9000\nqueue_pairs = 3"));
+    let host = Host::start(&one("attachment.mtu = 9000\nattachment.queue_pairs = 3"));
     let mut guest = Guest::wanting(Features::all());
     guest.reach(&host.socket("vf0"));
     guest.negotiate();
@@ -95,7 +101,7 @@ fn the_configuration_space_holds_what_the_file_says() {
 
 #[test]
 fn an_mtu_above_the_ports_is_refused() {
-    let host = Host::start(&one("mtu = 2000"));
+    let host = Host::start(&one("attachment.mtu = 2000"));
     let mut guest = Guest::new();
     guest.connect(&host.socket("vf0"));
     for good in [68, 1500, 2000] {
@@ -204,7 +210,7 @@ fn an_announcement_goes_out_as_a_broadcast() {
 
 #[test]
 fn several_pairs_each_carry_their_flows() {
-    let settings = "queue_pairs = 2\n[[nic.vf]]\nmac = \"02:00:00:00:00:02\"\nsocket = \"vf1\"";
+    let settings = "attachment.queue_pairs = 2\n[[nic.vf]]\nmac = \"02:00:00:00:00:02\"\nattachment.socket = \"vf1\"";
     let host = Host::start(&one(settings));
     let mut a = Guest::wanting(Features::VERSION_1 | Features::MRG_RXBUF | Features::MQ);
     a.connect(&host.socket("vf0"));

@@ -16,11 +16,11 @@ const CLIENT: &str = r#"
     kind = "soft"
     [[nic.vf]]
     mac = "02:00:00:00:00:01"
-    socket = "vf0"
-    mode = "client"
+    attachment.socket = "vf0"
+    attachment.mode = "client"
     [[nic.vf]]
     mac = "02:00:00:00:00:02"
-    socket = "vf1"
+    attachment.socket = "vf1"
 "#;
 
 /// Sends a frame each way.

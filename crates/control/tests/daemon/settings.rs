@@ -8,8 +8,8 @@ fn with(nic: &str, vf0: &str) -> String {
     format!(
         "[[nic]]\nname = \"n\"\nkind = \"soft\"\n{nic}\n\
          [nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink\"\n\
-         [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nsocket = \"vf0\"\n{vf0}\n\
-         [[nic.vf]]\nmac = \"02:00:00:00:00:02\"\nsocket = \"vf1\"\n"
+         [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nattachment.socket = \"vf0\"\n{vf0}\n\
+         [[nic.vf]]\nmac = \"02:00:00:00:00:02\"\nattachment.socket = \"vf1\"\n"
     )
 }
 
@@ -24,8 +24,8 @@ fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
 
 #[test]
 fn the_tag_has_the_priority_and_the_protocol_that_were_set() {
-    for (protocol, tpid) in [("802.1Q", [0x81, 0x00]), ("802.1ad", [0x88, 0xa8])] {
-        let vlan = format!("vlan = 100\nvlan_qos = 5\nvlan_protocol = \"{protocol}\"");
+    for (protocol, tpid) in [("802.1q", [0x81, 0x00]), ("802.1ad", [0x88, 0xa8])] {
+        let vlan = format!("vlan = {{ id = 100, qos = 5, proto = \"{protocol}\" }}");
         let host = Host::start(&with("", &vlan));
         let [mut vf, mut uplink] = host.guests(["vf0", "uplink"]);
         let out = frame(ELSEWHERE, mac(0), 1);
@@ -40,7 +40,7 @@ fn the_tag_has_the_priority_and_the_protocol_that_were_set() {
 
 #[test]
 fn a_trunk_carries_the_tags_of_its_list_and_no_others() {
-    let host = Host::start(&with("", "trunk = [10, 20]"));
+    let host = Host::start(&with("", "trunks = [\"10\", \"20\"]"));
     let [mut vf, mut uplink] = host.guests(["vf0", "uplink"]);
     let out = |vid: u8| tagged(&frame(ELSEWHERE, mac(0), vid.into()), [0x81, 0, 0, vid]);
     vf.send(&out(10));
@@ -54,8 +54,8 @@ fn a_trunk_carries_the_tags_of_its_list_and_no_others() {
 /// The exploit with others beside it: a guest without a VLAN tries to reach VLAN 10.
 #[test]
 fn a_priority_tag_takes_nobody_into_another_vlan() {
-    let more = "[[nic.vf]]\nmac = \"02:00:00:00:00:03\"\nsocket = \"vf2\"\n\
-                [[nic.vf]]\nmac = \"02:00:00:00:00:04\"\nsocket = \"vf3\"\ntrunk = [10]\n";
+    let more = "[[nic.vf]]\nmac = \"02:00:00:00:00:03\"\nattachment.socket = \"vf2\"\n\
+                [[nic.vf]]\nmac = \"02:00:00:00:00:04\"\nattachment.socket = \"vf3\"\ntrunks = [\"10\"]\n";
     let host = Host::start(&format!("{TWO}{more}"));
     let [mut hostile, mut trunk, mut uplink] = host.guests(["vf2", "vf3", "uplink"]);
     let pair = HonestPair::start(&host);
@@ -123,7 +123,7 @@ fn a_promiscuous_function_gets_what_is_for_nobody() {
 #[test]
 fn broadcasts_beyond_the_limit_are_dropped() {
     // One at once and one a second: of 50 in a row, sent within some seconds, nearly all are lost.
-    let host = Host::start(&with("", "storm_limit = 1"));
+    let host = Host::start(&with("", "storm_limit_pps = 1"));
     let [mut a, mut b] = host.guests(["vf0", "vf1"]);
     let begin = std::time::Instant::now();
     for n in 0..50 {

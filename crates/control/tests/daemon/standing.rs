@@ -165,7 +165,9 @@ fn a_sender_whose_memory_stalls_is_served_off_the_lanes() {
 
 /// A third VF, whose guest sends to the uplink.
 fn three() -> String {
-    format!("{TWO}\n    [[nic.vf]]\n    mac = \"02:00:00:00:00:03\"\n    socket = \"vf2\"\n")
+    format!(
+        "{TWO}\n    [[nic.vf]]\n    mac = \"02:00:00:00:00:03\"\n    attachment.socket = \"vf2\"\n"
+    )
 }
 
 #[test]

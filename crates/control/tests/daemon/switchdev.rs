@@ -15,10 +15,10 @@ const NIC: &str = r#"
     uplink = { kind = "vhost-user", socket = "RUN/uplink" }
     [[nic.vf]]
     mac = "02:00:00:00:00:01"
-    socket = "vf0"
+    attachment.socket = "vf0"
     [[nic.vf]]
     mac = "02:00:00:00:00:02"
-    socket = "vf1"
+    attachment.socket = "vf1"
     [[nic.representor]]
     of = "uplink"
     attachment = { socket = "RUN/p0" }

@@ -60,9 +60,9 @@ impl NicPlan {
             let macs: Vec<String> = vf.macs.iter().map(|mac| format!("\"{mac}\"")).collect();
             let (mac, more) = macs.split_first().expect("every VF has an address");
             text += &format!("[[nic.vf]]\nmac = {mac}\nmacs = [{}]\n", more.join(", "));
-            text += &format!("socket = \"vf{i}.sock\"\nin_order = true\n");
+            text += &format!("attachment = {{ socket = \"vf{i}.sock\", in_order = true }}\n");
             for (field, value) in [
-                ("weight", vf.weight),
+                ("tx_weight", vf.weight),
                 ("min_tx_mbps", vf.min_tx_mbps),
                 ("max_tx_mbps", vf.max_tx_mbps),
             ] {

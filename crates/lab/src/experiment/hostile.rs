@@ -181,12 +181,12 @@ fn toml(run_dir: &Path, placement: &Placement) -> String {
     text += "[nic.uplink]\nkind = \"vhost-user\"\nsocket = \"uplink.sock\"\n";
     for vf in 0..=COURIER {
         let mac = mac_text(vf, 0);
-        text += &format!("[[nic.vf]]\nmac = \"{mac}\"\nsocket = \"vf{vf}.sock\"\n");
+        text += &format!("[[nic.vf]]\nmac = \"{mac}\"\nattachment.socket = \"vf{vf}.sock\"\n");
         if FAR.contains(&vf) {
-            text += &format!("queue_pairs = {FAR_PAIRS}\n");
+            text += &format!("attachment.queue_pairs = {FAR_PAIRS}\n");
         }
         if FAR.contains(&vf) || vf == COURIER {
-            text += &format!("vlan = {FAR_VLAN}\n");
+            text += &format!("vlan.id = {FAR_VLAN}\n");
         }
     }
     text

@@ -159,7 +159,7 @@ impl Adapters {
         let path = |adapter: &str| format!("/v1/adapters/{}", part(adapter));
         match &self.command {
             Command::List => list(target),
-            Command::Show { adapter } => target.show_part_in_force(&path(adapter), |actual| {
+            Command::Show { adapter } => target.show_object("adapter", &path(adapter), |actual| {
                 let adapter = find(&actual["adapters"], "name", &json!(adapter));
                 told_of("attachment", &adapter["device"])
             }),

@@ -1,13 +1,12 @@
 //! `shunt apply` and `shunt export`.
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use control::api::{MAX_BODY_BYTES, Method, Outcome};
-use control::json;
-use serde_json::Value;
+use control::api::{Method, Outcome};
+use control::config::Source;
 
 use super::Target;
 use crate::{Mistake, say};
@@ -15,8 +14,8 @@ use crate::{Mistake, say};
 /// Apply a state file atomically.
 ///
 /// The file holds NICs, switches, adapters and virtual PFs in TOML or JSON, as `shunt export` writes them. Each becomes
-/// what the file says. Those that the file does not name stay; with --prune they are removed. A file without `version`,
-/// or without any of them, is refused. The plan is shown first. If another client changes the state between the plan
+/// what the file says. Those that the file does not name stay; with --prune they are removed. A file without any of
+/// them is refused. It may be the daemon's own, whose other settings are left alone. The plan is shown first. If another client changes the state between the plan
 /// and the apply, nothing is done.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -45,16 +44,23 @@ pub(crate) struct Apply {
 
 impl Apply {
     pub(crate) fn run(self) -> Result<()> {
-        let document = read(&self.file)?;
-        let name = self.file.display().to_string();
+        let source =
+            Source::read(&self.file, "-f").map_err(|errors| Mistake(errors.to_string()))?;
+        let document = source.document().map_err(|errors| Mistake(errors.to_string()))?;
+        let name = source.name().to_owned();
         let post = |path: &str, expected| {
             let sent = self.target.send(Method::POST, path, Some(&document), expected);
             // The daemon names the field, and does not know the file.
             sent.map_err(|error| match error.downcast::<Mistake>() {
                 Ok(Mistake(text)) => {
-                    let lines: Vec<_> =
-                        text.lines().map(|line| format!("{name}: {line}")).collect();
-                    Mistake(lines.join("\n")).into()
+                    let lines = text.lines().map(|line| {
+                        let field = line.split(": ").next().unwrap_or_default();
+                        let place = source
+                            .position(field)
+                            .map_or(String::new(), |at| format!("{}:{}:", at.line, at.column));
+                        format!("{name}:{place} {line}")
+                    });
+                    Mistake(lines.collect::<Vec<_>>().join("\n")).into()
                 }
                 Err(other) => other,
             })
@@ -132,43 +138,6 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) fn run(self) -> Result<()> {
-        self.target.show_part("/v1/state")
+        self.target.show_at("/v1/state")
     }
-}
-
-/// Reads a document: JSON if it begins with a brace, else TOML.
-fn read(path: &Path) -> Result<Value> {
-    let shown = path.display();
-    let mut bytes = Vec::new();
-    let most = MAX_BODY_BYTES as u64;
-    if path == Path::new("-") {
-        let input = std::io::stdin().lock();
-        input.take(most + 1).read_to_end(&mut bytes).context("standard input cannot be read")?;
-    } else {
-        let file = std::fs::File::open(path).map_err(|error| {
-            Mistake(format!("{shown}: {error}; give the path of a file with -f"))
-        })?;
-        let file = file.take(most + 1).read_to_end(&mut bytes);
-        file.map_err(|error| Mistake(format!("{shown}: cannot be read: {error}")))?;
-    }
-    if bytes.len() as u64 > most {
-        return Err(
-            Mistake(format!("{shown}: is larger than {most} bytes, the most allowed")).into()
-        );
-    }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Mistake(format!("{shown}: is not UTF-8; save the file as UTF-8")))?;
-    if text.trim().is_empty() {
-        let text = format!("{shown}: is empty; see whether the program that writes it failed");
-        return Err(Mistake(text).into());
-    }
-    let document = if text.trim_start().starts_with('{') {
-        json::parse(text.as_bytes()).map_err(|error| format!("{error}; {}", error.remedy()))
-    } else {
-        toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            format!("line {line} is not TOML: {}; correct it", error.message())
-        })
-    };
-    Ok(document.map_err(|why| Mistake(format!("{shown}: {why}")))?)
 }

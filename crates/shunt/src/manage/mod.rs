@@ -80,17 +80,25 @@ impl Target {
         Ok(say(&text)?)
     }
 
-    /// Shows one part of the document, as it would stand in a file for `shunt apply`.
-    fn show_part(&self, path: &str) -> Result<()> {
-        self.show_part_in_force(path, |_| String::new())
+    /// Shows what is at a path.
+    fn show_at(&self, path: &str) -> Result<()> {
+        let answer = self.get(path)?;
+        let text = toml::to_string(&answer)?;
+        self.show(&answer, |_| text)
     }
 
-    /// The same below what `about` says of it, who gets what is in force.
-    fn show_part_in_force(&self, path: &str, about: impl FnOnce(&Value) -> String) -> Result<()> {
-        let part = self.get(path)?;
-        let text = toml::to_string(&part)?;
+    /// Shows an object as a file for `shunt apply` with nothing else in it, below what `about` says of the object, who
+    /// gets what is in force.
+    fn show_object(
+        &self,
+        kind: &str,
+        path: &str,
+        about: impl FnOnce(&Value) -> String,
+    ) -> Result<()> {
+        let document = serde_json::json!({ kind: [self.get(path)?] });
+        let text = toml::to_string(&document)?;
         let actual = if self.json { Value::Null } else { self.get("/v1/actual")?["actual"].take() };
-        self.show(&part, |_| about(&actual) + &text)
+        self.show(&document, |_| about(&actual) + &text)
     }
 
     /// Makes a change, and shows what was done; with `--dry-run` what would be.

@@ -163,7 +163,7 @@ impl Nics {
         let path = |nic: &str| format!("/v1/nics/{}", part(nic));
         match &self.command {
             Command::List => list(target),
-            Command::Show { nic } => target.show_part_in_force(&path(nic), |actual| {
+            Command::Show { nic } => target.show_object("nic", &path(nic), |actual| {
                 let nic = find(&actual["nics"], "name", &json!(nic));
                 let ports = told_of("uplink", &nic["uplink"]) + &told_of("pf", &nic["pf"]);
                 ports + &representors(nic)

@@ -195,7 +195,9 @@ impl Switches {
         let path = |switch: &str| format!("/v1/switches/{}", part(switch));
         match &self.command {
             Command::List => list(target),
-            Command::Show { switch } => target.show_part(&path(switch)),
+            Command::Show { switch } => {
+                target.show_object("switch", &path(switch), |_| String::new())
+            }
             Command::Create { switch, nic, iov, ageing_s, how } => {
                 let body = Patch::default()
                     .set("nic", Some(nic.as_str()))

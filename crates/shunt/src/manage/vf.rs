@@ -40,7 +40,7 @@ Examples:
         /// The NIC.
         nic: String,
     },
-    /// The settings of one, as they stand in a file for `shunt apply`.
+    /// The settings of one, as they stand in its entry of a NIC.
     #[command(after_help = "\
 Examples:
   shunt vf show nic0 3")]
@@ -102,7 +102,7 @@ impl Vfs {
         let path = |nic: &str, vf: u64| format!("/v1/nics/{}/vfs/{vf}", part(nic));
         match &self.command {
             Command::List { nic } => list(target, nic),
-            Command::Show { nic, vf } => target.show_part(&path(nic, *vf)),
+            Command::Show { nic, vf } => target.show_at(&path(nic, *vf)),
             Command::Set(set) => {
                 let Set { nic, vf, how, .. } = &**set;
                 let body = super::some(set.patch())?;

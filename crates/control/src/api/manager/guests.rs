@@ -16,8 +16,8 @@ use crate::compile::{Live, compile};
 use crate::guests::{Answer, Channel, Desk, Dropped, Errno, Overlay, Refusal, Request, shown};
 use crate::quiet::Quiet;
 use crate::state::{
-    Actual, ActualVpf, ActualVpfVf, Adapter, Facts, GuestState, Problem, Refused, State,
-    VfSettings, Vpf, VpfVf, allocate,
+    Actual, ActualVpf, ActualVpfVf, Adapter, Facts, GuestState, PortSettings, Problem, Refused,
+    State, VfSettings, Vpf, VpfVf, allocate,
 };
 use crate::store::{Directory, Store, StoreError};
 
@@ -305,25 +305,8 @@ impl Manager {
 fn settings(state: &State, adapter: &Adapter) -> VfSettings {
     let nic = state.nic_of(adapter);
     let own = nic.and_then(|nic| nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf));
+    let PortSettings { vlan, spoof_check, trust, link_state, min_tx_mbps, max_tx_mbps, .. } =
+        own.map_or(&adapter.settings, |vf| &vf.settings).clone();
     let mac = adapter.mac;
-    match own {
-        Some(vf) => VfSettings {
-            mac,
-            vlan: vf.vlan,
-            spoof_check: vf.spoof_check,
-            trust: vf.trust,
-            link_state: vf.link_state,
-            min_tx_mbps: vf.min_tx_mbps,
-            max_tx_mbps: vf.max_tx_mbps,
-        },
-        None => VfSettings {
-            mac,
-            vlan: adapter.vlan,
-            spoof_check: adapter.spoof_check,
-            trust: adapter.trust,
-            link_state: adapter.link_state,
-            min_tx_mbps: adapter.min_tx_mbps,
-            max_tx_mbps: adapter.max_tx_mbps,
-        },
-    }
+    VfSettings { mac, vlan, spoof_check, trust, link_state, min_tx_mbps, max_tx_mbps }
 }

@@ -173,7 +173,7 @@ fn several_mistakes_come_in_one_answer() {
     assert_eq!(refusal.trouble.value, "\"x\"");
     assert_eq!(
         refusal.trouble.more,
-        ["nic[0].total_vfs: -1 is not allowed; write a whole number, 0 to 255"]
+        ["nic[0].total_vfs: -1 is out of range; write a whole number, 0 to 255"]
     );
 }
 

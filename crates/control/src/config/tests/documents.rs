@@ -1,11 +1,11 @@
 //! The example parses and shows every field; the page has the row of every field.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
-use serde_json::Value;
-use toml::de::{DeTable, DeValue};
+use serde_json::{Map, Value};
+use toml::de::DeTable;
 
-use super::super::fields::{Default, Field, Kind, SECTIONS};
 use super::*;
 use crate::state::shape;
 
@@ -21,158 +21,133 @@ fn the_example_means_what_its_comments_say() {
     let limits = (config.limits.session_memory_mib, config.limits.guest_memory_mib);
     assert_eq!(limits, (Some(256 << 10), Some(1 << 20)));
     assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/shunt")));
-    let tcp = config.api.as_ref().and_then(|api| api.tcp.as_ref()).unwrap();
-    assert_eq!((tcp.address.port(), tcp.tls.is_some()), (8443, true));
-    assert_eq!(config.state.adapter("web").map(|web| web.iov_weight), Some(50));
-    let [nic, _, smart] = config.nics.as_slice() else { panic!("{} NICs", config.nics.len()) };
-    assert!(smart.switchdev && !nic.switchdev);
-    assert_eq!(config.state.nic("nic2").unwrap().rules.len(), 2);
-    assert_eq!((nic.name.as_str(), nic.kind, nic.total_vfs), ("nic0", NicKind::Soft, 8));
-    let uplink = nic.uplink.as_ref().unwrap();
-    assert_eq!(uplink.to_string(), "vhost-user:/run/shunt/uplink.sock");
+    assert_eq!(config.api.tcp.map(|tcp| tcp.port()), Some(8443));
+    assert!(config.api.tls_key.is_some());
+    let state = &config.state;
+    let adapter = |name: &str| state.adapter(name).unwrap_or_else(|| panic!("no adapter {name}"));
+    assert_eq!(adapter("web").iov_weight, 50);
+    let nic = state.nic("nic0").unwrap();
+    assert_eq!((nic.total_vfs, nic.num_vfs, nic.vfs.len()), (8, 8, 0));
+    assert_eq!(nic.uplink.as_ref().unwrap().to_string(), "vhost-user:/run/shunt/uplink.sock");
     assert_eq!(nic.pf.as_ref().unwrap().mac.to_string(), "02:00:00:00:00:f0");
-    assert_eq!(nic.vfs.iter().map(|vf| vf.index).collect::<Vec<_>>(), [0, 1, 5, 3]);
-    assert_eq!(nic.vfs[0].function.macs.len(), 2);
-    assert_eq!(vhost_user(&nic.vfs[0].function.attachment).queue_pairs, 2);
-    let last = &nic.vfs[2].function;
-    assert_eq!((last.vlan.map(|vlan| vlan.get()), last.rules.spoof_check), (Some(200), false));
-    assert_eq!(vhost_user(&last.attachment).mode, SocketMode::Client);
-    assert_eq!(last.attachment.socket(), Some("/var/run/vm5/net.sock"));
-    assert_eq!(nic.vfs[3].function.attachment.to_string(), "tap:web0");
+    assert_eq!(adapter("nic0-vf0").settings.macs.len(), 2);
+    assert_eq!(vhost_user(&adapter("nic0-vf0").attachment).queue_pairs, 2);
+    let client = adapter("nic0-vf5");
+    assert_eq!(client.settings.vlan.map(|vlan| vlan.id), Some(200));
+    assert!(!client.settings.spoof_check);
+    assert_eq!(vhost_user(&client.attachment).mode, SocketMode::Client);
+    assert_eq!(client.attachment.socket(), Some("/var/run/vm5/net.sock"));
+    assert_eq!(adapter("nic0-vf3").attachment.to_string(), "tap:web0");
+    assert_eq!(state.nic("nic2").unwrap().rules.len(), 2);
 }
 
 #[test]
-fn the_example_shows_every_field() {
-    fn names(table: &DeTable<'_>, found: &mut BTreeSet<String>) {
-        for (key, value) in table.iter() {
-            found.insert(key.get_ref().to_string());
-            // Their fields are the state document's.
-            if ["switch", "adapter", "vpf", "uplink", "representor", "rule"]
-                .contains(&key.get_ref().as_ref())
-            {
-                continue;
-            }
-            match value.get_ref() {
-                DeValue::Table(inner) => names(inner, found),
-                DeValue::Array(items) => {
-                    let tables = items.iter().filter_map(|item| match item.get_ref() {
-                        DeValue::Table(inner) => Some(inner),
-                        _ => None,
-                    });
-                    tables.for_each(|inner| names(inner, found));
-                }
-                _ => {}
-            }
-        }
-    }
-    let mut shown = BTreeSet::new();
-    names(DeTable::parse(EXAMPLE).unwrap().get_ref(), &mut shown);
+fn the_example_shows_every_field_of_the_daemon_and_of_a_vf() {
+    let value: Value = toml::from_str(EXAMPLE).unwrap();
+    let shown = |table: &Value| -> BTreeSet<String> {
+        table.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect()
+    };
     let known =
-        SECTIONS.iter().flat_map(|section| section.fields()).map(|field| field.name.to_owned());
-    assert_eq!(shown, known.collect::<BTreeSet<_>>());
-}
-
-/// Fields of attachments are the document's: a table for each kind.
-#[test]
-fn the_page_has_the_row_of_every_field_of_every_attachment() {
-    let (_, chapter) = PAGE.split_once("\n## Attachments\n").unwrap();
-    let chapter = chapter.split("\n## ").next().unwrap();
-    let mut kinds = chapter.split("\n### ").skip(1);
-    let schema = &shape::schemas()["Attachment"];
-    for of_kind in schema["oneOf"].as_array().unwrap().iter().skip(1) {
-        let kind = of_kind["properties"]["kind"]["enum"][0].as_str().unwrap();
-        let (heading, body) = kinds.next().unwrap().split_once('\n').unwrap();
-        assert_eq!(heading, format!("`{kind}`"));
-        let mut expected = BTreeSet::new();
-        let required = of_kind["required"].as_array().unwrap();
-        for (name, field) in of_kind["properties"].as_object().unwrap() {
-            let default = match &field["default"] {
-                _ if name == "kind" => continue,
-                _ if required.contains(&name.as_str().into()) => "*required*".to_owned(),
-                Value::Null => "*none*".to_owned(),
-                value => format!("`{value}`"),
-            };
-            let allowed = shape::allowed(field);
-            let allowed = allowed.strip_prefix("write ").unwrap();
-            expected.insert(format!("| `{name}` | {allowed} | {default} |"));
-        }
-        let rows = body.lines().filter(|line| line.starts_with("| `"));
-        let start =
-            |row: &str| row.rsplit_once(" | ").map(|(start, _)| format!("{start} |")).unwrap();
-        let found: BTreeSet<String> = rows.map(start).collect();
-        assert_eq!(found, expected, "{kind}");
+        |schema: &str| -> BTreeSet<String> { shown(&shape::schemas()[schema]["properties"]) };
+    let root = shown(&value);
+    assert_eq!(known("Configuration").difference(&root).collect::<Vec<_>>(), ["version"]);
+    for (table, schema) in [("api", "ApiSettings"), ("lanes", "Lanes"), ("limits", "Limits")] {
+        assert_eq!(shown(&value[table]), known(schema));
     }
-    assert_eq!(kinds.next(), None);
+    let missing = known("Vf");
+    let missing: Vec<_> = missing.difference(&shown(&value["nic"][0]["vf"][0])).cloned().collect();
+    assert_eq!(missing, Vec::<String>::new());
+    DeTable::parse(EXAMPLE).unwrap();
 }
 
-#[test]
-fn the_page_has_every_field_of_a_rule() {
-    let (_, chapter) = PAGE.split_once("\n## Switchdev mode\n").unwrap();
-    let (_, rows) = chapter.split_once("`[[nic.rule]]`").unwrap();
-    let rows = rows.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
-    let found: BTreeSet<&str> =
-        rows.flat_map(|(names, _)| names.trim_end_matches('`').split("`, `")).collect();
-    let fields = shape::schemas()["NicRule"]["properties"].as_object().unwrap().keys();
-    assert_eq!(found, fields.map(String::as_str).collect());
-}
-
-/// The beginning of a field's row, up to the meaning, which only the page has.
-fn row(field: &Field) -> String {
-    let allowed = field.kind.to_string().replace('|', "\\|");
-    let default = match &field.default {
-        Default::Required => "*required*".to_owned(),
-        Default::Computed(words) if words.starts_with(['[', '`']) => words.to_string(),
-        Default::Computed(words) => format!("*{words}*"),
-        value => format!("`{value}`"),
-    };
-    // What a reader may copy stands in code type.
-    let allowed = match field.kind {
-        Kind::Choice(_) | Kind::Profile => {
-            allowed.split(" or ").map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
-        }
-        Kind::Bool => "`true` or `false`".to_owned(),
-        _ => allowed,
-    };
-    format!("| `{}` | {allowed} | {default} | ", field.name)
-}
-
-#[test]
-fn the_page_has_the_row_of_every_field_and_no_other() {
-    let of_the_state = ["Attachments\n", "Switchdev mode\n", "Virtual PFs\n"];
-    let is_of_the_file =
-        |section: &&str| !of_the_state.iter().any(|chapter| section.starts_with(chapter));
-    let mut sections = PAGE.split("\n## ").skip(1).filter(is_of_the_file);
-    for section in SECTIONS {
-        let page = sections.next().unwrap_or_else(|| panic!("no chapter for {:?}", section.header));
-        let (heading, body) = page.split_once('\n').unwrap();
-        let expected = match section.header {
-            "" => "The top of the file".to_owned(),
-            header => format!("`{header}`"),
+/// The rows of an object's fields, without those of `besides`.
+fn rows(schema: &Value, besides: &Value) -> String {
+    let none = Map::new();
+    let required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let fields = schema["properties"].as_object().unwrap_or(&none).iter();
+    let fields = fields.filter(|(name, _)| besides["properties"].get(name.as_str()).is_none());
+    let (first, rest): (Vec<_>, Vec<_>) =
+        fields.partition(|(name, _)| required.contains(&name.as_str()));
+    let mut text = "| Field | Allowed | Default | Meaning |\n|---|---|---|---|\n".to_owned();
+    for (name, field) in first.into_iter().chain(rest) {
+        let default = match &field["default"] {
+            _ if required.contains(&name.as_str()) => "*required*".to_owned(),
+            Value::Null | Value::Object(_) => String::new(),
+            value => format!("`{value}`"),
         };
-        assert_eq!(heading, expected);
-        let rows: Vec<&str> = body.lines().filter(|line| line.starts_with("| `")).collect();
-        let fields: Vec<String> = section.fields().map(row).collect();
-        assert_eq!(
-            rows.len(),
-            fields.len(),
-            "rows of {heading}; they should begin\n{}",
-            fields.join("\n")
-        );
-        for (found, field) in rows.iter().zip(&fields) {
-            assert!(
-                found.starts_with(field.as_str()),
-                "{heading}: this row\n{found}\nshould begin\n{field}"
-            );
-        }
+        let allowed = shape::allowed(field);
+        let allowed = allowed.strip_prefix("write ").unwrap_or(&allowed).replace('|', "\\|");
+        let allowed = allowed.replace("an object with its fields", "a table");
+        let allowed = allowed.replace("a list of objects", "tables");
+        let meaning =
+            field["description"].as_str().or_else(|| described(field)).unwrap_or_default();
+        let meaning = meaning.replace('\n', " ");
+        let _ = writeln!(text, "| `{name}` | {allowed} | {default} | {meaning} |");
     }
-    assert_eq!(sections.next(), None, "a chapter for something that is no table");
+    text
+}
+
+/// What stands beside the reference of a field that has its type's schema.
+fn described(field: &Value) -> Option<&str> {
+    let parts = field["oneOf"].as_array().or(field["allOf"].as_array())?;
+    parts.iter().find_map(|part| part["description"].as_str())
+}
+
+/// The page with all its tables of fields made anew: each stands behind a comment that names its schema.
+fn page() -> String {
+    const BEGIN: &str = "<!-- fields: ";
+    const END: &str = "<!-- end of fields -->";
+    let schemas = shape::schemas();
+    let mut parts = PAGE.split(BEGIN);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once(" -->\n").expect("a name, and a table");
+        let (_, rest) = rest.split_once(END).expect("an end");
+        let table = match name.strip_prefix("Attachment ") {
+            Some(kind) => {
+                let kinds = schemas["Attachment"]["oneOf"].as_array().unwrap();
+                let is_it = |one: &&Value| one["properties"]["kind"]["enum"][0] == kind;
+                rows(kinds.iter().find(is_it).unwrap(), &Value::Null)
+            }
+            None => {
+                let settings = &schemas["PortSettings"];
+                let besides = if name == "PortSettings" { &Value::Null } else { settings };
+                rows(schemas.get(name).unwrap_or_else(|| panic!("no schema {name}")), besides)
+            }
+        };
+        let _ = write!(text, "{BEGIN}{name} -->\n{table}{END}{rest}");
+    }
+    text
+}
+
+/// `SHUNT_WRITE_DOCS=1` writes the page.
+#[test]
+fn the_page_has_the_fields_that_the_types_have() {
+    let page = page();
+    if std::env::var_os("SHUNT_WRITE_DOCS").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        fs::write(path, &page).unwrap();
+    }
+    let (old, new): (Vec<&str>, Vec<&str>) = (PAGE.lines().collect(), page.lines().collect());
+    let differs = old.iter().zip(&new).find(|(old, new)| old != new);
+    assert_eq!(differs, None, "run this test with SHUNT_WRITE_DOCS=1");
+    let missing = |name: &&str| !PAGE.contains(&format!("<!-- fields: {name} -->"));
+    let is_table = |schema: &Value| schema["type"] == "object";
+    let elsewhere = ["DaemonSettings", "State", "MoveRequest", "Moving"];
+    for (name, _) in shape::schemas().iter().filter(|(_, schema)| is_table(schema)) {
+        assert!(elsewhere.contains(&name.as_str()) || !missing(&name.as_str()), "{name}");
+    }
+    for kind in AttachmentKind::ALL {
+        assert!(!missing(&format!("Attachment {kind}").as_str()), "{kind}");
+    }
 }
 
 #[test]
 fn the_page_shows_a_file_that_works_and_an_error_that_is_given() {
     let (_, rest) = PAGE.split_once("```toml\n").unwrap();
     let (file, rest) = rest.split_once("```").unwrap();
-    assert_eq!(parse(file).nics[0].vfs.len(), 2);
+    assert_eq!(parse(file).state.adapters.len(), 2);
     let (_, rest) = rest.split_once("```text\n").unwrap();
     let (error, _) = rest.split_once("\n```").unwrap();
     let broken = file.replacen(":01\"", "\"", 1);

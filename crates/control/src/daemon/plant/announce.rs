@@ -65,9 +65,9 @@ impl Announcing {
 
 /// All announcements of an adapter, in their order.
 fn of(adapter: &Adapter) -> impl Iterator<Item = Announcement> {
-    let vlans = adapter.trunks.iter().flat_map(|range| range.first..=range.last).map(Some);
+    let vlans = adapter.settings.trunks.iter().flat_map(|range| range.first..=range.last).map(Some);
     let vlans: Vec<Option<u16>> = std::iter::once(None).chain(vlans).collect();
-    let macs = std::iter::once(&adapter.mac).chain(&adapter.macs);
+    let macs = std::iter::once(&adapter.mac).chain(&adapter.settings.macs);
     macs.flat_map(move |mac| {
         let name = adapter.name.clone();
         let of = move |vlan| Announcement { adapter: name.clone(), mac: mac.0, vlan };

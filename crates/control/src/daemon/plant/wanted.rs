@@ -106,7 +106,7 @@ pub(super) fn wanted(state: &State) -> Vec<Wanted> {
             want(Attached::Representor(of), &field, &attachment, Identity::default());
         }
         if let Some(pf) = &nic.pf {
-            let identity = Identity::of(pf.mac, &pf.macs, pf.spoof_check);
+            let identity = Identity::of(pf.mac, &pf.settings.macs, pf.settings.spoof_check);
             want(Attached::Pf, "pf.attachment", &pf.attachment, identity);
         }
     }
@@ -127,7 +127,7 @@ pub(super) fn wanted(state: &State) -> Vec<Wanted> {
             nic: nic.name.clone(),
             owner: Attached::Adapter(adapter.name.clone()),
             spec: Spec::Attachment(adapter.attachment.clone()),
-            identity: Identity::of(adapter.mac, &adapter.macs, is_checked(nic, adapter)),
+            identity: Identity::of(adapter.mac, &adapter.settings.macs, is_checked(nic, adapter)),
         });
     }
     wanted
@@ -136,5 +136,5 @@ pub(super) fn wanted(state: &State) -> Vec<Wanted> {
 /// Whether sources are checked of an adapter, or of the VF that it names, whose settings hold there.
 fn is_checked(nic: &Nic, adapter: &Adapter) -> bool {
     let own = nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf);
-    adapter.spoof_check || own.is_some_and(|vf| vf.spoof_check)
+    adapter.settings.spoof_check || own.is_some_and(|vf| vf.settings.spoof_check)
 }

@@ -133,8 +133,9 @@ fn doors(
     api: Option<ApiDoors>,
     given: &mut Given,
 ) -> Result<Option<(Doors, Listen)>> {
-    let (Some(wanted), Some(ApiDoors { unix, tcp })) = (&config.api, api) else { return Ok(None) };
-    let listen = wanted.listen()?;
+    let (Some(listen), Some(ApiDoors { unix, tcp })) = (config.listen()?, api) else {
+        return Ok(None);
+    };
     let unix = attachment::inherit_listener(unix, given)?;
     let tcp = tcp.map(|tcp| given.take(tcp).context("the API's TCP socket is missing"));
     let doors = Doors::inherit(&listen, unix, tcp.transpose()?)?;

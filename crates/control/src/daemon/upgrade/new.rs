@@ -16,7 +16,7 @@ use super::super::{Daemon, IgnoredSignals, Stop};
 use super::channel::{Channel, ChannelError, Given, Giving, Patience};
 use super::format::{Estate, FORMAT, Offer, Reply, Rest, Word};
 use super::old::Origin;
-use crate::config::Config;
+use crate::config::{Config, Source};
 
 /// How long the other daemon may be silent: longer than it waits for this one.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -73,7 +73,8 @@ fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
         other => other?,
     };
     let (name, text) = &estate.config;
-    let config = Config::parse(name, text).map_err(|errors| anyhow::anyhow!("{errors}"))?;
+    let config =
+        Config::of_older(&Source::new(name, text)).map_err(|errors| anyhow::anyhow!("{errors}"))?;
     let program = std::env::current_exe().context("the program's own path is not known")?;
     let (mut daemon, stop) = Daemon::prepare(&config, estate, given, program)?;
     stop.on_signals()?;
@@ -99,5 +100,7 @@ pub(in super::super) fn origin(
     program: std::path::PathBuf,
 ) -> Result<Origin> {
     let guardian = estate.guardian.map(|fd| given.take(fd).context("the guardian is missing"));
-    Ok(Origin { config: estate.config.clone(), program, guardian: guardian.transpose()? })
+    let (name, text) = &estate.config;
+    let config = Source::new(name, text);
+    Ok(Origin { config, program, guardian: guardian.transpose()? })
 }

@@ -15,6 +15,7 @@ use super::channel::{Channel, ChannelError, Giving, Patience};
 use super::format::{ApiDoors, Estate, FORMAT, Offer, Reply, Word};
 use super::program::{Program, Successor, choose};
 use crate::api::{Server, UpgradeOrder, Upgraded};
+use crate::config::Source;
 
 /// How long the new program may take to say that it knows the format.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -29,7 +30,7 @@ const END: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(in super::super) struct Origin {
     /// What errors call the configuration, and its text.
-    pub(in super::super) config: (String, String),
+    pub(in super::super) config: Source,
     /// The file that it was started from.
     pub(in super::super) program: PathBuf,
     /// The process whose end ends the daemon, if there is one.
@@ -169,7 +170,7 @@ fn estate(
     };
     let [vfs, queues] = plant.held();
     Ok(Estate {
-        config: origin.config.clone(),
+        config: (origin.config.name().into(), origin.config.text().into()),
         guardian: guardian.map(|guardian| giving.put(guardian.as_fd())).transpose()?,
         run_lock: giving.put(*run_lock)?,
         state_lock: giving.put(order.state_lock.as_fd())?,

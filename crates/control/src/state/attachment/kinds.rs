@@ -3,17 +3,14 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::super::function::yes;
-use super::super::text;
-
 /// A vhost-user socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VhostUser {
     /// The path of the socket; no other attachment has it.
-    #[schema(schema_with = text::path)]
+    #[schema(value_type = String, format = "path")]
     pub socket: String,
-    /// Who listens on it.
+    /// Who listens on it: the daemon (`server`), or the VMM (`client`); then the daemon connects, and retries.
     #[serde(default)]
     #[schema(default = "server")]
     pub mode: SocketMode,
@@ -25,23 +22,23 @@ pub struct VhostUser {
     #[serde(default = "mtu")]
     #[schema(minimum = 68, maximum = 65535, default = 1500)]
     pub mtu: u16,
-    /// Whether mergeable receive buffers are offered.
+    /// Whether mergeable receive buffers are offered, `VIRTIO_NET_F_MRG_RXBUF`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub mergeable: bool,
-    /// Whether indirect descriptors are offered.
+    /// Whether indirect descriptors are offered, `VIRTIO_F_INDIRECT_DESC`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub indirect: bool,
-    /// Whether the event index is offered.
+    /// Whether the event index is offered, `VIRTIO_F_EVENT_IDX`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub event_index: bool,
-    /// Whether in-order use of buffers is offered.
+    /// Whether in-order use of buffers is offered, `VIRTIO_F_IN_ORDER`.
     #[serde(default)]
     #[schema(default = false)]
     pub in_order: bool,
-    /// Whether packed rings are offered.
+    /// Whether packed rings are offered, `VIRTIO_F_RING_PACKED`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub packed: bool,
@@ -56,11 +53,11 @@ pub struct VhostUser {
 #[serde(deny_unknown_fields)]
 pub struct Tap {
     /// What the interface is called; no other attachment has it in the same namespace.
-    #[schema(schema_with = text::interface)]
+    #[schema(value_type = String, format = "interface")]
     pub interface: String,
     /// The network namespace that it is moved into; left out: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = text::netns)]
+    #[schema(value_type = String, format = "netns")]
     pub netns: Option<String>,
     /// Pairs of a receive and a transmit queue.
     #[serde(default = "queue_pairs")]
@@ -88,11 +85,11 @@ impl Tap {
 #[serde(deny_unknown_fields)]
 pub struct Packet {
     /// The interface's name; no other attachment has it in the same namespace.
-    #[schema(schema_with = text::interface)]
+    #[schema(value_type = String, format = "interface")]
     pub interface: String,
     /// The network namespace that it is in; left out: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = text::netns)]
+    #[schema(value_type = String, format = "netns")]
     pub netns: Option<String>,
 }
 
@@ -101,11 +98,11 @@ pub struct Packet {
 #[serde(deny_unknown_fields)]
 pub struct Xdp {
     /// The interface's name; no other attachment has it in the same namespace.
-    #[schema(schema_with = text::interface)]
+    #[schema(value_type = String, format = "interface")]
     pub interface: String,
     /// The network namespace that it is in; left out: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = text::netns)]
+    #[schema(value_type = String, format = "netns")]
     pub netns: Option<String>,
     /// Receive queues that are taken; left out: all that the interface has, at most 16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,9 +127,9 @@ pub struct Xdp {
 #[serde(deny_unknown_fields)]
 pub struct Stream {
     /// The path of the socket; no other attachment has it.
-    #[schema(schema_with = text::path)]
+    #[schema(value_type = String, format = "path")]
     pub socket: String,
-    /// Who listens on it.
+    /// Who listens on it: the daemon (`server`), or the VMM (`client`); then the daemon connects, and retries.
     #[serde(default)]
     #[schema(default = "server")]
     pub mode: SocketMode,
@@ -147,12 +144,12 @@ pub struct Stream {
 #[serde(deny_unknown_fields)]
 pub struct Pcap {
     /// The capture whose frames are sent, pcap or pcapng.
-    #[schema(schema_with = text::file)]
+    #[schema(value_type = String, format = "file")]
     pub file: String,
     /// The pcapng file for frames that are delivered here; left out: they are counted and dropped. No other attachment or
     /// mirror writes to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = text::file)]
+    #[schema(value_type = String, format = "file")]
     pub sink: Option<String>,
     /// How fast frames are sent, in Mbit/s; with `rate_pps` 0 as well, as they are timed in the file.
     #[serde(default)]
@@ -173,17 +170,17 @@ pub struct Pcap {
 #[serde(deny_unknown_fields)]
 pub struct Vduse {
     /// What it is called on the vDPA bus; no other attachment has it.
-    #[schema(schema_with = text::label)]
+    #[schema(value_type = String, format = "label")]
     pub name: String,
     /// The MTU offered with `VIRTIO_NET_F_MTU`, in bytes.
     #[serde(default = "mtu")]
     #[schema(minimum = 68, maximum = 65535, default = 1500)]
     pub mtu: u16,
-    /// Whether mergeable receive buffers are offered.
+    /// Whether mergeable receive buffers are offered, `VIRTIO_NET_F_MRG_RXBUF`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub mergeable: bool,
-    /// Whether packed rings are offered.
+    /// Whether packed rings are offered, `VIRTIO_F_RING_PACKED`.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub packed: bool,
@@ -199,6 +196,10 @@ fn queue_pairs() -> u16 {
 
 fn mtu() -> u16 {
     1500
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn once() -> u32 {

@@ -395,7 +395,7 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
     let port = json!({"adapter": "far", "isolated": true});
     assert!(State::parse(&with(tunneled.clone(), "/switch/0/port/-", port)).is_ok());
     let cases = [
-        ("/switch/0/vxlan/0/vni", json!(0), "vxlan[0].vni: 0 is not allowed"),
+        ("/switch/0/vxlan/0/vni", json!(0), "vxlan[0].vni: 0 is out of range"),
         ("/switch/0/vxlan/0/vni", json!(1 << 24), "write a whole number, 1 to 16777215"),
         ("/switch/0/vxlan/0/name", json!("web"), r#"vxlan[0].name: "web" is an adapter's name"#),
         (
@@ -419,7 +419,7 @@ fn tunnels_have_networks_and_other_hosts_of_their_own() {
         ("/switch/0/vxlan/0/peers/1", json!("239.0.0.1"), r#"peers[1]: "239.0.0.1" is no other"#),
         ("/switch/0/vxlan/0/local", json!("fd00::1"), r#"local: "fd00::1" is of the other family"#),
         ("/switch/0/vxlan/0/local", json!("10.0.0.3"), r#"peers[1]: "10.0.0.3" is no other"#),
-        ("/switch/0/vxlan/0/mtu", json!(575), "mtu: 575 is not allowed"),
+        ("/switch/0/vxlan/0/mtu", json!(575), "mtu: 575 is out of range"),
     ];
     for (pointer, value, expected) in cases {
         let mut document = tunneled.clone();

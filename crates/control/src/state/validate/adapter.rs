@@ -13,27 +13,31 @@ const PF: &str = "pf";
 impl<'a> Check<'a> {
     pub(super) fn adapter(&mut self, adapter: &'a Adapter, at: &str) {
         let field = format!("{at}.name");
-        self.adapter_names.claim(&mut self.problems, &adapter.name, &field, &adapter.name);
+        let is_written = at.starts_with("adapter");
+        if is_written {
+            self.adapter_names.claim(&mut self.problems, &adapter.name, &field, &adapter.name);
+        } else {
+            self.adapter_names.note(&adapter.name, at);
+        }
         if is_reserved(&adapter.name) {
             let error = "is what every switch calls its port to the wire";
             self.wrong(field, adapter.name.as_str(), error, "choose another".into());
         }
         self.guests_attachment(&adapter.attachment, &format!("{at}.attachment"));
-        self.rates(adapter.min_tx_mbps, adapter.max_tx_mbps, at);
-        self.vlans(&adapter.trunks, adapter.vlan, at);
-        self.trusted(adapter.trust, adapter.promiscuous, at);
+        let settings = &adapter.settings;
+        self.settings(settings, at);
         self.adapter_place(adapter, at);
         let Some(nic) = self.state.nic_of(adapter) else {
             return;
         };
         self.counters_name(adapter, nic, &format!("{at}.name"));
         if let Some(index) = adapter.vf {
-            let field = format!("{at}.vf");
+            let field = format!("{at}.{}", if is_written { "vf" } else { "index" });
             self.vf_index(nic, index, field.clone());
             self.named_vfs.claim(&mut self.problems, (&nic.name, index), &field, &index);
         }
-        self.macs(nic, (adapter.mac, &adapter.macs), adapter.vlan, at);
-        if let Some(mirror) = &adapter.mirror {
+        self.macs(nic, adapter.mac, settings, settings.vlan, at);
+        if let Some(mirror) = &settings.mirror {
             self.mirror(mirror, &nic.name, Some(&adapter.name), &format!("{at}.mirror"));
         }
         self.on_a_switch(adapter, at);
@@ -93,7 +97,7 @@ impl<'a> Check<'a> {
         let Some(port) = switch.port(&adapter.name) else {
             return;
         };
-        if adapter.promiscuous && !port.unknown_unicast {
+        if adapter.settings.promiscuous && !port.unknown_unicast {
             let error = format!("is at odds with unknown_unicast of its port on {}", switch.name);
             let allowed = "write false, or set unknown_unicast = true there".to_owned();
             self.wrong(format!("{at}.promiscuous"), true, &error, allowed);

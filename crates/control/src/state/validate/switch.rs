@@ -56,8 +56,8 @@ impl<'a> Check<'a> {
 
     /// The VLAN of an address behind an adapter.
     fn static_vlan(&mut self, adapter: &Adapter, vlan: Option<u16>, field: String) {
-        let native = adapter.vlan.map(|vlan| vlan.id);
-        let tagged = |vlan: u16| adapter.trunks.iter().any(|range| range.contains(vlan));
+        let native = adapter.settings.vlan.map(|vlan| vlan.id);
+        let tagged = |vlan: u16| adapter.settings.trunks.iter().any(|range| range.contains(vlan));
         if vlan != native && !vlan.is_some_and(tagged) {
             let value = vlan.map_or(Value::from("none"), Value::from);
             let error = format!("is no VLAN of adapter {}", adapter.name);
@@ -150,7 +150,7 @@ impl<'a> Check<'a> {
     fn adapters_port(&mut self, adapter: &Adapter, port: &SwitchPort, at: &str) {
         let name = &adapter.name;
         self.untagged(port, ("adapter", "trunks"), at);
-        if let Some(most) = port.max_macs.filter(|_| adapter.spoof_check) {
+        if let Some(most) = port.max_macs.filter(|_| adapter.settings.spoof_check) {
             let error = "is never reached: the adapter's spoof_check lets nothing be learnt";
             let allowed = format!("leave it out, or set spoof_check = false of adapter {name}");
             self.wrong(format!("{at}.max_macs"), most, error, allowed);

@@ -194,7 +194,7 @@ pub(super) fn notes(state: &State, vpf: &Vpf, how: &How<'_>) -> Vec<String> {
         notes.push(
             "in the guest give each VF one of these addresses, others are dropped here:".into(),
         );
-        for (vf, mac) in pf.macs.iter().take(7).enumerate() {
+        for (vf, mac) in pf.settings.macs.iter().take(7).enumerate() {
             notes.push(format!("    ip link set DEV vf {vf} mac {mac}"));
         }
     }

@@ -103,11 +103,7 @@ fn configuration(
     let mut nic = json!({ "name": "nic0", "kind": "soft" });
     let mut all = json!({ "run_dir": run_dir, "lanes": { "cpus": [cpu] } });
     if ports.path().is_none() {
-        let vf = |i: usize| {
-            let mut vf = attachment(i);
-            vf["mac"] = json!(MACS[i].to_string());
-            vf
-        };
+        let vf = |i: usize| json!({ "mac": MACS[i].to_string(), "attachment": attachment(i) });
         nic["vf"] = json!([vf(0), vf(1)]);
     }
     if let Some(path) = ports.path() {

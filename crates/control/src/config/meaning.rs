@@ -1,0 +1,88 @@
+//! What of a daemon's settings goes together, with each other and with the sockets of its state.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::source::sockets;
+use crate::api::socket_path;
+use crate::run_dir::{COUNTERS, LOCK};
+use crate::state::{ApiSettings, DaemonSettings, Problem, Problems};
+
+/// Checks the settings of a daemon with that run directory and state.
+pub(super) fn check(
+    daemon: &DaemonSettings,
+    run_dir: &Path,
+    state: &Value,
+    problems: &mut Problems,
+) {
+    if daemon.state_dir.as_deref() == Some(run_dir) {
+        let error = "is run_dir too, which may not outlive a restart of the machine";
+        let path = run_dir.to_string_lossy();
+        problems.push(Problem::new("state_dir", path, error, "choose another"));
+    }
+    let cpus = &daemon.lanes.cpus;
+    for (i, cpu) in cpus.iter().enumerate() {
+        if let Some(first) = cpus[..i].iter().position(|other| other == cpu) {
+            let error = format!("is lanes.cpus[{first}] already");
+            let field = format!("lanes.cpus[{i}]");
+            problems.push(Problem::new(field, *cpu, error, "name each CPU once"));
+        }
+    }
+    api(&daemon.api, problems);
+    let mut own = [COUNTERS, LOCK].map(|name| run_dir.join(name)).to_vec();
+    if let Some(socket) = &daemon.api.socket
+        && own.contains(socket)
+    {
+        let (error, allowed) = ("is a file of the daemon's own", "choose another name");
+        problems.push(Problem::new("api.socket", socket.to_string_lossy(), error, allowed));
+    }
+    // Whoever switches the API off may have the name.
+    let api = daemon.api.socket.clone().unwrap_or_else(|| socket_path(run_dir));
+    own.extend(daemon.api.enabled.then_some(api));
+    for (field, socket) in sockets(state) {
+        if own.contains(&PathBuf::from(&socket)) {
+            let (error, allowed) = ("is a file of the daemon's own", "choose another name");
+            problems.push(Problem::new(field, socket, error, allowed));
+        }
+    }
+}
+
+fn api(api: &ApiSettings, problems: &mut Problems) {
+    let ApiSettings { enabled: _, socket: _, tcp, token_file, tls_certificate, tls_key } = api;
+    let shown = |path: &Option<PathBuf>| path.as_ref().map(|it| it.to_string_lossy().into_owned());
+    let given = [
+        ("tcp", tcp.map(|tcp| tcp.to_string())),
+        ("token_file", shown(token_file)),
+        ("tls_certificate", shown(tls_certificate)),
+        ("tls_key", shown(tls_key)),
+    ];
+    let value =
+        |name: &str| given.iter().find(|(it, _)| *it == name).and_then(|(_, it)| it.clone());
+    let needs = [
+        ("tcp", "token_file", "the secret that clients must show"),
+        ("token_file", "tcp", "the address it is for"),
+        ("tls_certificate", "tcp", "the address it is for"),
+        ("tls_key", "tcp", "the address it is for"),
+        ("tls_certificate", "tls_key", "the certificate's key"),
+        ("tls_key", "tls_certificate", "the key's certificate"),
+    ];
+    for (name, other, what) in needs {
+        if let (Some(value), None) = (value(name), value(other)) {
+            let allowed = format!("write {other}, {what}");
+            problems.push(Problem::new(
+                format!("api.{name}"),
+                value,
+                format!("needs {other}"),
+                allowed,
+            ));
+        }
+    }
+    if let (Some(tcp), None) = (tcp, tls_certificate)
+        && !tcp.ip().is_loopback()
+    {
+        let error = "would send the token in the clear";
+        let allowed = "write tls_certificate and tls_key, or listen on 127.0.0.1";
+        problems.push(Problem::new("api.tcp", tcp.to_string(), error, allowed));
+    }
+}

@@ -1,0 +1,294 @@
+//! A file as a document: TOML or JSON, read into the same value, with the place of every field.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::error::{ConfigErrors, Position};
+use super::old_names::{self, OldNames};
+use super::place::{Place, locate};
+use super::{default_run_dir, parts, syntax};
+use crate::json;
+use crate::state::{AttachmentKind, Problem, Problems, VERSION, shape};
+
+/// The largest file that is read, in bytes.
+pub const MAX_FILE_BYTES: usize = 1 << 20;
+
+/// A file: what errors call it, and its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    name: String,
+    text: String,
+}
+
+impl Source {
+    /// A text, and what errors call it.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
+        Source { name: name.into(), text: text.into() }
+    }
+
+    /// The file at `path`, which the user gives with `option`; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, is too large, or is not UTF-8.
+    pub fn read(path: &Path, option: &str) -> Result<Source, ConfigErrors> {
+        let name = path.display().to_string();
+        let bytes = read_limited(path).map_err(|error| {
+            let (why, remedy) = cannot_read(&error, option);
+            ConfigErrors::of_file(&name, why, remedy)
+        })?;
+        if bytes.len() > MAX_FILE_BYTES {
+            let error = format!("is larger than {MAX_FILE_BYTES} bytes, the most allowed");
+            return Err(ConfigErrors::of_file(&name, error, "make it smaller"));
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Source { name, text }),
+            Err(error) => {
+                let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                let line = 1 + good.iter().filter(|&&byte| byte == b'\n').count();
+                let error = format!("line {line} is not UTF-8");
+                Err(ConfigErrors::of_file(&name, error, "save the file as UTF-8"))
+            }
+        }
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The state document in it, its form unchecked; the daemon's own settings are left out. A document without a version is
+    /// of this one if it names any objects; if not, it may be a file of another kind.
+    ///
+    /// # Errors
+    /// It is neither TOML nor JSON, has names of an older version, or nothing at all.
+    pub fn document(&self) -> Result<Value, ConfigErrors> {
+        if self.text.trim().is_empty() {
+            let remedy = "see whether the program that writes it failed";
+            return Err(ConfigErrors::of_file(&self.name, "is empty", remedy));
+        }
+        let mut document = parts(self.value(OldNames::Refused)?).1;
+        let names_objects =
+            ["nic", "switch", "adapter", "vpf"].iter().any(|name| document.get(name).is_some());
+        if names_objects && document.get("version").is_none() {
+            document["version"] = VERSION.into();
+        }
+        Ok(document)
+    }
+
+    /// What it says, with absolute paths of sockets.
+    pub(super) fn value(&self, old: OldNames) -> Result<Value, ConfigErrors> {
+        let mut value = match self.is_json() {
+            true => self.json()?,
+            false => self.toml()?,
+        };
+        let renamed = old_names::rename(&mut value);
+        if old == OldNames::Refused {
+            renamed.or(()).map_err(|problems| self.tell(problems))?;
+        }
+        let run_dir = value.get("run_dir").and_then(Value::as_str).map(PathBuf::from);
+        let run_dir = run_dir.filter(|dir| dir.is_absolute()).unwrap_or_else(default_run_dir);
+        visit_sockets(&mut value, "", &mut |_, socket| {
+            // One that does not end in a name is refused as it is.
+            if !["", ".", ".."].contains(&socket.rsplit('/').next().unwrap_or_default()) {
+                let path: PathBuf = run_dir.join(&*socket).components().collect();
+                *socket = path.to_string_lossy().into_owned();
+            }
+        });
+        Ok(value)
+    }
+
+    /// Problems of the document, with their places in the file.
+    pub fn tell(&self, mut problems: Problems) -> ConfigErrors {
+        if self.is_json() {
+            return ConfigErrors::of(&self.name, problems, |_| None);
+        }
+        let (tree, _) = DeTable::parse_recoverable(&self.text);
+        for Problem { field, error, allowed, .. } in &mut problems.problems {
+            let header = tables(field);
+            let list = format!("write tables, each with the header [[{header}]]");
+            *error = error.replace("is an object", "is a table");
+            *allowed = match allowed.as_str() {
+                "write a list of objects" => list,
+                "write an object with its fields" if field.ends_with(']') => list,
+                other => other.replace("write an object", "write a table"),
+            };
+        }
+        ConfigErrors::of(&self.name, problems, |problem| {
+            let at = match locate(tree.get_ref(), &problem.field)? {
+                // What has no value is told where its name stands.
+                Place { name_at: Some(at), .. } if problem.value.is_empty() => at,
+                Place { at, .. } => at,
+            };
+            Some(Position::of(&self.text, at))
+        })
+    }
+
+    /// Where a field such as `nic[0].vf[2].mac` stands; of one that is not there, what is around it. `None` in JSON.
+    pub fn position(&self, field: &str) -> Option<Position> {
+        let (tree, _) = DeTable::parse_recoverable(&self.text);
+        let place = locate(tree.get_ref(), field).filter(|_| !self.is_json())?;
+        Some(Position::of(&self.text, place.at))
+    }
+
+    fn is_json(&self) -> bool {
+        self.text.trim_start().starts_with('{')
+    }
+
+    fn json(&self) -> Result<Value, ConfigErrors> {
+        json::parse(self.text.as_bytes())
+            .map_err(|error| ConfigErrors::of_file(&self.name, error.to_string(), error.remedy()))
+    }
+
+    fn toml(&self) -> Result<Value, ConfigErrors> {
+        let (tree, mistakes) = DeTable::parse_recoverable(&self.text);
+        let mut problems = syntax::problems(&self.text, tree.get_ref(), &mistakes);
+        let mut reader = Reader { text: &self.text, problems: Vec::new() };
+        let value = reader.table(tree.get_ref(), "");
+        // What a broken file seems to say is not looked at.
+        if problems.is_empty() {
+            problems = reader.problems;
+        }
+        if problems.is_empty() {
+            return Ok(value);
+        }
+        let (places, mut all): (Vec<_>, Problems) =
+            (problems.iter().map(|(at, _)| *at).collect(), Problems::default());
+        problems.into_iter().for_each(|(_, problem)| all.push(problem));
+        let told = all.problems.clone();
+        Err(ConfigErrors::of(&self.name, all, |problem| {
+            let number = told.iter().position(|one| one == problem)?;
+            Some(Position::of(&self.text, places[number]))
+        }))
+    }
+}
+
+/// The name of a header: a path without its numbers.
+fn tables(path: &str) -> String {
+    path.split('.').filter_map(|part| part.split('[').next()).collect::<Vec<_>>().join(".")
+}
+
+/// From TOML to JSON.
+struct Reader<'t> {
+    text: &'t str,
+    /// What JSON does not have, with its place.
+    problems: Vec<(usize, Problem)>,
+}
+
+impl Reader<'_> {
+    fn table(&mut self, table: &DeTable<'_>, path: &str) -> Value {
+        let dot = if path.is_empty() { "" } else { "." };
+        let fields = table.iter().map(|(key, value)| {
+            let name = key.get_ref().to_string();
+            let value = self.value(value, &format!("{path}{dot}{name}"));
+            (name, value)
+        });
+        Value::Object(fields.collect::<Map<_, _>>())
+    }
+
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &str) -> Value {
+        match value.get_ref() {
+            DeValue::String(text) => Value::from(text.as_ref()),
+            DeValue::Integer(integer) => number(integer),
+            DeValue::Float(float) => float.as_str().parse::<f64>().map_or(Value::Null, Value::from),
+            DeValue::Boolean(value) => Value::from(*value),
+            DeValue::Datetime(_) => {
+                let words = self.text.get(value.span()).unwrap_or_default();
+                let error = format!("{words} is a date or a time");
+                let allowed = shape::allowed_at("Configuration", path);
+                let problem = Problem::new(path, (), error, allowed);
+                self.problems.push((value.span().start, problem));
+                Value::Null
+            }
+            DeValue::Array(items) => {
+                let items = items.iter().enumerate();
+                items.map(|(i, item)| self.value(item, &format!("{path}[{i}]"))).collect()
+            }
+            DeValue::Table(table) => self.table(table, path),
+        }
+    }
+}
+
+fn number(integer: &DeInteger<'_>) -> Value {
+    // No field takes more than 64 bits hold.
+    let number = i128::from_str_radix(integer.as_str(), integer.radix()).unwrap_or(i128::MAX);
+    match u64::try_from(number) {
+        Ok(number) => number.into(),
+        Err(_) if number > 0 => u64::MAX.into(),
+        Err(_) => i64::try_from(number).unwrap_or(i64::MIN).into(),
+    }
+}
+
+/// The sockets that a document names, each with its field.
+pub(super) fn sockets(document: &Value) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    visit_sockets(&mut document.clone(), "", &mut |field, socket| {
+        all.push((field.to_owned(), socket.clone()));
+    });
+    all
+}
+
+/// Calls `each` with every path of a socket: fields `socket`, and attachments in their short form.
+fn visit_sockets(value: &mut Value, path: &str, each: &mut impl FnMut(&str, &mut String)) {
+    match value {
+        Value::Array(items) => {
+            for (i, item) in items.iter_mut().enumerate() {
+                visit_sockets(item, &format!("{path}[{i}]"), each);
+            }
+        }
+        Value::Object(fields) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            for (name, value) in fields {
+                let path = format!("{path}{dot}{name}");
+                match (name.as_str(), value) {
+                    ("socket", Value::String(socket)) => each(&path, socket),
+                    ("attachment" | "uplink", Value::String(short)) => {
+                        if let Some((kind, place)) = short.split_once(':')
+                            && AttachmentKind::of(kind)
+                                .is_some_and(|it| it.place_field() == "socket")
+                        {
+                            let mut place = place.to_owned();
+                            each(&path, &mut place);
+                            *short = format!("{kind}:{place}");
+                        }
+                    }
+                    (_, value) => visit_sockets(value, &path, each),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Reads one byte more than is allowed, so that a device or a huge file ends, too.
+fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = MAX_FILE_BYTES as u64 + 1;
+    match path == Path::new("-") {
+        true => io::stdin().lock().take(most).read_to_end(&mut bytes)?,
+        false => File::open(path)?.take(most).read_to_end(&mut bytes)?,
+    };
+    Ok(bytes)
+}
+
+fn cannot_read(error: &io::Error, option: &str) -> (String, String) {
+    let another = || format!("give the path of a file with {option}");
+    match error.kind() {
+        io::ErrorKind::NotFound => ("no such file".to_owned(), another()),
+        io::ErrorKind::PermissionDenied => (
+            "no permission to read it".to_owned(),
+            "make the file and its directories readable for this user".to_owned(),
+        ),
+        io::ErrorKind::IsADirectory => ("is a directory".to_owned(), another()),
+        _ => (format!("cannot be read: {error}"), another()),
+    }
+}
