@@ -12,13 +12,13 @@
 //! for [`Rules::intervals`] intervals and by a margin, and there are at most [`Rules::changes_max`] changes within
 //! [`Rules::window_ms`]. Beyond that the adapter stays, which is told once.
 //!
-//! The answers are [`Facts::suited`](crate::state::Facts::suited). Limits: an adapter that was not resumed begins with a VF,
-//! as [`allocate`](crate::state::allocate) does; time is what the intervals add up to. No I/O, no clock.
+//! The answers are [`Facts::suited`](model::state::Facts::suited). Limits: an adapter that was not resumed begins with a VF,
+//! as [`allocate`](model::state::allocate) does; time is what the intervals add up to. No I/O, no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use crate::state::PathInForce;
+use model::state::PathInForce;
 
 #[cfg(test)]
 mod tests;

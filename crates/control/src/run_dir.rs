@@ -8,13 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use model::config::{COUNTERS, LOCK};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// File of the counters.
-pub(crate) const COUNTERS: &str = "counters";
-/// Locked file. It stays when the daemon has ended; the lock does not.
-pub(crate) const LOCK: &str = "lock";
 /// Who looks whether a daemon is there holds the lock for a moment, which must not keep one from
 /// starting: it is tried for this long.
 const LOOKED_AT: Duration = Duration::from_millis(100);

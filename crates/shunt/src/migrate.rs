@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use control::api::{Client, Token, socket_path};
+use control::api::{Client, Token};
 use control::migrate::{self, Done, Ending, Failed, Outcome, Report, Spec};
+use model::config::socket_path;
 
 use crate::{Mistake, say};
 
@@ -172,7 +173,7 @@ impl Migrate {
     }
 
     fn source(&self) -> Client {
-        let run_dir = self.run_dir.clone().unwrap_or_else(control::config::default_run_dir);
+        let run_dir = self.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
         Client::new(&socket_path(&run_dir))
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<()> {
-        let run_dir = self.run_dir.unwrap_or_else(control::config::default_run_dir);
+        let run_dir = self.run_dir.unwrap_or_else(model::config::default_run_dir);
         // First, so that a daemon that ends in between is at worst taken for a living one.
         let daemon_runs = stats::is_running(&run_dir)?;
         let stats = stats::read(&run_dir)?;

@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use control::config::{Config, ConfigErrors, Source};
 use control::daemon::Launch;
+use model::config::{Config, ConfigErrors, Source};
 
 use crate::{Mistake, say};
 

@@ -9,11 +9,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use control::api::{Listen, Manager, Server, socket_path};
-use control::state::{
-    Actual, ActualAdapter, ActualNic, Facts, Plane, Problem, Reason, Refused, State, allocate,
-};
+use control::api::{Listen, Manager, Server};
+use control::plane::{Plane, Refused};
 use control::store::Directory;
+use model::config::socket_path;
+use model::state::{Actual, ActualAdapter, ActualNic, Facts, Problem, Reason, State, allocate};
 use serde_json::{Value, json};
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Plane for Paper {
             ));
         }
         let given = allocate(to, &Facts::of(&self.actual));
-        let nic = |nic: &control::state::Nic| ActualNic {
+        let nic = |nic: &model::state::Nic| ActualNic {
             name: nic.name.clone(),
             support: Reason::Supported,
             total_vfs: nic.total_vfs,
@@ -40,7 +40,7 @@ impl Plane for Paper {
             representors: Vec::new(),
         };
         // Guests run behind adapters of such names.
-        let adapter = |one: control::state::Allocation| {
+        let adapter = |one: model::state::Allocation| {
             let is_busy = one.adapter.starts_with("busy");
             ActualAdapter::of(one, is_busy)
         };
@@ -456,8 +456,7 @@ fn every_object_goes_round() {
     {
         let file = site.path(name);
         fs::write(&file, &text).expect("a file");
-        let config =
-            control::config::Config::load(&file).unwrap_or_else(|errors| panic!("{errors}"));
+        let config = model::config::Config::load(&file).unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(config.state.to_document(), site.json("export"));
     }
 }

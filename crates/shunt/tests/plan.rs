@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use control::config::Config;
+use model::config::Config;
 use serde_json::Value;
 
 const CHAIN: &str = r#"

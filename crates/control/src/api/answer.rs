@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use model::state::shape::check;
+use model::state::{Actual, ActualVpf, Plan, Problem, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -18,8 +20,6 @@ use super::manager::{Manager, vf_name};
 use super::operation::{Act, Operation};
 use super::resource::{Edit, Resource};
 use super::whole::{self, Whole};
-use crate::state::shape::check;
-use crate::state::{Actual, ActualVpf, Plan, Problem, State};
 use crate::store::Owner;
 
 /// What an apply did, or would do.

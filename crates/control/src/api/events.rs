@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use model::state::Allocation;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::clock::unix_ms;
 use crate::ration::Ration;
-use crate::state::Allocation;
 
 /// The most events that are kept; older ones go.
 pub const MAX_EVENTS: usize = 1024;

@@ -3,10 +3,11 @@
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use model::state::{Problem, Problems};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::state::{Problem, Problems, Refused};
+use crate::plane::Refused;
 use crate::store::{NotYours, StoreError};
 
 /// The body of every answer that is not a success.

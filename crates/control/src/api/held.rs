@@ -1,10 +1,10 @@
 //! VFs that adapters hold. Settings of its own make a VF the operator's, and take it from an adapter that does not name
 //! it: such a change is refused, since what the operator means is mostly a setting of the adapter.
 
+use model::state::{Actual, Problem, State};
 use serde_json::Value;
 
 use super::fault::Fault;
-use crate::state::{Actual, Problem, State};
 
 /// Checks that a change of one part gives no settings to a VF that an adapter holds without naming it. `settings` is
 /// what the client set, if the part is a VF.

@@ -19,11 +19,12 @@ use super::fault::Fault;
 use super::moves::Transit;
 use crate::compile::{Live, compile};
 use crate::guests::Overlay;
-use crate::state::{Actual, Allocation, Facts, Plan, Plane, State, allocate, transition};
+use crate::plane::Plane;
 use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
 use guests::Guests;
 pub(crate) use guests::serve_guests;
+use model::state::{Actual, Allocation, Facts, Plan, State, allocate, transition};
 
 /// Where counters come from.
 pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
@@ -359,7 +360,7 @@ impl Manager {
     }
 
     fn note_steps(&mut self, plan: &Plan) {
-        for step in plan.steps.iter().filter(|step| step.action != crate::state::Action::Move) {
+        for step in plan.steps.iter().filter(|step| step.action != model::state::Action::Move) {
             let subject = format!("{} {}", step.kind, step.name);
             let fields: Vec<&str> = step.changes.iter().map(|one| one.field.as_str()).collect();
             let text = format!("{} {}", step.action, fields.join(", "));

@@ -33,8 +33,6 @@ mod visitors;
 mod whole;
 mod worker;
 
-use std::path::{Path, PathBuf};
-
 pub use answer::{InForce, Outcome, Upgrade};
 pub use client::{Client, ClientError, Refusal, Reply};
 pub(crate) use events::Cause;
@@ -51,11 +49,3 @@ pub use token::{MAX_TOKEN_BYTES, MIN_TOKEN_BYTES, Token};
 
 /// The largest body that is read, in bytes.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
-
-/// The socket's name in the run directory.
-pub const SOCKET: &str = "api.sock";
-
-/// Where the API of a daemon with this run directory is.
-pub fn socket_path(run_dir: &Path) -> PathBuf {
-    run_dir.join(SOCKET)
-}

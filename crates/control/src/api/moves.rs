@@ -31,7 +31,7 @@ use super::events::EventKind;
 use super::fault::Fault;
 use super::manager::Manager;
 use crate::hex::to_hex;
-use crate::state::{Actual, MoveRequest, MoveStep, Moving, Phase, Problem, Problems, State};
+use model::state::{Actual, MoveRequest, MoveStep, Moving, Phase, Problem, Problems, State};
 
 /// What a step found and did, beyond the state.
 #[derive(Default)]

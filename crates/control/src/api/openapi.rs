@@ -1,5 +1,6 @@
 //! The OpenAPI document, made of the operations that are served and the schemas that documents are held against.
 
+use model::state::shape::{add_schemas, schemas};
 use serde_json::{Map, Value, json};
 
 use super::answer::{InForce, Outcome, Upgrade};
@@ -9,7 +10,6 @@ use super::manager::Upgraded;
 use super::moves::MoveStatus;
 use super::operation::{Operation, operations};
 use super::resource::RESOURCES;
-use crate::state::shape::{add_schemas, schemas};
 use crate::stats::Stats;
 
 /// The document.

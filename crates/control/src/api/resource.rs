@@ -4,11 +4,11 @@
 //! A change of a part is a change of the whole document, which is then checked as one; so a part can be set to nothing
 //! that the whole may not say.
 
+use model::state::{Problem, Problems, State};
 use serde_json::{Map, Value};
 
 use super::fault::Fault;
 use super::manager::{Manager, vf_name};
-use crate::state::{Problem, Problems, State};
 
 /// A list on the way to a part, and the field that tells its entries apart.
 pub(super) struct Level {

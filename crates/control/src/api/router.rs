@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use axum::{RequestExt, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use model::json;
 use serde_json::Value;
 
 use super::answer::{Answer, Asked, carry_out};
@@ -21,7 +22,6 @@ use super::token::Token;
 use super::visitors::Known;
 use super::worker::Worker;
 use super::{MAX_BODY_BYTES, openapi};
-use crate::json;
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);

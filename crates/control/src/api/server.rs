@@ -15,6 +15,8 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use model::config::{Config, socket_path};
+use model::state::ApiSettings;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -51,6 +53,27 @@ pub struct Listen {
     pub socket: PathBuf,
     /// The same over TCP.
     pub tcp: Option<Tcp>,
+}
+
+impl Listen {
+    /// Where a configuration wants it; `None` if it is not to be served.
+    ///
+    /// # Errors
+    /// The token cannot be read.
+    pub fn of(config: &Config) -> Result<Option<Listen>> {
+        let ApiSettings { enabled, socket, tcp, token_file, tls_certificate, tls_key } =
+            &config.api;
+        if !enabled {
+            return Ok(None);
+        }
+        let tls = tls_certificate.clone().zip(tls_key.clone());
+        let tls = tls.map(|(certificate, key)| Tls { certificate, key });
+        let tcp = tcp.zip(token_file.as_ref()).map(|(address, token_file)| {
+            anyhow::Ok(Tcp { address, token: Token::read(token_file)?, tls })
+        });
+        let socket = socket.clone().unwrap_or_else(|| socket_path(&config.run_dir));
+        Ok(Some(Listen { socket, tcp: tcp.transpose()? }))
+    }
 }
 
 /// The API over TCP.

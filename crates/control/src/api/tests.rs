@@ -5,6 +5,7 @@ mod document;
 mod guests;
 mod life;
 mod limits;
+mod listen;
 mod moves;
 mod parts;
 mod people;
@@ -21,13 +22,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hyper::Method;
+use model::config::socket_path;
+use model::state::{Actual, State};
 use serde_json::{Value, json};
 
-use super::{
-    Client, ClientError, Events, Listen, Manager, Refusal, Reply, Server, Tcp, socket_path,
-};
-use crate::state::tests::Paper;
-use crate::state::{Actual, Kept, Plane, Refused, State, Taken};
+use super::{Client, ClientError, Events, Listen, Manager, Refusal, Reply, Server, Tcp};
+use crate::plane::tests::Paper;
+use crate::plane::{Kept, Plane, Refused, Taken};
 use crate::stats;
 use crate::store::Directory;
 

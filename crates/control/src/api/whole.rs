@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::state::{Action, Actual, Filled, Kind, Plan, Problem, Problems, State, fill};
 use serde_json::Value;
 
 use super::fault::Fault;
-use crate::state::{Action, Actual, Filled, Kind, Plan, Problem, Problems, State, fill};
 
 /// Lists of objects in the document, which have names, with the words for one.
 const LISTS: [(&str, &str); 4] =
@@ -134,7 +134,7 @@ impl Whole {
         match fault {
             Fault::Wrong(problems) => Fault::Wrong(told(problems)),
             Fault::Impossible(problems) => Fault::Impossible(told(problems)),
-            Fault::Refused(refused) => Fault::Refused(crate::state::Refused(told(refused.0))),
+            Fault::Refused(refused) => Fault::Refused(crate::plane::Refused(told(refused.0))),
             other => other,
         }
     }

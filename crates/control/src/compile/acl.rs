@@ -1,9 +1,8 @@
 //! Rules of a port, as the switch takes them.
 
+use model::state::{AclAction, AclRule, IpPrefix, MacText};
 use vswitch::{Acl, MacPrefix, Match, Rule, RuleAction};
 use wire::Mac;
-
-use crate::state::{AclAction, AclRule, IpPrefix, MacText};
 
 /// A port's list. A frame that no rule decides on is allowed.
 pub(super) fn acl(rules: &[AclRule]) -> Acl {

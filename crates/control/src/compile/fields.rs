@@ -1,11 +1,11 @@
 //! Where in the document the settings of a switch come from, so that the table's error names the field.
 
+use model::state::Problem;
 use vswitch::{ConfigError, Place, PortId, SwitchConfig};
 use wire::Vid;
 
 use super::acl;
 use super::origin::twice;
-use crate::state::Problem;
 
 /// Where the settings of a switch come from.
 #[derive(Debug, Default)]

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use model::state::{
+    Adapter, Allocation, FunctionName, LinkState, MacText, Nic, PortSettings, State, StaticEntry,
+    Switch, Vf, Vlan, VlanProto,
+};
 use nic::{PortVlan, Share, Vids, VlanProtocol};
 use vswitch::Tagging;
 use wire::{Mac, Vid};
 
 use super::Live;
-use crate::state::{
-    Adapter, Allocation, FunctionName, LinkState, MacText, Nic, PortSettings, State, StaticEntry,
-    Switch, Vf, Vlan, VlanProto,
-};
 
 /// A NIC with all that is on it.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::state::{Allocation, FunctionName, Problems, State};
+use model::state::{Allocation, FunctionName, Problems, State};
 
 pub use engine::Place;
 pub use numbers::Numbers;
@@ -173,7 +173,7 @@ impl Nic {
     }
 }
 
-/// Works out what the data plane is to be. `given` is what [`allocate`](crate::state::allocate) answered for `state`, and
+/// Works out what the data plane is to be. `given` is what [`allocate`](model::state::allocate) answered for `state`, and
 /// `before` is what this answered last, if it did.
 ///
 /// # Errors

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use model::state::{Bridging, FunctionName, Mirror, MirrorDirection, PathInForce, Problem};
 use nic::{Filter, Mode, PortId, Way};
 
 use super::function::{Member, Owner, Scope};
 use super::origin::Origins;
 use super::{Attached, Monitor, Nic, Place, Plug, Target, switch, switchdev};
-use crate::state::{Bridging, FunctionName, Mirror, MirrorDirection, PathInForce, Problem};
 
 /// Compiles a NIC; `old` is what it was.
 pub(super) fn nic(scope: &Scope<'_>, old: Option<&Nic>) -> Result<Nic, Problem> {

@@ -1,10 +1,10 @@
 //! Where in the document something comes from, so that a table's error names the field.
 
+use model::state::Problem;
 use nic::PortId;
 use nic::{ConfigError, Field};
 
 use super::function::Owner;
-use crate::state::Problem;
 
 /// Whose settings each port of a NIC has, and where each filter comes from.
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use model::profile::{Errno, Profile, Soft};
+use model::state::{Bridging, PortSettings, Problem, Problems, VlanProto, may_ever_have_vf};
 use nic::{LinkState, Share, Vids, WEIGHT_DEFAULT};
 
 use super::function::{Member, Owner, Scope};
-use crate::state::{Bridging, PortSettings, Problem, Problems, VlanProto, may_ever_have_vf};
 
 /// A setting that a card rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]

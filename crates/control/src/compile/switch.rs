@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use model::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK, Vxlan};
 use nic::Filter;
 use vswitch::{
     Beyond, Learning, Mirror, Native, PortConfig, PortId, StaticEntry, Storm, SwitchConfig, VidSet,
@@ -14,7 +15,6 @@ use super::fields::Fields;
 use super::function::{Member, Owner, Scope};
 use super::nics::{Monitors, free_plug, plug};
 use super::{Attached, Numbers, Place, Plug, Switch, acl};
-use crate::state::{self, MirrorDirection, PathInForce, Problem, SwitchPort, UPLINK, Vxlan};
 
 /// The most addresses that are learned at a port of which nothing else is said.
 const MAX_MACS_USUAL: u32 = 256;

@@ -1,5 +1,6 @@
 //! A NIC in switchdev mode: what it refuses, its representors, and its rules.
 
+use model::state::{FunctionName, NicRule, Problem, Problems, RuleTarget, Vlan, VlanProto};
 use nic::{LinkState, PortId, PortVlan, Target, VlanProtocol};
 use wire::Vid;
 
@@ -8,7 +9,6 @@ use super::function::{Owner, Scope};
 use super::nics::free_plug;
 use super::profile::owners;
 use super::{Attached, Place, Plug};
-use crate::state::{FunctionName, NicRule, Problem, Problems, RuleTarget, Vlan, VlanProto};
 
 /// Refuses what only a bridge means, of all that is a function or could be one; says whether there was nothing.
 pub(super) fn check(scope: &Scope<'_>, problems: &mut Problems) -> bool {

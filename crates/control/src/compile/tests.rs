@@ -8,13 +8,13 @@ mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::state::{Facts, allocate};
+use model::testing::{state, with};
 use serde_json::{Value, json};
 use vswitch::{DeepHead, Fdb};
 use wire::{Head, Mac};
 
 use super::*;
-use crate::state::tests::{state, with};
-use crate::state::{Facts, allocate};
 
 /// The `n`th MAC.
 fn mac(n: u8) -> Mac {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use model::state::{GuestState, SocketMode, VhostUser};
 use rustix::event::epoll;
 use vhost_user::{
     Backend, Closer, Connector, Device, Listener, Load, Message, Receiver, Request, SocketError,
@@ -23,9 +24,8 @@ use super::log::{Quiet, Repeated};
 use super::offer::offer;
 use super::port_events::PortEvents;
 use super::vmq::Vmq;
-use crate::state::{GuestState, SocketMode, VhostUser};
-
 use door::BAN;
+
 pub(super) use estate::{inherit_listener, listening};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.

@@ -5,11 +5,10 @@
 //! frames as long as the guest may send. So that is what is carried, and a guest that arrives at the
 //! wrong adapter is refused before it runs there.
 
+use model::state::MacText;
 use serde::{Deserialize, Serialize};
 use vhost_user::Refused;
 use wire::Mac;
-
-use crate::state::MacText;
 
 /// The form of what is carried; another one is refused.
 const VERSION: u32 = 1;

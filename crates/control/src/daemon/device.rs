@@ -33,7 +33,7 @@ use super::carried::Carried;
 use super::inflight::{self, Records};
 use super::kept::Kept;
 use super::vmq::Vmq;
-use crate::state::VhostUser;
+use model::state::VhostUser;
 
 /// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
 /// that its function's limits do not count. QEMU asks for five in a second, after a migration.

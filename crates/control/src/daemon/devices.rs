@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Port;
+use model::state::{ActualDevice, DeviceState};
 use port::xdp::Queues;
 use port::{Legacy, Opened};
 use vhost_user::backend::Half;
 use wire::Mac;
 
 use super::port_events::PortEvents;
-use crate::state::{ActualDevice, DeviceState};
 use life::Device;
 
 pub(super) use kinds::{Context, device, tunnel};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use engine::Traffic as Counted;
+use model::state::PathInForce;
 
 use crate::api::{EventKind, Events};
 use crate::follow::{Amount, Follower, Traffic};
-use crate::state::PathInForce;
 
 /// How often traffic is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use model::config::Config;
 
-use crate::config::Config;
 use crate::store::Directory;
 
 /// Where the state is kept if it is not to outlive the daemon, in the run directory.

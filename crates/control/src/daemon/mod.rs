@@ -45,19 +45,19 @@ use anyhow::{Context, Result};
 use engine::{Fabric, IdlePolicy, LaneSpec};
 use guestmem::Quota;
 use host::CpuLatency;
+use model::config::{COUNTERS, Config, Source};
 use rustix::event::{Timespec, epoll};
 
-use crate::api::{Manager, Server, serve_guests};
-use crate::config::{Config, Source};
-use crate::run_dir::{self, COUNTERS, counters_path};
+use crate::api::{Listen, Manager, Server, serve_guests};
+use crate::run_dir::{self, counters_path};
 use crate::stats::Stats;
 use crate::store::Directory;
 use leftovers::{Leftovers, open_state};
 use log::LOOK;
 use plant::{Plant, Shared};
+use stop::IgnoredSignals;
 use upgrade::{Arriving, Counter, Desk, Origin};
 
-use stop::IgnoredSignals;
 pub use stop::Stop;
 pub use upgrade::take_over;
 
@@ -162,7 +162,7 @@ impl Daemon {
         }
         let manager: Arc<Mutex<Manager>> = manager.into();
         serve_guests(&manager, &mut manager.lock().unwrap_or_else(PoisonError::into_inner))?;
-        if let Some(listen) = config.listen()? {
+        if let Some(listen) = Listen::of(config)? {
             daemon.server = Some(Server::start(manager.clone(), &listen)?);
         }
         daemon.manager = Some(manager);
@@ -318,7 +318,7 @@ const TOTAL_MACHINES: u64 = 64;
 const TOTAL_MAX: u64 = 1 << 46;
 
 /// Limits of the configuration, or what the machine's memory makes sensible.
-fn quota(limits: &crate::state::Limits) -> Arc<Quota> {
+fn quota(limits: &model::state::Limits) -> Arc<Quota> {
     let machine = rustix::system::sysinfo();
     let machine = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
     let bytes = |mib: u64| mib.saturating_mul(1 << 20);

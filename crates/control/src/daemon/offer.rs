@@ -1,9 +1,8 @@
 //! What a port offers to its guest.
 
+use model::state::VhostUser;
 use vhost_user::{BackendConfig, ProtocolFeatures};
 use wire::virtio_net::feature;
-
-use crate::state::VhostUser;
 
 /// Memory slots a guest may use.
 const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;

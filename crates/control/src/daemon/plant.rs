@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Fabric, Port, SoftNic};
 use guestmem::Quota;
+use model::state::{Allocation, Facts, State, WantedPath, allocate};
 
 use super::devices::Devices;
 use super::following::Following;
@@ -39,7 +40,7 @@ use super::sockets::Sockets;
 use super::vdpa::{Records, Vdpas};
 use crate::api::{Cause, Events};
 use crate::compile::{self, Attached, Compiled, Live, Target};
-use crate::state::{Allocation, Facts, Refused, State, WantedPath, allocate};
+use crate::plane::Refused;
 use announce::Announcing;
 use keeping::Keeping;
 use stage::{Ready, Staged};

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::{Fabric, Hits, Plug, Port, RuleHits, Scene, SceneSpec, SoftNic, SwitchSpec};
+use model::state::short_name;
 use nic::{Budget, Capacity};
 use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
 
@@ -14,7 +15,6 @@ use super::device::Identity;
 use super::plant::Spec;
 use super::vmq;
 use crate::compile::{self, Attached, Target};
-use crate::state::short_name;
 use crate::stats::{OffloadStats, RuleStats};
 
 /// An attachment that is served.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use model::state::{GuestState, VhostUser};
 use rustix::process::Resource;
 use vhost_user::backend::Half;
 
@@ -14,7 +15,6 @@ use super::device::{GuestDevice, Identity};
 use super::port_events::PortEvents;
 use super::upgrade::{Given, Giving, Session, Socket};
 use super::vmq::Wish;
-use crate::state::{GuestState, VhostUser};
 
 /// The sockets that are served.
 #[derive(Debug)]

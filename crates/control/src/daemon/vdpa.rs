@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use engine::{Port, SoftNic};
 use guestmem::Quota;
+use model::state::{ActualDevice, DeviceState, Vduse};
 use rustix::event::{EventfdFlags, eventfd};
+use vduse::VduseError;
 
 use super::device::Identity;
 use super::port_events::PortEvents;
-use crate::state::{ActualDevice, DeviceState, Vduse};
 use status::Status;
-use vduse::VduseError;
 use worker::{Command, Plan, Shared, Worker};
 
 pub(super) use open::{Opened, Records};

@@ -2,9 +2,10 @@
 //!
 //! The same check is made when a guest asks, and again whenever the operator's document changes.
 
+use model::state::{Adapter, GuestSetting, LinkState, Nic, State, Vlan, Vpf, VpfControl, VpfModel};
+
 use super::refusal::{Errno, Refusal};
 use super::setting::Wish;
-use crate::state::{Adapter, GuestSetting, LinkState, Nic, State, Vlan, Vpf, VpfControl, VpfModel};
 
 /// A VF that a guest asked for, as the operator has it.
 #[derive(Debug, Clone, Copy)]

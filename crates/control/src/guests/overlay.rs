@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use model::state::State;
 use serde::{Deserialize, Serialize};
 
 use super::grants::Subject;
 use super::refusal::Refusal;
 use super::setting::{GuestVf, Wish};
-use crate::state::State;
 
 /// The settings of guests, by virtual PF and VF. Only what differs from the operator's is in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,12 @@
 //! The words of the channel: one JSON object a line, both ways; `docs/guest-control.md` is its contract.
 
+use model::state::{LinkState, MacText, Vlan, VlanProto};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::refusal::{Errno, Refusal};
 use super::request::{Asked, Request};
 use super::setting::Wish;
-use crate::state::{LinkState, MacText, Vlan, VlanProto};
 
 /// The version that is spoken.
 pub(crate) const VERSION: u64 = 1;
@@ -47,7 +47,7 @@ enum Op {
 
 /// Reads a line.
 pub(crate) fn read(line: &[u8]) -> Asked {
-    let value = match crate::json::parse(line) {
+    let value = match model::json::parse(line) {
         Ok(value) => value,
         Err(error) => {
             let text: String = format!("this line {error}").chars().take(200).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::state::Problems;
+use model::state::Problems;
 
 /// An error number of Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use model::state::{Adapter, GuestSetting, LinkState, MacText, Vlan, VlanProto};
 use serde::{Deserialize, Serialize};
-
-use crate::state::{Adapter, GuestSetting, LinkState, MacText, Vlan, VlanProto};
 
 /// What is to change; the rest stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! What a guest is told of its PF and VFs.
 
+use model::state::{ActualVpfVf, GuestSetting, MacText, Vpf, VpfModel};
 use serde_json::{Map, Value, json};
 
 use super::grants::may;
 use super::protocol::{LINE_MAX, VERSION};
-use crate::state::{ActualVpfVf, GuestSetting, MacText, Vpf, VpfModel};
 
 /// The answer to `hello`: what the PF is, with its address, and what the guest may set.
 pub(crate) fn hello(vpf: &Vpf, mac: Option<MacText>) -> Value {

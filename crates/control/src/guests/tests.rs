@@ -1,5 +1,7 @@
 //! Requests as guests write them, what the host grants, and what becomes of settings when the host says something else.
 
+use model::state::{LinkState, State};
+use model::testing::{state, with};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -8,8 +10,6 @@ use super::protocol::{answer, read};
 use super::refusal::{Errno, Refusal};
 use super::request::Request;
 use super::setting::Wish;
-use crate::state::tests::{state, with};
-use crate::state::{LinkState, State};
 
 /// A NIC with three adapters: a virtual PF and two VFs of it, which the guest may set within limits.
 pub(crate) fn document() -> Value {

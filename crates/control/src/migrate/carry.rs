@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use model::state::MoveStep;
+
 use super::Failed;
 use super::site::Site;
-use crate::state::MoveStep;
 
 /// What was carried over in a move.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use host::qmp::QmpError;
+use model::state::{MoveStep, Phase, State};
 use serde::{Deserialize, Serialize};
 
 use super::carry::{self, Carried};
@@ -17,7 +18,6 @@ use super::site::{Site, both};
 use super::vmm::{self, Vmm, Whereabouts};
 use super::{Done, Failed, functions, is_of};
 use crate::api::Client;
-use crate::state::{MoveStep, Phase, State};
 
 /// Which move is to be ended.
 #[derive(Debug)]
@@ -201,7 +201,7 @@ fn find(ending: &Ending) -> Result<Found, Failed> {
     }
     let id = ids.into_iter().next();
     let of = |state: &State| -> Vec<(String, Phase)> {
-        let mine = |one: &crate::state::Adapter| {
+        let mine = |one: &model::state::Adapter| {
             let moving = one.moving.as_ref().filter(|moving| Some(&moving.id) == id.as_ref())?;
             Some((one.name.clone(), moving.phase))
         };

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use host::qmp::QmpError;
+use model::state::{MoveRequest, MoveStep};
 
 use super::carry::Carried;
 use super::site::Site;
 use super::vmm::{Progress, Vmm};
 use super::{Done, Failed, HOLD_S, Report, Spec, functions};
-use crate::state::{MoveRequest, MoveStep};
 
 /// How often QEMU is asked where nothing happens.
 pub(super) const POLL: Duration = Duration::from_millis(100);

@@ -1,9 +1,10 @@
 //! What is in the way of a move, and what to do about it: told before anything is touched.
 
+use model::state::{Adapter, Attachment, Mirror, MoveRequest, State, Vpf};
+
 use super::inspected::Inspected;
 use super::site::Site;
 use super::{Failed, Spec, functions};
-use crate::state::{Adapter, Attachment, Mirror, MoveRequest, State, Vpf};
 
 /// Whether QEMU has this socket, by whatever name of the file.
 pub(super) fn has_socket(guest: &Inspected, path: &str) -> bool {

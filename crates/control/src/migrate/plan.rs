@@ -2,15 +2,15 @@
 
 use std::fmt;
 
+use model::state::{
+    Adapter, Attachment, MoveRequest, MoveStep, PathInForce, Reason, State, VERSION,
+};
 use serde::{Deserialize, Serialize};
 
 use super::inspected::Inspected;
 use super::site::Site;
 use super::vmm::Vmm;
 use super::{Failed, HOLD_S, Spec, obstacles};
-use crate::state::{
-    Adapter, Attachment, MoveRequest, MoveStep, PathInForce, Reason, State, VERSION,
-};
 
 /// What would be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! A daemon, as far as a move must ask and tell it.
 
 use hyper::Method;
+use model::state::{MoveRequest, MoveStep, State};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -8,7 +9,6 @@ use serde_json::{Value, json};
 use super::vmm::printable;
 use super::{Failed, HOLD_S};
 use crate::api::{Client, InForce, MoveStatus};
-use crate::state::{MoveRequest, MoveStep, State};
 
 /// Digits of frames in one request, well below what a body may have.
 const DIGITS_MAX: usize = 600_000;

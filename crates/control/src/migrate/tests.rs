@@ -8,12 +8,12 @@ mod qemu;
 
 use std::time::Duration;
 
+use model::testing::document;
 use serde_json::{Value, json};
 
 use super::{Ended, Ending, Failed, Outcome, Report, Spec, abort, finish, plan, run, vmm};
 use crate::api::Client;
 use crate::api::tests::Site;
-use crate::state::tests::document;
 use cut::{Lost, cut};
 use qemu::{Fake, Fault};
 

@@ -32,7 +32,7 @@ pub use record::{Record, VERSION};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::state::State;
+use model::state::State;
 use record::Journal;
 
 const RECORD: &str = "state.json";

@@ -1,11 +1,11 @@
 //! What the files hold: JSON with a version and a checksum.
 
+use model::state::State;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Owners, StoreError};
-use crate::state::State;
 
 /// The version of the files that this program writes, and the newest it reads.
 pub const VERSION: u64 = 1;

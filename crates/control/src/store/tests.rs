@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::{Files, Store, StoreError};
-use crate::state::State;
-use crate::state::tests::{adapter, document, state, with};
+use ::model::state::State;
+use ::model::testing::{adapter, document, state, with};
 
 /// A state that names its number everywhere, so that a mixture of two shows.
 pub(super) fn numbered(number: u8) -> State {

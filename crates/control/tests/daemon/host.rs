@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use control::api::{Client, EventList, Method};
-use control::config::Config;
 use control::daemon::{Daemon, Stop};
 use control::stats::{LaneStats, PortStats, Stats};
+use model::config::Config;
 
 use crate::guest::Guest;
 use crate::log::Log;

@@ -4,9 +4,9 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use control::config::Config;
 use control::daemon::Daemon;
 use control::store::{Directory, Store};
+use model::config::Config;
 use serde_json::json;
 
 use crate::host::*;

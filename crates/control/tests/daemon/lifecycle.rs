@@ -1,7 +1,7 @@
 //! Daemons that start, fail to start, stop, and follow one another.
 
-use control::config::Source;
 use control::daemon::{Daemon, Launch, run};
+use model::config::Source;
 use vhost_user::Features;
 
 use crate::guest::Guest;
@@ -162,7 +162,7 @@ fn a_daemon_that_stopped_leaves_only_its_lock_behind() {
 #[test]
 fn what_keeps_a_daemon_from_starting_is_said_with_the_remedy() {
     let host = Host::stopped(TWO);
-    let says = |config: &control::config::Config, texts: &[&str]| {
+    let says = |config: &model::config::Config, texts: &[&str]| {
         let error = format!("{:#}", Daemon::start(config).unwrap_err());
         for text in texts {
             assert!(error.contains(text), "{error}");

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use control::api::{Client, ClientError, Reply};
-use control::config::Config;
 use hyper::Method;
+use model::config::Config;
 use serde_json::{Value, json};
 
 use crate::guest::*;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
-use control::state::PathInForce;
 use host::CpuTime;
+use model::state::PathInForce;
 
 use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, arena, mac_text};
 use crate::bench::link::Links;

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use control::api::{self, Client, Method, Upgraded};
+use control::api::{Client, Method, Upgraded};
 use control::stats::Stats;
 use host::{CpuTime, ProcessCpu};
+use model::config::socket_path;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use wire::Mac;
@@ -165,7 +166,7 @@ impl Bench {
         // it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context("processes whose parents ended cannot be had")?;
-        let client = Client::new(&api::socket_path(self.dir.path()));
+        let client = Client::new(&socket_path(self.dir.path()));
         let reply = client.send(Method::POST, "/v1/upgrade", Some(&serde_json::json!({})), None)?;
         let done: Upgraded = serde_json::from_value(reply.body).context("not what is expected")?;
         match self.successor.take() {
@@ -181,7 +182,7 @@ impl Bench {
     /// # Errors
     /// The daemon refuses.
     pub fn mirror(&self, count: usize) -> Result<()> {
-        let client = Client::new(&api::socket_path(self.dir.path()));
+        let client = Client::new(&socket_path(self.dir.path()));
         for vf in 0..count {
             let file = self.dir.path().join(format!("vf{vf}.pcapng"));
             let patch = serde_json::json!({"mirror": {"direction": "both", "file": file}});

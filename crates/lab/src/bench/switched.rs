@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use control::api::{self, Client, InForce, Method};
-use control::state::PathInForce;
+use control::api::{Client, InForce, Method};
+use model::config::socket_path;
+use model::state::PathInForce;
 use serde_json::{Value, json};
 use wire::Mac;
 
@@ -140,7 +141,7 @@ impl SwitchedBench {
         config: impl FnOnce(&Path) -> Result<String>,
     ) -> Result<SwitchedBench> {
         let bench = Bench::with_config(program, config)?;
-        let client = Client::new(&api::socket_path(bench.run_dir()));
+        let client = Client::new(&socket_path(bench.run_dir()));
         let switched = SwitchedBench { bench, client };
         switched.check_paths(paths)?;
         Ok(switched)
@@ -191,7 +192,7 @@ impl SwitchedBench {
 
 #[cfg(test)]
 mod tests {
-    use control::state::State;
+    use model::state::State;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use control::state::{ActualAdapter, ActualVf, PathInForce};
+use model::state::{ActualAdapter, ActualVf, PathInForce};
 use serde_json::{Value, json};
 use wire::Mac;
 

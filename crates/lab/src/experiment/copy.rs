@@ -15,7 +15,7 @@ mod measure;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use control::state::PathInForce::{self, Synthetic, Vf};
+use model::state::PathInForce::{self, Synthetic, Vf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

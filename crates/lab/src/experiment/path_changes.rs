@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use control::state::PathInForce;
+use model::state::PathInForce;
 use serde::Serialize;
 
 use super::sample::spread;

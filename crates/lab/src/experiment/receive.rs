@@ -8,7 +8,7 @@
 //! frames, and the share of lost ones stands beside them.
 
 use anyhow::{Context, Result};
-use control::state::PathInForce;
+use model::state::PathInForce;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

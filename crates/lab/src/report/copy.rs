@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use control::state::PathInForce;
+use model::state::PathInForce;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use control::state::PathInForce::{self, Synthetic, Vf};
+use model::state::PathInForce::{self, Synthetic, Vf};
 
 use super::copy::{CopyGuest, CopyHost};
 use super::model::{

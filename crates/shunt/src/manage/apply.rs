@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use control::api::{Method, Outcome};
-use control::config::Source;
+use model::config::Source;
 
 use super::Target;
 use crate::{Mistake, say};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use control::state::Attachment;
+use model::state::Attachment;
 use serde_json::Value;
 
 /// A value as a cell: texts without quotes, true and false as on and off, nothing as a dash.

@@ -19,7 +19,8 @@ pub(crate) mod vpf;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use control::api::{Client, ClientError, Method, Outcome, Reply, socket_path};
+use control::api::{Client, ClientError, Method, Outcome, Reply};
+use model::config::socket_path;
 use serde_json::Value;
 
 use crate::{Mistake, say};
@@ -55,7 +56,7 @@ impl Change {
 
 impl Target {
     fn client(&self) -> Client {
-        let run_dir = self.run_dir.clone().unwrap_or_else(control::config::default_run_dir);
+        let run_dir = self.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
         Client::new(&socket_path(&run_dir))
     }
 

@@ -1,6 +1,6 @@
 //! From flags to a merge patch (RFC 7396).
 
-use control::state::{Attachment, AttachmentKind};
+use model::state::{Attachment, AttachmentKind};
 use serde_json::{Map, Value, json};
 
 use super::OnOff;

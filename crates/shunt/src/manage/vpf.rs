@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use control::api::{Method, Outcome};
-use control::state::{State, Vpf};
+use model::state::{State, Vpf};
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find};
@@ -217,7 +217,7 @@ impl Vpfs {
     }
 
     fn wanted(&self, name: &str) -> Result<Wanted<'_>> {
-        let run_dir = self.target.run_dir.clone().unwrap_or_else(control::config::default_run_dir);
+        let run_dir = self.target.run_dir.clone().unwrap_or_else(model::config::default_run_dir);
         let sockets = self.daemon.socket_dir.clone().unwrap_or(run_dir);
         let sockets = std::path::absolute(sockets)?;
         let vdpa = self.daemon.vdpa.iter().map(|text| vdpa(text)).collect::<Result<_>>()?;

@@ -1,6 +1,6 @@
 //! The configuration that carries an advice out.
 
-use control::config::{Config, MAX_FILE_BYTES, default_run_dir};
+use model::config::{Config, MAX_FILE_BYTES, default_run_dir};
 use plan::advise::Advice;
 use plan::machine::{Machine, SOFT_VFS};
 use plan::predict::PathKind;

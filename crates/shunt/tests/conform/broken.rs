@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use control::api::InForce;
-use control::state::{FunctionName, Reason};
 use control::stats::PortStats;
 use lab::conform::soft::SoftNic;
 use lab::conform::subject::{
     Capability, Change, End, GuestView, Home, Leave, Refusal, Setup, Subject, WIRE,
 };
+use model::state::{FunctionName, Reason};
 use serde_json::{Value, json};
 
 /// What is broken.

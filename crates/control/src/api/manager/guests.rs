@@ -7,6 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use model::state::{
+    Actual, ActualVpf, ActualVpfVf, Adapter, Facts, GuestState, PortSettings, Problem, State,
+    VfSettings, Vpf, VpfVf, allocate,
+};
 use serde_json::Value;
 use vhost_user::Listener;
 
@@ -14,11 +18,8 @@ use super::super::events::{Cause, EventKind};
 use super::{Manager, allocations};
 use crate::compile::{Live, compile};
 use crate::guests::{Answer, Channel, Desk, Dropped, Errno, Overlay, Refusal, Request, shown};
+use crate::plane::Refused;
 use crate::quiet::Quiet;
-use crate::state::{
-    Actual, ActualVpf, ActualVpfVf, Adapter, Facts, GuestState, PortSettings, Problem, Refused,
-    State, VfSettings, Vpf, VpfVf, allocate,
-};
 use crate::store::{Directory, Store, StoreError};
 
 /// How old what guests are told of themselves may be: the data plane is not asked more often.
@@ -117,7 +118,7 @@ fn fits(state: &State, actual: &Actual) -> bool {
     refused(state, actual).is_ok()
 }
 
-fn refused(state: &State, actual: &Actual) -> Result<(), crate::state::Problems> {
+fn refused(state: &State, actual: &Actual) -> Result<(), model::state::Problems> {
     state.check()?;
     let given = allocate(state, &Facts::of(actual));
     compile(state, &given, &Live::default(), None).map(drop)

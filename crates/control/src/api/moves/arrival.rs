@@ -1,14 +1,14 @@
 //! What an adapter that arrives gets, and whether it can be had.
 
+use model::state::{
+    Adapter, Allocation, AttachmentKind, Facts, MoveRequest, MoveStep, Moving, PathInForce, Phase,
+    State, StaticEntry, SwitchPort, allocate,
+};
 use serde_json::Value;
 
 use super::super::fault::Fault;
 use super::super::manager::Manager;
 use super::{MoveStatus, absent, gone, impossible, wrong};
-use crate::state::{
-    Adapter, Allocation, AttachmentKind, Facts, MoveRequest, MoveStep, Moving, PathInForce, Phase,
-    State, StaticEntry, SwitchPort, allocate,
-};
 
 impl Manager {
     /// What an adapter would get here; nothing is changed.

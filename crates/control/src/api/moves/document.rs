@@ -2,11 +2,11 @@
 //!
 //! A document from before a move says nothing of it, and would have a guest's addresses at both daemons, or at none.
 
+use model::state::{Problem, Problems, State};
 use serde_json::json;
 
 use super::super::fault::Fault;
 use super::super::manager::Manager;
-use crate::state::{Problem, Problems, State};
 
 impl Manager {
     /// The document with the moves in force, which it need not know.

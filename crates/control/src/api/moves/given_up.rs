@@ -6,11 +6,12 @@
 
 use std::time::{Duration, Instant};
 
+use model::state::{Moving, Phase};
+
 use super::super::events::EventKind;
 use super::super::fault::Fault;
 use super::super::manager::Manager;
 use super::runs_here;
-use crate::state::{Moving, Phase};
 
 /// The least and the most between two tries to end a move.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];

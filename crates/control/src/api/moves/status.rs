@@ -1,12 +1,12 @@
 //! How a move stands, for whoever asks.
 
+use model::state::{Facts, PathInForce, Phase, Reason, VERSION, allocate};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::super::fault::Fault;
 use super::super::manager::Manager;
 use super::absent;
-use crate::state::{Facts, PathInForce, Phase, Reason, VERSION, allocate};
 
 /// How a move stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

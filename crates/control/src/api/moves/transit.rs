@@ -5,13 +5,13 @@
 
 use std::time::Instant;
 
+use model::state::Phase;
 use port::kept::FRAMES_MAX;
 
 use super::super::fault::Fault;
 use super::super::manager::Manager;
 use super::given_up::Trouble;
 use super::{Done, impossible};
-use crate::state::Phase;
 
 /// What a daemon remembers of an adapter's move beyond the state.
 #[derive(Debug)]

@@ -1,10 +1,11 @@
 //! Changes: whole and in part, planned, refused, and seen by nobody half done.
 
+use model::state::{Problem, State};
+use model::testing::{adapter, document, state, with};
 use serde_json::{Value, json};
 
 use super::{Client, ClientError, Site, null};
-use crate::state::tests::{adapter, document, state, with};
-use crate::state::{Problem, Refused, State};
+use crate::plane::Refused;
 
 #[test]
 fn a_dry_run_tells_the_steps_and_does_none() {

@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
+use model::testing::with;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::{Value, json};
 
 use super::super::serve_guests;
 use super::*;
 use crate::guests::tests::document;
-use crate::state::tests::with;
 
 /// A guest at its channel.
 struct Guest(BufReader<UnixStream>);
@@ -305,7 +305,7 @@ fn a_request_is_its_guests_though_names_are_exchanged_before_it_is_answered() {
         let mut manager = site.server.as_ref().unwrap().manager().lock().unwrap();
         guest.write(b"{\"v\":1,\"id\":9,\"op\":\"set\",\"vf\":0,\"trust\":true}\n");
         std::thread::sleep(Duration::from_millis(200)); // it waits for the manager by now, or is read later
-        manager.apply(&crate::state::tests::state(&both), None).unwrap();
+        manager.apply(&model::testing::state(&both), None).unwrap();
     }
     assert_eq!(guest.read()["result"], json!({}));
     let trusted = ["a1", "a3"].map(|name| in_force(&site, name)["trust"].clone());

@@ -1,10 +1,11 @@
 //! Starts, stops and crashes.
 
+use model::state::State;
+use model::testing::{document, state};
 use serde_json::json;
 
 use super::{Site, eventually};
-use crate::state::State;
-use crate::state::tests::{Paper, document, state};
+use crate::plane::tests::Paper;
 use crate::store::{Directory, Store};
 
 #[test]

@@ -3,11 +3,11 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use model::testing::document;
 use serde_json::json;
 
 use super::super::MAX_BODY_BYTES;
 use super::{Site, null, request};
-use crate::state::tests::document;
 
 /// A document that is allowed.
 const LEAST: &str = r#"{"version": 1, "nic": [{"name": "n", "total_vfs": 0}]}"#;

@@ -5,11 +5,11 @@ mod given_up;
 
 use std::time::{Duration, Instant};
 
+use model::testing::{adapter, document, with};
 use serde_json::{Value, json};
 
 use super::{Site, eventually, null};
 use crate::api::EventKind;
-use crate::state::tests::{adapter, document, with};
 use crate::store::{Directory, Store};
 
 fn step(step: &str) -> Value {
@@ -243,7 +243,7 @@ fn a_step_is_stored_or_has_not_happened() {
     {
         let directory = Directory::open(&site.dir.path().join("state")).unwrap();
         let (mut store, _) = Store::open(directory).unwrap();
-        store.begin(&crate::state::tests::state(&then)).unwrap();
+        store.begin(&model::testing::state(&then)).unwrap();
     }
     site.start(None);
     assert_eq!((site.get("/v1/state"), site.get("/v1/actual")), before);

@@ -1,9 +1,9 @@
 //! Changes of attachments and tunnels.
 
+use model::testing::document;
 use serde_json::{Value, json};
 
 use super::{Site, null};
-use crate::state::tests::document;
 
 #[test]
 fn an_attachment_changes_its_kind_and_loses_the_fields_of_the_old_one() {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use model::testing::{document, state};
 use serde_json::json;
 
 use super::{Site, null, request};
 use crate::clock::unix_ms;
-use crate::state::tests::{document, state};
 
 #[test]
 fn an_empty_daemon_has_an_empty_state() {
@@ -121,9 +121,9 @@ fn a_path_that_changes_by_itself_has_its_reason_and_its_vf_no_owner() {
         let mut paper = site.plane.0.lock().unwrap();
         let web = &mut paper.actual.adapters[0];
         (web.path, web.vf, web.reason, web.connected) = (
-            crate::state::PathInForce::Synthetic,
+            model::state::PathInForce::Synthetic,
             None,
-            crate::state::Reason::MigrationInProgress,
+            model::state::Reason::MigrationInProgress,
             true,
         );
     }

@@ -80,7 +80,7 @@ fn nobody_upgrades_over_tcp() {
 #[test]
 fn a_daemon_is_not_replaced_while_a_guest_moves() {
     let site = Site::new();
-    site.apply(crate::state::tests::document());
+    site.apply(model::testing::document());
     let orders = answer(&site, Err("it was asked".to_owned()));
     let step = |step: &str| {
         let body = json!({"id": "m1", "step": step});

@@ -1,9 +1,9 @@
 //! Whole documents: nothing is removed by accident, and VFs are not taken from adapters.
 
+use model::testing::{adapter, document, state, with};
 use serde_json::{Value, json};
 
 use super::{Site, null};
-use crate::state::tests::{adapter, document, state, with};
 
 const BOTH: [(&str, &str); 2] = [("PUT", "/v1/state"), ("POST", "/v1/apply")];
 

@@ -1,10 +1,10 @@
 //! Settings that each card rejects, and the words for it.
 
+use model::state::State;
 use serde_json::{Value, json};
 
 use super::super::Live;
 use super::*;
-use crate::state::State;
 
 /// The rejections of a NIC with this profile, `patch` in the NIC, and `settings` of VF 1.
 fn rejected(name: &str, patch: &Value, settings: &Value, uplink_up: bool) -> Vec<Problem> {

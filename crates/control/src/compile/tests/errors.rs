@@ -22,7 +22,7 @@ fn every_profile_can_be_compiled_and_is_in_the_schema() {
     for name in Profile::names() {
         compiled(&profile(document(), name));
     }
-    let known = crate::state::shape::allowed(&json!({"$ref": "x/Profile"}));
+    let known = model::state::shape::allowed(&json!({"$ref": "x/Profile"}));
     assert!(Profile::names().iter().all(|name| known.contains(name)), "{known}");
     assert_eq!(known.matches('"').count(), 2 * Profile::names().len(), "{known}");
 }

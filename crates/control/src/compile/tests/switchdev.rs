@@ -1,7 +1,8 @@
 //! Switchdev mode: pipes, links, rules, and what is refused.
 
+use model::state::FunctionName;
+
 use super::*;
-use crate::state::FunctionName;
 
 /// A NIC in switchdev mode, two adapters on its VFs, an uplink.
 fn document() -> Value {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use model::state::{SocketMode, VhostUser};
 use rustix::event::epoll;
 use vhost_user::backend::{Half, KickSnapshot, RingSnapshot, Snapshot};
 use vhost_user::{
@@ -27,7 +28,6 @@ use super::super::upgrade::{
 };
 use super::{Attachment, Way};
 use crate::hex::{from_hex, to_hex};
-use crate::state::{SocketMode, VhostUser};
 
 impl Way {
     /// Goes on with a socket that another process has listened on; without one it is opened.

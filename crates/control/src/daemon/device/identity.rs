@@ -1,8 +1,7 @@
 //! The addresses of a device.
 
+use model::state::MacText;
 use wire::Mac;
-
-use crate::state::MacText;
 
 /// The addresses of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use host::interface::InterfaceError;
 use host::netns::NetnsError;
 use host::packet::PacketError;
 use host::tun::TunError;
+use model::state::{Attachment, Packet, Pcap, SocketMode, Stream, Tap, Vxlan, Xdp, ZeroCopy};
 use port::pcap::Pace;
 use port::tap::TapError;
 use port::vxlan::VxlanError;
@@ -15,7 +16,6 @@ use port::{Legacy, Opened, packet, pcap, stream, tap, vxlan, xdp};
 use wire::Mac;
 
 use super::{NotOpened, Open};
-use crate::state::{Attachment, Packet, Pcap, SocketMode, Stream, Tap, Vxlan, Xdp, ZeroCopy};
 
 /// What a device's own words do not say.
 #[derive(Debug, Default)]

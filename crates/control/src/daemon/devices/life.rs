@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
+use model::state::{ActualDevice, DeviceState};
 use port::{Condition, Legacy, Opened, Pair, Tend, Transmit};
 use rustix::io::Errno;
 use vhost_user::backend::Half;
@@ -14,7 +15,6 @@ use super::super::log::{Quiet, Repeated};
 use super::super::port_events::PortEvents;
 use super::{NotOpened, Open, RETRY};
 use crate::clock::unix_ms;
-use crate::state::{ActualDevice, DeviceState};
 
 /// A device that is open, without the halves that the lanes have.
 pub(super) struct Held {

@@ -1,12 +1,13 @@
 //! What is in force, as the API tells it.
 
-use super::super::rig::{End, Served};
-use super::Plant;
-use crate::compile::Attached;
-use crate::state::{
+use model::state::{
     Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
     Allocation, DeviceState, GuestState, Nic, Reason, Switch, Vxlan,
 };
+
+use super::super::rig::{End, Served};
+use super::Plant;
+use crate::compile::Attached;
 use crate::stats::{OffloadStats, RuleStats};
 
 impl Plant {

@@ -11,11 +11,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use model::state::Adapter;
 use wire::Mac;
 use wire::vlan::{TAG_OFFSET, TPID_8021Q, Tag};
 
 use super::Plant;
-use crate::state::Adapter;
 
 /// The most announcements for an adapter.
 const PER_ADAPTER: usize = 4096;

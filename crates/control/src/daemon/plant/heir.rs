@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use model::state::{Allocation, PathInForce, VhostUser};
 use port::Legacy;
 use port::capture::Capture as Writing;
 use vhost_user::backend::Half;
@@ -29,7 +30,6 @@ use super::super::upgrade::{
 };
 use super::Plant;
 use crate::hex::{from_hex, to_hex};
-use crate::state::{Allocation, PathInForce, VhostUser};
 
 /// How long lanes may take to end the round that they are in.
 const REST: Duration = Duration::from_millis(30);

@@ -8,7 +8,7 @@ use engine::Port;
 use port::kept;
 
 use super::Plant;
-use crate::state::{Kept, Taken};
+use crate::plane::{Kept, Taken};
 
 /// How often frames are handed on to a guest that has not buffers for all of them at once.
 const HAND_ON: Duration = Duration::from_millis(2);

@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::devices::LOOK;
-    use crate::state::State;
+    use model::state::State;
 
     fn plant(run_dir: &std::path::Path) -> Plant {
         let idle = IdlePolicy { poll: LOOK, yielding: LOOK, sleep: true };
@@ -74,7 +74,7 @@ mod tests {
         let uplink = json!({"kind": "xdp", "interface": "shunt-none0"});
         let nic = json!({"name": "n", "total_vfs": 2, "num_vfs": 2, "uplink": uplink});
         let adapters = [adapter(0), adapter(1)];
-        crate::state::tests::state(&json!({"version": 1, "nic": [nic], "adapter": adapters}))
+        model::testing::state(&json!({"version": 1, "nic": [nic], "adapter": adapters}))
     }
 
     fn links(plant: &Plant) -> Vec<bool> {

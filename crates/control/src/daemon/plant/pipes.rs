@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use model::state::{DeviceState, FunctionName};
+
 use super::super::rig::{End, Rig};
 use super::Plant;
 use crate::compile::{Attached, Place};
-use crate::state::{DeviceState, FunctionName};
 
 impl Plant {
     /// The representors that are up: interfaces that are switched on, sockets on which somebody is.

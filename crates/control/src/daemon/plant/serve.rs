@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::{Port, SoftNic};
+use model::state::Attachment;
 use port::xdp::Address;
 
 use super::super::attachment::Way;
@@ -13,7 +14,6 @@ use super::super::vdpa::Begin;
 use super::stage::opener;
 use super::{Plant, Ready, Spec, Wanted};
 use crate::compile::Attached;
-use crate::state::Attachment;
 
 impl Plant {
     /// Serves an attachment that is new, or was changed; returns the ports that it had.

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use model::state::{Actual, Attachment, SocketMode, State, Stream, VhostUser};
+
 use super::{Plant, Spec, Wanted, wanted};
 use crate::api::Events;
-use crate::state::{
-    Actual, Attachment, Kept, Plane, Refused, SocketMode, State, Stream, Taken, VhostUser,
-};
+use crate::plane::{Kept, Plane, Refused, Taken};
 
 /// The plant, as the API's thread and the one that serves guests share it.
 #[derive(Debug, Clone)]

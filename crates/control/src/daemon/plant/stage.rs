@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use engine::Port;
+use model::state::{Attachment, Problem, VhostUser};
 use nic::Function;
 use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
 use port::xdp::Address;
@@ -17,7 +18,6 @@ use super::super::upgrade;
 use super::super::vdpa::Begin;
 use super::{Plant, Spec, Wanted, files};
 use crate::compile::{self, Attached, Compiled};
-use crate::state::{Attachment, Problem, VhostUser};
 
 /// What was added for a change that is not yet made.
 #[derive(Default)]

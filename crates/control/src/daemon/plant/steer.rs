@@ -1,10 +1,11 @@
 //! Which queues of the uplinks' interfaces are steered to whom.
 
+use model::state::Attachment;
+
 use super::super::rig::{End, Served, label};
 use super::super::vmq::{Ports, Steered, Wish};
 use super::{Plant, Spec};
 use crate::compile::{self, Attached, Plug};
-use crate::state::Attachment;
 
 impl Plant {
     /// Adds the ports that adapters of a NIC need for queues of its uplink's interface. Without them,

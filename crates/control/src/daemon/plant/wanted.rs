@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use model::state::{Adapter, Attachment, Nic, State, Vxlan};
+
 use super::super::device::Identity;
 use crate::compile::Attached;
-use crate::state::{Adapter, Attachment, Nic, State, Vxlan};
 
 /// An attachment that is to be served.
 #[derive(Debug, Clone)]

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, bail};
 use engine::Fabric;
 use engine::counters::{CountersError, Reader};
+use model::config::COUNTERS;
+use model::config::Config;
 
 use super::super::leftovers::{FLEETING_STATE, Leftovers};
 use super::super::plant::Heritage;
@@ -14,8 +16,7 @@ use super::super::{Daemon, Stop, attachment, lane_specs};
 use super::format::{ApiDoors, Estate, Rest};
 use super::{Given, new};
 use crate::api::{Doors, EventList, Listen, Manager, Server};
-use crate::config::Config;
-use crate::run_dir::{COUNTERS, counters_path};
+use crate::run_dir::counters_path;
 use crate::store::Directory;
 
 /// The API of a daemon that is about to take over.
@@ -133,7 +134,7 @@ fn doors(
     api: Option<ApiDoors>,
     given: &mut Given,
 ) -> Result<Option<(Doors, Listen)>> {
-    let (Some(listen), Some(ApiDoors { unix, tcp })) = (config.listen()?, api) else {
+    let (Some(listen), Some(ApiDoors { unix, tcp })) = (Listen::of(config)?, api) else {
         return Ok(None);
     };
     let unix = attachment::inherit_listener(unix, given)?;

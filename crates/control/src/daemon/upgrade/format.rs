@@ -9,11 +9,11 @@
 
 use std::path::PathBuf;
 
+use model::state::PathInForce;
 use serde::{Deserialize, Serialize};
 
 use crate::api::EventList;
 use crate::compile::Attached;
-use crate::state::PathInForce;
 use crate::stats::{OffloadStats, RuleStats};
 
 /// The version of this format.

@@ -11,12 +11,12 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use model::config::{Config, Source};
 
 use super::super::{Daemon, IgnoredSignals, Stop};
 use super::channel::{Channel, ChannelError, Given, Giving, Patience};
 use super::format::{Estate, FORMAT, Offer, Reply, Rest, Word};
 use super::old::Origin;
-use crate::config::{Config, Source};
 
 /// How long the other daemon may be silent: longer than it waits for this one.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use model::config::Source;
 
 use super::super::plant::Shared;
 use super::channel::{Channel, ChannelError, Giving, Patience};
 use super::format::{ApiDoors, Estate, FORMAT, Offer, Reply, Word};
 use super::program::{Program, Successor, choose};
 use crate::api::{Server, UpgradeOrder, Upgraded};
-use crate::config::Source;
 
 /// How long the new program may take to say that it knows the format.
 const ANSWER: Duration = Duration::from_secs(5);

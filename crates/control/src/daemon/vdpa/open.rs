@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use guestmem::Mapping;
+use model::state::Vduse;
 use serde::{Deserialize, Serialize};
 use vduse::{Device, Origin, Spec, VduseError};
 use vhost_user::{InflightArea, SharedArea};
@@ -15,7 +16,6 @@ use wire::virtio_net::{self as net, feature};
 use super::super::device::Identity;
 use super::super::inflight;
 use super::super::offer::OFFLOADS;
-use crate::state::Vduse;
 
 /// One pair: without a control queue, which the kernel does not let a device have, there can be no more.
 const RINGS: u32 = 2;

@@ -1,8 +1,9 @@
 //! How a vDPA device is, for whoever asks.
 
+use model::state::{ActualDevice, DeviceState};
+
 use super::super::port_events::PortEvents;
 use crate::clock::unix_ms;
-use crate::state::{ActualDevice, DeviceState};
 
 /// How a device is, and what became of it.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Port, SoftNic};
 use guestmem::Quota;
+use model::state::Vduse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vduse::{Device, Kernel, Origin, Session, VduseError};
@@ -29,7 +30,6 @@ use super::Begin;
 use super::open::{self, Opened, Records};
 use super::rings::Rings;
 use super::status::Status;
-use crate::state::Vduse;
 
 /// How often a device is looked at: whether its link has another state.
 const LOOK: Duration = Duration::from_millis(200);

@@ -1,11 +1,11 @@
 //! What is in the way is told, and then nothing is touched.
 
+use model::testing::{adapter, document, with};
 use serde_json::json;
 
 use super::qemu::Fault;
 use super::{Lab, Spec, plan, run};
 use crate::api::tests::Site;
-use crate::state::tests::{adapter, document, with};
 
 #[test]
 fn what_is_in_the_way_is_told_before_anything_is_touched() {

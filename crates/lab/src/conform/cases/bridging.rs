@@ -1,7 +1,7 @@
 //! Who reaches whom within one NIC: VFs, the switch on its PF, and what is behind that.
 
 use anyhow::{Result, ensure};
-use control::state::PathInForce;
+use model::state::PathInForce;
 use serde_json::json;
 use wire::Mac;
 

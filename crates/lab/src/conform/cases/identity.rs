@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use control::state::{PathInForce, Reason};
+use model::state::{PathInForce, Reason};
 use serde_json::json;
 use wire::Mac;
 

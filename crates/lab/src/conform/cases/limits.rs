@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use control::state::Reason;
+use model::state::Reason;
 use serde_json::{Value, json};
 
 use crate::conform::Test;

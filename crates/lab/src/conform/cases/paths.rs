@@ -1,7 +1,7 @@
 //! Adapters that go from path to path, and guests that go from host to host.
 
 use anyhow::{Result, ensure};
-use control::state::PathInForce;
+use model::state::PathInForce;
 use serde_json::json;
 
 use super::bridging::{C, everybody_hears, three_paths};

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use control::api::InForce;
-use control::state::{GuestState, PathInForce};
+use model::state::{GuestState, PathInForce};
 use serde_json::json;
 
 use super::switchdev;
@@ -170,7 +170,7 @@ fn no_shortage(t: &mut Trial<'_>) -> Result<String> {
     ensure!(a != b, "both adapters have VF {a:?}");
     t.guest_on("c", Home::Pool, mac(0xc), json!({"iov_weight": 10}))?;
     let reason = t.adapter("c")?.reason;
-    ensure!(reason == control::state::Reason::NoFreeVf, "with no VF left the reason is {reason}");
+    ensure!(reason == model::state::Reason::NoFreeVf, "with no VF left the reason is {reason}");
     ["a", WIRE].iter().try_for_each(|station| t.subject.attach(station))?;
     t.talk(("a", A), ("b", B))?;
     Ok("the free VF was given, the taken one was not".to_owned())

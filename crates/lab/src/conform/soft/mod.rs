@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use control::api::{Client, ClientError, InForce, Method, socket_path};
-use control::state::FunctionName;
+use control::api::{Client, ClientError, InForce, Method};
 use control::stats::PortStats;
+use model::config::socket_path;
+use model::state::FunctionName;
 use serde_json::{Value, json};
 use vhost_user::Listener;
 

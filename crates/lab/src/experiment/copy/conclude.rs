@@ -83,14 +83,14 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use control::state::PathInForce::{Synthetic, Vf};
     use host::CpuTime;
+    use model::state::PathInForce::{Synthetic, Vf};
 
     use super::*;
     use crate::guest::sockets::Fetched;
 
     /// A round in which each guest got 1 GiB: first path, seconds of the guests on path vf.
-    fn round(first: control::state::PathInForce, vf_s: f64) -> Seen {
+    fn round(first: model::state::PathInForce, vf_s: f64) -> Seen {
         let guest = |path| {
             let seconds = if path == Vf { vf_s } else { 4.0 };
             let cpu = CpuTime { user_s: 0.5, system_s: 1.0 };

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use control::state::PathInForce;
 use host::CpuTime;
+use model::state::PathInForce;
 
 use super::Settings;
 use crate::bench::{

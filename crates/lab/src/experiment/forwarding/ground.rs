@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use control::state::PathInForce;
+use model::state::PathInForce;
 use tempfile::TempDir;
 
 use super::{OUTSIDE, PointSpec, Switch};

@@ -50,7 +50,7 @@ pub(super) fn ovs() -> Flows {
 
 #[cfg(test)]
 mod tests {
-    use control::state::AclRule;
+    use model::state::AclRule;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Our file copies beside hyperv-2012's, in words.
 
-use control::state::PathInForce::{self, Synthetic, Vf};
+use model::state::PathInForce::{self, Synthetic, Vf};
 
 use super::super::figure::{percent, three};
 use super::super::names::CopySetup;

@@ -1,9 +1,10 @@
 //! Movers that are gone, or only slow.
 
+use model::state::Problem;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::state::{Problem, Refused};
+use crate::plane::Refused;
 
 #[test]
 fn who_is_given_up_goes_back_to_where_its_guest_is() {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use control::state::PathInForce;
+use model::state::PathInForce;
 use serde_json::{Value, json};
 
 use super::super::side::{MACS, SideSpec};

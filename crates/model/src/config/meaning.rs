@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::source::sockets;
-use crate::api::socket_path;
-use crate::run_dir::{COUNTERS, LOCK};
+use super::{COUNTERS, LOCK, socket_path};
 use crate::state::{ApiSettings, DaemonSettings, Problem, Problems};
 
 /// Checks the settings of a daemon with that run directory and state.

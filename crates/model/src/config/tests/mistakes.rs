@@ -40,7 +40,7 @@ fn lanes(lines: &str) -> String {
 /// Another card's limits would be shown for a name that is not known.
 #[test]
 fn profiles() {
-    use ::model::profile::Profile;
+    use crate::profile::Profile;
     insta::assert_snapshot!(nic("profile = \"e1000\""), @r#"shunt.toml:5:11: nic[0].profile: "e1000" is not allowed; write "ideal" or "82576" or "cx6" or "x520" or "xl710""#);
     insta::assert_snapshot!(nic("profile = \"x52\""), @r#"shunt.toml:5:11: nic[0].profile: "x52" is not allowed; did you mean "x520"? Write "ideal" or "82576" or "cx6" or "x520" or "xl710""#);
     assert_eq!(Profile::named("e1000"), None);

@@ -10,46 +10,6 @@ fn told(lines: &str) -> String {
     }
 }
 
-/// A file with these lines in `[api]`.
-fn config(lines: &str) -> Config {
-    parse(&format!("run_dir = \"/run/shunt\"\n[api]\n{lines}\n"))
-}
-
-#[test]
-fn it_is_served_where_the_commands_look_unless_the_file_says_otherwise() {
-    let socket = |config: Config| config.listen().unwrap().map(|listen| listen.socket);
-    let usual = Some(crate::api::socket_path(Path::new("/run/shunt")));
-    assert_eq!(socket(parse("run_dir = \"/run/shunt\"")), usual);
-    assert_eq!(socket(config("")), usual);
-    assert_eq!(socket(config("enabled = false")), None);
-    assert_eq!(socket(config("socket = \"a.sock\"")), Some("/run/shunt/a.sock".into()));
-    assert_eq!(socket(config("socket = \"/tmp/a.sock\"")), Some("/tmp/a.sock".into()));
-}
-
-#[test]
-fn tcp_with_and_without_tls() {
-    let dir = tempfile::tempdir().unwrap();
-    let token = dir.path().join("token");
-    fs::write(&token, "0123456789abcdef\n").unwrap();
-    let mode = |mode| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        fs::set_permissions(&token, mode).unwrap();
-    };
-    let plain = config(&format!("tcp = \"[::1]:0\"\ntoken_file = \"{}\"", token.display()));
-    mode(0o644);
-    assert!(plain.listen().unwrap_err().to_string().contains("chmod 600"));
-    mode(0o600);
-    let tcp = plain.listen().unwrap().unwrap().tcp.unwrap();
-    assert_eq!((tcp.address, tcp.tls.is_some()), ("[::1]:0".parse().unwrap(), false));
-    let lines = format!(
-        "tcp = \"192.0.2.1:443\"\ntoken_file = \"{}\"\n\
-         tls_certificate = \"/etc/c.pem\"\ntls_key = \"/etc/k.pem\"",
-        token.display()
-    );
-    let tls = config(&lines).listen().unwrap().unwrap().tcp.unwrap().tls.unwrap();
-    assert_eq!((tls.certificate, tls.key), ("/etc/c.pem".into(), "/etc/k.pem".into()));
-}
-
 #[test]
 fn what_goes_together() {
     insta::assert_snapshot!(told("tcp = \"127.0.0.1:80\""), @r#"shunt.toml:2:7: api.tcp: "127.0.0.1:80" needs token_file; write token_file, the secret that clients must show"#);

@@ -13,7 +13,7 @@ use super::moving::Moving;
 use super::text::{self, MacText};
 
 /// What an adapter is called beside its NIC's name, in counters: one that a file's `[[nic.vf]]` made by its VF.
-pub(crate) fn short_name<'a>(nic: &str, adapter: &'a str) -> &'a str {
+pub fn short_name<'a>(nic: &str, adapter: &'a str) -> &'a str {
     let short = adapter.strip_prefix(nic).and_then(|rest| rest.strip_prefix('-'));
     short.filter(|rest| rest.starts_with("vf")).unwrap_or(adapter)
 }

@@ -8,6 +8,7 @@
 //! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 virtual PFs, 256 ACL rules a port; 20 problems are
 //! shown.
 
+mod actual;
 mod adapter;
 mod allocate;
 mod attachment;
@@ -17,14 +18,13 @@ mod function;
 mod model;
 mod moving;
 mod plan;
-mod plane;
 mod problem;
 mod reason;
 pub mod shape;
 mod switch;
 mod switchdev;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod text;
 mod transition;
 mod validate;
@@ -34,24 +34,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-pub(crate) use adapter::short_name;
+pub use actual::{
+    Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
+    ActualVpf, ActualVpfVf, DeviceState, GuestState, VfSettings,
+};
+pub use adapter::short_name;
 pub use adapter::{Adapter, WantedPath};
-pub(crate) use allocate::may_ever_have_vf;
+pub use allocate::may_ever_have_vf;
 pub use allocate::{Allocation, Facts, allocate};
 pub use attachment::{
     Attachment, AttachmentKind, Packet, Pcap, SocketMode, Stream, Tap, Vduse, VhostUser, Xdp,
     ZeroCopy,
 };
 pub use daemon::{ApiSettings, DaemonSettings, Lanes, Limits};
-pub(crate) use fill::{Filled, fill};
+pub use fill::{Filled, fill};
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind};
 pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
-pub use plane::{
-    Actual, ActualAdapter, ActualDevice, ActualNic, ActualRepresentor, ActualTunnel, ActualVf,
-    ActualVpf, ActualVpfVf, DeviceState, GuestState, Kept, Plane, Refused, Taken, VfSettings,
-};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
 pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
@@ -121,7 +121,7 @@ impl State {
     ///
     /// # Errors
     /// Every mistake of form.
-    pub(crate) fn check_form(document: &Value) -> Result<(), Problems> {
+    pub fn check_form(document: &Value) -> Result<(), Problems> {
         if let Some(newer) = document["version"].as_u64().filter(|v| *v > u64::from(VERSION)) {
             let error = "is newer than this program";
             return Err(
@@ -135,7 +135,7 @@ impl State {
     ///
     /// # Errors
     /// Every mistake of meaning.
-    pub(crate) fn check(&self) -> Result<(), Problems> {
+    pub fn check(&self) -> Result<(), Problems> {
         let at: Vec<String> = (0..self.adapters.len()).map(|i| format!("adapter[{i}]")).collect();
         validate::meaning(self, &at)
     }

@@ -4,7 +4,7 @@
 //! else: `shape` checks documents by the schema that these derives give, the API serves that schema, and a test holds
 //! serde's defaults against it.
 
-use model::profile::Profile;
+use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;

@@ -9,7 +9,7 @@
 
 use std::sync::OnceLock;
 
-use model::suggest::nearest;
+use crate::suggest::nearest;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
@@ -30,7 +30,7 @@ pub fn schemas() -> &'static Map<String, Value> {
 }
 
 /// Adds the schemas of a type and of everything in it.
-pub(crate) fn add_schemas<T: ToSchema>(all: &mut Map<String, Value>) {
+pub fn add_schemas<T: ToSchema>(all: &mut Map<String, Value>) {
     let mut found = vec![(T::name().into_owned(), T::schema())];
     T::schemas(&mut found);
     for (name, schema) in found {
@@ -87,7 +87,7 @@ fn whole(all: &Map<String, Value>, parts: Vec<Value>) -> Value {
 }
 
 /// Checks `value` against the schema of that name; `path` is what the problems call it.
-pub(crate) fn check(name: &str, value: &Value, path: &str) -> Result<(), Problems> {
+pub fn check(name: &str, value: &Value, path: &str) -> Result<(), Problems> {
     let mut problems = Problems::default();
     walk(&schemas()[name], value, path, &mut problems);
     problems.or(())
@@ -301,7 +301,7 @@ fn allowed_instead(schema: &Value, value: &Value) -> String {
 const OBJECT: &str = "write an object with its fields";
 
 /// What may be written at a path such as `nic[0].mac` below a schema, as a sentence; empty if nothing may.
-pub(crate) fn allowed_at(schema: &str, path: &str) -> String {
+pub fn allowed_at(schema: &str, path: &str) -> String {
     fn resolved(schema: &Value) -> &Value {
         match schema["$ref"].as_str() {
             Some(name) => &schemas()[name.rsplit('/').next().unwrap_or(name)],
@@ -328,7 +328,7 @@ pub(crate) fn allowed_at(schema: &str, path: &str) -> String {
 }
 
 /// What may be written, as a sentence.
-pub(crate) fn allowed(schema: &Value) -> String {
+pub fn allowed(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str() {
         return allowed(&schemas()[name.rsplit('/').next().unwrap_or(name)]);
     }

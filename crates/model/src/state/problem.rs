@@ -64,7 +64,8 @@ pub struct Problems {
 }
 
 impl Problems {
-    pub(crate) fn push(&mut self, problem: Problem) {
+    /// Adds one, or counts it.
+    pub fn push(&mut self, problem: Problem) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         } else {
@@ -73,14 +74,14 @@ impl Problems {
     }
 
     /// These, and then the others.
-    pub(crate) fn and(mut self, others: Problems) -> Problems {
+    pub fn and(mut self, others: Problems) -> Problems {
         others.problems.into_iter().for_each(|problem| self.push(problem));
         self.more += others.more;
         self
     }
 
     /// The document, if there is no mistake in it.
-    pub(crate) fn or<T>(self, value: T) -> Result<T, Problems> {
+    pub fn or<T>(self, value: T) -> Result<T, Problems> {
         if self.problems.is_empty() { Ok(value) } else { Err(self) }
     }
 }

@@ -111,7 +111,10 @@ fn each_mistake_names_the_field_and_the_kind() {
             json!({"kind": "tap", "interface": "a", "netns": "a/b"}),
             r#".netns: "a/b" is not allowed"#,
         ),
-        (json!({"kind": "xdp", "interface": "a", "zero_copy": true}), ".zero_copy: true is true or false"),
+        (
+            json!({"kind": "xdp", "interface": "a", "zero_copy": true}),
+            ".zero_copy: true is true or false",
+        ),
         (json!({"kind": "xdp", "interface": "a", "filter": true}), ".filter: true keeps frames"),
         (
             json!({"kind": "pcap", "file": "/a", "rate_mbps": 1, "rate_pps": 1}),

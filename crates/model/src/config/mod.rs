@@ -29,8 +29,17 @@ pub use error::{ConfigError, ConfigErrors, Position};
 use old_names::OldNames;
 pub use source::{MAX_FILE_BYTES, Source};
 
-use crate::api::{Listen, Tcp, Tls, Token, socket_path};
 use crate::state::{ApiSettings, DaemonSettings, Lanes, Limits, Problems, State, shape};
+
+/// File of the counters in the run directory.
+pub const COUNTERS: &str = "counters";
+/// Locked file there. It stays when the daemon has ended; the lock does not.
+pub const LOCK: &str = "lock";
+
+/// Where the API of a daemon with this run directory is.
+pub fn socket_path(run_dir: &Path) -> PathBuf {
+    run_dir.join("api.sock")
+}
 
 /// A checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,24 +121,6 @@ impl Config {
         let state = state.map_err(tell)?;
         let DaemonSettings { run_dir: _, state_dir, api, lanes, limits } = daemon;
         Ok(Config { run_dir, state_dir, api, lanes, limits, state })
-    }
-
-    /// Where the API is to be served; `None` if it is not.
-    ///
-    /// # Errors
-    /// The token cannot be read.
-    pub fn listen(&self) -> anyhow::Result<Option<Listen>> {
-        let ApiSettings { enabled, socket, tcp, token_file, tls_certificate, tls_key } = &self.api;
-        if !enabled {
-            return Ok(None);
-        }
-        let tls = tls_certificate.clone().zip(tls_key.clone());
-        let tls = tls.map(|(certificate, key)| Tls { certificate, key });
-        let tcp = tcp.zip(token_file.as_ref()).map(|(address, token_file)| {
-            anyhow::Ok(Tcp { address, token: Token::read(token_file)?, tls })
-        });
-        let socket = socket.clone().unwrap_or_else(|| socket_path(&self.run_dir));
-        Ok(Some(Listen { socket, tcp: tcp.transpose()? }))
     }
 }
 

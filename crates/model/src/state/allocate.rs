@@ -125,7 +125,7 @@ fn give_vfs<'a>(
 }
 
 /// Whether the document lets an adapter have a VF, now or when one is free.
-pub(crate) fn may_ever_have_vf(state: &State, adapter: &Adapter) -> Result<(), Reason> {
+pub fn may_ever_have_vf(state: &State, adapter: &Adapter) -> Result<(), Reason> {
     if matches!(adapter.path, WantedPath::Vmq | WantedPath::Synthetic) {
         return Err(Reason::NotWanted);
     }

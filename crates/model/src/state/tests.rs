@@ -1,0 +1,9 @@
+//! What is tried on documents.
+
+mod allocation;
+mod form;
+mod meaning;
+mod plans;
+mod switchdev;
+
+pub(super) use crate::testing::{adapter, document, state, with};
