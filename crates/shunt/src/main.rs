@@ -16,7 +16,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use control::log::Log;
+use daemon::log::Log;
 use rustix::io::Errno;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     // The daemon must not depend on the reader of its log; a command may wait for it.
     let log = match cli.command {
-        Command::Up(_) => control::log::to_standard_error().map(Some),
+        Command::Up(_) => daemon::log::to_standard_error().map(Some),
         _ => Ok(None),
     };
     let outcome = match log {
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     };
-    control::log::flush();
+    daemon::log::flush();
     code
 }
 
@@ -139,7 +139,7 @@ fn run(command: Command) -> anyhow::Result<()> {
 /// Writes an error to the daemon's log, or to standard error. Ignores that it cannot be written: the exit code is the
 /// same.
 fn complain(text: &str) {
-    if !control::log::say(text) {
+    if !daemon::log::say(text) {
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{Client, Token};
 use clap::Args;
-use control::api::{Client, Token};
-use control::migrate::{self, Done, Ending, Failed, Outcome, Report, Spec};
+use migrate::{self, Done, Ending, Failed, Outcome, Report, Spec};
 use model::config::socket_path;
 
 use crate::{Mistake, say};

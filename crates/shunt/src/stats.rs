@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use control::stats::{self, LaneStats, PortStats};
+use api::stats::{self, LaneStats, PortStats};
 
 use crate::say;
 

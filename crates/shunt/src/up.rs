@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use control::daemon::Launch;
+use daemon::Launch;
 use model::config::{Config, ConfigErrors, Source};
 
 use crate::{Mistake, say};
@@ -41,7 +41,7 @@ impl Up {
     pub(crate) fn run(self) -> Result<()> {
         let Some(path) = self.config else {
             let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-            return control::daemon::take_over(socket);
+            return daemon::take_over(socket);
         };
         let mistake = |errors: ConfigErrors| Mistake(errors.to_string());
         let source = Source::read(&path, "--config").map_err(mistake)?;
@@ -50,7 +50,7 @@ impl Up {
             return Ok(say(&format!("{}: good\n", path.display()))?);
         }
         let launch = Launch { config: source, with_parent: self.with_parent };
-        control::daemon::run(&config, launch, say_ready)
+        daemon::run(&config, launch, say_ready)
     }
 }
 

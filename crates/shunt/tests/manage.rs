@@ -9,9 +9,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use control::api::{Listen, Manager, Server};
-use control::plane::{Plane, Refused};
-use control::store::Directory;
+use api::plane::{Plane, Refused};
+use api::store::Directory;
+use api::{Listen, Manager, Server};
 use model::config::socket_path;
 use model::state::{Actual, ActualAdapter, ActualNic, Facts, Problem, Reason, State, allocate};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ impl Site {
     fn new() -> Site {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let state = Directory::open(&dir.path().join("state")).expect("a state directory");
-        let stats = Box::new(|| anyhow::Ok(control::stats::of(Vec::new())));
+        let stats = Box::new(|| anyhow::Ok(api::stats::of(Vec::new())));
         let manager = Manager::open(state, Box::<Paper>::default(), stats).expect("a manager");
         let listen = Listen { socket: socket_path(dir.path()), tcp: None };
         let server = Server::start(manager, &listen).expect("an API");

@@ -24,7 +24,8 @@ const UNSAFE_ALLOWED: [&str; 7] = [
 ];
 
 /// Crates of the daemon, whose lanes and control threads must not wait for a stranger.
-const DAEMON: [&str; 6] = ["control", "engine", "guestmem", "port", "vduse", "vhost-user"];
+const DAEMON: [&str; 8] =
+    ["api", "daemon", "model", "engine", "guestmem", "port", "vduse", "vhost-user"];
 
 /// Calls that can wait for whoever else has the file: those that take an inode's lock, read a pipe
 /// or a socket without room for descriptors (which the kernel closes then, in the same thread), or
@@ -44,12 +45,12 @@ const WAITING_CALLS: [&str; 10] = [
 
 /// Files that may make such a call, and why it does not wait, or not for a stranger.
 const WAITING_ALLOWED: [(&str, &str, &str); 24] = [
-    ("crates/control/src/daemon/kept.rs", ".set_len(", "a file of the run directory"),
-    ("crates/control/src/daemon/upgrade/channel.rs", "recvmsg(", "the other process's, of ours"),
-    ("crates/control/src/daemon/vdpa/open.rs", ".set_len(", "a file of the run directory"),
-    ("crates/control/src/daemon/vdpa/worker.rs", "io::read(", "an eventfd of our own"),
-    ("crates/control/src/guests/desk.rs", "Read::read(", "a socket pair of our own"),
-    ("crates/control/src/guests/line.rs", "stream.read(", "a `ByteStream`"),
+    ("crates/daemon/src/kept.rs", ".set_len(", "a file of the run directory"),
+    ("crates/daemon/src/upgrade/channel.rs", "recvmsg(", "the other process's, of ours"),
+    ("crates/daemon/src/vdpa/open.rs", ".set_len(", "a file of the run directory"),
+    ("crates/daemon/src/vdpa/worker.rs", "io::read(", "an eventfd of our own"),
+    ("crates/api/src/guests/desk.rs", "Read::read(", "a socket pair of our own"),
+    ("crates/api/src/guests/line.rs", "stream.read(", "a `ByteStream`"),
     ("crates/engine/src/counters.rs", ".set_len(", "a file of the run directory"),
     ("crates/engine/src/wake.rs", "io::read(", "an eventfd of our own"),
     ("crates/guestmem/src/io.rs", "libc::read(", "offered for taps"),

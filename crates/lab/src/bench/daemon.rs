@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use control::api::{Client, Method, Upgraded};
-use control::stats::Stats;
+use api::stats::Stats;
+use api::{Client, Method, Upgraded};
 use host::{CpuTime, ProcessCpu};
 use model::config::socket_path;
 use rustix::io::Errno;
@@ -237,7 +237,7 @@ impl Bench {
 
     /// What the daemon has counted.
     pub fn stats(&self) -> Result<Stats> {
-        control::stats::read(self.dir.path())
+        api::stats::read(self.dir.path())
     }
 
     /// What CPU time the daemon has used.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use control::api::{Client, InForce, Method};
+use api::{Client, InForce, Method};
 use model::config::socket_path;
 use model::state::PathInForce;
 use serde_json::{Value, json};

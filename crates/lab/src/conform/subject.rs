@@ -6,8 +6,8 @@
 //! the tests that need it are then not applicable, with the reason.
 
 use anyhow::Result;
-use control::api::InForce;
-use control::stats::PortStats;
+use api::InForce;
+use api::stats::PortStats;
 use serde_json::Value;
 use wire::Mac;
 

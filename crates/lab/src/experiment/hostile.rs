@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use control::stats::Stats;
+use api::stats::Stats;
 use guestmem::Pages;
 use serde::Serialize;
 

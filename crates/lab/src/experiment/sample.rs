@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use control::stats::{LaneStats, Stats};
+use api::stats::{LaneStats, Stats};
 use host::{CpuTime, ProcessCpu};
 
 use crate::bench::bare::BareProcess;

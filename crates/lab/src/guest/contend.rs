@@ -14,14 +14,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use control::stats::{self, Stats};
+use api::stats::{self, Stats};
 use guestmem::Pages;
 use host::tsc;
 use serde::{Deserialize, Serialize};
 use wire::Mac;
 
 use super::{Event, Generator, IN_FLIGHT, Traffic, say, self_test, wait_for_word};
-
 use crate::report::{Load, RingKind};
 
 /// Rounds of the generator's self-test.

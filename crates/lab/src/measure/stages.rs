@@ -1,6 +1,6 @@
 //! Stages of a daemon's lanes, from their counters.
 
-use control::stats::Stats;
+use api::stats::Stats;
 use engine::Stage;
 
 use crate::report::Stages;
@@ -64,7 +64,7 @@ impl StageCounts {
 mod tests {
     use std::collections::BTreeMap;
 
-    use control::stats::LaneStats;
+    use api::stats::LaneStats;
 
     use super::*;
 

@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use api::{Method, Outcome};
 use clap::Args;
-use control::api::{Method, Outcome};
 use model::config::Source;
 
 use super::Target;

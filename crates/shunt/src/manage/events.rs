@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use api::{Event, EventList};
 use clap::Args;
-use control::api::{Event, EventList};
 
 use super::Target;
 

@@ -19,7 +19,7 @@ pub(crate) mod vpf;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use control::api::{Client, ClientError, Method, Outcome, Reply};
+use api::{Client, ClientError, Method, Outcome, Reply};
 use model::config::socket_path;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! `shunt nic rules`, and the representors that `shunt nic show` tells of.
 
 use anyhow::Result;
+use api::Method;
 use clap::Args;
-use control::api::Method;
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, told_of};

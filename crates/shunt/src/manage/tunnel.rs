@@ -1,8 +1,8 @@
 //! `shunt switch tunnel` and `tunnels`.
 
 use anyhow::Result;
+use api::Method;
 use clap::Args;
-use control::api::Method;
 use serde_json::Value;
 
 use super::cells::{cell, entries};

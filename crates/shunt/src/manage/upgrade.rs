@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use control::api::{Method, Upgraded};
+use api::{Method, Upgraded};
 use serde_json::json;
 
 use super::Target;

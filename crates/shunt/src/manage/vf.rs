@@ -1,8 +1,8 @@
 //! `shunt vf`.
 
 use anyhow::Result;
+use api::Method;
 use clap::{Args, Subcommand};
-use control::api::Method;
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, rates};

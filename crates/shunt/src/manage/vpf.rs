@@ -7,8 +7,8 @@ mod qemu;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use api::{Method, Outcome};
 use clap::{Args, ValueEnum};
-use control::api::{Method, Outcome};
 use model::state::{State, Vpf};
 use serde_json::{Value, json};
 

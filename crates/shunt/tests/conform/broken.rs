@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use control::api::InForce;
-use control::stats::PortStats;
+use api::InForce;
+use api::stats::PortStats;
 use lab::conform::soft::SoftNic;
 use lab::conform::subject::{
     Capability, Change, End, GuestView, Home, Leave, Refusal, Setup, Subject, WIRE,

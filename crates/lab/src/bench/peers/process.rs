@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -27,6 +28,9 @@ pub fn is_installed(program: &str) -> bool {
     Path::new(program).is_absolute() && Path::new(program).exists()
         || std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
+
+/// How long the last output of a process that has ended is waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
 struct Output {
@@ -60,6 +64,8 @@ pub struct Peer {
     child: Child,
     input: Option<ChildStdin>,
     output: Arc<Output>,
+    /// The threads that collect it; they end with it.
+    collectors: [JoinHandle<()>; 2],
     /// Signal that asks it to end; `None`: it ends when its input does.
     end: Option<Signal>,
 }
@@ -90,10 +96,12 @@ impl Peer {
         let output = Arc::<Output>::default();
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (of_out, of_err) = (output.clone(), output.clone());
-        std::thread::spawn(move || out.into_iter().for_each(|out| of_out.collect(out)));
-        std::thread::spawn(move || err.into_iter().for_each(|err| of_err.collect(err)));
+        let collectors = [
+            std::thread::spawn(move || out.into_iter().for_each(|out| of_out.collect(out))),
+            std::thread::spawn(move || err.into_iter().for_each(|err| of_err.collect(err))),
+        ];
         let input = child.stdin.take();
-        Ok(Peer { name, child, input, output, end })
+        Ok(Peer { name, child, input, output, collectors, end })
     }
 
     /// Process id.
@@ -108,7 +116,15 @@ impl Peer {
     pub fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => bail!("{} ended: {status}; {}", self.name, self.last_words()),
+            Some(status) => {
+                // What it said last may be in the pipe still; a child of its own may hold that open.
+                let until = Instant::now() + LAST_WORDS;
+                let all = |it: &Self| it.collectors.iter().all(JoinHandle::is_finished);
+                while !all(self) && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                bail!("{} ended: {status}; {}", self.name, self.last_words())
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a restart of the manager, asked for or not, must not change; and who may be there first.
 
 use anyhow::{Result, bail, ensure};
-use control::api::InForce;
+use api::InForce;
 use model::state::{GuestState, PathInForce};
 use serde_json::json;
 

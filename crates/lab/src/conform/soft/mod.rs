@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use control::api::{Client, ClientError, InForce, Method};
-use control::stats::PortStats;
+use api::stats::PortStats;
+use api::{Client, ClientError, InForce, Method};
 use model::config::socket_path;
 use model::state::FunctionName;
 use serde_json::{Value, json};
@@ -227,7 +227,7 @@ impl Subject for SoftNic {
     }
 
     fn counters(&mut self) -> Result<Vec<(String, PortStats)>> {
-        let stats = control::stats::read(&self.daemon()?.run_dir())?;
+        let stats = api::stats::read(&self.daemon()?.run_dir())?;
         let of_nic = |port: PortStats| {
             let name = port.name.split_once('/').map_or(&*port.name, |(_, name)| name).to_owned();
             (name, port)

@@ -1,0 +1,151 @@
+//! What guests have set, upon the operator's document.
+
+use std::collections::BTreeMap;
+
+use model::state::State;
+use serde::{Deserialize, Serialize};
+
+use super::grants::Subject;
+use super::refusal::Refusal;
+use super::setting::{GuestVf, Wish};
+
+/// The settings of guests, by virtual PF and VF. Only what differs from the operator's is in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Overlay(BTreeMap<String, BTreeMap<u16, GuestVf>>);
+
+/// Settings of a guest's that fell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub vpf: String,
+    pub vf: u16,
+    pub names: Vec<&'static str>,
+}
+
+impl Overlay {
+    /// What a guest has set of a VF.
+    pub(crate) fn of(&self, vpf: &str, vf: u16) -> Option<&GuestVf> {
+        self.0.get(vpf)?.get(&vf)
+    }
+
+    /// With a guest's wish.
+    ///
+    /// # Errors
+    /// The operator does not grant it.
+    pub(crate) fn with(
+        &self,
+        state: &State,
+        vpf: &str,
+        vf: u16,
+        wish: &Wish,
+    ) -> Result<Overlay, Refusal> {
+        let found = state.vpf(vpf).ok_or_else(Refusal::taken)?;
+        let subject = Subject::find(state, found, vf)?;
+        subject.allows(wish)?;
+        let all = self.of(vpf, vf).cloned().unwrap_or_default().with(wish, subject.adapter);
+        Ok(self.replaced(vpf, vf, all))
+    }
+
+    /// Without anything that a guest set of a VF.
+    ///
+    /// # Errors
+    /// There is no such VF.
+    pub(crate) fn without(&self, state: &State, vpf: &str, vf: u16) -> Result<Overlay, Refusal> {
+        state
+            .vpf(vpf)
+            .ok_or_else(Refusal::taken)
+            .and_then(|found| Subject::find(state, found, vf))?;
+        Ok(self.replaced(vpf, vf, GuestVf::default()))
+    }
+
+    fn replaced(&self, vpf: &str, vf: u16, by: GuestVf) -> Overlay {
+        let mut overlay = self.clone();
+        let vfs = overlay.0.entry(vpf.to_owned()).or_default();
+        match by.is_empty() {
+            true => drop(vfs.remove(&vf)),
+            false => drop(vfs.insert(vf, by)),
+        }
+        overlay.0.retain(|_, vfs| !vfs.is_empty());
+        overlay
+    }
+
+    /// What of it the operator's document leaves, and what fell. `fits` says whether a document can be brought into force
+    /// as a whole: where two guests' settings, or a guest's and the operator's, exclude each other, the later VF loses its.
+    pub(crate) fn fitting(
+        &self,
+        state: &State,
+        fits: impl Fn(&State) -> bool,
+    ) -> (Overlay, Vec<Dropped>) {
+        let mut left = Overlay::default();
+        for (vpf, vf, guest) in self.all() {
+            let subject = state.vpf(vpf).and_then(|found| Subject::find(state, found, vf).ok());
+            let Some(subject) = subject else { continue };
+            // Each setting for itself: the loss of one right does not take the others.
+            let kept =
+                each(guest.holding(subject.adapter)).filter(|one| subject.allows(one).is_ok());
+            let kept = kept.fold(GuestVf::default(), |all, one| all.with(&one, subject.adapter));
+            left = left.replaced(vpf, vf, kept);
+        }
+        if !left.is_empty() && !fits(&left.upon(state)) {
+            let all = std::mem::take(&mut left);
+            for (vpf, vf, guest) in all.all() {
+                let more = left.replaced(vpf, vf, guest.clone());
+                if fits(&more.upon(state)) {
+                    left = more;
+                }
+            }
+        }
+        let dropped = self.lost(&left);
+        (left, dropped)
+    }
+
+    /// The document that is in force with it.
+    pub(crate) fn upon(&self, state: &State) -> State {
+        let mut state = state.clone();
+        for (vpf, vf, guest) in self.all() {
+            let found = state.vpf(vpf).and_then(|vpf| vpf.vfs.get(usize::from(vf)));
+            let name = found.and_then(|vf| vf.adapter.clone());
+            let adapter = state.adapters.iter_mut().find(|one| Some(&one.name) == name.as_ref());
+            adapter.into_iter().for_each(|adapter| guest.put_upon(adapter));
+        }
+        state
+    }
+
+    /// Whether no guest has set anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&str, u16, &GuestVf)> {
+        self.0
+            .iter()
+            .flat_map(|(vpf, vfs)| vfs.iter().map(move |(vf, guest)| (vpf.as_str(), *vf, guest)))
+    }
+
+    fn lost(&self, left: &Overlay) -> Vec<Dropped> {
+        let lost = |(vpf, vf, guest): (&str, u16, &GuestVf)| {
+            let kept = left.of(vpf, vf).map(GuestVf::names).unwrap_or_default();
+            let names: Vec<_> =
+                guest.names().into_iter().filter(|name| !kept.contains(name)).collect();
+            (!names.is_empty()).then(|| Dropped { vpf: vpf.to_owned(), vf, names })
+        };
+        self.all().filter_map(lost).collect()
+    }
+}
+
+/// A wish as wishes for one setting each.
+fn each(wish: Wish) -> impl Iterator<Item = Wish> {
+    let Wish { mac, vlan, max_tx_mbps, min_tx_mbps, spoof_check, trust, link_state } = wish;
+    let none = Wish::default;
+    [
+        Wish { mac, ..none() },
+        Wish { vlan, ..none() },
+        Wish { max_tx_mbps, ..none() },
+        Wish { min_tx_mbps, ..none() },
+        Wish { spoof_check, ..none() },
+        Wish { trust, ..none() },
+        Wish { link_state, ..none() },
+    ]
+    .into_iter()
+    .filter(|one| !one.is_empty())
+}

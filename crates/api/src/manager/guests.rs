@@ -1,0 +1,313 @@
+//! What guests ask of the manager: their VFs, and settings upon the operator's document.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use model::state::{
+    Actual, ActualVpf, ActualVpfVf, Adapter, Facts, GuestState, PortSettings, Problem, State,
+    VfSettings, Vpf, VpfVf, allocate,
+};
+use serde_json::Value;
+use vhost_user::Listener;
+
+use super::super::events::{Cause, EventKind};
+use super::{Manager, allocations};
+use crate::compile::{Live, compile};
+use crate::guests::{Answer, Channel, Desk, Dropped, Errno, Overlay, Refusal, Request, shown};
+use crate::plane::Refused;
+use crate::quiet::Quiet;
+use crate::store::{Directory, Store, StoreError};
+
+/// How old what guests are told of themselves may be: the data plane is not asked more often.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// What the manager has of guests.
+#[derive(Debug, Default)]
+pub(super) struct Guests {
+    /// What they have set, of what is granted and fits.
+    overlay: Overlay,
+    /// Whether that is on the disk.
+    kept: bool,
+    /// Who serves them, once somebody does.
+    desk: Option<Desk>,
+    channels: Vec<Open>,
+    /// When the data plane was last asked for a guest.
+    looked: Option<Instant>,
+    /// Log lines that all of them can cause.
+    quiet: Quiet,
+}
+
+/// An open channel. Its file goes with it at once, however long the desk may still have the socket.
+#[derive(Debug, Clone)]
+pub(super) struct Open {
+    channel: Channel,
+    file: Arc<Listener>,
+}
+
+impl Open {
+    fn bind(vpf: &str, path: &Path) -> Result<Open> {
+        let file = Listener::bind(path)?;
+        let socket = Listener::inherit(file.as_fd().try_clone_to_owned()?, path, None)?;
+        let channel =
+            Channel { vpf: vpf.to_owned(), socket: Arc::new(socket), connected: Arc::default() };
+        Ok(Open { channel, file: Arc::new(file) })
+    }
+}
+
+impl Guests {
+    /// What is stored, as far as the stored document leaves it.
+    pub(super) fn stored(store: &mut Store<Directory>) -> Result<Guests, StoreError> {
+        let (stored, state) = (store.guests::<Overlay>()?, &store.record().state);
+        let fits = |state: &State| fits(state, &Actual::default());
+        let (overlay, dropped) = stored.fitting(state, fits);
+        Ok(Guests { overlay, kept: dropped.is_empty(), ..Guests::default() })
+    }
+
+    pub(super) fn upon(&self, state: &State) -> State {
+        self.overlay.upon(state)
+    }
+
+    /// Opens what channels are missing for a state. If it does not come into force they are dropped, and nothing has
+    /// changed.
+    pub(super) fn open(&self, to: &State) -> Result<Vec<Open>, Refused> {
+        if self.desk.is_none() {
+            return Ok(Vec::new());
+        }
+        self.bind(to)
+    }
+
+    fn bind(&self, to: &State) -> Result<Vec<Open>, Refused> {
+        let mut channels = Vec::new();
+        for (i, vpf) in to.vpfs.iter().enumerate() {
+            let Some(control) = &vpf.control else { continue };
+            let path = Path::new(&control.socket);
+            let known = self.channels.iter().find(|open| open.file.path() == path);
+            channels.push(match known {
+                Some(known) => {
+                    let channel = Channel { vpf: vpf.name.clone(), ..known.channel.clone() };
+                    Open { channel, ..known.clone() }
+                }
+                None => Open::bind(&vpf.name, path).map_err(|error| {
+                    let field = format!("vpf[{i}].control.socket");
+                    let allowed = "mend that, or write another path".to_owned();
+                    let error = format!("cannot be opened: {error:#}");
+                    Refused(Problem::new(field, &*control.socket, error, allowed).into())
+                })?,
+            });
+        }
+        Ok(channels)
+    }
+
+    /// Puts another overlay in force, and serves these channels.
+    pub(super) fn replace(&mut self, overlay: Overlay, channels: Vec<Open>) {
+        self.kept &= overlay == self.overlay;
+        self.overlay = overlay;
+        self.channels = channels;
+        if let Some(desk) = &self.desk {
+            desk.serve(self.channels.iter().map(|open| open.channel.clone()).collect());
+        }
+    }
+}
+
+/// Whether a document with guests' settings can be brought into force as a whole.
+fn fits(state: &State, actual: &Actual) -> bool {
+    refused(state, actual).is_ok()
+}
+
+fn refused(state: &State, actual: &Actual) -> Result<(), model::state::Problems> {
+    state.check()?;
+    let given = allocate(state, &Facts::of(actual));
+    compile(state, &given, &Live::default(), None).map(drop)
+}
+
+/// Serves the guests of a manager, which the caller holds, from now on: on a thread of its own, which ends with the
+/// manager.
+///
+/// # Errors
+/// A socket cannot be opened, or the system gives no thread.
+pub fn serve_guests(shared: &Arc<Mutex<Manager>>, manager: &mut Manager) -> Result<()> {
+    // The manager owns the thread, so the thread must not own the manager.
+    let weak = Arc::downgrade(shared);
+    let gone = || Refusal::new(Errno::Io, "the host's daemon is ending");
+    let answer: Answer = Box::new(move |channel, request| {
+        let manager = weak.upgrade().ok_or_else(gone)?;
+        let mut manager = manager.lock().map_err(|_| gone())?;
+        match manager.is_replaced() {
+            false => manager.guest(channel, request),
+            true => Err(gone()),
+        }
+    });
+    let channels = manager.guests.bind(&manager.store.record().state);
+    let channels = channels.map_err(|Refused(problems)| anyhow::anyhow!("{problems}"))?;
+    manager.guests.desk = Some(Desk::start(answer)?);
+    let overlay = manager.guests.overlay.clone();
+    manager.guests.replace(overlay, channels);
+    manager.keep_guests();
+    Ok(())
+}
+
+impl Manager {
+    /// The state as it is in force: the operator's, and upon it what guests have set.
+    pub(super) fn in_force(&self) -> State {
+        self.guests.upon(self.state())
+    }
+
+    /// What guests have set, as far as a state leaves it, and what falls.
+    pub(super) fn guests_of(&self, to: &State) -> (Overlay, Vec<Dropped>) {
+        self.guests.overlay.fitting(to, |state| fits(state, &self.seen))
+    }
+
+    pub(super) fn note_dropped(&mut self, dropped: Vec<Dropped>) {
+        for Dropped { vpf, vf, names } in dropped {
+            let text = format!("vf {vf}: the host took back {}", names.join(", "));
+            self.events.add(EventKind::GuestControl, format!("vpf {vpf}"), text);
+        }
+    }
+
+    /// Stores what guests have set, if that has changed. A disk that refuses is told; the next change tries again.
+    pub(super) fn keep_guests(&mut self) {
+        if self.guests.kept {
+            return;
+        }
+        match self.store.keep_guests(&self.guests.overlay) {
+            Ok(()) => self.guests.kept = true,
+            Err(error) => self.events.add(EventKind::Refused, String::new(), error.to_string()),
+        }
+    }
+
+    /// Answers the guest at a channel. Which virtual PF that is of is asked only now: names may have been exchanged since
+    /// the request came.
+    ///
+    /// # Errors
+    /// What it asks for is not granted, makes no sense or cannot be done; nothing has changed.
+    pub fn guest(&mut self, at: &Channel, request: Request) -> Result<Value, Refusal> {
+        let mut channels = self.guests.channels.iter().map(|open| &open.channel);
+        let channel = channels.find(|open| Arc::ptr_eq(&open.socket, &at.socket));
+        let vpf = channel.map(|channel| channel.vpf.clone()).ok_or_else(Refusal::taken)?;
+        let what = request.to_string();
+        let changes = request.changes();
+        let result = self.answer_guest(&vpf, request);
+        if changes {
+            let outcome = match &result {
+                Ok(_) => what,
+                Err(refusal) => format!("refused: {what}: {refusal}"),
+            };
+            let subject = format!("vpf {vpf}");
+            self.events.caused(EventKind::GuestControl, subject, outcome, Instant::now());
+        }
+        result
+    }
+
+    fn answer_guest(&mut self, name: &str, request: Request) -> Result<Value, Refusal> {
+        let now = Instant::now();
+        if self.guests.looked.is_none_or(|looked| now.duration_since(looked) > FRESH) {
+            self.guests.looked = Some(now);
+            self.actual();
+        }
+        let vpf = self.state().vpf(name).ok_or_else(Refusal::taken)?;
+        let next = match request {
+            Request::Hello => {
+                let mac = self.state().adapter(&vpf.pf).map(|adapter| adapter.mac);
+                return Ok(shown::hello(vpf, mac));
+            }
+            Request::List(None) => return Ok(shown::list(vpf, &self.vpf(vpf, &self.seen).vfs)),
+            Request::List(Some(index)) => {
+                let shown = self.vpf(vpf, &self.seen);
+                let one = shown.vfs.get(usize::from(index)).ok_or_else(|| Refusal::no_vf(index))?;
+                return Ok(shown::list(vpf, std::slice::from_ref(one)));
+            }
+            Request::Set(index, wish) => {
+                self.guests.overlay.with(self.state(), name, index, &wish)?
+            }
+            Request::Reset(index) => self.guests.overlay.without(self.state(), name, index)?,
+        };
+        self.set_guests(next)?;
+        Ok(Value::Object(serde_json::Map::new()))
+    }
+
+    /// Brings another overlay into force and stores it.
+    fn set_guests(&mut self, next: Overlay) -> Result<(), Refusal> {
+        if next == self.guests.overlay {
+            return Ok(());
+        }
+        let io = |text: &str| Refusal::new(Errno::Io, text);
+        if self.broken.is_some() {
+            return Err(io("the host's daemon must be restarted first"));
+        }
+        let (from, to) = (self.in_force(), next.upon(self.state()));
+        refused(&to, &self.seen).map_err(|problems| Refusal::of(&problems))?;
+        let before = allocations(&self.plane.actual());
+        let now = self.plane.reconcile(&from, &to);
+        let now = now.map_err(|Refused(problems)| Refusal::of(&problems))?;
+        if let Err(error) = self.store.keep_guests(&next) {
+            let line = format!("what a guest set could not be stored: {error}");
+            self.guests.quiet.error(&line);
+            if let Err(refused) = self.plane.reconcile(&to, &from) {
+                self.broken = Some(format!("a guest's settings could not be undone: {refused}"));
+            }
+            return Err(io("the host could not store it"));
+        }
+        self.guests.kept = true;
+        self.guests.overlay = next;
+        self.events.paths(&before, &allocations(&now), Cause::Others);
+        self.seen = now;
+        Ok(())
+    }
+
+    /// All virtual PFs as they are.
+    pub fn vpfs(&self, actual: &Actual) -> Vec<ActualVpf> {
+        self.state().vpfs.iter().map(|vpf| self.vpf(vpf, actual)).collect()
+    }
+
+    fn vpf(&self, vpf: &Vpf, actual: &Actual) -> ActualVpf {
+        let state = self.state();
+        let guest = |name: &str| {
+            let adapter = actual.adapters.iter().find(|adapter| adapter.name == name);
+            adapter.map_or(GuestState::Absent, |adapter| adapter.guest)
+        };
+        let vf = |(index, vf): (u16, &VpfVf)| {
+            let adapter = vf.adapter.as_deref().and_then(|name| state.adapter(name));
+            let set = self.guests.overlay.of(&vpf.name, index);
+            let names = set.map_or_else(Vec::new, |set| set.names());
+            ActualVpfVf {
+                index,
+                adapter: vf.adapter.clone(),
+                vhost_vdpa: vf.vhost_vdpa.clone(),
+                guest: vf.adapter.as_deref().map(guest),
+                settings: adapter.map(|adapter| {
+                    let in_force = set.map_or_else(|| adapter.clone(), |set| set.upon(adapter));
+                    settings(state, &in_force)
+                }),
+                set_by_guest: names.into_iter().map(str::to_owned).collect(),
+            }
+        };
+        let vfs: Vec<ActualVpfVf> = (0..).zip(&vpf.vfs).map(vf).collect();
+        let enabled = vfs.iter().filter(|vf| vf.guest >= Some(GuestState::Driver)).count();
+        let mut channels = self.guests.channels.iter().map(|open| &open.channel);
+        let channel = channels.find(|channel| channel.vpf == vpf.name);
+        let connected = channel.is_some_and(|it| it.connected.load(Ordering::Relaxed));
+        ActualVpf {
+            name: vpf.name.clone(),
+            model: vpf.model,
+            control: vpf.control.as_ref().map(|_| connected),
+            pf: vpf.pf.clone(),
+            guest: guest(&vpf.pf),
+            enabled_vfs: enabled as u16,
+            vfs,
+        }
+    }
+}
+
+/// What is in force of an adapter, or of the VF that it names, whose settings hold there but for the address.
+fn settings(state: &State, adapter: &Adapter) -> VfSettings {
+    let nic = state.nic_of(adapter);
+    let own = nic.and_then(|nic| nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf));
+    let PortSettings { vlan, spoof_check, trust, link_state, min_tx_mbps, max_tx_mbps, .. } =
+        own.map_or(&adapter.settings, |vf| &vf.settings).clone();
+    let mac = adapter.mac;
+    VfSettings { mac, vlan, spoof_check, trust, link_state, min_tx_mbps, max_tx_mbps }
+}

@@ -1,0 +1,238 @@
+//! The few file operations that persistence needs, so that tests can fail each of them.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{GUESTS, JOURNAL, JOURNAL_DAMAGED, RECORD, StoreError, beside};
+
+/// The largest file that is read, in bytes.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// A directory with files that are replaced as a whole.
+pub trait Files {
+    /// The file's bytes; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// What the system says, or that the file is larger than [`MAX_FILE_BYTES`].
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// Writes a file anew. Nothing is promised about what a crash leaves of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// Returns once the file's bytes are on the disk.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync(&self, name: &str) -> io::Result<()>;
+
+    /// Gives a file another name, in the place of whatever had it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file; that there is none is no error.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Returns once all names are on the disk as they are now.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync_directory(&self) -> io::Result<()>;
+
+    /// What errors call the file.
+    fn shown(&self, name: &str) -> String;
+}
+
+/// A real directory, which is this process's alone while the value lives.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// The open directory: files are reached by it, so that no link in the path is followed twice.
+    dir: OwnedFd,
+    /// Held until the end.
+    lock: OwnedFd,
+    /// Whether what is written is to outlive the machine's crash.
+    durable: bool,
+}
+
+/// Name of the file that is locked; it stays in the directory, for its lock does not.
+const LOCK: &str = "lock";
+
+impl Directory {
+    /// Makes the directory if need be, for its owner only, and locks it.
+    ///
+    /// # Errors
+    /// It cannot be made or written to, or another process has it.
+    pub fn open(path: &Path) -> Result<Directory, StoreError> {
+        create(path)?;
+        let dir = open_dir(path, OFlags::empty());
+        let dir = dir.map_err(|errno| failed("open the state directory", path, errno))?;
+        Directory::lock_in(path, dir)
+    }
+
+    /// The same for a state that does not outlive the daemon: begins without files, and nobody waits
+    /// for the disk. Removes only files that a store makes; others stay.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), or `path` is a symbolic link or another user's.
+    pub fn open_fleeting(path: &Path) -> Result<Directory, StoreError> {
+        create(path)?;
+        let directory = Directory::lock_in(path, open_own_dir(path)?)?.fleeting();
+        for name in own_files() {
+            let failed =
+                |source| StoreError::Io { what: "remove", file: directory.shown(&name), source };
+            directory.remove(&name).map_err(failed)?;
+        }
+        Ok(directory)
+    }
+
+    /// Removes what [`open_fleeting`](Self::open_fleeting) made; the directory stays if other files
+    /// are in it.
+    pub fn remove_fleeting(path: &Path) {
+        // On an error the directory is not this daemon's.
+        if let Ok(dir) = open_own_dir(path) {
+            for name in own_files().chain([LOCK.to_owned()]) {
+                let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
+            }
+            let _ = fs::remove_dir(path);
+        }
+    }
+
+    fn lock_in(path: &Path, dir: OwnedFd) -> Result<Directory, StoreError> {
+        // Without NONBLOCK a named pipe of this name would wait for a reader.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let lock = open_file(&dir, LOCK, flags)
+            .map_err(|errno| failed("write to the state directory", path, errno))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                Ok(Directory { path: path.to_owned(), dir, lock: lock.into(), durable: true })
+            }
+            Err(Errno::AGAIN) => Err(StoreError::InUse { directory: path.display().to_string() }),
+            Err(errno) => Err(failed("lock the state directory", path, errno)),
+        }
+    }
+
+    /// Goes on with a directory that another process has locked, by that lock.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn inherit(path: &Path, lock: OwnedFd) -> Result<Directory, StoreError> {
+        let dir = open_dir(path, OFlags::empty());
+        let dir = dir.map_err(|errno| failed("open the state directory", path, errno))?;
+        Ok(Directory { path: path.to_owned(), dir, lock, durable: true })
+    }
+
+    /// The same for what need not outlive this process: nobody waits for the disk.
+    pub fn fleeting(self) -> Directory {
+        Directory { durable: false, ..self }
+    }
+
+    /// The lock, for a process that goes on with the directory.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+}
+
+/// Every file that a store makes, the lock apart.
+fn own_files() -> impl Iterator<Item = String> {
+    let replaced = [RECORD, JOURNAL, GUESTS].into_iter();
+    let replaced = replaced.flat_map(|name| [name.to_owned(), beside(name)]);
+    replaced.chain([JOURNAL_DAMAGED.to_owned()])
+}
+
+fn failed(what: &'static str, path: &Path, errno: Errno) -> StoreError {
+    StoreError::Io { what, file: path.display().to_string(), source: errno.into() }
+}
+
+fn create(path: &Path) -> Result<(), StoreError> {
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.map_err(|source| {
+        let (what, file) = ("create the state directory", path.display().to_string());
+        StoreError::Io { what, file, source }
+    })
+}
+
+fn open_dir(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC | flags, Mode::empty())
+}
+
+/// Opens a directory in which files may be removed: this user's, and not behind a symbolic link.
+fn open_own_dir(path: &Path) -> Result<OwnedFd, StoreError> {
+    let not_ours = |why| StoreError::NotOurs { directory: path.display().to_string(), why };
+    let dir = open_dir(path, OFlags::NOFOLLOW).map_err(|errno| match errno {
+        Errno::NOTDIR | Errno::LOOP => not_ours("is a symbolic link".to_owned()),
+        other => failed("open the state directory", path, other),
+    })?;
+    let owner = rustix::fs::fstat(&dir);
+    let owner = owner.map_err(|errno| failed("look at the state directory", path, errno))?.st_uid;
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(not_ours(format!("belongs to user {owner}")));
+    }
+    Ok(dir)
+}
+
+/// Opens a file; a new one is its owner's only.
+fn open_file(dir: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result<File> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    Ok(rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, mode)?.into())
+}
+
+impl Files for Directory {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let file = match open_file(&self.dir, name, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(Some(bytes))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+        open_file(&self.dir, name, flags)?.write_all(bytes)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        if !self.durable {
+            return Ok(());
+        }
+        open_file(&self.dir, name, OFlags::RDONLY)?.sync_all()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        if self.durable { Ok(rustix::fs::fsync(&self.dir)?) } else { Ok(()) }
+    }
+
+    fn shown(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+}

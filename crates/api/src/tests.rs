@@ -1,0 +1,18 @@
+//! The API over real sockets.
+
+mod changes;
+mod document;
+mod guests;
+mod life;
+mod limits;
+mod listen;
+mod moves;
+mod parts;
+mod people;
+mod reading;
+mod tls;
+mod upgrade;
+mod whole;
+
+use super::{Client, ClientError, Listen};
+use crate::testing::*;

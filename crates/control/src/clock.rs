@@ -1,8 +1,0 @@
-//! The time of day.
-
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Milliseconds since 1970; 0 before.
-pub(crate) fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
-}

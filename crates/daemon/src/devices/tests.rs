@@ -1,0 +1,172 @@
+//! The life of a device, with one that comes and goes as it is told.
+
+use std::sync::Mutex;
+
+use api::Events;
+use engine::{Fabric, IdlePolicy, LaneSpec};
+use port::{Condition, Tend};
+use rustix::io::Errno;
+
+use super::*;
+
+/// What a device is told, and what was seen of it.
+#[derive(Debug, Default)]
+struct Told {
+    /// Why it cannot be opened, if so.
+    missing: Option<NotOpened>,
+    is_connected: bool,
+    opened: usize,
+    condition: Arc<Condition>,
+}
+
+/// A device that is what its test says.
+#[derive(Debug, Clone, Default)]
+struct Fake(Arc<Mutex<Told>>);
+
+impl Fake {
+    fn told<T>(&self, what: impl FnOnce(&mut Told) -> T) -> T {
+        what(&mut self.0.lock().unwrap())
+    }
+
+    fn miss(&self, text: &str) {
+        let missing = NotOpened { text: text.to_owned(), may_come: true };
+        self.told(|told| told.missing = Some(missing));
+    }
+}
+
+impl Open for Fake {
+    fn open(&self) -> Result<Opened, NotOpened> {
+        self.told(|told| {
+            if let Some(missing) = &told.missing {
+                return Err(missing.clone());
+            }
+            told.opened += 1;
+            told.condition = Arc::default();
+            let notes = vec!["copy mode".to_owned()];
+            let condition = told.condition.clone();
+            Ok(Opened { pairs: Vec::new(), condition, tend: Some(Box::new(self.clone())), notes })
+        })
+    }
+}
+
+impl Tend for Fake {
+    fn tend(&mut self, _: Instant) {}
+
+    fn is_connected(&self) -> bool {
+        self.told(|told| told.is_connected)
+    }
+}
+
+/// A device behind the port of a NIC.
+struct Bench {
+    devices: Devices,
+    token: u64,
+    now: Instant,
+    events: Events,
+    /// The last event that was looked at.
+    seen: u64,
+    _fabric: Fabric,
+}
+
+impl Bench {
+    fn new(fake: &Fake) -> Bench {
+        let idle = IdlePolicy { poll: LOOK, yielding: LOOK, sleep: true };
+        let mut fabric = Fabric::start(&[LaneSpec { cpu: None, idle }], None).unwrap();
+        let nic = fabric.add_nic("n");
+        let port = fabric.add_port(&nic, "n/uplink", 1).unwrap();
+        let mut devices = Devices::default();
+        let open: Box<dyn Open> = Box::new(fake.clone());
+        let opened = open.open();
+        let events = Events::default();
+        let noted = PortEvents::new(events.clone(), &port.label, Some("web"));
+        let token = devices.add(port, ("fake:a".to_owned(), open), noted, opened);
+        Bench { devices, token, now: Instant::now(), events, seen: 0, _fabric: fabric }
+    }
+
+    /// Lets time pass, and says how the device is then.
+    fn after(&mut self, time: Duration) -> (DeviceState, Option<String>) {
+        self.now += time;
+        assert!(self.devices.look(self.now));
+        let status = self.devices.status(self.token).unwrap();
+        (status.state, status.reason.clone())
+    }
+
+    fn news(&mut self) -> Vec<String> {
+        let news = self.events.since(self.seen);
+        self.seen = news.last;
+        news.events.iter().map(|event| format!("{}: {}", event.subject, event.text)).collect()
+    }
+}
+
+fn up() -> (DeviceState, Option<String>) {
+    (DeviceState::Up, None)
+}
+
+#[test]
+fn one_that_is_there_is_up_and_its_notes_are_told() {
+    let fake = Fake::default();
+    fake.told(|told| told.is_connected = true);
+    let mut bench = Bench::new(&fake);
+    assert_eq!(bench.after(LOOK), up());
+    assert_eq!(bench.devices.status(bench.token).unwrap().notes, ["copy mode"]);
+    assert_eq!(bench.news(), ["port n/uplink: fake:a is up", "adapter web: attached"]);
+    fake.told(|told| told.is_connected = false);
+    let down = "nobody is at the other end".to_owned();
+    assert_eq!(bench.after(LOOK), (DeviceState::Down, Some(down)));
+    fake.told(|told| told.is_connected = true);
+    assert_eq!(bench.after(LOOK), up());
+    let expected = [
+        "port n/uplink: fake:a is down: nobody is at the other end",
+        "adapter web: left",
+        "port n/uplink: fake:a is up",
+        "adapter web: attached",
+    ];
+    assert_eq!(bench.news(), expected);
+    assert_eq!(fake.told(|told| told.opened), 1, "it stayed open");
+}
+
+#[test]
+fn one_that_is_not_there_is_opened_when_it_comes() {
+    let fake = Fake::default();
+    fake.told(|told| told.is_connected = true);
+    fake.miss("no such thing");
+    let mut bench = Bench::new(&fake);
+    let gone = |why: &str| (DeviceState::Gone, Some(why.to_owned()));
+    assert_eq!(bench.after(LOOK), gone("no such thing"));
+    assert_eq!(bench.news(), ["port n/uplink: fake:a is gone: no such thing"]);
+    fake.miss("nobody may have it");
+    assert_eq!(bench.after(RETRY), gone("nobody may have it"), "the last reason is told");
+    assert_eq!(bench.news(), [""; 0], "and is no other state");
+    fake.told(|told| told.missing = None);
+    assert_eq!(bench.after(RETRY), up());
+    assert_eq!(bench.news(), ["port n/uplink: fake:a is up", "adapter web: attached"]);
+}
+
+#[test]
+fn one_that_is_lost_is_closed_and_opened_again() {
+    let fake = Fake::default();
+    fake.told(|told| told.is_connected = true);
+    let mut bench = Bench::new(&fake);
+    assert_eq!(bench.after(LOOK), up());
+    fake.told(|told| told.condition.lose(Errno::NETDOWN));
+    fake.miss("it is down");
+    let (state, reason) = bench.after(LOOK);
+    assert_eq!(state, DeviceState::Gone);
+    assert!(reason.unwrap().contains("Network is down"));
+    let since = bench.devices.status(bench.token).unwrap().since_ms;
+    assert_eq!(bench.after(RETRY).1.as_deref(), Some("it is down"));
+    assert_eq!(bench.devices.status(bench.token).unwrap().since_ms, since, "gone since then");
+    fake.told(|told| told.missing = None);
+    assert_eq!(bench.after(RETRY), up());
+    assert_eq!(fake.told(|told| told.opened), 2);
+}
+
+#[test]
+fn looks_are_not_made_more_often_than_they_are_due() {
+    let mut devices = Devices::default();
+    let now = Instant::now();
+    assert_eq!(devices.wait(now), None, "there is nothing to look at");
+    assert!(devices.look(now) && !devices.look(now));
+    let bench = Bench::new(&Fake::default());
+    assert_eq!(bench.devices.wait(bench.now), Some(Duration::ZERO));
+}

@@ -1,0 +1,103 @@
+//! Functions have the link of their uplink, and in switchdev mode that of their representor.
+//!
+//! Links come and go by themselves, so following one must not depend on anything but the tables: neither is anybody's path
+//! chosen anew nor anything opened, and an attachment that cannot be served keeps no other function's link up.
+
+use std::time::Instant;
+
+use api::compile::{self, Attached, Live};
+
+use super::super::rig::{End, Rig};
+use super::Plant;
+
+impl Plant {
+    /// What is known of links.
+    pub(super) fn live(&self) -> Live {
+        let is_down = |rig: &Rig| match rig.served.get(&Attached::Uplink).map(|served| served.end) {
+            Some(End::Device(token)) => self.devices.has_no_link(token),
+            Some(End::Socket(_) | End::Vdpa(_)) | None => false,
+        };
+        let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
+        let uplinks_down = down.map(|(name, _)| name.clone()).collect();
+        Live { uplinks_down, representors_up: self.representors_up() }
+    }
+
+    /// Brings the tables into force that fit the links as they are. What cannot be had is tried again with the next look.
+    pub(super) fn follow_links(&mut self) {
+        let live = self.live();
+        if live == self.live {
+            return;
+        }
+        match compile::compile(&self.state, &self.given, &live, Some(&self.compiled)) {
+            Ok(compiled) => {
+                self.put_scenes_in_force(compiled);
+                self.live = live;
+                self.unfollowed.forget();
+            }
+            Err(problems) => {
+                let line = format!("functions do not follow their links: {problems}");
+                if self.unfollowed.is_news(&line, Instant::now()) {
+                    tracing::error!("{line}");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use engine::{Fabric, IdlePolicy, LaneSpec};
+    use rustix::event::epoll;
+    use serde_json::json;
+
+    use super::*;
+    use crate::devices::LOOK;
+    use model::state::State;
+
+    fn plant(run_dir: &std::path::Path) -> Plant {
+        let idle = IdlePolicy { poll: LOOK, yielding: LOOK, sleep: true };
+        let fabric = Fabric::start(&[LaneSpec { cpu: None, idle }], None).unwrap();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let quota = Arc::new(guestmem::Quota::new(u64::MAX, u64::MAX));
+        Plant::new(fabric, Arc::new(epoll), run_dir.to_owned(), quota)
+    }
+
+    /// A NIC whose uplink is not there, with two adapters on VFs.
+    fn document(dir: &std::path::Path) -> State {
+        let adapter = |i: u8| {
+            json!({
+                "name": format!("a{i}"), "nic": "n", "mac": format!("02:00:00:00:00:0{i}"),
+                "iov_weight": 9, "attachment": {"socket": dir.join(format!("a{i}"))},
+            })
+        };
+        let uplink = json!({"kind": "xdp", "interface": "shunt-none0"});
+        let nic = json!({"name": "n", "total_vfs": 2, "num_vfs": 2, "uplink": uplink});
+        let adapters = [adapter(0), adapter(1)];
+        model::testing::state(&json!({"version": 1, "nic": [nic], "adapter": adapters}))
+    }
+
+    fn links(plant: &Plant) -> Vec<bool> {
+        let plugs = plant.compiled.nics.iter().flat_map(|nic| &nic.plugs);
+        plugs.filter(|plug| plug.of != Attached::Uplink).map(|plug| plug.link_up).collect()
+    }
+
+    #[test]
+    fn links_are_followed_though_some_attachment_cannot_be_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut plant = plant(dir.path());
+        let state = document(dir.path());
+        plant.change(&state).unwrap();
+        assert_eq!(links(&plant), [true, true], "nothing was known of the uplink before");
+        // One of them is served no more, and cannot be again: every change is refused.
+        let rig = plant.rigs.get_mut("n").unwrap();
+        let served = rig.served.remove(&Attached::Adapter("a1".to_owned())).unwrap();
+        plant.let_end(served.end);
+        std::fs::create_dir(dir.path().join("a1")).unwrap();
+        plant.change(&state).unwrap_err();
+        plant.look(Instant::now());
+        assert_eq!(links(&plant), [false, false]);
+        plant.stop();
+    }
+}

@@ -1,0 +1,91 @@
+//! The plant in two hands: the API's thread changes it, and another serves its guests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::Events;
+use api::plane::{Kept, Plane, Refused, Taken};
+use model::state::{Actual, Attachment, SocketMode, State, Stream, VhostUser};
+
+use super::{Plant, Spec, Wanted, wanted};
+
+/// The plant, as the API's thread and the one that serves guests share it.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Shared(Arc<Mutex<Plant>>);
+
+impl Shared {
+    pub(in super::super) fn new(plant: Plant) -> Shared {
+        Shared(Arc::new(Mutex::new(plant)))
+    }
+
+    pub(in super::super) fn lock(&self) -> MutexGuard<'_, Plant> {
+        // A panic under the lock is a bug; what it left is no worse than without the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Paths of all sockets on which a daemon in this state listens.
+fn sockets(state: &State) -> BTreeSet<String> {
+    let listens = |wish: Wanted| match wish.spec {
+        Spec::Attachment(Attachment::VhostUser(VhostUser { socket, mode, .. }))
+        | Spec::Attachment(Attachment::Stream(Stream { socket, mode, .. })) => {
+            (mode == SocketMode::Server).then_some(socket)
+        }
+        Spec::Attachment(_) | Spec::Tunnel(_) => None,
+    };
+    let channels = state.vpfs.iter().filter_map(|vpf| Some(vpf.control.as_ref()?.socket.clone()));
+    wanted(state).into_iter().filter_map(listens).chain(channels).collect()
+}
+
+fn remove_dead<'a>(paths: impl Iterator<Item = &'a String>) {
+    for path in paths {
+        match vhost_user::remove_stale(path.as_ref()) {
+            Ok(true) => tracing::info!("removed {path}, a socket of an apply that was interrupted"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::info!("a socket of an apply that was interrupted stays: {error}")
+            }
+        }
+    }
+}
+
+impl Plane for Shared {
+    fn recall(&mut self, held: BTreeMap<String, u16>) {
+        self.lock().held = held;
+    }
+
+    fn record_in(&mut self, events: Events) {
+        self.lock().events = events;
+    }
+
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
+        let mut plant = self.lock();
+        let is_first = plant.is_empty();
+        plant.change(to)?;
+        if is_first {
+            // Sockets that a daemon made which was killed in an apply.
+            remove_dead(sockets(from).difference(&sockets(to)));
+        }
+        Ok(plant.actual())
+    }
+
+    fn actual(&self) -> Actual {
+        self.lock().actual()
+    }
+
+    fn take_kept(&mut self, adapter: &str) -> Taken {
+        self.lock().take_kept(adapter)
+    }
+
+    fn put_kept(&mut self, adapter: &str, frames: Vec<Vec<u8>>) {
+        self.lock().put_kept(adapter, frames);
+    }
+
+    fn kept(&self, adapter: &str) -> Kept {
+        self.lock().kept(adapter)
+    }
+
+    fn announce(&mut self, adapter: &str) -> usize {
+        self.lock().announce(adapter)
+    }
+}

@@ -1,0 +1,342 @@
+//! One NIC as it runs: its soft NIC in the engine, and what is plugged in there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use api::compile::{self, Attached, Target};
+use api::stats::{OffloadStats, RuleStats};
+use engine::{Fabric, Hits, Plug, Port, RuleHits, Scene, SceneSpec, SoftNic, SwitchSpec};
+use model::state::short_name;
+use nic::{Budget, Capacity};
+use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
+
+use super::device::Identity;
+use super::plant::Spec;
+use super::vmq;
+
+/// An attachment that is served.
+#[derive(Debug, Clone)]
+pub(super) struct Served {
+    pub(super) port: Arc<Port>,
+    pub(super) end: End,
+    pub(super) spec: Spec,
+    pub(super) identity: Identity,
+    /// For a queue of the uplink's interface, once it had one.
+    pub(super) vmq: Option<vmq::Ports>,
+}
+
+impl Served {
+    /// All its ports.
+    pub(super) fn ports(&self) -> impl Iterator<Item = &Arc<Port>> {
+        let more = self.vmq.iter().flat_map(|ports| [&ports.placed, &ports.copied]);
+        std::iter::once(&self.port).chain(more)
+    }
+}
+
+/// What is behind a port, by its token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// A vhost-user socket.
+    Socket(u64),
+    /// A vDPA device.
+    Vdpa(u64),
+    /// Anything else.
+    Device(u64),
+}
+
+/// A file that gets copies of frames.
+#[derive(Debug)]
+pub(super) struct Captured {
+    pub(super) port: Arc<Port>,
+    /// Held while frames are to be written; `None` until it is handed over.
+    pub(super) capture: Option<Capture>,
+    /// Memory for the capture that [`go_on`](Self::go_on) begins: no process serves meanwhile, and to make 32 MiB takes
+    /// milliseconds.
+    buffer: Option<Buffer>,
+    /// Whether it was said that frames cannot be written.
+    told: bool,
+}
+
+impl Captured {
+    pub(super) fn new(
+        port: Arc<Port>,
+        capture: Option<Capture>,
+        buffer: Option<Buffer>,
+    ) -> Captured {
+        Captured { port, capture, buffer, told: false }
+    }
+
+    /// Ends the capture and keeps its buffer; returns the file, and how many bytes of it are whole blocks.
+    pub(super) fn let_go(&mut self) -> Option<(Arc<OwnedFd>, u64)> {
+        let mut capture = self.capture.take()?;
+        capture.finish();
+        let file = capture.file();
+        self.buffer = capture.into_buffer();
+        Some(file)
+    }
+
+    /// Goes on with a file, behind its first bytes; without one it begins anew.
+    pub(super) fn go_on(
+        &mut self,
+        path: &str,
+        interface: Option<&String>,
+        file: Option<(OwnedFd, u64)>,
+    ) -> Result<(), CaptureError> {
+        let interface = interface.map_or("shunt", String::as_str);
+        let limits = CaptureLimits::default();
+        let (capture, receive) = match file {
+            Some(file) => {
+                let buffer = match self.buffer.take() {
+                    Some(buffer) => buffer,
+                    None => Buffer::new(limits)?,
+                };
+                Capture::go_on(path.as_ref(), file, interface, limits, buffer)?
+            }
+            None => Capture::create(path.as_ref(), interface, limits)?,
+        };
+        self.port.attach_receive(0, receive);
+        self.capture = Some(capture);
+        Ok(())
+    }
+}
+
+/// The rules of switchdev mode in force, and what each has counted.
+#[derive(Debug, Default)]
+struct Offloads(Vec<(nic::Rule, Arc<RuleHits>)>);
+
+impl Offloads {
+    /// Takes up the rules of a NIC: those that stay, wherever they stand now, go on counting.
+    fn keep(&mut self, config: &nic::NicConfig) -> Vec<Arc<RuleHits>> {
+        let mut old: VecDeque<_> = std::mem::take(&mut self.0).into();
+        for rule in config.switchdev.iter().flatten() {
+            // Most stand where they stood, so the first is nearly always it.
+            let known = old.iter().position(|(known, _)| known == rule);
+            let hits = known.and_then(|at| old.remove(at)).map(|(_, hits)| hits);
+            self.0.push((rule.clone(), hits.unwrap_or_default()));
+        }
+        self.0.iter().map(|(_, hits)| hits.clone()).collect()
+    }
+}
+
+/// What a switch remembers, whatever its settings become. Another switch on the NIC begins with none
+/// of it: its ports are other adapters'.
+#[derive(Debug)]
+struct Memory {
+    /// The switch's name.
+    switch: String,
+    state: Arc<vswitch::State>,
+    ageing: Duration,
+    next_tick: Instant,
+}
+
+/// One NIC as it runs.
+#[derive(Debug)]
+pub(super) struct Rig {
+    pub(super) soft: Arc<SoftNic>,
+    pub(super) served: BTreeMap<Attached, Served>,
+    pub(super) captures: BTreeMap<String, Captured>,
+    memory: Option<Memory>,
+    budget: Option<(Capacity, Arc<Mutex<Budget>>)>,
+    /// The lists whose rules `hits` counts, and whose port each is for.
+    acls: (Vec<vswitch::Acl>, Vec<String>),
+    /// How often the rules of the switch's ACLs were met.
+    hits: Arc<Hits>,
+    /// What rules of switchdev mode have counted.
+    offloads: Offloads,
+}
+
+/// Addresses that a switch can learn.
+const LEARNED_MAX: usize = 16_384;
+
+impl Rig {
+    /// A NIC on which nothing is plugged in.
+    pub(super) fn new(fabric: &mut Fabric, name: &str) -> Rig {
+        Rig {
+            soft: fabric.add_nic(name),
+            served: BTreeMap::new(),
+            captures: BTreeMap::new(),
+            memory: None,
+            budget: None,
+            acls: Default::default(),
+            hits: Arc::default(),
+            offloads: Offloads::default(),
+        }
+    }
+
+    /// The port of an attachment or of a monitor.
+    fn target(&self, target: &Target) -> Option<Arc<Port>> {
+        match target {
+            Target::Adapter(name) => Some(self.adapter(name)?.port.clone()),
+            Target::File(path) => Some(self.captures.get(path)?.port.clone()),
+        }
+    }
+
+    /// An adapter as it is served.
+    pub(super) fn adapter(&self, name: &str) -> Option<&Served> {
+        self.served.get(&Attached::Adapter(name.to_owned()))
+    }
+
+    /// Puts what was compiled in force, in one step; every port that it names is there.
+    pub(super) fn put_in_force(&mut self, compiled: &compile::Nic) {
+        let mut queues = Vec::new();
+        let mut plugs = Vec::new();
+        for plug in &compiled.plugs {
+            let Some(served) = self.served.get(&plug.of) else { continue };
+            let port = served.port.clone();
+            queues.extend(plug.queue.map(|queue| (queue, port.clone())));
+            plugs.push(Plug { port, place: plug.place, share: plug.share });
+        }
+        let monitors = compiled.monitors.iter().map(|monitor| self.target(&monitor.target));
+        let monitors = monitors.collect();
+        let name = compiled.switch.as_ref().map(|switch| &switch.name);
+        self.memory = self.memory.take().filter(|memory| name == Some(&memory.switch));
+        let switch = compiled.switch.as_ref().map(|switch| self.switch(compiled, switch));
+        let budget = self.budget(compiled.capacity);
+        let table = compiled.table.clone();
+        let vmqs = self.served.values().filter_map(|served| served.vmq.as_ref());
+        let senders = vmqs.map(|ports| (nic::PortId::UPLINK, ports.copied.clone())).collect();
+        let rules = self.offloads.keep(&compiled.config);
+        let spec = SceneSpec { table, switch, plugs, senders, queues, monitors, rules, budget };
+        self.soft.set_scene(Scene::new(spec));
+        if let (Some(switch), Some(memory)) = (&compiled.switch, &self.memory)
+            && !switch.left.is_empty()
+        {
+            // A burst under the old settings may learn until it has ended.
+            self.soft.settle();
+            let is_known = |port: &&vswitch::PortId| memory.state.fdb.len_of(**port) > 0;
+            for port in switch.left.iter().filter(is_known) {
+                memory.state.fdb.flush(vswitch::Flush { port: Some(*port), vid: None });
+            }
+        }
+    }
+
+    fn switch(&mut self, compiled: &compile::Nic, switch: &compile::Switch) -> SwitchSpec {
+        let ageing = Duration::from_secs(switch.ageing_s.into());
+        let memory = self.memory.get_or_insert_with(|| {
+            let fdb = vswitch::Fdb::new(LEARNED_MAX, seed()).expect("an allowed number");
+            let state = Arc::new(vswitch::State::new(fdb));
+            let next_tick = Instant::now() + ageing / 4;
+            Memory { switch: switch.name.clone(), state, ageing, next_tick }
+        });
+        if memory.ageing != ageing {
+            memory.ageing = ageing;
+            memory.next_tick = memory.next_tick.min(Instant::now() + ageing / 4);
+        }
+        let state = memory.state.clone();
+        let (lists, ports) = (&switch.config.acls, &switch.acls);
+        if (&self.acls.0, &self.acls.1) != (lists, ports) {
+            self.acls = (lists.clone(), ports.clone());
+            self.hits = Arc::new(Hits::new(switch.table.counters_len()));
+        }
+        let tap = |(id, monitor): &(vswitch::PortId, usize)| {
+            Some((*id, self.target(&compiled.monitors.get(*monitor)?.target)?))
+        };
+        let monitors = switch.taps.iter().filter_map(tap).collect();
+        SwitchSpec { table: switch.table.clone(), state, hits: self.hits.clone(), monitors }
+    }
+
+    /// What the switch has learned, if there is one.
+    pub(super) fn fdb(&self) -> Option<&vswitch::Fdb> {
+        self.memory.as_ref().map(|memory| &memory.state.fdb)
+    }
+
+    /// Goes on from what another process had counted of rules.
+    pub(super) fn go_on_from(&self, switch: &compile::Switch, counted: &[RuleStats]) {
+        let ports = switch.acls.iter().enumerate();
+        for (acl, port) in ports {
+            let same = |one: &&RuleStats| (&one.switch, &one.port) == (&switch.name, port);
+            for RuleStats { rule, frames, .. } in counted.iter().filter(same) {
+                if let Some(counter) = switch.table.counter(acl, *rule) {
+                    self.hits.go_on_from(counter, *frames);
+                }
+            }
+        }
+    }
+
+    /// What each rule of switchdev mode has counted, by the document's numbers.
+    pub(super) fn offloads(&self, compiled: &compile::Nic) -> Vec<OffloadStats> {
+        let counted = compiled.rules.iter().zip(&self.offloads.0);
+        let stats = |(rule, (_, hits)): (&usize, &(nic::Rule, Arc<RuleHits>))| {
+            let (frames, bytes) = hits.get();
+            OffloadStats { nic: compiled.name.clone(), rule: *rule, frames, bytes }
+        };
+        let mut all: Vec<OffloadStats> = counted.map(stats).collect();
+        all.sort_unstable_by_key(|stats| stats.rule);
+        all
+    }
+
+    /// Goes on from what another process had counted of rules of switchdev mode.
+    pub(super) fn go_on_offloading(&self, compiled: &compile::Nic, counted: &[OffloadStats]) {
+        for (rule, (_, hits)) in compiled.rules.iter().zip(&self.offloads.0) {
+            let same = |one: &&OffloadStats| (&one.nic, one.rule) == (&compiled.name, *rule);
+            if let Some(OffloadStats { frames, bytes, .. }) = counted.iter().find(same) {
+                hits.go_on_from(*frames, *bytes);
+            }
+        }
+    }
+
+    /// How often each rule of the switch in force was met.
+    pub(super) fn rules(&self, switch: &compile::Switch) -> Vec<RuleStats> {
+        let of_list = |(acl, (list, port)): (usize, (&vswitch::Acl, &String))| {
+            let rules = (0..list.rules.len()).filter_map(|rule| {
+                let frames = self.hits.get(switch.table.counter(acl, rule)?);
+                Some(RuleStats { switch: switch.name.clone(), port: port.clone(), rule, frames })
+            });
+            rules.collect::<Vec<_>>()
+        };
+        switch.config.acls.iter().zip(&switch.acls).enumerate().flat_map(of_list).collect()
+    }
+
+    /// The card's budget; the same one as long as the capacity is.
+    fn budget(&mut self, capacity: Option<Capacity>) -> Option<Arc<Mutex<Budget>>> {
+        let known = self.budget.as_ref().map(|(known, _)| *known);
+        if known != capacity {
+            let anew = |capacity| (capacity, Arc::new(Mutex::new(Budget::new(capacity, 0))));
+            self.budget = capacity.map(anew);
+        }
+        self.budget.as_ref().map(|(_, budget)| budget.clone())
+    }
+
+    /// Lets learned addresses age, and says which captures fail.
+    pub(super) fn look(&mut self, now: Instant) {
+        for captured in self.captures.values_mut().filter(|captured| !captured.told) {
+            if let Some(error) = captured.capture.as_ref().and_then(Capture::error) {
+                captured.told = true;
+                tracing::warn!("{}: frames are lost: {error}", captured.port.label);
+            }
+        }
+        let Some(memory) = &mut self.memory else { return };
+        if now >= memory.next_tick {
+            memory.next_tick = now + memory.ageing / 4;
+            memory.state.fdb.tick();
+        }
+    }
+}
+
+/// A number that guests cannot know.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// The name of an attachment's counters: the NIC's, and that of the function or adapter. No two are the same: a document in
+/// which they were is refused.
+pub(super) fn label(nic: &str, of: &Attached) -> String {
+    match of {
+        Attached::Uplink => format!("{nic}/uplink"),
+        Attached::Pf => format!("{nic}/pf"),
+        Attached::Adapter(name) => format!("{nic}/{}", short_name(nic, name)),
+        Attached::Tunnel(name) => format!("{nic}/vxlan:{name}"),
+        Attached::Representor(of) => format!("{nic}/{}", of.port_name()),
+    }
+}
+
+/// The name of a capture's counters.
+pub(super) fn capture_label(nic: &str, path: &str) -> String {
+    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_graphic() { c } else { '_' };
+    format!("{nic}/capture:{}", name.chars().map(plain).collect::<String>())
+}

@@ -1,0 +1,165 @@
+//! What a daemon finds in its directories when it starts, and what it removes.
+
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use api::store::{Directory, Store};
+use daemon::Daemon;
+use model::config::Config;
+use serde_json::json;
+
+use crate::host::*;
+
+/// A stopped daemon that keeps its state in `kept`.
+fn with_state_dir(nics: &str) -> Host {
+    Host::with(|dir| Config { state_dir: Some(dir.join("kept")), ..config(dir, nics) })
+}
+
+fn put(path: PathBuf) -> PathBuf {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    path
+}
+
+fn is_whole(path: &Path) -> bool {
+    std::fs::read(path).is_ok_and(|bytes| bytes == b"precious")
+}
+
+fn refusal(host: &Host) -> String {
+    format!("{:#}", Daemon::start(&host.config).unwrap_err())
+}
+
+#[test]
+fn files_of_others_in_the_fleeting_state_stay() {
+    let mut host = Host::stopped(TWO);
+    let theirs =
+        ["state/file", "state/below/file", "state/state.json.bak", "state/below/state.json"];
+    let theirs = theirs.map(|name| put(host.socket(name)));
+    let ours =
+        ["state.json", "state.json.new", "journal.json", "guests.json", "journal.json.damaged"];
+    let ours = ours.map(|name| put(host.socket("state").join(name)));
+    for _ in 0..2 {
+        host.restart();
+        assert!(!is_whole(&ours[0]), "the state of the daemon before");
+        assert!(ours[1..].iter().all(|path| !path.exists()), "{ours:?}");
+        host.stop();
+        assert!(theirs.iter().all(|path| is_whole(path)), "{theirs:?}");
+        assert!(!ours[0].exists() && !host.socket("state/lock").exists());
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_the_fleeting_state_is_refused() {
+    let host = Host::stopped(TWO);
+    let theirs = put(host.socket("elsewhere/state.json"));
+    symlink(host.socket("elsewhere"), host.socket("state")).unwrap();
+    let told = refusal(&host);
+    assert!(
+        told.contains("is a symbolic link") && told.contains("choose another run_dir"),
+        "{told}"
+    );
+    assert!(is_whole(&theirs) && host.socket("state").is_symlink());
+    assert!(!host.socket("elsewhere/lock").exists(), "nothing was written there");
+}
+
+#[test]
+fn a_link_in_the_place_of_the_counters_stays() {
+    let host = Host::stopped(TWO);
+    let theirs = put(host.socket("elsewhere"));
+    symlink(&theirs, host.socket("counters")).unwrap();
+    let told = refusal(&host);
+    assert!(told.contains("counters"), "{told}");
+    assert!(is_whole(&theirs) && host.socket("counters").is_symlink());
+}
+
+#[test]
+fn a_directory_of_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can give a directory away
+    }
+    let host = Host::stopped(TWO);
+    let theirs = put(host.socket("state/state.json"));
+    std::os::unix::fs::chown(host.socket("state"), Some(65534), None).unwrap();
+    let told = refusal(&host);
+    assert!(told.contains("belongs to user 65534"), "{told}");
+    assert!(is_whole(&theirs));
+}
+
+#[test]
+fn a_state_directory_of_that_name_outlives_the_daemon() {
+    let mut host =
+        Host::with(|dir| Config { state_dir: Some(dir.join("state")), ..config(dir, TWO) });
+    host.restart();
+    host.stop();
+    assert!(host.socket("state/state.json").exists());
+}
+
+/// A socket on which nobody listens: its process was killed.
+fn dead_socket(path: PathBuf) -> PathBuf {
+    drop(UnixListener::bind(&path).unwrap());
+    path
+}
+
+/// Writes the journal of an apply that ends as soon as it has begun; its adapters are on VFs of their own.
+fn interrupted(host: &Host, sockets: &[(PathBuf, &str)]) {
+    let directory = Directory::open(&host.socket("kept")).unwrap();
+    let (mut store, _) = Store::open(directory).unwrap();
+    let mut to = store.record().state.clone();
+    for (number, (socket, mode)) in sockets.iter().enumerate() {
+        let adapter = json!({
+            "name": format!("more{number}"),
+            "nic": "n",
+            "mac": format!("02:00:00:00:01:{number:02x}"),
+            "attachment": {"socket": socket, "mode": mode},
+        });
+        to.adapters.push(serde_json::from_value(adapter).unwrap());
+    }
+    store.begin(&to).unwrap();
+}
+
+#[test]
+fn dead_sockets_of_an_interrupted_apply_are_removed() {
+    let mut host = with_state_dir(TWO);
+    host.restart();
+    host.stop();
+    let dead = dead_socket(host.socket("dead"));
+    let missing = host.socket("missing");
+    let used = host.socket("used");
+    let listens = UnixListener::bind(&used).unwrap();
+    let (file, behind_link) = (put(host.socket("file")), host.socket("link"));
+    let unnamed = dead_socket(host.socket("unnamed"));
+    symlink(&unnamed, &behind_link).unwrap();
+    let front_ends = dead_socket(host.socket("front-end's"));
+    let named = [&dead, &missing, &used, &file, &behind_link];
+    let mut named: Vec<_> = named.map(|path| (path.clone(), "server")).into();
+    named.push((front_ends.clone(), "client"));
+    interrupted(&host, &named);
+    host.restart();
+    assert!(!dead.exists(), "the journal names it, and nobody listens");
+    assert!(is_whole(&file) && behind_link.is_symlink() && front_ends.exists());
+    assert!(unnamed.exists(), "no journal names it");
+    std::os::unix::net::UnixStream::connect(&used).expect("somebody listens");
+    drop(listens);
+    let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+    a.send(&frame(mac(1), mac(0), 1));
+    b.wait_for(1);
+}
+
+#[test]
+fn a_damaged_journal_does_not_keep_a_daemon_from_starting() {
+    let mut host = with_state_dir(TWO);
+    host.restart();
+    host.stop();
+    for text in ["", "{", "{\"version\":1,\"checksum\":\"0\",\"content\":{}}"] {
+        std::fs::write(host.socket("kept/journal.json"), text).unwrap();
+        host.restart();
+        let [mut a, mut b] = host.guests(["vf0", "vf1"]);
+        a.send(&frame(mac(1), mac(0), 1));
+        b.wait_for(1);
+        host.stop();
+        assert!(!host.socket("kept/journal.json").exists());
+        let aside = std::fs::read_to_string(host.socket("kept/journal.json.damaged")).unwrap();
+        assert_eq!(aside, text, "the last one");
+    }
+}

@@ -1,0 +1,221 @@
+//! Limits: what one front-end may take from others, and a process that gets no more threads.
+
+use std::fs::Permissions;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
+
+use api::{Client, Method};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde_json::Value;
+use vhost_user::Region;
+
+use crate::guest::*;
+use crate::honest::HonestPair;
+use crate::host::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A file that takes no memory.
+fn sparse(size: u64) -> OwnedFd {
+    let file = memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, size).unwrap();
+    file
+}
+
+/// Shares a sparse region, the `n`th of its guest's; says whether it was taken.
+fn add_sparse(guest: &mut Guest, n: u64, size: u64) -> bool {
+    let file = sparse(size);
+    let at = (n + 1) << 47;
+    let region = Region { guest_addr: at, size, user_addr: at, mmap_offset: 0, fd: file.as_fd() };
+    guest.frontend().add_region(&region).is_ok()
+}
+
+/// A front-end that has negotiated, and shares nothing yet.
+fn front_end(host: &Host, socket: &str) -> Guest {
+    let mut guest = Guest::new();
+    guest.reach(&host.socket(socket));
+    guest.negotiate();
+    guest
+}
+
+#[test]
+fn no_front_end_takes_all_addresses() {
+    alone("limits::no_front_end_takes_all_addresses", || {
+        let host = Host::start(TWO);
+        let pair = HonestPair::start(&host);
+        drop(front_end(&host, "uplink")); // after which there is what is made once
+        let before = Resources::now();
+        let mut bad = front_end(&host, "uplink");
+        // All addresses of a process, 2^47: the larger half of what is left, until 2 MiB are.
+        let mut taken = Vec::new();
+        for size in (21..47).rev().map(|bit| 1 << bit) {
+            while taken.len() < 64 && add_sparse(&mut bad, taken.len() as u64, size) {
+                taken.push(size);
+            }
+        }
+        println!("{} regions of {} MiB were taken", taken.len(), taken.iter().sum::<u64>() / MIB);
+        let (mut a, b, _) = pair.stop();
+        assert!(add_sparse(&mut a, 0, 64 * MIB), "an honest guest's 64 MiB are refused");
+        let log = sparse(1 << 46);
+        assert!(bad.frontend().set_log(log.as_fd(), 1 << 46, 0).is_err(), "its log is mapped");
+        drop(log);
+        let said = "n/uplink: ADD_MEM_REG (37): refused by the device: this session would have 70368744177664 bytes";
+        host.log.wait_for(said);
+        host.log.wait_for("raise limits.session_memory_mib and restart the daemon");
+        let pair = HonestPair::with(a, b);
+        drop(bad);
+        pair.wait_for_progress(100);
+        // The honest guest's new region is a mapping and a descriptor more.
+        let Resources { descriptors, threads, mappings } = before;
+        let before = Resources { descriptors: descriptors + 1, threads, mappings: mappings + 1 };
+        before.wait_for_return();
+        pair.stop();
+    });
+}
+
+#[test]
+fn all_front_ends_together_have_a_limit() {
+    let limits = "[limits]\nsession_memory_mib = 64\nguest_memory_mib = 100\n";
+    let host = Host::start(&format!("{limits}{TWO}"));
+    let [mut one, mut other] = ["vf0", "vf1"].map(|socket| front_end(&host, socket));
+    assert!(add_sparse(&mut one, 0, 60 * MIB) && add_sparse(&mut one, 1, 4 * MIB));
+    assert!(!add_sparse(&mut one, 2, 4096));
+    host.log.wait_for(
+        "n/vf0: ADD_MEM_REG (37): refused by the device: this session would have 67112960 bytes",
+    );
+    assert!(!add_sparse(&mut other, 0, 40 * MIB));
+    host.log.wait_for(
+        "n/vf1: ADD_MEM_REG (37): refused by the device: all sessions have 67108864 bytes mapped and may have 100 MiB",
+    );
+    host.log.wait_for("end other guests, or raise limits.guest_memory_mib and restart the daemon");
+    assert!(add_sparse(&mut other, 0, 36 * MIB));
+    // A session's memory is given back with it.
+    drop(one);
+    until("memory to be given back", || add_sparse(&mut other, 1, 28 * MIB));
+}
+
+/// An address of this machine that nobody listens at.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Connections without a token, with half a request, or one with a key twice.
+#[test]
+fn strangers_of_the_api_disturb_no_guest_and_leave_nothing_open() {
+    alone("limits::strangers_of_the_api_disturb_no_guest_and_leave_nothing_open", || {
+        const TOKEN: &str = "0123456789abcdef";
+        let address = free_address();
+        let mut host = Host::with(|dir| {
+            let token_file = dir.join("token");
+            std::fs::write(&token_file, TOKEN).unwrap();
+            std::fs::set_permissions(&token_file, Permissions::from_mode(0o600)).unwrap();
+            let token_file = token_file.display();
+            let api = format!("[api]\ntcp = \"{address}\"\ntoken_file = \"{token_file}\"\n");
+            config(dir, &format!("{api}{TWO}"))
+        });
+        host.restart();
+        let pair = HonestPair::start(&host);
+        let ask = |request: &str| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(WAIT)).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).unwrap();
+            String::from_utf8_lossy(&answer).into_owned()
+        };
+        let known =
+            format!("GET /v1/nics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+        assert_eq!(ask(&known), "HTTP/1.1 200"); // after which there is what is made once
+        assert!(host.events(0).last > 0);
+        let before = Resources::now();
+        for _ in 0..3 {
+            let strangers: Vec<TcpStream> = (0..100)
+                .map(|n| {
+                    let mut stream = TcpStream::connect(address).unwrap();
+                    let half =
+                        ["", "GET /v1/st", "GET /v1/nics HTTP/1.1\r\nHost: x\r\n\r\n"][n % 3];
+                    stream.write_all(half.as_bytes()).unwrap();
+                    stream
+                })
+                .collect();
+            assert_eq!(ask(&known), "HTTP/1.1 200");
+            drop(strangers);
+            let body = r#"{"version":1,"nic":[],"nic":[]}"#;
+            let twice = format!(
+                "PUT /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: \
+                 application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            assert_eq!(ask(&twice), "HTTP/1.1 400");
+            pair.wait_for_progress(100);
+        }
+        before.wait_for_return();
+        println!("longest time between two rounds of the lane: {:?}", host.longest_poll_gap());
+        pair.stop();
+    });
+}
+
+/// Threads that stand still until they are let go.
+struct Threads(Vec<JoinHandle<()>>);
+
+impl Threads {
+    /// Leaves no room for another thread in this process.
+    ///
+    /// Stacks of threads that have ended are used again (glibc keeps up to 40 MiB of them), so
+    /// these take them all first, while there is room: a thread that gets a stack, and then finds
+    /// no room for what else it needs, ends the process.
+    fn exhaust() -> Threads {
+        const KEPT_STACKS: usize = 40;
+        let running = Arc::new(Barrier::new(KEPT_STACKS + 1));
+        let park = || {
+            let running = Arc::clone(&running);
+            std::thread::spawn(move || {
+                running.wait();
+                std::thread::park();
+            })
+        };
+        let threads = Threads(std::iter::repeat_with(park).take(KEPT_STACKS).collect());
+        running.wait();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+        let kib: u64 = size.trim().trim_end_matches(" kB").parse().unwrap();
+        let mut limit = getrlimit(Resource::As);
+        limit.current = Some(kib * 1024 + MIB);
+        setrlimit(Resource::As, limit).unwrap();
+        let another = std::thread::Builder::new().spawn(|| {});
+        assert!(another.is_err(), "there is no room for a thread of 2 MiB");
+        threads
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let mut limit = getrlimit(Resource::As);
+        limit.current = limit.maximum;
+        setrlimit(Resource::As, limit).unwrap();
+        for thread in self.0.drain(..) {
+            thread.thread().unpark();
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_api_is_served_where_no_thread_is_to_be_had() {
+    alone("limits::the_api_is_served_where_no_thread_is_to_be_had", || {
+        let host = Host::start(TWO);
+        let client = Client::new(&host.socket("api.sock"));
+        let get = |path| client.send(Method::GET, path, None::<&Value>, None);
+        let threads = Threads::exhaust();
+        let replies = [(); 3].map(|()| get("/v1/state").map(|reply| reply.body["version"].clone()));
+        drop(threads);
+        for reply in replies {
+            assert!(reply.as_ref().is_ok_and(|version| !version.is_null()), "{reply:?}");
+        }
+    });
+}

@@ -1,0 +1,315 @@
+//! Three adapters on one path, their guests and the wire: what a setting is tried on.
+//!
+//! Adapters `a` and `b` are on the path that is tried, `c` on the next one, so that every scenario
+//! has frames that go from one path to another. All hang on switch `sw0` of NIC `n`.
+
+use std::collections::BTreeMap;
+
+use api::Method;
+use api::{Client, ClientError, Reply};
+use model::config::Config;
+use serde_json::{Value, json};
+
+use crate::guest::*;
+use crate::host::*;
+
+pub(crate) const PATHS: [&str; 3] = ["vf", "vmq", "synthetic"];
+pub(crate) const ADAPTERS: [&str; 3] = ["a", "b", "c"];
+/// Who is attached: the adapters' guests, and the wire.
+pub(crate) const MEMBERS: [&str; 4] = ["a", "b", "c", "uplink"];
+
+pub(crate) const A: [u8; 6] = mac_of(0);
+pub(crate) const B: [u8; 6] = mac_of(1);
+pub(crate) const C: [u8; 6] = mac_of(2);
+/// A MAC on the wire.
+pub(crate) const ELSEWHERE: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
+/// A MAC that nobody has, or nobody has yet.
+pub(crate) const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
+/// The VLANs of scenarios.
+const VLANS: [u16; 6] = [10, 20, 21, 30, 100, 200];
+pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
+
+const fn mac_of(n: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, n + 1]
+}
+
+/// A path, and how many lanes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) path: &'static str,
+    pub(crate) lanes: usize,
+}
+
+impl Way {
+    /// Whether frames of `a` and `b` enter the NIC at a VF, and not the switch.
+    pub(crate) fn is_vf(&self) -> bool {
+        self.path == "vf"
+    }
+
+    /// The path of `c`.
+    pub(crate) fn other(&self) -> &'static str {
+        let at = PATHS.iter().position(|path| *path == self.path).unwrap();
+        PATHS[(at + 1) % PATHS.len()]
+    }
+
+    /// The path of an adapter.
+    fn of(&self, adapter: &str) -> &'static str {
+        if adapter == "c" { self.other() } else { self.path }
+    }
+}
+
+/// Runs a scenario on every path, with one lane and with two.
+pub(crate) fn on_every_path(scenario: impl Fn(Way)) {
+    on(&PATHS, scenario);
+}
+
+/// The same where frames are sent through the switch.
+pub(crate) fn in_the_switch(scenario: impl Fn(Way)) {
+    on(&PATHS[1..], scenario);
+}
+
+/// The same on these paths.
+pub(crate) fn on(paths: &[&'static str], scenario: impl Fn(Way)) {
+    for path in paths {
+        for lanes in [1, 2] {
+            let way = Way { path, lanes };
+            println!("{way:?}"); // shown if it fails
+            scenario(way);
+        }
+    }
+}
+
+/// Two CPUs that this process may use; one if there is no other.
+fn cpus() -> Vec<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let ranges = list.trim().split(',').flat_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        first.parse::<usize>().unwrap()..=last.parse().unwrap()
+    });
+    ranges.take(2).collect()
+}
+
+/// Who got which frames, in the order of [`MEMBERS`].
+pub(crate) type Got = Vec<(&'static str, Vec<u8>)>;
+
+/// A daemon with all that hangs on it.
+pub(crate) struct Net {
+    pub(crate) host: Host,
+    pub(crate) way: Way,
+    guests: BTreeMap<&'static str, Guest>,
+}
+
+impl Net {
+    /// All guests are attached, and the paths in force. `settings` has, under their names, what is
+    /// set of adapters, of the NIC (`nic`) and of the switch (`switch`).
+    pub(crate) fn new(way: Way, settings: Value) -> Net {
+        Net::with_guests(way, settings, Guest::new)
+    }
+
+    /// The same with guests of another kind.
+    pub(crate) fn with_guests(way: Way, settings: Value, new: fn() -> Guest) -> Net {
+        let mut host = Host::with(|dir| {
+            let text = toml::to_string(&document(way, dir.to_str().unwrap(), &settings)).unwrap();
+            Config::parse("test.toml", &text).unwrap_or_else(|errors| panic!("{errors}"))
+        });
+        host.restart();
+        let guests = MEMBERS.map(|name| {
+            let mut guest = new();
+            guest.connect(&host.socket(name));
+            (name, guest)
+        });
+        let mut net = Net { host, way, guests: guests.into() };
+        ADAPTERS.iter().for_each(|name| net.assert_path(name, way.of(name)));
+        net.make_known();
+        net
+    }
+
+    /// Lets the switch learn that [`ELSEWHERE`] is on the wire: so nothing for it is flooded.
+    fn make_known(&mut self) {
+        let hello = frame(BROADCAST, ELSEWHERE, 0);
+        let tagged = VLANS.iter().map(|vlan| in_vlan(&hello, *vlan));
+        let all: Vec<_> = tagged.chain([hello.clone()]).collect();
+        self.send_all("uplink", &all);
+    }
+
+    pub(crate) fn assert_path(&self, adapter: &str, path: &str) {
+        let actual = self.actual(adapter);
+        assert_eq!(
+            (&actual["path"], &actual["connected"]),
+            (&json!(path), &json!(true)),
+            "{actual}"
+        );
+    }
+
+    pub(crate) fn guest(&mut self, name: &str) -> &mut Guest {
+        self.guests.get_mut(name).unwrap()
+    }
+
+    /// The end of a guest.
+    pub(crate) fn drop_guest(&mut self, name: &str) {
+        self.guests.remove(name);
+    }
+
+    /// A new guest on the socket of this name.
+    pub(crate) fn attach(&mut self, name: &'static str) {
+        let mut guest = Guest::new();
+        guest.connect(&self.host.socket(name));
+        self.guests.insert(name, guest);
+    }
+
+    /// Waits until all is dealt with that a member has sent; what has arrived meanwhile is taken.
+    pub(crate) fn settle(&mut self, from: &str) {
+        self.guest(from).settle();
+        self.guests.values_mut().for_each(|guest| drop(guest.receive()));
+    }
+
+    /// Sends frames, and says who has got which once all are dealt with.
+    pub(crate) fn send_all(&mut self, from: &str, frames: &[Vec<u8>]) -> Got {
+        let guest = self.guest(from);
+        frames.iter().for_each(|frame| guest.send(frame));
+        guest.settle();
+        let each = self.guests.iter_mut();
+        each.flat_map(|(name, guest)| guest.receive().into_iter().map(|frame| (*name, frame)))
+            .collect()
+    }
+
+    pub(crate) fn send(&mut self, from: &str, frame: &[u8]) -> Got {
+        self.send_all(from, &[frame.to_vec()])
+    }
+
+    /// Sends a frame that these get, byte for byte, and nobody else.
+    pub(crate) fn passes(&mut self, from: &str, frame: &[u8], to: &[&'static str]) {
+        let to: Vec<_> = to.iter().map(|name| (*name, frame)).collect();
+        self.arrives(from, frame, &to);
+    }
+
+    /// Sends a frame that these get as said, and nobody else.
+    pub(crate) fn arrives(&mut self, from: &str, frame: &[u8], as_what: &[(&'static str, &[u8])]) {
+        let wanted: Got = as_what.iter().map(|(name, frame)| (*name, frame.to_vec())).collect();
+        let got = self.send(from, frame);
+        assert!(got == wanted, "{}\n{}wanted:\n{}", self.told(from), shown(&got), shown(&wanted));
+    }
+
+    /// Sends a frame that nobody gets: it is counted under `reason`, and so nowhere else.
+    pub(crate) fn drops(&mut self, from: &str, frame: &[u8], reason: &str) {
+        let before = self.dropped(from);
+        let got = self.send(from, frame);
+        assert!(got.is_empty(), "{}\n{}", self.told(from), shown(&got));
+        let mut wanted = before.clone();
+        *wanted.entry(reason.to_owned()).or_default() += 1;
+        assert_eq!(self.dropped(from), wanted);
+    }
+
+    /// What was dropped of what a member sent, by reason.
+    pub(crate) fn dropped(&self, member: &str) -> BTreeMap<String, u64> {
+        let drops = self.host.port(&format!("n/{member}")).drops.into_iter();
+        drops.filter(|(reason, _)| reason.starts_with("tx_")).collect()
+    }
+
+    fn told(&self, from: &str) -> String {
+        format!("{:?}: {from}, whose frames were dropped: {:?}; got:", self.way, self.dropped(from))
+    }
+
+    /// The name of a reason for which frames of `a` and `b` are dropped: at a VF, and in the switch.
+    pub(crate) fn reason(&self, at_vf: &'static str, in_switch: &'static str) -> &'static str {
+        if self.way.is_vf() { at_vf } else { in_switch }
+    }
+
+    pub(crate) fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Reply, ClientError> {
+        self.client().send(method, path, body, None)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.host.socket("api.sock"))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        self.request(Method::GET, path, None).unwrap().body
+    }
+
+    pub(crate) fn patch(&self, path: &str, patch: Value) {
+        let done = self.request(Method::PATCH, path, Some(&patch));
+        done.unwrap_or_else(|error| panic!("{path} {patch}: {error}"));
+    }
+
+    /// Changes an adapter.
+    pub(crate) fn set(&self, adapter: &str, patch: Value) {
+        self.patch(&format!("/v1/adapters/{adapter}"), patch);
+    }
+
+    /// An adapter as it is in force.
+    pub(crate) fn actual(&self, adapter: &str) -> Value {
+        let actual = &self.get("/v1/actual")["actual"];
+        let mut adapters = actual["adapters"].as_array().unwrap().iter();
+        adapters.find(|one| one["name"] == adapter).expect("an adapter of this name").clone()
+    }
+
+    /// Whether every guest has the connection that it began with: the daemon answers on it.
+    pub(crate) fn assert_connected(&mut self) {
+        for (name, guest) in &mut self.guests {
+            guest.frontend().enable_ring(RX, true).unwrap();
+            let begun = format!("n/{name}: front-end connected");
+            assert_eq!(self.host.log.count(&begun), 1, "{name} was not connected anew");
+        }
+    }
+}
+
+/// How frames begin, each with who got it.
+fn shown(got: &Got) -> String {
+    let line = |(to, frame): &(_, Vec<u8>)| {
+        let head: String = frame.iter().take(26).map(|byte| format!("{byte:02x}")).collect();
+        format!("{to}: {head} ({} bytes)\n", frame.len())
+    };
+    got.iter().map(line).collect()
+}
+
+/// The daemon's file, as a tree.
+fn document(way: Way, dir: &str, settings: &Value) -> Value {
+    let mut lanes = json!({"poll_us": 20, "yield_us": 20});
+    if way.lanes == 2 {
+        lanes["cpus"] = json!(cpus());
+    }
+    let uplink = json!({"kind": "vhost-user", "socket": "uplink"});
+    let mut nic = json!({"name": "n", "kind": "soft", "total_vfs": 4, "uplink": uplink});
+    merge(&mut nic, &settings["nic"]);
+    let mut switch = json!({"name": "sw0", "nic": "n", "iov": true});
+    merge(&mut switch, &settings["switch"]);
+    let adapters = ADAPTERS.map(|name| {
+        let mut adapter = adapter(name, way.of(name), dir);
+        merge(&mut adapter, &settings[name]);
+        adapter
+    });
+    json!({"run_dir": dir, "lanes": lanes, "nic": [nic], "switch": [switch], "adapter": adapters})
+}
+
+/// Adapter `a`, `b` or so with nothing set.
+pub(crate) fn adapter(name: &str, path: &str, dir: &str) -> Value {
+    let number = name.as_bytes()[0] - b'a' + 1;
+    json!({
+        "name": name, "switch": "sw0", "path": path, "iov_weight": 100,
+        "mac": format!("02:00:00:00:00:{number:02x}"),
+        "attachment": {"socket": format!("{dir}/{name}")},
+    })
+}
+
+fn merge(base: &mut Value, more: &Value) {
+    let more = more.as_object().into_iter().flatten();
+    base.as_object_mut().unwrap().extend(more.map(|(field, value)| (field.clone(), value.clone())));
+}
+
+/// The frame with a tag behind its addresses.
+pub(crate) fn tagged(frame: &[u8], protocol: u16, qos: u8, vlan: u16) -> Vec<u8> {
+    let tag = [protocol.to_be_bytes(), (u16::from(qos) << 13 | vlan).to_be_bytes()].concat();
+    [&frame[..12], &tag[..], &frame[12..]].concat()
+}
+
+/// The frame with a usual tag.
+pub(crate) fn in_vlan(frame: &[u8], vlan: u16) -> Vec<u8> {
+    tagged(frame, 0x8100, 0, vlan)
+}
