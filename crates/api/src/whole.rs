@@ -7,14 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::state::{Action, Actual, Filled, Kind, Plan, Problem, Problems, State, fill};
+use model::state::{Action, Actual, Kind, Plan, Problem, Problems, State};
 use serde_json::Value;
 
 use super::fault::Fault;
 
-/// Lists of objects in the document, which have names, with the words for one.
-const LISTS: [(&str, &str); 4] =
-    [("nic", "NIC"), ("switch", "switch"), ("adapter", "adapter"), ("vpf", "virtual PF")];
+/// Lists of objects in the document, which have names.
+const LISTS: [&str; 4] = ["nic", "switch", "adapter", "vpf"];
 
 /// A state that a client asked for.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ enum Origin {
 /// # Errors
 /// The document is wrong, or removes objects without `prune`.
 pub(super) fn replacing(now: &State, document: &Value, prune: bool) -> Result<Whole, Fault> {
-    let (_, kept, _) = merged(now, document)?;
+    let Whole { kept, .. } = merged(now, document)?;
     if !prune && !kept.is_empty() {
         let error = format!("the document does not name {}", listed(&kept));
         let allowed = "name them, or consent to their removal with ?prune=true";
@@ -61,63 +60,81 @@ pub(super) fn applied(now: &State, document: &Value, prune: bool) -> Result<Whol
     if prune {
         return replacing(now, document, prune);
     }
-    let (merged, kept, origins) = merged(now, document)?;
-    let mut whole = Whole { state: State::default(), kept, origins };
-    match State::parse(&merged) {
-        Ok(state) => whole.state = state,
-        Err(problems) => return Err(whole.in_clients_words(Fault::Wrong(problems))),
+    let whole = merged(now, document)?;
+    match whole.state.check() {
+        Ok(()) => Ok(whole),
+        Err(problems) => Err(whole.in_clients_words(Fault::Wrong(problems))),
     }
-    Ok(whole)
 }
 
-/// The document of the state in force with objects replaced and added, the objects that stay, and where each is from.
-/// Objects keep their order, so that a document that changes nothing gives the same state.
-fn merged(now: &State, document: &Value) -> Result<(Value, Vec<String>, Origins), Fault> {
-    State::check_form(document).map_err(Fault::Wrong)?;
-    let Filled { document, adapters } = fill(document).map_err(Fault::Wrong)?;
-    let place = |list: &str, at: usize| match list {
-        "adapter" => adapters[at].clone(),
-        _ => format!("{list}[{at}]"),
-    };
-    let mut merged = now.to_document();
-    let (mut kept, mut origins) = (Vec::new(), Origins::default());
-    let mut is_empty = true;
-    for ((list, word), origins) in LISTS.into_iter().zip(&mut origins) {
-        let none = Vec::new();
-        let given = document[list].as_array().unwrap_or(&none);
-        is_empty &= given.is_empty();
-        let name_of = |object: &Value| object["name"].as_str().unwrap_or_default().to_owned();
-        let mut named: BTreeMap<String, usize> = BTreeMap::new();
-        for (at, object) in given.iter().enumerate() {
-            named.entry(name_of(object)).or_insert(at); // one that comes twice is refused later
-        }
-        let mut is_placed = vec![false; given.len()];
-        let Some(objects) = merged[list].as_array_mut() else { continue };
-        for object in objects.iter_mut() {
-            let name = name_of(object);
-            origins.push(match named.get(&name) {
-                Some(&at) => {
-                    *object = given[at].clone();
-                    is_placed[at] = true;
-                    Origin::Document(place(list, at))
-                }
-                None => {
-                    kept.push(format!("{word} {name}"));
-                    Origin::Kept(name)
-                }
-            });
-        }
-        for (at, object) in given.iter().enumerate().filter(|(at, _)| !is_placed[*at]) {
-            objects.push(object.clone());
-            origins.push(Origin::Document(place(list, at)));
-        }
-    }
-    if is_empty {
+/// The state in force with objects replaced and added, the objects that stay, and where each is from; what it means is not
+/// checked. Objects keep their order, so that a document that changes nothing gives the same state.
+fn merged(now: &State, document: &Value) -> Result<Whole, Fault> {
+    let (given, adapters) = State::read(document).map_err(Fault::Wrong)?;
+    if given.is_empty() {
         let error = "the document names no NIC, switch, adapter or virtual PF";
         let allowed = "name what shall be there; to remove objects, delete each of them";
         return Err(Fault::Wrong(Problem::new("", Value::Null, error, allowed).into()));
     }
-    Ok((merged, kept, origins))
+    let mut state = now.clone();
+    let mut kept = Vec::new();
+    let place = |list: &'static str| move |at: usize| format!("{list}[{at}]");
+    let origins = [
+        merge(&mut state.nics, given.nics, |it| &it.name, place("nic"), ("NIC", &mut kept)),
+        merge(
+            &mut state.switches,
+            given.switches,
+            |it| &it.name,
+            place("switch"),
+            ("switch", &mut kept),
+        ),
+        merge(
+            &mut state.adapters,
+            given.adapters,
+            |it| &it.name,
+            |at| adapters[at].clone(),
+            ("adapter", &mut kept),
+        ),
+        merge(&mut state.vpfs, given.vpfs, |it| &it.name, place("vpf"), ("virtual PF", &mut kept)),
+    ];
+    Ok(Whole { state, kept, origins })
+}
+
+/// Puts objects in the place of those that have their names, and the others behind; says where each is from. `place` is
+/// where one stands in the document; what is kept is noted, with the word for its kind.
+fn merge<T>(
+    now: &mut Vec<T>,
+    given: Vec<T>,
+    name: fn(&T) -> &str,
+    place: impl Fn(usize) -> String,
+    (word, kept): (&str, &mut Vec<String>),
+) -> Vec<Origin> {
+    let mut named: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, object) in given.iter().enumerate() {
+        named.entry(name(object).to_owned()).or_insert(at); // one that comes twice is refused later
+    }
+    let mut given: Vec<Option<T>> = given.into_iter().map(Some).collect();
+    let mut origins = Vec::new();
+    for object in now.iter_mut() {
+        let own = name(object).to_owned();
+        match named.get(&own).and_then(|&at| Some((at, given[at].take()?))) {
+            Some((at, new)) => {
+                *object = new;
+                origins.push(Origin::Document(place(at)));
+            }
+            None => {
+                kept.push(format!("{word} {own}"));
+                origins.push(Origin::Kept(own));
+            }
+        }
+    }
+    for (at, object) in given.into_iter().enumerate() {
+        if let Some(object) = object {
+            now.push(object);
+            origins.push(Origin::Document(place(at)));
+        }
+    }
+    origins
 }
 
 impl Whole {
@@ -142,7 +159,7 @@ impl Whole {
     /// The text with every `adapter[N]` and its like translated.
     fn translated(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for ((list, _), origins) in LISTS.iter().zip(&self.origins) {
+        for (list, origins) in LISTS.iter().zip(&self.origins) {
             let start = format!("{list}[");
             let mut parts = text.split(&start);
             let mut told = parts.next().unwrap_or_default().to_owned();

@@ -212,3 +212,21 @@ fn a_chain_is_drawn() {
     assert_eq!(code, Some(0), "{error}");
     assert!(svg.starts_with("<svg") && svg.contains("12 crossings of PCIe"), "{svg}");
 }
+
+/// What the page shows are files that the commands take.
+#[test]
+fn the_examples_of_the_page_are_files_that_work() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let page = std::fs::read_to_string(docs.join("planner.md")).expect("the page");
+    let mut shown = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    for (name, command, option) in
+        [("chain.toml", &["plan"][..], "--workload"), ("fleet.toml", &["plan", "fleet"], "--fleet")]
+    {
+        let path = docs.join(name);
+        let text = std::fs::read_to_string(&path).expect("an example");
+        assert!(text.ends_with(shown.next().expect("an example")), "{name} is not what is shown");
+        let mut program = Command::new(env!("CARGO_BIN_EXE_shunt"));
+        let output = program.args(command).arg(option).arg(&path).output().expect("it runs");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

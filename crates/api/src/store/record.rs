@@ -3,7 +3,7 @@
 use model::state::State;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Owners, StoreError};
 
@@ -21,13 +21,13 @@ pub struct Record {
     pub owners: Owners,
 }
 
-/// [`Record`] as it is written. The state is checked as every document is.
+/// [`Record`] as it is written, and as it is read: the state is checked then, as every document is.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct Written<O, S> {
     generation: u64,
-    owners: Owners,
-    state: Value,
+    owners: O,
+    state: S,
 }
 
 /// An apply that has begun.
@@ -41,30 +41,30 @@ pub(super) struct Journal {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenJournal {
+struct WrittenJournal<S> {
     generation: u64,
-    to: Value,
+    to: S,
 }
 
 impl Record {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let (generation, owners) = (self.generation, self.owners.clone());
-        seal(Written { generation, owners, state: self.state.to_document() })
+        let Record { generation, state, owners } = self;
+        seal(&Written { generation: *generation, owners, state })
     }
 
     pub(super) fn from_bytes(file: &str, bytes: &[u8]) -> Result<Record, StoreError> {
-        let Written { generation, owners, state } = open(file, bytes)?;
+        let Written::<Owners, Value> { generation, owners, state } = open(file, bytes)?;
         Ok(Record { generation, owners, state: parse(file, &state)? })
     }
 }
 
 impl Journal {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        seal(WrittenJournal { generation: self.generation, to: self.to.to_document() })
+        seal(&WrittenJournal { generation: self.generation, to: &self.to })
     }
 
     pub(super) fn from_bytes(file: &str, bytes: &[u8]) -> Result<Journal, StoreError> {
-        let WrittenJournal { generation, to } = open(file, bytes)?;
+        let WrittenJournal::<Value> { generation, to } = open(file, bytes)?;
         Ok(Journal { generation, to: parse(file, &to)? })
     }
 }
@@ -79,11 +79,11 @@ fn damaged(file: &str, why: String) -> StoreError {
 }
 
 /// Writes content in its envelope. Keys of a JSON object are sorted, so what is read gives the same text as what was written.
-pub(super) fn seal(content: impl Serialize) -> Vec<u8> {
-    let content = serde_json::to_value(content).expect("a record is JSON");
-    let checksum = format!("{:016x}", checksum(content.to_string().as_bytes()));
-    let envelope = json!({"version": VERSION, "checksum": checksum, "content": content});
-    format!("{envelope:#}\n").into_bytes()
+pub(super) fn seal(content: &impl Serialize) -> Vec<u8> {
+    let content = serde_json::to_value(content).expect("a record is JSON").to_string();
+    let checksum = checksum(content.as_bytes());
+    format!("{{\"version\":{VERSION},\"checksum\":\"{checksum:016x}\",\"content\":{content}}}\n")
+        .into_bytes()
 }
 
 /// Reads it from there; `file` is for messages.

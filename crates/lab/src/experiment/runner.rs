@@ -128,6 +128,8 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
         }
     }
     bar.finish_and_clear();
+    // What is interrupted ends its processes: that one of them went is no news then.
+    failure = failure.map(|error| interrupt::check().err().unwrap_or(error));
     if let Some(error) = failure.take_if(|_| results.steps_done == 0) {
         return Err(error);
     }

@@ -136,7 +136,7 @@ pub struct Point {
     /// Frames per poll that found any, in the switch; `None` if none did.
     pub burst_mean: Option<f64>,
     /// Time-stamp cycles that a cache line took from the switch's CPU to the guests' and back, the mean
-    /// of before and after the measurement; 0 if the CPUs moved from one band to another meanwhile.
+    /// of before and after the measurement; 0 if the CPUs moved meanwhile.
     /// `None` with one CPU, or in results from before it was measured.
     #[serde(default)]
     pub round_trip_cycles: Option<f64>,

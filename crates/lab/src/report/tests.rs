@@ -70,7 +70,7 @@ fn check_text(text: &str) -> Result<(), String> {
 
 #[test]
 fn table_of_one_path() {
-    insta::assert_snapshot!(table::all(&one_path()), @r#"
+    insta::assert_snapshot!(table::all(&one_path()), @"
     North/south
     ─────────────────────────────────────────────────────────────────────────────
       frame  VMs  path    Gbps    Mpps  cycles  switch CPU  guests CPU  limit
@@ -100,9 +100,9 @@ fn table_of_one_path() {
 
     Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
     cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
-    of polls with frames); guests CPU: cores; limit: bottleneck
+    of polling cycles that moved frames); guests CPU: cores; limit: bottleneck
     > lower bound: the generator was the limit, so the switch was not measured out
-    "#);
+    ");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn table_of_stages() {
 #[test]
 fn table_of_three_paths() {
     let points: Vec<Point> = three_paths().into_iter().filter(|p| p.frame_bytes == 64).collect();
-    insta::assert_snapshot!(table::all(&points), @r#"
+    insta::assert_snapshot!(table::all(&points), @"
     North/south
     ───────────────────────────────────────────────────────────────────────
      frame  VMs  path    Gbps  Mpps  cycles  switch CPU  guests CPU  limit
@@ -147,8 +147,8 @@ fn table_of_three_paths() {
 
     Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
     cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
-    of polls with frames); guests CPU: cores; limit: bottleneck
-    "#);
+    of polling cycles that moved frames); guests CPU: cores; limit: bottleneck
+    ");
 }
 
 #[test]

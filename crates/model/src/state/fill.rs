@@ -10,18 +10,18 @@ use super::problem::Problems;
 use super::shape;
 
 /// A document whose form is right, filled in.
-pub struct Filled {
+pub(super) struct Filled {
     /// The whole of it.
-    pub document: Value,
+    pub(super) document: Value,
     /// Where each of its adapters stands in what was filled in: `adapter[2]`, or `nic[0].vf[1]`.
-    pub adapters: Vec<String>,
+    pub(super) adapters: Vec<String>,
 }
 
 /// Fills a document in whose form is right.
 ///
 /// # Errors
 /// VFs with an attachment and no address.
-pub fn fill(document: &Value) -> Result<Filled, Problems> {
+pub(super) fn fill(document: &Value) -> Result<Filled, Problems> {
     let mut document = document.clone();
     let mut adapters = Vec::new();
     for (i, nic) in items(&mut document, "nic").enumerate() {

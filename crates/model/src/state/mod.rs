@@ -47,7 +47,7 @@ pub use attachment::{
     ZeroCopy,
 };
 pub use daemon::{ApiSettings, DaemonSettings, Lanes, Limits};
-pub use fill::{Filled, fill};
+use fill::{Filled, fill};
 pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vlan, VlanProto};
 pub use model::{Bridging, Nic, NicKind};
 pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
@@ -107,21 +107,30 @@ impl State {
     /// # Errors
     /// Every mistake of form, or, if there is none, every mistake of meaning; 20 are kept, the others counted.
     pub fn parse(document: &Value) -> Result<State, Problems> {
+        let (state, adapters) = State::read(document)?;
+        validate::meaning(&state, &adapters)?;
+        Ok(state)
+    }
+
+    /// The objects of a document whose form is right, and where each of its adapters stands. What they mean is not checked.
+    ///
+    /// # Errors
+    /// Every mistake of form.
+    pub fn read(document: &Value) -> Result<(State, Vec<String>), Problems> {
         State::check_form(document)?;
         let Filled { document, adapters } = fill(document)?;
-        let state: State = serde_json::from_value(document).map_err(|error| {
+        let state = serde_json::from_value(document).map_err(|error| {
             // The schema lets nothing pass that serde does not take; a test holds them together.
             Problem::new("", Value::Null, format!("is not a document: {error}"), "correct it")
         })?;
-        validate::meaning(&state, &adapters)?;
-        Ok(state)
+        Ok((state, adapters))
     }
 
     /// Checks a document's version and form.
     ///
     /// # Errors
     /// Every mistake of form.
-    pub fn check_form(document: &Value) -> Result<(), Problems> {
+    fn check_form(document: &Value) -> Result<(), Problems> {
         if let Some(newer) = document["version"].as_u64().filter(|v| *v > u64::from(VERSION)) {
             let error = "is newer than this program";
             return Err(

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Allocation, State};
+use super::{Allocation, Nic, State, Vf};
 
 /// What is done to a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -42,11 +42,6 @@ pub enum Kind {
     Adapter,
     /// A virtual PF.
     Vpf,
-}
-
-impl Kind {
-    /// In the order in which they are created.
-    const ALL: [Kind; 5] = [Kind::Nic, Kind::Vf, Kind::Switch, Kind::Adapter, Kind::Vpf];
 }
 
 /// One setting that changes.
@@ -85,25 +80,39 @@ pub struct Plan {
 impl Plan {
     /// The steps from one state to another.
     pub fn between(from: &State, to: &State) -> Plan {
-        let (old, new) = (things(from), things(to));
-        let mut steps = Vec::new();
-        for kind in Kind::ALL.into_iter().rev() {
-            let gone = old
-                .iter()
-                .filter(|((k, name), _)| *k == kind && !new.contains_key(&(kind, name.clone())));
-            steps.extend(gone.map(|((_, name), _)| Step::new(Action::Remove, kind, name)));
+        let vfs = |state: &State| -> BTreeMap<String, Vf> {
+            let of = |nic: &Nic| {
+                let name = nic.name.clone();
+                nic.vfs
+                    .iter()
+                    .map(move |vf| (format!("{name}/vf{}", vf.index), vf.clone()))
+                    .collect::<Vec<_>>()
+            };
+            state.nics.iter().flat_map(of).collect()
+        };
+        let (old_vfs, new_vfs) = (vfs(from), vfs(to));
+        // In the order in which they are created.
+        let kinds = [
+            steps(Kind::Nic, named(&from.nics, |nic| &nic.name), named(&to.nics, |nic| &nic.name)),
+            steps(Kind::Vf, old_vfs.iter().collect(), new_vfs.iter().collect()),
+            steps(
+                Kind::Switch,
+                named(&from.switches, |switch| &switch.name),
+                named(&to.switches, |switch| &switch.name),
+            ),
+            steps(
+                Kind::Adapter,
+                named(&from.adapters, |adapter| &adapter.name),
+                named(&to.adapters, |adapter| &adapter.name),
+            ),
+            steps(Kind::Vpf, named(&from.vpfs, |vpf| &vpf.name), named(&to.vpfs, |vpf| &vpf.name)),
+        ];
+        let (mut removed, mut made) = (Vec::new(), Vec::new());
+        for [gone, come] in kinds {
+            removed.push(gone);
+            made.extend(come);
         }
-        // A map's order of kinds is the order of creation.
-        for ((kind, name), value) in &new {
-            match old.get(&(*kind, name.clone())) {
-                None => steps.push(Step::new(Action::Create, *kind, name)),
-                Some(before) if before != value => {
-                    let changes = changes(before, value);
-                    steps.push(Step { changes, ..Step::new(Action::Change, *kind, name) });
-                }
-                Some(_) => {}
-            }
-        }
+        let steps = removed.into_iter().rev().flatten().chain(made).collect();
         Plan { steps }
     }
 
@@ -195,29 +204,41 @@ fn shown(value: &Value) -> String {
     }
 }
 
+/// A thing's settings; a NIC's without its VFs, each of which is a thing of its own.
 fn json(thing: impl Serialize) -> Value {
-    serde_json::to_value(thing).expect("a setting is JSON")
+    let mut value = serde_json::to_value(thing).expect("a setting is JSON");
+    if value.get("total_vfs").is_some()
+        && let Some(fields) = value.as_object_mut()
+    {
+        fields.remove("vf");
+    }
+    value
 }
 
-/// Everything in a state by kind and name, as JSON.
-fn things(state: &State) -> BTreeMap<(Kind, String), Value> {
-    let mut things = BTreeMap::new();
-    for nic in &state.nics {
-        let mut value = json(nic);
-        if let Some(fields) = value.as_object_mut() {
-            fields.remove("vf"); // each is a thing of its own
+/// Things by their names.
+fn named<T>(things: &[T], name: impl Fn(&T) -> &String) -> BTreeMap<&String, &T> {
+    things.iter().map(|thing| (name(thing), thing)).collect()
+}
+
+/// The steps of one kind of thing: those that remove, and those that create and change. Only what differs is looked into.
+fn steps<T: PartialEq + Serialize>(
+    kind: Kind,
+    old: BTreeMap<&String, &T>,
+    new: BTreeMap<&String, &T>,
+) -> [Vec<Step>; 2] {
+    let gone = old.keys().filter(|name| !new.contains_key(*name));
+    let removed = gone.map(|name| Step::new(Action::Remove, kind, name)).collect();
+    let made = new.iter().filter_map(|(name, thing)| match old.get(name) {
+        None => Some(Step::new(Action::Create, kind, name)),
+        Some(before) if before == thing => None,
+        Some(before) => {
+            let changes = changes(&json(before), &json(thing));
+            // A NIC may differ in its VFs alone.
+            let step = Step { changes, ..Step::new(Action::Change, kind, name) };
+            (!step.changes.is_empty()).then_some(step)
         }
-        things.insert((Kind::Nic, nic.name.clone()), value);
-        for vf in &nic.vfs {
-            things.insert((Kind::Vf, format!("{}/vf{}", nic.name, vf.index)), json(vf));
-        }
-    }
-    let switches = state.switches.iter();
-    things.extend(switches.map(|one| ((Kind::Switch, one.name.clone()), json(one))));
-    let adapters = state.adapters.iter();
-    things.extend(adapters.map(|one| ((Kind::Adapter, one.name.clone()), json(one))));
-    things.extend(state.vpfs.iter().map(|one| ((Kind::Vpf, one.name.clone()), json(one))));
-    things
+    });
+    [removed, made.collect()]
 }
 
 /// The leaves that differ; a list is a leaf.

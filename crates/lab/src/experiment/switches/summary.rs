@@ -132,8 +132,8 @@ pub(super) fn of_size(
         for (result, group) in bands.iter_mut().zip(&grouped.bands) {
             let within = |pair: &&Paired<'_>| {
                 let both = paired_slots(pair);
-                let of = |slot: bands::Slot| Band::of(slot.round_trip_cycles);
-                [of(both.a), of(both.b)] == [Some(group.band); 2]
+                let [one, other] = [both.a, both.b].map(|slot| slot.round_trip_cycles);
+                Band::of_both(one, other) == Some(group.band)
             };
             let others: Vec<&Slot> = pairs.iter().filter(within).map(|pair| pair.other).collect();
             let is_first = *switch == switches[0];

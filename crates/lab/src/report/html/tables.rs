@@ -44,7 +44,10 @@ const RESULTS: [Column; 10] = [
 const GENERATOR: [Column; 11] = [
     words("Load", |p| p.load.to_string()),
     number("Self-test Mpps", |p| three(p.generator_limit_mpps)),
-    number("CPUs apart, cycles", |p| whole(p.round_trip_cycles)),
+    number("CPUs apart, cycles", |p| match p.round_trip_cycles {
+        Some(0.0) => "moved".to_owned(),
+        cycles => whole(cycles),
+    }),
     number("Offered Mpps", |p| three(p.offered_mpps)),
     number("Offered of self-test", |p| share(p.offered_mpps, p.generator_limit_mpps)),
     number("Delivered Mpps", |p| three(p.returned_mpps)),

@@ -4,7 +4,7 @@
 //! path and the first of the other are a pair, and so on. Pairs of all places of a kind of traffic are tested
 //! together, by bands of the CPUs' distance; a pair whose slots are in two bands is only counted.
 
-use super::super::figure::{count, list, three};
+use super::super::figure::{list, three};
 use super::super::model::{PathKind, Point};
 use super::super::view::View;
 use super::{ALPHA, at_least, guests, limits};
@@ -47,31 +47,11 @@ pub(super) fn answer(view: &View<'_>) -> Option<String> {
             let why = match open[..] {
                 [] => "no difference was found between them",
                 _ if open.iter().all(|pair| pair.is_bound) => "the generator was the limit",
-                _ => "measured too seldom to tell",
+                _ => "measured too seldom to tell (more: --rounds 3)",
             };
-            format!("{}; {why}{}", names.join(" or "), cycles(view, &best))
+            format!("{}; {why}", names.join(" or "))
         }
     })
-}
-
-/// Cycles of the smallest frame with the fewest guests on these paths, in words; empty if unknown.
-fn cycles(view: &View<'_>, paths: &[PathKind]) -> String {
-    let place = view.frames().into_iter().next().zip(view.vms().into_iter().next());
-    let Some((frame_bytes, vms)) = place else { return String::new() };
-    let of = |path: &PathKind| {
-        let cycles = view.at(*path, frame_bytes, vms)?.switch_cycles_per_frame?;
-        Some(format!("{cycles:.0} cycles on {path}"))
-    };
-    match &paths.iter().filter_map(of).collect::<Vec<String>>()[..] {
-        [] => String::new(),
-        cycles => {
-            let guests = count(vms as usize, "guest");
-            format!(
-                "; of the switch, a frame of {frame_bytes} B takes {} with {guests}",
-                list(cycles)
-            )
-        }
-    }
 }
 
 /// Every two paths of a pattern.

@@ -157,8 +157,6 @@ fn an_answer_tells_why_there_is_none() {
         few.into_iter().map(|point| limited(point, Bottleneck::Generator)).collect();
     let text = answer(&bound);
     assert!(text.starts_with("vf or vhost; the generator was the limit"), "{text}");
-    let place = "; of the switch, a frame of 64 B takes 66 cycles on vf and 66 cycles on vhost";
-    assert!(text.contains(place) && text.ends_with("with 1 guest"), "{text}");
     let better = slots(&[(vf, 4.0), (vhost, 8.0)], 12, 200.0);
     assert!(answer(&better).starts_with("vhost; it carries 2.00 times"), "{}", answer(&better));
 }
