@@ -259,6 +259,10 @@ impl Device for GuestDevice {
         self.replace_memory(regions).expect("fewer regions of a good memory are a good memory");
     }
 
+    fn discards(&self, index: usize) -> bool {
+        !index.is_multiple_of(2)
+    }
+
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {
         let pair = index / 2;
         // Even rings are the guest's Rx, odd ones its Tx (virtio 1.2, section 5.1.2).

@@ -110,6 +110,7 @@ impl Ring {
         let leaves = Accepts::of_transmit(self.setup.features);
         let content = Content::Readable { header: self.header(), keep: !leaves.is_empty() };
         let queue = self.queue_at(base, content)?;
-        Ok(TransmitRing::new(queue, self.events(), frame_bytes_max, leaves))
+        let ring = TransmitRing::new(queue, self.events(), frame_bytes_max, leaves);
+        Ok(if self.setup.enabled { ring } else { ring.discarding() })
     }
 }

@@ -117,6 +117,7 @@ pub(crate) fn forward(
         block.add(word::TX_RUNT, u64::from(polled.runts));
         block.add(word::TX_OVERSIZE, u64::from(polled.oversize));
         block.add(word::TX_OFFLOAD, u64::from(polled.bad_offload));
+        block.add(word::TX_DISABLED, u64::from(polled.disabled));
     }
     polled
 }

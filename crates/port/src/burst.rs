@@ -108,6 +108,8 @@ pub struct Polled {
     pub oversize: u32,
     /// Frames on which something is left to do that makes no sense, or was not agreed on.
     pub bad_offload: u32,
+    /// Frames in a ring that the guest's device has disabled.
+    pub disabled: u32,
     /// Whether more waited than were taken.
     pub backlog: bool,
     /// Why nothing will be taken after these, if so.
@@ -139,7 +141,7 @@ impl Polled {
     /// Frames that must be dropped as they came.
     #[inline]
     pub fn malformed(&self) -> u32 {
-        self.runts + self.oversize + self.bad_offload
+        self.runts + self.oversize + self.bad_offload + self.disabled
     }
 }
 

@@ -32,6 +32,8 @@ pub struct TransmitRing {
     queue: DeviceQueue,
     events: Events,
     rules: Rules,
+    /// Whether nothing passes at all.
+    discards: bool,
     malformed: u64,
     heads: Box<[Head; BURST]>,
     /// Lent by the lane; a ring's own would be 8 KiB that are rarely used.
@@ -55,6 +57,7 @@ impl TransmitRing {
             queue,
             events,
             rules: Rules { frame_bytes_max, leaves },
+            discards: false,
             malformed: 0,
             heads: Box::new([[0; 16]; BURST]),
             deep: Vec::new(),
@@ -64,9 +67,24 @@ impl TransmitRing {
         }
     }
 
+    /// The ring while it is disabled: "in the disabled state the back-end must [...] process and
+    /// discard any TX packets" (vhost-user, "Ring states"). A frame that stayed in it would keep TCP
+    /// from sending it again by another.
+    pub fn discarding(mut self) -> TransmitRing {
+        // No frame is that short, so that each is judged.
+        self.rules.frame_bytes_max = 0;
+        self.discards = true;
+        self
+    }
+
     /// Judges the frames of the burst one by one, and takes up what is left to do on them: by longer
     /// snapshots, which are also what is delivered, so that the two always fit.
     fn judge(&mut self, polled: &mut Polled, has_offloads: bool) {
+        if self.discards {
+            polled.disabled = polled.frames;
+            self.malformed = u64::MAX >> (BURST - polled.frames as usize);
+            return;
+        }
         self.has_offloads = has_offloads;
         if has_offloads {
             self.deepen();

@@ -149,6 +149,7 @@ impl CheckedDevice {
         let align = if packed { 4 } else { 2 };
         assert_eq!((ring.desc % 16, ring.avail % align, ring.used % 4), (0, 0, 0));
         assert_eq!(ring.features & !self.features_offered, 0, "features that were not offered");
+        assert!(ring.enabled || self.discards(index), "ring {index} is disabled");
         assert!(ring.log.is_none() || self.log.is_some(), "ring {index} logs and has no log");
     }
 
@@ -196,6 +197,10 @@ impl Device for CheckedDevice {
         let wanted = (guest_addr, user_addr, size);
         let at = self.regions.iter().position(|r| (r.guest_addr, r.user_addr, r.size) == wanted);
         self.regions.remove(at.expect("a region that was never added is removed"));
+    }
+
+    fn discards(&self, index: usize) -> bool {
+        !index.is_multiple_of(2)
     }
 
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused> {

@@ -25,7 +25,7 @@ fn region(guest_addr: u64, fd: OwnedFd) -> MemoryRegion {
 fn setup(size: u16, desc: u64) -> RingSetup {
     let (avail, used) = (0x4000, 0x5000);
     let (kick, call, err, log) = (None, None, None, None);
-    RingSetup { size, desc, avail, used, base: 0, kick, call, err, features: 0, log }
+    RingSetup { size, desc, avail, used, base: 0, kick, call, err, features: 0, log, enabled: true }
 }
 
 fn file(dir: &Path) -> File {

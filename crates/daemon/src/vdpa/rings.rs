@@ -109,6 +109,7 @@ fn setup(ring: &RingStart) -> Result<RingSetup, String> {
         err: None,
         features: ring.features,
         log: None,
+        enabled: true,
     })
 }
 

@@ -13,8 +13,10 @@ pub(crate) const TX_NOTIFIES: usize = 2;
 pub(crate) const TX_RUNT: usize = 3;
 pub(crate) const TX_OVERSIZE: usize = 4;
 pub(crate) const TX_OFFLOAD: usize = 5;
+/// The ring is disabled.
+pub(crate) const TX_DISABLED: usize = 6;
 /// One word a reason of the NIC's classifier.
-pub(crate) const TX_DROPS: usize = 6;
+pub(crate) const TX_DROPS: usize = 7;
 /// One word a reason of the switch.
 pub(crate) const TX_SWITCH_DROPS: usize = TX_DROPS + DropReason::ALL.len();
 /// Copies that went to the uplink, and their bytes.
@@ -55,6 +57,7 @@ pub(crate) fn schema() -> Vec<String> {
     name(TX_RUNT, "tx_drop_runt");
     name(TX_OVERSIZE, "tx_drop_oversize");
     name(TX_OFFLOAD, "tx_drop_offload");
+    name(TX_DISABLED, "tx_drop_disabled");
     for (i, reason) in DropReason::ALL.iter().enumerate() {
         name(TX_DROPS + i, &format!("tx_drop_{}", reason.name()));
     }

@@ -12,7 +12,7 @@ use crate::foreign::ForeignFd;
 /// 1. Memory and dirty log change also while rings run. Rings that run go on with what they had, and
 ///    each of them is then renewed or stopped, before the front-end hears that it is done.
 /// 2. A ring is started only when it is stopped, with memory, size, addresses, a kick (or poll
-///    mode), and enabled; it is stopped only when it runs.
+///    mode), and enabled unless it [discards](Device::discards); it is stopped only when it runs.
 /// 3. A refused call is as if it had not been made: the device must keep what it had.
 /// 4. When the connection ends, all rings are stopped first, then the memory is released by an
 ///    empty table, and log and records of buffers in flight by `None`.
@@ -39,6 +39,10 @@ pub trait Device {
     /// set or added before.
     fn remove_region(&mut self, guest_addr: u64, user_addr: u64, size: u64);
 
+    /// Whether the guest sends by this ring: one that is disabled while it runs goes on, and discards
+    /// what comes.
+    fn discards(&self, index: usize) -> bool;
+
     /// Starts a ring.
     ///
     /// # Errors
@@ -46,7 +50,7 @@ pub trait Device {
     /// the start is tried again when one of its settings or the memory changes.
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused>;
 
-    /// Something about a ring that runs changed: memory, log, or whether it logs. It goes on where it
+    /// Something about a ring that runs changed: memory, log, whether it logs, or whether it is enabled. It goes on where it
     /// is, by this setup, whose `base` means nothing; no lane must find it missing meanwhile. When
     /// this returns nobody uses the former memory or log for it any more.
     ///
@@ -212,4 +216,6 @@ pub struct RingSetup {
     pub features: u64,
     /// What is logged; `None`: nothing.
     pub log: Option<RingLog>,
+    /// Whether it is enabled. Only a ring that [discards](Device::discards) runs without.
+    pub enabled: bool,
 }

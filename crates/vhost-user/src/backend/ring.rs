@@ -11,8 +11,9 @@
 //!
 //! The specification starts a ring at its first kick; here it starts when the kick descriptor
 //! comes, which nobody can tell from a kick, and which poll mode needs anyway. A ring that is
-//! started but disabled would have to discard what the guest sends; here it stands. So does one that
-//! must log its writes while there is no log: QEMU starts rings of a guest that boots during its
+//! disabled while it runs discards what the guest sends from then on; one that the guest receives by
+//! stops. One that was not enabled yet waits: what a guest that comes from elsewhere has left there is
+//! not to be lost where a front-end gives the kick first. So does one that must log its writes while there is no log: QEMU starts rings of a guest that boots during its
 //! migration before it sends the log.
 
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub(super) struct Ring {
     pub(super) call: Option<Arc<ForeignFd>>,
     pub(super) err: Option<Arc<ForeignFd>>,
     pub(super) enabled: bool,
+    /// Whether it runs although it is disabled, until its kick is set anew.
+    pub(super) discards: bool,
     pub(super) running: bool,
     /// Whether it is to run again, for it was suspended while it did.
     pub(super) resumes: bool,
@@ -64,6 +67,11 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) fn is_running(&self) -> bool {
         self.running
+    }
+
+    fn set_kick(&mut self, kick: Kick) {
+        self.kick = kick;
+        self.discards = false;
     }
 
     /// What is logged of this ring, if anything, with `buffers` if the session wants all.
@@ -79,9 +87,6 @@ impl Ring {
             Kick::Poll => None,
             Kick::Fd(fd) => Some(fd.clone()),
         };
-        if !self.enabled {
-            return None;
-        }
         Some(RingSetup {
             size: self.size?,
             desc,
@@ -93,6 +98,7 @@ impl Ring {
             err: self.err.clone(),
             features,
             log,
+            enabled: self.enabled,
         })
     }
 }
@@ -181,7 +187,7 @@ impl Backend {
         self.stop(index as usize, device);
         device.clear_inflight(index as usize);
         let ring = &mut self.rings[index as usize];
-        ring.kick = Kick::Unset;
+        ring.set_kick(Kick::Unset);
         let num = ring.base;
         Ok(Answer::Reply(VringState { index, num }.as_bytes().to_vec()))
     }
@@ -196,16 +202,22 @@ impl Backend {
             return Err(Reason::NotOffered);
         }
         let VringState { index, num } = prefix(message)?;
-        let ring = self.ring(index)?;
-        ring.enabled = match num {
+        self.ring(index)?;
+        let enabled = match num {
             0 => false,
             1 => true,
             value => return Err(Reason::NotABoolean { index, value }),
         };
-        if num == 0 {
-            self.stop(index as usize, device);
-        }
+        self.enable(index as usize, enabled, device);
         self.start(index as usize, device).map(|()| Answer::Done)
+    }
+
+    pub(super) fn enable(&mut self, index: usize, enabled: bool, device: &mut impl Device) {
+        let ring = &mut self.rings[index];
+        if std::mem::replace(&mut ring.enabled, enabled) != enabled {
+            ring.discards = !enabled && ring.running && device.discards(index);
+            self.renew(index, device);
+        }
     }
 
     pub(super) fn set_vring_fd(
@@ -225,7 +237,7 @@ impl Backend {
         match which {
             RingFd::Kick => {
                 self.stop(index, device);
-                self.rings[index].kick = fd.map_or(Kick::Poll, Kick::Fd);
+                self.rings[index].set_kick(fd.map_or(Kick::Poll, Kick::Fd));
                 return self.start(index, device).map(|()| Answer::Done);
             }
             RingFd::Call => {
@@ -267,7 +279,9 @@ impl Backend {
     fn setup(&self, index: usize) -> Option<RingSetup> {
         let ring = &self.rings[index];
         let log = ring.logs(self.logs_all());
-        ring.setup(self.features, log).filter(|_| log.is_none() || self.has_log)
+        let setup = ring.setup(self.features, log)?;
+        let may_run = ring.enabled || ring.discards;
+        (may_run && (log.is_none() || self.has_log)).then_some(setup)
     }
 
     /// Lets a ring that runs go on with memory and log as they are now, or stops it if it cannot.
@@ -317,7 +331,7 @@ impl Backend {
     pub(super) fn quiesce(&mut self, device: &mut impl Device) {
         self.stop_all(device);
         for (index, ring) in self.rings.iter_mut().enumerate() {
-            ring.kick = Kick::Unset;
+            ring.set_kick(Kick::Unset);
             device.clear_inflight(index);
         }
     }

@@ -67,8 +67,8 @@ impl Backend {
         // enable all rings immediately." With the bit, rings stay as they are: a front-end may
         // repeat the request while they run.
         if features & Features::PROTOCOL_FEATURES.bits() == 0 {
-            for ring in &mut self.rings {
-                ring.enabled = true;
+            for index in 0..self.rings.len() {
+                self.enable(index, true, device);
             }
         }
         let started = self.start_all(device);
@@ -99,9 +99,8 @@ impl Backend {
     /// "It is recommended that back-ends either ignore this message, or use it to disable all
     /// rings."
     pub(super) fn reset_owner(&mut self, device: &mut impl Device) -> Result<Answer, Reason> {
-        self.stop_all(device);
-        for ring in &mut self.rings {
-            ring.enabled = false;
+        for index in 0..self.rings.len() {
+            self.enable(index, false, device);
         }
         Ok(Answer::Done)
     }

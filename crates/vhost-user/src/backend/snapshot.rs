@@ -212,8 +212,19 @@ impl Backend {
 
 impl Ring {
     fn snapshot(&self) -> RingSnapshot {
-        let Ring { size, addresses, log, base, kick, call, err, enabled, running, resumes: _ } =
-            self;
+        let Ring {
+            size,
+            addresses,
+            log,
+            base,
+            kick,
+            call,
+            err,
+            enabled,
+            discards: _,
+            running,
+            resumes: _,
+        } = self;
         let addresses = addresses.map(|Addresses { desc, avail, used }| [desc, avail, used]);
         let kick = match kick {
             Kick::Unset => KickSnapshot::Unset,
@@ -235,8 +246,8 @@ impl Ring {
             KickSnapshot::Poll => Kick::Poll,
             KickSnapshot::Fd(fd) => Kick::Fd(fd),
         };
-        let (running, resumes) = (false, running);
-        Ring { size, addresses, log, base, kick, call, err, enabled, running, resumes }
+        let (running, resumes, discards) = (false, running, running && !enabled);
+        Ring { size, addresses, log, base, kick, call, err, enabled, discards, running, resumes }
     }
 }
 

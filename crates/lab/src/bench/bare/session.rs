@@ -212,6 +212,10 @@ impl Device for Guest {
         self.set_regions(regions).expect("fewer regions of a good memory are a good memory");
     }
 
+    fn discards(&self, _index: usize) -> bool {
+        false // it is a bench that disables none
+    }
+
     fn start_ring(&mut self, index: usize, setup: &RingSetup) -> Result<(), Refused> {
         let ring = Ring { queue: self.queue(index, setup, setup.base)?, call: setup.call.clone() };
         *self.ring(index) = Some(ring);

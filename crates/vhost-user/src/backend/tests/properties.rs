@@ -128,6 +128,7 @@ struct Known {
     addresses: bool,
     kick: bool,
     enabled: bool,
+    discards: bool,
     logs: bool,
 }
 
@@ -142,7 +143,7 @@ struct Model {
 
 impl Model {
     /// Follows a request that succeeded.
-    fn follow(&mut self, step: &Step) {
+    fn follow(&mut self, step: &Step, memory: bool) {
         let at = step.payload.first().map_or(0, |&index| usize::from(index));
         let num = step.payload.get(4).is_some_and(|&num| num != 0);
         match step.request {
@@ -156,22 +157,35 @@ impl Model {
                 let features = ProtocolFeatures::from_bits_retain(number_of(step));
                 self.may_log = features.contains(ProtocolFeatures::LOG_SHMFD);
             }
-            Request::SetVringKick => self.rings[at].kick = true,
-            Request::GetVringBase => self.rings[at].kick = false,
-            Request::SetVringEnable => self.rings[at].enabled = num,
+            Request::SetVringKick => self.set_kick(at, true),
+            Request::GetVringBase => self.set_kick(at, false),
+            Request::SetVringEnable => self.enable(at, num, memory),
             Request::ResetDevice => (self.rings, self.features) = Default::default(),
-            Request::ResetOwner => self.rings.iter_mut().for_each(|ring| ring.enabled = false),
+            Request::ResetOwner => (0..4).for_each(|at| self.enable(at, false, memory)),
             Request::SetStatus if at == 0 => {
-                self.rings.iter_mut().for_each(|ring| ring.kick = false);
+                (0..4).for_each(|at| self.set_kick(at, false));
             }
             Request::SetFeatures => {
                 let features = number_of(step);
                 self.release(self.features & LOG_ALL != 0, |model| model.features = features);
                 if features & Features::PROTOCOL_FEATURES.bits() == 0 {
-                    self.rings.iter_mut().for_each(|ring| ring.enabled = true);
+                    (0..4).for_each(|at| self.enable(at, true, memory));
                 }
             }
             _ => {}
+        }
+    }
+
+    fn set_kick(&mut self, at: usize, kick: bool) {
+        (self.rings[at].kick, self.rings[at].discards) = (kick, false);
+    }
+
+    /// Even rings are those that the guest receives by.
+    fn enable(&mut self, at: usize, enabled: bool, memory: bool) {
+        let ran = self.runs(at, memory);
+        let ring = &mut self.rings[at];
+        if ring.enabled != enabled {
+            (ring.enabled, ring.discards) = (enabled, !enabled && ran && at % 2 == 1);
         }
     }
 
@@ -188,9 +202,9 @@ impl Model {
     }
 
     fn runs(&self, at: usize, memory: bool) -> bool {
-        let Known { size, addresses, kick, enabled, .. } = self.rings[at];
+        let Known { size, addresses, kick, enabled, discards, .. } = self.rings[at];
         let log = self.log || !self.must_log(at);
-        memory && size && addresses && kick && enabled && log
+        memory && size && addresses && kick && (enabled || discards) && log
     }
 }
 
@@ -212,9 +226,10 @@ proptest! {
         let mut session = Session::new(CONFIG);
         let mut model = Model::default();
         for step in &steps {
+            let memory = !session.device.regions().is_empty();
             let reply = session.handle(make(step));
             if reply.is_ok() && session.backend.take_refusal().is_none() {
-                model.follow(step);
+                model.follow(step, memory);
             }
             let memory = !session.device.regions().is_empty();
             for at in 0..4 {

@@ -79,6 +79,25 @@ fn disabling_stops_and_enabling_goes_on() {
 }
 
 #[test]
+fn what_the_guest_sends_by_a_disabled_ring_is_discarded() {
+    let mut session = Session::ready();
+    session.set_up(1, 5);
+    let enabled = |session: &Session| session.device.ring(1).map(|ring| ring.enabled);
+    assert_eq!(enabled(&session), None, "not before it was enabled");
+    session.enable(1, true);
+    session.device.served = 2;
+    session.enable(1, false);
+    assert_eq!((enabled(&session), session.device.ring(1).unwrap().base), (Some(false), 7));
+    session.enable(1, true);
+    assert_eq!(enabled(&session), Some(true));
+    let calls = session.device.calls();
+    assert_eq!((calls.starts, calls.renewals, calls.stops), (1, 2, 0), "it is never missing");
+    session.enable(1, false);
+    session.done(message(Request::SetVringKick, &1u64, 1));
+    assert!(!session.runs(1), "it begins anew");
+}
+
+#[test]
 fn get_vring_base_stops_until_the_next_kick() {
     let mut session = Session::ready();
     session.set_up(1, 5);
