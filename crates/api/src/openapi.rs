@@ -42,9 +42,15 @@ pub fn document() -> Value {
 fn all_schemas() -> Map<String, Value> {
     let mut all = schemas().clone();
     // Parts of others, and what only a configuration file has.
-    for name in
-        ["PortSettings", "Configuration", "DaemonSettings", "ApiSettings", "Lanes", "Limits"]
-    {
+    for name in [
+        "PortSettings",
+        "RuleMatch",
+        "Configuration",
+        "DaemonSettings",
+        "ApiSettings",
+        "Lanes",
+        "Limits",
+    ] {
         all.remove(name);
     }
     for resource in &RESOURCES {

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use daemon::log::Log;
+use model::config::ConfigErrors;
 use rustix::io::Errno;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -62,6 +63,12 @@ enum Command {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Mistake(String);
+
+impl From<ConfigErrors> for Mistake {
+    fn from(errors: ConfigErrors) -> Mistake {
+        Mistake(errors.to_string())
+    }
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

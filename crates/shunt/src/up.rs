@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use daemon::Launch;
-use model::config::{Config, ConfigErrors, Source};
+use model::config::{Config, Source};
 
 use crate::{Mistake, say};
 
@@ -43,9 +43,8 @@ impl Up {
             let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
             return daemon::take_over(socket);
         };
-        let mistake = |errors: ConfigErrors| Mistake(errors.to_string());
-        let source = Source::read(&path, "--config").map_err(mistake)?;
-        let config = Config::of(&source).map_err(mistake)?;
+        let source = Source::read(&path, "--config").map_err(Mistake::from)?;
+        let config = Config::of(&source).map_err(Mistake::from)?;
         if self.check {
             return Ok(say(&format!("{}: good\n", path.display()))?);
         }

@@ -344,30 +344,14 @@ impl Drop for ByteStream {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::net::{TcpListener, TcpStream};
+mod tests {
+    use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
 
     use rustix::fs::MemfdFlags;
 
     use super::*;
-
-    /// A socket that closes only when its peer has read what is left, and the peer.
-    pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (peer, _) = listener.accept().unwrap();
-        socket.set_nonblocking(true).unwrap();
-        while socket.write(&[0; 1 << 16]).is_ok() {}
-        let long = Some(Duration::from_secs(3600));
-        rustix::net::sockopt::set_socket_linger(&socket, long).unwrap();
-        (socket.into(), peer)
-    }
-
-    /// Reads to the end, so that a lingering socket closes.
-    pub(crate) fn drain(mut peer: TcpStream) {
-        while peer.read(&mut [0; 1 << 16]).unwrap() > 0 {}
-    }
+    use crate::testing::{drain, lingering};
 
     /// Lets a lingering socket close, and waits until all is closed.
     fn let_close(peer: TcpStream, closer: &Closer) {

@@ -45,6 +45,8 @@ pub mod message;
 pub mod payload;
 mod request;
 pub mod socket;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod transfer;
 
 pub use backend::{

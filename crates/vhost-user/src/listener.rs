@@ -290,13 +290,13 @@ mod tests {
         let path = dir.path().join("s");
         let listener = Listener::bind(&path).unwrap();
         let stream = UnixStream::connect(&path).unwrap();
-        let (slow, peer) = crate::foreign::tests::lingering();
+        let (slow, peer) = crate::testing::lingering();
         let message = crate::Message::request(crate::Request::SetLogFd, &[0u8; 0]);
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         crate::socket::send_before(&stream, &message, &[slow.as_fd()], end).unwrap();
         drop((slow, stream));
         drop(listener); // nobody accepted it
-        crate::foreign::tests::drain(peer);
+        crate::testing::drain(peer);
     }
 
     #[test]

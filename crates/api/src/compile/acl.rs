@@ -1,6 +1,6 @@
 //! Rules of a port, as the switch takes them.
 
-use model::state::{AclAction, AclRule, IpPrefix, MacText};
+use model::state::{AclAction, AclRule, IpPrefix, RuleMatch};
 use vswitch::{Acl, MacPrefix, Match, Rule, RuleAction};
 use wire::Mac;
 
@@ -14,24 +14,29 @@ pub(super) fn mac_match(mac: Mac) -> MacPrefix {
     MacPrefix { mac, len: 48 }
 }
 
-pub(super) fn ip_match(IpPrefix { address, length }: IpPrefix) -> vswitch::IpPrefix {
+fn ip_match(IpPrefix { address, length }: IpPrefix) -> vswitch::IpPrefix {
     vswitch::IpPrefix { addr: address, len: length }
 }
 
-fn rule(rule: &AclRule) -> Rule {
-    let mac = |mac: Option<MacText>| mac.map(|MacText(mac)| mac_match(mac));
-    let ip = |prefix: Option<IpPrefix>| prefix.map(ip_match);
-    let matches = Match {
-        src_mac: mac(rule.from_mac),
-        dst_mac: mac(rule.to_mac),
+/// What rules of a port and of a NIC alike ask of a frame.
+pub(super) fn matches(rule: &RuleMatch) -> Match {
+    Match {
+        src_mac: rule.from_mac.map(|mac| mac_match(mac.0)),
         ethertype: rule.ethertype,
-        vid: rule.vlan.map(|vlan| vlan..=vlan),
-        src_ip: ip(rule.from_ip),
-        dst_ip: ip(rule.to_ip),
+        src_ip: rule.from_ip.map(ip_match),
+        dst_ip: rule.to_ip.map(ip_match),
         protocol: rule.protocol,
         src_port: rule.from_port.map(|range| range.first..=range.last),
         dst_port: rule.to_port.map(|range| range.first..=range.last),
         ..Match::default()
+    }
+}
+
+fn rule(rule: &AclRule) -> Rule {
+    let matches = Match {
+        dst_mac: rule.to_mac.map(|mac| mac_match(mac.0)),
+        vid: rule.vlan.map(|vlan| vlan..=vlan),
+        ..matches(&rule.matches)
     };
     let action = match rule.action {
         AclAction::Allow => RuleAction::Allow,

@@ -73,14 +73,7 @@ impl Owner<'_> {
         let mut macs = self.macs.iter().map(|(mac, _)| *mac);
         let mut function = nic::Function::new(macs.next().unwrap_or_default());
         function.extra_macs = macs.collect();
-        function.vlan = self.settings.vlan.and_then(|vlan| {
-            let protocol = match vlan.proto {
-                VlanProto::Dot1q => VlanProtocol::Ieee8021Q,
-                VlanProto::Dot1ad => VlanProtocol::Ieee8021Ad,
-            };
-            let vid = Vid::new(vlan.id).ok()?;
-            Some(PortVlan { vid, qos: vlan.qos, protocol })
-        });
+        function.vlan = self.settings.vlan.and_then(port_vlan);
         function.trunk = self.settings.tagged().collect::<Vids>();
         function.link = self.link;
         function
@@ -224,6 +217,15 @@ impl<'a> Scope<'a> {
         let first = derived.next().unwrap_or_default();
         std::iter::once(first).chain(derived).find(|mac| !used(*mac)).unwrap_or(first)
     }
+}
+
+/// A tag, as the NIC puts it on.
+pub(super) fn port_vlan(vlan: Vlan) -> Option<PortVlan> {
+    let protocol = match vlan.proto {
+        VlanProto::Dot1q => VlanProtocol::Ieee8021Q,
+        VlanProto::Dot1ad => VlanProtocol::Ieee8021Ad,
+    };
+    Some(PortVlan { vid: Vid::new(vlan.id).ok()?, qos: vlan.qos, protocol })
 }
 
 fn link(settings: &PortSettings) -> nic::LinkState {

@@ -1,11 +1,10 @@
 //! A NIC in switchdev mode: what it refuses, its representors, and its rules.
 
-use model::state::{FunctionName, NicRule, Problem, Problems, RuleTarget, Vlan, VlanProto};
-use nic::{LinkState, PortId, PortVlan, Target, VlanProtocol};
-use wire::Vid;
+use model::state::{FunctionName, NicRule, Problem, Problems, RuleTarget};
+use nic::{LinkState, PortId, Target};
 
-use super::acl::{ip_match, mac_match};
-use super::function::{Owner, Scope};
+use super::acl::{mac_match, matches};
+use super::function::{Owner, Scope, port_vlan};
 use super::nics::free_plug;
 use super::profile::owners;
 use super::{Attached, Place, Plug};
@@ -88,30 +87,15 @@ pub(super) fn rules(scope: &Scope<'_>) -> (Vec<nic::Rule>, Vec<usize>) {
 
 fn rule(rule: &NicRule) -> nic::Rule {
     let matches = nic::Match {
-        src_mac: rule.from_mac.map(|mac| mac_match(mac.0)),
         dst_mac: rule.to_mac.map(|mac| mac_match(mac.0)),
-        ethertype: rule.ethertype,
         vid: rule.vlan.map(|vlan| vlan..=vlan),
-        src_ip: rule.from_ip.map(ip_match),
-        dst_ip: rule.to_ip.map(ip_match),
-        protocol: rule.protocol,
-        src_port: rule.from_port.map(|range| range.first..=range.last),
-        dst_port: rule.to_port.map(|range| range.first..=range.last),
-        ..nic::Match::default()
+        ..matches(&rule.matches)
     };
     let to = match rule.to {
         RuleTarget::Function(to) => Target::Port(port(to)),
         RuleTarget::Representor => Target::Representor,
         RuleTarget::Drop => Target::Drop,
     };
-    let push = rule.push_vlan.and_then(tag);
+    let push = rule.push_vlan.and_then(port_vlan);
     nic::Rule { from: port(rule.from), matches, to, pop: rule.pop_vlan, push }
-}
-
-fn tag(vlan: Vlan) -> Option<PortVlan> {
-    let protocol = match vlan.proto {
-        VlanProto::Dot1q => VlanProtocol::Ieee8021Q,
-        VlanProto::Dot1ad => VlanProtocol::Ieee8021Ad,
-    };
-    Some(PortVlan { vid: Vid::new(vlan.id).ok()?, qos: vlan.qos, protocol })
 }

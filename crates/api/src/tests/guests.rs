@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use model::testing::with;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde_json::{Value, json};
+use vhost_user::testing::lingering;
 
 use super::super::serve_guests;
 use super::*;
@@ -82,18 +83,6 @@ fn audit(site: &Site) -> Vec<String> {
     let events = events["events"].as_array().unwrap().iter();
     let ours = events.filter(|event| event["kind"] == "guest-control");
     ours.map(|event| format!("{}: {}", event["subject"], event["text"])).collect()
-}
-
-/// A TCP socket that closes only when its peer has read all that it sent, and the peer.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (peer, _) = listener.accept().unwrap();
-    socket.set_nonblocking(true).unwrap();
-    while socket.write(&[0; 1 << 16]).is_ok() {}
-    let long = Some(Duration::from_secs(3600));
-    rustix::net::sockopt::set_socket_linger(&socket, long).unwrap();
-    (socket.into(), peer)
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use vhost_user::testing::{drain, lingering};
 use vhost_user::{Message, Request};
 
 use crate::guest::*;
@@ -139,18 +139,6 @@ fn a_call_that_blocks_when_its_ring_starts_holds_up_no_session() {
     host.log.wait_for("n/uplink: connection closed: its call or err eventfd blocks and is full");
 }
 
-/// A TCP socket that closes only when its peer has read all that it sent, and the peer.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (peer, _) = listener.accept().unwrap();
-    socket.set_nonblocking(true).unwrap();
-    while socket.write(&[0; 1 << 16]).is_ok() {}
-    let long = Some(Duration::from_secs(3600));
-    rustix::net::sockopt::set_socket_linger(&socket, long).unwrap();
-    (socket.into(), peer)
-}
-
 /// Sends bytes with descriptors beside them.
 fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
     let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
@@ -159,11 +147,6 @@ fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
     let none = SendFlags::empty();
     rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, none).unwrap();
-}
-
-/// Reads to the end, so that a lingering socket closes.
-fn drain(mut peer: TcpStream) {
-    while peer.read(&mut [0; 1 << 16]).unwrap() > 0 {}
 }
 
 /// Sends a request that is none, with descriptors beside it, and leaves nobody but the daemon with them.

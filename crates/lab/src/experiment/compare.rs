@@ -12,7 +12,7 @@
 //! in every slot; with copies it is noise.
 //!
 //! # Limits
-//! A pair whose slots are in two bands does not count, and is told. Two builds whose difference is
+//! A pair between whose slots the CPUs moved does not count, and is told. Two builds whose difference is
 //! smaller than what the test could have found are not told to be equal: no difference was found.
 
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::state::{Problem, Problems};
+use crate::state::{MAX_PROBLEMS, Problem};
 
 /// A place in a file, both numbers counted from 1; the column in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,20 +55,16 @@ pub struct ConfigErrors {
 }
 
 impl ConfigErrors {
-    /// The problems of a file, each where `place` says it is.
+    /// The problems of a file with their places, and how many there are beyond them.
     pub(super) fn of(
         file: &str,
-        problems: Problems,
-        place: impl Fn(&Problem) -> Option<Position>,
+        problems: Vec<(Option<Position>, Problem)>,
+        more: usize,
     ) -> ConfigErrors {
-        let Problems { problems, more } = problems;
-        let file = file.to_owned();
-        let shown = problems.into_iter().map(|problem| ConfigError {
-            file: file.clone(),
-            position: place(&problem),
-            problem,
-        });
-        let mut shown: Vec<ConfigError> = shown.collect();
+        let more = more + problems.len().saturating_sub(MAX_PROBLEMS);
+        let error = |(position, problem)| ConfigError { file: file.to_owned(), position, problem };
+        let mut shown: Vec<ConfigError> =
+            problems.into_iter().take(MAX_PROBLEMS).map(error).collect();
         shown.sort_by_key(|error| error.position);
         ConfigErrors { shown, more }
     }
@@ -79,7 +75,7 @@ impl ConfigErrors {
         error: impl Into<String>,
         allowed: impl Into<String>,
     ) -> Self {
-        ConfigErrors::of(file, Problem::new("", (), error, allowed).into(), |_| None)
+        ConfigErrors::of(file, vec![(None, Problem::new("", (), error, allowed))], 0)
     }
 
     /// The errors that are shown, at most 20.

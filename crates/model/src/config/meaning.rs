@@ -30,20 +30,18 @@ pub(super) fn check(
     }
     api(&daemon.api, problems);
     let mut own = [COUNTERS, LOCK].map(|name| run_dir.join(name)).to_vec();
-    if let Some(socket) = &daemon.api.socket
-        && own.contains(socket)
-    {
-        let (error, allowed) = ("is a file of the daemon's own", "choose another name");
-        problems.push(Problem::new("api.socket", socket.to_string_lossy(), error, allowed));
-    }
-    // Whoever switches the API off may have the name.
+    let mut apart = |own: &[PathBuf], field: &str, socket: &Path| {
+        if own.iter().any(|file| file == socket) {
+            let (error, allowed) = ("is a file of the daemon's own", "choose another name");
+            problems.push(Problem::new(field, socket.to_string_lossy(), error, allowed));
+        }
+    };
     let api = daemon.api.socket.clone().unwrap_or_else(|| socket_path(run_dir));
+    apart(&own, "api.socket", &api);
+    // Whoever switches the API off may have the name.
     own.extend(daemon.api.enabled.then_some(api));
     for (field, socket) in sockets(state) {
-        if own.contains(&PathBuf::from(&socket)) {
-            let (error, allowed) = ("is a file of the daemon's own", "choose another name");
-            problems.push(Problem::new(field, socket, error, allowed));
-        }
+        apart(&own, &field, Path::new(&socket));
     }
 }
 

@@ -114,7 +114,7 @@ impl Config {
         }
         let mut problems = Problems::default();
         meaning::check(&daemon, &run_dir, &state, &mut problems);
-        let state = match State::parse(&state) {
+        let state = match State::of_form(&state) {
             Ok(state) => problems.or(state),
             Err(more) => Err(problems.and(more)),
         };

@@ -108,29 +108,34 @@ impl Source {
     }
 
     /// Problems of the document, with their places in the file.
-    pub fn tell(&self, mut problems: Problems) -> ConfigErrors {
-        if self.is_json() {
-            return ConfigErrors::of(&self.name, problems, |_| None);
-        }
-        let (tree, _) = DeTable::parse_recoverable(&self.text);
-        for Problem { field, error, allowed, .. } in &mut problems.problems {
-            let header = tables(field);
-            let list = format!("write tables, each with the header [[{header}]]");
-            *error = error.replace("is an object", "is a table");
-            *allowed = match allowed.as_str() {
-                "write a list of objects" => list,
-                "write an object with its fields" if field.ends_with(']') => list,
-                other => other.replace("write an object", "write a table"),
-            };
-        }
-        ConfigErrors::of(&self.name, problems, |problem| {
-            let at = match locate(tree.get_ref(), &problem.field)? {
-                // What has no value is told where its name stands.
-                Place { name_at: Some(at), .. } if problem.value.is_empty() => at,
-                Place { at, .. } => at,
-            };
-            Some(Position::of(&self.text, at))
-        })
+    pub fn tell(&self, Problems { problems, more }: Problems) -> ConfigErrors {
+        let told = match self.is_json() {
+            true => problems.into_iter().map(|problem| (None, problem)).collect(),
+            false => {
+                let (tree, _) = DeTable::parse_recoverable(&self.text);
+                let tell = |problem| self.told(tree.get_ref(), problem);
+                problems.into_iter().map(tell).collect()
+            }
+        };
+        ConfigErrors::of(&self.name, told, more)
+    }
+
+    /// A problem in TOML's words, and where it is.
+    fn told(&self, tree: &DeTable<'_>, mut problem: Problem) -> (Option<Position>, Problem) {
+        let Problem { field, value, error, allowed } = &mut problem;
+        let list = || format!("write tables, each with the header [[{}]]", header(field));
+        *error = error.replace("is an object", "is a table");
+        *allowed = match allowed.as_str() {
+            "write a list of objects" => list(),
+            "write an object with its fields" if field.ends_with(']') => list(),
+            other => other.replace("write an object", "write a table"),
+        };
+        let at = locate(tree, field).map(|Place { at, name_at }| match name_at {
+            // What has no value is told where its name stands.
+            Some(name_at) if value.is_empty() => name_at,
+            _ => at,
+        });
+        (at.map(|at| Position::of(&self.text, at)), problem)
     }
 
     /// Where a field such as `nic[0].vf[2].mac` stands; of one that is not there, what is around it. `None` in JSON.
@@ -161,19 +166,14 @@ impl Source {
         if problems.is_empty() {
             return Ok(value);
         }
-        let (places, mut all): (Vec<_>, Problems) =
-            (problems.iter().map(|(at, _)| *at).collect(), Problems::default());
-        problems.into_iter().for_each(|(_, problem)| all.push(problem));
-        let told = all.problems.clone();
-        Err(ConfigErrors::of(&self.name, all, |problem| {
-            let number = told.iter().position(|one| one == problem)?;
-            Some(Position::of(&self.text, places[number]))
-        }))
+        let told = problems.into_iter();
+        let told = told.map(|(at, problem)| (Some(Position::of(&self.text, at)), problem));
+        Err(ConfigErrors::of(&self.name, told.collect(), 0))
     }
 }
 
-/// The name of a header: a path without its numbers.
-fn tables(path: &str) -> String {
+/// The name in a table's header: its path without numbers.
+fn header(path: &str) -> String {
     path.split('.').filter_map(|part| part.split('[').next()).collect::<Vec<_>>().join(".")
 }
 
@@ -186,10 +186,9 @@ struct Reader<'t> {
 
 impl Reader<'_> {
     fn table(&mut self, table: &DeTable<'_>, path: &str) -> Value {
-        let dot = if path.is_empty() { "" } else { "." };
         let fields = table.iter().map(|(key, value)| {
             let name = key.get_ref().to_string();
-            let value = self.value(value, &format!("{path}{dot}{name}"));
+            let value = self.value(value, &shape::join(path, &name));
             (name, value)
         });
         Value::Object(fields.collect::<Map<_, _>>())
@@ -246,9 +245,8 @@ fn visit_sockets(value: &mut Value, path: &str, each: &mut impl FnMut(&str, &mut
             }
         }
         Value::Object(fields) => {
-            let dot = if path.is_empty() { "" } else { "." };
             for (name, value) in fields {
-                let path = format!("{path}{dot}{name}");
+                let path = shape::join(path, name);
                 match (name.as_str(), value) {
                     ("socket", Value::String(socket)) => each(&path, socket),
                     ("attachment" | "uplink", Value::String(short)) => {

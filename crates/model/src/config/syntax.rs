@@ -4,10 +4,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error};
 
 use super::error::Position;
-use crate::state::{MAX_PROBLEMS, Problem, shape};
-
-/// The most characters of a file's text that an error repeats.
-const MAX_QUOTED_CHARS: usize = 60;
+use crate::state::{MAX_PROBLEMS, Problem, cut, shape};
 
 /// The mistakes, each with its place. Values that are wrong are all told, up to a line that breaks the grammar: what
 /// follows that one means something else.
@@ -18,7 +15,8 @@ pub(super) fn problems(
 ) -> Vec<(usize, Problem)> {
     let place = |error: &Error| error.span().map_or(0, |span| span.start);
     let line = |error: &Error| Position::of(text, place(error)).line;
-    let quote = |error: &Error| quote(text, error.span().unwrap_or_default());
+    let quote =
+        |error: &Error| cut(text.get(error.span().unwrap_or_default()).unwrap_or_default().trim());
     let mut sorted: Vec<&Error> = mistakes.iter().collect();
     sorted.sort_by_key(|error| place(error));
     let breaks = |error: &&&Error| wrong_value(error.message(), &quote(error)).is_none();
@@ -38,14 +36,6 @@ pub(super) fn problems(
         all.push((place(error), Problem::new("", (), message, "")));
     }
     all
-}
-
-/// What stands at a place of the file, cut to a readable length.
-fn quote(text: &str, span: std::ops::Range<usize>) -> String {
-    let text = text.get(span).unwrap_or_default().trim();
-    let line = text.lines().next().unwrap_or_default();
-    let cut: String = line.chars().take(MAX_QUOTED_CHARS).collect();
-    if cut.len() < text.len() { format!("{cut}...") } else { cut }
 }
 
 /// A mistake within one value, or `None`. The parser takes anything without quotes for a misspelt number, date or
@@ -116,10 +106,7 @@ fn broken_line(message: &str, text: &str) -> String {
 
 /// The path of the value that stands at a place.
 fn find_in(table: &DeTable<'_>, path: &str, at: usize) -> Option<String> {
-    let dot = if path.is_empty() { "" } else { "." };
-    table
-        .iter()
-        .find_map(|(key, value)| find_value(value, format!("{path}{dot}{}", key.get_ref()), at))
+    table.iter().find_map(|(key, value)| find_value(value, shape::join(path, key.get_ref()), at))
 }
 
 fn find_value(value: &Spanned<DeValue<'_>>, path: String, at: usize) -> Option<String> {

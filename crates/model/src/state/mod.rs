@@ -52,9 +52,10 @@ pub use function::{LinkState, Mirror, MirrorDirection, Pf, PortSettings, Vf, Vla
 pub use model::{Bridging, Nic, NicKind};
 pub use moving::{MoveRequest, Moving, Phase, Step as MoveStep};
 pub use plan::{Action, Change, Kind, Plan, Step};
+pub(crate) use problem::cut;
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use reason::{PathInForce, Reason};
-pub use switch::{AclAction, AclRule, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
+pub use switch::{AclAction, AclRule, RuleMatch, StaticEntry, Switch, SwitchPort, UPLINK, Vxlan};
 pub use switchdev::{AnyMacText, FunctionName, NicMode, NicRule, Representor, RuleTarget};
 pub use text::{IpPrefix, MacText, NotOfThatForm, PortRange, VlanRange};
 pub use transition::transition;
@@ -107,7 +108,16 @@ impl State {
     /// # Errors
     /// Every mistake of form, or, if there is none, every mistake of meaning; 20 are kept, the others counted.
     pub fn parse(document: &Value) -> Result<State, Problems> {
-        let (state, adapters) = State::read(document)?;
+        State::check_form(document)?;
+        State::of_form(document)
+    }
+
+    /// The same of a document whose form was checked.
+    ///
+    /// # Errors
+    /// Every mistake of meaning.
+    pub(crate) fn of_form(document: &Value) -> Result<State, Problems> {
+        let (state, adapters) = filled(document)?;
         validate::meaning(&state, &adapters)?;
         Ok(state)
     }
@@ -118,12 +128,7 @@ impl State {
     /// Every mistake of form.
     pub fn read(document: &Value) -> Result<(State, Vec<String>), Problems> {
         State::check_form(document)?;
-        let Filled { document, adapters } = fill(document)?;
-        let state = serde_json::from_value(document).map_err(|error| {
-            // The schema lets nothing pass that serde does not take; a test holds them together.
-            Problem::new("", Value::Null, format!("is not a document: {error}"), "correct it")
-        })?;
-        Ok((state, adapters))
+        filled(document)
     }
 
     /// Checks a document's version and form.
@@ -186,4 +191,19 @@ impl State {
         let name = adapter.nic.as_deref().or(through.map(|switch| switch.nic.as_str()))?;
         self.nic(name)
     }
+}
+
+/// The objects of a document whose form was checked, and where each of its adapters stands.
+fn filled(document: &Value) -> Result<(State, Vec<String>), Problems> {
+    let Filled { document, adapters } = fill(document)?;
+    let state = serde_json::from_value(document).map_err(|error| {
+        // The schema lets nothing pass that serde does not take; a test holds them together.
+        Problem::new("", Value::Null, format!("is not a document: {error}"), "correct it")
+    })?;
+    Ok((state, adapters))
+}
+
+/// The default of what is on unless it is said.
+fn yes() -> bool {
+    true
 }

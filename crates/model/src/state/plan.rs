@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::shape::join;
 use super::{Allocation, Nic, State, Vf};
 
 /// What is done to a thing.
@@ -80,32 +81,15 @@ pub struct Plan {
 impl Plan {
     /// The steps from one state to another.
     pub fn between(from: &State, to: &State) -> Plan {
-        let vfs = |state: &State| -> BTreeMap<String, Vf> {
-            let of = |nic: &Nic| {
-                let name = nic.name.clone();
-                nic.vfs
-                    .iter()
-                    .map(move |vf| (format!("{name}/vf{}", vf.index), vf.clone()))
-                    .collect::<Vec<_>>()
-            };
-            state.nics.iter().flat_map(of).collect()
-        };
-        let (old_vfs, new_vfs) = (vfs(from), vfs(to));
+        // VFs are things of their own, so NICs are compared without them.
+        let (old_nics, new_nics) = (without_vfs(&from.nics), without_vfs(&to.nics));
         // In the order in which they are created.
         let kinds = [
-            steps(Kind::Nic, named(&from.nics, |nic| &nic.name), named(&to.nics, |nic| &nic.name)),
-            steps(Kind::Vf, old_vfs.iter().collect(), new_vfs.iter().collect()),
-            steps(
-                Kind::Switch,
-                named(&from.switches, |switch| &switch.name),
-                named(&to.switches, |switch| &switch.name),
-            ),
-            steps(
-                Kind::Adapter,
-                named(&from.adapters, |adapter| &adapter.name),
-                named(&to.adapters, |adapter| &adapter.name),
-            ),
-            steps(Kind::Vpf, named(&from.vpfs, |vpf| &vpf.name), named(&to.vpfs, |vpf| &vpf.name)),
+            steps(Kind::Nic, [&old_nics, &new_nics].map(|all| named(all, |nic| &nic.name))),
+            steps(Kind::Vf, [from, to].map(vfs)),
+            steps(Kind::Switch, [from, to].map(|it| named(&it.switches, |one| &one.name))),
+            steps(Kind::Adapter, [from, to].map(|it| named(&it.adapters, |one| &one.name))),
+            steps(Kind::Vpf, [from, to].map(|it| named(&it.vpfs, |one| &one.name))),
         ];
         let (mut removed, mut made) = (Vec::new(), Vec::new());
         for [gone, come] in kinds {
@@ -204,28 +188,33 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A thing's settings; a NIC's without its VFs, each of which is a thing of its own.
 fn json(thing: impl Serialize) -> Value {
-    let mut value = serde_json::to_value(thing).expect("a setting is JSON");
-    if value.get("total_vfs").is_some()
-        && let Some(fields) = value.as_object_mut()
-    {
-        fields.remove("vf");
-    }
-    value
+    serde_json::to_value(thing).expect("a setting is JSON")
 }
 
 /// Things by their names.
-fn named<T>(things: &[T], name: impl Fn(&T) -> &String) -> BTreeMap<&String, &T> {
-    things.iter().map(|thing| (name(thing), thing)).collect()
+type Named<'a, T> = BTreeMap<String, &'a T>;
+
+fn named<T>(things: &[T], name: impl Fn(&T) -> &String) -> Named<'_, T> {
+    things.iter().map(|thing| (name(thing).clone(), thing)).collect()
 }
 
-/// The steps of one kind of thing: those that remove, and those that create and change. Only what differs is looked into.
-fn steps<T: PartialEq + Serialize>(
-    kind: Kind,
-    old: BTreeMap<&String, &T>,
-    new: BTreeMap<&String, &T>,
-) -> [Vec<Step>; 2] {
+fn without_vfs(nics: &[Nic]) -> Vec<Nic> {
+    nics.iter().map(|nic| Nic { vfs: Vec::new(), ..nic.clone() }).collect()
+}
+
+/// The VFs of all NICs, each as `NIC/vfN`.
+fn vfs(state: &State) -> Named<'_, Vf> {
+    let of = state
+        .nics
+        .iter()
+        .flat_map(|nic| nic.vfs.iter().map(|vf| (format!("{}/vf{}", nic.name, vf.index), vf)));
+    of.collect()
+}
+
+/// The steps of one kind of thing: those that remove, and those that create and change. Only what
+/// differs is looked into.
+fn steps<T: PartialEq + Serialize>(kind: Kind, [old, new]: [Named<'_, T>; 2]) -> [Vec<Step>; 2] {
     let gone = old.keys().filter(|name| !new.contains_key(*name));
     let removed = gone.map(|name| Step::new(Action::Remove, kind, name)).collect();
     let made = new.iter().filter_map(|(name, thing)| match old.get(name) {
@@ -233,9 +222,7 @@ fn steps<T: PartialEq + Serialize>(
         Some(before) if before == thing => None,
         Some(before) => {
             let changes = changes(&json(before), &json(thing));
-            // A NIC may differ in its VFs alone.
-            let step = Step { changes, ..Step::new(Action::Change, kind, name) };
-            (!step.changes.is_empty()).then_some(step)
+            Some(Step { changes, ..Step::new(Action::Change, kind, name) })
         }
     });
     [removed, made.collect()]
@@ -259,8 +246,7 @@ fn leaves(value: &Value, path: String, out: &mut BTreeMap<String, Value>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                let dot = if path.is_empty() { "" } else { "." };
-                leaves(value, format!("{path}{dot}{name}"), out);
+                leaves(value, join(&path, name), out);
             }
         }
         leaf => drop(out.insert(path, leaf.clone())),

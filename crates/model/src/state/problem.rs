@@ -122,6 +122,12 @@ fn quoted(value: &Value) -> String {
         }
         other => other.to_string(),
     };
-    let cut: String = text.chars().take(MAX_QUOTED_CHARS).collect();
+    cut(&text)
+}
+
+/// The first line of a text, cut to a readable length.
+pub(crate) fn cut(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let cut: String = line.chars().take(MAX_QUOTED_CHARS).collect();
     if cut.len() < text.len() { format!("{cut}...") } else { cut }
 }

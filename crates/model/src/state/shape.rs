@@ -63,15 +63,17 @@ fn patterns(schema: &mut Value) {
     }
 }
 
+/// The name of the schema that this one refers to.
+fn reference(schema: &Value) -> Option<&str> {
+    schema["$ref"].as_str().map(|path| path.rsplit('/').next().unwrap_or(path))
+}
+
 /// One object of the parts of a struct that another is flattened into.
 fn whole(all: &Map<String, Value>, parts: Vec<Value>) -> Value {
     let mut whole = json!({"type": "object", "properties": {}, "required": [],
         "additionalProperties": false});
     for part in parts {
-        let part = match part["$ref"].as_str() {
-            Some(name) => &all[name.rsplit('/').next().unwrap_or(name)],
-            None => &part,
-        };
+        let part = reference(&part).map_or(&part, |name| &all[name]);
         for (name, schema) in part["properties"].as_object().into_iter().flatten() {
             whole["properties"][name] = schema.clone();
         }
@@ -94,8 +96,7 @@ pub fn check(name: &str, value: &Value, path: &str) -> Result<(), Problems> {
 }
 
 fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
-    if let Some(name) = schema["$ref"].as_str() {
-        let name = name.rsplit('/').next().unwrap_or(name);
+    if let Some(name) = reference(schema) {
         return walk(&schemas()[name], value, path, problems);
     }
     if let Some(either) = schema["oneOf"].as_array() {
@@ -113,15 +114,13 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
     }
     match value {
         Value::Object(fields) if has_type(schema, "object") => {
-            object(schema, fields, path, problems)
+            members(schema, fields, "is no field", path, problems)
         }
         Value::Array(items) if has_type(schema, "array") => list(schema, items, path, problems),
         Value::String(text) if has_type(schema, "string") && text_fits(schema, text) => {}
         Value::Number(number) if has_type(schema, "integer") && number_fits(schema, number) => {}
         Value::Bool(_) if has_type(schema, "boolean") => {}
-        _ => {
-            problems.push(unfit(path, value, schema));
-        }
+        _ => problems.push(unfit(path, value, schema)),
     }
 }
 
@@ -138,10 +137,8 @@ fn attachment(either: &[Value], value: &Value, path: &str, problems: &mut Proble
     let of_kind = either.iter().find(|one| one["properties"]["kind"]["enum"][0] == kind);
     match (of_kind, fields.get("kind")) {
         (Some(schema), None | Some(Value::String(_))) => {
-            let none = Map::new();
-            let known = schema["properties"].as_object().unwrap_or(&none);
             let error = format!("is no field of kind {kind}");
-            members(schema, (fields, known, &error), path, problems);
+            members(schema, fields, &error, path, problems);
         }
         (_, Some(value)) => {
             let words: Vec<&str> = AttachmentKind::ALL.iter().map(|kind| kind.word()).collect();
@@ -185,31 +182,22 @@ fn range(schema: &Value) -> (u64, u64) {
     (number("minimum").unwrap_or(0), number("maximum").unwrap_or(u64::MAX))
 }
 
-fn object(schema: &Value, fields: &Map<String, Value>, path: &str, problems: &mut Problems) {
-    let none = Map::new();
-    let known = schema["properties"].as_object().unwrap_or(&none);
-    members(schema, (fields, known, "is no field"), path, problems);
-}
-
-/// `fields` are held against those that are `known`; of others `error` is said.
+/// `fields` are held against those of the schema; of others `error` is said.
 fn members(
     schema: &Value,
-    (fields, known, error): (&Map<String, Value>, &Map<String, Value>, &str),
+    fields: &Map<String, Value>,
+    error: &str,
     path: &str,
     problems: &mut Problems,
 ) {
-    if let (open @ Value::Object(_), most) =
-        (&schema["additionalProperties"], schema["maxProperties"].as_u64())
-    {
-        let most = most.unwrap_or(u64::MAX);
-        if fields.len() as u64 > most {
-            let error = format!("has {} entries", fields.len());
-            problems.push(Problem::new(path, Value::Null, error, format!("write at most {most}")));
-        }
+    if let open @ Value::Object(_) = &schema["additionalProperties"] {
+        are_few(fields.len(), &schema["maxProperties"], path, problems);
         return fields.iter().for_each(|(name, value)| {
             walk(open, value, &join(path, &name.escape_debug().to_string()), problems);
         });
     }
+    let none = Map::new();
+    let known = schema["properties"].as_object().unwrap_or(&none);
     for (name, value) in fields {
         match known.get(name) {
             Some(schema) => walk(schema, value, &join(path, name), problems),
@@ -241,10 +229,7 @@ fn unknown(path: &str, (name, error): (&str, &str), known: &Map<String, Value>) 
 }
 
 fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Problems) {
-    let most = schema["maxItems"].as_u64().unwrap_or(u64::MAX);
-    if items.len() as u64 > most {
-        let error = format!("has {} entries", items.len());
-        problems.push(Problem::new(path, Value::Null, error, format!("write at most {most}")));
+    if !are_few(items.len(), &schema["maxItems"], path, problems) {
         return;
     }
     if items.is_empty() && schema["minItems"].as_u64().is_some_and(|least| least > 0) {
@@ -256,7 +241,18 @@ fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Problems) {
     }
 }
 
-fn join(path: &str, name: &str) -> String {
+/// Whether there are no more entries than a schema allows.
+fn are_few(entries: usize, most: &Value, path: &str, problems: &mut Problems) -> bool {
+    let too_many = most.as_u64().filter(|most| entries as u64 > *most);
+    if let Some(most) = too_many {
+        let error = format!("has {entries} entries");
+        problems.push(Problem::new(path, Value::Null, error, format!("write at most {most}")));
+    }
+    too_many.is_none()
+}
+
+/// The path of a field in the object at a path.
+pub(crate) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
@@ -303,8 +299,8 @@ const OBJECT: &str = "write an object with its fields";
 /// What may be written at a path such as `nic[0].mac` below a schema, as a sentence; empty if nothing may.
 pub fn allowed_at(schema: &str, path: &str) -> String {
     fn resolved(schema: &Value) -> &Value {
-        match schema["$ref"].as_str() {
-            Some(name) => &schemas()[name.rsplit('/').next().unwrap_or(name)],
+        match reference(schema) {
+            Some(name) => &schemas()[name],
             None => match schema["oneOf"].as_array() {
                 Some(either) if either[0]["format"] != "attachment" => {
                     either.iter().find(|one| one["type"] != "null").map_or(schema, resolved)
@@ -329,8 +325,8 @@ pub fn allowed_at(schema: &str, path: &str) -> String {
 
 /// What may be written, as a sentence.
 pub fn allowed(schema: &Value) -> String {
-    if let Some(name) = schema["$ref"].as_str() {
-        return allowed(&schemas()[name.rsplit('/').next().unwrap_or(name)]);
+    if let Some(name) = reference(schema) {
+        return allowed(&schemas()[name]);
     }
     if let Some(either) = schema["oneOf"].as_array() {
         // Of an attachment the first is the text, whose words are those of the table as well.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::text::{self, IpPrefix, MacText, PortRange, VlanRange};
+use super::yes;
 
 /// What the uplink's port of a switch is called where adapters have their names.
 pub const UPLINK: &str = "uplink";
@@ -114,43 +115,52 @@ impl SwitchPort {
     }
 }
 
+/// What rules of a port and of a NIC alike ask of a frame. It meets a rule if it meets all conditions
+/// that are given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct RuleMatch {
+    /// The source address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_mac: Option<MacText>,
+    /// The EtherType after all tags.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1536, maximum = 65535)]
+    pub ethertype: Option<u16>,
+    /// The IP source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_ip: Option<IpPrefix>,
+    /// The IP destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_ip: Option<IpPrefix>,
+    /// The IP protocol: 6 is TCP, 17 is UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 255)]
+    pub protocol: Option<u8>,
+    /// The source port; needs `protocol` 6, 17 or 132.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_port: Option<PortRange>,
+    /// The destination port; needs `protocol` 6, 17 or 132.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_port: Option<PortRange>,
+}
+
 /// One rule for frames that a port sends. A frame meets it if it meets all conditions that are given. To filter what an
 /// adapter receives, put rules on the ports that send to it, the uplink's included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct AclRule {
     /// What becomes of the frame.
     pub action: AclAction,
-    /// The source address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_mac: Option<MacText>,
     /// The destination address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_mac: Option<MacText>,
-    /// The EtherType after all tags.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1536, maximum = 65535)]
-    pub ethertype: Option<u16>,
     /// The VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub vlan: Option<u16>,
-    /// The IP source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_ip: Option<IpPrefix>,
-    /// The IP destination.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to_ip: Option<IpPrefix>,
-    /// The IP protocol: 6 is TCP, 17 is UDP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0, maximum = 255)]
-    pub protocol: Option<u8>,
-    /// The source port; needs `protocol` 6, 17 or 132.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_port: Option<PortRange>,
-    /// The destination port; needs `protocol` 6, 17 or 132.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to_port: Option<PortRange>,
+    /// What else is asked of the frame.
+    #[serde(flatten)]
+    pub matches: RuleMatch,
 }
 
 /// What becomes of a frame that meets a rule.
@@ -223,8 +233,4 @@ fn peers() -> utoipa::openapi::schema::Array {
         .max_items(Some(64))
         .description(Some("The other hosts, all by IPv4 or all by IPv6."))
         .build()
-}
-
-fn yes() -> bool {
-    true
 }

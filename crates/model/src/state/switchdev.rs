@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 use super::attachment::{Attachment, Tap};
 use super::function::Vlan;
 use super::model::Nic;
-use super::text::{IpPrefix, MacText, NotOfThatForm, PortRange};
+use super::switch::RuleMatch;
+use super::text::NotOfThatForm;
 
 /// What a NIC's functions have between them. As of Linux' `devlink dev eswitch`.
 #[derive(
@@ -123,7 +124,6 @@ pub struct Representor {
 /// `priority` are tried first, and those of the same in their order; the first that a frame meets decides. A frame that
 /// meets none comes out at the representor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct NicRule {
     /// Whose frames.
     pub from: FunctionName,
@@ -133,36 +133,16 @@ pub struct NicRule {
     #[serde(default)]
     #[schema(minimum = 0, maximum = 65535, default = 0)]
     pub priority: u16,
-    /// The source address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_mac: Option<MacText>,
     /// The destination address, a group's or a function's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_mac: Option<AnyMacText>,
-    /// The EtherType after all tags.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1536, maximum = 65535)]
-    pub ethertype: Option<u16>,
     /// The VLAN of the outer tag; 0 for none, or a tag that says a priority only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 4094)]
     pub vlan: Option<u16>,
-    /// The IP source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_ip: Option<IpPrefix>,
-    /// The IP destination.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to_ip: Option<IpPrefix>,
-    /// The IP protocol: 6 is TCP, 17 is UDP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0, maximum = 255)]
-    pub protocol: Option<u8>,
-    /// The source port; needs `protocol` 6, 17 or 132.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_port: Option<PortRange>,
-    /// The destination port; needs `protocol` 6, 17 or 132.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to_port: Option<PortRange>,
+    /// What else is asked of the frame.
+    #[serde(flatten)]
+    pub matches: RuleMatch,
     /// Whether the outer tag is taken off, if there is one.
     #[serde(default)]
     #[schema(default = false)]

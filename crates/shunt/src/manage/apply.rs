@@ -44,9 +44,8 @@ pub(crate) struct Apply {
 
 impl Apply {
     pub(crate) fn run(self) -> Result<()> {
-        let source =
-            Source::read(&self.file, "-f").map_err(|errors| Mistake(errors.to_string()))?;
-        let document = source.document().map_err(|errors| Mistake(errors.to_string()))?;
+        let source = Source::read(&self.file, "-f").map_err(Mistake::from)?;
+        let document = source.document().map_err(Mistake::from)?;
         let name = source.name().to_owned();
         let post = |path: &str, expected| {
             let sent = self.target.send(Method::POST, path, Some(&document), expected);

@@ -69,10 +69,10 @@ mod tests {
         let rules: Vec<AclRule> =
             acl().into_iter().map(|rule| serde_json::from_value(rule).unwrap()).collect();
         let layers: [fn(&AclRule) -> bool; 4] = [
-            |rule| rule.to_ip.is_some(),
-            |rule| rule.to_port.is_some(),
-            |rule| rule.from_mac.is_some(),
-            |rule| rule.from_ip.is_some(),
+            |rule| rule.matches.to_ip.is_some(),
+            |rule| rule.matches.to_port.is_some(),
+            |rule| rule.matches.from_mac.is_some(),
+            |rule| rule.matches.from_ip.is_some(),
         ];
         for layer in layers {
             assert!(rules.iter().filter(|rule| layer(rule)).count() >= 24);

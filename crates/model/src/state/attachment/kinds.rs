@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::super::yes;
+
 /// A vhost-user socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -196,10 +198,6 @@ fn queue_pairs() -> u16 {
 
 fn mtu() -> u16 {
     1500
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn once() -> u32 {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use wire::vlan;
 
 use super::super::adapter::Adapter;
-use super::super::switch::{AclRule, Switch, SwitchPort, UPLINK, Vxlan};
+use super::super::switch::{RuleMatch, Switch, SwitchPort, UPLINK, Vxlan};
 use super::{Check, Once, is_reserved, one_of};
 
 /// IP protocols whose headers begin with two ports: TCP, UDP and SCTP.
@@ -142,7 +142,7 @@ impl<'a> Check<'a> {
             self.wrong(format!("{at}.native_vlan"), native, "is none of the trunks", allowed);
         }
         for (i, rule) in port.acl.iter().enumerate() {
-            self.rule(rule, &format!("{at}.acl[{i}]"));
+            self.rule(&rule.matches, &format!("{at}.acl[{i}]"));
         }
     }
 
@@ -173,7 +173,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    pub(super) fn rule(&mut self, rule: &AclRule, at: &str) {
+    /// What is asked of a frame, and no frame has.
+    pub(super) fn rule(&mut self, rule: &RuleMatch, at: &str) {
         let with_ports = rule.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol));
         if (rule.from_port.is_some() || rule.to_port.is_some()) && !with_ports {
             let error = "has no ports, and a rule for ports needs one that has";

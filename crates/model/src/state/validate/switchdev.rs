@@ -4,13 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::super::AclRule;
 use super::super::attachment::Attachment;
 use super::super::model::{Bridging, Nic};
 use super::super::switchdev::{FunctionName, NicRule, RuleTarget};
-use super::super::text::MacText;
 use super::{Check, Once};
-use crate::state::AclAction;
 
 /// The longest name of an interface.
 const NAME_MAX: usize = 15;
@@ -105,22 +102,6 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        self.rule(&as_acl(rule), at);
-    }
-}
-
-/// What is asked of a frame, for the checks that are an ACL's as well.
-fn as_acl(rule: &NicRule) -> AclRule {
-    AclRule {
-        action: AclAction::Count,
-        from_mac: rule.from_mac,
-        to_mac: rule.to_mac.map(|mac| MacText(mac.0)),
-        ethertype: rule.ethertype,
-        vlan: rule.vlan,
-        from_ip: rule.from_ip,
-        to_ip: rule.to_ip,
-        protocol: rule.protocol,
-        from_port: rule.from_port,
-        to_port: rule.to_port,
+        self.rule(&rule.matches, at);
     }
 }
