@@ -15,6 +15,7 @@ use super::file::Experiment;
 use super::step::{Machine, Step};
 use super::{copy, transfer};
 use crate::bench::{arena, interrupt};
+use crate::measure::others::Others;
 use crate::report::{self, PathKind, Results, Started};
 
 /// Bytes that a report may take.
@@ -113,6 +114,7 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
     let bar = ProgressBar::new(steps.len() as u64).with_position(results.steps_done as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {eta} left: {msg}")?);
     let (mut failure, mut saved) = (None, Instant::now());
+    let others = Others::on(runner.machine.cpus);
     for step in &steps[results.steps_done..] {
         bar.set_message(step.title().to_owned());
         if let Err(error) = take(step, runner, &mut results) {
@@ -128,6 +130,7 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
         }
     }
     bar.finish_and_clear();
+    results.notes.extend(others.note());
     // What is interrupted ends its processes: that one of them went is no news then.
     failure = failure.map(|error| interrupt::check().err().unwrap_or(error));
     if let Some(error) = failure.take_if(|_| results.steps_done == 0) {

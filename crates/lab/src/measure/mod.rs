@@ -3,5 +3,6 @@
 pub mod copy_loop;
 pub mod delay;
 pub mod distance;
+pub mod others;
 pub mod softirq;
 pub(crate) mod stages;

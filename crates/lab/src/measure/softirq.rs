@@ -38,7 +38,7 @@ fn kernel_ticks(text: &str, cpu: usize) -> Option<u64> {
     [2, 5, 6].into_iter().map(|at| column(text, &format!("cpu{cpu} "), at)).sum()
 }
 
-fn column(text: &str, line: &str, at: usize) -> Option<u64> {
+pub(super) fn column(text: &str, line: &str, at: usize) -> Option<u64> {
     let line = text.lines().find_map(|found| found.strip_prefix(line))?;
     line.split_ascii_whitespace().nth(at)?.parse().ok()
 }

@@ -16,7 +16,9 @@ const WORDS: [&str; 2] = ["path", "limit"];
 const LEGEND: &str = "\
 Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
 cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
-of polling cycles that moved frames); guests CPU: cores; limit: bottleneck";
+of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
+on virtio the kernel is the switch. Of a point measured several times the row
+is the median by Mpps, of two the lower";
 const LEGEND_BOUND: &str = "
 > lower bound: the generator was the limit, so the switch was not measured out";
 

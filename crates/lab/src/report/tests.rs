@@ -100,7 +100,9 @@ fn table_of_one_path() {
 
     Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
     cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
-    of polling cycles that moved frames); guests CPU: cores; limit: bottleneck
+    of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
+    on virtio the kernel is the switch. Of a point measured several times the row
+    is the median by Mpps, of two the lower
     > lower bound: the generator was the limit, so the switch was not measured out
     ");
 }
@@ -147,7 +149,9 @@ fn table_of_three_paths() {
 
     Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
     cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
-    of polling cycles that moved frames); guests CPU: cores; limit: bottleneck
+    of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
+    on virtio the kernel is the switch. Of a point measured several times the row
+    is the median by Mpps, of two the lower
     ");
 }
 

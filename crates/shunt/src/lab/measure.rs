@@ -220,6 +220,8 @@ impl Resume {
 }
 
 /// List the runs whose reports are in a directory, oldest first.
+///
+/// Of each: when it began, its experiment, the steps measured and of how many, its directory and its command.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -249,12 +251,13 @@ fn row(dir: &Path) -> String {
     };
     let experiment = results.experiment.as_ref();
     let name = experiment.map_or("-", |experiment| &experiment.name);
-    let whole = match experiment.map(|experiment| experiment.steps().len()) {
-        Some(steps) if results.steps_done < steps => format!("{}/{steps}", results.steps_done),
-        _ => "whole".into(),
-    };
+    let steps = experiment.map_or(0, |experiment| experiment.steps().len());
+    let done = format!("{}/{steps}", results.steps_done);
     let (when, dir) = (&results.started.utc, dir.display());
-    format!("{when}  {name:<10} {whole:<10} {dir}\n")
+    // The command tells runs of a whole experiment and of parts of it apart.
+    let words = results.command.split_ascii_whitespace();
+    let command = words.skip(1).collect::<Vec<_>>().join(" ");
+    format!("{when}  {name:<9} {done:>7}  {dir}  {command}\n")
 }
 
 /// The results for people.

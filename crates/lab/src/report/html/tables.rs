@@ -1,7 +1,7 @@
 //! The page's tables of points.
 
 use super::super::figure::{NONE, percent, rate, three, whole};
-use super::super::model::Point;
+use super::super::model::{PathKind, Point};
 use super::super::published::{self, Published};
 use super::super::svg::escape;
 use super::super::view::View;
@@ -35,7 +35,10 @@ const RESULTS: [Column; 10] = [
     number("Cycles per delivered frame", |p| whole(p.switch_cycles_per_frame)),
     number("Frames per poll", |p| p.burst_mean.map_or(whole(None), three)),
     number("Switch, cores", |p| three(p.cpu.switch_cores())),
-    number("Switch, busy", |p| percent(p.cpu.switch_busy_share)),
+    number("Switch, busy", |p| match p.path {
+        PathKind::Virtio => NONE.to_owned(),
+        _ => percent(p.cpu.switch_busy_share),
+    }),
     number("Guests, cores", |p| three(p.cpu.guests_cores())),
     words("Limited by", |p| p.bottleneck.to_string()),
     number("nfv-2017 Mpps", |p| paper(p).map_or(String::new(), |paper| three(paper.mpps))),

@@ -1,0 +1,97 @@
+//! What others took of the CPUs while something was measured, from `/proc/stat` and `/proc/self/stat` (proc(5)).
+//!
+//! Limits: of other processes only the time in user space is counted, for the kernel's may be on our
+//! behalf; children of ours count once they were waited for.
+
+use std::fs;
+use std::time::Instant;
+
+use super::softirq::column;
+
+/// A share from which a reader has to know.
+const MUCH: f64 = 0.05;
+
+/// Clock ticks since the machine started.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ticks {
+    /// Of processes that are not ours, in user space.
+    others: u64,
+    /// That the hypervisor gave to other machines.
+    stolen: u64,
+}
+
+/// From when on is counted, and on which CPUs.
+#[derive(Debug)]
+pub struct Others<'a> {
+    cpus: &'a [usize],
+    began: Instant,
+    before: Option<Ticks>,
+}
+
+impl<'a> Others<'a> {
+    /// Counts on these CPUs from now on.
+    pub fn on(cpus: &'a [usize]) -> Others<'a> {
+        Others { cpus, began: Instant::now(), before: now(cpus) }
+    }
+
+    /// What a reader of figures has to know, if others took much.
+    pub fn note(&self) -> Option<String> {
+        let (before, after) = (self.before?, now(self.cpus)?);
+        let hz = rustix::param::clock_ticks_per_second().max(1) as f64;
+        note(before, after, self.began.elapsed().as_secs_f64() * hz * self.cpus.len() as f64)
+    }
+}
+
+/// `all`: ticks that there were.
+fn note(before: Ticks, after: Ticks, all: f64) -> Option<String> {
+    let share = |before: u64, after: u64| after.saturating_sub(before) as f64 / all.max(1.0);
+    let others = share(before.others, after.others);
+    let stolen = share(before.stolen, after.stolen);
+    (others.max(stolen) >= MUCH).then(|| {
+        format!(
+            "Others used the CPUs meanwhile: processes {:.0} %, other virtual machines {:.0} % of \
+             their time. Rates are lower than on an idle machine; measure again when it is.",
+            others * 100.0,
+            stolen * 100.0
+        )
+    })
+}
+
+fn now(cpus: &[usize]) -> Option<Ticks> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    ticks(&stat, &fs::read_to_string("/proc/self/stat").ok()?, cpus)
+}
+
+fn ticks(stat: &str, own: &str, cpus: &[usize]) -> Option<Ticks> {
+    let sum = |at| cpus.iter().map(|cpu| column(stat, &format!("cpu{cpu} "), at)).sum();
+    let (user, nice, stolen): (Option<u64>, Option<u64>, Option<u64>) = (sum(0), sum(1), sum(7));
+    // Behind the name, which may hold anything: utime is the 12th field, cutime the 14th.
+    let (_, fields) = own.rsplit_once(") ")?;
+    let field = |at| fields.split_ascii_whitespace().nth(at)?.parse::<u64>().ok();
+    let ours = field(11)? + field(13)?;
+    Some(Ticks { others: (user? + nice?).saturating_sub(ours), stolen: stolen? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ours_is_of_others() {
+        let stat = "cpu  1 2\ncpu0 100 20 30 40 50 60 70 8 0 0\ncpu1 200 1 2 3 4 5 6 7 0 0\n";
+        let own = "7 (a) b) R 1 2 3 4 5 6 7 8 9 10 30 99 12 99 0 0";
+        assert_eq!(ticks(stat, own, &[0]), Some(Ticks { others: 120 - 42, stolen: 8 }));
+        assert_eq!(ticks(stat, own, &[0, 1]), Some(Ticks { others: 321 - 42, stolen: 15 }));
+        assert_eq!(ticks(stat, own, &[2]), None);
+        assert!(now(host::cpu::allowed()).is_some(), "of this machine");
+    }
+
+    #[test]
+    fn a_reader_is_told_of_much() {
+        let before = Ticks { others: 10, stolen: 0 };
+        assert_eq!(note(before, Ticks { others: 58, stolen: 20 }, 1000.0), None);
+        let told = note(before, Ticks { others: 420, stolen: 20 }, 1000.0).unwrap();
+        assert!(told.contains("processes 41 %, other virtual machines 2 %"), "{told}");
+        assert!(note(before, Ticks { others: 10, stolen: 60 }, 1000.0).is_some());
+    }
+}
