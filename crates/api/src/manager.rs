@@ -264,13 +264,21 @@ impl Manager {
 
     /// As [`plan`](Self::plan), of a state that says all.
     pub(super) fn plan_of(&mut self, to: &State) -> Result<Plan, Fault> {
+        let (plan, given) = self.steps(to)?;
+        check_compiles(to, &given)?;
+        Ok(plan)
+    }
+
+    /// The steps that lead to a state, and what each adapter then has. The data plane is not asked whether it can
+    /// do that.
+    fn steps(&mut self, to: &State) -> Result<(Plan, Vec<Allocation>), Fault> {
+        // However it was made: what is stored must be what the next start accepts.
+        to.check().map_err(Fault::Wrong)?;
         transition(self.state(), to).map_err(Fault::Impossible)?;
         let actual = self.actual();
-        let now = allocations(&actual);
         let then = allocate(to, &Facts::of(&actual));
-        // Links come and go, so what depends on them shows only when it is done.
-        compile(to, &then, &Live::default(), None).map_err(Fault::Wrong)?;
-        Ok(Plan::between(self.state(), to).with_moves(&now, &then))
+        let plan = Plan::between(self.state(), to).with_moves(&allocations(&actual), &then);
+        Ok((plan, then))
     }
 
     /// Brings a client's document into force and stores it; moves of guests go on as they are. `expected` is the
@@ -290,9 +298,7 @@ impl Manager {
     /// As of [`apply`](Self::apply).
     pub(super) fn bring(&mut self, to: &State, expected: Option<u64>) -> Result<Applied, Fault> {
         self.expect(expected)?;
-        // However it was made: what is stored must be what the next start accepts.
-        to.check().map_err(Fault::Wrong)?;
-        let plan = self.plan_of(to)?;
+        let (plan, given) = self.steps(to)?;
         if to == self.state() {
             return Ok(Applied { generation: self.generation(), plan });
         }
@@ -300,12 +306,21 @@ impl Manager {
             return Err(Fault::Broken(why.clone()));
         }
         let (guests, dropped) = self.guests_of(to);
-        let result = self.carry_out(to, guests);
+        if !guests.is_empty() {
+            // The state has to do without them, too. Else the data plane compiles no other one.
+            check_compiles(to, &given)?;
+        }
+        let mut result = self.carry_out(to, guests);
+        if let Err(Fault::Refused(_)) = result {
+            // What no data plane could do is a mistake of the document.
+            result = check_compiles(to, &given).and(result);
+        }
         match &result {
             Ok(()) => {
                 self.note_steps(&plan);
                 self.note_dropped(dropped);
             }
+            Err(Fault::Wrong(_)) => {}
             Err(fault) => self.events.add(EventKind::Refused, String::new(), fault.to_string()),
         }
         result.map(|()| Applied { generation: self.generation(), plan })
@@ -376,6 +391,11 @@ impl Manager {
             self.events.add(EventKind::Refused, String::new(), error.to_string());
         }
     }
+}
+
+/// Checks a state without the data plane. Links come and go, so what depends on them shows only when it is done.
+fn check_compiles(to: &State, given: &[Allocation]) -> Result<(), Fault> {
+    compile(to, given, &Live::default(), None).map(drop).map_err(Fault::Wrong)
 }
 
 /// What each adapter has.

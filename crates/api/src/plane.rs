@@ -21,7 +21,7 @@ pub trait Plane: Send {
     /// After a crash `from` may name what is only partly there, so an implementation takes what it finds.
     ///
     /// # Errors
-    /// What it cannot do. Then everything is as it was before the call.
+    /// What it cannot do, or could not with other links. Then everything is as it was before the call.
     fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused>;
 
     /// What is in force now.

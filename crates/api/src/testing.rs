@@ -16,6 +16,7 @@ use model::state::{
 };
 use serde_json::{Value, json};
 
+use crate::compile::{Live, compile};
 use crate::plane::{Kept, Plane, Refused, Taken};
 use crate::store::Directory;
 use crate::{
@@ -70,10 +71,11 @@ impl Plane for Paper {
         if let Some(refused) = self.refuses.take() {
             return Err(refused);
         }
-        self.reached.push(to.clone());
         let mut facts = Facts::of(&self.actual);
         facts.vfs.append(&mut self.held);
         let given = allocate(to, &facts);
+        compile(to, &given, &Live::default(), None).map_err(Refused)?;
+        self.reached.push(to.clone());
         let nic = |nic: &Nic| ActualNic {
             name: nic.name.clone(),
             support: Reason::Supported,

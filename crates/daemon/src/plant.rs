@@ -208,6 +208,10 @@ impl Plant {
         let live = self.live();
         let compiled = compile::compile(to, &given, &live, Some(&self.compiled));
         let compiled = compiled.map_err(Refused)?;
+        if live != Live::default() {
+            // It has to hold with every link, too: links come and go.
+            compile::compile(to, &given, &Live::default(), None).map_err(Refused)?;
+        }
         let wanted = wanted(to);
         let mut staged = Staged::default();
         if let Err(problem) = self.stage(&wanted, &compiled, &mut staged) {

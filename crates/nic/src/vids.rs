@@ -34,7 +34,11 @@ impl Vids {
 
     /// The ids in rising order.
     pub fn iter(&self) -> impl Iterator<Item = Vid> + '_ {
-        (1..=Vid::MAX).filter(|vid| self.contains(*vid)).filter_map(|vid| Vid::new(vid).ok())
+        let set = |(at, word): (usize, &u64)| {
+            let word = *word;
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at as u16 * 64 + bit)
+        };
+        self.bits.iter().enumerate().flat_map(set).filter_map(|vid| Vid::new(vid).ok())
     }
 }
 

@@ -13,47 +13,30 @@ use api::plane::{Plane, Refused};
 use api::store::Directory;
 use api::{Listen, Manager, Server};
 use model::config::socket_path;
-use model::state::{Actual, ActualAdapter, ActualNic, Facts, Problem, Reason, State, allocate};
+use model::state::{Actual, ActualAdapter, Allocation, Problem, State};
 use serde_json::{Value, json};
 
-#[derive(Default)]
-struct Paper {
-    actual: Actual,
-}
+/// A data plane that refuses one name, and has guests behind adapters of another.
+#[derive(Debug, Default)]
+struct Paper(api::testing::Paper);
 
 impl Plane for Paper {
-    fn reconcile(&mut self, _from: &State, to: &State) -> Result<Actual, Refused> {
+    fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
         if to.adapter("cursed").is_some() {
             let allowed = "choose another name";
             return Err(Refused(
                 Problem::new("adapter[0].name", "cursed", "brings bad luck", allowed).into(),
             ));
         }
-        let given = allocate(to, &Facts::of(&self.actual));
-        let nic = |nic: &model::state::Nic| ActualNic {
-            name: nic.name.clone(),
-            support: Reason::Supported,
-            total_vfs: nic.total_vfs,
-            vfs: Vec::new(),
-            uplink: None,
-            pf: None,
-            representors: Vec::new(),
-        };
-        // Guests run behind adapters of such names.
-        let adapter = |one: model::state::Allocation| {
-            let is_busy = one.adapter.starts_with("busy");
-            ActualAdapter::of(one, is_busy)
-        };
-        self.actual = Actual {
-            nics: to.nics.iter().map(nic).collect(),
-            adapters: given.into_iter().map(adapter).collect(),
-            tunnels: Vec::new(),
-        };
-        Ok(self.actual.clone())
+        self.0.reconcile(from, to).map(|_| self.actual())
     }
 
     fn actual(&self) -> Actual {
-        self.actual.clone()
+        let mut actual = self.0.actual();
+        for one in actual.adapters.iter_mut().filter(|one| one.name.starts_with("busy")) {
+            *one = ActualAdapter::of(Allocation::from(&*one), true);
+        }
+        actual
     }
 }
 

@@ -4,6 +4,7 @@ use model::state::State;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Owners, StoreError};
 
@@ -78,9 +79,23 @@ fn damaged(file: &str, why: String) -> StoreError {
     StoreError::Damaged { file: file.to_owned(), why }
 }
 
-/// Writes content in its envelope. Keys of a JSON object are sorted, so what is read gives the same text as what was written.
+/// What stands around content.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    checksum: String,
+    /// As it is written, which is what the checksum is of.
+    #[serde(borrow)]
+    content: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: Option<u64>,
+}
+
+/// Writes content in its envelope.
 pub(super) fn seal(content: &impl Serialize) -> Vec<u8> {
-    let content = serde_json::to_value(content).expect("a record is JSON").to_string();
+    let content = serde_json::to_string(content).expect("a record is JSON");
     let checksum = checksum(content.as_bytes());
     format!("{{\"version\":{VERSION},\"checksum\":\"{checksum:016x}\",\"content\":{content}}}\n")
         .into_bytes()
@@ -88,20 +103,22 @@ pub(super) fn seal(content: &impl Serialize) -> Vec<u8> {
 
 /// Reads it from there; `file` is for messages.
 pub(super) fn open<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, StoreError> {
-    let envelope: Value = serde_json::from_slice(bytes)
-        .map_err(|error| damaged(file, format!("it is not JSON: {error}")))?;
-    match envelope["version"].as_u64() {
-        Some(VERSION) => {}
-        Some(version) => return Err(StoreError::Version { file: file.to_owned(), version }),
-        None => return Err(damaged(file, "it has no version".into())),
+    let not_json = |error: serde_json::Error| damaged(file, format!("it is not JSON: {error}"));
+    match serde_json::from_slice(bytes).map_err(not_json)? {
+        Version { version: Some(VERSION) } => {}
+        Version { version: Some(version) } => {
+            return Err(StoreError::Version { file: file.to_owned(), version });
+        }
+        Version { version: None } => return Err(damaged(file, "it has no version".into())),
     }
-    let content = &envelope["content"];
-    let expected = format!("{:016x}", checksum(content.to_string().as_bytes()));
-    if envelope["checksum"] != expected {
+    let not_it =
+        |error: serde_json::Error| damaged(file, format!("it is not what it should be: {error}"));
+    let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(not_it)?;
+    let content = envelope.content.get();
+    if envelope.checksum != format!("{:016x}", checksum(content.as_bytes())) {
         return Err(damaged(file, "its checksum does not match".into()));
     }
-    serde_json::from_value(content.clone())
-        .map_err(|error| damaged(file, format!("it is not what it should be: {error}")))
+    serde_json::from_str(content).map_err(not_it)
 }
 
 /// FNV-1a: finds slips of a disk or an editor; it is no defence against a forger, who may write the file anyway.
