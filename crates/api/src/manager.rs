@@ -24,7 +24,7 @@ use crate::stats::Stats;
 use crate::store::{Directory, Owner, Owners, Store};
 use guests::Guests;
 pub use guests::serve_guests;
-use model::state::{Actual, Allocation, Facts, Plan, State, allocate, transition};
+use model::state::{Actual, Adapter, Allocation, Facts, Plan, State, allocate, transition};
 
 /// Where counters come from.
 pub type StatsSource = Box<dyn Fn() -> Result<Stats> + Send>;
@@ -410,9 +410,10 @@ fn holders(state: &State, actual: &Actual) -> BTreeMap<String, String> {
         let own = nic.vfs.iter().map(|vf| (vf_name(&nic.name, vf.index), String::new()));
         holders.extend(own);
     }
+    let wished: BTreeMap<&str, &Adapter> =
+        state.adapters.iter().map(|adapter| (&*adapter.name, adapter)).collect();
     for adapter in &actual.adapters {
-        let wished = state.adapter(&adapter.name);
-        let nic = wished.and_then(|wished| state.nic_of(wished));
+        let nic = wished.get(&*adapter.name).and_then(|wished| state.nic_of(wished));
         if let (Some(nic), Some(vf)) = (nic, adapter.vf) {
             holders.insert(vf_name(&nic.name, vf), adapter.name.clone());
         }

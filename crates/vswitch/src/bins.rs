@@ -193,8 +193,17 @@ impl Bins {
 
     /// Adds an entry that is not there; says whether there was room. One writer at a time.
     pub(crate) fn insert(&self, key: u64, port: PortId) -> bool {
+        self.insert_within(REACH as usize, key, port)
+    }
+
+    /// The same, into its first bin only.
+    pub(crate) fn insert_home(&self, key: u64, port: PortId) -> bool {
+        self.insert_within(1, key, port)
+    }
+
+    fn insert_within(&self, reach: usize, key: u64, port: PortId) -> bool {
         let (home, rest) = self.home(key);
-        for (bin, distance) in self.near(home) {
+        for (bin, distance) in self.near(home).take(reach) {
             for slot in &self.bins[bin].0 {
                 if slot.load(Relaxed) == EMPTY {
                     slot.store(rest | distance | fresh(port), Relaxed);
@@ -235,11 +244,6 @@ impl Bins {
             let mixed = (home as u64) << self.shift | word >> REST_SHIFT;
             (self.hash.unmix(mixed), Found { bin, way, word })
         })
-    }
-
-    /// Whether every entry is in its first bin.
-    pub(crate) fn all_home(&self) -> bool {
-        self.iter().all(|(_, found)| (found.word >> DISTANCE_SHIFT).is_multiple_of(REACH))
     }
 }
 

@@ -47,22 +47,24 @@ impl Statics {
     const TRIES: u64 = 32;
     const ROOM: usize = 4;
 
-    /// `None` if there is no entry, or if not all found room with this seed.
-    fn place(entries: &[StaticEntry], seed: u64) -> Option<Self> {
-        let bins = Bins::new(entries.len() * Self::ROOM, seed);
-        let placed = entries.iter().all(|entry| {
-            bins.insert(key(entry.mac.key(), entry.vlan.map_or(0, Vid::get)), entry.port)
-        });
-        placed.then(|| Self { all_home: bins.all_home(), bins })
+    /// `None` if there is no entry, or if no seed has room for all.
+    fn place(entries: &[StaticEntry], all_home: bool) -> Option<Self> {
+        let insert = if all_home { Bins::insert_home } else { Bins::insert };
+        let place = |seed| {
+            let bins = Bins::new(entries.len() * Self::ROOM, seed);
+            let mut keyed = entries
+                .iter()
+                .map(|entry| (key(entry.mac.key(), entry.vlan.map_or(0, Vid::get)), entry.port));
+            keyed.all(|(key, port)| insert(&bins, key, port)).then_some(Self { bins, all_home })
+        };
+        (0..Self::TRIES).find_map(place)
     }
 
     fn build(entries: &[StaticEntry]) -> Option<Self> {
         if entries.is_empty() {
             return None;
         }
-        let mut all = (0..Self::TRIES).filter_map(|seed| Self::place(entries, seed));
-        let first = all.next()?;
-        if first.all_home { Some(first) } else { all.find(|it| it.all_home).or(Some(first)) }
+        Self::place(entries, true).or_else(|| Self::place(entries, false))
     }
 }
 

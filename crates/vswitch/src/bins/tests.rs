@@ -50,7 +50,7 @@ fn full_bins_refuse() {
     let room = REACH * WAYS as u64;
     assert!((0..room).all(|n| bins.insert(of_home(n), PortId(n as u16))));
     assert!(!bins.insert(of_home(room), PortId(0)));
-    assert!(!bins.all_home());
+    assert!(!bins.insert_home(of_home(room), PortId(0)));
     for n in 0..room {
         assert_eq!(bins.find(of_home(n)).unwrap().port(), PortId(n as u16));
     }
