@@ -4,11 +4,10 @@
 //! An [`experiment`] makes a [`bench`]: the daemon and guest processes, each this same program
 //! started anew and pinned, over real vhost-user sockets. [`guest`] is what runs in a guest
 //! process: generators and forwarders on virtio rings. [`measure`] holds measurements of single
-//! parts. [`report`] shows results, and knows nothing of how they came about. [`conform`] holds a NIC
-//! against what users of SR-IOV complain about. [`statistics`] searches rates and compares samples.
+//! parts. [`report`] shows results, and knows nothing of how they came about.
+//! [`statistics`] searches rates and compares samples.
 
 pub mod bench;
-pub mod conform;
 pub mod experiment;
 pub mod guest;
 pub mod measure;

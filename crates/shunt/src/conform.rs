@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
-use lab::conform::soft::SoftNic;
-use lab::conform::{self, TestReport, TestResult};
+use conform::soft::SoftNic;
+use conform::{TestReport, TestResult};
 
 use crate::{Mistake, say};
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Result;
 use api::InForce;
 use api::stats::PortStats;
-use lab::conform::soft::SoftNic;
-use lab::conform::subject::{
+use conform::soft::SoftNic;
+use conform::subject::{
     Capability, Change, End, GuestView, Home, Leave, Refusal, Setup, Subject, WIRE,
 };
 use model::state::{FunctionName, Reason};

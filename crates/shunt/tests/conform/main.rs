@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use broken::{Broken, Fault};
-use lab::conform::{self, TestResult};
+use conform::TestResult;
 use serde_json::Value;
 
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");

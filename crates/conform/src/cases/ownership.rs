@@ -3,10 +3,10 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::conform::Test;
-use crate::conform::frame::{Frame, mac};
-use crate::conform::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
-use crate::conform::trial::{A, B, Trial, W, added, removed};
+use crate::Test;
+use crate::frame::{Frame, mac};
+use crate::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
+use crate::trial::{A, B, Trial, W, added, removed};
 
 pub(super) const TESTS: &[Test] = &[
     Test {

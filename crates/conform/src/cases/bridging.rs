@@ -5,10 +5,10 @@ use model::state::PathInForce;
 use serde_json::json;
 use wire::Mac;
 
-use crate::conform::Test;
-use crate::conform::frame::{Frame, mac};
-use crate::conform::subject::{Capability, Home, Setup, WIRE};
-use crate::conform::trial::{A, B, Trial, W};
+use crate::Test;
+use crate::frame::{Frame, mac};
+use crate::subject::{Capability, Home, Setup, WIRE};
+use crate::trial::{A, B, Trial, W};
 
 pub(super) const TESTS: &[Test] = &[
     Test {

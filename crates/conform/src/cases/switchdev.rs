@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::conform::subject::{Change, End, Home, Setup, WIRE};
-use crate::conform::trial::{A, B, Trial, W};
+use crate::subject::{Change, End, Home, Setup, WIRE};
+use crate::trial::{A, B, Trial, W};
 
 /// A link follows its representor this soon.
 const FOLLOWS: Duration = Duration::from_secs(5);

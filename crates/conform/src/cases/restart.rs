@@ -6,10 +6,10 @@ use model::state::{GuestState, PathInForce};
 use serde_json::json;
 
 use super::switchdev;
-use crate::conform::Test;
-use crate::conform::frame::{Frame, mac};
-use crate::conform::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
-use crate::conform::trial::{A, B, Trial, W, added};
+use crate::Test;
+use crate::frame::{Frame, mac};
+use crate::subject::{Capability, Change, End, Home, Leave, Setup, WIRE};
+use crate::trial::{A, B, Trial, W, added};
 
 pub(super) const TESTS: &[Test] = &[
     Test {

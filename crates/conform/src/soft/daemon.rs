@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::conform::subject::End;
+use crate::subject::End;
 
 /// How long it may take to be ready.
 const READY: Duration = Duration::from_secs(20);

@@ -4,10 +4,10 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use wire::Mac;
 
-use crate::conform::Test;
-use crate::conform::frame::mac;
-use crate::conform::subject::{Capability, Change, Home, Setup, WIRE};
-use crate::conform::trial::{A, B, Trial, W};
+use crate::Test;
+use crate::frame::mac;
+use crate::subject::{Capability, Change, Home, Setup, WIRE};
+use crate::trial::{A, B, Trial, W};
 
 pub(super) const TESTS: &[Test] = &[
     Test {

@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use model::state::Reason;
 use serde_json::{Value, json};
 
-use crate::conform::Test;
-use crate::conform::frame::mac;
-use crate::conform::subject::{Capability, Change, Home, Setup};
-use crate::conform::trial::{A, B, Trial, added};
+use crate::Test;
+use crate::frame::mac;
+use crate::subject::{Capability, Change, Home, Setup};
+use crate::trial::{A, B, Trial, added};
 
 pub(super) const TESTS: &[Test] = &[
     Test {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-const DOCUMENT: &str = include_str!("../../../../docs/conformance.md");
+const DOCUMENT: &str = include_str!("../../../docs/conformance.md");
 
 #[test]
 fn names_are_words_with_hyphens_and_occur_once() {

@@ -8,10 +8,10 @@ use serde_json::json;
 use wire::Mac;
 
 use super::bridging::C;
-use crate::conform::Test;
-use crate::conform::frame::{Frame, mac};
-use crate::conform::subject::{Capability, Change, End, Home, Setup, WIRE};
-use crate::conform::trial::{A, B, Trial, W, added};
+use crate::Test;
+use crate::frame::{Frame, mac};
+use crate::subject::{Capability, Change, End, Home, Setup, WIRE};
+use crate::trial::{A, B, Trial, W, added};
 
 pub(super) const TESTS: &[Test] = &[
     Test {

@@ -5,10 +5,10 @@ use model::state::PathInForce;
 use serde_json::json;
 
 use super::bridging::{C, everybody_hears, three_paths};
-use crate::conform::Test;
-use crate::conform::frame::Frame;
-use crate::conform::subject::{Capability, Change, Home, Setup, WIRE};
-use crate::conform::trial::{A, B, Trial, W};
+use crate::Test;
+use crate::frame::Frame;
+use crate::subject::{Capability, Change, Home, Setup, WIRE};
+use crate::trial::{A, B, Trial, W};
 
 pub(super) const TESTS: &[Test] = &[
     Test {
