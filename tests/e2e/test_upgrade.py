@@ -134,7 +134,7 @@ class Upgrade(UpgradeCase):
     """A new process takes over."""
 
     def test_traffic_goes_on(self):
-        """Nothing is lost, doubled or overtaken; counters, state, events and sockets go on."""
+        """Nothing is lost, duplicated or reordered; counters, state, events and sockets go on."""
         daemon = self.start()
         guests = self.guests()
         state, etag = daemon.export(), daemon.ask("/v1/state").headers["etag"]

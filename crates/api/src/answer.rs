@@ -43,7 +43,8 @@ pub struct Outcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Upgrade {
-    /// The program, by its whole path; not there: the one that the daemon was started from, as it is now.
+    /// The program, by its whole path; not there: the one that the daemon was started from, as it
+    /// is now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binary: Option<String>,
 }

@@ -21,8 +21,8 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// How long an answer may take: an apply waits for the disk and the data plane.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// The status of a daemon that another process has replaced: nothing was done, and that one answers at
-/// the same place in a moment.
+/// The status of a daemon that another process has replaced: nothing was done, and that one answers
+/// at the same place in a moment.
 const REPLACED: u16 = 421;
 const REPLACED_PAUSE: Duration = Duration::from_millis(5);
 
@@ -121,8 +121,8 @@ impl Client {
         Client { reach: Reach::Socket(socket.to_owned()) }
     }
 
-    /// A client of the API at `http://HOST:PORT`, on this host only, or `https://HOST:PORT`, whose certificate one of the
-    /// file `ca` vouches for.
+    /// A client of the API at `http://HOST:PORT`, on this host only, or `https://HOST:PORT`, whose
+    /// certificate one of the file `ca` vouches for.
     ///
     /// # Errors
     /// It is no such address, the token would go in the clear, or the certificates cannot be read.
@@ -135,8 +135,8 @@ impl Client {
         self.reach.to_string()
     }
 
-    /// Sends a request and waits for the answer, for a minute at most. `expected` is the generation that the state must
-    /// have.
+    /// Sends a request and waits for the answer, for a minute at most. `expected` is the generation
+    /// that the state must have.
     ///
     /// # Errors
     /// Nobody answers, or the answer is a refusal.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Fails when nothing of what is sent was taken for `most`. Reading is as patient as that of the stream.
+/// Fails when nothing of what is sent was taken for `most`. Reading is as patient as that of the
+/// stream.
 #[derive(Debug)]
 pub(super) struct WriteDeadline<S> {
     stream: S,

@@ -1,8 +1,8 @@
 //! What happened lately: a bounded list, each entry with a number that only grows.
 //!
-//! The list is the operator's audit, so nobody may push others' entries out of it: what guests and devices cause is
-//! rationed for each thing that it is about, and what was left out is counted. An event is recorded when it happens, not
-//! when a client asks.
+//! The list is the operator's audit, so nobody may push others' entries out of it: what guests and
+//! devices cause is rationed for each thing that it is about, and what was left out is counted. An
+//! event is recorded when it happens, not when a client asks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::clock::unix_ms;
-use crate::ration::Ration;
+use crate::token_bucket::TokenBucket;
 
 /// The most events that are kept; older ones go.
 pub const MAX_EVENTS: usize = 1024;
@@ -87,7 +87,7 @@ struct Kept {
     events: VecDeque<Event>,
     last: u64,
     /// By subject: how many events others may still cause, and how many were held back.
-    rations: BTreeMap<String, (Ration, u64)>,
+    rations: BTreeMap<String, (TokenBucket, u64)>,
 }
 
 impl Kept {
@@ -111,13 +111,14 @@ impl Events {
         self.lock().add(kind, subject, text);
     }
 
-    /// Adds what a guest, a front-end or a device caused, unless there was too much of that about `subject` lately.
+    /// Adds what a guest, a front-end or a device caused, unless there was too much of that about
+    /// `subject` lately.
     pub fn caused(&self, kind: EventKind, subject: String, text: String, now: Instant) {
         let mut kept = self.lock();
         if kept.rations.len() >= RATIONS_MAX {
             kept.rations.retain(|_, (ration, held)| *held > 0 || !ration.is_full(now));
         }
-        let full = || (Ration::new(CAUSED.0, CAUSED.1, now), 0);
+        let full = || (TokenBucket::new(CAUSED.0, CAUSED.1, now), 0);
         let (ration, held) = kept.rations.entry(subject.clone()).or_insert_with(full);
         if !ration.admits(now) {
             *held += 1;
@@ -147,7 +148,8 @@ impl Events {
         }
     }
 
-    /// Continues the list of the previous process. Replaces what was recorded so far, which is the hand-over itself.
+    /// Continues the list of the previous process. Replaces what was recorded so far, which is the
+    /// hand-over itself.
     pub fn go_on(&self, before: EventList, text: String) {
         let EventList { events, last, lost: _ } = before;
         let mut kept = self.lock();

@@ -1,4 +1,5 @@
-//! What is answered when something cannot be done: a status, and a body that says what, where and what to do.
+//! What is answered when something cannot be done: a status, and a body that says what, where and
+//! what to do.
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
@@ -118,7 +119,8 @@ impl Fault {
         }
     }
 
-    /// The body. What the system said is for the operator too, who is the only one that is answered.
+    /// The body. What the system said is for the operator too, who is the only one that is
+    /// answered.
     pub fn trouble(&self) -> Trouble {
         let plain = |error: String| Trouble { error, ..Trouble::default() };
         match self {

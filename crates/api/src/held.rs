@@ -1,13 +1,14 @@
-//! VFs that adapters hold. Settings of its own make a VF the operator's, and take it from an adapter that does not name
-//! it: such a change is refused, since what the operator means is mostly a setting of the adapter.
+//! VFs that adapters hold. Settings of its own make a VF the operator's, and take it from an
+//! adapter that does not name it: such a change is refused, since what the operator means is mostly
+//! a setting of the adapter.
 
 use model::state::{Actual, Problem, State};
 use serde_json::Value;
 
 use super::fault::Fault;
 
-/// Checks that a change of one part gives no settings to a VF that an adapter holds without naming it. `settings` is
-/// what the client set, if the part is a VF.
+/// Checks that a change of one part gives no settings to a VF that an adapter holds without naming
+/// it. `settings` is what the client set, if the part is a VF.
 ///
 /// # Errors
 /// An adapter holds one; the fault has the command that sets the same on the adapter.
@@ -39,7 +40,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Settings as flags of `shunt adapter set`, with a blank before each. Null, which takes a setting back, has none.
+/// Settings as flags of `shunt adapter set`, with a blank before each. Null, which takes a setting
+/// back, has none.
 fn flags(settings: &Value) -> String {
     let mut all = String::new();
     for (name, value) in settings.as_object().into_iter().flatten() {

@@ -1,14 +1,17 @@
-//! The HTTP API: on a UNIX socket that only its owner can use, and on TCP with a token and TLS if that is configured.
+//! The HTTP API: on a UNIX socket that only its owner can use, and on TCP with a token and TLS if
+//! that is configured.
 //!
 //! # Model
-//! [`operation`] is the table of everything that can be asked; the router and the OpenAPI document, which is served, are
-//! made of it. [`Manager`] holds the state, its store and the data plane, and does one thing at a time. [`Server`] is a
-//! thread of its own with a single-threaded runtime; work that may wait for the disk or the data plane is done on
-//! another thread, so that no request holds up the reading of others.
+//! [`operation`] is the table of everything that can be asked; the router and the OpenAPI document,
+//! which is served, are made of it. [`Manager`] holds the state, its store and the data plane, and
+//! does one thing at a time. [`Server`] is a thread of its own with a single-threaded runtime; work
+//! that may wait for the disk or the data plane is done on another thread, so that no request holds
+//! up the reading of others.
 //!
 //! # Limits
-//! Bodies of 1 MiB, 30 s for a body, 10 s for headers and for a client that takes nothing of its answer, 64 connections
-//! a listener, 1024 events. Over TCP 2 s until the token was shown; the oldest connection without it makes room.
+//! Bodies of 1 MiB, 30 s for a body, 10 s for headers and for a client that takes nothing of its
+//! answer, 64 connections a listener, 1024 events. Over TCP 2 s until the token was shown; the
+//! oldest connection without it makes room.
 
 mod answer;
 mod bytes;
@@ -22,14 +25,13 @@ mod guests;
 mod held;
 pub mod hex;
 mod listen;
+pub mod log_limiter;
 mod manager;
 mod moves;
 mod openapi;
 mod operation;
 pub mod peer;
 pub mod plane;
-pub mod quiet;
-mod ration;
 mod reach;
 mod resource;
 mod router;
@@ -42,6 +44,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod token;
+mod token_bucket;
 mod visitors;
 mod whole;
 mod worker;

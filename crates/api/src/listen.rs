@@ -1,4 +1,5 @@
-//! Connections: from the UNIX socket, whose peer is checked, or from TCP, with TLS if that is configured.
+//! Connections: from the UNIX socket, whose peer is checked, or from TCP, with TLS if that is
+//! configured.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
 //! From a wish to the state in force: checked, planned, carried out by the data plane, stored.
 //!
-//! One at a time, under the caller's `&mut`. An apply is whole or has not happened: if the data plane refuses nothing
-//! has changed, and if the disk does the data plane is brought back.
+//! One at a time, under the caller's `&mut`. An apply is whole or has not happened: if the data
+//! plane refuses nothing has changed, and if the disk does the data plane is brought back.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -105,11 +105,12 @@ pub struct Applied {
 }
 
 impl Manager {
-    /// Opens the state directory and brings `plane`, on which nothing is in force, to the stored state. What a crash
-    /// interrupted is undone first.
+    /// Opens the state directory and brings `plane`, on which nothing is in force, to the stored
+    /// state. What a crash interrupted is undone first.
     ///
     /// # Errors
-    /// The directory cannot be used, its record is damaged, or the data plane refuses what is stored.
+    /// The directory cannot be used, its record is damaged, or the data plane refuses what is
+    /// stored.
     pub fn open(
         directory: Directory,
         mut plane: Box<dyn Plane>,
@@ -200,8 +201,8 @@ impl Manager {
         self.replaced
     }
 
-    /// Goes on where the process before was: events go on behind its, and what is in force now is no
-    /// news.
+    /// Goes on where the process before was: events go on behind its, and what is in force now is
+    /// no news.
     pub fn took_over(&mut self, before: EventList, text: String) {
         self.seen = self.plane.actual();
         self.events.go_on(before, text);
@@ -256,7 +257,8 @@ impl Manager {
     /// The steps that lead to a client's document, with the adapters that they move.
     ///
     /// # Errors
-    /// The state in force cannot become that, or the profile of a NIC or a table refuses part of it.
+    /// The state in force cannot become that, or the profile of a NIC or a table refuses part of
+    /// it.
     pub fn plan(&mut self, document: &State) -> Result<Plan, Fault> {
         let to = self.with_moves(document)?;
         self.plan_of(&to)
@@ -269,8 +271,8 @@ impl Manager {
         Ok(plan)
     }
 
-    /// The steps that lead to a state, and what each adapter then has. The data plane is not asked whether it can
-    /// do that.
+    /// The steps that lead to a state, and what each adapter then has. The data plane is not asked
+    /// whether it can do that.
     fn steps(&mut self, to: &State) -> Result<(Plan, Vec<Allocation>), Fault> {
         // However it was made: what is stored must be what the next start accepts.
         to.check().map_err(Fault::Wrong)?;
@@ -281,11 +283,12 @@ impl Manager {
         Ok((plan, then))
     }
 
-    /// Brings a client's document into force and stores it; moves of guests go on as they are. `expected` is the
-    /// generation that the client knows, if it says.
+    /// Brings a client's document into force and stores it; moves of guests go on as they are.
+    /// `expected` is the generation that the client knows, if it says.
     ///
     /// # Errors
-    /// Each leaves everything as it was; [`Fault::Broken`] is the exception, after which nothing is changed any more.
+    /// Each leaves everything as it was; [`Fault::Broken`] is the exception, after which nothing is
+    /// changed any more.
     pub fn apply(&mut self, document: &State, expected: Option<u64>) -> Result<Applied, Fault> {
         self.expect(expected)?;
         let to = self.with_moves(document)?;
@@ -346,7 +349,8 @@ impl Manager {
         let actual = match self.plane.reconcile(&from, &in_force) {
             Ok(actual) => actual,
             Err(refused) => {
-                // A journal that stays tells the next start of an apply that did not happen, which is true.
+                // A journal that stays tells the next start of an apply that did not happen, which
+                // is true.
                 let _ = self.store.abandon();
                 return Err(refused.into());
             }
@@ -383,8 +387,8 @@ impl Manager {
         }
     }
 
-    /// Stores who has which VF, if that has changed. A disk that refuses is told as an event: the records of old are
-    /// the careful ones, and the next look tries again.
+    /// Stores who has which VF, if that has changed. A disk that refuses is told as an event: the
+    /// records of old are the careful ones, and the next look tries again.
     fn note_owners(&mut self) {
         let holders = holders(self.state(), &self.seen);
         if let Err(error) = self.store.assign(&holders) {
@@ -393,7 +397,8 @@ impl Manager {
     }
 }
 
-/// Checks a state without the data plane. Links come and go, so what depends on them shows only when it is done.
+/// Checks a state without the data plane. Links come and go, so what depends on them shows only
+/// when it is done.
 fn check_compiles(to: &State, given: &[Allocation]) -> Result<(), Fault> {
     compile(to, given, &Live::default(), None).map(drop).map_err(Fault::Wrong)
 }
@@ -403,7 +408,8 @@ fn allocations(actual: &Actual) -> Vec<Allocation> {
     actual.adapters.iter().map(Allocation::from).collect()
 }
 
-/// Who has which VF: the adapters that are on one, and the operator where a VF has settings and no adapter.
+/// Who has which VF: the adapters that are on one, and the operator where a VF has settings and no
+/// adapter.
 fn holders(state: &State, actual: &Actual) -> BTreeMap<String, String> {
     let mut holders = BTreeMap::new();
     for nic in &state.nics {

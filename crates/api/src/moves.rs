@@ -1,15 +1,17 @@
 //! Moves of guests from one host to another, as one of the two daemons sees them.
 //!
 //! # Model
-//! A move is a field of the adapter ([`Moving`]), and each step is one change of the state: it is stored as every change
-//! is, so a daemon that dies in between has done it or not. Steps say which move they are of, and are refused in a phase
-//! where they make no sense; the same step again is none, and answers as it did before ([`transit`]).
+//! A move is a field of the adapter ([`Moving`]), and each step is one change of the state: it is
+//! stored as every change is, so a daemon that dies in between has done it or not. Steps say which
+//! move they are of, and are refused in a phase where they make no sense; the same step again is
+//! none, and answers as it did before ([`transit`]).
 //!
 //! # When the mover is gone
-//! After `hold_s` without a step the move is given up ([`Manager::tick`]). Where the guest's rings run, the adapter is one
-//! like others. Where they do not, one that was to arrive goes, one that was to leave stays; one that has left or arrived
-//! stays so, with nothing held for it, until its rings run or somebody finishes or aborts the move. The time is that of
-//! this process and no part of the state: a daemon that starts grants each move another `hold_s`.
+//! After `hold_s` without a step the move is given up ([`Manager::tick`]). Where the guest's rings
+//! run, the adapter is one like others. Where they do not, one that was to arrive goes, one that
+//! was to leave stays; one that has left or arrived stays so, with nothing held for it, until its
+//! rings run or somebody finishes or aborts the move. The time is that of this process and no part
+//! of the state: a daemon that starts grants each move another `hold_s`.
 
 mod arrival;
 mod document;
@@ -46,7 +48,8 @@ impl Manager {
     /// Does a step of a move. `expected` is the generation that the client knows, if it says.
     ///
     /// # Errors
-    /// The step makes no sense now, is of another move, or leads to a state that is refused; nothing has changed then.
+    /// The step makes no sense now, is of another move, or leads to a state that is refused;
+    /// nothing has changed then.
     pub fn move_step(
         &mut self,
         name: &str,
@@ -150,7 +153,8 @@ impl Manager {
         Ok(done)
     }
 
-    /// Brings an adapter back to what it was before its move; `arriving` is the phase before the last.
+    /// Brings an adapter back to what it was before its move; `arriving` is the phase before the
+    /// last.
     fn abort(
         &mut self,
         name: &str,
@@ -185,7 +189,8 @@ impl Manager {
         }
     }
 
-    /// A step within a phase, `moving`. One that was given up goes on; any other does without a change of the state.
+    /// A step within a phase, `moving`. One that was given up goes on; any other does without a
+    /// change of the state.
     fn go_on(
         &mut self,
         name: &str,

@@ -1,4 +1,5 @@
-//! The OpenAPI document, made of the operations that are served and the schemas that documents are held against.
+//! The OpenAPI document, made of the operations that are served and the schemas that documents are
+//! held against.
 
 use model::state::shape::{add_schemas, schemas};
 use serde_json::{Map, Value, json};

@@ -1,4 +1,5 @@
-//! The one table of everything the API can be asked: from it come the router and the OpenAPI document.
+//! The one table of everything the API can be asked: from it come the router and the OpenAPI
+//! document.
 
 use axum::http::Method;
 use serde_json::{Value, json};

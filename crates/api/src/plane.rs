@@ -1,4 +1,5 @@
-//! The data plane, as control sees it: something that can be brought from one state to another, and asked.
+//! The data plane, as control sees it: something that can be brought from one state to another, and
+//! asked.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +9,24 @@ use crate::Events;
 
 /// What carries frames.
 pub trait Plane: Send {
-    /// Says which VF each adapter had when a daemon last ran, so that it has the same one again, whatever came and went
-    /// since it got it. Called before the first [`reconcile`](Self::reconcile); a plane may have a memory of its own.
+    /// Says which VF each adapter had when a daemon last ran, so that it has the same one again,
+    /// whatever came and went since it got it. Called before the first
+    /// [`reconcile`](Self::reconcile); a plane may have a memory of its own.
     fn recall(&mut self, _held: BTreeMap<String, u16>) {}
 
-    /// Sets the list in which events are recorded that no call of this trait causes, at the time when they happen. Called
-    /// before the first [`reconcile`](Self::reconcile).
+    /// Sets the list in which events are recorded that no call of this trait causes, at the time
+    /// when they happen. Called before the first [`reconcile`](Self::reconcile).
     fn record_in(&mut self, _events: Events) {}
 
-    /// Brings what is in force from `from` to `to`. Calling it again with the same `to` changes nothing.
+    /// Brings what is in force from `from` to `to`. Calling it again with the same `to` changes
+    /// nothing.
     ///
-    /// After a crash `from` may name what is only partly there, so an implementation takes what it finds.
+    /// After a crash `from` may name what is only partly there, so an implementation takes what it
+    /// finds.
     ///
     /// # Errors
-    /// What it cannot do, or could not with other links. Then everything is as it was before the call.
+    /// What it cannot do, or could not with other links. Then everything is as it was before the
+    /// call.
     fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused>;
 
     /// What is in force now.
@@ -32,8 +37,8 @@ pub trait Plane: Send {
         Taken::default()
     }
 
-    /// Gives an adapter whose guest arrives frames that were kept for it elsewhere: they come before those kept here, and
-    /// behind those that were given so before.
+    /// Gives an adapter whose guest arrives frames that were kept for it elsewhere: they come
+    /// before those kept here, and behind those that were given so before.
     fn put_kept(&mut self, _adapter: &str, _frames: Vec<Vec<u8>>) {}
 
     /// What is kept for an adapter, and what there was no room for.

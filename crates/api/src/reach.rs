@@ -1,4 +1,5 @@
-//! How a client reaches a daemon: the UNIX socket on its own host, or TCP with a token, and TLS beyond that host.
+//! How a client reaches a daemon: the UNIX socket on its own host, or TCP with a token, and TLS
+//! beyond that host.
 
 use std::fmt;
 use std::io;
@@ -52,10 +53,12 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Reach {
-    /// `http://HOST:PORT` of this host, or `https://HOST:PORT` of any, whose certificate one in `ca` vouches for.
+    /// `http://HOST:PORT` of this host, or `https://HOST:PORT` of any, whose certificate one in
+    /// `ca` vouches for.
     ///
     /// # Errors
-    /// The text is no such thing, the token would go in the clear, or the certificates cannot be read.
+    /// The text is no such thing, the token would go in the clear, or the certificates cannot be
+    /// read.
     pub(super) fn url(url: &str, token: Token, ca: Option<&Path>) -> Result<Reach> {
         let (address, encrypted) = match (url.strip_prefix("http://"), url.strip_prefix("https://"))
         {

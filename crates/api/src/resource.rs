@@ -1,8 +1,8 @@
-//! Parts of the document that have a path of their own: NICs, VFs, switches, their ports and tunnels, adapters, and
-//! virtual PFs.
+//! Parts of the document that have a path of their own: NICs, VFs, switches, their ports and
+//! tunnels, adapters, and virtual PFs.
 //!
-//! A change of a part is a change of the whole document, which is then checked as one; so a part can be set to nothing
-//! that the whole may not say.
+//! A change of a part is a change of the whole document, which is then checked as one; so a part
+//! can be set to nothing that the whole may not say.
 
 use model::state::{Problem, Problems, State};
 use serde_json::{Map, Value};
@@ -104,7 +104,8 @@ pub(super) static RESOURCES: [Resource; 7] = [
 pub(super) enum Edit {
     /// It becomes this, whether it was there or not.
     Put(Value),
-    /// It is changed by a merge patch (RFC 7396); a VF or port without settings begins with the defaults.
+    /// It is changed by a merge patch (RFC 7396); a VF or port without settings begins with the
+    /// defaults.
     Patch(Value),
     /// It goes.
     Delete,
@@ -130,8 +131,8 @@ impl Resource {
         Ok(std::mem::take(&mut list[at]))
     }
 
-    /// The state with the edit done. A wrong field of the part is told as the client wrote it, without the part's
-    /// place in the document before it.
+    /// The state with the edit done. A wrong field of the part is told as the client wrote it,
+    /// without the part's place in the document before it.
     pub(super) fn edit(&self, state: &State, keys: &[String], edit: Edit) -> Result<State, Fault> {
         let mut document = state.to_document();
         let list = self.find_list(&mut document, keys)?;
@@ -263,8 +264,8 @@ impl Resource {
     }
 }
 
-/// The settings of an adapter's port go with the adapter. What else names it (a mirror, a static entry) is another's, and
-/// keeps it.
+/// The settings of an adapter's port go with the adapter. What else names it (a mirror, a static
+/// entry) is another's, and keeps it.
 fn remove_port(document: &mut Value, of: Option<&String>, name: &str) {
     let switches = document["switch"].as_array_mut().into_iter().flatten();
     let switches =

@@ -1,4 +1,5 @@
-//! From a request to an answer: token, path, query, headers, body, and then the work on a thread that may wait.
+//! From a request to an answer: token, path, query, headers, body, and then the work on a thread
+//! that may wait.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

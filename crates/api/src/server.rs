@@ -41,7 +41,7 @@ const HEADER_TIME: Duration = Duration::from_secs(10);
 const TOKEN_TIME: Duration = Duration::from_secs(2);
 /// Time after which a client that reads nothing of its answer is disconnected.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// How often it is looked whether a move of a guest was given up.
+/// How often it is looked whether a migration was abandoned.
 const TICK: Duration = Duration::from_secs(1);
 /// Before a listener that cannot accept, for lack of descriptors say, tries again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -217,8 +217,8 @@ impl Server {
         self.doors.tcp.as_ref().map(TcpSocket::socket)
     }
 
-    /// Accepts nobody any more, for another process does, and waits until everybody at the UNIX socket has
-    /// had an answer and left, or so long.
+    /// Accepts nobody any more, for another process does, and waits until everybody at the UNIX
+    /// socket has had an answer and left, or so long.
     pub fn see_out(&self, most: Duration) {
         let until = Instant::now() + most;
         let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -353,8 +353,8 @@ async fn serve_visitor(stream: TcpStream, tls: Option<TlsAcceptor>, router: Rout
     }
 }
 
-/// Serves requests until the client has no more, or is silent for too long. `mark` attaches to each request what is
-/// known of the client; nothing in a request can imitate that.
+/// Serves requests until the client has no more, or is silent for too long. `mark` attaches to each
+/// request what is known of the client; nothing in a request can imitate that.
 async fn serve_connection<S>(stream: S, router: Router, mark: impl Fn(&mut Request<Incoming>))
 where
     S: AsyncRead + AsyncWrite + Unpin,

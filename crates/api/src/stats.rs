@@ -17,8 +17,8 @@ pub struct Stats {
     pub lanes: Vec<LaneStats>,
     /// Log lines dropped because the log was not read or could not be written.
     pub log_lines_dropped: u64,
-    /// Rules of switch ports, in their order; only the daemon itself knows of them, so its API has them and the counter
-    /// file has not.
+    /// Rules of switch ports, in their order; only the daemon itself knows of them, so its API has
+    /// them and the counter file has not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStats>,
     /// Rules of NICs in switchdev mode, likewise.
@@ -26,7 +26,8 @@ pub struct Stats {
     pub offloads: Vec<OffloadStats>,
 }
 
-/// What a rule of a NIC in switchdev mode has matched. It goes on while the rule stays, whichever others come and go.
+/// What a rule of a NIC in switchdev mode has matched. It goes on while the rule stays, whichever
+/// others come and go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OffloadStats {
     /// The NIC.
@@ -39,7 +40,8 @@ pub struct OffloadStats {
     pub bytes: u64,
 }
 
-/// How often a rule of a switch port was met, whatever its action. It begins anew when rules of the switch change.
+/// How often a rule of a switch port was met, whatever its action. It begins anew when rules of the
+/// switch change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleStats {
     /// The switch.

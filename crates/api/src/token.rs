@@ -31,7 +31,7 @@ impl Token {
     pub fn new(text: &str) -> Result<Token> {
         if !(MIN_TOKEN_BYTES..=MAX_TOKEN_BYTES).contains(&text.len()) {
             bail!(
-                "the token has {} bytes; write one of {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES}, such as \
+                "the token has {} bytes; expected one of {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES}, such as \
                  `head -c 32 /dev/urandom | base64` gives",
                 text.len()
             );
@@ -67,7 +67,8 @@ impl Token {
         [b"Bearer ", self.0.as_slice()].concat()
     }
 
-    /// Whether this is it. The time taken tells the length that was shown, and nothing of the token's bytes.
+    /// Whether this is it. The time taken tells the length that was shown, and nothing of the
+    /// token's bytes.
     pub(super) fn is(&self, shown: &[u8]) -> bool {
         let mut different = u8::from(shown.len() != self.0.len());
         for (i, byte) in shown.iter().enumerate() {
@@ -110,7 +111,7 @@ mod tests {
         mode(0o600);
         assert!(Token::read(&path).unwrap().is(b"0123456789abcdef"));
         std::fs::write(&path, "short\n").unwrap();
-        assert!(told().contains("5 bytes; write one of 16 to 512"), "{}", told());
+        assert!(told().contains("5 bytes; expected one of 16 to 512"), "{}", told());
         std::fs::write(&path, "0123456789 abcdef\n").unwrap();
         assert!(told().contains("visible ASCII"), "{}", told());
     }

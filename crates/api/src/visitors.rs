@@ -1,4 +1,5 @@
-//! Connections over TCP whose clients have not shown the token yet. They must not lock out the token's holder.
+//! Connections over TCP whose clients have not shown the token yet. They must not lock out the
+//! token's holder.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

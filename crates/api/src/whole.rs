@@ -1,9 +1,11 @@
-//! A whole document from a client: what it must say, and what becomes of objects that it does not name.
+//! A whole document from a client: what it must say, and what becomes of objects that it does not
+//! name.
 //!
-//! Objects are NICs, switches, adapters and virtual PFs. An object that the document names becomes what the document
-//! says, whole. Others are removed only with the client's consent (`prune`): without it `/v1/apply` keeps them, and
-//! `PUT /v1/state`, which replaces, refuses. Input without a version or without any object (an empty file, `{}`, the
-//! output of a program that failed) is refused, so that no accident removes everything.
+//! Objects are NICs, switches, adapters and virtual PFs. An object that the document names becomes
+//! what the document says, whole. Others are removed only with the client's consent (`prune`):
+//! without it `/v1/apply` keeps them, and `PUT /v1/state`, which replaces, refuses. Input without a
+//! version or without any object (an empty file, `{}`, the output of a program that failed) is
+//! refused, so that no accident removes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +54,8 @@ pub(super) fn replacing(now: &State, document: &Value, prune: bool) -> Result<Wh
     Ok(Whole { state, kept: Vec::new(), origins: Default::default() })
 }
 
-/// The state in force with all that the document names; with `prune` nothing else. What it means is not checked.
+/// The state in force with all that the document names; with `prune` nothing else. What it means is
+/// not checked.
 ///
 /// # Errors
 /// The document is wrong.
@@ -63,8 +66,9 @@ pub(super) fn applied(now: &State, document: &Value, prune: bool) -> Result<Whol
     merged(now, document)
 }
 
-/// The state in force with objects replaced and added, the objects that stay, and where each is from; what it means is not
-/// checked. Objects keep their order, so that a document that changes nothing gives the same state.
+/// The state in force with objects replaced and added, the objects that stay, and where each is
+/// from; what it means is not checked. Objects keep their order, so that a document that changes
+/// nothing gives the same state.
 fn merged(now: &State, document: &Value) -> Result<Whole, Fault> {
     let (given, adapters) = State::read(document).map_err(Fault::Wrong)?;
     if given.is_empty() {
@@ -96,8 +100,9 @@ fn merged(now: &State, document: &Value) -> Result<Whole, Fault> {
     Ok(Whole { state, kept, origins })
 }
 
-/// Puts objects in the place of those that have their names, and the others behind; says where each is from. `place` is
-/// where one stands in the document; what is kept is noted, with the word for its kind.
+/// Puts objects in the place of those that have their names, and the others behind; says where each
+/// is from. `place` is where one stands in the document; what is kept is noted, with the word for
+/// its kind.
 fn merge<T>(
     now: &mut Vec<T>,
     given: Vec<T>,
@@ -134,8 +139,8 @@ fn merge<T>(
 }
 
 impl Whole {
-    /// A fault with the positions of objects as the client's document has them; an object that the document does not
-    /// name is called by its name, such as `adapter["web"]`.
+    /// A fault with the positions of objects as the client's document has them; an object that the
+    /// document does not name is called by its name, such as `adapter["web"]`.
     pub(super) fn in_clients_words(&self, fault: Fault) -> Fault {
         let told = |mut problems: Problems| {
             for problem in &mut problems.problems {

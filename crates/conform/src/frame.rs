@@ -1,4 +1,5 @@
-//! Frames of the suite: probes, each with a number of its own, so that every copy can be told apart.
+//! Frames of the suite: probes, each with a number of its own, so that every copy can be told
+//! apart.
 
 use std::net::Ipv4Addr;
 

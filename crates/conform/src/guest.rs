@@ -1,7 +1,8 @@
 //! A guest that does one thing at a time: sends the frames it is told to, and shows those it got.
 //!
-//! Its memory and rings outlive a connection, as a virtual machine's do when its host's daemon restarts: what it posted
-//! meanwhile is there when it is attached again. One queue pair, buffers of one piece, nothing but polling.
+//! Its memory and rings outlive a connection, as a virtual machine's do when its host's daemon
+//! restarts: what it posted meanwhile is there when it is attached again. One queue pair, buffers
+//! of one piece, nothing but polling.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

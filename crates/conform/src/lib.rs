@@ -1,15 +1,19 @@
-//! The conformance suite: what users of SR-IOV complain about, each complaint as a test of a NIC and its management.
+//! The conformance suite: what users of SR-IOV complain about, each complaint as a test of a NIC
+//! and its management.
 //!
 //! # Model
-//! A [`Test`] is one complaint with the thread it comes from. It asks and sends through a [`Subject`], and knows nothing of
-//! what that is; [`soft`] is the soft NIC. [`run`] begins each test on a fresh NIC and gives a [`Report`]: `pass`, `fail`
-//! with what differed, or `n/a` where the subject [lacks](Subject::lacks) something.
+//! A [`Test`] is one complaint with the thread it comes from. It asks and sends through a
+//! [`Subject`], and knows nothing of what that is; [`soft`] is the soft NIC. [`run`] begins each
+//! test on a fresh NIC and gives a [`Report`]: `pass`, `fail` with what differed, or `n/a` where
+//! the subject [lacks](Subject::lacks) something.
 //!
-//! That a frame does *not* arrive is seen without waiting for a time: [`Subject::settle`] returns once the NIC has done
-//! with all that was sent, and then what arrived is compared as a whole, at every station.
+//! That a frame does *not* arrive is seen without waiting for a time: [`Subject::settle`] returns
+//! once the NIC has done with all that was sent, and then what arrived is compared as a whole, at
+//! every station.
 //!
 //! # Limits
-//! One NIC, one queue pair a guest, 256 frames under way. Tests of rates have a lower bound of time and no upper one.
+//! One NIC, one queue pair a guest, 256 frames under way. Tests of rates have a lower bound of time
+//! and no upper one.
 
 mod cases;
 mod frame;

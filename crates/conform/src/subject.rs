@@ -1,9 +1,10 @@
 //! What is tested: a NIC with its manager, the guests that use it, and the wire behind it.
 //!
-//! Tests know a NIC only by [`Subject`]. Whatever can be asked for in the words of the state document, see what is in
-//! force, and carry frames to and from guests can be a subject: the soft NIC is one ([`soft`](super::soft)); a card would
-//! be one with guests on its VFs and a second port as the wire. What a subject cannot do it says by [`Subject::lacks`], and
-//! the tests that need it are then not applicable, with the reason.
+//! Tests know a NIC only by [`Subject`]. Whatever can be asked for in the words of the state
+//! document, see what is in force, and carry frames to and from guests can be a subject: the soft
+//! NIC is one ([`soft`](super::soft)); a card would be one with guests on its VFs and a second port
+//! as the wire. What a subject cannot do it says by [`Subject::lacks`], and the tests that need it
+//! are then not applicable, with the reason.
 
 use anyhow::Result;
 use api::InForce;
@@ -98,7 +99,8 @@ pub enum Home {
     Switch,
 }
 
-/// A request to the manager. Settings are merge patches in the words of the state document, where null is the default.
+/// A request to the manager. Settings are merge patches in the words of the state document, where
+/// null is the default.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// Enables so many VFs.
@@ -142,8 +144,8 @@ pub enum Change {
         /// The token.
         owner: Option<u64>,
     },
-    /// Has each function a representor on the host, which is a station of that name (`p0`, `pf0vf2`), or the NIC its own
-    /// bridge again.
+    /// Has each function a representor on the host, which is a station of that name (`p0`,
+    /// `pf0vf2`), or the NIC its own bridge again.
     Switchdev(bool),
     /// Applies the state that is in force once more.
     Again,
@@ -208,7 +210,8 @@ pub trait Subject {
     /// Why it cannot do that; nothing if it can.
     fn lacks(&self, what: Capability) -> Option<String>;
 
-    /// Ends whatever was before, and begins anew with this NIC, without adapters or settings of VFs.
+    /// Ends whatever was before, and begins anew with this NIC, without adapters or settings of
+    /// VFs.
     ///
     /// # Errors
     /// There is no such NIC.
@@ -253,8 +256,8 @@ pub trait Subject {
     /// It does not start.
     fn start_manager(&mut self) -> Result<()>;
 
-    /// Attaches a guest to its adapter, or the wire. One that has been attached before comes back as it was: with its
-    /// memory, and the frames that it posted.
+    /// Attaches a guest to its adapter, or the wire. One that has been attached before comes back
+    /// as it was: with its memory, and the frames that it posted.
     ///
     /// # Errors
     /// It cannot attach.
@@ -281,7 +284,8 @@ pub trait Subject {
     /// There is no such guest, or it cannot hold as many.
     fn send(&mut self, station: &str, frames: &[Vec<u8>]) -> Result<()>;
 
-    /// Waits until the NIC has done with every frame that was sent: each has arrived, or never will.
+    /// Waits until the NIC has done with every frame that was sent: each has arrived, or never
+    /// will.
     ///
     /// # Errors
     /// It does not within seconds.

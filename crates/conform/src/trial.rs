@@ -1,4 +1,5 @@
-//! One test under way: requests that must be granted or refused, and frames that must arrive as they should.
+//! One test under way: requests that must be granted or refused, and frames that must arrive as
+//! they should.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -123,7 +124,8 @@ impl<'s> Trial<'s> {
         Ok(arrived)
     }
 
-    /// Sends a frame, which must arrive exactly so: at each of these stations once, and nowhere else.
+    /// Sends a frame, which must arrive exactly so: at each of these stations once, and nowhere
+    /// else.
     pub(super) fn expect(
         &mut self,
         from: &str,

@@ -4,7 +4,7 @@
 //! half a message waits without holding up anybody, and what it may log is limited.
 
 mod door;
-mod estate;
+mod handover;
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use api::quiet::{Quiet, Repeated};
+use api::log_limiter::{LogLimiter, Repeated};
 use model::state::{GuestState, SocketMode, VhostUser};
 use rustix::event::epoll;
 use vhost_user::{
@@ -26,7 +26,7 @@ use super::port_events::PortEvents;
 use super::vmq::Vmq;
 use door::BAN;
 
-pub(super) use estate::{inherit_listener, listening};
+pub(super) use handover::{inherit_listener, listening};
 
 /// Messages served a turn, so that no front-end keeps the others waiting.
 const MESSAGES_A_TURN: usize = 32;
@@ -72,7 +72,7 @@ pub(super) struct Attachment {
     /// Until when nobody may attach.
     banned: Option<Instant>,
     token: u64,
-    quiet: Quiet,
+    quiet: LogLimiter,
     /// In client mode, why the last attempts to connect failed.
     failures: Repeated,
     /// Who closes what front-ends send, and their connections.
@@ -106,7 +106,7 @@ impl Attachment {
             begun: None,
             banned: None,
             token: 0,
-            quiet: Quiet::default(),
+            quiet: LogLimiter::default(),
             failures: Repeated::default(),
             closer,
             is_deaf: false,
@@ -204,8 +204,8 @@ impl Attachment {
         }
     }
 
-    /// Tells the front-end, if it wants to know, that the guest has to read its configuration anew: its
-    /// link went up or down.
+    /// Tells the front-end, if it wants to know, that the guest has to read its configuration anew:
+    /// its link went up or down.
     pub(super) fn tell_changes(&mut self) {
         if self.stream.is_none() {
             return;

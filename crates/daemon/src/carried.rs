@@ -2,8 +2,8 @@
 //!
 //! Where its rings are, and what is in them, the front-end carries itself. But it does not know
 //! whether the adapter that it arrives at is the right one: that has the guest's own MAC, and takes
-//! frames as long as the guest may send. So that is what is carried, and a guest that arrives at the
-//! wrong adapter is refused before it runs there.
+//! frames as long as the guest may send. So that is what is carried, and a guest that arrives at
+//! the wrong adapter is refused before it runs there.
 
 use model::state::MacText;
 use serde::{Deserialize, Serialize};

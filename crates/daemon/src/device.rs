@@ -1,11 +1,11 @@
 //! The device that a front-end sees: virtio-net rings, on a port of a soft NIC.
 
-mod estate;
+mod handover;
 mod identity;
 mod memory;
 mod ring;
 
-pub(super) use estate::DeviceEstate;
+pub(super) use handover::DeviceHandover;
 pub(super) use identity::Identity;
 
 use std::os::fd::AsFd;
@@ -35,8 +35,9 @@ use super::kept::Kept;
 use super::vmq::Vmq;
 use model::state::VhostUser;
 
-/// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a broadcast
-/// that its function's limits do not count. QEMU asks for five in a second, after a migration.
+/// Announcements that a front-end may have sent in a second, a tenth of them at once: each is a
+/// broadcast that its function's limits do not count. QEMU asks for five in a second, after a
+/// migration.
 const ANNOUNCEMENTS_PER_S: u32 = 100;
 
 /// One guest's device.
@@ -59,7 +60,8 @@ pub(super) struct GuestDevice {
     /// Where writes to it are logged, while it is moved, and the file behind that.
     log: Option<Arc<DirtyLog>>,
     log_file: Option<SharedArea>,
-    /// Writes that former logs of this session had no bit for, and whether it was said that there are any.
+    /// Writes that former logs of this session had no bit for, and whether it was said that there
+    /// are any.
     unlogged: u64,
     told_unlogged: bool,
     /// Where it is written down how far its rings have come, and the file behind that.
@@ -321,7 +323,8 @@ impl Device for GuestDevice {
             true => self.port.set_receive_call(pair, call.clone()),
             false => self.port.set_transmit_call(pair, call.clone()),
         }
-        // QEMU starts a ring before it says whom to interrupt: what was shown until now is told here.
+        // QEMU starts a ring before it says whom to interrupt: what was shown until now is told
+        // here.
         let stalled = self.stalled.clone();
         let budget = self.budget.clone();
         let events = Events { call, stalled, budget, ..Events::default() };

@@ -90,8 +90,8 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    /// Puts a device behind a port, as it was opened or why it was not; returns its token. Lanes get it
-    /// by [`plug`](Self::plug).
+    /// Puts a device behind a port, as it was opened or why it was not; returns its token. Lanes
+    /// get it by [`plug`](Self::plug).
     pub(super) fn add(
         &mut self,
         port: Arc<Port>,
@@ -127,13 +127,14 @@ impl Devices {
         self.kept.values_mut().for_each(|device| device.let_go(half));
     }
 
-    /// What a process needs to go on with a device that was let go of. One that cannot be handed over
-    /// is closed.
+    /// What a process needs to go on with a device that was let go of. One that cannot be handed
+    /// over is closed.
     pub(super) fn legacy(&mut self, token: u64) -> Option<Legacy> {
         self.kept.get_mut(&token)?.legacy()
     }
 
-    /// Goes on with a device that another process has open: it is the other's until [`adopt`](Self::adopt).
+    /// Goes on with a device that another process has open: it is the other's until
+    /// [`adopt`](Self::adopt).
     pub(super) fn inherit(&mut self, token: u64, legacy: Legacy) -> anyhow::Result<()> {
         let Some(device) = self.kept.get_mut(&token) else { return Ok(()) };
         device.inherit(legacy)?;
@@ -146,8 +147,8 @@ impl Devices {
         self.kept.values_mut().for_each(Device::adopt);
     }
 
-    /// Hands devices that were added to the lanes: to be called when their ports have their places, for
-    /// one may have frames at once.
+    /// Hands devices that were added to the lanes: to be called when their ports have their places,
+    /// for one may have frames at once.
     pub(super) fn plug(&mut self) {
         self.kept.values_mut().for_each(Device::plug);
     }
@@ -160,7 +161,8 @@ impl Devices {
         }
     }
 
-    /// Closes a device so that another can have its place, until it is removed, or [resumed](Self::resume).
+    /// Closes a device so that another can have its place, until it is removed, or
+    /// [resumed](Self::resume).
     pub(super) fn suspend(&mut self, token: u64) {
         if let Some(device) = self.kept.get_mut(&token) {
             device.port.detach_all();
@@ -221,7 +223,7 @@ impl Devices {
         device.open.queues().filter(Queues::are_open)
     }
 
-    /// How long until a look is due; `None` if there is nothing to look at.
+    /// Time until the next poll of devices; `None` without devices.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         let due = self.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
         (!self.kept.is_empty()).then_some(due)

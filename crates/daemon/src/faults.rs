@@ -1,4 +1,5 @@
-//! What guests can make us log by their rings: as often as they like, and so a limited number of lines.
+//! What guests can make us log by their rings: as often as they like, and so a limited number of
+//! lines.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,19 +1,23 @@
 //! Which path suits the traffic of an adapter: `path = "auto"`.
 //!
-//! Model: for each adapter a [`Follower`] is told, interval by interval, what was counted, and answers when another path
-//! suits it. Traffic to and from the wire (north/south) wants a VF, which spares it the switch. Traffic between guests of
-//! the server (east/west) wants the switch: a hop from VF to VF crosses the bus twice and shares what the card's packet
-//! engine does, however many VFs there are, while the switch copies from guest to guest. In Intel's measurements of 2017
-//! (`published/nfv_dpdk_forwarding.csv`) VFs win or draw north/south at every frame size; east/west the switch wins with
-//! frames of 1518 bytes from two guests on, and loses with frames below 512 bytes until there are many guests. So small
-//! frames stay where they are, and so does what is too little to matter.
+//! Model: for each adapter a [`Follower`] is told, interval by interval, what was counted, and
+//! answers when another path suits it. Traffic to and from the wire (north/south) wants a VF, which
+//! spares it the switch. Traffic between guests of the server (east/west) wants the switch: a hop
+//! from VF to VF crosses the bus twice and shares what the card's packet engine does, however many
+//! VFs there are, while the switch copies from guest to guest. In Intel's measurements of 2017
+//! (`published/nfv_dpdk_forwarding.csv`) VFs win or draw north/south at every frame size; east/west
+//! the switch wins with frames of 1518 bytes from two guests on, and loses with frames below 512
+//! bytes until there are many guests. So small frames stay where they are, and so does what is too
+//! little to matter.
 //!
-//! A change of path is cheap and not free, so a Follower is slow to change its mind: another path must suit without a break
-//! for [`Rules::intervals`] intervals and by a margin, and there are at most [`Rules::changes_max`] changes within
-//! [`Rules::window_ms`]. Beyond that the adapter stays, which is told once.
+//! A change of path is cheap and not free, so a Follower is slow to change its mind: another path
+//! must suit without a break for [`Rules::intervals`] intervals and by a margin, and there are at
+//! most [`Rules::changes_max`] changes within [`Rules::window_ms`]. Beyond that the adapter stays,
+//! which is told once.
 //!
-//! The answers are [`Facts::suited`](model::state::Facts::suited). Limits: an adapter that was not resumed begins with a VF,
-//! as [`allocate`](model::state::allocate) does; time is what the intervals add up to. No I/O, no clock.
+//! The answers are [`Facts::suited`](model::state::Facts::suited). Limits: an adapter that was not
+//! resumed begins with a VF, as [`allocate`](model::state::allocate) does; time is what the
+//! intervals add up to. No I/O, no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -26,7 +30,8 @@ mod tests;
 /// When a path suits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// With fewer frames a second, sent and received together, an adapter stays where it is. 10 000.
+    /// With fewer frames a second, sent and received together, an adapter stays where it is:
+    /// 10 000.
     pub frames_per_s_min: u64,
     /// With a greater part of its frames to and from the wire, in thousandths, a VF suits. 700.
     pub wire_permille_vf: u64,
@@ -144,7 +149,7 @@ pub(crate) struct Decision {
 }
 
 impl fmt::Display for Decision {
-    /// `vf -> synthetic: 4 % of its frames go to or from the wire (under 30 % for 5 intervals), ...`.
+    /// `vf -> synthetic: 4 % of its frames go to or from the wire (under 30 % for 5 intervals)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Decision { from, to, kind, rules, .. } = self;
         let Kind { frames_per_s, frame_bytes, wire_permille } = kind;
@@ -235,8 +240,8 @@ impl Follower {
         self.tracks.insert(adapter.to_owned(), Track::new(path));
     }
 
-    /// Takes note of an adapter's traffic in an interval. Answers if that changes something, or would if it had not
-    /// changed too often.
+    /// Takes note of an adapter's traffic in an interval. Answers if that changes something, or
+    /// would if it had not changed too often.
     pub(crate) fn observe(&mut self, adapter: &str, traffic: &Traffic) -> Option<Decision> {
         if traffic.interval_ms == 0 {
             return None;

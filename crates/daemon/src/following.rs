@@ -26,7 +26,7 @@ impl Following {
         self.last.as_ref().is_none_or(|(then, _)| now.duration_since(*then) >= INTERVAL)
     }
 
-    /// Takes note of all that was counted of adapters so far; says whether a path is to change.
+    /// Samples the counters of adapters; returns `true` if one is to change its path.
     pub(super) fn look(
         &mut self,
         now: Instant,

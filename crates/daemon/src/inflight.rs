@@ -10,9 +10,9 @@
 //! | 12-15 | number of records |
 //!
 //! What a record holds is the ring's own affair (`virtq::Inflight`). Zeros are a record that says
-//! nothing: then the front-end says where the ring is. A front-end can write what it likes there, or
-//! take the memory away, and then its own rings go on from a wrong place: where a record points is
-//! checked as all else that comes from a front-end.
+//! nothing: then the front-end says where the ring is. A front-end can write what it likes there,
+//! or take the memory away, and then its own rings go on from a wrong place: where a record points
+//! is checked as all else that comes from a front-end.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -139,7 +139,8 @@ impl Memory {
         Memory { made: None, size, closer: closer.clone() }
     }
 
-    /// New records, and the part of the memory for the front-end to keep. It cannot be made shorter.
+    /// New records, and the part of the memory for the front-end to keep. It cannot be made
+    /// shorter.
     ///
     /// # Errors
     /// There is no memory.

@@ -3,9 +3,9 @@
 //!
 //! # Why
 //! A split ring says itself how far it has come, a packed one does not; and a front-end whose
-//! back-end went away without a word says where the ring began. So a daemon that was killed, or just
-//! ended, would never serve such a ring again. What `virtq` writes down in a front-end's memory it
-//! writes here into a file in the run directory instead, which the next daemon finds.
+//! back-end went away without a word says where the ring began. So a daemon that was killed, or
+//! just ended, would never serve such a ring again. What `virtq` writes down in a front-end's
+//! memory it writes here into a file in the run directory instead, which the next daemon finds.
 //!
 //! # Layout
 //! For each ring of the device 64 bytes that say which ring it is about (eight words: what this is,
@@ -14,10 +14,10 @@
 //! driver has begun the ring anew since, `virtq` sees in the ring.
 //!
 //! # Limits
-//! Rings of at most [`ENTRIES_MAX`] entries, and a run directory that is on a tmpfs: lanes write there, and must not
-//! wait for a disk. A file that cannot be made costs what it is for, and nothing else. Files of
-//! devices that are no more are [removed](remove), but not when a daemon starts: whoever configures it may
-//! still have to name them.
+//! Rings of at most [`ENTRIES_MAX`] entries, and a run directory that is on a tmpfs: lanes write
+//! there, and must not wait for a disk. A file that cannot be made costs what it is for, and
+//! nothing else. Files of devices that are no more are [removed](remove), but not when a daemon
+//! starts: whoever configures it may still have to name them.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -79,7 +79,8 @@ impl Kept {
         Some(record)
     }
 
-    /// Forgets where a ring was, whoever wrote it down: the front-end was told, or keeps a record itself.
+    /// Forgets where a ring was, whoever wrote it down: the front-end was told, or keeps a record
+    /// itself.
     pub(super) fn clear(&mut self, ring: usize) {
         let is_there = self.mapping.is_some() || self.path.as_ref().is_some_and(|it| it.exists());
         if ring >= self.rings || !is_there {

@@ -5,7 +5,7 @@
 //! work a turn ([`attachment`]), so that no front-end keeps another from attaching.
 //!
 //! The API has threads of its own; a change that it makes takes the place of this one's work for a
-//! moment ([`plant`]).
+//! moment ([`data_plane`]).
 //!
 //! # Life
 //! 1. [`Daemon::start`]: counters and lanes, then the desired state: what is stored, or else what
@@ -17,6 +17,7 @@
 
 mod attachment;
 mod carried;
+mod data_plane;
 mod device;
 mod devices;
 mod faults;
@@ -26,10 +27,9 @@ mod inflight;
 mod kept;
 mod leftovers;
 pub mod log;
+mod nic_instance;
 mod offer;
-mod plant;
 mod port_events;
-mod rig;
 mod ring;
 pub(crate) mod sockets;
 mod stop;
@@ -54,9 +54,9 @@ use host::CpuLatency;
 use model::config::{COUNTERS, Config, Source};
 use rustix::event::{Timespec, epoll};
 
+use data_plane::{DataPlane, Shared};
 use faults::LOOK;
 use leftovers::{Leftovers, open_state};
-use plant::{Plant, Shared};
 use stop::IgnoredSignals;
 use upgrade::{Arriving, Counter, Desk, Origin};
 
@@ -77,9 +77,8 @@ pub struct Launch {
     pub with_parent: bool,
 }
 
-/// Runs until SIGINT or SIGTERM, or until another process has taken over; SIGHUP, SIGUSR1 and SIGUSR2
-/// are ignored. `ready` is called once all
-/// sockets are served.
+/// Runs until SIGINT or SIGTERM, or until another process has taken over; SIGHUP, SIGUSR1 and
+/// SIGUSR2 are ignored. `ready` is called once all sockets are served.
 ///
 /// # Errors
 /// What keeps the daemon from starting: each says what is wrong, where, and the remedy.
@@ -108,7 +107,7 @@ pub struct Daemon {
     /// Whether those are still another process's, which is about to end.
     guests_wait: bool,
     epoll: Arc<OwnedFd>,
-    plant: Shared,
+    data_plane: Shared,
     /// What is to be removed at the end.
     leftovers: Leftovers,
     /// Readable when it is to stop; epoll watches it.
@@ -187,14 +186,14 @@ impl Daemon {
         epoll::add(&epoll, &ours, epoll::EventData::new_u64(STOP), input)?;
         epoll::add(&epoll, desk.bell(), epoll::EventData::new_u64(DESK), input)?;
         let run_dir = config.run_dir.clone();
-        let plant = Plant::new(fabric, epoll.clone(), run_dir, quota(&config.limits));
-        let plant = Shared::new(plant);
+        let data_plane = DataPlane::new(fabric, epoll.clone(), run_dir, quota(&config.limits));
+        let data_plane = Shared::new(data_plane);
         let daemon = Daemon {
             server: None,
             manager: None,
             guests_wait: false,
             epoll,
-            plant,
+            data_plane,
             leftovers,
             stop: ours,
             desk,
@@ -210,21 +209,22 @@ impl Daemon {
 
     /// The manager of the state in `directory`, which is in force when this returns.
     fn manage(&mut self, config: &Config, directory: Directory) -> Result<Manager> {
-        let (run_dir, counted) = (config.run_dir.clone(), self.plant.clone());
+        let (run_dir, counted) = (config.run_dir.clone(), self.data_plane.clone());
         let stats = Box::new(move || {
-            let plant = counted.lock();
-            let (rules, offloads) = (plant.rules(), plant.offloads());
-            drop(plant);
+            let data_plane = counted.lock();
+            let (rules, offloads) = (data_plane.rules(), data_plane.offloads());
+            drop(data_plane);
             api::stats::read(&run_dir).map(|stats| Stats { rules, offloads, ..stats })
         });
-        let mut manager = Manager::open(directory, Box::new(self.plant.clone()), stats)?;
+        let mut manager = Manager::open(directory, Box::new(self.data_plane.clone()), stats)?;
         if let Some(counter) = self.counter.take() {
             manager.on_upgrade(Box::new(move |order| counter.order(order)));
         }
         Ok(manager)
     }
 
-    /// Serves until `stop`, or until another process has taken over: then this process ends at once.
+    /// Serves until `stop`, or until another process has taken over: then this process ends at
+    /// once.
     fn run(mut self, stop: Stop) -> Result<()> {
         match self.attend()? {
             Ended::Stopped => self.end(),
@@ -249,13 +249,13 @@ impl Daemon {
         loop {
             let now = Instant::now();
             let wait = {
-                let mut plant = self.plant.lock();
-                let settled = now - started >= SETTLE || plant.are_attached();
-                if settled && !plant.is_settled() {
-                    plant.settle();
+                let mut data_plane = self.data_plane.lock();
+                let settled = now - started >= SETTLE || data_plane.are_attached();
+                if settled && !data_plane.is_settled() {
+                    data_plane.settle();
                 }
-                let most = if plant.is_settled() { LOOK } else { SETTLE_LOOK };
-                plant.wait(now, most)
+                let most = if data_plane.is_settled() { LOOK } else { SETTLE_LOOK };
+                data_plane.wait(now, most)
             };
             let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos().min(999_999_999) as i64 };
             let data = epoll::EventData::new_u64(0);
@@ -274,10 +274,10 @@ impl Daemon {
                             return Ok(Ended::Replaced { by });
                         }
                     }
-                    token => self.plant.lock().sockets.serve(token),
+                    token => self.data_plane.lock().sockets.serve(token),
                 }
             }
-            self.plant.lock().look(Instant::now());
+            self.data_plane.lock().look(Instant::now());
             self.ignored.tell();
             self.look_for_guests();
         }
@@ -300,7 +300,7 @@ impl Daemon {
         drop(self.desk); // who waits for an answer there is answered, or the server would wait for it
         drop(self.server);
         drop(self.manager);
-        self.plant.lock().stop();
+        self.data_plane.lock().stop();
         drop(self.leftovers);
     }
 }

@@ -1,12 +1,15 @@
-//! The daemon's log on standard error. Neither a reader that stands still nor a full disk holds up the daemon.
+//! The daemon's log on standard error. Neither a reader that stands still nor a full disk holds up
+//! the daemon.
 //!
 //! # Model
-//! A line goes into a bounded queue; a thread writes the queue to standard error. Logging never blocks: a line is
-//! dropped and counted if the queue is full or the write fails (full disk, pipe without a reader). A notice with the
-//! number of dropped lines takes their place in the log as soon as it can be written.
+//! A line goes into a bounded queue; a thread writes the queue to standard error. Logging never
+//! blocks: a line is dropped and counted if the queue is full or the write fails (full disk, pipe
+//! without a reader). A notice with the number of dropped lines takes their place in the log as
+//! soon as it can be written.
 //!
 //! # Limits
-//! The queue holds [`BYTES_MAX`] bytes. The end of the process and a panic wait up to [`FLUSH_TIME`] for it.
+//! The queue holds [`BYTES_MAX`] bytes. The end of the process and a panic wait up to
+//! [`FLUSH_TIME`] for it.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
@@ -72,7 +75,8 @@ pub fn to_standard_error() -> io::Result<Log> {
     Ok(log)
 }
 
-/// Waits up to [`FLUSH_TIME`] until the log of this process is written. To be called before the process ends.
+/// Waits up to [`FLUSH_TIME`] until the log of this process is written. To be called before the
+/// process ends.
 pub fn flush() {
     if let Some(log) = LOG.get() {
         log.flush(FLUSH_TIME);

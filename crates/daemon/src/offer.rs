@@ -7,8 +7,8 @@ use wire::virtio_net::feature;
 /// Memory slots a guest may use.
 const MEM_SLOTS: u64 = guestmem::REGIONS_MAX as u64;
 
-/// What a guest may leave to be done on frames, and what may be left to it. Fragments of UDP (UFO) are
-/// not among them: nobody makes them any more.
+/// What a guest may leave to be done on frames, and what may be left to it. Fragments of UDP (UFO)
+/// are not among them: nobody makes them any more.
 pub(super) const OFFLOADS: [u32; 11] = [
     feature::VIRTIO_NET_F_CSUM,
     feature::VIRTIO_NET_F_HOST_TSO4,
@@ -30,8 +30,8 @@ pub(super) fn offer(attachment: &VhostUser, has_mac: bool) -> BackendConfig {
         feature::VIRTIO_F_ANY_LAYOUT,
         feature::VIRTIO_NET_F_MTU,
         feature::VIRTIO_NET_F_STATUS,
-        // The front-end serves the control queue: by it a driver asks for more pairs, and says that it
-        // has announced itself after a migration. QEMU asks us for an announcement if it cannot.
+        // The front-end serves the control queue: by it a driver asks for more pairs, and says that
+        // it has announced itself after a migration. QEMU asks us for an announcement if it cannot.
         feature::VIRTIO_NET_F_CTRL_VQ,
         feature::VIRTIO_NET_F_GUEST_ANNOUNCE,
     ];

@@ -63,13 +63,13 @@ impl Sockets {
     }
 
     /// All that a process needs which takes over a socket.
-    pub(super) fn estate(
+    pub(super) fn handover(
         &self,
         token: u64,
         giving: &mut Giving,
         now: Instant,
     ) -> std::io::Result<Option<Socket>> {
-        self.served.get(&token).map(|attachment| attachment.estate(giving, now)).transpose()
+        self.served.get(&token).map(|attachment| attachment.handover(giving, now)).transpose()
     }
 
     /// Takes up a session; its rings stand until [`resume`](Self::resume).

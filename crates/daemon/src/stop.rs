@@ -1,5 +1,5 @@
-//! What ends a daemon: a word from any thread, a signal, or the end of the process that it belongs to;
-//! and signals that do not.
+//! What ends a daemon: a word from any thread, a signal, or the end of the process that it belongs
+//! to; and signals that do not.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;

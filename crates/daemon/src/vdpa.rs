@@ -1,7 +1,21 @@
-//! vDPA devices: adapters that the host's own kernel, or a guest of QEMU's on it, has as virtio devices.
+//! vDPA devices: adapters that the host's own kernel, or a guest of QEMU's on it, has as virtio
+//! devices.
 //!
-//! Each is served by a thread of its own ([`worker`] says why); what is here starts and ends them. A device whose adapter
-//! is gone takes a moment to leave the bus, and until then another of its name waits.
+//! Each is served by a thread of its own ([`worker`] says why); what is here starts and ends them.
+//! A device whose adapter is gone takes a moment to leave the bus, and until then another of its
+//! name waits.
+//!
+//! # Differences from a vhost-user session
+//! - Memory. A driver of this kernel does not show its own: frames pass through bounce pages, which
+//!   appear with the first buffer. So rings start with the first kick, or once there is memory for
+//!   more than rings.
+//! - Interrupts. There is no eventfd: a lane asks the kernel by an ioctl that does not block. The
+//!   kernel loses interrupts until it has noted DRIVER_OK, after the daemon's answer; so the
+//!   session asks, and starts the rings when none will be lost.
+//! - Locks. The kernel asks while it holds RTNL, for which other threads of the daemon wait when
+//!   they change an interface. Hence a thread for each device.
+//! - Positions. A split ring's is in the driver's memory; a packed ring's is in a file of the run
+//!   directory. The kernel tells neither.
 
 mod open;
 mod rings;
@@ -83,8 +97,8 @@ impl Vdpas {
         Vdpas { records, quota, served: BTreeMap::new(), leaving: Vec::new(), next: 0 }
     }
 
-    /// Makes a device that nobody serves yet, or finds our own; `None` if that takes time: one of that name is on its way
-    /// out, or its file on its way in.
+    /// Makes a device that nobody serves yet, or finds our own; `None` if that takes time: one of
+    /// that name is on its way out, or its file on its way in.
     ///
     /// # Errors
     /// Why it cannot be had, and what to do.
@@ -147,8 +161,8 @@ impl Vdpas {
         self.leaving.push(served);
     }
 
-    /// Has all devices be ready to be closed at once, none is opened any more until [`resume`](Self::resume); says whether
-    /// they are.
+    /// Has all devices be ready to be closed at once, none is opened any more until
+    /// [`resume`](Self::resume); says whether they are.
     pub(super) fn prepare(&mut self) -> bool {
         self.tell_all(Command::Prepare, FREE)
     }
@@ -160,8 +174,9 @@ impl Vdpas {
         }
     }
 
-    /// Opens all devices again that were closed so, or that wait for being told. Rings of those that were there before run
-    /// when this returns, but for those that take longer than others can be kept waiting.
+    /// Opens all devices again that were closed so, or that wait for being told. Rings of those
+    /// that were there before run when this returns, but for those that take longer than others can
+    /// be kept waiting.
     pub(super) fn resume(&mut self) {
         if !self.tell_all(Command::Resume, SOON) {
             tracing::warn!("a vDPA device comes later than the others");
@@ -189,7 +204,8 @@ impl Vdpas {
         }
     }
 
-    /// Gives a device the MTU that another interface has, if one is to be followed; a driver reads it when it begins.
+    /// Gives a device the MTU that another interface has, if one is to be followed; a driver reads
+    /// it when it begins.
     pub(super) fn set_mtu(&mut self, token: u64, mtu: Option<u32>) {
         if let Some(served) = self.served.get_mut(&token)
             && served.mtu != mtu

@@ -2,11 +2,12 @@
 //!
 //! # Model
 //! Where the uplink's interface has more receive queues than the uplink has queue pairs, the NIC's
-//! queue `q` is the interface's queue `queue_pairs + q`. If the guest and the adapter's settings allow
-//! it, the guest's last receive ring is filled by that queue alone: frames are placed in the guest's
-//! memory ([`port::xdp::Queues::place`]), and what comes by software goes to its other rings. Else the
-//! queue's frames come as the uplink's other frames do ([`port::xdp::Queues::take`]), and the ring is
-//! one like the others. So none of them is lost either way.
+//! queue `q` is the interface's queue `queue_pairs + q`. If the guest and the adapter's settings
+//! allow it, the guest's last receive ring is filled by that queue alone: frames are placed in the
+//! guest's memory ([`port::xdp::Queues::place`]), and what comes by software goes to its other
+//! rings. Else the queue's frames come as the uplink's other frames do
+//! ([`port::xdp::Queues::take`]), and the ring is one like the others. So none of them is lost
+//! either way.
 //!
 //! What the guest does to make it impossible holds until its ring starts anew.
 
@@ -22,8 +23,8 @@ use wire::{Mac, ethernet};
 
 use super::ring::Ring;
 
-/// How long a guest's memory is not shared again, and how many times as long as that took: a guest may
-/// start its ring as often as it likes, and all sockets wait meanwhile.
+/// How long a guest's memory is not shared again, and how many times as long as that took: a guest
+/// may start its ring as often as it likes, and all sockets wait meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 20;
 
@@ -132,8 +133,8 @@ impl Vmq {
         self.enter()
     }
 
-    /// The ring goes on with something changed. Where frames are placed it is taken out for a moment,
-    /// in which they wait in the queue.
+    /// The ring goes on with something changed. Where frames are placed it is taken out for a
+    /// moment, in which they wait in the queue.
     pub(super) fn renew(&mut self, ring: Ring) -> Result<(), Refused> {
         if self.direct.is_some() {
             let base = self.leave();
@@ -147,8 +148,9 @@ impl Vmq {
             return Err(Refused::new("the ring is not there any more"));
         }
         let logged = self.ring.replace(ring).is_some_and(|former| former.logs());
-        // It may have been the log that kept frames from being placed. Where something else does, the ring stays as it is: it
-        // would be taken out and put back, and what comes meanwhile is dropped.
+        // It may have been the log that kept frames from being placed. Where something else does,
+        // the ring stays as it is: it would be taken out and put back, and what comes meanwhile is
+        // dropped.
         self.waits |= logged && self.may_place();
         Ok(())
     }

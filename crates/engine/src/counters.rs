@@ -2,8 +2,8 @@
 //!
 //! # Format
 //! Words of eight bytes, little-endian. Word 0 is [`MAGIC`], word 1 the length of the text that
-//! begins at byte 24, word 2 the text's version, which is odd while the text is being changed: blocks
-//! come and go with their ports. The text has two kinds of lines:
+//! begins at byte 24, word 2 the text's version, which is odd while the text is being changed:
+//! blocks come and go with their ports. The text has two kinds of lines:
 //!
 //! ```text
 //! schema KIND NAME NAME ...      the words of a block of this kind, in order
@@ -18,8 +18,9 @@
 //!
 //! Limits: [`TEXT_MAX`] bytes of text and [`BLOCKS_MAX`] blocks.
 //!
-//! Pages are allocated before they are written, [`STEP`] bytes at a time: on a full file system a block is refused. A
-//! page that cannot be had when it is written would cost all counters ([`Counters::is_lost`]).
+//! Pages are allocated before they are written, [`STEP`] bytes at a time: on a full file system a
+//! block is refused. A page that cannot be had when it is written would cost all counters
+//! ([`Counters::is_lost`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -206,8 +207,8 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Adds a block of zeros. Blanks in a label become `_`. Blocks of one kind and label are to be added one after the
-    /// other.
+    /// Adds a block of zeros. Blanks in a label become `_`. Blocks of one kind and label are to be
+    /// added one after the other.
     ///
     /// # Errors
     /// There are too many, or the file system is full.
@@ -246,8 +247,8 @@ impl Counters {
         Ok(block)
     }
 
-    /// Whether what is counted is seen by no reader any more: the file was cut off, or its file system had no page for
-    /// it. Counters go on in memory.
+    /// Whether what is counted is seen by no reader any more: the file was cut off, or its file
+    /// system had no page for it. Counters go on in memory.
     pub fn is_lost(&self) -> bool {
         self.mapping.is_truncated()
     }
@@ -285,8 +286,8 @@ impl Counters {
         }
     }
 
-    /// Adds what was counted elsewhere to the first block of the same kind and label, word by word by
-    /// their names, but for those named. What has no place here is forgotten.
+    /// Adds what was counted elsewhere to the first block of the same kind and label, word by word
+    /// by their names, but for those named. What has no place here is forgotten.
     pub(crate) fn add_all(&self, counted: &[Snapshot], except: &[&str]) {
         for snapshot in counted {
             let same = |(kind, label, _): &&(&str, Option<String>, usize)| {

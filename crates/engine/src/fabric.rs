@@ -1,4 +1,9 @@
 //! Soft NICs with their ports, and the lanes that serve them.
+//!
+//! A transmit ring belongs to the lane with the fewest rings when its port is made; a receive ring
+//! to no lane: it is locked for each burst. After a start guests come back one by one, and a frame
+//! must not be dropped because its receiver comes later than its sender: lanes hold until all
+//! configured ports are attached, for 500 ms at most.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +17,7 @@ use crate::counters::{Block, Counters, CountersError};
 use crate::lane::{self, IdlePolicy, LaneSpec};
 use crate::port::{self, Port};
 use crate::quarantine::{Quarantine, QuarantineNews};
-use crate::roster::{Ring, Roster};
+use crate::queue_list::{QueueList, Ring};
 use crate::scene::Scene;
 use crate::wake::Wake;
 use crate::worker::Worker;
@@ -46,8 +51,8 @@ impl SoftNic {
         self.scene.store(scene.into());
     }
 
-    /// Waits until no burst is on its way by a scene that is in force no more: a burst is carried
-    /// under the lock of its transmit ring.
+    /// Waits until no lane uses a replaced scene (grace period): a burst is forwarded under the
+    /// lock of its transmit ring.
     pub fn settle(&self) {
         for port in self.ports() {
             (0..port.pairs()).for_each(|pair| drop(port.silence(pair)));
@@ -70,8 +75,8 @@ impl SoftNic {
     }
 }
 
-/// Whether lanes are held: a number that is odd then, and grows with each change, so that who has seen it is
-/// known to have seen the last change.
+/// Whether lanes are held: a number that is odd then, and grows with each change, so that who has
+/// seen it is known to have seen the last change.
 #[derive(Debug, Default)]
 pub(crate) struct Held(AtomicU32);
 
@@ -142,21 +147,21 @@ impl Fabric {
         let own = counters.add(OWN, OWN)?;
         let held = Arc::new(Held::default());
         let mut started = Vec::new();
-        let (wake, roster) = (Arc::new(Wake::new()?), Arc::new(Roster::default()));
-        let quarantine = Arc::new(Quarantine::new(wake.clone(), roster.clone()));
+        let (wake, queue_list) = (Arc::new(Wake::new()?), Arc::new(QueueList::default()));
+        let quarantine = Arc::new(Quarantine::new(wake.clone(), queue_list.clone()));
         let shared = (held.clone(), quarantine.clone());
         for (number, spec) in lanes.iter().enumerate() {
             let block = counters.add("lane", &number.to_string())?;
-            let (wake, roster) = (Arc::new(Wake::new()?), Arc::new(Roster::default()));
+            let (wake, queue_list) = (Arc::new(Wake::new()?), Arc::new(QueueList::default()));
             let (held, quarantine) = shared.clone();
-            let worker = Worker::new(spec.idle, roster, block, wake, held, quarantine);
+            let worker = Worker::new(spec.idle, queue_list, block, wake, held, quarantine);
             started.push(lane::Lane::start(spec.cpu, number, number.to_string(), worker)?);
         }
         let block = counters.add("lane", QUARANTINE)?;
         let idle = IdlePolicy { poll: Duration::ZERO, yielding: Duration::ZERO, sleep: true };
         let off_lane = OffLane::new().ok_or(StartError::OffLane)?;
         let (held, _) = shared;
-        let worker = Worker::new(idle, roster, block, wake, held.clone(), quarantine.clone());
+        let worker = Worker::new(idle, queue_list, block, wake, held.clone(), quarantine.clone());
         let worker = worker.off_lane(off_lane);
         let lane = lane::Lane::start(None, lanes.len(), QUARANTINE.to_owned(), worker)?;
         let (nics, quarantine_lane) = (Vec::new(), Some(lane));
@@ -178,8 +183,8 @@ impl Fabric {
         self.lanes.iter_mut().chain(&mut self.quarantine_lane).for_each(lane::Lane::go);
     }
 
-    /// Goes on counting from what another daemon with these NICs has counted, before any lane begins.
-    /// What is no sum, such as a number of rings, is not taken over.
+    /// Goes on counting from what another daemon with these NICs has counted, before any lane
+    /// begins. What is no sum, such as a number of rings, is not taken over.
     pub fn go_on_from(&self, counted: &[crate::Snapshot]) {
         let gauges = [port::word::GAUGES, lane::GAUGES].concat();
         self.counters.add_all(counted, &gauges);
@@ -226,10 +231,10 @@ impl Fabric {
         let port = self.make_port(nic, label, pairs)?;
         for pair in 0..pairs {
             // The least busy, the first of equals: so a fresh daemon deals them out in turn.
-            let lane = self.lanes.iter().min_by_key(|lane| lane.roster.len());
+            let lane = self.lanes.iter().min_by_key(|lane| lane.queue_list.len());
             if let Some(lane) = lane {
                 port.set_lane(pair, lane.wake.clone());
-                lane.roster.add(Ring { nic: nic.clone(), port: port.clone(), pair });
+                lane.queue_list.add(Ring { nic: nic.clone(), port: port.clone(), pair });
             }
         }
         Ok(port)
@@ -277,7 +282,7 @@ impl Fabric {
     /// Removes a port: its rings are taken out, and no lane polls it any more. The scene in force
     /// should have no place for it.
     pub fn remove_port(&mut self, nic: &Arc<SoftNic>, port: &Arc<Port>) {
-        self.lanes.iter().for_each(|lane| lane.roster.remove(port));
+        self.lanes.iter().for_each(|lane| lane.queue_list.remove(port));
         self.quarantine.remove(port);
         port.retire();
         let mut ports = nic.lock();
@@ -299,8 +304,8 @@ impl Fabric {
         self.all_lanes().for_each(|lane| lane.wake.wake());
     }
 
-    /// Waits until every lane knows that it is [held](Self::hold), so that no frame is on its way; says
-    /// whether all did within `most`.
+    /// Waits until every lane knows that it is [held](Self::hold), so that no frame is on its way;
+    /// says whether all did within `most`.
     pub fn wait_for_rest(&self, most: Duration) -> bool {
         let until = Instant::now() + most;
         loop {

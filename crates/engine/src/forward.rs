@@ -2,13 +2,13 @@
 
 use host::standing::Standing;
 use nic::StormLimit;
-use port::{Area, BURST, Burst, Placed, Polled, Transmit};
+use port::{BURST, Burst, BurstBuffers, Placed, Polled, Transmit};
 
 use crate::port::{Port, word};
-use crate::roster::Ring;
+use crate::queue_list::Ring;
 use crate::scene::{Place, Scene};
 use crate::stages::{Stage, StageClock};
-use crate::stop::{Hop, NicStop, SwitchStop};
+use crate::stop::{BurstView, NicStop, SwitchStop};
 use crate::walk::{Charges, NicWay, Storm, SwitchWay, View, Walk};
 
 /// A lane's own working space, so that the way of a frame allocates nothing.
@@ -16,10 +16,10 @@ use crate::walk::{Charges, NicWay, Storm, SwitchWay, View, Walk};
 pub(crate) struct Scratch {
     pub(crate) nic: NicStop,
     pub(crate) switch: SwitchStop,
-    pub(crate) hop: Hop,
+    pub(crate) hop: BurstView,
     pub(crate) fates: nic::Fates,
-    transmit: Area,
-    pub(crate) receive: Area,
+    transmit: BurstBuffers,
+    pub(crate) receive: BurstBuffers,
 }
 
 impl Scratch {
@@ -27,10 +27,10 @@ impl Scratch {
         Scratch {
             nic: NicStop::new(),
             switch: SwitchStop::new(),
-            hop: Hop::new(),
+            hop: BurstView::new(),
             fates: nic::Fates::new(),
-            transmit: Area::default(),
-            receive: Area::default(),
+            transmit: BurstBuffers::default(),
+            receive: BurstBuffers::default(),
         }
     }
 }
@@ -122,8 +122,8 @@ pub(crate) fn forward(
     polled
 }
 
-/// Counts frames that a device placed in the guest's buffers. The lock of the transmit half is held,
-/// and no receive ring is attached to such a pair: nobody else counts there.
+/// Counts frames that a device placed in the guest's buffers. The lock of the transmit half is
+/// held, and no receive ring is attached to such a pair: nobody else counts there.
 fn count_placed(port: &Port, pair: usize, placed: Placed) {
     if placed.frames > 0 {
         let block = port.block(pair);

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::fabric::StartError;
-use crate::roster::Roster;
+use crate::queue_list::QueueList;
 use crate::stages::Stage;
 use crate::wake::Wake;
 use crate::worker::Worker;
@@ -110,7 +110,7 @@ pub struct Lane {
     /// Where it is pinned, if it is.
     pub cpu: Option<usize>,
     pub(crate) wake: Arc<Wake>,
-    pub(crate) roster: Arc<Roster>,
+    pub(crate) queue_list: Arc<QueueList>,
     stop: Arc<AtomicBool>,
     /// What it has seen of [`Held`](crate::fabric::Held).
     pub(crate) knows: Arc<AtomicU32>,
@@ -120,7 +120,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Starts lane `number`, called `name`, on `cpu`; returns when it is there, and waits for [`go`](Self::go).
+    /// Starts lane `number`, called `name`, on `cpu`; returns when it is there, and waits for
+    /// [`go`](Self::go).
     pub(crate) fn start(
         cpu: Option<usize>,
         number: usize,
@@ -129,7 +130,7 @@ impl Lane {
     ) -> Result<Lane, StartError> {
         let (stop, wake) = (worker.stop.clone(), worker.wake.clone());
         let knows = worker.knows.clone();
-        let roster = worker.roster.clone();
+        let queue_list = worker.queue_list.clone();
         let (said, heard) = std::sync::mpsc::channel();
         let (go, begin) = std::sync::mpsc::sync_channel(1);
         let thread = match name.parse::<usize>() {
@@ -149,7 +150,7 @@ impl Lane {
         if let Ok(Err(source)) = heard.recv() {
             return Err(StartError::Pin { lane: number, source });
         }
-        Ok(Lane { cpu, wake, roster, stop, knows, go: Some(go), thread: Some(thread) })
+        Ok(Lane { cpu, wake, queue_list, stop, knows, go: Some(go), thread: Some(thread) })
     }
 
     /// Lets it begin.

@@ -15,6 +15,12 @@
 //! receive, never two of a kind, and a half that was taken out under its lock is no lane's any
 //! more. Whoever has held each transmit half's lock for a moment has outlasted every burst that was
 //! under way: that is all the quiescence there is to wait for.
+//!
+//! # After a kill
+//! A turn shows a burst to its receivers before it gives the buffers back to the sender. A daemon
+//! that is killed in between leaves frames that were delivered and are sent again by the next one:
+//! at most the burst in hand of each lane. The other order would lose them. Every frame arrives at
+//! least once, in order, and every buffer comes back once.
 
 mod clock;
 pub mod counters;
@@ -26,7 +32,7 @@ mod inject;
 mod lane;
 mod port;
 mod quarantine;
-mod roster;
+mod queue_list;
 mod scene;
 mod stages;
 mod stop;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use port::kept::{self, Kept};
-use port::{Area, Delivered, ForeignFd, Receive, Transmit};
+use port::{BurstBuffers, Delivered, ForeignFd, Receive, Transmit};
 use virtq::Fault;
 
 use crate::counters::Block;
@@ -57,13 +57,13 @@ impl Attached<dyn Receive> {
         Attached { fault_seen: false, makes_copies: ring.makes_copies(), ring }
     }
 
-    /// Has frames put into the ring by `deliver`, shows them to the guest and counts them, under the
-    /// lock of the ring as everything of it.
+    /// Has frames put into the ring by `deliver`, shows them to the guest and counts them, under
+    /// the lock of the ring as everything of it.
     #[inline(always)]
     pub(crate) fn fill(
         &mut self,
         block: &Block,
-        area: &mut Area,
+        area: &mut BurstBuffers,
         stages: &StageClock,
         deliver: impl FnOnce(&mut dyn Receive) -> Delivered,
     ) -> Delivered {
@@ -117,7 +117,7 @@ struct Pair {
 }
 
 /// The data plane's end of an attachment: a guest's adapter, an uplink, or a monitor that receives
-/// copies. Where its frames go is not its own affair but that of the [`Scene`](crate::Scene).
+/// copies. The [`Scene`](crate::Scene) decides where its frames go; the port does not know.
 pub struct Port {
     /// Its name, as counters show it.
     pub label: String,
@@ -287,8 +287,8 @@ impl Port {
         }
     }
 
-    /// Lets what the guest sends wait in its rings, or no more: a guest that is not known to be here
-    /// has no place, and its frames would be dropped. Rings that run already go on.
+    /// Lets what the guest sends wait in its rings, or no more: a guest that is not known to be
+    /// here has no place, and its frames would be dropped. Rings that run already go on.
     pub fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Release);
         if held {
@@ -366,7 +366,7 @@ impl Port {
     /// wait on for a guest that runs.
     pub fn hand_on_kept(&self) -> bool {
         let Some(kept) = self.kept_of(KEEPING) else { return false };
-        let mut area = Area::default();
+        let mut area = BurstBuffers::default();
         // A burst each time the ring is in hand: a lane that has frames for it waits no longer.
         for _ in 0..HAND_ON_MAX {
             if !kept.is_waiting() {
@@ -382,7 +382,7 @@ impl Port {
     }
 
     /// Hands a burst on; how many frames it took, or `None` if there is no ring that could.
-    fn hand_on(&self, area: &mut Area) -> Option<u32> {
+    fn hand_on(&self, area: &mut BurstBuffers) -> Option<u32> {
         let pair = &self.pairs[KEEPING];
         let mut half = pair.receive.lock();
         let is_ring = pair.receive.attached.load(Ordering::Acquire);

@@ -2,15 +2,16 @@
 //!
 //! # Model
 //! A lane that touches memory of a guest can be made to wait by a page fault, for as long as the
-//! front-end likes ([`host::standing`]). It cannot be kept from that, but kept from meeting it again:
-//! the port whose memory it was is taken off the lanes at once, and served by the quarantine lane,
-//! which may wait. It comes back after a quiet time, [`QUIET_MIN`], twice that after the next return
-//! and so on up to [`QUIET_MAX`]. A stall in quarantine begins the quiet time anew.
+//! front-end likes ([`host::standing`]). It cannot be kept from that, but kept from meeting it
+//! again: the port whose memory it was is taken off the lanes at once, and served by the quarantine
+//! lane, which may wait. It comes back after a quiet time, [`QUIET_MIN`], twice that after the next
+//! return and so on up to [`QUIET_MAX`]. A stall in quarantine begins the quiet time anew.
 //!
 //! While a lane copies a frame, the fault may be in the sender's memory or in the receiver's, and
 //! nothing tells which. Then both go. The time of the one grows that held up lanes with several
-//! others; that of both if neither did. In quarantine the two are told apart: frames of a sender are
-//! copied out first ([`port::bounce`]). A guest that is innocent is served there as well, only slower.
+//! others; that of both if neither did. In quarantine the two are told apart: frames of a sender
+//! are copied out first ([`port::bounce`]). A guest that is innocent is served there as well, only
+//! slower.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use host::standing::{Report, Stall};
 
 use crate::fabric::SoftNic;
 use crate::port::Port;
-use crate::roster::{Ring, Roster};
+use crate::queue_list::{QueueList, Ring};
 use crate::wake::Wake;
 
 /// Time without a stall after which a port comes back, the first time.
@@ -70,7 +71,8 @@ struct Record {
     level: u32,
     /// When it last held up a lane.
     last: Option<Instant>,
-    /// The port with which it may have done so, the last time that two came into question; 0 for none.
+    /// The port with which it may have done so, the last time that two came into question; 0 for
+    /// none.
     partner: u32,
     /// When it comes back, if it is off the lanes.
     until: Option<Instant>,
@@ -141,13 +143,13 @@ impl List {
 pub(crate) struct Quarantine {
     /// Of the quarantine lane.
     wake: Arc<Wake>,
-    roster: Arc<Roster>,
+    queue_list: Arc<QueueList>,
     list: Mutex<List>,
 }
 
 impl Quarantine {
-    pub(crate) fn new(wake: Arc<Wake>, roster: Arc<Roster>) -> Quarantine {
-        Quarantine { wake, roster, list: Mutex::default() }
+    pub(crate) fn new(wake: Arc<Wake>, queue_list: Arc<QueueList>) -> Quarantine {
+        Quarantine { wake, queue_list, list: Mutex::default() }
     }
 
     /// No lock of a ring is taken under this one but by the quarantine lane.
@@ -165,7 +167,7 @@ impl Quarantine {
     /// Forgets a port that is removed.
     pub(crate) fn remove(&self, port: &Arc<Port>) {
         self.list().records.remove(&port.id);
-        self.roster.remove(port);
+        self.queue_list.remove(port);
     }
 
     /// At most so many, the oldest first; the rest waits.
@@ -189,7 +191,7 @@ impl Quarantine {
             port.take_off_lanes();
             port.count_quarantine();
             for pair in 0..port.pairs() {
-                self.roster.add(Ring { nic: nic.clone(), port: port.clone(), pair });
+                self.queue_list.add(Ring { nic: nic.clone(), port: port.clone(), pair });
             }
             let other = labels.iter().enumerate().find(|(other, _)| *other != i);
             list.tell(QuarantineNews::Begun {
@@ -251,7 +253,7 @@ impl Quarantine {
             let stands = open.values().flatten().any(|other| other == id);
             if now >= until && !stands && record.port.put_on_lanes() {
                 record.until = None;
-                self.roster.remove(&record.port);
+                self.queue_list.remove(&record.port);
                 news.push(QuarantineNews::Ended { port: record.port.label.clone() });
             } else {
                 record.port.take_off_lanes();

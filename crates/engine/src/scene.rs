@@ -297,7 +297,8 @@ impl Scene {
         }
     }
 
-    /// Where the port's frames enter the NIC: those of the switch do at the PF, and so do those of representors.
+    /// Where the port's frames enter the NIC: those of the switch do at the PF, and so do those of
+    /// representors.
     pub(crate) fn enters(&self, port: &Port) -> PortId {
         match self.place(port) {
             Some(Place::Function(id) | Place::Piped(id)) => id,

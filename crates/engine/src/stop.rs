@@ -104,15 +104,15 @@ impl SwitchStop {
 
 /// Room for frames as they look between NIC and switch, with the tags that are right there.
 #[derive(Debug)]
-pub(crate) struct Hop {
+pub(crate) struct BurstView {
     heads: Box<[Head; BURST]>,
     deep: Box<[DeepHead; BURST]>,
     frames: Box<[u8; BURST]>,
 }
 
-impl Hop {
-    pub(crate) fn new() -> Hop {
-        Hop {
+impl BurstView {
+    pub(crate) fn new() -> BurstView {
+        BurstView {
             heads: Box::new([[0; 16]; BURST]),
             deep: Box::new([DeepHead::EMPTY; BURST]),
             frames: Box::new([0; BURST]),

@@ -12,7 +12,7 @@ mod at_switch;
 mod charges;
 
 use nic::DropReason;
-use port::{Area, BURST, Burst, Delivered, Head, VlanEdit};
+use port::{BURST, Burst, BurstBuffers, Delivered, Head, VlanEdit};
 use wire::DeepHead;
 
 use crate::edit;
@@ -20,7 +20,7 @@ use crate::forward::Source;
 use crate::port::{Port, word};
 use crate::scene::Scene;
 use crate::stages::Stage;
-use crate::stop::{Hop, NicStop, SwitchStop};
+use crate::stop::{BurstView, NicStop, SwitchStop};
 
 pub(crate) use charges::{Charges, Storm};
 
@@ -57,15 +57,15 @@ impl<'a> View<'a> {
 /// What the NIC needs to send frames on.
 pub(crate) struct NicWay<'a> {
     /// The next stop; `None` if that is where they come from.
-    pub(crate) switch: Option<(&'a mut SwitchStop, &'a mut Hop)>,
-    pub(crate) receive: &'a mut Area,
+    pub(crate) switch: Option<(&'a mut SwitchStop, &'a mut BurstView)>,
+    pub(crate) receive: &'a mut BurstBuffers,
 }
 
 /// What the switch needs to send frames on.
 pub(crate) struct SwitchWay<'a> {
     /// The next stop; `None` if that is where they come from.
-    pub(crate) nic: Option<(&'a mut NicStop, &'a mut Hop)>,
-    pub(crate) receive: &'a mut Area,
+    pub(crate) nic: Option<(&'a mut NicStop, &'a mut BurstView)>,
+    pub(crate) receive: &'a mut BurstBuffers,
 }
 
 /// A burst on its way.
@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
         view: &View<'_>,
         picks: &[u8],
         then: VlanEdit,
-        area: &mut Area,
+        area: &mut BurstBuffers,
     ) -> Delivered {
         let Some(edit) = edit::both(view.edit, then) else {
             self.drop_at_nic(DropReason::VlanForbidden, picks.len());

@@ -1,7 +1,7 @@
 //! What a lane's thread does: round after round, a burst of each ring that may send.
 //!
-//! A ring that was [silent](silence) for long is looked at in some of its visits only, so that silent
-//! guests cost the busy ones little.
+//! A ring that was [silent](silence) for long is looked at in some of its visits only, so that
+//! silent guests cost the busy ones little.
 
 mod follow;
 pub(crate) mod off_lane;
@@ -27,7 +27,7 @@ use crate::forward::{Scratch, Sender, forward};
 use crate::lane::{IdlePolicy, slot};
 use crate::port::word;
 use crate::quarantine::{LaneReport, Quarantine};
-use crate::roster::{Ring, Roster};
+use crate::queue_list::{QueueList, Ring};
 use crate::stages::{Stage, StageClock};
 use crate::wake::Wake;
 
@@ -54,8 +54,8 @@ impl Poll {
 /// What a lane's thread works on.
 pub(crate) struct Worker {
     idle: IdlePolicy,
-    pub(crate) roster: Arc<Roster>,
-    /// The roster's version that `rings` is of.
+    pub(crate) queue_list: Arc<QueueList>,
+    /// The queue_list's version that `rings` is of.
     roster_version: u64,
     rings: Vec<Poll>,
     block: Block,
@@ -86,7 +86,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(
         idle: IdlePolicy,
-        roster: Arc<Roster>,
+        queue_list: Arc<QueueList>,
         block: Block,
         wake: Arc<Wake>,
         held: Arc<Held>,
@@ -94,7 +94,7 @@ impl Worker {
     ) -> Worker {
         Worker {
             idle,
-            roster,
+            queue_list,
             roster_version: 0,
             rings: Vec::new(),
             block,
@@ -127,7 +127,8 @@ impl Worker {
         self.stages = StageClock::start();
         let (quarantine, off_lane) = (self.quarantine.clone(), self.off_lane.is_some());
         let report = Arc::new(LaneReport { quarantine, lane: name.to_owned(), off_lane });
-        // Without `/proc` a guest's memory may hold up the lane again and again; it serves all the same.
+        // Without `/proc` a guest's memory may hold up the lane again and again; it serves all the
+        // same.
         let _watching = host::standing::watch(self.standing.clone(), report);
         match off_lane {
             true => self.run_off_lane(),
@@ -173,8 +174,8 @@ impl Worker {
         }
     }
 
-    /// One round: each port in turn is given what the schedule grants it. Says how many frames there
-    /// were.
+    /// One round: each port in turn is given what the schedule grants it. Says how many frames
+    /// there were.
     fn poll_all<const OFF_LANE: bool>(&mut self, now_ns: u64) -> u64 {
         self.follow_roster(now_ns);
         self.follow_scenes(now_ns);

@@ -64,14 +64,14 @@ pub(crate) struct Args {
 
 /// What is wrong with a command line.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Mistake(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
-fn mistake<T>(text: impl Into<String>) -> Result<T, Mistake> {
-    Err(Mistake(text.into()))
+fn mistake<T>(text: impl Into<String>) -> Result<T, UsageError> {
+    Err(UsageError(text.into()))
 }
 
 /// Reads a command line, without the program's name.
-pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Args, Mistake> {
+pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Args, UsageError> {
     let mut args = Args { json: false, port: None, command: Command::Pf };
     let mut rest = Vec::new();
     let mut words = words;
@@ -101,7 +101,7 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Args, Mistake
     Ok(args)
 }
 
-fn command(words: &[&str]) -> Result<Command, Mistake> {
+fn command(words: &[&str]) -> Result<Command, UsageError> {
     match words {
         ["pf"] | ["pf", "show"] => Ok(Command::Pf),
         ["vf", "list" | "show"] | ["vf"] => Ok(Command::List(None)),
@@ -116,7 +116,7 @@ fn command(words: &[&str]) -> Result<Command, Mistake> {
     }
 }
 
-fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, Mistake> {
+fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, UsageError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse().ok().filter(|_| digits) {
         Some(number) => Ok(number),
@@ -124,7 +124,7 @@ fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, Mistake> {
     }
 }
 
-fn on_off(text: &str, what: &str) -> Result<Json, Mistake> {
+fn on_off(text: &str, what: &str) -> Result<Json, UsageError> {
     match text {
         "on" => Ok(Json::Bool(true)),
         "off" => Ok(Json::Bool(false)),
@@ -133,7 +133,7 @@ fn on_off(text: &str, what: &str) -> Result<Json, Mistake> {
 }
 
 /// Pairs of a word and its value, each word once.
-fn settings(words: &[&str]) -> Result<Vec<(&'static str, Json)>, Mistake> {
+fn settings(words: &[&str]) -> Result<Vec<(&'static str, Json)>, UsageError> {
     let mut settings: Vec<(&'static str, Json)> = Vec::new();
     for pair in words.chunks(2) {
         let &[word, value] = pair else { return mistake(format!("{} needs a value", pair[0])) };
@@ -163,7 +163,7 @@ fn settings(words: &[&str]) -> Result<Vec<(&'static str, Json)>, Mistake> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Result<Args, Mistake> {
+    fn of(line: &str) -> Result<Args, UsageError> {
         parse(line.split_whitespace().map(str::to_owned))
     }
 
@@ -216,7 +216,7 @@ mod tests {
             ("vf 0 rate 1 max_tx_rate 2", "max_tx_rate is given twice"),
             ("vf 0 vlan -1", "no option -1"),
         ] {
-            let Mistake(text) = of(line).unwrap_err();
+            let UsageError(text) = of(line).unwrap_err();
             assert!(text.contains(words), "{line}: {text}");
         }
     }

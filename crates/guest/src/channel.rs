@@ -1,7 +1,8 @@
 //! The channel to the host: a virtio-serial port, or a socket for whoever has the host's end.
 //!
-//! One program at a time can have the port open, so others wait for a moment. The kernel's calls on a port cannot be
-//! given a time, so they are made on another thread, which is left behind if the host is silent for too long.
+//! One program at a time can have the port open, so others wait for a moment. The kernel's calls on
+//! a port cannot be given a time, so they are made on another thread, which is left behind if the
+//! host is silent for too long.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -93,8 +94,9 @@ impl Channel {
         }
     }
 
-    /// Asks, and waits for the answer to that. A host that is away, as while its daemon is started anew, or that passed over
-    /// what was asked, is asked again for a while: whatever is asked twice is done once.
+    /// Asks, and waits for the answer to that. A host that is away, as while its daemon is started
+    /// anew, or that passed over what was asked, is asked again for a while: whatever is asked
+    /// twice is done once.
     pub(crate) fn ask(&mut self, request: &Json) -> Result<Json, String> {
         let place = self.place.display().to_string();
         let begun = Instant::now();
@@ -144,7 +146,8 @@ impl Channel {
 enum Failed {
     /// The host is away.
     HungUp,
-    /// Another program asked for so much that the host has passed over what came, this request perhaps among it.
+    /// Another program asked for so much that the host has passed over what came, this request
+    /// perhaps among it.
     Lost,
     /// For people.
     Told(String),

@@ -1,7 +1,9 @@
-//! `shunt-guest`: in a guest whose PF is virtual, sets its VFs as `ip link set ... vf` does on a physical machine.
+//! `shunt-guest`: in a guest whose PF is virtual, sets its VFs as `ip link set ... vf` does on a
+//! physical machine.
 //!
-//! Model: one request over the guest's channel, a virtio-serial port, and one answer; the words are those of
-//! `docs/guest-control.md`. What may be set is the host's to say, and its refusals are shown as the kernel's would be.
+//! Model: one request over the guest's channel, a virtio-serial port, and one answer; the words are
+//! those of `docs/guest-control.md`. What may be set is the host's to say, and its refusals are
+//! shown as the kernel's would be.
 //!
 //! Exit codes: 0 done, 1 the channel failed, 2 the command line is wrong or the host refused.
 
@@ -14,7 +16,7 @@ mod show;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use args::{Command, Mistake};
+use args::{Command, UsageError};
 use channel::Channel;
 use errno::Refusal;
 use json::Json;
@@ -23,7 +25,7 @@ use json::Json;
 #[derive(Debug)]
 enum Failure {
     /// The command line is wrong.
-    Mistake(String),
+    UsageError(String),
     /// The host refused.
     Refused(Refusal),
     /// The channel failed.
@@ -33,7 +35,7 @@ enum Failure {
 fn main() -> ExitCode {
     let (json, outcome) = match args::parse(std::env::args().skip(1)) {
         Ok(args) => (args.json, run(&args.port, args.json, &args.command)),
-        Err(Mistake(text)) => (false, Err(Failure::Mistake(text))),
+        Err(UsageError(text)) => (false, Err(Failure::UsageError(text))),
     };
     let (code, text) = match outcome {
         Ok(text) => {
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
         }
         Err(Failure::Refused(refusal)) if json => (2, refusal.to_json().to_string()),
         Err(Failure::Refused(refusal)) => (2, format!("shunt-guest: {refusal}")),
-        Err(Failure::Mistake(text)) => (2, format!("shunt-guest: {text}; see --help")),
+        Err(Failure::UsageError(text)) => (2, format!("shunt-guest: {text}; see --help")),
         Err(Failure::Channel(text)) => (1, format!("shunt-guest: {text}")),
     };
     eprintln!("{text}");

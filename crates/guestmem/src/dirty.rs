@@ -1,9 +1,9 @@
 //! The dirty log: which pages of a guest were written to, for a front-end that moves the guest.
 //!
 //! # Model
-//! The front-end shares a file of bits, one for each [`PAGE`] bytes of guest-physical addresses, from
-//! address 0 on: bit `n % 8` of byte `n / 8` is page `n`. Whoever wrote to a page sets its bit AFTER
-//! the write; the front-end takes bits away, and then sends what is in the page.
+//! The front-end shares a file of bits, one for each [`PAGE`] bytes of guest-physical addresses,
+//! from address 0 on: bit `n % 8` of byte `n / 8` is page `n`. Whoever wrote to a page sets its bit
+//! AFTER the write; the front-end takes bits away, and then sends what is in the page.
 //!
 //! # Why nothing is missed
 //! The bit is set by an atomic read-modify-write with release order, always, also where it is set
@@ -12,8 +12,8 @@
 //! cheaper and wrong: a processor may look before its write is seen by others.
 //!
 //! # Limits
-//! A page whose bit is outside the file is not logged, but counted: front-ends shrink a log only after
-//! they took the memory away that it was for.
+//! A page whose bit is outside the file is not logged, but counted: front-ends shrink a log only
+//! after they took the memory away that it was for.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,8 @@ impl DirtyLog {
         }
     }
 
-    /// Says that the first `len` bytes of a slice of `memory` were written. Call it after the write.
+    /// Says that the first `len` bytes of a slice of `memory` were written. Call it after the
+    /// write.
     pub fn mark_slice(&self, memory: &GuestMemory, slice: GuestSlice<'_>, len: u32) {
         let written = slice.first(len);
         match memory.guest_addr_of(&written) {

@@ -24,8 +24,8 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 
-/// Mappings that one process may hold at a time: of 255 VFs, each with 64 memory slots, a dirty log, the front-end's
-/// records, ours, and frames that wait for it while it moves; and the rest.
+/// Mappings that one process may hold at a time: of 255 VFs, each with 64 memory slots, a dirty
+/// log, the front-end's records, ours, and frames that wait for it while it moves; and the rest.
 pub const MAPPINGS_MAX: usize = 255 * (64 + 4) + 512;
 
 /// Bytes of the guard file, which is sparse: no address of a process is above.

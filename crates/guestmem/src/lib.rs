@@ -19,8 +19,8 @@
 //! [`REGIONS_MAX`] regions per memory, [`guard::MAPPINGS_MAX`] mappings per process, slices below
 //! 4 GiB, and of foreign memory what a [`Quota`] allows.
 //!
-//! This crate holds `unsafe` code: mapping files, the signal handler, the copies themselves, and the
-//! system calls that copy from or into guest memory ([`io`]).
+//! This crate holds `unsafe` code: mapping files, the signal handler, the copies themselves, and
+//! the system calls that copy from or into guest memory ([`io`]).
 #![allow(unsafe_code)] // This is the room for it: see the crate's rules above.
 
 mod buffer;

@@ -191,8 +191,8 @@ impl Mapping {
         Mapping::with(fd, size, offset, Kind::Whole)
     }
 
-    /// As [`new`](Self::new), of a file of the kernel's own that has no size: what is not there is known when it is touched,
-    /// and then is as if the file had been shrunk.
+    /// As [`new`](Self::new), of a file of the kernel's own that has no size: what is not there is
+    /// known when it is touched, and then is as if the file had been shrunk.
     ///
     /// # Errors
     /// As there.
@@ -273,8 +273,8 @@ impl Mapping {
         Some(unsafe { GuestSlice::new(self.start.add(offset as usize), len) })
     }
 
-    /// Bytes of it that are in memory now, whole pages; the others are allocated when they are touched.
-    /// Looks at every page: not for a mapping that is larger than the machine's memory.
+    /// Bytes of it that are in memory now, whole pages; the others are allocated when they are
+    /// touched. Looks at every page: not for a mapping that is larger than the machine's memory.
     ///
     /// # Errors
     /// The kernel does not say.
@@ -286,8 +286,8 @@ impl Mapping {
         let mut resident = 0;
         for from in (0..length).step_by(STEP) {
             let len = STEP.min(length - from);
-            // SAFETY: the range is what was mapped, or a part of it, from a page on; `seen` has a byte
-            // for each of its pages. Nothing of the mapping is read.
+            // SAFETY: the range is what was mapped, or a part of it, from a page on; `seen` has a
+            // byte for each of its pages. Nothing of the mapping is read.
             let result = unsafe {
                 let start = base.wrapping_byte_add(from);
                 libc::mincore(start, len, seen.as_mut_ptr().cast())
@@ -310,8 +310,8 @@ impl Mapping {
         (end <= self.size as u64).then_some(offset)
     }
 
-    /// Address of the first byte in this process: what the kernel wants to know of memory that it is
-    /// to share.
+    /// Address of the first byte in this process: what the kernel wants to know of memory that it
+    /// is to share.
     pub fn address(&self) -> u64 {
         self.start as u64
     }

@@ -145,7 +145,8 @@ fn truncated_memory_is_not_charged_for_its_size() {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit);
         let before = limit.rlim_cur;
-        // For one process what vm.overcommit_memory=2 is for a machine: so much private writable memory.
+        // For one process what vm.overcommit_memory=2 is for a machine: so much private writable
+        // memory.
         limit.rlim_cur = 1 << 30;
         libc::setrlimit(libc::RLIMIT_DATA, &raw const limit);
         let mut room = Vec::<u8>::new();

@@ -1,8 +1,8 @@
 //! QEMU's guest agent: a program in a guest that does what is asked by a socket of its VMM.
 //!
-//! Model: messages are those of [`crate::qmp`], without a greeting. Whether anybody in the guest listens shows only in an
-//! answer; `guest-sync` with a number of ours tells it from what was said to somebody before. All that comes is the
-//! guest's word, and what it did must be seen elsewhere.
+//! Model: messages are those of [`crate::qmp`], without a greeting. Whether anybody in the guest
+//! listens shows only in an answer; `guest-sync` with a number of ours tells it from what was said
+//! to somebody before. All that comes is the guest's word, and what it did must be seen elsewhere.
 //!
 //! Limits: those of [`crate::qmp`]; what a command writes is not asked for.
 //!
@@ -37,8 +37,8 @@ impl Agent {
         Ok(Agent { qmp: Qmp::synchronised(path, patience)?, patience })
     }
 
-    /// Has the guest's shell run a script, as its superuser, and waits for its end: its exit status, or -1 if a signal
-    /// ended it.
+    /// Has the guest's shell run a script, as its superuser, and waits for its end: its exit
+    /// status, or -1 if a signal ended it.
     ///
     /// # Errors
     /// The guest refuses, is gone, or is not done in time.

@@ -1,18 +1,20 @@
 //! System calls that are brief as a rule, and must be so even if a stranger wants them to last.
 //!
-//! Whether a write to an eventfd may wait is a flag of the open file, which everybody shares who has a descriptor of
-//! it, and so a front-end can change its mind after we have looked. No flag of the call itself exists (`RWF_NOWAIT`
-//! is not supported by eventfds), nor can an eventfd be opened anew through `/proc/self/fd`. Reading the eventfd in
-//! the writer's stead would not help against a stranger who waits to fill it again.
+//! Whether a write to an eventfd may wait is a flag of the open file, which everybody shares who
+//! has a descriptor of it, and so a front-end can change its mind after we have looked. No flag of
+//! the call itself exists (`RWF_NOWAIT` is not supported by eventfds), nor can an eventfd be opened
+//! anew through `/proc/self/fd`. Reading the eventfd in the writer's stead would not help against a
+//! stranger who waits to fill it again.
 //!
-//! Model: a thread says by one store that it enters such a call, and by another that it has left ([`call`]). One
-//! thread of the process, the *watch*, looks at all of them again and again, and makes whoever is in the same call as
-//! at the last look leave it: the kernel ends the wait with EINTR (`nudge`). A call that would not have waited
-//! is never ended so, however long the thread was kept from its CPU: only a wait can be interrupted.
+//! Model: a thread says by one store that it enters such a call, and by another that it has left
+//! ([`call`]). One thread of the process, the *watch*, looks at all of them again and again, and
+//! makes whoever is in the same call as at the last look leave it: the kernel ends the wait with
+//! EINTR (`nudge`). A call that would not have waited is never ended so, however long the thread
+//! was kept from its CPU: only a wait can be interrupted.
 //!
-//! Limits: a call lasts [`LOOK`] to twice that while threads are busy, and [`LOOK_SILENT`] more if it is the first
-//! after a silence, provided that the watch gets a CPU. Other system calls of these threads may return EINTR once, in
-//! the moment after such a call.
+//! Limits: a call lasts [`LOOK`] to twice that while threads are busy, and [`LOOK_SILENT`] more if
+//! it is the first after a silence, provided that the watch gets a CPU. Other system calls of these
+//! threads may return EINTR once, in the moment after such a call.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,8 +69,8 @@ struct Place(Arc<Turn>);
 
 impl Place {
     fn new() -> Place {
-        // Who did not start the watch in time gets it here, pinned as this thread may be; if there is none, a stranger
-        // can hold up this thread, but that is no reason not to do its work.
+        // Who did not start the watch in time gets it here, pinned as this thread may be; if there
+        // is none, a stranger can hold up this thread, but that is no reason not to do its work.
         let _ = start();
         let (count, seen) = (AtomicU64::new(0), AtomicU64::new(0));
         let turn = Arc::new(Turn { count, seen, nudge: Nudge::of_this_thread() });
@@ -87,7 +89,8 @@ thread_local! {
     static PLACE: Place = Place::new();
 }
 
-/// Starts the watch, once for a process. Its thread runs where the caller may, so call this before you pin.
+/// Starts the watch, once for a process. Its thread runs where the caller may, so call this before
+/// you pin.
 ///
 /// # Errors
 /// The system has no thread left.
@@ -109,7 +112,8 @@ fn keep_watch() {
     }
 }
 
-/// Makes a system call that fails with EINTR if it waits for long. It must not be one that is repeated then.
+/// Makes a system call that fails with EINTR if it waits for long. It must not be one that is
+/// repeated then.
 #[inline]
 pub fn call<T>(system_call: impl FnOnce() -> T) -> T {
     PLACE.with(|Place(turn)| {

@@ -1,10 +1,12 @@
 //! CPUs: which are online, which this process may use, and pinning a thread to one.
 //!
-//! Model: a CPU is its Linux number. The allowed set is read once, before any thread is pinned, because a pinned
-//! thread (and each thread it starts) sees only its own CPU from then on. It is the meet of the cgroup's cpuset and
-//! of the mask a launcher such as `taskset` gave us; the kernel would let us leave the second, we do not.
+//! Model: a CPU is its Linux number. The allowed set is read once, before any thread is pinned,
+//! because a pinned thread (and each thread it starts) sees only its own CPU from then on. It is
+//! the meet of the cgroup's cpuset and of the mask a launcher such as `taskset` gave us; the kernel
+//! would let us leave the second, we do not.
 //!
-//! Limits: CPUs 0 to 1023, the size of the kernel's default CPU set. Numbers above it are not reported.
+//! Limits: CPUs 0 to 1023, the size of the kernel's default CPU set. Numbers above it are not
+//! reported.
 
 use std::fmt;
 use std::fs;
@@ -92,8 +94,8 @@ pub fn online() -> Vec<usize> {
         .unwrap_or_else(|| allowed().to_vec())
 }
 
-/// The CPUs this process may use, in rising order, as they were at the first call. Call it once at start-up, on the
-/// main thread, before any thread is pinned. Empty if the kernel does not tell.
+/// The CPUs this process may use, in rising order, as they were at the first call. Call it once at
+/// start-up, on the main thread, before any thread is pinned. Empty if the kernel does not tell.
 pub fn allowed() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| sched_getaffinity(None).map(|set| cpus_of(&set)).unwrap_or_default())
@@ -102,7 +104,8 @@ pub fn allowed() -> &'static [usize] {
 /// Pins the calling thread to one CPU; threads it starts later inherit that.
 ///
 /// # Errors
-/// [`PinError`], when the CPU is not online or not allowed, or the kernel refuses. The thread then runs where it did.
+/// [`PinError`], when the CPU is not online or not allowed, or the kernel refuses. The thread then
+/// runs where it did.
 pub fn pin_this_thread(cpu: usize) -> Result<(), PinError> {
     check(cpu, &online(), allowed())?;
     let mut set = CpuSet::new();
@@ -110,7 +113,8 @@ pub fn pin_this_thread(cpu: usize) -> Result<(), PinError> {
     sched_setaffinity(None, &set).map_err(|errno| from_errno(cpu, errno))
 }
 
-/// What can be told without asking the kernel. An empty `allowed` means unknown; then the kernel decides.
+/// What can be told without asking the kernel. An empty `allowed` means unknown; then the kernel
+/// decides.
 fn check(cpu: usize, online: &[usize], allowed: &[usize]) -> Result<(), PinError> {
     if cpu >= MAX_CPUS || !online.contains(&cpu) {
         return Err(PinError::NotOnline { cpu, online: CpuList(online.to_vec()) });
@@ -121,7 +125,8 @@ fn check(cpu: usize, online: &[usize], allowed: &[usize]) -> Result<(), PinError
     Ok(())
 }
 
-/// `EINVAL` means that the set has no CPU in common with the cpuset, which may have shrunk since we started.
+/// `EINVAL` means that the set has no CPU in common with the cpuset, which may have shrunk since we
+/// started.
 fn from_errno(cpu: usize, errno: rustix::io::Errno) -> PinError {
     use rustix::io::Errno;
     match errno {

@@ -1,8 +1,9 @@
 //! What this machine is: the facts a measurement must be read with.
 //!
-//! Model: [`MachineFacts::read`] takes one look at `/proc` and `/sys` and keeps what it finds. A missing or
-//! unreadable file makes its fact `None`, never an error: a container hides some of them, and no result should fail
-//! over it. The parsers are functions over text in the private module `parse`.
+//! Model: [`MachineFacts::read`] takes one look at `/proc` and `/sys` and keeps what it finds. A
+//! missing or unreadable file makes its fact `None`, never an error: a container hides some of
+//! them, and no result should fail over it. The parsers are functions over text in the private
+//! module `parse`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,8 @@ pub struct MachineFacts {
     pub cores: Option<usize>,
     /// The first CPU's clock at this moment; it moves with load where a governor is at work.
     pub cpu_mhz: Option<f64>,
-    /// The rate of the counter that all cycle figures are counted in, measured against CLOCK_MONOTONIC_RAW.
+    /// The rate of the counter that all cycle figures are counted in, measured against
+    /// CLOCK_MONOTONIC_RAW.
     pub tsc_mhz: f64,
     /// Whether the CPU flags promise a counter of constant rate (`constant_tsc`).
     pub tsc_constant: Option<bool>,
@@ -41,7 +43,8 @@ pub struct MachineFacts {
     pub architecture: &'static str,
     /// The kernel's release, e.g. `6.12.57+deb13-amd64`.
     pub kernel: Option<String>,
-    /// The kernel's command line options that move measurements: `isolcpus`, `nohz_full`, `mitigations`, ...
+    /// The kernel's command line options that move measurements: `isolcpus`, `nohz_full`,
+    /// `mitigations`, ...
     pub kernel_options: Option<String>,
     /// All memory the kernel manages.
     pub memory_mib: Option<u64>,
@@ -59,7 +62,8 @@ pub struct MachineFacts {
     pub hypervisor: Option<bool>,
     /// The first CPU's frequency governor; `None` where the platform or a hypervisor decides.
     pub governor: Option<String>,
-    /// CPU vulnerabilities that are mitigated or open, in one line; those the CPU does not have are left out.
+    /// CPU vulnerabilities that are mitigated or open, in one line; those the CPU does not have are
+    /// left out.
     pub mitigations: Option<String>,
     /// The compiler, as the caller says.
     pub rustc: String,
@@ -68,8 +72,8 @@ pub struct MachineFacts {
 }
 
 impl MachineFacts {
-    /// Reads the facts. `rustc` and `version` are the compiler and the program version to record beside them. The
-    /// first call in a process takes 20 ms to calibrate the counter.
+    /// Reads the facts. `rustc` and `version` are the compiler and the program version to record
+    /// beside them. The first call in a process takes 20 ms to calibrate the counter.
     pub fn read(rustc: &str, version: &str) -> MachineFacts {
         read_from(&Root(PathBuf::from("/")), rustc, version)
     }
@@ -126,8 +130,8 @@ impl Root {
         parse::chosen(&self.text(path)?)
     }
 
-    /// Counts the different sets of sibling threads: each is one core. `/proc/cpuinfo` has no such thing on most
-    /// architectures, so the topology in `/sys` is asked.
+    /// Counts the different sets of sibling threads: each is one core. `/proc/cpuinfo` has no such
+    /// thing on most architectures, so the topology in `/sys` is asked.
     fn cores(&self) -> Option<usize> {
         let cpus = self.0.join("sys/devices/system/cpu");
         let mut siblings = std::collections::BTreeSet::new();

@@ -1,7 +1,8 @@
 //! Network interfaces by name: what they are, and the few things that are set on those of ours.
 //!
-//! Model: an [`Interfaces`] is a socket, and sees the interfaces of the namespace that it was opened in. Everything is
-//! one ioctl (netdevice(7)), answered at once; nothing is kept, for an interface may vanish at any time.
+//! Model: an [`Interfaces`] is a socket, and sees the interfaces of the namespace that it was
+//! opened in. Everything is one ioctl (netdevice(7)), answered at once; nothing is kept, for an
+//! interface may vanish at any time.
 //!
 //! Limits: Ethernet. Names as the kernel has them, up to 15 bytes.
 

@@ -1,14 +1,16 @@
 //! How long a sleeping CPU of this machine may take to wake up.
 //!
-//! An idle CPU sleeps the deeper the longer it is idle, and the deeper it sleeps the longer it takes to wake. A
-//! process may ask that no CPU sleeps so deep that waking takes longer than so many microseconds: it opens
-//! `/dev/cpu_dma_latency`, writes the number, and keeps the file open. The kernel obeys the smallest number that
-//! anybody asks for, and forgets a request when its file is closed, whatever became of the process.
+//! An idle CPU sleeps the deeper the longer it is idle, and the deeper it sleeps the longer it
+//! takes to wake. A process may ask that no CPU sleeps so deep that waking takes longer than so
+//! many microseconds: it opens `/dev/cpu_dma_latency`, writes the number, and keeps the file open.
+//! The kernel obeys the smallest number that anybody asks for, and forgets a request when its file
+//! is closed, whatever became of the process.
 //!
-//! Kernel documentation: `Documentation/power/pm_qos_interface.rst`, "user space"; for a whole machine, not for one
-//! CPU of it. 0 means that an idle CPU spins or halts at most, so that it draws power as if it worked, and that the
-//! host of a virtual machine may see it busy. Below a hypervisor the kernel only governs what the guest does; how
-//! soon the host runs a virtual CPU again is the host's.
+//! Kernel documentation: `Documentation/power/pm_qos_interface.rst`, "user space"; for a whole
+//! machine, not for one CPU of it. 0 means that an idle CPU spins or halts at most, so that it
+//! draws power as if it worked, and that the host of a virtual machine may see it busy. Below a
+//! hypervisor the kernel only governs what the guest does; how soon the host runs a virtual CPU
+//! again is the host's.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -57,7 +59,8 @@ pub enum LatencyError {
 }
 
 impl CpuLatency {
-    /// Asks that no CPU takes longer than `latency_us` microseconds to wake up, for as long as the result lives.
+    /// Asks that no CPU takes longer than `latency_us` microseconds to wake up, for as long as the
+    /// result lives.
     ///
     /// # Errors
     /// [`LatencyError`], if the kernel cannot be asked.
@@ -78,7 +81,8 @@ fn failed(path: &Path, source: io::Error) -> LatencyError {
     let path = path.to_owned();
     match source.kind() {
         io::ErrorKind::NotFound => LatencyError::NoDevice { path },
-        // A container may show the device and forbid its use (EPERM) whatever its mode says (EACCES).
+        // A container may show the device and forbid its use (EPERM) whatever its mode says
+        // (EACCES).
         io::ErrorKind::PermissionDenied => LatencyError::Permission { path, source },
         _ => LatencyError::Failed { path, source },
     }

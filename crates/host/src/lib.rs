@@ -1,9 +1,10 @@
 //! This machine: its CPUs, its clock, its interfaces, what it is, and what a process spends on it.
 //!
-//! Model: plain reads of `/proc` and `/sys` and a few system calls, each answered at once; nothing here keeps
-//! state, apart from three values that a process fixes on first use: the CPUs it may use ([`cpu::allowed`]), the
-//! rate of the time-stamp counter ([`tsc::hz`]), and the clock's base where there is no such counter. The exception
-//! is [`brief`], which has a thread of its own; [`standing`] shares it.
+//! Model: plain reads of `/proc` and `/sys` and a few system calls, each answered at once; nothing
+//! here keeps state, apart from three values that a process fixes on first use: the CPUs it may use
+//! ([`cpu::allowed`]), the rate of the time-stamp counter ([`tsc::hz`]), and the clock's base where
+//! there is no such counter. The exception is [`brief`], which has a thread of its own;
+//! [`standing`] shares it.
 //!
 //! Limits: Linux only. What the machine does not tell is `None`, never a guess.
 

@@ -1,10 +1,11 @@
 //! Network namespaces: work that is done within another one.
 //!
-//! Model: a socket belongs for ever to the namespace of the thread that opened it. So a thread of its own enters the
-//! namespace, opens what is wanted, and hands it back; nobody else of this process is moved.
+//! Model: a socket belongs for ever to the namespace of the thread that opened it. So a thread of
+//! its own enters the namespace, opens what is wanted, and hands it back; nobody else of this
+//! process is moved.
 //!
-//! Namespaces are named as iproute2 does: a name is a file in `/run/netns`, and what has a slash in it is a path, such
-//! as `/proc/1234/ns/net`.
+//! Namespaces are named as iproute2 does: a name is a file in `/run/netns`, and what has a slash in
+//! it is a path, such as `/proc/1234/ns/net`.
 //!
 //! Limits: entering a namespace needs CAP_SYS_ADMIN.
 
@@ -56,7 +57,8 @@ pub fn path_of(netns: &str) -> PathBuf {
     if netns.contains('/') { PathBuf::from(netns) } else { Path::new(NAMED).join(netns) }
 }
 
-/// What tells a namespace from every other one while somebody holds it; `None` if there is none of that name now.
+/// What tells a namespace from every other one while somebody holds it; `None` if there is none of
+/// that name now.
 pub fn identity(netns: &str) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let file = std::fs::metadata(path_of(netns)).ok()?;
@@ -77,8 +79,8 @@ fn open(path: &Path) -> Result<OwnedFd, NetnsError> {
     rustix::fs::open(itself, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
 }
 
-/// Does `work` within the namespace, or here if none is named, and waits for what comes of it. What it opens stays in
-/// that namespace.
+/// Does `work` within the namespace, or here if none is named, and waits for what comes of it. What
+/// it opens stays in that namespace.
 ///
 /// # Errors
 /// [`NetnsError`], when there is no such namespace, or it cannot be entered; nothing was done then.

@@ -1,14 +1,15 @@
 //! Makes a system call in which a thread of this process waits return early, with EINTR.
 //!
-//! Model: a signal whose handler does nothing, sent to that one thread. Almost every wait in the kernel ends when a
-//! handler has run, unless the handler was installed with `SA_RESTART`; see signal(7), "Interruption of system calls
-//! and library functions by signal handlers".
+//! Model: a signal whose handler does nothing, sent to that one thread. Almost every wait in the
+//! kernel ends when a handler has run, unless the handler was installed with `SA_RESTART`; see
+//! signal(7), "Interruption of system calls and library functions by signal handlers".
 //!
-//! Limits: a thread that is not waiting when the signal comes notices nothing, and may wait afterwards, so whoever
-//! wants it out nudges again. The signal is SIGURG, which nobody here uses otherwise, and which ends no process that
-//! has no handler for it.
+//! Limits: a thread that is not waiting when the signal comes notices nothing, and may wait
+//! afterwards, so whoever wants it out nudges again. The signal is SIGURG, which nobody here uses
+//! otherwise, and which ends no process that has no handler for it.
 
-// The standard library has no signals, and what signal-hook installs has SA_RESTART, which is just what must not be.
+// The standard library has no signals, and what signal-hook installs has SA_RESTART, which is just
+// what must not be.
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
@@ -38,8 +39,9 @@ impl Nudge {
         Nudge { tid: rustix::thread::gettid().as_raw_nonzero().get() }
     }
 
-    /// Makes it leave the system call in which it waits, if it does. A thread that has ended is not found; even one of
-    /// ours that got its number since would only notice a system call that returns early.
+    /// Makes it leave the system call in which it waits, if it does. A thread that has ended is not
+    /// found; even one of ours that got its number since would only notice a system call that
+    /// returns early.
     pub(crate) fn send(&self) {
         let process = rustix::process::getpid().as_raw_nonzero().get();
         // SAFETY: tgkill takes three numbers and touches no memory of ours; SIGNAL has a handler.

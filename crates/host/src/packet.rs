@@ -1,9 +1,10 @@
 //! Packet sockets: the frames of an interface that is somebody else's, as they pass (packet(7)).
 //!
-//! Model: a socket bound to one interface gets what it receives, whomever that is for, and sends what it is given. In
-//! front of each frame stands a virtio-net header of 10 bytes (PACKET_VNET_HDR). What this host itself sends there is
-//! not seen (PACKET_IGNORE_OUTGOING), and that includes our own. The kernel takes VLAN tags off before anybody sees a
-//! frame; they come as control data ([`tag_of`]).
+//! Model: a socket bound to one interface gets what it receives, whomever that is for, and sends
+//! what it is given. In front of each frame stands a virtio-net header of 10 bytes
+//! (PACKET_VNET_HDR). What this host itself sends there is not seen (PACKET_IGNORE_OUTGOING), and
+//! that includes our own. The kernel takes VLAN tags off before anybody sees a frame; they come as
+//! control data ([`tag_of`]).
 //!
 //! Limits: the host's own network stack gets the frames as well; it is not kept from answering.
 
@@ -57,8 +58,9 @@ pub enum PacketError {
     },
 }
 
-/// Opens a packet socket for the interface, in the namespace named or in this thread's. With `bypass`, frames that are
-/// sent go past the interface's queueing discipline, which is faster, and loses them where the interface is slow.
+/// Opens a packet socket for the interface, in the namespace named or in this thread's. With
+/// `bypass`, frames that are sent go past the interface's queueing discipline, which is faster, and
+/// loses them where the interface is slow.
 ///
 /// # Errors
 /// [`PacketError`].
@@ -92,10 +94,12 @@ pub fn open(netns: Option<&str>, name: &str, bypass: bool) -> Result<OwnedFd, Pa
     Ok(socket)
 }
 
-/// The VLAN tag that the kernel took off a frame, as it stood in it, from the control data that came with the frame.
+/// The VLAN tag that the kernel took off a frame, as it stood in it, from the control data that
+/// came with the frame.
 #[inline]
 pub fn tag_of(control: &[u8]) -> Option<[u8; 4]> {
-    // struct cmsghdr: a length of the machine's word, a level and a type; then struct tpacket_auxdata.
+    // struct cmsghdr: a length of the machine's word, a level and a type; then struct
+    // tpacket_auxdata.
     const WORD: usize = size_of::<usize>();
     let u32_at = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk()?));
     let u16_at = |at: usize| Some(u16::from_ne_bytes(*control.get(at..)?.first_chunk()?));

@@ -13,8 +13,9 @@ pub(crate) struct Stat {
     pub(crate) system_ticks: u64,
 }
 
-/// Parses the line. The name stands in brackets and may itself hold spaces and brackets, so everything up to the
-/// LAST closing bracket belongs to it; `None` if the line is not of that shape.
+/// Parses the line. The name stands in brackets and may itself hold spaces and brackets, so
+/// everything up to the LAST closing bracket belongs to it; `None` if the line is not of that
+/// shape.
 pub(crate) fn parse(line: &str) -> Option<Stat> {
     let open = line.find('(')?;
     let close = line.rfind(')')?;

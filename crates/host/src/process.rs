@@ -1,10 +1,12 @@
 //! What a process spends on CPU, as a whole and by thread.
 //!
-//! Model: a reading is a snapshot of counters that only grow; take two and subtract ([`CpuTime::since`]). Threads are
-//! told apart by name, which is how the layers of a measurement are told apart: name each thread when it is started.
+//! Model: a reading is a snapshot of counters that only grow; take two and subtract
+//! ([`CpuTime::since`]). Threads are told apart by name, which is how the layers of a measurement
+//! are told apart: name each thread when it is started.
 //!
-//! Limits: the kernel counts in clock ticks, 10 ms as a rule, so a short interval is coarse. A thread that has ended
-//! is in its process's sum, but no longer in the list of threads. A name is at most 15 bytes.
+//! Limits: the kernel counts in clock ticks, 10 ms as a rule, so a short interval is coarse. A
+//! thread that has ended is in its process's sum, but no longer in the list of threads. A name is
+//! at most 15 bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +18,8 @@ use serde::Serialize;
 use crate::proc_stat;
 
 /// Lets this process be ended by SIGTERM when the thread that started it ends. Not if it has ended
-/// already: whose child this is then cannot be told from a parent that is the first of its container.
+/// already: whose child this is then cannot be told from a parent that is the first of its
+/// container.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -40,8 +43,8 @@ impl CpuTime {
         self.user_s + self.system_s
     }
 
-    /// What was spent between an earlier reading and this one; zero where the counter went back, which is what
-    /// happens if the thread of that name was replaced by another.
+    /// What was spent between an earlier reading and this one; zero where the counter went back,
+    /// which is what happens if the thread of that name was replaced by another.
     pub fn since(&self, earlier: &CpuTime) -> CpuTime {
         CpuTime {
             user_s: (self.user_s - earlier.user_s).max(0.0),
@@ -104,7 +107,8 @@ impl ProcessCpu {
     /// Reads process `pid`.
     ///
     /// # Errors
-    /// [`ProcessCpuError`], if the process is gone or `/proc` cannot be read. A thread that ends meanwhile is no error.
+    /// [`ProcessCpuError`], if the process is gone or `/proc` cannot be read. A thread that ends
+    /// meanwhile is no error.
     pub fn read(pid: u32) -> Result<ProcessCpu, ProcessCpuError> {
         read_from(Path::new("/proc"), pid, rustix::param::clock_ticks_per_second())
     }
@@ -126,7 +130,8 @@ impl ProcessCpu {
         sums
     }
 
-    /// The time of all living threads whose name starts with `prefix` (`lane` matches `lane0`, `lane1`, ...).
+    /// The time of all living threads whose name starts with `prefix` (`lane` matches `lane0`,
+    /// `lane1`, ...).
     pub fn named(&self, prefix: &str) -> CpuTime {
         let mut sum = CpuTime::default();
         for thread in self.threads.iter().filter(|thread| thread.name.starts_with(prefix)) {
@@ -236,7 +241,8 @@ mod tests {
         let before = ProcessCpu::read_own().unwrap();
         let busy = std::thread::Builder::new().name("busy-thread".into());
         let handle = busy.spawn(|| {
-            // Spin until the kernel has counted it: five ticks, or ten seconds on a machine with no time for us.
+            // Spin until the kernel has counted it: five ticks, or ten seconds on a machine with no
+            // time for us.
             let start = Instant::now();
             loop {
                 let spent = ProcessCpu::read_own().unwrap().named("busy-thread");

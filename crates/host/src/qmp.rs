@@ -1,12 +1,14 @@
-//! QEMU's machine protocol (QMP) over a UNIX socket: one command, one answer, and the events in between.
+//! QEMU's machine protocol (QMP) over a UNIX socket: one command, one answer, and the events in
+//! between.
 //!
-//! Model: messages are JSON objects, one a line. The server greets, the client ends the negotiation with
-//! `qmp_capabilities`, and from then on each command has an answer (`return` or `error`) with its `id`; an object with
-//! `event` may come at any time and is kept for [`Qmp::next_event`]. What answers is not trusted: its messages and
-//! their number are limited, and nothing is waited for without end.
+//! Model: messages are JSON objects, one a line. The server greets, the client ends the negotiation
+//! with `qmp_capabilities`, and from then on each command has an answer (`return` or `error`) with
+//! its `id`; an object with `event` may come at any time and is kept for [`Qmp::next_event`]. What
+//! answers is not trusted: its messages and their number are limited, and nothing is waited for
+//! without end.
 //!
-//! Limits: messages of 4 MiB, after which the connection ends; 256 events of 1 MiB in all (older ones go and are
-//! counted); one command at a time.
+//! Limits: messages of 4 MiB, after which the connection ends; 256 events of 1 MiB in all (older
+//! ones go and are counted); one command at a time.
 //!
 //! Source: QEMU, `docs/interop/qmp-spec.rst`.
 
@@ -23,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// The longest message that is read, in bytes. A parsed message may take 16 times as much memory; the longest that QEMU
-/// sends, its schema, has some 300 KiB.
+/// The longest message that is read, in bytes. A parsed message may take 16 times as much memory;
+/// the longest that QEMU sends, its schema, has some 300 KiB.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// The most events that are kept until the caller takes them.
 pub const EVENTS_MAX: usize = 256;
@@ -89,7 +91,8 @@ pub enum QmpError {
 }
 
 impl QmpError {
-    /// Whether there is certainly nobody at the socket: a QEMU that hangs, or serves another client, is there.
+    /// Whether there is certainly nobody at the socket: a QEMU that hangs, or serves another
+    /// client, is there.
     pub fn is_absence(&self) -> bool {
         let kinds = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
         matches!(self, QmpError::NoServer { source, .. } if kinds.contains(&source.kind()))
@@ -143,7 +146,8 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Connects to a guest agent, which does not greet: a number of ours tells its answers from those to somebody before.
+    /// Connects to a guest agent, which does not greet: a number of ours tells its answers from
+    /// those to somebody before.
     ///
     /// # Errors
     /// Nobody listens, or nobody answers.
@@ -188,7 +192,8 @@ impl Qmp {
     /// Runs a command with its arguments, or null for none, and gives what it returns.
     ///
     /// # Errors
-    /// QEMU refuses, is gone, or does not answer in time. After any but a refusal the connection is of no use.
+    /// QEMU refuses, is gone, or does not answer in time. After any but a refusal the connection is
+    /// of no use.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         self.last_id += 1;
         let id = Value::from(self.last_id);
@@ -252,7 +257,8 @@ impl Qmp {
         self.lost
     }
 
-    /// Keeps an event of a message of so many bytes; false if the message is none. Older events make room.
+    /// Keeps an event of a message of so many bytes; false if the message is none. Older events
+    /// make room.
     fn keep_event(&mut self, message: &mut Value, bytes: usize) -> bool {
         let Some(name) = message.get("event").and_then(Value::as_str) else { return false };
         let name = name.to_owned();

@@ -9,11 +9,11 @@
 //! [`STOOD_MIN`] is reported, with the owners of the memory, to a [`Report`].
 //!
 //! A thread that lost its CPU stands as well, and nobody is to blame for that. The kernel tells the
-//! two apart: a thread that waits in a page fault is in state D (uninterruptible), one that waits for
-//! a CPU in state R, also on a machine that lets its virtual CPUs wait. Fault counters do not help:
-//! they grow only when a fault has ended, and grow in every burst that touches new pages. So a burst
-//! is reported that was found in state D by [`LOOKS`] looks in a row, or that used [`SYSTEM_MIN`] of
-//! system time (a huge page that is cleared).
+//! two apart: a thread that waits in a page fault is in state D (uninterruptible), one that waits
+//! for a CPU in state R, also on a machine that lets its virtual CPUs wait. Fault counters do not
+//! help: they grow only when a fault has ended, and grow in every burst that touches new pages. So
+//! a burst is reported that was found in state D by [`LOOKS`] looks in a row, or that used
+//! [`SYSTEM_MIN`] of system time (a huge page that is cleared).
 //!
 //! # Limits
 //! A burst is reported [`STOOD_MIN`] to twice that after it began while threads are busy, and
@@ -44,7 +44,8 @@ const OWNER: u64 = u32::MAX as u64;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Standing {
-    /// Number of the burst, and the owner of the memory that it comes from; 0 while the thread sleeps.
+    /// Number of the burst, and the owner of the memory that it comes from; 0 while the thread
+    /// sleeps.
     burst: AtomicU64,
     /// Number of the burst, and the owner of the memory that it goes to.
     target: AtomicU64,

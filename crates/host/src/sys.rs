@@ -1,7 +1,9 @@
-//! The requests to network devices that rustix does not have: ioctls and socket options, one function each.
+//! The requests to network devices that rustix does not have: ioctls and socket options, one
+//! function each.
 //!
-//! Model: each function takes what it needs by value or by a reference of the right type, so that no caller can hand
-//! the kernel memory of a wrong shape. Layouts and numbers: `linux/if.h`, `if_tun.h`, `if_packet.h`, `ethtool.h`.
+//! Model: each function takes what it needs by value or by a reference of the right type, so that
+//! no caller can hand the kernel memory of a wrong shape. Layouts and numbers: `linux/if.h`,
+//! `if_tun.h`, `if_packet.h`, `ethtool.h`.
 
 // Every function here is one system call with memory that the kernel reads or writes.
 #![allow(unsafe_code)]
@@ -19,7 +21,8 @@ const PACKET_ADD_MEMBERSHIP: c_int = 1;
 const PACKET_MR_PROMISC: u16 = 1;
 const ETHTOOL_GDRVINFO: u32 = 3;
 
-/// What SIOC... requests exchange, `struct ifreq`: a name, and a union that is the largest of its kinds.
+/// What SIOC... requests exchange, `struct ifreq`: a name, and a union that is the largest of its
+/// kinds.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Request {
@@ -85,7 +88,8 @@ pub(crate) fn interface(fd: BorrowedFd<'_>, op: Op, request: &mut Request) -> Re
         Op::SetQueueLen => libc::SIOCSIFTXQLEN,
         Op::SetTun => libc::TUNSETIFF,
     };
-    // SAFETY: each of these exchanges one struct ifreq, no larger than `request`, and follows no pointer in it.
+    // SAFETY: each of these exchanges one struct ifreq, no larger than `request`, and follows no
+    // pointer in it.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut *request) })
 }
 
@@ -106,7 +110,8 @@ pub(crate) fn driver(fd: BorrowedFd<'_>, request: Request) -> Result<[[u8; 32]; 
     let (driver, version, firmware, bus) = (empty, empty, empty, empty);
     let mut info = Info { cmd: ETHTOOL_GDRVINFO, driver, version, firmware, bus, rest: [0; 64] };
     let mut request = request.with((&raw mut info).expose_provenance().to_ne_bytes());
-    // SAFETY: the request points to an ethtool_drvinfo, which is as long as the command says and outlives the call.
+    // SAFETY: the request points to an ethtool_drvinfo, which is as long as the command says and
+    // outlives the call.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })?;
     Ok([info.driver, info.bus])
 }
@@ -155,8 +160,8 @@ pub(crate) fn join_promiscuous(fd: BorrowedFd<'_>, index: u32) -> Result<(), Err
 
 fn set<T>(fd: BorrowedFd<'_>, option: c_int, value: &T) -> Result<(), Errno> {
     let (at, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: the kernel reads `len` bytes of `value`, which has that many; no packet option that is set here has
-    // pointers in it.
+    // SAFETY: the kernel reads `len` bytes of `value`, which has that many; no packet option that
+    // is set here has pointers in it.
     done(unsafe { libc::setsockopt(fd.as_raw_fd(), SOL_PACKET, option, at, len) })
 }
 

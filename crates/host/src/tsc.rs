@@ -1,14 +1,17 @@
 //! The time-stamp counter: the cheapest clock there is, for counting a lane's cycles.
 //!
-//! Model: [`now`] reads the counter, [`hz`] says how fast it runs. On x86-64 it is the TSC, which on every CPU of
-//! the last decade runs at one rate whatever the core's clock does ("constant_tsc"), so these are cycles of a
-//! reference clock, not of the core. On other architectures `now` is nanoseconds of `Instant`, and `hz` is 1e9.
+//! Model: [`now`] reads the counter, [`hz`] says how fast it runs. On x86-64 it is the TSC, which
+//! on every CPU of the last decade runs at one rate whatever the core's clock does
+//! ("constant_tsc"), so these are cycles of a reference clock, not of the core. On other
+//! architectures `now` is nanoseconds of `Instant`, and `hz` is 1e9.
 //!
-//! Limits: the read is not ordered against other instructions; a difference of a few dozen cycles means nothing. On
-//! a machine whose TSCs are not synchronised, values of two CPUs must not be compared: lanes are pinned.
+//! Limits: the read is not ordered against other instructions; a difference of a few dozen cycles
+//! means nothing. On a machine whose TSCs are not synchronised, values of two CPUs must not be
+//! compared: lanes are pinned.
 
-// The one intrinsic below is why this crate cannot be wholly safe: `_rdtsc` is an `unsafe fn` (Rust 1.95), and the
-// alternatives are a vDSO call of 20-30 ns per reading, which is more than a lane spends on a whole frame.
+// The one intrinsic below is why this crate cannot be wholly safe: `_rdtsc` is an `unsafe fn` (Rust
+// 1.95), and the alternatives are a vDSO call of 20-30 ns per reading, which is more than a lane
+// spends on a whole frame.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -25,8 +28,9 @@ const TRIES: usize = 16;
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn now() -> u64 {
-    // SAFETY: RDTSC reads a register and nothing else. The instruction exists on every x86-64; only CR4.TSD could
-    // forbid it in user mode, which Linux sets solely for a task that asked for it (PR_SET_TSC).
+    // SAFETY: RDTSC reads a register and nothing else. The instruction exists on every x86-64; only
+    // CR4.TSD could forbid it in user mode, which Linux sets solely for a task that asked for it
+    // (PR_SET_TSC).
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -69,8 +73,9 @@ fn calibrate(_wait: Duration) -> f64 {
     1e9
 }
 
-/// The counter and CLOCK_MONOTONIC_RAW (ns) at one moment. A preemption between the two reads would spoil the pair, so
-/// the clock is read between two counter reads, and the try with the smallest gap wins.
+/// The counter and CLOCK_MONOTONIC_RAW (ns) at one moment. A preemption between the two reads would
+/// spoil the pair, so the clock is read between two counter reads, and the try with the smallest
+/// gap wins.
 #[cfg(target_arch = "x86_64")]
 fn paired_reading() -> (u64, u64) {
     let mut best = (0, 0);
@@ -104,7 +109,8 @@ mod tests {
     fn the_counter_moves_forward_at_the_stated_rate() {
         let rate = hz();
         assert!(rate > 1e8 && rate < 1e11, "{rate} Hz");
-        // A busy machine may stop us between the two readings of either end, so one good try of several is asked for.
+        // A busy machine may stop us between the two readings of either end, so one good try of
+        // several is asked for.
         let good = (0..10).any(|_| {
             let (clock, start) = (Instant::now(), now());
             std::thread::sleep(Duration::from_millis(20));

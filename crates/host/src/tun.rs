@@ -1,12 +1,13 @@
 //! Taps: Ethernet interfaces of this machine whose wire is a file.
 //!
-//! Model: `/dev/net/tun` is opened once for each queue, and each file is made a queue of the interface (TUNSETIFF). In
-//! front of each frame stands a virtio-net header of 12 bytes (IFF_VNET_HDR), which says what is left to be done on it.
-//! An interface that is not there is made, and vanishes with its last queue; one that is (made persistent by
-//! `ip tuntap add`) is used as it is, and stays.
+//! Model: `/dev/net/tun` is opened once for each queue, and each file is made a queue of the
+//! interface (TUNSETIFF). In front of each frame stands a virtio-net header of 12 bytes
+//! (IFF_VNET_HDR), which says what is left to be done on it. An interface that is not there is
+//! made, and vanishes with its last queue; one that is (made persistent by `ip tuntap add`) is used
+//! as it is, and stays.
 //!
-//! Kernel documentation: `Documentation/networking/tuntap.rst`. The interface is in the namespace of the thread that
-//! opens it: see [`netns`](crate::netns).
+//! Kernel documentation: `Documentation/networking/tuntap.rst`. The interface is in the namespace
+//! of the thread that opens it: see [`netns`](crate::netns).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -116,8 +117,9 @@ pub enum TunError {
     },
 }
 
-/// Opens `queues` queues of the tap, in the namespace named or in this thread's. With `offload` the reader takes frames
-/// without checksums, and up to 64 KiB that are to be segmented; it may always write such.
+/// Opens `queues` queues of the tap, in the namespace named or in this thread's. With `offload` the
+/// reader takes frames without checksums, and up to 64 KiB that are to be segmented; it may always
+/// write such.
 ///
 /// # Errors
 /// [`TunError`]; an interface that was made for it is gone again then.
@@ -219,7 +221,8 @@ mod tests {
 
     #[test]
     fn a_name_that_is_taken_is_refused_whoever_asks() {
-        // Without the right, or without the device, that is the reason; with both, what the interface is.
+        // Without the right, or without the device, that is the reason; with both, what the
+        // interface is.
         let error = open(None, "lo", 1, true).unwrap_err();
         let refused = matches!(
             error,

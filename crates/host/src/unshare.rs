@@ -1,10 +1,11 @@
 //! Network namespaces of one's own.
 //!
-//! Model: a network namespace has no name here. It lives as long as a process is in it or holds it open, so that
-//! nothing stays behind, however a process ends.
+//! Model: a network namespace has no name here. It lives as long as a process is in it or holds it
+//! open, so that nothing stays behind, however a process ends.
 //!
-//! Limits: Linux lets an ordinary user make one only inside a user namespace of his own, where he then is root, and
-//! some machines do not even allow that. See namespaces(7), user_namespaces(7), network_namespaces(7).
+//! Limits: Linux lets an ordinary user make one only inside a user namespace of his own, where he
+//! then is root, and some machines do not even allow that. See namespaces(7), user_namespaces(7),
+//! network_namespaces(7).
 
 use std::fs;
 use std::io;
@@ -32,9 +33,9 @@ pub enum UnshareError {
     },
 }
 
-/// Moves the calling thread, and those that it starts from now on, into a new network namespace: a plain one where
-/// that is allowed, else one inside a new user namespace in which this user is root. The latter works only while the
-/// process has a single thread.
+/// Moves the calling thread, and those that it starts from now on, into a new network namespace: a
+/// plain one where that is allowed, else one inside a new user namespace in which this user is
+/// root. The latter works only while the process has a single thread.
 ///
 /// # Errors
 /// The machine allows neither, or the process has other threads.

@@ -107,7 +107,8 @@ impl Match {
         Ok(())
     }
 
-    /// Whether a frame's first 16 bytes are enough to tell who fits: nothing but addresses and VLAN is named.
+    /// Whether a frame's first 16 bytes are enough to tell who fits: nothing but addresses and VLAN
+    /// is named.
     pub fn is_shallow(&self) -> bool {
         self.ethertype.is_none() && !self.is_ip() && !self.names_upper()
     }

@@ -131,7 +131,8 @@ impl Key {
         Some(key)
     }
 
-    /// The key of a frame whose headers cannot be told: addresses, VLAN, and the type if that can be.
+    /// The key of a frame whose headers cannot be told: addresses, VLAN, and the type if that can
+    /// be.
     pub fn outer(head: Head, deep: &DeepHead, vid: u16) -> Self {
         let big_endian = |key: u64| key.swap_bytes() >> 16;
         let (src_mac, dst_mac) = (big_endian(head.src_key()), big_endian(head.dst_key()));

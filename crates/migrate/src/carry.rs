@@ -1,7 +1,8 @@
 //! Frames that wait for a guest, and their way from one daemon to the other and back.
 //!
-//! Nobody has them alone: the source has what it handed over until the move is over, and the target knows by numbers what
-//! it was brought. So whatever fails in between can be done again, and nothing is lost or comes twice.
+//! Nobody has them alone: the source has what it handed over until the move is over, and the target
+//! knows by numbers what it was brought. So whatever fails in between can be done again, and
+//! nothing is lost or comes twice.
 
 use std::collections::BTreeMap;
 
@@ -44,16 +45,17 @@ impl Carried {
         Ok(())
     }
 
-    /// Counts what a daemon says to be lost. It says how many since the move began, so that is not counted twice; one that
-    /// was started anew begins at 0 again.
+    /// Counts what a daemon says to be lost. It says how many since the move began, so that is not
+    /// counted twice; one that was started anew begins at 0 again.
     pub(super) fn note_lost(&mut self, at: &'static str, name: &str, total: u64) {
         let before = self.told_lost.insert((at, name.to_owned()), total).unwrap_or_default();
         self.lost += total.checked_sub(before).unwrap_or(total);
     }
 }
 
-/// The target's adapters go, and the source has its addresses again, with all that waited at either. `prepared` and
-/// `leaving` are in the order in which they were; what goes wrong is told in `troubles`.
+/// The target's adapters go, and the source has its addresses again, with all that waited at
+/// either. `prepared` and `leaving` are in the order in which they were; what goes wrong is told in
+/// `troubles`.
 pub(super) fn back(
     source: &Site<'_>,
     target: &Site<'_>,

@@ -1,8 +1,9 @@
-//! A move whose mover is gone, or could not tell how it ended: it is ended by hand, one way or the other.
+//! A move whose mover is gone, or could not tell how it ended: it is ended by hand, one way or the
+//! other.
 //!
-//! QEMU says where the guest is: a mover that was killed leaves it standing in `pre-switchover`, for QEMU waits for a word
-//! without end. Both daemons say which adapters are of the move. A QMP socket serves one client, so a mover that lives
-//! keeps everybody else out of its own move.
+//! QEMU says where the guest is: a mover that was killed leaves it standing in `pre-switchover`,
+//! for QEMU waits for a word without end. Both daemons say which adapters are of the move. A QMP
+//! socket serves one client, so a mover that lives keeps everybody else out of its own move.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -34,7 +35,8 @@ pub struct Ending {
     pub target_qmp: Option<PathBuf>,
     /// For [`abort`]: also when the guest may have run at the target. It is ended there.
     pub go_back: bool,
-    /// The guest's agent where the guest then is, to give it VFs back that it took away for the move.
+    /// The guest's agent where the guest then is, to give it VFs back that it took away for the
+    /// move.
     pub guest_agent: Option<PathBuf>,
     /// For [`finish`]: whether the source's QEMU is left, with a guest that stands still.
     pub keep_source: bool,
@@ -70,7 +72,8 @@ struct Found {
 /// Ends a move with the guest at the source.
 ///
 /// # Errors
-/// The guest may be at the target, the mover still lives, or there is more than one such move: nothing was touched.
+/// The guest may be at the target, the mover still lives, or there is more than one such move:
+/// nothing was touched.
 pub fn abort(ending: &Ending, tell: &mut dyn FnMut(&Done)) -> Result<Ended, Failed> {
     let begun = Instant::now();
     let found = find(ending)?;
@@ -102,7 +105,8 @@ pub fn abort(ending: &Ending, tell: &mut dyn FnMut(&Done)) -> Result<Ended, Fail
 /// Ends a move with the guest at the target.
 ///
 /// # Errors
-/// The guest is not known to be at the target, the mover still lives, or there is no such move: nothing was touched.
+/// The guest is not known to be at the target, the mover still lives, or there is no such move:
+/// nothing was touched.
 pub fn finish(ending: &Ending, tell: &mut dyn FnMut(&Done)) -> Result<Ended, Failed> {
     let begun = Instant::now();
     let found = find(ending)?;
@@ -260,7 +264,8 @@ fn said(found: &Found) -> String {
     }
 }
 
-/// The guest may be at the target: it is ended there if that is wanted, and then it certainly is not.
+/// The guest may be at the target: it is ended there if that is wanted, and then it certainly is
+/// not.
 fn end_the_targets(ending: &Ending, found: &Found) -> Result<(), Failed> {
     let said = said(found);
     if !ending.go_back {
@@ -276,7 +281,8 @@ fn end_the_targets(ending: &Ending, found: &Found) -> Result<(), Failed> {
     vmm::end(path)
 }
 
-/// The guest is certainly at the target: QEMU says so, or it has ended and the guest's rings run there.
+/// The guest is certainly at the target: QEMU says so, or it has ended and the guest's rings run
+/// there.
 fn must_be_there(found: &Found, target: &Site<'_>) -> Result<(), Failed> {
     let said = said(found);
     match (found.guest, &found.vmm) {
@@ -288,7 +294,8 @@ fn must_be_there(found: &Found, target: &Site<'_>) -> Result<(), Failed> {
             "{said}, so it is not known where the guest is; see whether it runs at the target, and end the source's QEMU then"
         ))),
         (Whereabouts::Open, None) => {
-            // All that a daemon still knows of; those that are ordinary ones by now are so because they run.
+            // All that a daemon still knows of; those that are ordinary ones by now are so because
+            // they run.
             let waiting = found.at_target.iter().flatten();
             let mut silent = waiting
                 .filter(|(name, _)| target.status(name).map_or(true, |status| !status.connected));

@@ -1,6 +1,6 @@
-//! A guest's own VFs, which QEMU would leave dead: its guest agent takes them away for the time of a move, if that is
-//! wanted, and gives them back. How many there were the guest itself remembers, in a file of its own, so nothing is
-//! forgotten with a mover that dies.
+//! A guest's own VFs, which QEMU would leave dead: its guest agent takes them away for the time of
+//! a move, if that is wanted, and gives them back. How many there were the guest itself remembers,
+//! in a file of its own, so nothing is forgotten with a mover that dies.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! What a guest has, as its QEMU tells, as far as it matters to a migration.
 //!
-//! What was tried with QEMU 11.1 and is relied on here: a migration with VFs enabled is reported as completed, and the VFs are
-//! dead at the target. So they are looked for before anything is done ([`enabled_vf`]).
+//! What was tried with QEMU 11.1 and is relied on here: a migration with VFs enabled is reported as
+//! completed, and the VFs are dead at the target. So they are looked for before anything is done
+//! ([`enabled_vf`]).
 
 use host::qmp::QmpError;
 use host::qmp::pci::{BRIDGES_MAX, enabled_vf};

@@ -1,25 +1,30 @@
 //! A guest moves from one host to another, while frames flow.
 //!
 //! # Model
-//! The mover is a program of its own (`shunt migrate`), a client of two daemons ([`site::Site`]) and of two QEMUs ([`Vmm`]).
-//! What it does is a list of steps, and each can be undone until the guest runs at the target:
-//! 1. **inspect**: both daemons, both versions, what the target would give, and what is in the way, such as enabled VFs.
-//!    With an obstacle nothing is touched.
-//! 2. **prepare**: the target makes each adapter, and holds its VF or says why there is none. Its addresses are not there.
+//! The mover is a program of its own (`shunt migrate`), a client of two daemons ([`site::Site`])
+//! and of two QEMUs ([`Vmm`]). What it does is a list of steps, and each can be undone until the
+//! guest runs at the target:
+//! 1. **inspect**: both daemons, both versions, what the target would give, and what is in the way,
+//!    such as enabled VFs. With an obstacle nothing is touched.
+//! 2. **prepare**: the target makes each adapter, and holds its VF or says why there is none. Its
+//!    addresses are not there.
 //! 3. **connect** to the target's QEMU, which waits for the guest.
 //! 4. **leave**: the source keeps frames from now on while rings do not run.
-//! 5. **migrate**: QEMU copies memory. When it has stopped the guest it waits (`pre-switchover`), and then
-//! 6. **switch**: the target has the addresses from now on, announces them and keeps what comes; the source has them no
-//!    more, and gives what it kept. QEMU goes on.
+//! 5. **migrate**: QEMU copies memory. When it has stopped the guest it waits (`pre-switchover`),
+//!    and then
+//! 6. **switch**: the target has the addresses from now on, announces them and keeps what comes;
+//!    the source has them no more, and gives what it kept. QEMU goes on.
 //! 7. **verify**: the guest's rings run at the target.
 //! 8. **finish**: the adapters are ordinary ones at the target and gone at the source.
 //!
 //! # When something fails
-//! Until the guest runs at the target, all is undone backwards: the target's adapters go, what they kept goes back, the
-//! source has its addresses again and announces them, and its guest runs on. When it is not certain that the guest is not at
-//! the target, nothing is undone, for two of it would be worse than one that cannot be reached; the report says what to do.
-//! A mover that dies leaves both daemons to what they see, see [`Manager::tick`](api::Manager::tick), and the guest
-//! standing still if it had not let it go: QEMU waits without end. [`abort`] and [`finish`] end such a move.
+//! Until the guest runs at the target, all is undone backwards: the target's adapters go, what they
+//! kept goes back, the source has its addresses again and announces them, and its guest runs on.
+//! When it is not certain that the guest is not at the target, nothing is undone, for two of it
+//! would be worse than one that cannot be reached; the report says what to do. A mover that dies
+//! leaves both daemons to what they see, see [`Manager::tick`](api::Manager::tick), and the guest
+//! standing still if it had not let it go: QEMU waits without end. [`abort`] and [`finish`] end
+//! such a move.
 
 mod carry;
 mod end;
@@ -52,7 +57,8 @@ use mover::{Mover, Stage};
 pub use plan::{Plan, Planned};
 use vmm::Vmm;
 
-/// How long daemons hold a move without a word of the mover, in seconds; it gives one four times as often.
+/// How long daemons hold a move without a word of the mover, in seconds; it gives one four times as
+/// often.
 const HOLD_S: u32 = 60;
 
 /// What is to be moved, from where to where.
@@ -96,7 +102,8 @@ pub struct Spec {
     pub guest_agent: Option<PathBuf>,
     /// The same at the target, to give them back.
     pub target_guest_agent: Option<PathBuf>,
-    /// Set when the move is to be given up; once the guest may be at the target it is finished all the same.
+    /// Set when the move is to be given up; once the guest may be at the target it is finished all
+    /// the same.
     pub interrupted: Arc<AtomicBool>,
 }
 

@@ -18,8 +18,9 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 /// How often both daemons are told that the mover lives.
 const RENEWAL: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(HOLD_S as u64 / 4) };
-/// How long the source goes on keeping frames after the target has told the network of the addresses: what switches had
-/// sent before they learnt it arrives in that time. The guest stands still.
+/// How long the source goes on keeping frames after the target has told the network of the
+/// addresses: what switches had sent before they learnt it arrives in that time. The guest stands
+/// still.
 const SETTLE: Duration = Duration::from_millis(20);
 /// How long it is waited for a first frame there, which a silent guest never sends.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
@@ -104,8 +105,8 @@ impl Mover<'_> {
     fn connect(&mut self) -> Result<(), Failed> {
         let begun = Instant::now();
         if let Some(command) = &self.spec.start {
-            // In a process group of its own: Ctrl-C is the mover's, and the guest may be in that QEMU already. What it
-            // says is no part of a report.
+            // In a process group of its own: Ctrl-C is the mover's, and the guest may be in that
+            // QEMU already. What it says is no part of a report.
             let child = Command::new("sh")
                 .args(["-c", command])
                 .stdin(Stdio::null())
@@ -273,8 +274,8 @@ impl Mover<'_> {
         }
     }
 
-    /// A QEMU that was started with -S waits to be told. One that does not answer is not asked again: whether the guest
-    /// runs its rings say.
+    /// A QEMU that was started with -S waits to be told. One that does not answer is not asked
+    /// again: whether the guest runs its rings say.
     fn keep_target_running(&mut self) {
         let Some(vmm) = &mut self.target_vmm else { return };
         let kept = vmm.status().and_then(|status| match status.as_str() {
@@ -324,8 +325,9 @@ impl Mover<'_> {
         self.done("finish", text, begun);
     }
 
-    /// Tells both daemons now and then that the mover lives; an error if it is not to go on. Once the guest may be at the
-    /// target there is no way back, and a daemon that does not answer is starting again.
+    /// Tells both daemons now and then that the mover lives; an error if it is not to go on. Once
+    /// the guest may be at the target there is no way back, and a daemon that does not answer is
+    /// starting again.
     fn renew(&mut self) -> Result<(), Failed> {
         let may_stop = self.stage.released.is_none();
         if self.spec.interrupted.load(Ordering::Relaxed) && may_stop {

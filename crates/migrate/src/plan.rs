@@ -157,8 +157,8 @@ pub(super) fn inspect(
     Ok((plan, requests))
 }
 
-/// The adapters that were named, or all whose sockets QEMU has. Not by address: that is what the guest says, and another's
-/// adapter would be moved with it.
+/// The adapters that were named, or all whose sockets QEMU has. Not by address: that is what the
+/// guest says, and another's adapter would be moved with it.
 fn chosen<'a>(
     spec: &Spec,
     state: &'a State,

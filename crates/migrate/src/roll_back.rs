@@ -47,8 +47,9 @@ impl Mover<'_> {
         self.done("undo", text, begun);
     }
 
-    /// Says why the guest may be at the target, and so must not run at the source again. Once it has run there it does not
-    /// come back: what it wrote and sent since is known to others, and the guest at the source knows nothing of it.
+    /// Says why the guest may be at the target, and so must not run at the source again. Once it
+    /// has run there it does not come back: what it wrote and sent since is known to others, and
+    /// the guest at the source knows nothing of it.
     fn certainly_at_the_source(&mut self) -> Result<(), String> {
         if self.stage.completed {
             return Err("the guest has gone on at the target, and does not come back".to_owned());
@@ -108,7 +109,8 @@ pub(super) fn settled(vmm: &mut Vmm) -> Result<Progress, QmpError> {
     }
 }
 
-/// Has the source's QEMU give the migration up, its guest run, and forget what it was told for the move.
+/// Has the source's QEMU give the migration up, its guest run, and forget what it was told for the
+/// move.
 pub(super) fn resume(vmm: &mut Vmm) -> Result<(), String> {
     let begun = Instant::now();
     let told = |error: QmpError| Failed::from(error).to_string();

@@ -47,7 +47,8 @@ impl Site<'_> {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Failed> {
-        // A daemon on another host is not trusted with this one's terminal; its mistakes are one a line.
+        // A daemon on another host is not trusted with this one's terminal; its mistakes are one a
+        // line.
         let failed = |text: String| {
             let lines: Vec<String> = text.lines().map(printable).collect();
             Failed::new(format!("the {} daemon: {}", self.name, lines.join("\n")))

@@ -275,7 +275,8 @@ fn what_was_set_for_the_move_is_set_back() {
     assert_eq!(changed, (limits(1_000_000, 50), limits(134_217_728, 300)));
 }
 
-/// More than fits into one request waits; whatever gets lost on the way, the guest has each frame once and in order.
+/// More than fits into one request waits; whatever gets lost on the way, the guest has each frame
+/// once and in order.
 #[test]
 fn an_answer_that_is_lost_loses_and_doubles_no_frame() {
     let waiting: Vec<Vec<u8>> =
@@ -321,7 +322,8 @@ fn lost_frames_are_counted_once() {
     assert_eq!(lab.run().lost, 5);
 }
 
-/// The command that starts the target's QEMU is not ended with the mover, but it is if the guest does not move.
+/// The command that starts the target's QEMU is not ended with the mover, but it is if the guest
+/// does not move.
 #[test]
 fn a_start_command_has_a_group_of_its_own() {
     let lab = Lab::new(Some(Fault::NoTarget));

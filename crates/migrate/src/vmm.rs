@@ -1,9 +1,10 @@
 //! QEMU, as far as a migration must know and drive it.
 //!
 //! What was tried with QEMU 11.1 and is relied on here:
-//! - with `pause-before-switchover` the guest stands still in `pre-switchover`, its rings stopped, until
-//!   `migrate-continue`: that is when its addresses move.
-//! - with `return-path` the source knows whether the target has taken the guest, and goes on with it if not.
+//! - with `pause-before-switchover` the guest stands still in `pre-switchover`, its rings stopped,
+//!   until `migrate-continue`: that is when its addresses move.
+//! - with `return-path` the source knows whether the target has taken the guest, and goes on with
+//!   it if not.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -159,8 +160,8 @@ impl Vmm {
         self.qmp.execute("migrate-set-capabilities", json!({"capabilities": all})).map(drop)
     }
 
-    /// Sets what [`Vmm::start`] changed as it was. Who did not start the migration knows of nothing but the pause, which
-    /// whoever migrates the guest next does not expect.
+    /// Sets what [`Vmm::start`] changed as it was. Who did not start the migration knows of nothing
+    /// but the pause, which whoever migrates the guest next does not expect.
     ///
     /// # Errors
     /// QEMU refuses, or is gone.
@@ -234,8 +235,8 @@ impl Vmm {
     }
 }
 
-/// Ends the QEMU at this socket, or sees that there is none. A socket serves one client: nobody else of this program may be
-/// one.
+/// Ends the QEMU at this socket, or sees that there is none. A socket serves one client: nobody
+/// else of this program may be one.
 ///
 /// # Errors
 /// It does not answer, or is still there: its guest may run.
@@ -265,8 +266,8 @@ pub(super) fn text(value: &Value) -> String {
     printable(value.as_str().unwrap_or_default())
 }
 
-/// A VMM, or a daemon on another host, is not trusted with the operator's terminal: what is not printable is escaped, and
-/// what is too long cut.
+/// A VMM, or a daemon on another host, is not trusted with the operator's terminal: what is not
+/// printable is escaped, and what is too long cut.
 pub(super) fn printable(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars().take(SHOWN_MAX) {

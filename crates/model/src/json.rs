@@ -1,7 +1,7 @@
 //! JSON without repeated keys.
 //!
-//! RFC 8259 leaves open what a repeated key means, and `serde_json` takes the last one: a second `"nic": []` would empty a
-//! daemon without a word. TOML refuses it as well.
+//! RFC 8259 leaves open what a repeated key means, and `serde_json` takes the last one: a second
+//! `"nic": []` would empty a daemon without a word. TOML refuses it as well.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write};

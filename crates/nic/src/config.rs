@@ -64,8 +64,8 @@ pub struct NicConfig {
     pub switch: Option<Vec<Filter>>,
     /// The bridge's mode.
     pub mode: Mode,
-    /// The rules of switchdev mode, the first to be tried first; `None` in the usual mode. In that mode each function is
-    /// at the end of a pipe from its representor, and there is no bridge.
+    /// The rules of switchdev mode, the first to be tried first; `None` in the usual mode. In that
+    /// mode each function is at the end of a pipe from its representor, and there is no bridge.
     pub switchdev: Option<Vec<Rule>>,
     /// Whether the uplink has a link.
     pub uplink_up: bool,

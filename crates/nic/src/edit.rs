@@ -2,8 +2,8 @@
 //!
 //! Within the bridge a frame belongs to a VLAN. It leaves with that VLAN's tag to the uplink, to a
 //! switch on the PF and to a trunk that has the VLAN, and without to an access port and to a trunk
-//! whose native VLAN it is. A queue is what its settings make of it, access port or trunk. Frames of VLAN 0 keep what they have. A tag that is put on is the sender's: its qos, its
-//! protocol.
+//! whose native VLAN it is. A queue is what its settings make of it, access port or trunk. Frames
+//! of VLAN 0 keep what they have. A tag that is put on is the sender's: its qos, its protocol.
 
 use wire::{Head, VlanEdit};
 

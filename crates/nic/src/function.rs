@@ -103,11 +103,11 @@ impl LinkState {
 /// A function's part of the transmit capacity; see [`Schedule`](crate::Schedule).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// Its part when all want more than there is, relative to the others', 1 to 100.
+    /// Bandwidth share under contention, relative to the others', 1 to 100.
     pub weight: u8,
     /// What it gets whatever the others want, in Mbit/s; 0 for nothing.
     pub min_mbit: u32,
-    /// What it may not exceed, in Mbit/s; 0 for no limit.
+    /// Maximum rate, Mbit/s; 0 for no limit.
     pub max_mbit: u32,
 }
 
@@ -232,7 +232,7 @@ impl Function {
         std::iter::once(native).chain(others)
     }
 
-    /// Whether its link is up, given the uplink's.
+    /// Effective link state, from `link_state` and the uplink.
     pub fn is_up(&self, uplink_up: bool) -> bool {
         self.link.is_up(uplink_up)
     }

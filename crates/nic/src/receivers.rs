@@ -11,9 +11,9 @@ impl Table {
     ///
     /// A frame to a group goes to the members of its VLAN that hear the group, and to the uplink;
     /// one to an unknown MAC to those that are promiscuous, and to the uplink. Never to the port it
-    /// came from, nor to one whose link is down, nor to a queue. In the modes that keep functions apart a function
-    /// reaches the uplink only, and what a VEPA's uplink sends back does not return to the function
-    /// whose MAC it comes from.
+    /// came from, nor to one whose link is down, nor to a queue. In the modes that keep functions
+    /// apart a function reaches the uplink only, and what a VEPA's uplink sends back does not
+    /// return to the function whose MAC it comes from.
     pub fn receivers<'a>(
         &'a self,
         from: PortId,

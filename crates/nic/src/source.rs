@@ -128,8 +128,8 @@ impl Source {
         self.own.raw() == Verdict::port(PortId::UPLINK).raw()
     }
 
-    /// Returns `true` if another tag follows a frame's priority tag. Receivers remove a priority tag
-    /// and classify by the next one, so such a frame enters a VLAN that was not checked.
+    /// Returns `true` if another tag follows a frame's priority tag. Receivers remove a priority
+    /// tag and classify by the next one, so such a frame enters a VLAN that was not checked.
     ///
     /// `second` tests for the other tag; it is called for priority-tagged frames only.
     #[inline]

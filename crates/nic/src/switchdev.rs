@@ -18,7 +18,8 @@
 //! A frame whose headers cannot be told, or are cut off, fits no rule that names more of it than
 //! addresses, VLAN and type. Its VLAN is that of its outer tag; 0 is without, or a priority tag.
 //!
-//! Limits: [`MAX_RULES`] rules, one target each. No I/O, no clock, no allocation after the table is built.
+//! Limits: [`MAX_RULES`] rules, one target each. No I/O, no clock, no allocation after the table is
+//! built.
 
 use matcher::{Key, List, Match, Words};
 use wire::{DeepHead, Head, VlanEdit};
@@ -86,8 +87,8 @@ impl Fates {
         &self.of[..self.len.min(BURST)]
     }
 
-    /// Returns `true` if a priority-tagged frame was refused because its longer snapshot was missing.
-    /// Classify the burst again with longer snapshots.
+    /// Returns `true` if a priority-tagged frame was refused because its longer snapshot was
+    /// missing. Classify the burst again with longer snapshots.
     #[inline]
     pub const fn wants_deep(&self) -> bool {
         self.wants_deep
@@ -155,8 +156,9 @@ impl Table {
         self.rules.as_ref().and_then(|rules| rules.of(from)).is_some_and(|of| of.deep)
     }
 
-    /// Judges up to [`BURST`] frames that a function, or the wire, sent to a NIC in switchdev mode; those beyond are not
-    /// looked at. `deep` shows more of each, or is empty; what is judged here must also be what the receiver gets.
+    /// Judges up to [`BURST`] frames that a function, or the wire, sent to a NIC in switchdev mode;
+    /// those beyond are not looked at. `deep` shows more of each, or is empty; what is judged here
+    /// must also be what the receiver gets.
     pub fn sort(&self, from: PortId, heads: &[[u8; 16]], deep: &[DeepHead], out: &mut Fates) {
         let heads = &heads[..heads.len().min(BURST)];
         out.wants_deep = false;

@@ -130,8 +130,8 @@ impl Verdicts {
         Self { of: [Verdict(0); BURST], len: 0, wants_deep: false }
     }
 
-    /// Returns `true` if a priority-tagged frame was refused because its longer snapshot was missing.
-    /// Classify the burst again with longer snapshots: see
+    /// Returns `true` if a priority-tagged frame was refused because its longer snapshot was
+    /// missing. Classify the burst again with longer snapshots: see
     /// [`Table::classify_deep`](crate::Table::classify_deep).
     #[inline]
     pub const fn wants_deep(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Prints a fleet of 10 000 guests for `shunt plan fleet`, always the same one:
-//! `cargo run --release -p shunt-plan --example fleet -- KINDS HOSTS > fleet.toml`, with so many kinds of chains and so many hosts.
+//! `cargo run --release -p shunt-plan --example fleet -- KINDS HOSTS > fleet.toml`, with so many
+//! kinds of chains and so many hosts.
 
 use lab::guest::random::Random;
 

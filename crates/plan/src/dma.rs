@@ -1,15 +1,16 @@
 //! What a NIC and its driver exchange over PCIe for each frame.
 //!
 //! # Model
-//! To send: the host writes the tail pointer, the device reads the descriptor and the data, writes the descriptor back,
-//! may interrupt, and the host may read the head pointer. To receive: the host writes the tail pointer behind free
-//! buffers, the device reads their descriptors, writes the data, writes the descriptor back, may interrupt, and the host may
-//! read the head. Each of these is done once for so many frames ([`Batches`]). Frames are in memory without their FCS.
+//! To send: the host writes the tail pointer, the device reads the descriptor and the data, writes
+//! the descriptor back, may interrupt, and the host may read the head pointer. To receive: the host
+//! writes the tail pointer behind free buffers, the device reads their descriptors, writes the
+//! data, writes the descriptor back, may interrupt, and the host may read the head. Each of these
+//! is done once for so many frames ([`Batches`]). Frames are in memory without their FCS.
 //!
 //! # Sources
-//! Intel 82599 datasheet 1.9.1, 1.9.2, 7.1.6, 7.1.7, 7.2.1.2 and 7.2.3; pcie-bench (Neugebauer et al., SIGCOMM 2018), whose
-//! published program counts the same. It loses what it has counted for reading receive descriptors (an assignment where
-//! an addition is meant); this does not.
+//! Intel 82599 datasheet 1.9.1, 1.9.2, 7.1.6, 7.1.7, 7.2.1.2 and 7.2.3; pcie-bench (Neugebauer et
+//! al., SIGCOMM 2018), whose published program counts the same. It loses what it has counted for
+//! reading receive descriptors (an assignment where an addition is meant); this does not.
 
 use std::ops::Add;
 
@@ -159,8 +160,9 @@ fn head_read(link: &Link, batch: u16) -> Crossing {
 mod tests {
     use super::*;
 
-    /// Gbit/s each way without FCS, which pcie-bench's program (github.com/pcie-bench/pcie-model) prints with its one defect mended, at
-    /// Gen3 x8, MPS 256, MRRS 512: of a device that batches nothing, the 82599 with Linux's driver, and with a polling one.
+    /// Gbit/s each way without FCS, which pcie-bench's program (github.com/pcie-bench/pcie-model)
+    /// prints with its one defect mended, at Gen3 x8, MPS 256, MRRS 512: of a device that batches
+    /// nothing, the 82599 with Linux's driver, and with a polling one.
     const PUBLISHED: [(f64, [f64; 3]); 6] = [
         (64.0, [11.577, 15.719, 18.070]),
         (128.0, [19.719, 25.189, 28.016]),

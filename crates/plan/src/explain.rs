@@ -1,8 +1,9 @@
 //! A drawing of where a frame's bytes and cycles go, as SVG.
 //!
-//! One panel for each path: the wire, the NIC, the host and the guests of a chain from left to right, the frame's way as a line, and
-//! each crossing of PCIe with its number. Beneath, what the frame took on its whole way as bars, of the same scale in all panels: bytes
-//! on PCIe, of the frame itself and of all else; cycles of the switch, of copies and of all else; cycles of guests.
+//! One panel for each path: the wire, the NIC, the host and the guests of a chain from left to
+//! right, the frame's way as a line, and each crossing of PCIe with its number. Beneath, what the
+//! frame took on its whole way as bars, of the same scale in all panels: bytes on PCIe, of the
+//! frame itself and of all else; cycles of the switch, of copies and of all else; cycles of guests.
 
 use std::fmt::Write;
 
@@ -55,7 +56,8 @@ pub struct Way {
     pub guest_cycles: f64,
 }
 
-/// What a frame of `frames` takes on a path through a chain of so many guests, from the wire to the wire.
+/// What a frame of `frames` takes on a path through a chain of so many guests, from the wire to the
+/// wire.
 ///
 /// # Errors
 /// There is no such chain.

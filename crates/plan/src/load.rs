@@ -1,14 +1,16 @@
 //! What traffic uses of a machine.
 //!
 //! # Model
-//! Traffic is a set of *hops*: so many frames a second from one *end* to another, an end being the wire or a *party*: the
-//! adapters that guests of one kind have for one purpose, all on one path. Each hop uses some of the *resources*: of each, [`Load`]
-//! sums up the share that is taken, 1 being all of it. What is taken by more than 1 is too much, and the resource of which most is taken
-//! is the one that binds. What a guest's core and a function's queue pair have of a frame that is taken in and sent on is counted by halves: one
-//! for who sends, one for who receives.
+//! Traffic is a set of *hops*: so many frames a second from one *end* to another, an end being the
+//! wire or a *party*: the adapters that guests of one kind have for one purpose, all on one path.
+//! Each hop uses some of the *resources*: of each, [`Load`] sums up the share that is taken, 1
+//! being all of it. What is taken by more than 1 is too much, and the resource of which most is
+//! taken is the one that binds. What a guest's core and a function's queue pair have of a frame
+//! that is taken in and sent on is counted by halves: one for who sends, one for who receives.
 //!
-//! Frames come by the wire in bursts. A burst of `b` is divided among `sum(1 - (1 - p)^b)` guests, where `p` is each one's part of what
-//! comes by the wire, and they send on what they got at once: each ring on the way is begun with as often.
+//! Frames come by the wire in bursts. A burst of `b` is divided among `sum(1 - (1 - p)^b)` guests,
+//! where `p` is each one's part of what comes by the wire, and they send on what they got at once:
+//! each ring on the way is begun with as often.
 //!
 //! | hop | PCIe, NIC | threads of the switch |
 //! |---|---|---|
@@ -44,7 +46,8 @@ pub struct Guests {
     pub count: u32,
     /// Cores of each.
     pub cores_each: f64,
-    /// Cycles for which a core of theirs has a frame that it takes in and sends on; the host's figures, if none.
+    /// Cycles for which a core of theirs has a frame that it takes in and sends on; the host's
+    /// figures, if none.
     pub cycles: Option<f64>,
 }
 
@@ -64,7 +67,8 @@ pub struct Company {
     pub guests: Vec<Guests>,
     /// Their adapters.
     pub parties: Vec<Party>,
-    /// Among how many guests bursts by the wire are divided, if it is known; as the hops say, if not.
+    /// Among how many guests bursts by the wire are divided, if it is known; as the hops say, if
+    /// not.
     pub receivers: Option<f64>,
 }
 
@@ -104,8 +108,8 @@ pub struct Hop {
     pub by_wire: bool,
 }
 
-/// A chain from the wire to the wire, of guests like this one: by the first of its paths frames come to each, by the second they leave; one
-/// adapter has both where they are the same.
+/// A chain from the wire to the wire, of guests like this one: by the first of its paths frames
+/// come to each, by the second they leave; one adapter has both where they are the same.
 pub fn chain(
     each: Guests,
     paths: impl IntoIterator<Item = [PathKind; 2]>,

@@ -1,15 +1,17 @@
 //! A PCIe link: what of its raw rate is left for transactions, and what transactions cost.
 //!
 //! # Model
-//! Links are dual simplex: each direction has the whole rate. Of it the line code takes its share (8b/10b up to
-//! generation 2, 128b/130b after), and so do acknowledgements and flow control updates, one of each as often as the
-//! specification recommends, and skip ordered sets. What is left carries transaction layer packets (TLPs): a memory write
-//! and a completion carry data, a read request carries none. "Up" is from the device to the host.
+//! Links are dual simplex: each direction has the whole rate. Of it the line code takes its share
+//! (8b/10b up to generation 2, 128b/130b after), and so do acknowledgements and flow control
+//! updates, one of each as often as the specification recommends, and skip ordered sets. What is
+//! left carries transaction layer packets (TLPs): a memory write and a completion carry data, a
+//! read request carries none. "Up" is from the device to the host.
 //!
 //! # Sources
-//! PCI Express Base Specification 5.0: 2.6.1.2 (flow control update latency), 3.6.3.1 (acknowledgement latency,
-//! tables 3-7 to 3-9), 4.2.1 and 4.2.2 (line codes), 4.2.7 (skip ordered sets), 2.2 (headers). The same terms are those of
-//! Neugebauer et al., "Understanding PCIe performance for end host networking", SIGCOMM 2018.
+//! PCI Express Base Specification 5.0: 2.6.1.2 (flow control update latency), 3.6.3.1
+//! (acknowledgement latency, tables 3-7 to 3-9), 4.2.1 and 4.2.2 (line codes), 4.2.7 (skip ordered
+//! sets), 2.2 (headers). The same terms are those of Neugebauer et al., "Understanding PCIe
+//! performance for end host networking", SIGCOMM 2018.
 //!
 //! # Limits
 //! No bit errors, no credits that run out, no IOMMU; latency is no part of it.
@@ -20,7 +22,8 @@ use crate::units::{BitRate, Bytes};
 
 /// Framing, sequence number and LCRC of a TLP, in bytes.
 const TLP_FRAMING: f64 = 8.0;
-/// A TLP with a 64-bit address and no data: 16 bytes of header and its framing. Write requests and read requests alike.
+/// A TLP with a 64-bit address and no data: 16 bytes of header and its framing. Write requests and
+/// read requests alike.
 const REQUEST: f64 = TLP_FRAMING + 16.0;
 /// A completion's header and framing.
 const COMPLETION: f64 = TLP_FRAMING + 12.0;
@@ -73,8 +76,9 @@ impl Link {
         self.raw() * (1.0 - 2.0 * DLLP / between - SKIP_SHARE)
     }
 
-    /// Symbol times between two acknowledgements, and between two flow control updates: the recommended limits are the same.
-    /// `(MPS + overhead) * factor / lanes + internal delay`, rounded down as in the specification's tables.
+    /// Symbol times between two acknowledgements, and between two flow control updates: the
+    /// recommended limits are the same. `(MPS + overhead) * factor / lanes + internal delay`,
+    /// rounded down as in the specification's tables.
     fn between_acknowledgements(&self) -> f64 {
         let factor = match (self.lanes, self.max_payload) {
             (..=4, ..=256) => 1.4,
@@ -102,8 +106,8 @@ impl Link {
         Bytes((bytes / f64::from(self.max_read_request)).ceil() * REQUEST)
     }
 
-    /// Bytes in the other direction of a memory read: the data. A root complex may split at smaller boundaries (RCB, 64 bytes);
-    /// this counts those that fill their payload.
+    /// Bytes in the other direction of a memory read: the data. A root complex may split at smaller
+    /// boundaries (RCB, 64 bytes); this counts those that fill their payload.
     pub fn completions(&self, bytes: f64) -> Bytes {
         Bytes((bytes / f64::from(self.max_payload)).ceil() * COMPLETION + bytes)
     }

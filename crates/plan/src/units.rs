@@ -1,7 +1,8 @@
-//! Quantities of the model. Each is a type of its own, and only what makes sense can be done with it: cycles over a
-//! frequency are a time, a bandwidth over bytes is a rate of frames.
+//! Quantities of the model. Each is a type of its own, and only what makes sense can be done with
+//! it: cycles over a frequency are a time, a bandwidth over bytes is a rate of frames.
 //!
-//! Limits: no check that a number is finite or positive; whoever reads a number from a file checks it.
+//! Limits: no check that a number is finite or positive; whoever reads a number from a file checks
+//! it.
 
 use std::iter::Sum;
 use std::ops::{Add, Div, Mul};

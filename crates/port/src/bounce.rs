@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use guestmem::{MapError, Pool};
 
 use crate::Transmit;
-use crate::burst::{Area, BURST, Burst, DeepHead, Head, Offload, Polled, deepen};
+use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Polled, deepen};
 
 /// The longest frame: a virtio-net frame with segments left to do, and its tags.
 const FRAME_BYTES_MAX: u32 = 68 << 10;
@@ -112,7 +112,7 @@ impl<'a> Bounced<'a> {
 }
 
 impl Transmit for Bounced<'_> {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         self.half.swap(area);
     }
 

@@ -42,7 +42,7 @@ impl Burst<'_> {
 /// Room for a burst that is being worked on. A lane has one for each direction and lends it to the
 /// ring it works on, so that serving many rings takes no more of its nearest cache than one.
 #[derive(Debug)]
-pub struct Area {
+pub struct BurstBuffers {
     pub(crate) stage: virtq::Stage,
     pub(crate) heads: Box<[Head; BURST]>,
     /// As long as a burst, or empty if nobody needed it yet.
@@ -51,10 +51,10 @@ pub struct Area {
     pub(crate) scratch: Scratch,
 }
 
-impl Default for Area {
-    fn default() -> Area {
+impl Default for BurstBuffers {
+    fn default() -> BurstBuffers {
         let heads = Box::new([[0; 16]; BURST]);
-        Area {
+        BurstBuffers {
             stage: virtq::Stage::default(),
             heads,
             deep: vec![DeepHead::EMPTY; BURST],
@@ -64,7 +64,8 @@ impl Default for Area {
     }
 }
 
-/// Takes the longer snapshots of a burst's frames, which begin with `heads`: those are not read again.
+/// Takes the longer snapshots of a burst's frames, which begin with `heads`: those are not read
+/// again.
 pub(crate) fn deepen(
     deep: &mut Vec<DeepHead>,
     heads: &[Head],

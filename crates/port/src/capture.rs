@@ -12,8 +12,8 @@
 //! ends it too, and waits for the disk.
 //!
 //! # What is in the file
-//! Frames as they are on a wire: where a checksum or the cutting of segments was left to the receiver,
-//! it is done before the frame is copied.
+//! Frames as they are on a wire: where a checksum or the cutting of segments was left to the
+//! receiver, it is done before the frame is copied.
 //!
 //! pcapng 1.0 (draft-ietf-opsawg-pcapng, sections 4.1 to 4.3), one interface, which has the
 //! adapter's name. Time stamps are taken once a delivery, in ns. Where frames are missing because
@@ -214,11 +214,13 @@ pub struct Capture {
 
 impl Capture {
     /// Starts a capture to the file at `path`, which only its owner may read and which is emptied
-    /// if it is there already and holds a capture. `interface` is what readers of the file call the interface.
+    /// if it is there already and holds a capture. `interface` is what readers of the file call the
+    /// interface.
     ///
     /// # Errors
-    /// The limits are refused, the path is not a regular file, holds something else or cannot be written to, or there is
-    /// neither memory nor a thread. An existing file is left as it was unless it is this one's.
+    /// The limits are refused, the path is not a regular file, holds something else or cannot be
+    /// written to, or there is neither memory nor a thread. An existing file is left as it was
+    /// unless it is this one's.
     pub fn create(
         path: &Path,
         interface: &str,
@@ -228,8 +230,8 @@ impl Capture {
         Capture::write(path, (file::open(path)?, 0), interface, limits, Buffer::new(limits)?)
     }
 
-    /// Goes on with the file of a capture that was [finished](Self::finish), here or in another process,
-    /// behind its `bytes` bytes. `buffer` was made with the same limits.
+    /// Goes on with the file of a capture that was [finished](Self::finish), here or in another
+    /// process, behind its `bytes` bytes. `buffer` was made with the same limits.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -283,8 +285,9 @@ impl Capture {
         self.shared.error.get()
     }
 
-    /// Ends the writer's thread. Frames that come wait in the buffer for [`finish`](Self::finish), which then waits for
-    /// no thread to be scheduled: for a caller that has little time between the two.
+    /// Ends the writer's thread. Frames that come wait in the buffer for [`finish`](Self::finish),
+    /// which then waits for no thread to be scheduled: for a caller that has little time between
+    /// the two.
     pub fn pause(&mut self) {
         self.shared.paused.store(true, Ordering::Release);
         if let Some(writer) = self.writer.take() {
@@ -304,8 +307,8 @@ impl Capture {
         }
     }
 
-    /// Ends the capture as [`finish`](Self::finish) does; its buffer can be another's if the receive
-    /// half was dropped.
+    /// Ends the capture as [`finish`](Self::finish) does; its buffer can be another's if the
+    /// receive half was dropped.
     pub fn into_buffer(self) -> Option<Buffer> {
         let buffer = self.buffer.clone();
         drop(self);

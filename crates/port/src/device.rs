@@ -2,15 +2,15 @@
 //!
 //! # Model
 //! What differs between kinds is where frames come from ([`Source`]) and where they go ([`Sink`]);
-//! the rest is here. An [`Inlet`] receives into memory of its own ([`Intake`]), and lends frames
-//! from there as a ring lends those of its guest. An [`Outlet`] copies nothing: the kernel takes each
-//! frame from where the sender has it, in pieces ([`Outgoing`]).
+//! the rest is here. An [`KernelRx`] receives into memory of its own ([`RxBuffer`]), and lends
+//! frames from there as a ring lends those of its guest. An [`KernelTx`] copies nothing: the kernel
+//! takes each frame from where the sender has it, in pieces ([`Outgoing`]).
 //!
-//! A failure of the device is told to its [`Condition`]; from then on both halves are silent.
+//! A failure of the device is told to its [`LinkHealth`]; from then on both halves are silent.
 
-mod intake;
 mod link;
 mod outgoing;
+mod rx_buffer;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use rustix::io::Errno;
 use wire::segment::Segment;
 use wire::virtio_net::Accepts;
 
-use crate::burst::{Area, BURST, Burst, Polled, VlanEdit};
+use crate::burst::{BURST, Burst, BurstBuffers, Polled, VlanEdit};
 use crate::plain::Scratch;
-use crate::{Condition, Delivered, Offload, Receive, Transmit};
+use crate::{Delivered, LinkHealth, Offload, Receive, Transmit};
 
-pub(crate) use intake::Intake;
 pub(crate) use link::Link;
 pub(crate) use outgoing::{Batch, Outgoing, PREFIX_MAX};
+pub(crate) use rx_buffer::RxBuffer;
 
 /// Where frames come from.
 pub(crate) trait Source: Send {
@@ -33,7 +33,7 @@ pub(crate) trait Source: Send {
     ///
     /// # Errors
     /// The device failed for good. The frames that were taken before it did count.
-    fn take(&mut self, intake: &mut Intake) -> Result<bool, Errno>;
+    fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno>;
 
     /// Asks for the kick; says whether a frame is there already.
     fn arm(&mut self) -> bool;
@@ -42,7 +42,7 @@ pub(crate) trait Source: Send {
     fn kick(&self) -> BorrowedFd<'_>;
 
     /// What was received and not taken, as [`Transmit::remains`].
-    fn remains(&self, _intake: &Intake) -> Vec<u8> {
+    fn remains(&self, _intake: &RxBuffer) -> Vec<u8> {
         Vec::new()
     }
 }
@@ -55,7 +55,8 @@ pub(crate) trait Sink: Send {
     /// What may be left to do on a frame.
     fn takes(&self) -> Accepts;
 
-    /// What stands in front of a frame of `len` bytes; the last [`PREFIX`](Self::PREFIX) bytes count.
+    /// What stands in front of a frame of `len` bytes; the last [`PREFIX`](Self::PREFIX) bytes
+    /// count.
     fn prefix(&self, offload: Offload, len: u32) -> [u8; PREFIX_MAX];
 
     /// Sends frames in their order; says how many were taken, and why not the next.
@@ -92,48 +93,48 @@ pub(crate) enum Refusal {
 
 /// A transmit half.
 #[derive(Debug)]
-pub(crate) struct Inlet<S> {
+pub(crate) struct KernelRx<S> {
     source: S,
-    intake: Intake,
-    condition: Arc<Condition>,
+    rx_buffer: RxBuffer,
+    condition: Arc<LinkHealth>,
 }
 
-impl<S: Source> Inlet<S> {
-    pub(crate) fn new(source: S, intake: Intake, condition: Arc<Condition>) -> Self {
-        Inlet { source, intake, condition }
+impl<S: Source> KernelRx<S> {
+    pub(crate) fn new(source: S, rx_buffer: RxBuffer, condition: Arc<LinkHealth>) -> Self {
+        KernelRx { source, rx_buffer, condition }
     }
 }
 
-impl<S: Source> Transmit for Inlet<S> {
-    fn swap(&mut self, area: &mut Area) {
-        self.intake.swap(area);
+impl<S: Source> Transmit for KernelRx<S> {
+    fn swap(&mut self, area: &mut BurstBuffers) {
+        self.rx_buffer.swap(area);
     }
 
     fn poll(&mut self) -> Polled {
-        self.intake.clear();
+        self.rx_buffer.clear();
         if self.condition.is_lost() {
             return Polled::default();
         }
-        let backlog = match self.source.take(&mut self.intake) {
+        let backlog = match self.source.take(&mut self.rx_buffer) {
             Ok(backlog) => backlog,
             Err(errno) => {
                 self.condition.lose(errno);
                 false
             }
         };
-        Polled { backlog, ..self.intake.judge() }
+        Polled { backlog, ..self.rx_buffer.judge() }
     }
 
     fn deepen(&mut self) {
-        self.intake.deepen();
+        self.rx_buffer.deepen();
     }
 
     fn burst(&self) -> Burst<'_> {
-        self.intake.burst()
+        self.rx_buffer.burst()
     }
 
     fn complete(&mut self) -> bool {
-        self.intake.clear();
+        self.rx_buffer.clear();
         false
     }
 
@@ -146,23 +147,23 @@ impl<S: Source> Transmit for Inlet<S> {
     }
 
     fn remains(&self) -> Vec<u8> {
-        self.source.remains(&self.intake)
+        self.source.remains(&self.rx_buffer)
     }
 }
 
 /// A receive half.
 #[derive(Debug)]
-pub(crate) struct Outlet<S> {
+pub(crate) struct KernelTx<S> {
     sink: S,
     scratch: Scratch,
-    condition: Arc<Condition>,
+    condition: Arc<LinkHealth>,
     /// Whether there is no room for any more frames of this burst.
     is_full: bool,
 }
 
-impl<S: Sink> Outlet<S> {
-    pub(crate) fn new(sink: S, condition: Arc<Condition>) -> Self {
-        Outlet { sink, scratch: Scratch::default(), condition, is_full: false }
+impl<S: Sink> KernelTx<S> {
+    pub(crate) fn new(sink: S, condition: Arc<LinkHealth>) -> Self {
+        KernelTx { sink, scratch: Scratch::default(), condition, is_full: false }
     }
 
     /// Whether a frame can go as it is.
@@ -176,7 +177,8 @@ impl<S: Sink> Outlet<S> {
         fits && usize::from(burst.frames[frame].rest_len) <= outgoing::SLICES_MAX
     }
 
-    /// Sends frames that go directly, a batch at most; says of how many it said what became of them.
+    /// Sends frames that go directly, a batch at most; says of how many it said what became of
+    /// them.
     fn send(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> (usize, Delivered) {
         let batch = Batch::new::<S>(&self.sink, burst, picks, edit);
         let mut delivered = Delivered::default();
@@ -224,8 +226,8 @@ impl<S: Sink> Outlet<S> {
     }
 }
 
-impl<S: Sink> Receive for Outlet<S> {
-    fn swap(&mut self, area: &mut Area) {
+impl<S: Sink> Receive for KernelTx<S> {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 

@@ -1,9 +1,9 @@
 //! The event file descriptors of a ring, which a front-end shares with us.
 //!
-//! They are made non-blocking when they arrive, but a front-end can take that back, and then fill the counter: the
-//! next write waits until the front-end reads. So a write is made to be brief ([`host::brief`]), and whoever made one
-//! wait is not written to again. A write that does not wait may still be slow: then it is made off
-//! the lanes ([`crate::notifier`]).
+//! They are made non-blocking when they arrive, but a front-end can take that back, and then fill
+//! the counter: the next write waits until the front-end reads. So a write is made to be brief
+//! ([`host::brief`]), and whoever made one wait is not written to again. A write that does not wait
+//! may still be slow: then it is made off the lanes ([`crate::notifier`]).
 
 use std::fmt;
 use std::sync::Arc;

@@ -23,9 +23,10 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Judges a frame of `len` bytes that begins with `head`, on which `offload` is left to do; what
-    /// of that can be handed on, or `None` if the frame must be dropped, which is counted. `head` is
-    /// 16 bytes, and of a frame on which something is left to do as many as its headers have.
+    /// Judges a frame of `len` bytes that begins with `head`, on which `offload` is left to do;
+    /// what of that can be handed on, or `None` if the frame must be dropped, which is counted.
+    /// `head` is 16 bytes, and of a frame on which something is left to do as many as its headers
+    /// have.
     pub(crate) fn judge(
         &self,
         (head, len): (&[u8], u32),

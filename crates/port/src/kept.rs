@@ -7,16 +7,16 @@
 //! buffers, and what is new waits its turn, so that order is kept. Frames that were kept on another
 //! host come [first](Kept::put_first).
 //!
-//! Whoever has the time hands on ([`Receive::hand_on`]). A lane does so only in passing, two bursts a
-//! delivery, and not at all for a guest that had no buffers the last time somebody looked: then it
-//! only keeps what comes.
+//! Whoever has the time hands on ([`Receive::hand_on`]). A lane does so only in passing, two bursts
+//! a delivery, and not at all for a guest that had no buffers the last time somebody looked: then
+//! it only keeps what comes.
 //!
 //! A frame that is kept is whole: nothing is left to do on it, whatever its receiver takes. It is
 //! counted when it is handed on, not when it is kept.
 //!
 //! # Limits
-//! [`FRAMES_MAX`] frames of [`BYTES_MAX`] bytes together; what is beyond is dropped as for want of a
-//! buffer. Frames are handed on from [`ARENA`] bytes, which are there before a lane meets them.
+//! [`FRAMES_MAX`] frames of [`BYTES_MAX`] bytes together; what is beyond is dropped as for want of
+//! a buffer. Frames are handed on from [`ARENA`] bytes, which are there before a lane meets them.
 //! Nothing here is on the way of a frame but for guests that are being moved.
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ use guestmem::{Buffer, Pages, SharedFile};
 use vhost_user::ForeignFd;
 use virtq::Position;
 
-use crate::burst::{Area, BURST, Burst, Front, Head, VlanEdit};
+use crate::burst::{BURST, Burst, BurstBuffers, Front, Head, VlanEdit};
 use crate::plain::{Scratch, append};
 use crate::{Delivered, Receive};
 
@@ -194,8 +194,8 @@ impl Kept {
         }
     }
 
-    /// Hands on to a ring what it has room for, a burst at the most; of one that had none the last time
-    /// a single frame, to see.
+    /// Hands on to a ring what it has room for, a burst at the most; of one that had none the last
+    /// time a single frame, to see.
     fn hand_on(&self, ring: &mut dyn Receive) -> Delivered {
         let mut list = self.list();
         let List { first, frames, arena, .. } = &*list;
@@ -282,7 +282,7 @@ struct Half {
 }
 
 impl Receive for Half {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
@@ -303,7 +303,7 @@ struct Behind {
 }
 
 impl Receive for Behind {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         self.ring.swap(area);
     }
 

@@ -1,9 +1,9 @@
 //! What a device leaves to another process of the same user, which goes on with it.
 //!
 //! Model: the halves are taken out of the lanes' hands first, and stay as they are. Then
-//! [`Tend::legacy`](crate::Tend::legacy) says what there is: descriptors, and words that only the same
-//! kind of device understands. What was received and not handed on is in them, so nothing is lost; what
-//! the kernel keeps for a descriptor waits there.
+//! [`Housekeeping::legacy`](crate::Housekeeping::legacy) says what there is: descriptors, and words
+//! that only the same kind of device understands. What was received and not handed on is in them,
+//! so nothing is lost; what the kernel keeps for a descriptor waits there.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

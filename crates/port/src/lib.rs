@@ -48,12 +48,12 @@ use std::sync::Arc;
 
 use virtq::Position;
 
-pub use burst::{Area, BURST, Burst, DeepHead, Head, Offload, Placed, Polled, VlanEdit};
+pub use burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Placed, Polled, VlanEdit};
 pub use vhost_user::ForeignFd;
 pub use wire::virtio_net::Accepts;
 
 pub use legacy::{Incomplete, Legacy};
-pub use opened::{Condition, Opened, Pair, Tend};
+pub use opened::{Housekeeping, LinkHealth, Opened, Pair};
 
 /// What became of the frames handed to [`Receive::deliver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Delivered {
 /// Frames that come from the guest.
 pub trait Transmit: Send {
     /// Exchanges the room to work in, before a poll and after its completion.
-    fn swap(&mut self, area: &mut Area);
+    fn swap(&mut self, area: &mut BurstBuffers);
 
     /// Whether it touches memory that a guest can make wait.
     fn touches_guest(&self) -> bool {
@@ -154,7 +154,7 @@ pub trait Transmit: Send {
 /// Frames that go to the guest.
 pub trait Receive: Send {
     /// Exchanges the room to work in, before a delivery and after it was published.
-    fn swap(&mut self, area: &mut Area);
+    fn swap(&mut self, area: &mut BurstBuffers);
 
     /// Whether it touches memory that a guest can make wait.
     fn touches_guest(&self) -> bool {
@@ -172,13 +172,15 @@ pub trait Receive: Send {
     /// The guest does not see them before [`publish`](Self::publish).
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered;
 
-    /// Returns `true` if a frame may be sent several times here, as a tunnel with several peers does.
+    /// Returns `true` if a frame may be sent several times here, as a tunnel with several peers
+    /// does.
     fn makes_copies(&self) -> bool {
         false
     }
 
     /// Limits the copies, beyond the first of each frame, that the next [`deliver`](Self::deliver)
-    /// makes of frames to unknown addresses. The last frame may exceed it; further ones are dropped.
+    /// makes of frames to unknown addresses. The last frame may exceed it; further ones are
+    /// dropped.
     fn allow_copies(&mut self, _copies: u32) {}
 
     /// Delivers some of the frames that wait before this ring, if any do (see [`kept`]), as

@@ -6,10 +6,10 @@
 //! spent too much are made by one thread of the process.
 //!
 //! # Limits
-//! A thread that loses its CPU in a write, perhaps to the thread that it wakes, looks the same. So a
-//! write counts only after another one to the same eventfd that lasted [`SLOW`], and from the second
-//! on the CPU time of the thread counts ([`Timer`]). A hypervisor that stops the CPU is not told apart.
-//! Front-ends that were moved wait for each other's writes.
+//! A thread that loses its CPU in a write, perhaps to the thread that it wakes, looks the same. So
+//! a write counts only after another one to the same eventfd that lasted [`SLOW`], and from the
+//! second on the CPU time of the thread counts ([`Timer`]). A hypervisor that stops the CPU is not
+//! told apart. Front-ends that were moved wait for each other's writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -81,8 +81,9 @@ impl Budget {
         back
     }
 
-    /// Takes note of a write that ended `now` and cost so many cycles, by a lane or by the notifier.
-    /// Rings on several lanes may overwrite each other's sums, which is no more than late.
+    /// Takes note of a write that ended `now` and cost so many cycles, by a lane or by the
+    /// notifier. Rings on several lanes may overwrite each other's sums, which is no more than
+    /// late.
     #[inline]
     pub(crate) fn charge(&self, line: &Line, now: u64, cost: u64) {
         if cost >= cycles().slow {

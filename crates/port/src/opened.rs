@@ -1,9 +1,9 @@
 //! What opening an interface or a file gives: the halves for the lanes, and what control keeps.
 //!
-//! Life: control opens, attaches the halves to a port of the engine, and looks at the [`Condition`]
-//! now and then. A half whose device fails says so there and is silent from then on: it takes no
-//! frames, and counts those for it as without a buffer. Control then detaches the halves, which
-//! closes the device, and opens it again when it is back. Nobody else is concerned.
+//! Life: control opens, attaches the halves to a port of the engine, and looks at the
+//! [`LinkHealth`] now and then. A half whose device fails says so there and is silent from then on:
+//! it takes no frames, and counts those for it as without a buffer. Control then detaches the
+//! halves, which closes the device, and opens it again when it is back. Nobody else is concerned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl fmt::Debug for Pair {
 }
 
 /// What is to be done for a device outside the lanes: connections to accept, entries that age.
-pub trait Tend: Send {
+pub trait Housekeeping: Send {
     /// Does what is due; control calls it several times a second, and it does not wait.
     fn tend(&mut self, now: Instant);
 
@@ -41,13 +41,14 @@ pub trait Tend: Send {
         true
     }
 
-    /// What another process had open is this one's from now on, with the files that are to be removed at
-    /// its end. Until then this process may fail, and the other go on as if it had not been.
+    /// What another process had open is this one's from now on, with the files that are to be
+    /// removed at its end. Until then this process may fail, and the other go on as if it had not
+    /// been.
     fn adopt(&mut self) {}
 
-    /// What another process needs to go on with the device, once no lane has its halves; `remains` are
-    /// those of the transmit halves. `None`: it has to open the device anew, when this one has closed it.
-    /// This process can go on with the device only as the other would.
+    /// What another process needs to go on with the device, once no lane has its halves; `remains`
+    /// are those of the transmit halves. `None`: it has to open the device anew, when this one has
+    /// closed it. This process can go on with the device only as the other would.
     fn legacy(&mut self, _remains: &[Vec<u8>]) -> Option<Legacy> {
         None
     }
@@ -58,9 +59,9 @@ pub struct Opened {
     /// One for each queue.
     pub pairs: Vec<Pair>,
     /// How the device is.
-    pub condition: Arc<Condition>,
+    pub condition: Arc<LinkHealth>,
     /// What control does for it, if anything.
-    pub tend: Option<Box<dyn Tend>>,
+    pub tend: Option<Box<dyn Housekeeping>>,
     /// What an operator should know of how it was opened.
     pub notes: Vec<String>,
 }
@@ -76,9 +77,9 @@ impl fmt::Debug for Opened {
 
 /// How a device is: well, or lost with the kernel's word for it.
 #[derive(Debug, Default)]
-pub struct Condition(AtomicI32);
+pub struct LinkHealth(AtomicI32);
 
-impl Condition {
+impl LinkHealth {
     /// Says that the device failed. The first reason stays.
     pub fn lose(&self, reason: Errno) {
         // Whoever comes second tells the same story.
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_first_reason_stays() {
-        let condition = Condition::default();
+        let condition = LinkHealth::default();
         assert_eq!((condition.is_lost(), condition.failure()), (false, None));
         condition.lose(Errno::NETDOWN);
         condition.lose(Errno::NODEV);

@@ -1,14 +1,14 @@
 //! Any interface of this machine as a port, by a packet socket: what every driver can.
 //!
 //! # Model
-//! Frames are taken and sent many at a time (recvmmsg, sendmmsg), straight into memory of the port's
-//! and straight from their senders'. In front of each stands a virtio-net header, so that checksums
-//! and segments are left to the interface where it can make them, and to the kernel where not. A VLAN
-//! tag that the kernel took off is put back before anybody looks at the frame.
+//! Frames are taken and sent many at a time (recvmmsg, sendmmsg), straight into memory of the
+//! port's and straight from their senders'. In front of each stands a virtio-net header, so that
+//! checksums and segments are left to the interface where it can make them, and to the kernel where
+//! not. A VLAN tag that the kernel took off is put back before anybody looks at the frame.
 //!
 //! Frames that this host sends through the interface are not seen, so neither are our own. The host
-//! gets those that come, as before. While the interface is switched off it takes no frames, which is
-//! no failure; when it is gone it is lost.
+//! gets those that come, as before. While the interface is switched off it takes no frames, which
+//! is no failure; when it is gone it is lost.
 //!
 //! # Limits
 //! One queue pair: who needs more takes AF_XDP.
@@ -25,10 +25,10 @@ use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
 use crate::burst::BURST;
-use crate::device::{Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
+use crate::device::{KernelRx, KernelTx, Link, Outgoing, PREFIX_MAX, Refusal, RxBuffer};
 use crate::device::{Sink, Source, is_readable};
 use crate::judge::{FRAME_MAX, Rules};
-use crate::{Condition, Incomplete, Legacy, Offload, Opened, Pair, Tend};
+use crate::{Housekeeping, Incomplete, Legacy, LinkHealth, Offload, Opened, Pair};
 
 /// Where in its line the header of a frame begins, so that the frame begins a line.
 const HEADER_AT: u64 = 64 - HEADER_LEN as u64;
@@ -121,16 +121,16 @@ fn with_socket(
     notes: Vec<String>,
 ) -> Result<Opened, OpenError> {
     let name = &spec.name;
-    let condition = Arc::new(Condition::default());
+    let condition = Arc::new(LinkHealth::default());
     let rules = Rules { frame_bytes_max: mtu + OVERHEAD_MAX, leaves: Accepts::all() };
-    let intake = Intake::new("packet", STRIDE * BURST as u64, rules)
+    let rx_buffer = RxBuffer::new("packet", STRIDE * BURST as u64, rules)
         .map_err(|source| OpenError::Memory { name: name.clone(), source })?;
     let source = FromInterface { socket: socket.clone(), receiver: io::Receiver::default() };
-    let transmit = Inlet::new(source, intake, condition.clone());
-    let receive = Outlet::new(ToInterface { socket: socket.clone() }, condition.clone());
+    let transmit = KernelRx::new(source, rx_buffer, condition.clone());
+    let receive = KernelTx::new(ToInterface { socket: socket.clone() }, condition.clone());
     let link = Link::new(interfaces, name, condition.clone())?;
     let pair = Pair { transmit: Box::new(transmit), receive: Box::new(receive) };
-    let tend: Option<Box<dyn Tend>> = Some(Box::new(Kept { link, socket }));
+    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(Kept { link, socket }));
     Ok(Opened { pairs: vec![pair], condition, tend, notes })
 }
 
@@ -141,7 +141,7 @@ struct Kept {
     socket: Arc<OwnedFd>,
 }
 
-impl Tend for Kept {
+impl Housekeeping for Kept {
     fn tend(&mut self, now: Instant) {
         self.link.tend(now);
     }
@@ -166,9 +166,9 @@ struct FromInterface {
 
 impl FromInterface {
     /// Receives a burst; an error is told only if the interface is gone.
-    fn receive(&mut self, intake: &Intake) -> Result<usize, Errno> {
+    fn receive(&mut self, rx_buffer: &RxBuffer) -> Result<usize, Errno> {
         for _ in 0..ERRORS_MAX {
-            let rooms = (0..BURST as u64).map(|i| intake.room(i * STRIDE + HEADER_AT, ROOM));
+            let rooms = (0..BURST as u64).map(|i| rx_buffer.room(i * STRIDE + HEADER_AT, ROOM));
             match self.receiver.receive(self.socket.as_fd(), rooms) {
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(errno @ (Errno::NODEV | Errno::NXIO | Errno::BADF)) => return Err(errno),
@@ -182,31 +182,31 @@ impl FromInterface {
     }
 
     /// Takes the i-th frame that was received.
-    fn take_one(&self, intake: &mut Intake, i: usize) {
+    fn take_one(&self, rx_buffer: &mut RxBuffer, i: usize) {
         let at = i as u64 * STRIDE + HEADER_AT;
-        let header = intake.room(at, HEADER_LEN).read(0);
+        let header = rx_buffer.room(at, HEADER_LEN).read(0);
         let offload = Offload::from_legacy_bytes(header);
         let frame = at + u64::from(HEADER_LEN);
         // A frame that was cut keeps the byte too much by which it is seen to be too long.
         let len = self.receiver.len(i).min(ROOM).saturating_sub(HEADER_LEN);
         let Some(tag) = packet::tag_of(self.receiver.control(i)).filter(|_| len >= 14) else {
-            return intake.take(frame, len, offload);
+            return rx_buffer.take(frame, len, offload);
         };
         // The addresses move over the header, and the tag into the gap.
-        let addresses: [u8; 12] = intake.room(frame, 12).read(0);
-        let room = intake.room(frame - TAG, 12 + TAG as u32);
+        let addresses: [u8; 12] = rx_buffer.room(frame, 12).read(0);
+        let room = rx_buffer.room(frame - TAG, 12 + TAG as u32);
         room.write(0, addresses);
         room.write(12, tag);
         // What cannot be moved is judged as what it is not, and dropped.
         let offload = offload.moved_by(TAG as i32).unwrap_or(offload);
-        intake.take(frame - TAG, len + TAG as u32, offload);
+        rx_buffer.take(frame - TAG, len + TAG as u32, offload);
     }
 }
 
 impl Source for FromInterface {
-    fn take(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
-        let received = self.receive(intake)?;
-        (0..received).for_each(|i| self.take_one(intake, i));
+    fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
+        let received = self.receive(rx_buffer)?;
+        (0..received).for_each(|i| self.take_one(rx_buffer, i));
         Ok(received == BURST)
     }
 

@@ -1,16 +1,17 @@
-//! Captures as ports: frames of a file are sent as if a guest did, and what is delivered to the port
-//! is written to another.
+//! Captures as ports: frames of a file are sent as if a guest did, and what is delivered to the
+//! port is written to another.
 //!
 //! # Model
 //! The file, pcap or pcapng, is read into memory when the port is opened ([`recording`]), and its
-//! frames are lent from there, as often as they are to be played. When each is due is a matter of the
-//! pace alone ([`player`]). A lane that asks gets the frames that are due; it never waits, and when it
-//! sleeps a timer wakes it for the next. What is delivered goes to a [`Capture`], or, where there is
-//! none, nowhere.
+//! frames are lent from there, as often as they are to be played. When each is due is a matter of
+//! the pace alone ([`player`]). A lane that asks gets the frames that are due; it never waits, and
+//! when it sleeps a timer wakes it for the next. What is delivered goes to a [`Capture`], or, where
+//! there is none, nowhere.
 //!
 //! # Limits
-//! Ethernet. [`FILE_BYTES_MAX`]. Frames that the capture cut are left out, for they cannot be sent as
-//! they were. A player that was not asked for [`LATE_MAX`] goes on from there, and does not catch up.
+//! Ethernet. [`FILE_BYTES_MAX`]. Frames that the capture cut are left out, for they cannot be sent
+//! as they were. A player that was not asked for [`LATE_MAX`] goes on from there, and does not
+//! catch up.
 
 mod player;
 mod recording;
@@ -25,11 +26,13 @@ use guestmem::MapError;
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::burst::{Area, BURST, Burst, VlanEdit};
+use crate::burst::{BURST, Burst, BurstBuffers, VlanEdit};
 use crate::capture::{Buffer, Capture, CaptureError, CaptureLimits};
-use crate::device::{Inlet, Intake, Source};
+use crate::device::{KernelRx, RxBuffer, Source};
 use crate::legacy::{Said, Words};
-use crate::{Condition, Delivered, Incomplete, Legacy, Offload, Opened, Pair, Receive, Tend};
+use crate::{
+    Delivered, Housekeeping, Incomplete, Legacy, LinkHealth, Offload, Opened, Pair, Receive,
+};
 use player::Player;
 
 pub use player::LATE_MAX;
@@ -148,7 +151,7 @@ fn place(player: &mut Player, legacy: &Legacy) -> Option<Place> {
 }
 
 fn open_at(spec: &Spec, legacy: Option<Legacy>) -> Result<Opened, PcapError> {
-    let (recording, intake) = recording::load(&spec.file)?;
+    let (recording, rx_buffer) = recording::load(&spec.file)?;
     let mut notes = Vec::new();
     if recording.cut > 0 {
         let (file, cut) = (spec.file.display(), recording.cut);
@@ -157,7 +160,7 @@ fn open_at(spec: &Spec, legacy: Option<Legacy>) -> Result<Opened, PcapError> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
         .map_err(|e| PcapError::Timer { path: spec.file.clone(), source: e.into() })?;
-    let condition = Arc::new(Condition::default()); // memory of ours is not lost
+    let condition = Arc::new(LinkHealth::default()); // memory of ours is not lost
     let mut player = Player::new(recording, spec.pace, spec.repeat);
     let incomplete = Incomplete("a recording");
     let was = match &legacy {
@@ -181,8 +184,8 @@ fn open_at(spec: &Spec, legacy: Option<Legacy>) -> Result<Opened, PcapError> {
         None => (None, Box::new(Nowhere)),
     };
     let source = Played { player, begin: was.and_then(|was| was.begin), timer };
-    let transmit = Box::new(Inlet::new(source, intake, condition.clone()));
-    let tend: Option<Box<dyn Tend>> = Some(Box::new(Kept { capture }));
+    let transmit = Box::new(KernelRx::new(source, rx_buffer, condition.clone()));
+    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(Kept { capture }));
     Ok(Opened { pairs: vec![Pair { transmit, receive }], condition, tend, notes })
 }
 
@@ -204,17 +207,17 @@ impl Played {
 }
 
 impl Source for Played {
-    fn take(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
+    fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
         if self.player.is_over() {
             return Ok(false);
         }
         let now_ns = self.now_ns();
         self.player.catch_up(now_ns);
-        while intake.len() < BURST {
+        while rx_buffer.len() < BURST {
             let Some(frame) = self.player.next(now_ns) else {
                 return Ok(false);
             };
-            intake.take(frame.at, frame.len, Offload::PLAIN);
+            rx_buffer.take(frame.at, frame.len, Offload::PLAIN);
         }
         Ok(true)
     }
@@ -239,7 +242,7 @@ impl Source for Played {
         self.timer.as_fd()
     }
 
-    fn remains(&self, _: &Intake) -> Vec<u8> {
+    fn remains(&self, _: &RxBuffer) -> Vec<u8> {
         let mut words = Words::default();
         words.flag(self.begin.is_some());
         words.number(self.begin.map_or(0, |begin| begin.elapsed().as_nanos() as u64));
@@ -254,7 +257,7 @@ struct Kept {
     capture: Option<Capture>,
 }
 
-impl Tend for Kept {
+impl Housekeeping for Kept {
     fn tend(&mut self, _: Instant) {}
 
     fn legacy(&mut self, remains: &[Vec<u8>]) -> Option<Legacy> {
@@ -277,7 +280,7 @@ impl Tend for Kept {
 struct Nowhere;
 
 impl Receive for Nowhere {
-    fn swap(&mut self, _: &mut Area) {}
+    fn swap(&mut self, _: &mut BurstBuffers) {}
 
     fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], _: VlanEdit) -> Delivered {
         let bytes = picks.iter().map(|pick| u64::from(burst.frames[usize::from(*pick)].len)).sum();

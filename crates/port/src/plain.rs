@@ -1,8 +1,8 @@
 //! Frames without anything left to do, made of one that has.
 //!
-//! Where a receiver does not make checksums, or takes no segments in one piece, what the sender left
-//! to be done is done here: the frame is copied into memory of the lane's, where no guest can change
-//! it under the sums, and then cut and summed by [`wire::segment`].
+//! Where a receiver does not make checksums, or takes no segments in one piece, what the sender
+//! left to be done is done here: the frame is copied into memory of the lane's, where no guest can
+//! change it under the sums, and then cut and summed by [`wire::segment`].
 
 use wire::checksum;
 use wire::segment::{Segment, Segments};
@@ -16,8 +16,8 @@ use crate::{Delivered, Offload};
 pub(crate) struct Scratch(Vec<u8>);
 
 impl Scratch {
-    /// Hands the plain frames that a frame comes to, `edit` made, to `send` one by one, until one is
-    /// refused: what is behind that meets the same, and is counted so. Says what became of all.
+    /// Hands the plain frames that a frame comes to, `edit` made, to `send` one by one, until one
+    /// is refused: what is behind that meets the same, and is counted so. Says what became of all.
     #[cold]
     pub(crate) fn deliver(
         &mut self,

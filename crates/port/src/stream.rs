@@ -1,5 +1,5 @@
-//! Frames over a Unix stream socket, as QEMU's `-netdev stream` and `-netdev socket` speak it: so any
-//! NIC that QEMU emulates can be an adapter.
+//! Frames over a Unix stream socket, as QEMU's `-netdev stream` and `-netdev socket` speak it: so
+//! any NIC that QEMU emulates can be an adapter.
 //!
 //! # Model
 //! In front of each frame stands its length, 4 bytes, big-endian; there is nothing else. The port
@@ -13,8 +13,8 @@
 //! where the next one begins is unknown then. So is one that sends file descriptors.
 //!
 //! # Limits
-//! [`OUT_BYTES`] wait for a peer. Checksums are made and segments cut before a frame goes to a peer,
-//! for the protocol cannot leave them to it.
+//! [`OUT_BYTES`] wait for a peer. Checksums are made and segments cut before a frame goes to a
+//! peer, for the protocol cannot leave them to it.
 
 mod line;
 mod receive;
@@ -31,10 +31,10 @@ use vhost_user::{ConnectError, Connector, ListenError, Listener};
 use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
-use crate::device::{Inlet, Intake};
+use crate::device::{KernelRx, RxBuffer};
 use crate::judge::Rules;
 use crate::legacy::{Said, Words};
-use crate::{Condition, Incomplete, Legacy, Opened, Pair, Tend};
+use crate::{Housekeeping, Incomplete, Legacy, LinkHealth, Opened, Pair};
 use line::{FromStream, Line};
 use receive::ToStream;
 
@@ -149,15 +149,15 @@ fn with_peer(spec: &Spec, tender: Tender, received: &[u8]) -> Result<Opened, Str
     let line = tender.line.clone();
     let frame_bytes_max = u32::from(spec.mtu) + OVERHEAD_MAX;
     let rules = Rules { frame_bytes_max, leaves: Accepts::empty() };
-    let intake = Intake::new("stream", line::IN_BYTES, rules)
+    let rx_buffer = RxBuffer::new("stream", line::IN_BYTES, rules)
         .map_err(|source| StreamError::Memory { path: spec.socket.clone(), source })?;
     // There is no device that could be lost: another peer may always come.
-    let condition = Arc::new(Condition::default());
-    let source = FromStream::within(line.clone(), &intake, received);
-    let transmit = Inlet::new(source, intake, condition.clone());
+    let condition = Arc::new(LinkHealth::default());
+    let source = FromStream::within(line.clone(), &rx_buffer, received);
+    let transmit = KernelRx::new(source, rx_buffer, condition.clone());
     let receive = ToStream::new(line);
     let pair = Pair { transmit: Box::new(transmit), receive: Box::new(receive) };
-    let tend: Option<Box<dyn Tend>> = Some(Box::new(tender));
+    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(tender));
     Ok(Opened { pairs: vec![pair], condition, tend, notes: Vec::new() })
 }
 
@@ -193,7 +193,7 @@ impl Tender {
     }
 }
 
-impl Tend for Tender {
+impl Housekeeping for Tender {
     fn tend(&mut self, now: Instant) {
         // What was wrong with the path when it was opened was told then; it is tried again.
         let _ = self.connect(now);

@@ -3,12 +3,12 @@
 //! # Model
 //! Each queue of the tap is a queue pair of the port. A frame is read straight into memory of the
 //! port's, one behind the other, and written straight from wherever its sender has it. In front of
-//! each stands a virtio-net header, so that checksums and segments are left to whoever puts the frame
-//! on a wire, if anybody does: 64 KiB cross between two kernels uncut.
+//! each stands a virtio-net header, so that checksums and segments are left to whoever puts the
+//! frame on a wire, if anybody does: 64 KiB cross between two kernels uncut.
 //!
 //! An interface that is not there is made within the namespace named, gets the address and the MTU,
-//! is switched on, and vanishes with the port, or with its namespace. One that is there is used as it
-//! is. While it is switched off it takes no frames, which is no failure.
+//! is switched on, and vanishes with the port, or with its namespace. One that is there is used as
+//! it is. While it is switched off it takes no frames, which is no failure.
 //!
 //! # Limits
 //! [`BURST_BYTES`] a burst. A read of a silent tap is a system call: 200 ns.
@@ -26,11 +26,11 @@ use wire::ethernet::OVERHEAD_MAX;
 use wire::virtio_net::Accepts;
 
 use crate::burst::BURST;
-use crate::device::{Inlet, Intake, Link, Outgoing, Outlet, PREFIX_MAX, Refusal};
+use crate::device::{KernelRx, KernelTx, Link, Outgoing, PREFIX_MAX, Refusal, RxBuffer};
 use crate::device::{Sink, Source, is_readable};
 use crate::judge::{FRAME_MAX, Rules};
 use crate::legacy::{Said, Words};
-use crate::{Condition, Incomplete, Legacy, Offload, Opened, Pair, Tend};
+use crate::{Housekeeping, Incomplete, Legacy, LinkHealth, Offload, Opened, Pair};
 
 /// Bytes after which a burst ends, so that what was read is still in the nearest caches when it is
 /// written: four of the longest frames.
@@ -105,7 +105,7 @@ pub fn open(spec: &Spec) -> Result<Opened, TapError> {
     with_queues(spec, interfaces, (queues, has_uso), notes)
 }
 
-/// Goes on with a tap that another process had open.
+/// Adopts an open tap of the previous process (hot restart).
 ///
 /// # Errors
 /// [`TapError`]; the tap stays as long as somebody has it open.
@@ -125,7 +125,7 @@ fn with_queues(
     notes: Vec<String>,
 ) -> Result<Opened, TapError> {
     let Spec { name, mtu, .. } = spec;
-    let condition = Arc::new(Condition::default());
+    let condition = Arc::new(LinkHealth::default());
     let takes = match (spec.offload, has_uso) {
         (false, _) => Accepts::empty(),
         (true, false) => Accepts::all() - Accepts::USO,
@@ -141,7 +141,7 @@ fn with_queues(
     if let [first, ..] = &queues[..] {
         link = link.with_queue(first);
     }
-    let tend: Option<Box<dyn Tend>> = Some(Box::new(Kept { link, queues, has_uso }));
+    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(Kept { link, queues, has_uso }));
     Ok(Opened { pairs, condition, tend, notes })
 }
 
@@ -153,7 +153,7 @@ struct Kept {
     has_uso: bool,
 }
 
-impl Tend for Kept {
+impl Housekeeping for Kept {
     fn tend(&mut self, now: Instant) {
         self.link.tend(now);
     }
@@ -180,11 +180,11 @@ pub(crate) fn pair(
     queue: Arc<OwnedFd>,
     takes: Accepts,
     rules: Rules,
-    condition: &Arc<Condition>,
+    condition: &Arc<LinkHealth>,
 ) -> Result<Pair, MapError> {
-    let intake = Intake::new("tap", POOL_BYTES, rules)?;
-    let transmit = Inlet::new(FromTap { queue: queue.clone() }, intake, condition.clone());
-    let receive = Outlet::new(ToTap { queue, takes }, condition.clone());
+    let rx_buffer = RxBuffer::new("tap", POOL_BYTES, rules)?;
+    let transmit = KernelRx::new(FromTap { queue: queue.clone() }, rx_buffer, condition.clone());
+    let receive = KernelTx::new(ToTap { queue, takes }, condition.clone());
     Ok(Pair { transmit: Box::new(transmit), receive: Box::new(receive) })
 }
 
@@ -213,11 +213,11 @@ struct FromTap {
 }
 
 impl Source for FromTap {
-    fn take(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
+    fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
         let mut line = 0;
-        while intake.len() < BURST && line < BURST_BYTES {
+        while rx_buffer.len() < BURST && line < BURST_BYTES {
             let at = line + HEADER_AT;
-            let room = intake.room(at, ROOM);
+            let room = rx_buffer.room(at, ROOM);
             let read = match io::read(self.queue.as_fd(), room) {
                 Ok(read) => read as u32,
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
@@ -225,7 +225,7 @@ impl Source for FromTap {
             };
             // The kernel gives no less than the header.
             let offload = Offload::from_bytes(room.read(0));
-            intake.take(at + u64::from(HEADER_LEN), read.saturating_sub(HEADER_LEN), offload);
+            rx_buffer.take(at + u64::from(HEADER_LEN), read.saturating_sub(HEADER_LEN), offload);
             line = (at + u64::from(read)).next_multiple_of(64);
         }
         Ok(true)

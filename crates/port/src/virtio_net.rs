@@ -13,7 +13,7 @@ use virtq::{DeviceQueue, Position};
 use wire::segment::Segment;
 use wire::virtio_net::Accepts;
 
-use crate::burst::{Area, BURST, Burst, DeepHead, Head, Offload, Polled, deepen};
+use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Polled, deepen};
 use crate::deliver;
 pub use crate::deliver::Layout;
 pub use crate::events::{Events, Interrupt};
@@ -45,8 +45,8 @@ pub struct TransmitRing {
 }
 
 impl TransmitRing {
-    /// `queue` is readable, cuts the header off, and keeps it if the guest may leave something to be
-    /// done. Frames, or their segments, of more than `frame_bytes_max` bytes are malformed.
+    /// `queue` is readable, cuts the header off, and keeps it if the guest may leave something to
+    /// be done. Frames, or their segments, of more than `frame_bytes_max` bytes are malformed.
     pub fn new(
         queue: DeviceQueue,
         events: Events,
@@ -68,8 +68,8 @@ impl TransmitRing {
     }
 
     /// The ring while it is disabled: "in the disabled state the back-end must [...] process and
-    /// discard any TX packets" (vhost-user, "Ring states"). A frame that stayed in it would keep TCP
-    /// from sending it again by another.
+    /// discard any TX packets" (vhost-user, "Ring states"). A frame that stayed in it would keep
+    /// TCP from sending it again by another.
     pub fn discarding(mut self) -> TransmitRing {
         // No frame is that short, so that each is judged.
         self.rules.frame_bytes_max = 0;
@@ -77,8 +77,8 @@ impl TransmitRing {
         self
     }
 
-    /// Judges the frames of the burst one by one, and takes up what is left to do on them: by longer
-    /// snapshots, which are also what is delivered, so that the two always fit.
+    /// Judges the frames of the burst one by one, and takes up what is left to do on them: by
+    /// longer snapshots, which are also what is delivered, so that the two always fit.
     fn judge(&mut self, polled: &mut Polled, has_offloads: bool) {
         if self.discards {
             polled.disabled = polled.frames;
@@ -103,7 +103,7 @@ impl TransmitRing {
 }
 
 impl Transmit for TransmitRing {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         self.queue.swap_stage(&mut area.stage);
         std::mem::swap(&mut self.heads, &mut area.heads);
         std::mem::swap(&mut self.deep, &mut area.deep);
@@ -226,7 +226,7 @@ impl ReceiveRing {
 }
 
 impl Receive for ReceiveRing {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         self.queue.swap_stage(&mut area.stage);
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }

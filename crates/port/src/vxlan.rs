@@ -1,22 +1,22 @@
 //! Tunnels to switches on other hosts: VXLAN (RFC 7348), with peers that are known beforehand.
 //!
 //! # Model
-//! One network (a VNI) is one port. Each frame travels in a UDP datagram behind a header of 8 bytes.
-//! Where an address is, is learnt from the frames that come ([`learned`]); frames for a group, or for
-//! an address that is not known, go to every peer (head-end replication). Networks on the same
-//! address and UDP port share a socket: a datagram of another network than the one whose lane found
-//! it is put into that one's [`inbox`].
+//! One network (a VNI) is one port. Each frame travels in a UDP datagram behind a header of 8
+//! bytes. Where an address is, is learnt from the frames that come ([`learned`]); frames for a
+//! group, or for an address that is not known, go to every peer (head-end replication). Networks on
+//! the same address and UDP port share a socket: a datagram of another network than the one whose
+//! lane found it is put into that one's [`inbox`].
 //!
-//! Outer headers and checksums are the kernel's. Its packets are never fragmented: a frame that does
-//! not fit is counted as too large, so adapters on a network have an MTU of [`overhead`] less than
-//! the hosts' network has.
+//! Outer headers and checksums are the kernel's. Its packets are never fragmented: a frame that
+//! does not fit is counted as too large, so adapters on a network have an MTU of [`overhead`] less
+//! than the hosts' network has.
 //!
 //! # Limits
 //! [`PEERS_MAX`] peers, [`ADDRESSES_MAX`] addresses; datagrams from anybody else, or of another
 //! network than was asked for, are dropped. All frames leave from one UDP port, so networks between
 //! the hosts that spread flows by it do not spread these. Checksums of inner frames are made and
-//! segments cut before they are sent. There is no encryption: whoever can send in a peer's name is in
-//! the network.
+//! segments cut before they are sent. There is no encryption: whoever can send in a peer's name is
+//! in the network.
 
 mod halves;
 mod hub;
@@ -33,10 +33,10 @@ use guestmem::MapError;
 use wire::Mac;
 use wire::virtio_net::Accepts;
 
-use crate::device::{Inlet, Intake, Outlet};
+use crate::device::{KernelRx, KernelTx, RxBuffer};
 use crate::judge::Rules;
 use crate::legacy::{Said, Words};
-use crate::{Condition, Incomplete, Legacy, Opened, Pair, Tend};
+use crate::{Housekeeping, Incomplete, Legacy, LinkHealth, Opened, Pair};
 use halves::{FromTunnel, ToTunnel};
 use hub::{Hub, Membership};
 use learned::Learned;
@@ -137,8 +137,8 @@ pub fn open(spec: &Spec) -> Result<Opened, VxlanError> {
     open_on(spec, None, Learned::new(Instant::now()))
 }
 
-/// Goes on with a tunnel that another process had open: knows the addresses that it had learned, and has
-/// its frames.
+/// Goes on with a tunnel that another process had open: knows the addresses that it had learned,
+/// and has its frames.
 ///
 /// # Errors
 /// [`VxlanError`].
@@ -189,9 +189,9 @@ fn open_on(spec: &Spec, found: Option<Found>, learned: Learned) -> Result<Opened
     let datagram_max = spec.mtu.map_or(DATAGRAM_MAX, |mtu| u32::from(mtu) - headers + HEADER_LEN);
     let frame_bytes_max = datagram_max.min(DATAGRAM_MAX) - HEADER_LEN;
     let rules = Rules { frame_bytes_max, leaves: Accepts::empty() };
-    let intake = Intake::new("vxlan", halves::POOL_BYTES, rules)
+    let rx_buffer = RxBuffer::new("vxlan", halves::POOL_BYTES, rules)
         .map_err(|source| VxlanError::Memory { vni, source })?;
-    let condition = Arc::new(Condition::default()); // a socket of ours is not lost
+    let condition = Arc::new(LinkHealth::default()); // a socket of ours is not lost
     let learned = Arc::new(Mutex::new(learned));
     let member = Arc::new(member);
     let mail = mail.into_iter().flatten();
@@ -200,10 +200,10 @@ fn open_on(spec: &Spec, found: Option<Found>, learned: Learned) -> Result<Opened
     let peers: Arc<[IpAddr]> = spec.peers.clone().into();
     let source = FromTunnel::new(member.clone(), peers.clone(), learned.clone());
     let sink = ToTunnel::new(member, (&peers, spec.port), frame_bytes_max, learned);
-    let transmit = Box::new(Inlet::new(source, intake, condition.clone()));
-    let receive = Box::new(Outlet::new(sink, condition.clone()));
+    let transmit = Box::new(KernelRx::new(source, rx_buffer, condition.clone()));
+    let receive = Box::new(KernelTx::new(sink, condition.clone()));
     let pairs = vec![Pair { transmit, receive }];
-    let tend: Option<Box<dyn Tend>> = Some(Box::new(kept));
+    let tend: Option<Box<dyn Housekeeping>> = Some(Box::new(kept));
     Ok(Opened { pairs, condition, tend, notes: Vec::new() })
 }
 
@@ -214,7 +214,7 @@ struct Kept {
     learned: Arc<Mutex<Learned>>,
 }
 
-impl Tend for Kept {
+impl Housekeeping for Kept {
     fn tend(&mut self, _: Instant) {}
 
     fn legacy(&mut self, _: &[Vec<u8>]) -> Option<Legacy> {

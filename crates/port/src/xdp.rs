@@ -1,18 +1,19 @@
 //! AF_XDP: an interface of this machine as a port, past the kernel's stack.
 //!
 //! # Model
-//! Each receive queue of the interface is a queue pair of the port, with a socket and a memory (UMEM)
-//! of its own. A program on the interface, which goes when the port does, hands the frames of each
-//! queue to its socket; what the port does not take, the host keeps. Received frames are lent from
-//! where the kernel or the device put them; a frame to the wire is copied once, into the memory.
+//! Each receive queue of the interface is a queue pair of the port, with a socket and a memory
+//! (UMEM) of its own. A program on the interface, which goes when the port does, hands the frames
+//! of each queue to its socket; what the port does not take, the host keeps. Received frames are
+//! lent from where the kernel or the device put them; a frame to the wire is copied once, into the
+//! memory.
 //!
-//! With a [`Filter`], only frames for its addresses are taken. Those to its groups are taken as copies,
-//! for the host needs them too: its ARP above all.
+//! With a [`Filter`], only frames for its addresses are taken. Those to its groups are taken as
+//! copies, for the host needs them too: its ARP above all.
 //!
 //! Nothing is left to be done on frames here: checksums and segments are made before they are sent
-//! ([`crate::plain`]), and frames that come have none to be made, if their sender does as it must: a
-//! veth's peer needs its checksum offload off, `ethtool -K PEER tx off`, for the kernel does not tell
-//! a socket that a checksum is not made yet. Nor does it tell VLAN tags that were taken off.
+//! ([`crate::plain`]), and frames that come have none to be made, if their sender does as it must:
+//! a veth's peer needs its checksum offload off, `ethtool -K PEER tx off`, for the kernel does not
+//! tell a socket that a checksum is not made yet. Nor does it tell VLAN tags that were taken off.
 //!
 //! # Queues that are steered to a guest
 //! An interface may have more receive queues than the port: [`Queues`]. Where the device steers the
@@ -23,8 +24,8 @@
 //!
 //! # Failures
 //! An interface that goes away, is switched off, or gets other queues, loses the port: its
-//! [`Condition`] says so, and it is opened again when the interface is back. A larger MTU does so only
-//! where the device cannot take frames in pieces.
+//! [`LinkHealth`] says so, and it is opened again when the interface is back. A larger MTU does so
+//! only where the device cannot take frames in pieces.
 
 mod direct;
 mod from_wire;
@@ -45,7 +46,7 @@ use xdp::{
     Redirect, RedirectSpec, Socket, SocketSpec, Umem,
 };
 
-use crate::{Condition, Opened, Pair};
+use crate::{LinkHealth, Opened, Pair};
 #[cfg(test)]
 pub(crate) use direct::Placing;
 pub use direct::{Direct, Over};
@@ -86,7 +87,7 @@ pub struct Spec {
 }
 
 /// The addresses whose frames a port takes; the host keeps the others. May change at any time: what
-/// is set is in effect when control next [tends](crate::Tend) the port.
+/// is set is in effect when control next [tends](crate::Housekeeping) the port.
 #[derive(Debug, Default)]
 pub struct Filter {
     addresses: Mutex<Vec<Address>>,
@@ -124,7 +125,7 @@ pub enum XdpError {
 /// What both halves of all pairs hold: while any of them lives, so does the program.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) condition: Arc<Condition>,
+    pub(crate) condition: Arc<LinkHealth>,
     /// Longest frame either way, bytes; follows the interface's MTU.
     pub(crate) frame_bytes_max: AtomicU32,
     /// The program; none where there is no interface, in tests.

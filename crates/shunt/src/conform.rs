@@ -6,14 +6,14 @@ use anyhow::{Context, Result, bail};
 use conform::soft::SoftNic;
 use conform::{TestReport, TestResult};
 
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
-/// Hold a NIC against what users of SR-IOV complain about.
+/// Test a NIC against known SR-IOV issues.
 ///
-/// Each test is one complaint, with the thread it comes from; docs/conformance.md lists them. They run
-/// on the soft NIC: each starts a daemon of its own in a temporary directory, plays the guests and the
-/// wire, and sends real frames. No root, no hardware, less than a minute. The exit code is 1 if a test
-/// fails; "n/a" says why the NIC cannot have the trouble, or cannot be tested for it.
+/// Each test is one complaint, with the thread it comes from; docs/conformance.md lists them. They
+/// run on the soft NIC: each starts a daemon of its own in a temporary directory, plays the guests
+/// and the wire, and sends real frames. No root, no hardware, less than a minute. The exit code is
+/// 1 if a test fails; "n/a" says why the NIC cannot have the trouble, or cannot be tested for it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ impl Conform {
         if count == 0 {
             let words = self.words.join(" ");
             let text = format!("no test has {words:?} in its name; see shunt conform --list");
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         if self.list {
             return self.list_tests(wanted);

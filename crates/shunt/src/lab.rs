@@ -25,14 +25,14 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use lab::bench::interrupt;
 
-use crate::Mistake;
+use crate::UsageError;
 
 /// Measure virtual machines' network paths on this machine.
 ///
 /// Without a subcommand the experiment "quick": every pattern and path, three frame sizes, 1, 2 and
-/// 4 guests, in about a minute, with tables, verdicts and a report in lab-results/. Nothing but Rust
-/// and this program is needed: guests are processes that attach to a daemon over real vhost-user
-/// sockets. No root.
+/// 4 guests, in about a minute, with tables, verdicts and a report in lab-results/. Nothing but
+/// Rust and this program is needed: guests are processes that attach to a daemon over real
+/// vhost-user sockets. No root.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -149,18 +149,18 @@ fn seed_from_clock() -> u64 {
     since.map_or(0, |time| time.as_nanos() as u64)
 }
 
-fn check_seconds(seconds: f64) -> Result<(), Mistake> {
+fn check_seconds(seconds: f64) -> Result<(), UsageError> {
     if (0.1..=3600.0).contains(&seconds) {
         return Ok(());
     }
-    Err(Mistake(format!("--seconds {seconds}: 0.1 to 3600 are possible")))
+    Err(UsageError(format!("--seconds {seconds}: 0.1 to 3600 are possible")))
 }
 
-fn check_rounds(rounds: usize) -> Result<(), Mistake> {
+fn check_rounds(rounds: usize) -> Result<(), UsageError> {
     if (1..=100).contains(&rounds) {
         return Ok(());
     }
-    Err(Mistake(format!("--rounds {rounds}: 1 to 100 are possible")))
+    Err(UsageError(format!("--rounds {rounds}: 1 to 100 are possible")))
 }
 
 /// Results that are not whole: the directory that holds them.

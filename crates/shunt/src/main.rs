@@ -62,11 +62,11 @@ enum Command {
 /// A mistake of the user's, in the command line or a file: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Mistake(String);
+struct UsageError(String);
 
-impl From<ConfigErrors> for Mistake {
-    fn from(errors: ConfigErrors) -> Mistake {
-        Mistake(errors.to_string())
+impl From<ConfigErrors> for UsageError {
+    fn from(errors: ConfigErrors) -> UsageError {
+        UsageError(errors.to_string())
     }
 }
 
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     };
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<Mistake>() => {
+        Err(error) if error.is::<UsageError>() => {
             complain(&format!("{error}\n"));
             ExitCode::from(2)
         }
@@ -143,8 +143,8 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Writes an error to the daemon's log, or to standard error. Ignores that it cannot be written: the exit code is the
-/// same.
+/// Writes an error to the daemon's log, or to standard error. Ignores that it cannot be written:
+/// the exit code is the same.
 fn complain(text: &str) {
     if !daemon::log::say(text) {
         let _ = io::stderr().write_all(text.as_bytes());

@@ -11,16 +11,17 @@ use clap::Args;
 use migrate::{self, Done, Ending, Failed, Outcome, Report, Spec};
 use model::config::socket_path;
 
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Move a running guest, with its adapters, to another host.
 ///
-/// Both hosts run a daemon and a QEMU, the target's started with `-incoming defer` (or with the same uri). The adapters
-/// are made at the target first, each on a VF or, with the reason, on the switch; then QEMU moves the guest, and while it
-/// stands still its addresses. What arrives for it meanwhile waits. If anything fails the guest stays where it is.
+/// Both hosts run a daemon and a QEMU, the target's started with `-incoming defer` (or with the
+/// same uri). The adapters are made at the target first, each on a VF or, with the reason, on the
+/// switch; then QEMU moves the guest, and while it stands still its addresses. What arrives for it
+/// meanwhile waits. If anything fails the guest stays where it is.
 ///
-/// A move whose mover was killed, or could not tell how it ended, is ended by --abort (the guest is at the source) or
-/// --finish (it is at the target); what is not certain is refused.
+/// A move whose mover was killed, or could not tell how it ended, is ended by --abort (the guest is
+/// at the source) or --finish (it is at the target); what is not certain is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +35,8 @@ Examples:
 --to-qmp and --start are this host's. Where the target's QEMU is on another, bring its socket here before:
   ssh -N -L /run/b/web.qmp:/run/web.qmp b.example")]
 pub(crate) struct Migrate {
-    /// The guest, as its QEMU was named (-name), if it was; for --abort and --finish also the move, as reports name it.
+    /// The guest, as its QEMU was named (-name), if it was; for --abort and --finish also the move,
+    /// as reports name it.
     vm: String,
     /// QMP of the QEMU that the guest runs in.
     #[arg(long, value_name = "SOCKET")]
@@ -60,7 +62,8 @@ pub(crate) struct Migrate {
     /// An adapter to move; may be given several times. None: all that the guest has.
     #[arg(long = "adapter", value_name = "NAME", help_heading = "Adapters")]
     adapters: Vec<String>,
-    /// Where an adapter's socket is on the target, if not in the same place; may be given several times.
+    /// Where an adapter's socket is on the target, if not in the same place; may be given several
+    /// times.
     #[arg(long = "socket", value_name = "NAME=PATH", help_heading = "Adapters")]
     sockets: Vec<String>,
     /// The target's switch, if it has another name.
@@ -78,8 +81,8 @@ pub(crate) struct Migrate {
     /// Give up when it takes longer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600, help_heading = "Migration")]
     timeout: u64,
-    /// A command that starts the target's QEMU once its sockets are there; it must return, or stay. If the guest is not
-    /// moved, that QEMU is ended.
+    /// A command that starts the target's QEMU once its sockets are there; it must return, or stay.
+    /// If the guest is not moved, that QEMU is ended.
     #[arg(long, value_name = "COMMAND", help_heading = "Migration")]
     start: Option<String>,
     /// How long the target's QEMU may take until it answers, in seconds.
@@ -88,8 +91,8 @@ pub(crate) struct Migrate {
     /// How long the guest's rings may take to run at the target, in seconds.
     #[arg(long, value_name = "S", default_value_t = 20, help_heading = "Migration")]
     verify_timeout: u64,
-    /// The socket of the guest's agent (QEMU's port org.qemu.guest_agent.0): VFs that the guest has enabled are taken away
-    /// for the time of the move, as QEMU would leave them dead.
+    /// The socket of the guest's agent (QEMU's port org.qemu.guest_agent.0): VFs that the guest has
+    /// enabled are taken away for the time of the move, as QEMU would leave them dead.
     #[arg(long, value_name = "SOCKET", help_heading = "Migration")]
     guest_agent: Option<PathBuf>,
     /// The same of the target's QEMU, to give them back there.
@@ -104,8 +107,8 @@ pub(crate) struct Migrate {
     /// End it with the guest at the target.
     #[arg(long, conflicts_with = "dry_run", help_heading = "Moves that did not end")]
     finish: bool,
-    /// With --abort: also if the guest ran at the target. It is ended there, and runs again from where it stopped at the
-    /// source: what it wrote since to disks that both see damages them.
+    /// With --abort: also if the guest ran at the target. It is ended there, and runs again from
+    /// where it stopped at the source: what it wrote since to disks that both see damages them.
     #[arg(long, requires_all = ["abort", "to_qmp"], help_heading = "Moves that did not end")]
     go_back: bool,
     /// Change nothing; show what would be done, and what is in the way.
@@ -128,7 +131,7 @@ impl Migrate {
             say(&text)?;
             return match plan.obstacles.is_empty() {
                 true => Ok(()),
-                false => Err(Mistake("nothing would be moved".into()).into()),
+                false => Err(UsageError("nothing would be moved".into()).into()),
             };
         }
         let report = migrate::run(&spec, &mut self.teller()).map_err(told)?;
@@ -208,27 +211,29 @@ impl Migrate {
             return Ok(Client::new(&socket_path(Path::new(&self.to))));
         }
         let Some(file) = &self.token_file else {
-            return Err(Mistake(format!("{} needs its token; give --token-file", self.to)).into());
+            return Err(
+                UsageError(format!("{} needs its token; give --token-file", self.to)).into()
+            );
         };
-        let mistake = |error: anyhow::Error| Mistake(format!("{error:#}"));
+        let mistake = |error: anyhow::Error| UsageError(format!("{error:#}"));
         let token = Token::read(file).map_err(mistake)?;
         Ok(Client::at(&self.to, token, self.ca.as_deref()).map_err(mistake)?)
     }
 }
 
 /// `NAME=PATH` as a pair.
-fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, Mistake> {
+fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
     let pair = |text: &String| match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
             Ok((name.to_owned(), path.to_owned()))
         }
-        _ => Err(Mistake(format!("--socket {text} is none; write NAME=/PATH"))),
+        _ => Err(UsageError(format!("--socket {text} is none; write NAME=/PATH"))),
     };
     given.iter().map(pair).collect()
 }
 
 fn told(failed: Failed) -> anyhow::Error {
-    if failed.is_mistake { Mistake(failed.to_string()).into() } else { failed.into() }
+    if failed.is_mistake { UsageError(failed.to_string()).into() } else { failed.into() }
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -16,13 +16,14 @@ use clap::{Args, Subcommand};
 use plan::CORES;
 use plan::machine::{Figure, Host, Machine, Nic};
 
-use crate::Mistake;
+use crate::UsageError;
 
 /// Say which path each adapter of a workload is to take on a machine, and why.
 ///
-/// The model counts what each frame takes of the line, of PCIe, of the NIC, of the switch's threads, of guests and of
-/// memory. Its parameters are in profiles of NICs and hosts, with their sources; the host `nfv-2017` and the NIC `xl710`
-/// hold what `shunt plan validate` finds. docs/planner.md has the model and the form of a workload.
+/// The model counts what each frame takes of the line, of PCIe, of the NIC, of the switch's
+/// threads, of guests and of memory. Its parameters are in profiles of NICs and hosts, with their
+/// sources; the host `nfv-2017` and the NIC `xl710` hold what `shunt plan validate` finds.
+/// docs/planner.md has the model and the form of a workload.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -86,21 +87,22 @@ impl On {
         machine.host.soft_nic.is_none().then(|| self.nic.as_deref().unwrap_or(NIC))
     }
 
-    fn machine(&self) -> Result<Machine, Mistake> {
-        let mistake = |error: plan::machine::ProfileError| Mistake(format!("shunt plan: {error}"));
+    fn machine(&self) -> Result<Machine, UsageError> {
+        let mistake =
+            |error: plan::machine::ProfileError| UsageError(format!("shunt plan: {error}"));
         let mut host = Host::named(&self.host).map_err(mistake)?;
         if let (Some(nic), Some(_)) = (&self.nic, &host.soft_nic) {
             let text = format!(
                 "shunt plan: --nic {nic}: path vf of host {} is the software NIC; leave --nic out",
                 self.host
             );
-            return Err(Mistake(text));
+            return Err(UsageError(text));
         }
         let nic = Nic::named(self.nic.as_deref().unwrap_or(NIC)).map_err(mistake)?;
         if let Some(cores) = self.cores {
             if !CORES.contains(&cores) {
                 let text = format!("shunt plan: --cores {cores}: 0.001 to 1024 are possible");
-                return Err(Mistake(text));
+                return Err(UsageError(text));
             }
             host.switch_cores = Figure::new(cores, "--cores");
         }
@@ -120,14 +122,14 @@ fn write_new(to: &Path, text: &str) -> Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let text = format!("shunt plan: {} is there already: give another name", to.display());
-            Err(Mistake(text).into())
+            Err(UsageError(text).into())
         }
         other => other.with_context(|| format!("{} cannot be written", to.display())),
     }
 }
 
 /// The text of a file that the user names.
-fn read(path: &PathBuf) -> Result<String, Mistake> {
+fn read(path: &PathBuf) -> Result<String, UsageError> {
     std::fs::read_to_string(path)
-        .map_err(|error| Mistake(format!("shunt plan: {}: {error}", path.display())))
+        .map_err(|error| UsageError(format!("shunt plan: {}: {error}", path.display())))
 }

@@ -10,8 +10,9 @@ use crate::say;
 
 /// Show what a daemon has counted since it started.
 ///
-/// The counters are read from a file that the daemon shares: reading costs it nothing. If the daemon
-/// was killed, its last counters are shown, and the exit code is 1 ("daemon_runs": false with --json).
+/// The counters are read from a file that the daemon shares: reading costs it nothing. If the
+/// daemon was killed, its last counters are shown, and the exit code is 1 ("daemon_runs": false
+/// with --json).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -7,14 +7,15 @@ use anyhow::Result;
 use daemon::Launch;
 use model::config::{Config, Source};
 
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Run the daemon in the foreground.
 ///
-/// It serves the NICs, switches and adapters of a TOML file on their vhost-user sockets until SIGINT
-/// or SIGTERM. With a state_dir in the file, what is kept there wins over them. A line "ready" goes to
-/// standard output once all sockets are served; everything else is logged to standard error
-/// (SHUNT_LOG=debug says more). The file is read only at a start: SIGHUP is logged and ignored.
+/// It serves the NICs, switches and adapters of a TOML file on their vhost-user sockets until
+/// SIGINT or SIGTERM. With a state_dir in the file, the stored state overrides them. A line
+/// "ready" goes to standard output once all sockets are served; everything else is logged to
+/// standard error (SHUNT_LOG=debug says more). The file is read only at a start: SIGHUP is logged
+/// and ignored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,8 +44,8 @@ impl Up {
             let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
             return daemon::take_over(socket);
         };
-        let source = Source::read(&path, "--config").map_err(Mistake::from)?;
-        let config = Config::of(&source).map_err(Mistake::from)?;
+        let source = Source::read(&path, "--config").map_err(UsageError::from)?;
+        let config = Config::of(&source).map_err(UsageError::from)?;
         if self.check {
             return Ok(say(&format!("{}: good\n", path.display()))?);
         }
@@ -53,7 +54,8 @@ impl Up {
     }
 }
 
-/// Writes "ready" from a thread: standard output may be a full pipe, and must not hold up the daemon.
+/// Writes "ready" from a thread: standard output may be a full pipe, and must not hold up the
+/// daemon.
 fn say_ready() {
     let thread = std::thread::Builder::new().name("ready".into());
     if let Err(error) = thread.spawn(|| drop(say("ready\n"))) {

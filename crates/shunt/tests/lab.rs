@@ -22,8 +22,8 @@ fn lab(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), json)
 }
 
-/// The same of what needs network namespaces, which a machine may refuse: then it says so, and nothing
-/// else may be wrong.
+/// The same of what needs network namespaces, which a machine may refuse: then it says so, and
+/// nothing else may be wrong.
 fn lab_in_namespaces(args: &[&str]) -> Option<Value> {
     lab_in_namespaces_with(args, &[])
 }

@@ -1,6 +1,7 @@
 //! The commands that manage a daemon, against an API that is served on a real socket.
 //!
-//! The data plane behind it is one of paper: it gives VFs and queues by the policy, and carries nothing.
+//! The data plane behind it is one of paper: it gives VFs and queues by the policy, and carries
+//! nothing.
 
 use std::fs;
 use std::io::Write;
@@ -237,7 +238,7 @@ fn attachments_of_every_kind_and_tunnels_are_set_by_flags() {
     let line = "adapter set box --attachment eth1";
     site.fails(2, line, &["attachment", "\"eth1\" is not allowed", "tap:web0"]);
     let line = "adapter set box --attachment tap:box0 --attachment-set socket=/run/x";
-    site.fails(2, line, &["attachment.socket", "is no field of kind tap"]);
+    site.fails(2, line, &["attachment.socket", "unknown field of kind tap"]);
     site.fails(2, "switch tunnel sw0 far --vni 7", &["peers", "is missing"]);
 }
 
@@ -310,7 +311,7 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ),
         (
             "adapter create x --mac 02:00:00:00:00:09 --socket /x",
-            &["give switch or nic, one of the two"],
+            &["set either switch or nic"],
         ),
         ("nic set nic0 --num-vfs 3", &["num_vfs: 3", "write 2 or 0"]),
         ("nic create nic0 --total-vfs 3", &["nic0 is there already"]),
@@ -365,7 +366,7 @@ fn what_is_exported_can_be_applied() {
     assert_eq!(plan, "create nic nic0\ncreate switch sw0\ncreate adapter db\ncreate adapter web\n");
     assert_eq!(elsewhere.says("export"), Site::new().says("export"));
     let said = elsewhere.says(&apply);
-    assert_eq!(said, format!("{plan}done; the state is of generation 1\n"), "the plan comes first");
+    assert_eq!(said, format!("{plan}applied, generation 1\n"), "the plan comes first");
     assert_eq!(elsewhere.says("export"), toml);
 
     let json = site.path("state.json");
@@ -517,7 +518,7 @@ fn what_a_file_does_not_name_goes_with_prune_only() {
     site.fails(2, &format!("{apply} --prune --json"), &asks);
     assert_eq!(count(), Some(4));
     let said = site.says(&format!("{apply} --prune --yes"));
-    assert!(said.ends_with("done; the state is of generation 7\n"), "{said}");
+    assert!(said.ends_with("applied, generation 7\n"), "{said}");
     assert_eq!(count(), Some(1));
     // Without guests there is nothing to agree to.
     document["adapter"] = json!([]);
@@ -572,8 +573,8 @@ fn completions_and_manual_pages_are_made_of_the_same_table() {
     assert!(!pages.join("shunt-lab-guest.1").exists(), "not for people");
 }
 
-/// An API's socket in a directory of its own, behind which is that of `site`. Before the second connection is handed on, which
-/// brings a change, `between` is done.
+/// An API's socket in a directory of its own, behind which is that of `site`. Before the second
+/// connection is handed on, which brings a change, `between` is done.
 fn with_something_between(site: &Site, between: impl FnOnce() + Send, ask: impl FnOnce(&str)) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let listener = UnixListener::bind(socket_path(dir.path())).expect("a socket");

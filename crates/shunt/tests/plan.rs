@@ -203,7 +203,7 @@ fn a_fleet_that_is_too_small_names_what_is_missing() {
     assert_eq!(said["plan"]["missing"][0]["limit"], "cores", "{said:#}");
     let (code, people, _) = plan(&["fleet", "--fleet", &small]);
     assert_eq!(code, Some(0));
-    assert!(people.contains("cores: 42.9 % more than there is"), "{people}");
+    assert!(people.contains("cores: all chains need 1.4x of what is available"), "{people}");
 }
 
 #[test]

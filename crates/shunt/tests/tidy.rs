@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 
 /// Lines of a file; tests may be longer.
 const FILE_LINES_MAX: usize = 600;
+/// Columns of a comment, and of prose in documents. Rows of tables, headings and code may be wider.
+const COLUMNS_MAX: usize = 100;
+/// Words of ARCHITECTURE.md, which a stranger reads in ten minutes with the README.
+const ARCHITECTURE_WORDS_MAX: usize = 2000;
 /// Lines of a function, from its `fn` to its last brace.
 const FUNCTION_LINES_MAX: usize = 70;
 
@@ -284,6 +288,37 @@ fn no_paths_of_somebodys_own() {
 }
 
 #[test]
+fn comments_and_prose_fit_in_the_columns() {
+    let mut found = Vec::new();
+    for source in sources() {
+        let marks: &[&str] = match () {
+            () if source.is_rust() => &["//!", "///", "//"],
+            () if source.is_document() => &[""],
+            () => continue,
+        };
+        let mut is_code = false;
+        for (at, line) in source.text.lines().enumerate() {
+            let text = line.trim_start();
+            let text = marks.iter().find_map(|mark| text.strip_prefix(mark));
+            let Some(text) = text else {
+                is_code = false;
+                continue;
+            };
+            let text = if source.is_rust() { text.strip_prefix(' ').unwrap_or(text) } else { line };
+            is_code ^= text.trim_start().starts_with("```");
+            let is_exempt =
+                is_code || text.starts_with(['|', '#', '<']) || text.starts_with("    ");
+            // What cannot be broken, such as an address, may be longer.
+            let is_one_word = text.split_whitespace().count() <= 2;
+            if line.chars().count() > COLUMNS_MAX && !is_exempt && !is_one_word {
+                found.push(format!("{}:{}: {text}", source.path, at + 1));
+            }
+        }
+    }
+    none("wider than 100 columns", found);
+}
+
+#[test]
 fn links_lead_somewhere() {
     let mut found = Vec::new();
     for source in sources().iter().filter(|source| source.is_document()) {
@@ -341,6 +376,10 @@ fn is_path(word: &str) -> bool {
 fn the_architecture_names_every_crate_and_only_functions_that_exist() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     let mut found = Vec::new();
+    let words = text.split_whitespace().count();
+    if words > ARCHITECTURE_WORDS_MAX {
+        found.push(format!("{words} words; {ARCHITECTURE_WORDS_MAX} are allowed"));
+    }
     for entry in fs::read_dir(root().join("crates")).expect("crates/") {
         let name = entry.expect("a crate").file_name();
         let name = name.to_string_lossy();

@@ -1,7 +1,9 @@
-//! The vDPA bus, by generic netlink: `vdpa dev add name NAME mgmtdev vduse`, and `vdpa dev del NAME`.
+//! The vDPA bus, by generic netlink: `vdpa dev add name NAME mgmtdev vduse`, and
+//! `vdpa dev del NAME`.
 //!
-//! The kernel's answer comes when the driver of the device has begun or ended, and that asks the device for its
-//! status on the way. So whoever serves the device must not be the one who calls this.
+//! The kernel's answer comes when the driver of the device has begun or ended, and that asks the
+//! device for its status on the way. So whoever serves the device must not be the one who calls
+//! this.
 //!
 //! Follows `linux/genetlink.h` and `linux/vdpa.h`.
 
@@ -33,8 +35,8 @@ const VDPA_ATTR_DEV_NAME: u16 = 4;
 /// Flags in an attribute's type.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// Puts a device on the bus, where drivers find it; returns once one has begun, if one was there. One that stands there
-/// stays.
+/// Puts a device on the bus, where drivers find it; returns once one has begun, if one was there.
+/// One that stands there stays.
 ///
 /// # Errors
 /// The kernel's word, and what to do.
@@ -46,7 +48,8 @@ pub fn add_to_bus(name: &str) -> Result<(), VduseError> {
     }
 }
 
-/// Takes a device off the bus; returns once its driver has let it go. One that is not there is off it.
+/// Takes a device off the bus; returns once its driver has let it go. One that is not there is off
+/// it.
 ///
 /// # Errors
 /// The kernel's word, and what to do.

@@ -48,7 +48,8 @@ fn name_bytes(name: &str) -> Result<[u8; NAME_SIZE], VduseError> {
     Ok(bytes)
 }
 
-/// A device that this process serves. When it is dropped the device stays, for whoever opens it next.
+/// A device that this process serves. When it is dropped the device stays, for whoever opens it
+/// next.
 #[derive(Debug)]
 pub struct Device {
     name: String,
@@ -66,8 +67,8 @@ pub enum Origin {
 }
 
 impl Device {
-    /// Makes the device, or opens the one of that name if it stands on the vDPA bus. One that stands there for nobody is
-    /// made anew.
+    /// Makes the device, or opens the one of that name if it stands on the vDPA bus. One that
+    /// stands there for nobody is made anew.
     ///
     /// Its file may take so long to appear under `/dev`, where udev may have rules to work through.
     ///
@@ -152,8 +153,9 @@ impl AsFd for Device {
 
 /// Interrupts the driver for one ring.
 ///
-/// The kernel is asked by an ioctl: version 0 of the interface has no eventfd for it. It does not wait: what the driver
-/// does with the interrupt runs in a thread of the kernel's, or is an eventfd's count.
+/// The kernel is asked by an ioctl: version 0 of the interface has no eventfd for it. It does not
+/// wait: what the driver does with the interrupt runs in a thread of the kernel's, or is an
+/// eventfd's count.
 #[derive(Debug)]
 pub struct Interrupt {
     file: OwnedFd,

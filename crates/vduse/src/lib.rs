@@ -1,22 +1,26 @@
-//! vDPA devices of the host's own kernel whose data path is in this process: VDUSE, "vDPA device in user space".
+//! vDPA devices of the host's own kernel whose data path is in this process: VDUSE, "vDPA device in
+//! user space".
 //!
 //! # Model
-//! The kernel shows a device with virtio's control path, and asks this process for what it cannot do itself: a
-//! [`Device`] is the file of that, [`message`] what is asked, [`Session`] who answers. A driver on the vDPA bus, which
-//! is the host's own virtio-net (virtio-vdpa) or that of a guest of QEMU's (vhost-vdpa), makes rings; their memory
-//! comes from the kernel, and the rings go to a [`Guest`].
+//! The kernel shows a device with virtio's control path, and asks this process for what it cannot
+//! do itself: a [`Device`] is the file of that, [`message`] what is asked, [`Session`] who answers.
+//! A driver on the vDPA bus, which is the host's own virtio-net (virtio-vdpa) or that of a guest of
+//! QEMU's (vhost-vdpa), makes rings; their memory comes from the kernel, and the rings go to a
+//! [`Guest`].
 //!
 //! # Who is hostile
-//! The kernel is trusted; what it passes on is not. A driver behind vhost-vdpa writes whatever it likes into sizes,
-//! addresses and features, and its VMM chooses the files of its memory. So ranges are checked as those of vhost-user
-//! are, and nothing here is believed to be sensible.
+//! The kernel is trusted; what it passes on is not. A driver behind vhost-vdpa writes whatever it
+//! likes into sizes, addresses and features, and its VMM chooses the files of its memory. So ranges
+//! are checked as those of vhost-user are, and nothing here is believed to be sensible.
 //!
 //! # Limits
-//! Network devices, one pair of rings. Linux lets no network device of VDUSE have a control queue (`VIRTIO_NET_F_CTRL_VQ`
-//! is refused by `VDUSE_CREATE_DEV`, since 6.10, which is when it began to let there be network devices at all). Without
-//! one there are no further queue pairs, no receive modes, no filters, and no announcement by the driver.
+//! Network devices, one pair of rings. Linux lets no network device of VDUSE have a control queue
+//! (`VIRTIO_NET_F_CTRL_VQ` is refused by `VDUSE_CREATE_DEV`, since 6.10, which is when it began to
+//! let there be network devices at all). Without one there are no further queue pairs, no receive
+//! modes, no filters, and no announcement by the driver.
 //!
-//! Follows `linux/vduse.h`, version 0, and `Documentation/userspace-api/vduse.rst`. The only `unsafe` code is in `sys`.
+//! Follows `linux/vduse.h`, version 0, and `Documentation/userspace-api/vduse.rst`. The only
+//! `unsafe` code is in `sys`.
 
 mod bus;
 mod device;

@@ -1,7 +1,8 @@
-//! Requests that the kernel makes of a device, and our answers: what is read from and written to `/dev/vduse/NAME`.
+//! Requests that the kernel makes of a device, and our answers: what is read from and written to
+//! `/dev/vduse/NAME`.
 //!
-//! Follows `linux/vduse.h` (`struct vduse_dev_request`, `struct vduse_dev_response`). Fields are in the machine's own
-//! byte order. Cannot panic on whatever was read.
+//! Follows `linux/vduse.h` (`struct vduse_dev_request`, `struct vduse_dev_response`). Fields are in
+//! the machine's own byte order. Cannot panic on whatever was read.
 
 /// Bytes of a request.
 pub const REQUEST_LEN: usize = 152;
@@ -88,8 +89,8 @@ impl Position {
         Position([available, 0, 0, 0])
     }
 
-    /// Of a packed ring, from what vhost-user makes of one: the index of the next available descriptor and, above it, its
-    /// wrap counter; the same of the next used one in the upper half.
+    /// Of a packed ring, from what vhost-user makes of one: the index of the next available
+    /// descriptor and, above it, its wrap counter; the same of the next used one in the upper half.
     pub fn packed(base: u32) -> Position {
         let half = |half: u16| [half >> 15, half & 0x7fff];
         let ([wrap, available], [used_wrap, used]) = (half(base as u16), half((base >> 16) as u16));

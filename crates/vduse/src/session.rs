@@ -2,12 +2,14 @@
 //!
 //! # Life
 //! 1. *Idle*: no driver, or one that is not done with its preparations. Requests are answered.
-//! 2. *Waiting*: the driver said DRIVER_OK. The rings begin once the kernel agrees, for until then interrupts would be
-//!    lost: it notes the status only after our answer. And they begin once there is memory for buffers: a driver of
-//!    this kernel maps its first buffer after that, and kicks.
+//! 2. *Waiting*: the driver said DRIVER_OK. The rings begin once the kernel agrees, for until then
+//!    interrupts would be lost: it notes the status only after our answer. And they begin once
+//!    there is memory for buffers: a driver of this kernel maps its first buffer after that, and
+//!    kicks.
 //! 3. *Running*: the rings are the [`Guest`]'s. A change of memory leads back to 2, a reset to 1.
 //!
-//! A session has no thread, no clock and no file but the eventfds of its kicks; it cannot be made to wait.
+//! A session has no thread, no clock and no file but the eventfds of its kicks; it cannot be made
+//! to wait.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -221,7 +223,8 @@ impl<K: Kernel> Session<K> {
             Wish::Status(status) => self.set_status(status, guest)?,
             Wish::Position { ring } => self.position(ring, guest)?,
             Wish::Memory { .. } => {
-                // Which of it is not asked: the old is let go before the answer, and all of the new mapped at once.
+                // Which of it is not asked: the old is let go before the answer, and all of the new
+                // mapped at once.
                 if self.phase == Phase::Running {
                     guest.stop();
                     self.phase = Phase::Waiting { agreed: true, tries: 0, resumes: true };

@@ -1,8 +1,8 @@
 //! The ioctls of `/dev/vduse/control` and `/dev/vduse/NAME`, one function each.
 //!
-//! Model: each function takes what it needs by value or by a reference of the right type, so that no caller can hand
-//! the kernel memory of a wrong shape. Layouts and numbers: `linux/vduse.h`, version 0 of the interface, which every
-//! later kernel still speaks to who asks for no other.
+//! Model: each function takes what it needs by value or by a reference of the right type, so that
+//! no caller can hand the kernel memory of a wrong shape. Layouts and numbers: `linux/vduse.h`,
+//! version 0 of the interface, which every later kernel still speaks to who asks for no other.
 
 // Every function here is one system call with memory that the kernel reads or writes.
 #![allow(unsafe_code)]
@@ -80,7 +80,8 @@ pub(crate) struct VqInfo {
     pub(crate) desc: u64,
     pub(crate) driver: u64,
     pub(crate) device: u64,
-    /// Split: the available index. Packed: wrap counter and index of the next available descriptor, then of the next used.
+    /// Split: the available index. Packed: wrap counter and index of the next available descriptor,
+    /// then of the next used.
     pub(crate) state: [u16; 4],
     pub(crate) ready: u8,
 }
@@ -106,7 +107,8 @@ const _: () = assert!(size_of::<VqEventfd>() == 8);
 pub(crate) fn create(fd: BorrowedFd<'_>, config: &DeviceConfig) -> Result<(), Errno> {
     let request = number(WRITE, 0x02, DEVICE_CONFIG_SIZE);
     debug_assert!(config.config_size as usize <= CONFIG_MAX);
-    // SAFETY: the kernel reads the struct and `config_size` bytes behind its fixed part, which are there.
+    // SAFETY: the kernel reads the struct and `config_size` bytes behind its fixed part, which are
+    // there.
     done(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw const *config) })
 }
 
@@ -116,7 +118,8 @@ pub(crate) fn destroy(fd: BorrowedFd<'_>, name: &[u8; NAME_SIZE]) -> Result<(), 
     done(unsafe { libc::ioctl(fd.as_raw_fd(), number(WRITE, 0x03, NAME_SIZE), name.as_ptr()) })
 }
 
-/// The first range that has an address of `entry.start..=entry.last`, and its file; `EINVAL` if there is none.
+/// The first range that has an address of `entry.start..=entry.last`, and its file; `EINVAL` if
+/// there is none.
 pub(crate) fn iotlb_fd(fd: BorrowedFd<'_>, entry: &mut IotlbEntry) -> Result<OwnedFd, Errno> {
     let request = number(READ | WRITE, 0x10, size_of::<IotlbEntry>());
     // SAFETY: the kernel reads and writes the struct.
@@ -166,7 +169,8 @@ pub(crate) fn ring_info(fd: BorrowedFd<'_>, index: u32) -> Result<VqInfo, Errno>
     Ok(info)
 }
 
-/// Has the driver's kicks of a ring counted by an eventfd, whose counter the kernel holds from now on.
+/// Has the driver's kicks of a ring counted by an eventfd, whose counter the kernel holds from now
+/// on.
 pub(crate) fn set_kick(fd: BorrowedFd<'_>, index: u32, kick: BorrowedFd<'_>) -> Result<(), Errno> {
     let eventfd = VqEventfd { index, fd: kick.as_raw_fd() };
     let request = number(WRITE, 0x16, size_of::<VqEventfd>());

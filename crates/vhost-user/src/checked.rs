@@ -36,7 +36,8 @@ pub struct Calls {
 #[derive(Debug)]
 pub struct CheckedDevice {
     running: Vec<Option<RingSetup>>,
-    /// Rings that run with memory or a log that is no more: [`assert_settled`](Self::assert_settled).
+    /// Rings that run with memory or a log that is no more:
+    /// [`assert_settled`](Self::assert_settled).
     stale: Vec<bool>,
     log: Option<SharedArea>,
     /// How many rings have records of what is in flight.

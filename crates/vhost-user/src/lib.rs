@@ -30,9 +30,9 @@
 //! # Limits
 //!
 //! Little is believed of what a peer says: sizes, counts, indices and bits are checked before
-//! anything is kept, and a peer that breaks a rule loses its own connection and nothing else.
-//! Split rings only; no IOTLB, no postcopy: neither is offered. What is, and with what it was tested,
-//! is in `docs/virtio.md`.
+//! anything is kept, and a peer that breaks a rule loses its own connection and nothing else. Split
+//! rings only; no IOTLB, no postcopy: neither is offered. What is, and with what it was tested, is
+//! in `docs/virtio.md`.
 
 pub mod backend;
 pub mod checked;

@@ -102,8 +102,8 @@ impl Listener {
     }
 
     /// Goes on with a socket that another process listens on, whose file is known by device and
-    /// inode: that of `path` if it is the same. It stays the other's until [`adopt`](Self::adopt): a
-    /// drop before leaves everything as it is.
+    /// inode: that of `path` if it is the same. It stays the other's until [`adopt`](Self::adopt):
+    /// a drop before leaves everything as it is.
     ///
     /// # Errors
     /// It is no socket that can be used without waiting.

@@ -2,8 +2,8 @@
 //!
 //! Specification: vhost-user.rst, "Migrating back-end state". The front-end gives us one end of a
 //! pipe with `SET_DEVICE_STATE_FD`, moves what comes out or puts in what goes in, and asks with
-//! `CHECK_DEVICE_STATE` how it went. So the state must be written at once, and can be read as a whole
-//! only when that question comes.
+//! `CHECK_DEVICE_STATE` how it went. So the state must be written at once, and can be read as a
+//! whole only when that question comes.
 //!
 //! The pipe's flags are shared with every holder of the same end, and a front-end that makes it
 //! block could hold up this process. So the pipe is opened once more, which gives flags of our own.

@@ -1,8 +1,8 @@
 //! Chains of descriptors that a hostile guest may have written: what walks of both kinds of ring
 //! share.
 //!
-//! virtio 1.2, sections 2.7.4, 2.7.5.3, 2.8.6 and 2.8.7. Every walk is bounded by a counter, whatever
-//! the links say; every descriptor is read once; every range is translated whole.
+//! virtio 1.2, sections 2.7.4, 2.7.5.3, 2.8.6 and 2.8.7. Every walk is bounded by a counter,
+//! whatever the links say; every descriptor is read once; every range is translated whole.
 
 use guestmem::{Buffer, GuestSlice, Ticket, Translator};
 
@@ -64,7 +64,8 @@ impl<'a> Chain<'a> {
         self.arena.len() - self.start
     }
 
-    /// Appends what a descriptor names; the caller has seen that there are fewer than [`CHAIN_MAX`].
+    /// Appends what a descriptor names; the caller has seen that there are fewer than
+    /// [`CHAIN_MAX`].
     pub(crate) fn append(&mut self, piece: Descriptor) -> Result<(), Fault> {
         if piece.flags & Descriptor::WRITE != self.walk.wanted_flags() {
             return Err(Fault::WrongDirection);

@@ -183,9 +183,10 @@ impl DeviceQueue {
         }
     }
 
-    /// Takes the first `n` staged buffers off the stage unused, for an owner who has more of them in
-    /// hand than are staged at a time. It must [use](Self::use_set_aside) them in this order, before
-    /// any that are staged. They stay the guest's: a later owner of the ring takes them again.
+    /// Takes the first `n` staged buffers off the stage unused, for an owner who has more of them
+    /// in hand than are staged at a time. It must [use](Self::use_set_aside) them in this order,
+    /// before any that are staged. They stay the guest's: a later owner of the ring takes them
+    /// again.
     ///
     /// # Panics
     /// If fewer are staged.
@@ -285,8 +286,8 @@ impl DeviceQueue {
         each!(&self.kind, device => device.size())
     }
 
-    /// Whether more buffers are available than were taken. Where the last look saw no more, it looks
-    /// again: a guest that keeps its ring full has posted others meanwhile.
+    /// Whether more buffers are available than were taken. Where the last look saw no more, it
+    /// looks again: a guest that keeps its ring full has posted others meanwhile.
     #[inline]
     pub fn has_backlog(&self) -> bool {
         each!(&self.kind, device => device.has_backlog())

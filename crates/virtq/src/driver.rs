@@ -1,7 +1,8 @@
 //! The driver's side of a ring of either kind: for the lab's guests and for tests.
 //!
-//! The device is not trusted: what is in flight is remembered here and not in the shared memory, and
-//! a used entry that names no buffer in flight is counted ([`DriverQueue::strays`]) and skipped.
+//! The device is not trusted: what is in flight is remembered here and not in the shared memory,
+//! and a used entry that names no buffer in flight is counted ([`DriverQueue::strays`]) and
+//! skipped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

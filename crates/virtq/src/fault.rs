@@ -9,7 +9,8 @@ pub enum Fault {
     /// A head or a link names no descriptor.
     #[error("a descriptor index is outside the table")]
     BadIndex,
-    /// A chain does not end within [`CHAIN_MAX`](crate::CHAIN_MAX) descriptors or the table's size: a loop.
+    /// A chain does not end within [`CHAIN_MAX`](crate::CHAIN_MAX) descriptors or the table's size:
+    /// a loop.
     #[error("a descriptor chain does not end")]
     ChainTooLong,
     /// More than [`CHAIN_BYTES_MAX`](crate::CHAIN_BYTES_MAX) bytes.

@@ -3,9 +3,10 @@
 //! # Model
 //! Buffers are used strictly in order, and none is in anybody's hands between two publications but
 //! such as a successor may take again. So all that must be known after a death is whether the last
-//! publication was done. In a split ring it is one store, and the guest's own used index tells: it has
-//! no record. In a packed ring it is one store a buffer: before the first of them the whole publication is written
-//! down here, and a successor that finds it begun and not shown does it again from the beginning.
+//! publication was done. In a split ring it is one store, and the guest's own used index tells: it
+//! has no record. In a packed ring it is one store a buffer: before the first of them the whole
+//! publication is written down here, and a successor that finds it begun and not shown does it
+//! again from the beginning.
 //!
 //! The record is in memory that the front-end shares and may write to: it is checked as all else.
 

@@ -4,17 +4,17 @@
 //! `VIRTIO_F_INDIRECT_DESC`, `VIRTIO_F_EVENT_IDX`, `VIRTIO_F_IN_ORDER` and `VIRTIO_F_VERSION_1`.
 //!
 //! # Model
-//! - [`DeviceQueue`] is what the daemon holds of a guest's ring. It works in bursts: [`stage`] takes
-//!   up to [`BURST`] chains off the available ring, reads every descriptor ONCE, checks and
+//! - [`DeviceQueue`] is what the daemon holds of a guest's ring. It works in bursts: [`stage`]
+//!   takes up to [`BURST`] chains off the available ring, reads every descriptor ONCE, checks and
 //!   translates it, and keeps the result; the owner works on the staged [`Buffer`]s; buffers are
 //!   used strictly in the order in which they were made available (so `VIRTIO_F_IN_ORDER` may
 //!   always be offered); [`publish`] shows all used entries to the guest by one store.
 //! - [`DriverQueue`] is the guest's end, for the lab's guests and for tests.
 //! - A guest that breaks the rules of the ring stops the ring: the [`Fault`] says which rule.
 //!
-//! Because buffers are used in order and before the next are taken, one [`Position`] is all the state
-//! that a ring has: a new owner [starts](Start) there. That of a split ring is in the guest's memory;
-//! that of a packed ring can be written down for it ([`Inflight`]).
+//! Because buffers are used in order and before the next are taken, one [`Position`] is all the
+//! state that a ring has: a new owner [starts](Start) there. That of a split ring is in the guest's
+//! memory; that of a packed ring can be written down for it ([`Inflight`]).
 //!
 //! # Limits
 //! Rings of up to 32768 entries, [`CHAIN_MAX`] descriptors and [`CHAIN_BYTES_MAX`] bytes a chain.

@@ -2,12 +2,12 @@
 //!
 //! # Model
 //! A queue writes to four places: the buffers that it uses; the used ring, or the descriptors of a
-//! packed ring; and the words by which it asks for kicks. Each is logged right after it was written,
-//! before anything else is done: a log that is switched on, off or exchanged between two bursts finds
-//! nothing half logged.
+//! packed ring; and the words by which it asks for kicks. Each is logged right after it was
+//! written, before anything else is done: a log that is switched on, off or exchanged between two
+//! bursts finds nothing half logged.
 //!
-//! Where something is in the guest's own addresses is found by the memory's regions. A front-end may
-//! also say where it wants writes to the used ring logged; a packed ring's event area, that is.
+//! Where something is in the guest's own addresses is found by the memory's regions. A front-end
+//! may also say where it wants writes to the used ring logged; a packed ring's event area, that is.
 
 use std::sync::Arc;
 

@@ -105,8 +105,8 @@ impl Staging {
         if KEEP {
             *header = header_of(&slice, walk.prefix);
         }
-        // SAFETY: the translator keeps the memory, and `buffers` lends what is staged only while the
-        // queue is borrowed.
+        // SAFETY: the translator keeps the memory, and `buffers` lends what is staged only while
+        // the queue is borrowed.
         let slice = unsafe { slice.skip(walk.prefix).forget_lifetime() };
         *place = Buffer::single(slice, id);
         // Of a frame to send, the lines of its first 65 bytes; of a buffer to receive into, two

@@ -4,11 +4,11 @@ use crate::inflight::Inflight;
 use crate::log::Log;
 
 /// A place in a ring, as vhost-user's vring base has it. In a split ring the low 16 bits are the
-/// available index. In a packed ring bits 0 to 14 are the next descriptor to take and bit 15 the wrap
-/// counter there; bits 16 to 30 and 31 are the same of the next to use.
+/// available index. In a packed ring bits 0 to 14 are the next descriptor to take and bit 15 the
+/// wrap counter there; bits 16 to 30 and 31 are the same of the next to use.
 ///
-/// Buffers are used in order and a later owner takes again what was not used, so the two halves that
-/// a queue gives are equal.
+/// Buffers are used in order and a later owner takes again what was not used, so the two halves
+/// that a queue gives are equal.
 pub type Position = u32;
 
 /// Where an owner of a ring begins.

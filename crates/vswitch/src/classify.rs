@@ -23,8 +23,8 @@ pub struct Burst<'a> {
     pub from: PortId,
     /// The first 16 bytes of each frame, taken once.
     pub heads: &'a [[u8; 16]],
-    /// More bytes of each, if [`Table::needs_deep`] or [`Verdicts::wants_deep`]; the first 16 are as
-    /// in `heads`.
+    /// More bytes of each, if [`Table::needs_deep`] or [`Verdicts::wants_deep`]; the first 16 are
+    /// as in `heads`.
     pub deep: Option<&'a [DeepHead]>,
     /// The time in ns, from any point on that lies in the past.
     pub now_ns: u64,
@@ -228,8 +228,8 @@ impl Table {
             let to = port_of(there);
             *verdict = Verdict::port(to);
 
-            // In doubt are groups, hairpins, tags that may not be, priority tags, and addresses that
-            // are unknown, have moved, were not seen of late, or are out of reach.
+            // In doubt are groups, hairpins, tags that may not be, priority tags, and addresses
+            // that are unknown, have moved, were not seen of late, or are out of reach.
             let mut doubt = ((dst | src) & 1 != 0) | !seen | displaced;
             doubt |= (there >= FOUND) | (to == own) | !reach.has(vid, to);
             doubt |= if TRUNK {

@@ -32,8 +32,8 @@ impl State {
 /// The forwarding database: which address of which VLAN is behind which port, as it was learned.
 ///
 /// An address is forgotten by the fourth [`tick`](Self::tick) after its last frame, so a tick every
-/// quarter of the ageing time is right. Changing a port's VLANs makes no entry wrong: one whose port
-/// is no member of its VLAN counts as unknown. [`flush`](Self::flush) saves its room.
+/// quarter of the ageing time is right. Changing a port's VLANs makes no entry wrong: one whose
+/// port is no member of its VLAN counts as unknown. [`flush`](Self::flush) saves its room.
 #[derive(Debug)]
 pub struct Fdb {
     bins: Bins,
@@ -135,8 +135,8 @@ impl Fdb {
         })
     }
 
-    /// Knows an address as another table knew it, unless it is known already or there is no room; says
-    /// whether it is known now.
+    /// Knows an address as another table knew it, unless it is known already or there is no room;
+    /// says whether it is known now.
     pub fn recall(&self, entry: Entry) -> bool {
         let Entry { mac, vid, port, ticks } = entry;
         let key = key(mac.key(), vid);

@@ -2,11 +2,10 @@
 //! frame.
 //!
 //! Model: a cache from a frame's key to the outcome, two entries in a set; the older one makes way.
-//! Of the key only those bits count that some rule looks at, so that one entry serves all flows that
-//! no rule tells apart ("megaflows", Pfaff and others, NSDI 2015).
-//! Outcomes depend on the table alone, so an entry is true as long as the table is; the cache
-//! remembers of which table and port it speaks. A source owns its cache, so that a guest with many
-//! flows spoils only its own.
+//! Of the key only those bits count that some rule looks at, so that one entry serves all flows
+//! that no rule tells apart ("megaflows", Pfaff and others, NSDI 2015). Outcomes depend on the
+//! table alone, so an entry is true as long as the table is; the cache remembers of which table and
+//! port it speaks. A source owns its cache, so that a guest with many flows spoils only its own.
 
 use crate::{DropReason, PortId};
 use matcher::Words;

@@ -98,8 +98,8 @@ impl Source {
         if vid == 0 { self.native } else { vid }
     }
 
-    /// Returns `true` if another tag follows a frame's priority tag. Receivers remove a priority tag
-    /// and classify by the next one, so such a frame enters a VLAN that was not checked.
+    /// Returns `true` if another tag follows a frame's priority tag. Receivers remove a priority
+    /// tag and classify by the next one, so such a frame enters a VLAN that was not checked.
     ///
     /// `second` tests for the other tag; it is called for priority-tagged frames only.
     #[inline]

@@ -39,8 +39,8 @@ impl Table {
         self.mirrors.to.get(mirror).copied()
     }
 
-    /// What to do to the tag of a frame for a mirror that gets a copy: nothing if its sender is mirrored, or else what is
-    /// done for the first of the ports whose received frames are.
+    /// What to do to the tag of a frame for a mirror that gets a copy: nothing if its sender is
+    /// mirrored, or else what is done for the first of the ports whose received frames are.
     pub fn mirror_edit(&self, mirror: usize, from: PortId, head: &[u8; 16]) -> VlanEdit {
         let is_sent = self.mirrors.of(from).0.checked_shr(mirror as u32).unwrap_or(0) & 1 == 1;
         match self.mirrors.receiver.get(mirror).copied().flatten() {

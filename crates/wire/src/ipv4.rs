@@ -1,8 +1,9 @@
 //! IPv4 headers (RFC 791).
 //!
-//! Model: [`Front`] reads what a header says where the payload may not be at hand; [`Packet`] checks
-//! once that header and total length fit into the bytes given; [`Header`] is the representation.
-//! Limits: options are skipped, and never written; fragments are not put together. Cannot panic.
+//! Model: [`Front`] reads what a header says where the payload may not be at hand; [`Packet`]
+//! checks once that header and total length fit into the bytes given; [`Header`] is the
+//! representation. Limits: options are skipped, and never written; fragments are not put together.
+//! Cannot panic.
 
 use std::net::Ipv4Addr;
 

@@ -118,8 +118,8 @@ impl<'f> Segments<'f> {
     /// Prepares to cut `frame` as `header` asks. A frame without payload is one segment.
     ///
     /// # Errors
-    /// The header asks for no segmentation, or contradicts the frame (see [`Header::judge`]); or the
-    /// frame is beyond the limits of this module.
+    /// The header asks for no segmentation, or contradicts the frame (see [`Header::judge`]); or
+    /// the frame is beyond the limits of this module.
     pub fn new(frame: &'f [u8], header: &Header) -> Result<Self, SegmentError> {
         header.check(frame.len(), Accepts::all())?;
         if header.is_plain() {

@@ -1,8 +1,8 @@
 //! UDP headers (RFC 768).
 //!
 //! Model: [`Datagram`] reads, [`Header`] is the representation; the checksum needs the IPv4 header
-//! for its pseudo-header. Limits: no jumbograms; over IPv6 only what [`crate::segment`] needs. Cannot
-//! panic.
+//! for its pseudo-header. Limits: no jumbograms; over IPv6 only what [`crate::segment`] needs.
+//! Cannot panic.
 
 use crate::{Truncated, ipv4, prefix, prefix_mut};
 

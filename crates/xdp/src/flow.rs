@@ -1,15 +1,16 @@
 //! Rules of a network card: frames for an address come by a receive queue.
 //!
-//! Follows linux/ethtool.h, `struct ethtool_rxnfc`: a rule of type `ETHER_FLOW` with the destination
-//! address alone. Drivers without such rules say `EOPNOTSUPP`; who steers then is the operator.
+//! Follows linux/ethtool.h, `struct ethtool_rxnfc`: a rule of type `ETHER_FLOW` with the
+//! destination address alone. Drivers without such rules say `EOPNOTSUPP`; who steers then is the
+//! operator.
 
 use rustix::io::Errno;
 
 use crate::error::XdpError;
 use crate::interface::{Interface, Interfaces};
 
-/// A rule, on the card for as long as this lives. One of a process that was killed stays there, and is
-/// taken over by the next that wants the same.
+/// A rule, on the card for as long as this lives. One of a process that was killed stays there, and
+/// is taken over by the next that wants the same.
 #[derive(Debug)]
 pub struct FlowRule {
     interfaces: Interfaces,

@@ -2,10 +2,11 @@
 //!
 //! # Model
 //! XDP cannot give one frame to two. So the program passes a frame to a group, and writes a copy to
-//! a ring (`BPF_MAP_TYPE_RINGBUF`), which is read here. Two counters of bytes run free: the kernel's
-//! says where the next record begins, ours what we have read. A record is a header of 8 bytes, whose
-//! first 31 bits are its length and whose top bits say that it is not ready, or not meant; then what
-//! the program wrote. The ring's memory is mapped twice in a row, so that no record is cut.
+//! a ring (`BPF_MAP_TYPE_RINGBUF`), which is read here. Two counters of bytes run free: the
+//! kernel's says where the next record begins, ours what we have read. A record is a header of 8
+//! bytes, whose first 31 bits are its length and whose top bits say that it is not ready, or not
+//! meant; then what the program wrote. The ring's memory is mapped twice in a row, so that no
+//! record is cut.
 //!
 //! Follows the kernel's Documentation/bpf/ringbuf.rst.
 
@@ -46,7 +47,8 @@ struct Memory {
 }
 
 // SAFETY: the pointers go to mappings that this owns. Counters and headers are accessed as atomics;
-// a record that is ready is not written until we give it back, for which exclusive access is needed.
+// a record that is ready is not written until we give it back, for which exclusive access is
+// needed.
 unsafe impl Send for Memory {}
 
 impl Groups {

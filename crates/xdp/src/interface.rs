@@ -137,8 +137,8 @@ impl Interfaces {
             *to = from as libc::c_char;
         }
         ifreq.ifr_ifru.ifru_data = request.cast();
-        // SAFETY: the request is the structure of its command, which the kernel reads and writes; both
-        // it and the ifreq outlive the call.
+        // SAFETY: the request is the structure of its command, which the kernel reads and writes;
+        // both it and the ifreq outlive the call.
         let result = unsafe {
             let fd = self.ioctl.as_raw_fd();
             libc::ioctl(fd, libc::SIOCETHTOOL as _, &raw mut ifreq)

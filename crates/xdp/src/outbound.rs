@@ -12,8 +12,8 @@ use crate::socket::{Handle, Woken};
 /// System calls that one [`Outbound::flush`] makes at most: before Linux 6.17 each sends 32 frames.
 const WAKES_MAX: usize = 4;
 
-/// Where frames begin in their chunks differs by so many bytes, in so many places. Chunks are a power of two apart, and
-/// the beginnings of all would meet in the same few sets of a cache.
+/// Where frames begin in their chunks differs by so many bytes, in so many places. Chunks are a
+/// power of two apart, and the beginnings of all would meet in the same few sets of a cache.
 const STAGGER: u32 = 64;
 const STAGGERED: u64 = 16;
 
@@ -67,7 +67,8 @@ impl Outbound {
         &self.handle
     }
 
-    /// The room for a frame of `len` bytes, in order. Until it is queued, the same is claimed again.
+    /// The room for a frame of `len` bytes, in order. Until it is queued, the same is claimed
+    /// again.
     #[inline]
     pub fn claim(&mut self, len: u32) -> Result<impl Iterator<Item = GuestSlice<'_>> + '_, NoRoom> {
         let pieces = self.pieces(len);

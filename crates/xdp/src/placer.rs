@@ -1,18 +1,20 @@
-//! Frames placed in somebody's own buffers: the receive ring and the fill ring over a guest's memory.
+//! Frames placed in somebody's own buffers: the receive ring and the fill ring over a guest's
+//! memory.
 //!
 //! # Model
 //! The memory is a region of a guest's, cut into unaligned chunks. A buffer of the guest's is
-//! [posted](Placer::post) as the chunk in which a frame would begin where the guest wants it: behind
-//! a header that the caller writes. The kernel, or the device, puts each frame in the oldest posted
-//! buffer, so [`Placer::take`] knows where the next one must be; an answer that says otherwise ends
-//! the use of the socket.
+//! [posted](Placer::post) as the chunk in which a frame would begin where the guest wants it:
+//! behind a header that the caller writes. The kernel, or the device, puts each frame in the oldest
+//! posted buffer, so [`Placer::take`] knows where the next one must be; an answer that says
+//! otherwise ends the use of the socket.
 //!
-//! What is written to a chunk: in copy mode the frame, byte for byte, and nothing else (the kernel's
-//! `__xsk_rcv`: one copy of the frame's length to the chunk's start, [`KERNEL_HEADROOM`] and the
-//! memory's headroom further; the headroom is left alone, for no program here puts metadata there). A
-//! frame that the program redirects must be no longer than the posted buffers, which
+//! What is written to a chunk: in copy mode the frame, byte for byte, and nothing else (the
+//! kernel's `__xsk_rcv`: one copy of the frame's length to the chunk's start, [`KERNEL_HEADROOM`]
+//! and the memory's headroom further; the headroom is left alone, for no program here puts metadata
+//! there). A frame that the program redirects must be no longer than the posted buffers, which
 //! [`crate::Redirect::steer`] sees to. With zero-copy the device writes before any program looks:
-//! up to [`Umem::room`] bytes, of whatever frame comes by that queue; so a buffer must have as many.
+//! up to [`Umem::room`] bytes, of whatever frame comes by that queue; so a buffer must have as
+//! many.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,8 +55,8 @@ pub enum Unfit {
 pub struct Misplaced;
 
 impl Placer {
-    /// Over a socket without a chunk in its fill ring, whose memory has unaligned chunks. Frames of at
-    /// most `longest` bytes will be placed behind `header` bytes.
+    /// Over a socket without a chunk in its fill ring, whose memory has unaligned chunks. Frames of
+    /// at most `longest` bytes will be placed behind `header` bytes.
     ///
     /// # Panics
     /// If chunks are aligned, or have no room for such a frame.
@@ -85,8 +87,8 @@ impl Placer {
         self.posted.len()
     }
 
-    /// How many more may be posted. The kernel may show a frame before it shows that the place of its
-    /// buffer in the ring is free, so it is the ring that is asked.
+    /// How many more may be posted. The kernel may show a frame before it shows that the place of
+    /// its buffer in the ring is free, so it is the ring that is asked.
     #[inline]
     pub fn room(&mut self) -> usize {
         let places = self.fill.size() - self.posted.len() as u32;

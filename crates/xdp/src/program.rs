@@ -5,13 +5,13 @@
 //! host as if there were no program: those of a queue without a socket, those that the filter does
 //! not name, and those too short to be judged.
 //!
-//! Some queues, from one on, may be steered ([`Steered`]): of such a queue only untagged frames to one
-//! address, and no longer than its buffers, are redirected. What else comes there is the host's: the
-//! kernel binds a socket to its queue, so that no frame can go to another queue's.
+//! Some queues, from one on, may be steered ([`Steered`]): of such a queue only untagged frames to
+//! one address, and no longer than its buffers, are redirected. What else comes there is the
+//! host's: the kernel binds a socket to its queue, so that no frame can go to another queue's.
 //!
 //! The filter's key is what [`Address`] says. Frames to groups are everybody's: those that the
-//! filter names are copied to a ring of their own ([`crate::Groups`]), and passed to the host too. A
-//! tag that the interface takes off (rx-vlan-offload) is not seen by the program.
+//! filter names are copied to a ring of their own ([`crate::Groups`]), and passed to the host too.
+//! A tag that the interface takes off (rx-vlan-offload) is not seen by the program.
 
 use std::os::fd::BorrowedFd;
 

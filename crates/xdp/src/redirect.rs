@@ -146,9 +146,9 @@ impl Redirect {
         removed.map_err(|errno| self.queue_error(queue, errno))
     }
 
-    /// Redirects of a queue's frames only untagged ones to one address, up to a length; whatever the
-    /// filter says. `None`: it is a queue like the others again. What a redirect without steered
-    /// queues refuses as unsupported.
+    /// Redirects of a queue's frames only untagged ones to one address, up to a length; whatever
+    /// the filter says. `None`: it is a queue like the others again. What a redirect without
+    /// steered queues refuses as unsupported.
     pub fn steer(&self, queue: u32, rule: Option<Steered>) -> Result<(), XdpError> {
         let value = rule.map_or([0; RULE_LEN], Steered::rule);
         let set = match &self.steered {

@@ -121,7 +121,8 @@ impl Umem {
         addr.checked_add(self.chunks.size.into()).is_some_and(|end| end <= self.size())
     }
 
-    /// The offset that unaligned chunks' descriptors have: how far behind the chunk's start a frame is.
+    /// The offset that unaligned chunks' descriptors have: how far behind the chunk's start a frame
+    /// is.
     pub(crate) fn offset_in(addr: u64) -> u64 {
         addr >> OFFSET_SHIFT
     }

@@ -1,5 +1,5 @@
-//! Two hostile guests, one sending to the other, while both are moved: what the daemon's side writes to
-//! their memory is in their front-ends' logs.
+//! Two hostile guests, one sending to the other, while both are moved: what the daemon's side
+//! writes to their memory is in their front-ends' logs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +50,8 @@ impl Side {
         Start { log: self.logs.map(log), ..Start::at(base) }
     }
 
-    /// Compares what changed with what is logged, and takes that out of the log; says how many pages it was.
+    /// Compares what changed with what is logged, and takes that out of the log; says how many
+    /// pages it was.
     fn check(&self, before: &[u8], outside: u64) -> u64 {
         let after = self.guest.dump();
         let logged = self.take();

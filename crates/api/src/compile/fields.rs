@@ -1,4 +1,5 @@
-//! Where in the document the settings of a switch come from, so that the table's error names the field.
+//! Where in the document the settings of a switch come from, so that the table's error names the
+//! field.
 
 use model::state::Problem;
 use vswitch::{ConfigError, Place, PortId, SwitchConfig};

@@ -68,7 +68,8 @@ impl Owner<'_> {
         }
     }
 
-    /// What a receive queue has of it: addresses, VLANs and link. All else is enforced where the adapter sends.
+    /// What a receive queue has of it: addresses, VLANs and link. All else is enforced where the
+    /// adapter sends.
     pub(super) fn queue(&self) -> nic::Function {
         let mut macs = self.macs.iter().map(|(mac, _)| *mac);
         let mut function = nic::Function::new(macs.next().unwrap_or_default());
@@ -138,8 +139,8 @@ impl<'a> Scope<'a> {
         Owner { settings, link: link(settings), at, macs, label: adapter.name.clone() }
     }
 
-    /// The adapter as it is on that VF, or on any that has no settings: with the VF's settings, if it has any, and with the
-    /// static addresses that the switch has for it.
+    /// The adapter as it is on that VF, or on any that has no settings: with the VF's settings, if
+    /// it has any, and with the static addresses that the switch has for it.
     pub(super) fn adapter_on(&self, member: Member<'a>, index: Option<u16>) -> Owner<'a> {
         let mut owner = self.adapter(member);
         if let Some((at, vf)) = index.and_then(|index| self.entry(index)) {

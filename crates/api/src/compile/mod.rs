@@ -1,34 +1,40 @@
 //! From the desired state to what the data plane is made of.
 //!
-//! Model: [`compile`] takes a document, who got which VF and queue, and what is known of the links, and gives for every
-//! NIC a [`Nic`]: the tables of the NIC and of the switch on it, and where each attachment is plugged in. Nothing is in
-//! force until the caller swaps it in; an error leaves the caller with what it has.
+//! Model: [`compile`] takes a document, who got which VF and queue, and what is known of the links,
+//! and gives for every NIC a [`Nic`]: the tables of the NIC and of the switch on it, and where each
+//! attachment is plugged in. Nothing is in force until the caller swaps it in; an error leaves the
+//! caller with what it has.
 //!
-//! Paths: an adapter on path `vf` is plugged into its VF. On `synthetic` and `vmq` it is plugged into the switch, whose
-//! port 0 is the NIC's PF; on `vmq` the NIC has a queue besides, whose frames go to the adapter past the switch.
+//! Paths: an adapter on path `vf` is plugged into its VF. On `synthetic` and `vmq` it is plugged
+//! into the switch, whose port 0 is the NIC's PF; on `vmq` the NIC has a queue besides, whose
+//! frames go to the adapter past the switch.
 //!
-//! Addresses: the switch knows those of every adapter beforehand, at the adapter's port or, if it is on a VF, at port 0;
-//! the NIC knows those behind the PF as filters or of queues. So a known adapter is never flooded for, and a change of its
-//! path needs no learning. With `spoof_check` nothing else is learned at its port, and nothing else may send there. So
-//! what a VF sends to an unknown address spares the switch, unless an adapter is promiscuous or there is an unchecked one in
-//! the switch, behind which it could be.
+//! Addresses: the switch knows those of every adapter beforehand, at the adapter's port or, if it
+//! is on a VF, at port 0; the NIC knows those behind the PF as filters or of queues. So a known
+//! adapter is never flooded for, and a change of its path needs no learning. With `spoof_check`
+//! nothing else is learned at its port, and nothing else may send there. So what a VF sends to an
+//! unknown address spares the switch, unless an adapter is promiscuous or there is an unchecked one
+//! in the switch, behind which it could be.
 //!
-//! Tunnels: each is a port of the switch in one VLAN, without known addresses: what is behind it is learned. So what a VF
-//! sends to an unknown address goes to the switch as well.
+//! Tunnels: each is a port of the switch in one VLAN, without known addresses: what is behind it is
+//! learned. So what a VF sends to an unknown address goes to the switch as well.
 //!
-//! Links: an adapter whose link is down (`link_state`, or `auto` and the uplink's is) has no port in the switch. Its
-//! addresses stand at port 0 meanwhile, so nobody else can take them, and frames for them are not flooded to guests.
+//! Links: an adapter whose link is down (`link_state`, or `auto` and the uplink's is) has no port
+//! in the switch. Its addresses stand at port 0 meanwhile, so nobody else can take them, and frames
+//! for them are not flooded to guests.
 //!
-//! Switchdev mode: each function is at the far end of a pipe from its representor, whose link it has; there is no switch.
+//! Switchdev mode: each function is at the far end of a pipe from its representor, whose link it
+//! has; there is no switch.
 //!
-//! Numbers: a port of a switch keeps its number as long as its adapter is on the switch, on whichever path, so what was
-//! learned there stays right; numbers that nobody has any more are told ([`Switch::left`]).
+//! Numbers: a port of a switch keeps its number as long as its adapter is on the switch, on
+//! whichever path, so what was learned there stays right; numbers that nobody has any more are told
+//! ([`Switch::left`]).
 //!
-//! Profiles: what the card of a NIC's profile refuses is refused here, with its errno. An adapter that could get a VF is
-//! held to that whether it has one now or not.
+//! Profiles: what the card of a NIC's profile refuses is refused here, with its errno. An adapter
+//! that could get a VF is held to that whether it has one now or not.
 //!
-//! Limits: those of [`nic::Table`] and [`vswitch::Table`], each told with the field of the document. Pure: no I/O, no
-//! clock.
+//! Limits: those of [`nic::Table`] and [`vswitch::Table`], each told with the field of the
+//! document. Pure: no I/O, no clock.
 
 mod acl;
 mod fields;
@@ -64,7 +70,8 @@ pub struct Live {
 pub struct Compiled {
     /// The NICs, in the document's order.
     pub nics: Vec<Nic>,
-    /// The rates of each function that its card accepted: some cards refuse new ones while the link is down.
+    /// The rates of each function that its card accepted: some cards refuse new ones while the link
+    /// is down.
     rates: BTreeMap<String, (u32, u32)>,
 }
 
@@ -104,8 +111,9 @@ pub struct Switch {
     pub taps: Vec<(vswitch::PortId, usize)>,
     /// Whose port each list of [`vswitch::SwitchConfig::acls`] is for, by index.
     pub acls: Vec<String>,
-    /// Ports of adapters that have left, and those at which less may be learned than before: what was learned there is to
-    /// be forgotten once this is in force, or a guest that is checked from now on would keep the addresses of others.
+    /// Ports of adapters that have left, and those at which less may be learned than before: what
+    /// was learned there is to be forgotten once this is in force, or a guest that is checked from
+    /// now on would keep the addresses of others.
     pub left: Vec<vswitch::PortId>,
     /// The numbers of ports, for the next time.
     pub numbers: Numbers,
@@ -173,11 +181,12 @@ impl Nic {
     }
 }
 
-/// Works out what the data plane is to be. `given` is what [`allocate`](model::state::allocate) answered for `state`, and
-/// `before` is what this answered last, if it did.
+/// Works out what the data plane is to be. `given` is what [`allocate`](model::state::allocate)
+/// answered for `state`, and `before` is what this answered last, if it did.
 ///
 /// # Errors
-/// What the profile of a NIC refuses, and what is more than a table takes, each with the document's field.
+/// What the profile of a NIC refuses, and what is more than a table takes, each with the document's
+/// field.
 pub fn compile(
     state: &State,
     given: &[Allocation],

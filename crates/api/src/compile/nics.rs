@@ -152,8 +152,9 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// Whether somebody may want what a function sends to an unknown address, the wire aside. If not, such frames spare the
-    /// switch: nearly all that VFs send to the wire is of that kind, since a NIC learns nothing.
+    /// Whether somebody may want what a function sends to an unknown address, the wire aside. If
+    /// not, such frames spare the switch: nearly all that VFs send to the wire is of that kind,
+    /// since a NIC learns nothing.
     fn is_unknown_wanted(&self) -> bool {
         let switched = |member: &&Member<'_>| member.given.path != PathInForce::Vf;
         let behind = self.scope.members.iter().filter(switched).map(|member| member.adapter);

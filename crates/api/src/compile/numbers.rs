@@ -19,9 +19,11 @@ impl Numbers {
         self.0.iter().map(|(name, number)| (name.as_str(), PortId(*number)))
     }
 
-    /// Numbers for the names in `need`. Who has one keeps it, and so do those of `stay` who had one, while there are enough.
+    /// Numbers for the names in `need`. Who has one keeps it, and so do those of `stay` who had
+    /// one, while there are enough.
     ///
-    /// A new name gets the lowest number that nobody had, and only if there is none one that somebody had who has left.
+    /// A new name gets the lowest number that nobody had, and only if there is none one that
+    /// somebody had who has left.
     ///
     /// # Errors
     /// How many names there are, if they are more than there are ports.

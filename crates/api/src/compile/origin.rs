@@ -45,7 +45,8 @@ impl Origins<'_> {
         }
     }
 
-    /// What a NIC's table refuses. The document was checked, so what is left is what shows only when all is put together.
+    /// What a NIC's table refuses. The document was checked, so what is left is what shows only
+    /// when all is put together.
     pub(super) fn problem(&self, error: ConfigError) -> Problem {
         match error {
             ConfigError::DuplicateMac { port, field, mac, vid, other, other_field } => {

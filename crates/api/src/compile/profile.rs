@@ -26,8 +26,8 @@ impl Rejected {
     }
 }
 
-/// Checks a NIC against its profile. Returns the rates of each function; `known` are those that were
-/// accepted before: a link that is down does not reject them.
+/// Checks a NIC against its profile. Returns the rates of each function; `known` are those that
+/// were accepted before: a link that is down does not reject them.
 pub(super) fn check(
     scope: &Scope<'_>,
     known: Option<&BTreeMap<String, (u32, u32)>>,

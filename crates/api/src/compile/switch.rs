@@ -72,8 +72,8 @@ pub(super) fn switch(
     Ok(Made { switch, filters: build.filters, plugs: build.plugs })
 }
 
-/// Ports at which nothing stays learned: those that nobody has any more, those that may learn less than before, and those
-/// that come back and may learn nothing, be it since a moment ago.
+/// Ports at which nothing stays learned: those that nobody has any more, those that may learn less
+/// than before, and those that come back and may learn nothing, be it since a moment ago.
 fn forgotten(build: &Build<'_, '_>, before: &Numbers, old: Option<&Switch>) -> Vec<PortId> {
     let limits = |config: &SwitchConfig| -> Vec<Option<u32>> {
         config.ports.iter().map(|port| port.as_ref().map(|port| port.learning.limit)).collect()
@@ -95,7 +95,8 @@ fn is_switched(member: &Member<'_>, switch: &state::Switch) -> bool {
     on_it && matches!(member.given.path, PathInForce::Vmq | PathInForce::Synthetic)
 }
 
-/// What the port that gets copies of an adapter's frames is called: no adapter has a blank in its name.
+/// What the port that gets copies of an adapter's frames is called: no adapter has a blank in its
+/// name.
 fn tap_name(adapter: &str) -> String {
     format!("mirror {adapter}")
 }
@@ -204,7 +205,8 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// A tunnel: an access port of its VLAN, at which as many addresses are learned as the other hosts have.
+    /// A tunnel: an access port of its VLAN, at which as many addresses are learned as the other
+    /// hosts have.
     fn tunnel(&mut self, tunnel: &Vxlan, index: usize) {
         let id = self.numbers.get(&tunnel_name(&tunnel.name)).expect("each tunnel has a number");
         self.fields.ports.push((id, format!("{}.vxlan[{index}]", self.at)));
@@ -275,7 +277,8 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// The addresses that the document has for ports. Those of an adapter on a VF are known with the VF.
+    /// The addresses that the document has for ports. Those of an adapter on a VF are known with
+    /// the VF.
     fn statics(&mut self) {
         for (field, entry) in self.scope.statics() {
             let (mac, vid) = (entry.mac.0, entry.vlan.unwrap_or(0));
@@ -319,8 +322,8 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// What is beyond what a table takes is not kept, for one too many is refused: a small document may name a thousand
-    /// million, by long lists of addresses and of VLANs.
+    /// What is beyond what a table takes is not kept, for one too many is refused: a small document
+    /// may name a thousand million, by long lists of addresses and of VLANs.
     fn keep(&mut self, mac: Mac, vid: u16, port: PortId, field: &str) {
         if self.config.statics.len() > vswitch::MAX_STATICS {
             return;
@@ -336,7 +339,8 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    /// What a VLAN of the switch is called in the NIC: the native one of port 0 leaves without a tag.
+    /// What a VLAN of the switch is called in the NIC: the native one of port 0 leaves without a
+    /// tag.
     fn outward(&self, vid: u16) -> Option<u16> {
         let vlans = &self.config.ports.first()?.as_ref()?.vlans;
         let untagged = vid == 0

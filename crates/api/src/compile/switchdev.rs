@@ -9,7 +9,8 @@ use super::nics::free_plug;
 use super::profile::owners;
 use super::{Attached, Place, Plug};
 
-/// Refuses what only a bridge means, of all that is a function or could be one; says whether there was nothing.
+/// Refuses what only a bridge means, of all that is a function or could be one; says whether there
+/// was nothing.
 pub(super) fn check(scope: &Scope<'_>, problems: &mut Problems) -> bool {
     let before = problems.problems.len();
     for (owner, _) in owners(scope) {
@@ -67,8 +68,8 @@ pub(super) fn representors(scope: &Scope<'_>) -> impl Iterator<Item = Plug> {
     scope.nic.represented().map(plug)
 }
 
-/// The rules in the order in which they are tried, and which of the document's each is. One that speaks of a VF that is not
-/// enabled waits for that.
+/// The rules in the order in which they are tried, and which of the document's each is. One that
+/// speaks of a VF that is not enabled waits for that.
 pub(super) fn rules(scope: &Scope<'_>) -> (Vec<nic::Rule>, Vec<usize>) {
     let there: Vec<FunctionName> = scope.nic.represented().collect();
     let is_there = |name: FunctionName| there.contains(&name);

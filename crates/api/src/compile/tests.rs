@@ -30,7 +30,8 @@ fn adapter(name: &str, n: u8, path: &str) -> Value {
     })
 }
 
-/// A NIC of four VFs with an iov switch, and adapters on all paths: `v`, `w` on VFs, `q` on a queue, `s`, `t` on the switch.
+/// A NIC of four VFs with an iov switch, and adapters on all paths: `v`, `w` on VFs, `q` on a
+/// queue, `s`, `t` on the switch.
 fn document() -> Value {
     json!({
         "version": 1,
@@ -77,8 +78,8 @@ struct World<'a> {
     counters: Vec<u64>,
 }
 
-/// Who got a frame, and how often; with a tag its VLAN is told, with the priority if there is one: `web`, `web@5`,
-/// `web@5/3`; a service tag with `s`: `web@s5`.
+/// Who got a frame, and how often; with a tag its VLAN is told, with the priority if there is one:
+/// `web`, `web@5`, `web@5/3`; a service tag with `s`: `web@s5`.
 type Got = BTreeMap<String, usize>;
 
 fn got(names: &[&str]) -> Got {

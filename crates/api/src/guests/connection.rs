@@ -1,8 +1,10 @@
-//! One connection of a channel: bounded lines in, one answer at a time out, and nothing that waits for the other end.
+//! One connection of a channel: bounded lines in, one answer at a time out, and nothing that waits
+//! for the other end.
 //!
-//! Of a guest that asks for more than it may, what it has sent is passed over, to the end of what is in all the buffers before
-//! us: else the guest's next program would wait behind it for minutes. It is not hung up on: QEMU 11.1 leaves a port that it
-//! was writing for as if it could not be written to, and the guest would have no channel until the next connection ends.
+//! Of a guest that asks for more than it may, what it has sent is passed over, to the end of what
+//! is in all the buffers before us: else the guest's next program would wait behind it for minutes.
+//! It is not hung up on: QEMU 11.1 leaves a port that it was writing for as if it could not be
+//! written to, and the guest would have no channel until the next connection ends.
 
 use std::io::{ErrorKind, Write};
 use std::time::Instant;
@@ -15,9 +17,10 @@ use super::protocol::{self, LINE_MAX};
 use super::refusal::{Errno, Refusal};
 use super::request::{Asked, Request};
 use crate::peer::has_hung_up;
-use crate::ration::Ration;
+use crate::token_bucket::TokenBucket;
 
-/// Requests that may wait when there is no more to be had, or an answer is not read. Who has sent more does not wait for answers.
+/// Requests that may wait when there is no more to be had, or an answer is not read. Who has sent
+/// more does not wait for answers.
 const WAITING_MAX: usize = 8;
 /// What a change costs, in requests.
 const CHANGE_COST: u32 = 100;
@@ -64,7 +67,7 @@ impl Connection {
     /// The next request that it may make, if there is one and all before it are answered.
     pub(super) fn next(
         &mut self,
-        ration: &mut Ration,
+        ration: &mut TokenBucket,
         now: Instant,
     ) -> Result<Option<Asked>, String> {
         self.flush()?;
@@ -111,7 +114,7 @@ impl Connection {
     }
 
     /// Whether it asks for more than it may; then what it has sent is passed over from now on.
-    pub(super) fn is_too_much(&mut self, ration: &mut Ration, now: Instant) -> bool {
+    pub(super) fn is_too_much(&mut self, ration: &mut TokenBucket, now: Instant) -> bool {
         let may_not = !self.pending.is_empty() || !ration.wait(now).is_zero();
         if self.lines.waiting() <= WAITING_MAX || !may_not {
             return false;
@@ -120,8 +123,9 @@ impl Connection {
         true
     }
 
-    /// Passes over a piece of what has come, which is not for nothing either; ends when nothing is there, and says so.
-    fn pass(&mut self, ration: &mut Ration, now: Instant) -> Result<(), String> {
+    /// Passes over a piece of what has come, which is not for nothing either; ends when nothing is
+    /// there, and says so.
+    fn pass(&mut self, ration: &mut TokenBucket, now: Instant) -> Result<(), String> {
         if ration.wait(now).is_zero() {
             self.lines.discard();
             self.fill()?;

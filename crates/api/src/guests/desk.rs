@@ -1,11 +1,12 @@
 //! The thread that serves the guests' channels.
 //!
-//! One request of each channel a turn, so that no guest keeps another waiting for more than that. The thread waits for
-//! the manager as the API's workers do, and for no guest: what cannot be written now is written when there is room, and
-//! until then that guest is not read.
+//! One request of each channel a turn, so that no guest keeps another waiting for more than that.
+//! The thread waits for the manager as the API's workers do, and for no guest: what cannot be
+//! written now is written when there is room, and until then that guest is not read.
 //!
-//! A change is the whole data plane's business, so all guests together have a ration of them, of which who had one last
-//! gets the next one last; and after each the manager is left to others for as long as it was taken.
+//! A change is the whole data plane's business, so all guests together have a ration of them, of
+//! which who had one last gets the next one last; and after each the manager is left to others for
+//! as long as it was taken.
 
 #[cfg(test)]
 mod tests;
@@ -24,8 +25,8 @@ use vhost_user::{ByteStream, Closer, Listener, Load};
 use super::connection::Connection;
 use super::refusal::Refusal;
 use super::request::Request;
-use crate::quiet::Quiet;
-use crate::ration::Ration;
+use crate::log_limiter::LogLimiter;
+use crate::token_bucket::TokenBucket;
 
 /// Requests that a guest may make at once, and a second.
 const REQUESTS: (u32, f64) = (2000, 500.0);
@@ -34,8 +35,8 @@ const CHANGES: (u32, f64) = (40, 20.0);
 /// Before a listener that cannot accept, for lack of descriptors say, tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers a request that came by a channel. Whose it is now is for the answer to say: the name that the desk knows may be
-/// another's by then.
+/// Answers a request that came by a channel. Whose it is now is for the answer to say: the name
+/// that the desk knows may be another's by then.
 pub(crate) type Answer =
     Box<dyn Fn(&Channel, Request) -> Result<serde_json::Value, Refusal> + Send>;
 
@@ -63,7 +64,7 @@ impl Desk {
     /// # Errors
     /// The system gives no thread or socket.
     pub(crate) fn start(answer: Answer) -> Result<Desk> {
-        let (wake, woken) = UnixStream::pair().context("the guests' desk cannot be woken")?;
+        let (wake, woken) = UnixStream::pair().context("guest-control thread")?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let wanted = Arc::<Mutex<Vec<Channel>>>::default();
@@ -86,7 +87,8 @@ impl Desk {
 impl Drop for Desk {
     fn drop(&mut self) {
         self.wake = None;
-        // The last to let go of the manager may be the thread itself, which cannot wait for its own end.
+        // The last to let go of the manager may be the thread itself, which cannot wait for its own
+        // end.
         let thread =
             self.thread.take().filter(|it| it.thread().id() != std::thread::current().id());
         let _ = thread.map(JoinHandle::join); // a panic of its was told when it happened
@@ -104,14 +106,14 @@ struct Server {
 
 /// What all guests together may change.
 struct Changes {
-    ration: Ration,
+    ration: TokenBucket,
     /// How many there were.
     count: u64,
 }
 
 impl Changes {
     fn new(now: Instant) -> Changes {
-        Changes { ration: Ration::new(CHANGES.0, CHANGES.1, now), count: 0 }
+        Changes { ration: TokenBucket::new(CHANGES.0, CHANGES.1, now), count: 0 }
     }
 
     /// The number of the next one, if it may be had now.
@@ -127,9 +129,9 @@ struct Served {
     channel: Channel,
     line: Option<Connection>,
     /// It outlives connections: who connects anew has no more than before.
-    ration: Ration,
+    ration: TokenBucket,
     /// The same for log lines.
-    quiet: Quiet,
+    quiet: LogLimiter,
     /// The number of the last change that it had.
     changed: u64,
     /// Closes its connections, and what comes by them.
@@ -198,8 +200,8 @@ impl Server {
 
 impl Served {
     fn new(channel: Channel, now: Instant) -> Served {
-        let ration = Ration::new(REQUESTS.0, REQUESTS.1, now);
-        let (quiet, closer) = (Quiet::default(), Closer::default());
+        let ration = TokenBucket::new(REQUESTS.0, REQUESTS.1, now);
+        let (quiet, closer) = (LogLimiter::default(), Closer::default());
         Served { channel, line: None, ration, quiet, changed: 0, closer }
     }
 

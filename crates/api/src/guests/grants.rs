@@ -84,8 +84,8 @@ impl<'s> Subject<'s> {
         Err(Refusal::new(Errno::Perm, format!("the host does not grant {mac}; {allowed}")))
     }
 
-    /// Another priority or kind of tag is another setting than the host's: what one VLAN has in a provider's tags is another
-    /// network than in a customer's.
+    /// Another priority or kind of tag is another setting than the host's: what one VLAN has in a
+    /// provider's tags is another network than in a customer's.
     fn allows_vlan(&self, wish: &Wish) -> Result<(), Refusal> {
         let own = self.adapter.settings.vlan;
         let Some(vlan) = wish.vlan.filter(|vlan| *vlan != own) else { return Ok(()) };

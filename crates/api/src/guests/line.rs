@@ -78,7 +78,8 @@ impl Lines {
         self.bytes.is_empty()
     }
 
-    /// How many lines are there, as far as there was room; one that is too long counts as as many as fit.
+    /// How many lines are there, as far as there was room; one that is too long counts as as many
+    /// as fit.
     pub(super) fn waiting(&self) -> usize {
         match self.bytes.len() > LINE_MAX {
             true => LINE_MAX,

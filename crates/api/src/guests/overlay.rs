@@ -69,8 +69,9 @@ impl Overlay {
         overlay
     }
 
-    /// What of it the operator's document leaves, and what fell. `fits` says whether a document can be brought into force
-    /// as a whole: where two guests' settings, or a guest's and the operator's, exclude each other, the later VF loses its.
+    /// What of it the operator's document leaves, and what fell. `fits` says whether a document can
+    /// be brought into force as a whole: where two guests' settings, or a guest's and the
+    /// operator's, exclude each other, the later VF loses its.
     pub(crate) fn fitting(
         &self,
         state: &State,

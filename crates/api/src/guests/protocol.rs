@@ -1,4 +1,5 @@
-//! The words of the channel: one JSON object a line, both ways; `docs/guest-control.md` is its contract.
+//! The words of the channel: one JSON object a line, both ways; `docs/guest-control.md` is its
+//! contract.
 
 use model::state::{LinkState, MacText, Vlan, VlanProto};
 use serde::Deserialize;

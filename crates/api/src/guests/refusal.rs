@@ -82,8 +82,8 @@ impl Refusal {
         Refusal::new(Errno::Perm, "the host has taken this PF away")
     }
 
-    /// What the whole document, the profile of the NIC or the data plane refuses. Their words name other adapters and files
-    /// of the host's, so only their kind is told.
+    /// What the whole document, the profile of the NIC or the data plane refuses. Their words name
+    /// other adapters and files of the host's, so only their kind is told.
     pub fn of(problems: &Problems) -> Refusal {
         let error = problems.problems.first().map_or("", |problem| problem.error.as_str());
         if error.contains("the address of") || error.contains("EEXIST") {

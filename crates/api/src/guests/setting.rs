@@ -79,7 +79,8 @@ impl fmt::Display for Wish {
 pub(super) struct Set<T> {
     /// What the guest says.
     pub(super) to: T,
-    /// What the operator's document said then. If it says something else, the guest's word has fallen.
+    /// What the operator's document said then. If it says something else, the guest's word has
+    /// fallen.
     pub(super) host: T,
 }
 
@@ -139,7 +140,8 @@ impl GuestVf {
         all
     }
 
-    /// What of it still holds, as a wish: the operator's document says of the same adapter what it said then.
+    /// What of it still holds, as a wish: the operator's document says of the same adapter what it
+    /// said then.
     pub(super) fn holding(&self, host: &Adapter) -> Wish {
         if !["", &host.name].contains(&self.adapter.as_str()) {
             return Wish::default();

@@ -1,4 +1,5 @@
-//! Requests as guests write them, what the host grants, and what becomes of settings when the host says something else.
+//! Requests as guests write them, what the host grants, and what becomes of settings when the host
+//! says something else.
 
 use model::state::{LinkState, State};
 use model::testing::{state, with};
@@ -11,7 +12,8 @@ use super::refusal::{Errno, Refusal};
 use super::request::Request;
 use super::setting::Wish;
 
-/// A NIC with three adapters: a virtual PF and two VFs of it, which the guest may set within limits.
+/// A NIC with three adapters: a virtual PF and two VFs of it, which the guest may set within
+/// limits.
 pub(crate) fn document() -> Value {
     let adapter = |i: u8| {
         json!({
@@ -288,7 +290,8 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether the operator's document has or grants that; `own` is the VLAN that the host says, `protos` what it grants.
+/// Whether the operator's document has or grants that; `own` is the VLAN that the host says,
+/// `protos` what it grants.
 fn is_granted(asked: &Value, own: &Value, protos: &[&str]) -> bool {
     let mac = asked["mac"].as_str();
     let number = |name: &str| asked[name].as_u64().unwrap_or(0);
@@ -305,7 +308,8 @@ fn is_granted(asked: &Value, own: &Value, protos: &[&str]) -> bool {
         && number("min_tx_rate") <= 10
 }
 
-/// A guest gets all that is granted and nothing else, whatever it asks for, and what it gets is what it asked for.
+/// A guest gets all that is granted and nothing else, whatever it asks for, and what it gets is
+/// what it asked for.
 #[test]
 fn limits_hold() {
     let hosts =

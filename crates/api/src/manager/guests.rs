@@ -18,8 +18,8 @@ use super::super::events::{Cause, EventKind};
 use super::{Manager, allocations};
 use crate::compile::{Live, compile};
 use crate::guests::{Answer, Channel, Desk, Dropped, Errno, Overlay, Refusal, Request, shown};
+use crate::log_limiter::LogLimiter;
 use crate::plane::Refused;
-use crate::quiet::Quiet;
 use crate::store::{Directory, Store, StoreError};
 
 /// How old what guests are told of themselves may be: the data plane is not asked more often.
@@ -38,7 +38,7 @@ pub(super) struct Guests {
     /// When the data plane was last asked for a guest.
     looked: Option<Instant>,
     /// Log lines that all of them can cause.
-    quiet: Quiet,
+    quiet: LogLimiter,
 }
 
 /// An open channel. Its file goes with it at once, however long the desk may still have the socket.
@@ -71,8 +71,8 @@ impl Guests {
         self.overlay.upon(state)
     }
 
-    /// Opens what channels are missing for a state. If it does not come into force they are dropped, and nothing has
-    /// changed.
+    /// Opens what channels are missing for a state. If it does not come into force they are
+    /// dropped, and nothing has changed.
     pub(super) fn open(&self, to: &State) -> Result<Vec<Open>, Refused> {
         if self.desk.is_none() {
             return Ok(Vec::new());
@@ -124,8 +124,8 @@ fn refused(state: &State, actual: &Actual) -> Result<(), model::state::Problems>
     compile(state, &given, &Live::default(), None).map(drop)
 }
 
-/// Serves the guests of a manager, which the caller holds, from now on: on a thread of its own, which ends with the
-/// manager.
+/// Serves the guests of a manager, which the caller holds, from now on: on a thread of its own,
+/// which ends with the manager.
 ///
 /// # Errors
 /// A socket cannot be opened, or the system gives no thread.
@@ -168,7 +168,8 @@ impl Manager {
         }
     }
 
-    /// Stores what guests have set, if that has changed. A disk that refuses is told; the next change tries again.
+    /// Stores what guests have set, if that has changed. A disk that refuses is told; the next
+    /// change tries again.
     pub(super) fn keep_guests(&mut self) {
         if self.guests.kept {
             return;
@@ -179,8 +180,8 @@ impl Manager {
         }
     }
 
-    /// Answers the guest at a channel. Which virtual PF that is of is asked only now: names may have been exchanged since
-    /// the request came.
+    /// Answers the guest at a channel. Which virtual PF that is of is asked only now: names may
+    /// have been exchanged since the request came.
     ///
     /// # Errors
     /// What it asks for is not granted, makes no sense or cannot be done; nothing has changed.
@@ -302,7 +303,8 @@ impl Manager {
     }
 }
 
-/// What is in force of an adapter, or of the VF that it names, whose settings hold there but for the address.
+/// What is in force of an adapter, or of the VF that it names, whose settings hold there but for
+/// the address.
 fn settings(state: &State, adapter: &Adapter) -> VfSettings {
     let nic = state.nic_of(adapter);
     let own = nic.and_then(|nic| nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf));

@@ -1,6 +1,7 @@
 //! Moves in a document that a client sends: they are not its to begin, change or end.
 //!
-//! A document from before a move says nothing of it, and would have a guest's addresses at both daemons, or at none.
+//! A document from before a move says nothing of it, and would have a guest's addresses at both
+//! daemons, or at none.
 
 use model::state::{Problem, Problems, State};
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! Moves of which nobody has heard for too long.
 //!
-//! What is certain is ended: who was to leave stays, who was to come and has not goes, and who is here is here. Of others
-//! it is not known where the guest is: a document that says so ([`Moving::given_up`]) is all that they get, so nothing is
-//! held for them any more.
+//! What is certain is ended: who was to leave stays, who was to come and has not goes, and who is
+//! here is here. Of others it is not known where the guest is: a document that says so
+//! ([`Moving::given_up`]) is all that they get, so nothing is held for them any more.
 
 use std::time::{Duration, Instant};
 

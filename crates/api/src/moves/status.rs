@@ -44,14 +44,16 @@ pub struct MoveStatus {
     pub sent: u64,
     /// How many ports were told that its addresses are here, by this step.
     pub announced: u64,
-    /// After `hand-over`: the number of the first of `frames`, counted from 0 in all that were handed over in this move.
+    /// After `hand-over`: the number of the first of `frames`, counted from 0 in all that were
+    /// handed over in this move.
     #[serde(default)]
     pub from: u64,
-    /// After `abort` at the target: how many of `frames`, the first ones, had been brought by the step `frames`. The source
-    /// still has them.
+    /// After `abort` at the target: how many of `frames`, the first ones, had been brought by the
+    /// step `frames`. The source still has them.
     #[serde(default)]
     pub brought: u64,
-    /// After `hand-over`, and after `abort` at the target: the frames that were kept for it, each as hexadecimal digits.
+    /// After `hand-over`, and after `abort` at the target: the frames that were kept for it, each
+    /// as hexadecimal digits.
     pub frames: Vec<String>,
 }
 

@@ -1,7 +1,8 @@
 //! Frames on their way from one daemon to the other, by way of a mover.
 //!
-//! Nothing is lost or doubled with an answer that does not arrive: the source keeps what it has answered until the move
-//! is over, and the target knows by numbers what it has. What is remembered here ends with the process.
+//! Nothing is lost or doubled with an answer that does not arrive: the source keeps what it has
+//! answered until the move is over, and the target knows by numbers what it has. What is remembered
+//! here ends with the process.
 
 use std::time::Instant;
 
@@ -36,7 +37,8 @@ impl Transit {
         (self.until, self.trouble) = (until, None);
     }
 
-    /// Whether more may be handed out: what waits beyond that stays in the data plane, which has a limit as well.
+    /// Whether more may be handed out: what waits beyond that stays in the data plane, which has a
+    /// limit as well.
     fn has_room(&self) -> bool {
         self.handed.len() < FRAMES_MAX
     }
@@ -80,8 +82,9 @@ impl Manager {
         });
     }
 
-    /// Takes what is kept for an adapter out of the data plane, and answers with frame number `from` and those after
-    /// it. They are remembered, so whoever did not hear the answer asks again.
+    /// Takes what is kept for an adapter out of the data plane, and answers with frame number
+    /// `from` and those after it. They are remembered, so whoever did not hear the answer asks
+    /// again.
     pub(super) fn hand_out(&mut self, name: &str, from: u64) -> Done {
         if let Some(transit) = self.transits.get_mut(name).filter(|one| one.has_room()) {
             let taken = self.plane.take_kept(name);
@@ -114,8 +117,8 @@ impl Manager {
         }
     }
 
-    /// Takes frames that were kept elsewhere, of which the first has the number `from`. What was brought before is not
-    /// taken again.
+    /// Takes frames that were kept elsewhere, of which the first has the number `from`. What was
+    /// brought before is not taken again.
     pub(super) fn take_in(
         &mut self,
         name: &str,
@@ -124,7 +127,8 @@ impl Manager {
         mut frames: Vec<Vec<u8>>,
     ) -> Result<(), Fault> {
         if !phase.is_coming() {
-            // What waited here is older than what comes back from elsewhere, whether it was asked for or not.
+            // What waited here is older than what comes back from elsewhere, whether it was asked
+            // for or not.
             self.hand_out(name, 0);
             self.give_back(name);
         }

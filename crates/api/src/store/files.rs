@@ -83,8 +83,8 @@ impl Directory {
         Directory::lock_in(path, dir)
     }
 
-    /// The same for a state that does not outlive the daemon: begins without files, and nobody waits
-    /// for the disk. Removes only files that a store makes; others stay.
+    /// The same for a state that does not outlive the daemon: begins without files, and nobody
+    /// waits for the disk. Removes only files that a store makes; others stay.
     ///
     /// # Errors
     /// As [`open`](Self::open), or `path` is a symbolic link or another user's.

@@ -1,18 +1,23 @@
-//! The state on disk: after a crash at any moment it is the old one or the new one, never a mixture.
+//! The state on disk: after a crash at any moment it is the old one or the new one, never a
+//! mixture.
 //!
 //! # Life of an apply
 //! 1. [`Store::begin`] writes a journal: what is to be reached.
 //! 2. The data plane is brought there.
-//! 3. [`Store::commit`] replaces the record of the state; this one `rename` decides. Then the journal goes.
+//! 3. [`Store::commit`] replaces the record of the state; this one `rename` decides. Then the
+//!    journal goes.
 //!
-//! If the data plane refuses, [`Store::abandon`] removes the journal. After a crash, [`Store::open`] finds the journal
-//! beside the record: with the record of step 3 the apply is finished; without it the apply did not happen, and what
-//! of step 2 was done is to be undone ([`Unfinished`]).
+//! If the data plane refuses, [`Store::abandon`] removes the journal. After a crash,
+//! [`Store::open`] finds the journal beside the record: with the record of step 3 the apply is
+//! finished; without it the apply did not happen, and what of step 2 was done is to be undone
+//! ([`Unfinished`]).
 //!
-//! A journal that is damaged beside a good record is renamed to `journal.json.damaged`, in the place
-//! of an earlier one, and the record holds; so it is with guests' own settings ([`Store::set_aside`]).
+//! A journal that is damaged beside a good record is renamed to `journal.json.damaged`, in the
+//! place of an earlier one, and the record holds; so it is with guests' own settings
+//! ([`Store::set_aside`]).
 //!
-//! Every file is written beside its place, synchronised, renamed into it, and the directory synchronised.
+//! Every file is written beside its place, synchronised, renamed into it, and the directory
+//! synchronised.
 //!
 //! Limits: files of 64 MiB; one process a directory.
 
@@ -101,7 +106,8 @@ pub enum StoreError {
 /// An apply that a crash interrupted before it was decided: it did not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
-    /// What it was to reach. Some of that may be in force in hardware; it is to be brought back to the stored state.
+    /// What it was to reach. Some of that may be in force in hardware; it is to be brought back to
+    /// the stored state.
     pub attempted: State,
 }
 
@@ -117,11 +123,12 @@ pub struct Store<F> {
 }
 
 impl<F: Files> Store<F> {
-    /// Reads what is stored; nothing at all is the empty state. After [`Unfinished`] the journal stays until
-    /// [`abandon`](Self::abandon), so that a crash while undoing is met again.
+    /// Reads what is stored; nothing at all is the empty state. After [`Unfinished`] the journal
+    /// stays until [`abandon`](Self::abandon), so that a crash while undoing is met again.
     ///
     /// # Errors
-    /// A file cannot be read, or is of a newer version; the record is damaged, or the journal and there is no record.
+    /// A file cannot be read, or is of a newer version; the record is damaged, or the journal and
+    /// there is no record.
     pub fn open(files: F) -> Result<(Store<F>, Option<Unfinished>), StoreError> {
         let record = match read(&files, RECORD)? {
             Some(bytes) => Record::from_bytes(&files.shown(RECORD), &bytes)?,
@@ -143,7 +150,8 @@ impl<F: Files> Store<F> {
         }
     }
 
-    /// The journal, if there is one that can be read. A damaged one is set aside if there is a record.
+    /// The journal, if there is one that can be read. A damaged one is set aside if there is a
+    /// record.
     fn journal(&mut self) -> Result<Option<Journal>, StoreError> {
         let Some(bytes) = read(&self.files, JOURNAL)? else { return Ok(None) };
         let shown = self.files.shown(JOURNAL);
@@ -203,8 +211,8 @@ impl<F: Files> Store<F> {
     /// Makes `to` the stored state, with the holders of its VFs (`NIC/vfN` and adapter).
     ///
     /// # Errors
-    /// The record cannot be written. What is stored counts as the old state, and the next [`begin`](Self::begin)
-    /// writes that again; a crash before it leaves the old or the new one.
+    /// The record cannot be written. What is stored counts as the old state, and the next
+    /// [`begin`](Self::begin) writes that again; a crash before it leaves the old or the new one.
     pub fn commit(
         &mut self,
         to: &State,
@@ -215,7 +223,8 @@ impl<F: Files> Store<F> {
         record.state = to.clone();
         record.owners.assign(holders);
         self.write_record(record)?;
-        // A journal that stays tells the next start of a finished apply, which it knows from the record.
+        // A journal that stays tells the next start of a finished apply, which it knows from the
+        // record.
         let _ = self.abandon();
         Ok(())
     }
@@ -236,7 +245,8 @@ impl<F: Files> Store<F> {
     /// Forgets the apply that was begun.
     ///
     /// # Errors
-    /// The journal cannot be removed; the next start takes the apply for interrupted, which is harmless.
+    /// The journal cannot be removed; the next start takes the apply for interrupted, which is
+    /// harmless.
     pub fn abandon(&self) -> Result<(), StoreError> {
         let removed = self.files.remove(JOURNAL);
         removed.map_err(|source| self.failed("remove", JOURNAL, source))?;

@@ -1,7 +1,8 @@
 //! Who has a VF, so that a late release never resets one that has a new owner.
 //!
-//! Each time a VF changes hands its new owner gets a token, a number that is never given twice. Whoever releases a VF
-//! shows the token; an old one is refused. The records are stored with the state, in the same step.
+//! Each time a VF changes hands its new owner gets a token, a number that is never given twice.
+//! Whoever releases a VF shows the token; an old one is refused. The records are stored with the
+//! state, in the same step.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +53,8 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Makes `holders` (VF and holder) the owners, and all other VFs nobody's. Who stays keeps the token. Whether
-    /// anything changed.
+    /// Makes `holders` (VF and holder) the owners, and all other VFs nobody's. Who stays keeps the
+    /// token. Whether anything changed.
     pub fn assign(&mut self, holders: &BTreeMap<String, String>) -> bool {
         let before = self.clone();
         self.held.retain(|vf, owner| holders.get(vf) == Some(&owner.holder));

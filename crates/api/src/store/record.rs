@@ -121,7 +121,8 @@ pub(super) fn open<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, S
     serde_json::from_str(content).map_err(not_it)
 }
 
-/// FNV-1a: finds slips of a disk or an editor; it is no defence against a forger, who may write the file anyway.
+/// FNV-1a: finds slips of a disk or an editor; it is no defence against a forger, who may write the
+/// file anyway.
 fn checksum(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)

@@ -52,7 +52,8 @@ fn the_document_is_served_and_names_every_operation_once() {
     }
 }
 
-/// Every operation that is described is served: with a path of nothing it is 2xx or 4xx, but not unknown.
+/// Every operation that is described is served: with a path of nothing it is 2xx or 4xx, but not
+/// unknown.
 #[test]
 fn every_operation_is_there() {
     let site = Site::new();

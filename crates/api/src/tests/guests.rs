@@ -1,4 +1,5 @@
-//! A guest's channel over a real socket: what it sets, what it is refused, and what the operator sees of it.
+//! A guest's channel over a real socket: what it sets, what it is refused, and what the operator
+//! sees of it.
 
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;

@@ -120,7 +120,8 @@ fn over_tcp_who_has_no_token_gets_one_answer_and_no_connection() {
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it is closed");
 }
 
-/// Connections that say nothing, half a request, or one without a token: more than there is room for.
+/// Connections that say nothing, half a request, or one without a token: more than there is room
+/// for.
 #[test]
 fn over_tcp_who_has_no_token_keeps_nobody_out_who_has_it() {
     let site = Site::with_tcp(Some(tcp("127.0.0.1:0")));

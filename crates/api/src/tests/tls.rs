@@ -1,4 +1,5 @@
-//! TLS over TCP, with a certificate that is for these tests only (`tls/`, valid for a hundred years).
+//! TLS over TCP, with a certificate that is for these tests only (`tls/`, valid for a hundred
+//! years).
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

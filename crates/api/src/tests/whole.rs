@@ -101,7 +101,8 @@ fn mistakes_are_told_where_the_clients_document_has_them() {
     assert!(refusal.trouble.field.starts_with("adapter[0]."), "{refusal:?}");
 }
 
-/// Settings of its own make a VF the operator's: the adapter would lose it, and not get the settings.
+/// Settings of its own make a VF the operator's: the adapter would lose it, and not get the
+/// settings.
 #[test]
 fn settings_are_not_put_on_a_vf_that_an_adapter_holds() {
     let site = Site::new();

@@ -1,4 +1,5 @@
-//! Numbers: of VFs, of rates, of anything out of range; and settings that a card's driver does not have.
+//! Numbers: of VFs, of rates, of anything out of range; and settings that a card's driver does not
+//! have.
 
 use std::time::Duration;
 
@@ -84,11 +85,12 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-/// The least time that 250 frames of 1514 bytes take at 10 Mbit/s: all but a burst of 128 KiB, with a quarter to spare.
+/// The least time that 250 frames of 1514 bytes take at 10 Mbit/s: all but a burst of 128 KiB, with
+/// a quarter to spare.
 const LEAST_AT_10_MBIT: Duration = Duration::from_millis(150);
 
-/// Whether what `a` sends to `b` is held to 10 Mbit/s. A machine that stands still for a moment makes one try slow, and not
-/// five.
+/// Whether what `a` sends to `b` is held to 10 Mbit/s. A machine that stands still for a moment
+/// makes one try slow, and not five.
 pub(super) fn is_held_to_10_mbit(t: &mut Trial<'_>) -> Result<bool> {
     for _ in 0..5 {
         if t.time_of_250_long()? < LEAST_AT_10_MBIT {

@@ -1,4 +1,5 @@
-//! Whose a VF is, and what is left of whom it was: releases that come late, are forgotten, or find the guest dead.
+//! Whose a VF is, and what is left of whom it was: releases that come late, are forgotten, or find
+//! the guest dead.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

@@ -109,7 +109,8 @@ impl SoftNic {
         Ok(said)
     }
 
-    /// Changes the mode; in switchdev mode every VF that it could have has a station for its representor.
+    /// Changes the mode; in switchdev mode every VF that it could have has a station for its
+    /// representor.
     fn switchdev(&mut self, on: bool) -> Result<Asked> {
         let path = format!("/v1/nics/{NIC}");
         let nic = self.get(&path)?;

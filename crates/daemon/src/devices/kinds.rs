@@ -26,7 +26,8 @@ pub(in super::super) struct Context {
     pub(in super::super) label: String,
     /// The addresses of its NIC, in their VLANs.
     pub(in super::super) addresses: Vec<Address>,
-    /// Whether an interface that is made for it is left switched off, as the kernel leaves representors.
+    /// Whether an interface that is made for it is left switched off, as the kernel leaves
+    /// representors.
     pub(in super::super) begins_down: bool,
 }
 

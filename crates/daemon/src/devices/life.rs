@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use api::clock::unix_ms;
-use api::quiet::{Quiet, Repeated};
+use api::log_limiter::{LogLimiter, Repeated};
 use engine::Port;
 use host::interface::{InterfaceError, Interfaces};
 use model::state::{ActualDevice, DeviceState};
-use port::{Condition, Legacy, Opened, Pair, Tend, Transmit};
+use port::{Housekeeping, Legacy, LinkHealth, Opened, Pair, Transmit};
 use rustix::io::Errno;
 use vhost_user::backend::Half;
 
@@ -18,12 +18,12 @@ use super::{NotOpened, Open, RETRY};
 
 /// A device that is open, without the halves that the lanes have.
 pub(super) struct Held {
-    condition: Arc<Condition>,
-    tend: Option<Box<dyn Tend>>,
+    condition: Arc<LinkHealth>,
+    tend: Option<Box<dyn Housekeeping>>,
     /// Its interface, if it is one, and the MTU of that when it was opened.
     pub(super) link: Option<(Interfaces, u32)>,
-    /// The network namespace that it is in. It lives as long as we hold something in it, though nobody
-    /// can reach it any more once its name is gone.
+    /// The network namespace that it is in. It lives as long as we hold something in it, though
+    /// nobody can reach it any more once its name is gone.
     netns: Option<(u64, u64)>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Device {
     /// What its interface was given as a guest's, since it was opened.
     given: Given,
     retry: Instant,
-    pub(super) quiet: Quiet,
+    pub(super) quiet: LogLimiter,
     failures: Repeated,
     pub(super) events: PortEvents,
 }
@@ -90,7 +90,7 @@ impl Device {
             mtu: None,
             given: Given::default(),
             retry: Instant::now(),
-            quiet: Quiet::default(),
+            quiet: LogLimiter::default(),
             failures: Repeated::default(),
             events,
         }

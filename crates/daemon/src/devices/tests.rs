@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use api::Events;
 use engine::{Fabric, IdlePolicy, LaneSpec};
-use port::{Condition, Tend};
+use port::{Housekeeping, LinkHealth};
 use rustix::io::Errno;
 
 use super::*;
@@ -16,7 +16,7 @@ struct Told {
     missing: Option<NotOpened>,
     is_connected: bool,
     opened: usize,
-    condition: Arc<Condition>,
+    condition: Arc<LinkHealth>,
 }
 
 /// A device that is what its test says.
@@ -49,7 +49,7 @@ impl Open for Fake {
     }
 }
 
-impl Tend for Fake {
+impl Housekeeping for Fake {
     fn tend(&mut self, _: Instant) {}
 
     fn is_connected(&self) -> bool {

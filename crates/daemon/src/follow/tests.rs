@@ -131,7 +131,8 @@ proptest! {
         prop_assert!(over(&mut follower, traffic, 100).len() <= 1);
     }
 
-    /// Whatever comes: so many changes in any window, so many intervals apart, and each to another path.
+    /// Whatever comes: so many changes in any window, so many intervals apart, and each to another
+    /// path.
     #[test]
     fn changes_are_bounded(
         all in prop::collection::vec((any_traffic(), 1usize..12), 1..60),

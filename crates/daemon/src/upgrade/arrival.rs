@@ -13,10 +13,10 @@ use engine::counters::{CountersError, Reader};
 use model::config::COUNTERS;
 use model::config::Config;
 
+use super::super::data_plane::Handover;
 use super::super::leftovers::{FLEETING_STATE, Leftovers};
-use super::super::plant::Heritage;
 use super::super::{Daemon, Stop, attachment, lane_specs};
-use super::format::{ApiDoors, Estate, Rest};
+use super::format::{ApiDoors, HandoverState, Rest};
 use super::{Given, new};
 
 /// The API of a daemon that is about to take over.
@@ -31,20 +31,20 @@ pub(in super::super) struct Arriving {
 const COUNTERS_NEW: &str = "counters.new";
 
 impl Daemon {
-    /// Takes up all that can be while the other daemon serves; nobody is served, and nothing is changed
-    /// that is the other's.
+    /// Takes up all that can be while the other daemon serves; nobody is served, and nothing is
+    /// changed that is the other's.
     ///
     /// # Errors
     /// What cannot be taken up, and why.
     pub(super) fn prepare(
         config: &Config,
-        mut estate: Estate,
+        mut handover: HandoverState,
         mut given: Given,
         program: PathBuf,
     ) -> Result<(Daemon, Stop)> {
         let run_dir = &config.run_dir;
-        let origin = new::origin(&mut estate, &mut given, program)?;
-        let Estate {
+        let origin = new::origin(&mut handover, &mut given, program)?;
+        let HandoverState {
             config: _,
             guardian: _,
             run_lock,
@@ -56,7 +56,7 @@ impl Daemon {
             vfs,
             queues,
             sockets,
-        } = estate;
+        } = handover;
         let lock = given.take(run_lock).context("the lock of the run directory is missing")?;
         let state = given.take(state_lock).context("the lock of the state directory is missing")?;
         let mut leftovers = Leftovers::new(config, COUNTERS_NEW);
@@ -67,8 +67,8 @@ impl Daemon {
         let doors = doors(config, api, &mut given)?;
         let sockets: BTreeMap<_, _> = sockets.into_iter().collect();
         let [vfs, queues] = [vfs, queues].map(|held| held.into_iter().collect());
-        let heritage = Heritage { sockets, given, vfs, queues };
-        daemon.plant.lock().expect(heritage, suited);
+        let handover = Handover { sockets, given, vfs, queues };
+        daemon.data_plane.lock().expect(handover, suited);
         let directory = match &config.state_dir {
             Some(directory) => Directory::inherit(directory, state)?,
             None => Directory::inherit(&run_dir.join(FLEETING_STATE), state)?.fleeting(),
@@ -78,7 +78,7 @@ impl Daemon {
             let stored = manager.generation();
             bail!("the state in force is of generation {generation}, and {stored} is stored");
         }
-        daemon.plant.lock().take_up_sessions()?;
+        daemon.data_plane.lock().take_up_sessions()?;
         daemon.be_replaceable(origin)?;
         daemon.arriving = Some(Arriving { manager, doors, before: events });
         Ok((daemon, Stop(stop)))
@@ -89,19 +89,20 @@ impl Daemon {
     /// # Errors
     /// What cannot be taken up, and why; the other daemon can go on.
     pub(super) fn inherit(&mut self, config: &Config, rest: Rest, mut given: Given) -> Result<()> {
-        let mut plant = self.plant.lock();
+        let mut data_plane = self.data_plane.lock();
         match Reader::open(&counters_path(&config.run_dir)) {
-            Ok(counted) => plant.fabric.go_on_from(&counted.read()),
+            Ok(counted) => data_plane.fabric.go_on_from(&counted.read()),
             Err(error @ CountersError::Open { .. }) => return Err(error.into()),
-            // The other daemon's file is broken, and that must not be handed down. This one's is written anew.
+            // The other daemon's file is broken, and that must not be handed down. This one's is
+            // written anew.
             Err(error) => tracing::warn!("counters begin at 0: {:#}", anyhow::Error::from(error)),
         }
-        plant.go_on(rest, &mut given)
+        data_plane.go_on(rest, &mut given)
     }
 
     /// Begins. Nothing can fail any more; the other daemon touches nothing.
     pub(super) fn go(&mut self, config: &Config, before: &str) {
-        let ended = self.plant.lock().begin();
+        let ended = self.data_plane.lock().begin();
         let counters = counters_path(&config.run_dir);
         match std::fs::rename(&self.leftovers.counters, &counters) {
             Ok(()) => self.leftovers = Leftovers::new(config, COUNTERS),

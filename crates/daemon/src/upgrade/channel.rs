@@ -1,8 +1,8 @@
 //! Messages with descriptors between two daemons of one user.
 //!
-//! A message is a head (magic, bytes of text, number of descriptors), then one byte for each batch of
-//! descriptors, which come beside it, then the text. Every wait has an end, and ends early when the
-//! daemon is to stop.
+//! A message is a head (magic, bytes of text, number of descriptors), then one byte for each batch
+//! of descriptors, which come beside it, then the text. Every wait has an end, and ends early when
+//! the daemon is to stop.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

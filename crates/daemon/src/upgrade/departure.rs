@@ -40,7 +40,7 @@ impl Daemon {
             server: self.server.as_ref(),
             stop: self.stop.as_fd(),
         };
-        let done = replace(&self.plant, &belongings, &waiting.order);
+        let done = replace(&self.data_plane, &belongings, &waiting.order);
         match &done {
             Ok(upgraded) => {
                 main_pid(upgraded.pid);
@@ -64,8 +64,8 @@ impl Daemon {
     }
 }
 
-/// Hands an order to stop on to the process that has taken over, if one came and nobody looked any more;
-/// says whether it did.
+/// Hands an order to stop on to the process that has taken over, if one came and nobody looked any
+/// more; says whether it did.
 fn hand_on(stop: &UnixStream, to: u32) -> bool {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
     let came = rustix::net::recv(stop, &mut [0; 1][..], flags).is_ok_and(|(n, _)| n > 0);

@@ -1,11 +1,13 @@
 //! What one daemon tells the next: the messages, and all that is in them.
 //!
 //! Model: JSON, with descriptors beside it ([`Fd`]). A program that meets a field that it does not
-//! know refuses the whole, for it would lose what stands there; one that misses a field does so too,
-//! unless a default is given for it here. [`FORMAT`] counts the meanings that changed otherwise.
+//! know refuses the whole, for it would lose what stands there; one that misses a field does so
+//! too, unless a default is given for it here. [`FORMAT`] counts the meanings that changed
+//! otherwise.
 //!
-//! Order: [`Offer`], [`Reply::Understood`]; [`Estate`], [`Reply::Ready`]; [`Rest`], [`Reply::Attached`];
-//! [`Word::Go`]. [`Reply::Failed`] may stand in the place of each reply, and ends it.
+//! Order: [`Offer`], [`Reply::Understood`]; [`HandoverState`], [`Reply::Ready`]; [`Rest`],
+//! [`Reply::Attached`]; [`Word::Go`]. [`Reply::Failed`] may stand in the place of each reply, and
+//! ends it.
 
 use std::path::PathBuf;
 
@@ -56,15 +58,15 @@ pub(super) enum Reply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Word {
-    /// The new one serves from now on. Whoever says it does nothing after; whoever hears it has moved no
-    /// frame before, and ends if it never does.
+    /// The new one serves from now on. Whoever says it does nothing after; whoever hears it has
+    /// moved no frame before, and ends if it never does.
     Go,
 }
 
 /// What is handed over while the old daemon serves.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Estate {
+pub(super) struct HandoverState {
     /// What errors call the configuration, and its text.
     pub(super) config: (String, String),
     /// The process whose end ends the daemon, if there is one.
@@ -177,7 +179,8 @@ pub(in super::super) struct Socket {
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Session {
     pub(in super::super) stream: Fd,
-    /// What was received of a message whose rest has not come, in hexadecimal, and what came with it.
+    /// What was received of a message whose rest has not come, in hexadecimal, and what came with
+    /// it.
     pub(in super::super) partial: (String, Vec<Fd>),
     pub(in super::super) features: u64,
     pub(in super::super) protocol_features: u64,

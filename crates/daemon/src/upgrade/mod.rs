@@ -1,12 +1,12 @@
 //! Hot restart: another process takes over, and no frame is lost.
 //!
 //! # Model
-//! The daemon starts the new program with one end of a socket pair, and tells it everything: where it
-//! listens, its front-ends with their memory and rings, its state. The new one maps and checks all of
-//! it, starts lanes that stand, and says that it is ready; the old one serves all the while. Only then
-//! the old one's lanes let go of every ring and device, it says how far each is, and the new one
-//! attaches them. When it says so the old one has the last word, and the new one begins. Frames wait meanwhile where they are: in the guests' rings, in the
-//! kernel's queues.
+//! The daemon starts the new program with one end of a socket pair, and tells it everything: where
+//! it listens, its front-ends with their memory and rings, its state. The new one maps and checks
+//! all of it, starts lanes that stand, and says that it is ready; the old one serves all the while.
+//! Only then the old one's lanes let go of every ring and device, it says how far each is, and the
+//! new one attaches them. When it says so the old one has the last word, and the new one begins.
+//! Frames wait meanwhile where they are: in the guests' rings, in the kernel's queues.
 //!
 //! ```text
 //!      old                                       new
@@ -20,9 +20,9 @@
 //!      ends, removing nothing
 //! ```
 //!
-//! Whatever fails before the last word leaves the old one serving: it ends the new process and takes its
-//! rings up again. Until then the new one has moved no frame, told nobody anything and adopted no file.
-//! It has started rings: their guests may have been interrupted in vain.
+//! Whatever fails before the last word leaves the old one serving: it ends the new process and
+//! takes its rings up again. Until then the new one has moved no frame, told nobody anything and
+//! adopted no file. It has started rings: their guests may have been interrupted in vain.
 //!
 //! # What goes how
 //! | what | how |

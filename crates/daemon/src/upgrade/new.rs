@@ -1,10 +1,11 @@
 //! The daemon that takes over.
 //!
-//! Everything that can fail is done before [`Reply::Attached`] is said, and lanes stand until the other
-//! daemon has answered it by [`Word::Go`]: that is the last thing it does, so nobody else touches
-//! anything from then on. Without that word this process ends, and leaves all as it was: files and
-//! sockets stay the other's, no frame was moved, nobody was told anything. Rings were started at most: their guests may
-//! have been interrupted in vain, and find the wish to be kicked written anew.
+//! Everything that can fail is done before [`Reply::Attached`] is said, and lanes stand until the
+//! other daemon has answered it by [`Word::Go`]: that is the last thing it does, so nobody else
+//! touches anything from then on. Without that word this process ends, and leaves all as it was:
+//! files and sockets stay the other's, no frame was moved, nobody was told anything. Rings were
+//! started at most: their guests may have been interrupted in vain, and find the wish to be kicked
+//! written anew.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -15,16 +16,17 @@ use model::config::{Config, Source};
 
 use super::super::{Daemon, IgnoredSignals, Stop};
 use super::channel::{Channel, ChannelError, Given, Giving, Patience};
-use super::format::{Estate, FORMAT, Offer, Reply, Rest, Word};
+use super::format::{FORMAT, HandoverState, Offer, Reply, Rest, Word};
 use super::old::Origin;
 
 /// How long the other daemon may be silent: longer than it waits for this one.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The same before its last word, which nobody may be too late for: it has gone when it has said it. If it
-/// ends without, the socket does.
+/// The same before its last word, which nobody may be too late for: it has gone when it has said
+/// it. If it ends without, the socket does.
 const NO_END: Duration = Duration::from_secs(366 * 86_400);
 
-/// Takes over from the daemon at the other end of `socket`, and serves until it is stopped or replaced.
+/// Takes over from the daemon at the other end of `socket`, and serves until it is stopped or
+/// replaced.
 ///
 /// # Errors
 /// Why it cannot; the other daemon was told.
@@ -66,17 +68,17 @@ fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
         );
     }
     say(channel, &Reply::Understood { version: version.clone() })?;
-    let (estate, given): (Estate, Given) = match channel.receive(patience()) {
+    let (handover, given): (HandoverState, Given) = match channel.receive(patience()) {
         Err(ChannelError::Text(error)) => {
             bail!("shunt {version} does not know all that shunt {theirs} hands over: {error}")
         }
         other => other?,
     };
-    let (name, text) = &estate.config;
+    let (name, text) = &handover.config;
     let config =
         Config::of_older(&Source::new(name, text)).map_err(|errors| anyhow::anyhow!("{errors}"))?;
     let program = std::env::current_exe().context("the program's own path is not known")?;
-    let (mut daemon, stop) = Daemon::prepare(&config, estate, given, program)?;
+    let (mut daemon, stop) = Daemon::prepare(&config, handover, given, program)?;
     stop.on_signals()?;
     say(channel, &Reply::Ready)?;
     let (rest, given): (Rest, Given) = match channel.receive(patience()) {
@@ -95,12 +97,12 @@ fn arrive(channel: &Channel) -> Result<(Daemon, Stop)> {
 
 /// What the configuration and the program say of a daemon that was handed over.
 pub(in super::super) fn origin(
-    estate: &mut Estate,
+    handover: &mut HandoverState,
     given: &mut Given,
     program: std::path::PathBuf,
 ) -> Result<Origin> {
-    let guardian = estate.guardian.map(|fd| given.take(fd).context("the guardian is missing"));
-    let (name, text) = &estate.config;
+    let guardian = handover.guardian.map(|fd| given.take(fd).context("the guardian is missing"));
+    let (name, text) = &handover.config;
     let config = Source::new(name, text);
     Ok(Origin { config, program, guardian: guardian.transpose()? })
 }

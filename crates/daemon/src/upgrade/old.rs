@@ -1,7 +1,7 @@
 //! The daemon that is replaced.
 //!
-//! Until this one has said the last word, [`Word::Go`], it can go on, and does if anything goes wrong: the
-//! new process is ended first, and touches nothing from then on.
+//! Until this one has said the last word, [`Word::Go`], it can go on, and does if anything goes
+//! wrong: the new process is ended first, and touches nothing from then on.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -12,14 +12,15 @@ use anyhow::{Context, Result, anyhow, bail};
 use api::{Server, UpgradeOrder, Upgraded};
 use model::config::Source;
 
-use super::super::plant::Shared;
+use super::super::data_plane::Shared;
 use super::channel::{Channel, ChannelError, Giving, Patience};
-use super::format::{ApiDoors, Estate, FORMAT, Offer, Reply, Word};
+use super::format::{ApiDoors, FORMAT, HandoverState, Offer, Reply, Word};
 use super::program::{Program, Successor, choose};
 
 /// How long the new program may take to say that it knows the format.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long it may take from its start on to be ready: it maps all guests' memory, and opens nothing.
+/// How long it may take from its start on to be ready: it maps all guests' memory, and opens
+/// nothing.
 const READY: Duration = Duration::from_secs(10);
 /// How long it may take to be attached, while nobody serves.
 const ATTACHED: Duration = Duration::from_millis(500);
@@ -37,7 +38,7 @@ pub(in super::super) struct Origin {
     pub(in super::super) guardian: Option<OwnedFd>,
 }
 
-/// What is handed over beside the plant.
+/// What is handed over beside the data plane.
 #[derive(Debug)]
 pub(in super::super) struct Belongings<'a> {
     pub(in super::super) origin: &'a Origin,
@@ -47,13 +48,13 @@ pub(in super::super) struct Belongings<'a> {
     pub(in super::super) stop: BorrowedFd<'a>,
 }
 
-/// Has another process take over. It lives and serves when this returns without an error, and nothing
-/// of this daemon's may be touched, nor removed, any more.
+/// Has another process take over. It lives and serves when this returns without an error, and
+/// nothing of this daemon's may be touched, nor removed, any more.
 ///
 /// # Errors
 /// Why it did not; this daemon serves on as before.
 pub(in super::super) fn replace(
-    plant: &Shared,
+    data_plane: &Shared,
     belongings: &Belongings<'_>,
     order: &UpgradeOrder,
 ) -> Result<Upgraded> {
@@ -63,7 +64,7 @@ pub(in super::super) fn replace(
     let (ours, theirs) = UnixStream::pair().context("no socket for the new program")?;
     let started = program.start(theirs);
     let mut successor = started.with_context(|| format!("{} does not start", path.display()))?;
-    let told = tell(&Channel(ours), plant, belongings, order, &mut successor);
+    let told = tell(&Channel(ours), data_plane, belongings, order, &mut successor);
     match told {
         Ok((version, silent)) => Ok(Upgraded {
             pid: successor.let_go(),
@@ -81,8 +82,8 @@ pub(in super::super) fn replace(
     }
 }
 
-/// Ends the new process; says how it ended if it hung up by itself. One that is late gets no time: it must
-/// not be heard any more.
+/// Ends the new process; says how it ended if it hung up by itself. One that is late gets no time:
+/// it must not be heard any more.
 fn end(successor: &mut Successor, error: &anyhow::Error) -> Option<String> {
     let patience = match error.downcast_ref::<ChannelError>() {
         Some(ChannelError::Ended) => END,
@@ -94,7 +95,7 @@ fn end(successor: &mut Successor, error: &anyhow::Error) -> Option<String> {
 /// Tells the new process everything; says its version, and for how long nobody served.
 fn tell(
     channel: &Channel,
-    plant: &Shared,
+    data_plane: &Shared,
     belongings: &Belongings<'_>,
     order: &UpgradeOrder,
     successor: &mut Successor,
@@ -107,32 +108,32 @@ fn tell(
         Reply::Understood { version } => version,
         other => return Err(unexpected(other)),
     };
-    let mut plant = plant.lock();
+    let mut data_plane = data_plane.lock();
     let mut giving = Giving::default();
-    let estate = estate(&plant, belongings, order, &mut giving)?;
-    channel.send(&estate, &giving, within(READY))?;
-    drop((estate, giving));
+    let handover = handover(&data_plane, belongings, order, &mut giving)?;
+    channel.send(&handover, &giving, within(READY))?;
+    drop((handover, giving));
     match channel.receive(within(READY))?.0 {
         Reply::Ready => {}
         other => return Err(unexpected(other)),
     }
-    plant.prepare()?;
+    data_plane.prepare()?;
     let silent = Instant::now();
-    plant.suspend();
-    if let Err(error) = let_go(channel, &mut plant) {
+    data_plane.suspend();
+    if let Err(error) = let_go(channel, &mut data_plane) {
         let ended = end(successor, &error);
-        plant.resume();
+        data_plane.resume();
         let ended = ended.map_or(String::new(), |status| format!(" ({status})"));
         return Err(error.context(format!("it was ready, and then failed{ended}")));
     }
     Ok((version, silent.elapsed()))
 }
 
-/// Tells the new process what is left, and to go on when it can. It is not asked any more whether this
-/// daemon is to stop: one of the two must serve.
-fn let_go(channel: &Channel, plant: &mut super::super::plant::Plant) -> Result<()> {
+/// Tells the new process what is left, and to go on when it can. It is not asked any more whether
+/// this daemon is to stop: one of the two must serve.
+fn let_go(channel: &Channel, data_plane: &mut super::super::data_plane::DataPlane) -> Result<()> {
     let mut giving = Giving::default();
-    let rest = plant.rest(&mut giving)?;
+    let rest = data_plane.rest(&mut giving)?;
     let patience = Patience { until: Instant::now() + ATTACHED, stop: None };
     channel.send(&rest, &giving, patience)?;
     match channel.receive(patience)?.0 {
@@ -150,14 +151,14 @@ fn unexpected(reply: Reply) -> anyhow::Error {
     }
 }
 
-fn estate(
-    plant: &super::super::plant::Plant,
+fn handover(
+    data_plane: &super::super::data_plane::DataPlane,
     belongings: &Belongings<'_>,
     order: &UpgradeOrder,
     giving: &mut Giving,
-) -> Result<Estate> {
+) -> Result<HandoverState> {
     let Belongings { origin, run_lock, server, stop: _ } = belongings;
-    if !plant.is_settled() {
+    if !data_plane.is_settled() {
         bail!("guests are still coming back to this daemon; try again in a second");
     }
     let guardian = origin.guardian.as_ref();
@@ -168,8 +169,8 @@ fn estate(
         }),
         None => None,
     };
-    let [vfs, queues] = plant.held();
-    Ok(Estate {
+    let [vfs, queues] = data_plane.held();
+    Ok(HandoverState {
         config: (origin.config.name().into(), origin.config.text().into()),
         guardian: guardian.map(|guardian| giving.put(guardian.as_fd())).transpose()?,
         run_lock: giving.put(*run_lock)?,
@@ -177,9 +178,9 @@ fn estate(
         generation: order.generation,
         api,
         events: order.events.clone(),
-        suited: plant.suited(),
+        suited: data_plane.suited(),
         vfs,
         queues,
-        sockets: plant.sockets_estate(giving)?,
+        sockets: data_plane.sockets_handover(giving)?,
     })
 }

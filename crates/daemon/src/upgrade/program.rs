@@ -1,12 +1,13 @@
 //! Which program takes over, who may say so, and how it is started.
 //!
 //! # Model
-//! Without a name it is the file that this daemon was started from, as it is now: what a package manager
-//! put in its place. Any other is for root, or for the daemon's own user if the daemon can do no more
-//! than that user can: a daemon with capabilities would else lend them to whatever its user names.
+//! Without a name it is the file that this daemon was started from, as it is now: what a package
+//! manager put in its place. Any other is for root, or for the daemon's own user if the daemon can
+//! do no more than that user can: a daemon with capabilities would else lend them to whatever its
+//! user names.
 //!
-//! The file is opened once, looked at, and started from what was opened, so nobody puts another in its
-//! place meanwhile. It must be root's or this user's, and nobody else's to write to.
+//! The file is opened once, looked at, and started from what was opened, so nobody puts another in
+//! its place meanwhile. It must be root's or this user's, and nobody else's to write to.
 
 use std::fs::File;
 use std::io;

@@ -17,9 +17,11 @@ use super::super::device::Identity;
 use super::super::inflight;
 use super::super::offer::OFFLOADS;
 
-/// One pair: without a control queue, which the kernel does not let a device have, there can be no more.
+/// One pair: without a control queue, which the kernel does not let a device have, there can be no
+/// more.
 const RINGS: u32 = 2;
-/// Entries of a ring, which a driver of this kernel takes all of; the kernel copies through 64 MiB of pages at most.
+/// Entries of a ring, which a driver of this kernel takes all of; the kernel copies through 64 MiB
+/// of pages at most.
 const RING_SIZE: u16 = 256;
 
 /// The device for an attachment; `has_mac` if its function has an address.
@@ -51,7 +53,8 @@ pub(super) fn spec(attachment: &Vduse, has_mac: bool, config: Vec<u8>) -> Spec {
     }
 }
 
-/// The configuration that the driver reads. An MTU that it follows can only be smaller than its own.
+/// The configuration that the driver reads. An MTU that it follows can only be smaller than its
+/// own.
 pub(super) fn config(
     attachment: &Vduse,
     identity: &Identity,
@@ -68,8 +71,8 @@ pub(super) fn config(
     config.to_bytes().to_vec()
 }
 
-/// Where a file says which devices are ours, and how they were made: the kernel does not tell. It is in the run directory,
-/// for that lasts as long as the devices do.
+/// Where a file says which devices are ours, and how they were made: the kernel does not tell. It
+/// is in the run directory, for that lasts as long as the devices do.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Records(PathBuf);
 
@@ -99,8 +102,8 @@ impl Records {
         self.0.join(format!("{name}.json"))
     }
 
-    /// The file in which it is written down how far its rings have come: the kernel does not know, and of packed rings
-    /// their memory does not tell.
+    /// The file in which it is written down how far its rings have come: the kernel does not know,
+    /// and of packed rings their memory does not tell.
     fn progress_path(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.rings"))
     }
@@ -133,7 +136,8 @@ impl Records {
         Some(serde_json::from_slice::<Record>(&record).ok()? == Record::of(spec))
     }
 
-    /// Notes how a device was made. Without that it is nobody's after a restart, and then has to be removed by hand.
+    /// Notes how a device was made. Without that it is nobody's after a restart, and then has to be
+    /// removed by hand.
     pub(super) fn put(&self, spec: &Spec) {
         let record = serde_json::to_vec(&Record::of(spec)).expect("numbers");
         let path = self.path(&spec.name);
@@ -151,7 +155,8 @@ impl Records {
     }
 }
 
-/// A device that was opened, and nobody serves yet. If nobody does one that was made is removed again.
+/// A device that was opened, and nobody serves yet. If nobody does one that was made is removed
+/// again.
 #[derive(Debug)]
 pub(in super::super) struct Opened {
     device: Option<Device>,

@@ -72,7 +72,8 @@ impl Rings {
         Ok(())
     }
 
-    /// Stops the rings, which will not start again before another device was taken up; nor then if the port is `gone`.
+    /// Stops the rings, which will not start again before another device was taken up; nor then if
+    /// the port is `gone`.
     pub(super) fn end(&mut self, gone: bool) {
         self.stop();
         self.closed = true;
@@ -93,7 +94,8 @@ impl Rings {
     }
 }
 
-/// A ring as a front-end would have described it: its parts are found by the same addresses as buffers.
+/// A ring as a front-end would have described it: its parts are found by the same addresses as
+/// buffers.
 fn setup(ring: &RingStart) -> Result<RingSetup, String> {
     let size = u16::try_from(ring.info.size);
     let size = size.map_err(|_| format!("a ring of {} entries is not possible", ring.info.size))?;

@@ -1,13 +1,15 @@
 //! Who serves one vDPA device: a thread of its own.
 //!
 //! # Why a thread
-//! The kernel asks while it holds locks of its network (a driver that begins says DRIVER_OK under RTNL), and waits for the
-//! answer. The daemon's other threads wait for those locks whenever they make or change an interface. So whoever
-//! answers takes neither of them, nor the lock of a thread that does: this one shares with others only what is in
-//! [`Shared`]. What is asked of the vDPA bus waits for its drivers, and so is a [`Job`]: a thread for the moment.
+//! The kernel asks while it holds locks of its network (a driver that begins says DRIVER_OK under
+//! RTNL), and waits for the answer. The daemon's other threads wait for those locks whenever they
+//! make or change an interface. So whoever answers takes neither of them, nor the lock of a thread
+//! that does: this one shares with others only what is in [`Shared`]. What is asked of the vDPA bus
+//! waits for its drivers, and so is a [`Job`]: a thread for the moment.
 //!
 //! # Life
-//! 1. The device is opened: made, and put on the bus; or found, and gone on with, or taken off and made anew.
+//! 1. The device is opened: made, and put on the bus; or found, and gone on with, or taken off and
+//!    made anew.
 //! 2. It is served. Once the kernel has given it up it is taken off and made anew.
 //! 3. It is taken off the bus, for its adapter is gone, or left as it is for the next daemon.
 
@@ -17,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use api::quiet::{Quiet, Repeated};
+use api::log_limiter::{LogLimiter, Repeated};
 use engine::{Port, SoftNic};
 use guestmem::Quota;
 use model::state::Vduse;
@@ -73,8 +75,8 @@ pub(super) enum Command {
     Prepare(SyncSender<()>),
     /// Another process is to have it. The answer comes when it is closed.
     Suspend(SyncSender<()>),
-    /// It is this process's again, or from now on. The answer comes when it was opened, or could not be; at once if there
-    /// was none.
+    /// It is this process's again, or from now on. The answer comes when it was opened, or could
+    /// not be; at once if there was none.
     Resume(SyncSender<()>),
     /// The daemon ends.
     Stop,
@@ -130,7 +132,7 @@ pub(super) struct Worker {
     is_lost: bool,
     /// When it is opened next, while there is none.
     retry: Instant,
-    quiet: Quiet,
+    quiet: LogLimiter,
     failures: Repeated,
 }
 
@@ -150,7 +152,7 @@ impl Worker {
             is_suspended: false,
             is_lost: false,
             retry: Instant::now(),
-            quiet: Quiet::default(),
+            quiet: LogLimiter::default(),
             failures: Repeated::default(),
         }
     }
@@ -323,7 +325,8 @@ impl Worker {
         }
     }
 
-    /// Goes on where the bus has done what it was asked for, or there is nothing yet; says whether that was all.
+    /// Goes on where the bus has done what it was asked for, or there is nothing yet; says whether
+    /// that was all.
     fn work(&mut self) -> bool {
         if self.job.as_ref().is_some_and(|job| !job.thread.is_finished()) {
             return false;

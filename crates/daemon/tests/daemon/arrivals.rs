@@ -20,7 +20,8 @@ fn who_arrives_is_announced_with_all_its_addresses_in_all_its_vlans() {
         };
         step(json!({"id": "m", "step": "arrive", "adapter": d}));
         assert_eq!(step(json!({"id": "m", "step": "take-over"}))["announced"], 22);
-        // Its first address in all 12 networks, the second in 4; nobody but the wire hears tagged ones.
+        // Its first address in all 12 networks, the second in 4; nobody but the wire hears tagged
+        // ones.
         let macs = [[2, 0, 0, 0, 0, 4], [2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
         let all = macs.iter().flat_map(|mac| {
             let plain = wire::rarp::announcement(wire::Mac(*mac));
@@ -37,7 +38,8 @@ fn who_arrives_is_announced_with_all_its_addresses_in_all_its_vlans() {
     });
 }
 
-/// The guest stops, its addresses go, and the move is undone: all that was sent meanwhile comes, in order, and once.
+/// The guest stops, its addresses go, and the move is undone: all that was sent meanwhile comes, in
+/// order, and once.
 #[test]
 fn what_waited_for_who_left_comes_when_it_stays_after_all() {
     on(&PATHS, |way| {

@@ -149,7 +149,8 @@ fn send_beside(stream: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
     rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, none).unwrap();
 }
 
-/// Sends a request that is none, with descriptors beside it, and leaves nobody but the daemon with them.
+/// Sends a request that is none, with descriptors beside it, and leaves nobody but the daemon with
+/// them.
 fn send_stray(host: &Host, socket: &str, files: Vec<OwnedFd>) {
     let mut stream = UnixStream::connect(host.socket(socket)).unwrap();
     let message = Message::request(Request::GetFeatures, &[0_u8; 0]).to_bytes();

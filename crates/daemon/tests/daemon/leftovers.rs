@@ -101,7 +101,8 @@ fn dead_socket(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Writes the journal of an apply that ends as soon as it has begun; its adapters are on VFs of their own.
+/// Writes the journal of an apply that ends as soon as it has begun; its adapters are on VFs of
+/// their own.
 fn interrupted(host: &Host, sockets: &[(PathBuf, &str)]) {
     let directory = Directory::open(&host.socket("kept")).unwrap();
     let (mut store, _) = Store::open(directory).unwrap();

@@ -1,5 +1,5 @@
-//! A front-end that moves its guest: it copies the memory while frames flow, again where the log says
-//! that something was written, and in the end has all of it.
+//! A front-end that moves its guest: it copies the memory while frames flow, again where the log
+//! says that something was written, and in the end has all of it.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;

@@ -211,7 +211,8 @@ impl Net {
         format!("{:?}: {from}, whose frames were dropped: {:?}; got:", self.way, self.dropped(from))
     }
 
-    /// The name of a reason for which frames of `a` and `b` are dropped: at a VF, and in the switch.
+    /// The name of a reason for which frames of `a` and `b` are dropped: at a VF, and in the
+    /// switch.
     pub(crate) fn reason(&self, at_vf: &'static str, in_switch: &'static str) -> &'static str {
         if self.way.is_vf() { at_vf } else { in_switch }
     }

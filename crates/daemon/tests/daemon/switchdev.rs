@@ -1,4 +1,5 @@
-//! Switchdev mode: pipes to representors, their links, rules, and the mode itself, while guests stay attached.
+//! Switchdev mode: pipes to representors, their links, rules, and the mode itself, while guests
+//! stay attached.
 
 use api::{Client, Method};
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, TryLockError};
 
 use port::kept::Arena;
-use port::{Area, Receive, Transmit};
+use port::{BurstBuffers, Receive, Transmit};
 
 use super::{Attached, DETOURED, KEEPING, Pair, Port, word};
 use crate::counters::Block;
@@ -52,7 +52,8 @@ impl Port {
         self.count_receiving();
     }
 
-    /// Leads frames to the detour, if there is one, before a ring is shown that they must not reach.
+    /// Leads frames to the detour, if there is one, before a ring is shown that they must not
+    /// reach.
     pub(super) fn lead_to_detour(&self) {
         if !self.quarantined.load(Ordering::Acquire) {
             return;
@@ -64,8 +65,8 @@ impl Port {
         }
     }
 
-    /// Gives the port back to the lanes; false if that must wait: for frames that are to be handed on
-    /// first, or for a lane that holds the detour.
+    /// Gives the port back to the lanes; false if that must wait: for frames that are to be handed
+    /// on first, or for a lane that holds the detour.
     pub(crate) fn put_on_lanes(&self) -> bool {
         let detour = match self.detour.try_lock() {
             Ok(detour) => detour,
@@ -100,8 +101,9 @@ impl Port {
         drop(self.waiting.take());
     }
 
-    /// Lock of the detour. A lane holds it while it copies a sender's frame into memory of ours, and
-    /// may wait for that sender's memory: neither the watch nor the quarantine lane waits for it.
+    /// Lock of the detour. A lane holds it while it copies a sender's frame into memory of ours,
+    /// and may wait for that sender's memory: neither the watch nor the quarantine lane waits for
+    /// it.
     fn detour(&self) -> MutexGuard<'_, Option<Attached<dyn Receive>>> {
         self.detour.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -148,7 +150,7 @@ impl Port {
 
     /// Hands frames that wait on to the guest; those that it has no buffer for are dropped, as on
     /// a lane. For the quarantine lane.
-    pub(crate) fn hand_on_detoured(&self, arena: &Arena, area: &mut Area) {
+    pub(crate) fn hand_on_detoured(&self, arena: &Arena, area: &mut BurstBuffers) {
         let lost = self.waiting.take_lost();
         if lost == 0 && !self.waiting.is_waiting() {
             return;

@@ -10,7 +10,7 @@ use wire::virtio_net::{FLAG_NEEDS_CSUM, GSO_TCPV4, Header};
 
 use super::kit::*;
 use crate::forward::{Scratch, Sender, forward};
-use crate::roster::Ring;
+use crate::queue_list::Ring;
 use crate::stages::StageClock;
 
 /// Floods a second, of which a tenth may come at once.

@@ -8,8 +8,8 @@ use crate::Port;
 use crate::port::word;
 
 const FRAMES: u32 = 20_000;
-/// Frames of one flow under way: two fit into a ring, with a burst that has arrived and whose buffers
-/// have not come back yet.
+/// Frames of one flow under way: two fit into a ring, with a burst that has arrived and whose
+/// buffers have not come back yet.
 const WINDOW: u32 = 90;
 
 /// A flow of numbered frames between two of a test's guests.

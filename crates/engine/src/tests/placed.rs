@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use nic::{NicConfig, PortId, Table};
-use port::{Area, Burst, Placed, Polled, Transmit};
+use port::{Burst, BurstBuffers, Placed, Polled, Transmit};
 use virtq::Fault;
 
 use super::kit::{Bench, Guest, OUTSIDE, frame, mac, plain};
@@ -15,7 +15,7 @@ struct Device {
 }
 
 impl Transmit for Device {
-    fn swap(&mut self, _: &mut Area) {}
+    fn swap(&mut self, _: &mut BurstBuffers) {}
 
     fn poll(&mut self) -> Polled {
         if self.bursts == 0 {

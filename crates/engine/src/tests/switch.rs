@@ -216,7 +216,8 @@ fn mirrors(tags: &Tags, lanes: usize) {
         assert_eq!(tap.receive(), seen(at_switch, sent), "switch: {from} to {dst}");
     }
     guests.iter_mut().for_each(|guest| drop(guest.receive()));
-    // What spoofs is dropped at the first stop, and no copy is made; what is forbidden in the switch is neither.
+    // What spoofs is dropped at the first stop, and no copy is made; what is forbidden in the
+    // switch is neither.
     guests[0].send(&frame(mac(1), mac(7), 1, 60));
     guests[0].settle();
     guests[1].send(&tagged(&frame(mac(0), mac(1), 1, 60), 0x8100, 9));

@@ -1,7 +1,7 @@
 //! The walk's stop at the NIC.
 
 use nic::{Action, DropReason, PortId};
-use port::{Area, Head, VlanEdit};
+use port::{BurstBuffers, Head, VlanEdit};
 
 use super::charges::At;
 use super::{NicWay, SwitchWay, View, Walk};
@@ -180,7 +180,7 @@ impl Walk<'_> {
         view: &View<'_>,
         picks: &[u8],
         edit: VlanEdit,
-        area: &mut Area,
+        area: &mut BurstBuffers,
     ) -> usize {
         let Some(port) = self.scene().port(to) else {
             // A NIC may have no uplink, and a VF no guest's adapter.

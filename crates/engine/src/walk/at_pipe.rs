@@ -1,20 +1,21 @@
-//! The walk in switchdev mode: a pipe between each function and its representor, and rules that lead off it.
+//! The walk in switchdev mode: a pipe between each function and its representor, and rules that
+//! lead off it.
 
 use nic::{DropReason, Fate, PortId, Target};
-use port::{Area, BURST};
+use port::{BURST, BurstBuffers};
 
 use super::{View, Walk};
 use crate::forward::ALL;
 
 impl Walk<'_> {
-    /// Carries on what the NIC has sorted; says how many frames were delivered. Frames of one fate go together, in their
-    /// order.
+    /// Carries on what the NIC has sorted; says how many frames were delivered. Frames of one fate
+    /// go together, in their order.
     pub(crate) fn leave_function(
         &self,
         from: PortId,
         view: &View<'_>,
         fates: &[Fate],
-        area: &mut Area,
+        area: &mut BurstBuffers,
     ) -> usize {
         let all = u64::MAX.checked_shr((BURST - fates.len().min(BURST)) as u32).unwrap_or(0);
         let mut left = all & !view.skip; // those were counted by the poll
@@ -65,7 +66,7 @@ impl Walk<'_> {
         view: &View<'_>,
         picks: &[u8],
         fate: Fate,
-        area: &mut Area,
+        area: &mut BurstBuffers,
     ) -> usize {
         let number = match fate {
             Fate::Slow => return self.send_to_representor(from, view, picks, area),
@@ -97,7 +98,12 @@ impl Walk<'_> {
     }
 
     /// What the host sends to a function.
-    pub(crate) fn leave_representor(&self, of: PortId, view: &View<'_>, area: &mut Area) -> usize {
+    pub(crate) fn leave_representor(
+        &self,
+        of: PortId,
+        view: &View<'_>,
+        area: &mut BurstBuffers,
+    ) -> usize {
         if view.skip == 0 {
             return self.pipe_to_function((PortId::PF, of), view, &ALL[..view.heads.len()], area);
         }
@@ -117,7 +123,7 @@ impl Walk<'_> {
         of: PortId,
         view: &View<'_>,
         picks: &[u8],
-        area: &mut Area,
+        area: &mut BurstBuffers,
     ) -> usize {
         let Some(port) = self.scene().representor(of) else {
             self.drop_at_nic(DropReason::NoMatch, picks.len());
@@ -133,7 +139,7 @@ impl Walk<'_> {
         (from, to): (PortId, PortId),
         view: &View<'_>,
         picks: &[u8],
-        area: &mut Area,
+        area: &mut BurstBuffers,
     ) -> usize {
         if !self.scene().table.is_up(to) {
             self.drop_at_nic(DropReason::LinkDown, picks.len());

@@ -144,8 +144,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Gives the switch's mirrors their copies: as the mirrored port sees the frames. What is dropped
-    /// was not sent, as at the NIC's stop.
+    /// Gives the switch's mirrors their copies: as the mirrored port sees the frames. What is
+    /// dropped was not sent, as at the NIC's stop.
     fn mirror_switch(
         &self,
         switch: &Switch,

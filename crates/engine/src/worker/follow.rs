@@ -7,7 +7,7 @@ use nic::{Budget, PortId, Schedule, Share};
 use super::{Poll, Worker};
 use crate::fabric::SoftNic;
 use crate::port::Port;
-use crate::roster::Ring;
+use crate::queue_list::Ring;
 
 /// A NIC of which this lane has ports, and what was taken from its scene.
 pub(super) struct Served {
@@ -59,7 +59,7 @@ impl Scheduled {
 impl Worker {
     /// Takes up ports that came, and lets go of those that went.
     pub(super) fn follow_roster(&mut self, now_ns: u64) {
-        let Some(rings) = self.roster.changed(&mut self.roster_version) else {
+        let Some(rings) = self.queue_list.changed(&mut self.roster_version) else {
             return;
         };
         let mut before = std::mem::take(&mut self.rings);

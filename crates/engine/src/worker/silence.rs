@@ -1,9 +1,9 @@
 //! Silent rings are looked at less often, so that they cost the busy ones little.
 //!
 //! Visits are counted by the ring itself. Counted in rounds of the lane they would be in step with
-//! the schedule: a round has as many visits as there are senders, and a sender with more frames than
-//! a burst is visited twice in a pass. Where such a pattern stays the same, the visits of a ring may
-//! miss for seconds all the rounds in which it was to be looked at.
+//! the schedule: a round has as many visits as there are senders, and a sender with more frames
+//! than a burst is visited twice in a pass. Where such a pattern stays the same, the visits of a
+//! ring may miss for seconds all the rounds in which it was to be looked at.
 
 /// Visits without a frame after which a ring is cold.
 const COLD_AFTER: u32 = 1024;

@@ -1,4 +1,10 @@
 //! How a lane falls asleep: nobody's kick is slept past, and no limit keeps it awake.
+//!
+//! After its last frame a lane polls for `poll_us`, then polls and yields for `yield_us`. Then it
+//! asks every ring for kicks, polls **once more**, and sleeps if there was nothing. The full fence
+//! between the request and the poll is in the ring's `arm()`; without it guest and lane could both
+//! sleep. Kicks are watched edge-triggered, so a wake-up costs no read. `lanes.sleep = false`
+//! leaves the last step out.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,8 +30,8 @@ enum Armed {
 }
 
 impl Worker {
-    /// Asks every guest for a kick, looks once more, and sleeps if no frame may be sent now. Returns
-    /// the time at which it woke, in cycles; `last_round` if it did not sleep.
+    /// Asks every guest for a kick, looks once more, and sleeps if no frame may be sent now.
+    /// Returns the time at which it woke, in cycles; `last_round` if it did not sleep.
     pub(super) fn sleep(&mut self, held: bool, last_round: u64) -> u64 {
         let mut awake_since = last_round;
         self.scratch.switch.flush();

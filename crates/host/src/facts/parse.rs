@@ -1,6 +1,8 @@
-//! Parsers of the texts under `/proc` and `/sys`. Each takes the text and answers `None` for what is not there.
+//! Parsers of the texts under `/proc` and `/sys`. Each takes the text and answers `None` for what
+//! is not there.
 
-/// The first value of `key` in `/proc/cpuinfo`, which has `key<tabs>: value` lines, one paragraph a CPU.
+/// The first value of `key` in `/proc/cpuinfo`, which has `key<tabs>: value` lines, one paragraph a
+/// CPU.
 fn cpuinfo<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -9,7 +11,8 @@ fn cpuinfo<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// The CPU's own name: `model name` on x86; `cpu` on POWER, `Model` on Arm boards, `uarch` on RISC-V.
+/// The CPU's own name: `model name` on x86; `cpu` on POWER, `Model` on Arm boards, `uarch` on
+/// RISC-V.
 pub(super) fn cpu_model(text: &str) -> Option<String> {
     ["model name", "cpu", "Model", "uarch"]
         .iter()
@@ -22,7 +25,8 @@ pub(super) fn cpu_mhz(text: &str) -> Option<f64> {
     cpuinfo(text, "cpu MHz")?.parse().ok()
 }
 
-/// Whether the first CPU has a flag; `None` where there are no flags (Arm has `Features`, with other names).
+/// Whether the first CPU has a flag; `None` where there are no flags (Arm has `Features`, with
+/// other names).
 pub(super) fn cpu_flag(text: &str, flag: &str) -> Option<bool> {
     Some(cpuinfo(text, "flags")?.split_ascii_whitespace().any(|name| name == flag))
 }
@@ -40,8 +44,8 @@ pub(super) fn chosen(text: &str) -> Option<String> {
     Some(choice.to_owned())
 }
 
-/// The options of the kernel's command line that move measurements. The rest (root device, console, perhaps a
-/// secret) does not belong in a report.
+/// The options of the kernel's command line that move measurements. The rest (root device, console,
+/// perhaps a secret) does not belong in a report.
 pub(super) fn kernel_options(line: &str) -> String {
     const TELLING: [&str; 17] = [
         "isolcpus",

@@ -7,8 +7,9 @@ pub const BRIDGES_MAX: usize = 8;
 
 /// The PCI address of a device if it is a VF that the guest has enabled.
 ///
-/// QEMU lists all VFs that a PF could have. Their vendor and device read 0xffff (PCIe 5.0, section 9.3.4.1), and the
-/// registers of those that the guest has enabled are mapped, of the others not: `address` is -1 then (tried with QEMU 11.1).
+/// QEMU lists all VFs that a PF could have. Their vendor and device read 0xffff (PCIe 5.0, section
+/// 9.3.4.1), and the registers of those that the guest has enabled are mapped, of the others not:
+/// `address` is -1 then (tried with QEMU 11.1).
 pub fn enabled_vf(device: &Value) -> Option<String> {
     const NOBODY: u64 = 0xffff;
     let is_vf = device["id"]["vendor"] == NOBODY && device["id"]["device"] == NOBODY;

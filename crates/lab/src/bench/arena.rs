@@ -1,8 +1,8 @@
 //! Network namespaces of the lab: one for the host, and one for each guest with a kernel.
 //!
-//! The lab enters the host's when it begins, and all that it starts is born there: nothing that the lab
-//! does is seen by the machine's own network. A guest makes one of its own. None has a name, so each
-//! is gone with the last process in it.
+//! The lab enters the host's when it begins, and all that it starts is born there: nothing that the
+//! lab does is seen by the machine's own network. A guest makes one of its own. None has a name, so
+//! each is gone with the last process in it.
 
 use std::fs::File;
 use std::os::fd::AsFd;

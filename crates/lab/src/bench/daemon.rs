@@ -142,8 +142,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Kills the daemon, and starts it again on what it left; says how many seconds it was gone, until it
-    /// was ready.
+    /// Kills the daemon, and starts it again on what it left; says how many seconds it was gone,
+    /// until it was ready.
     ///
     /// # Errors
     /// It does not start.
@@ -162,8 +162,8 @@ impl Bench {
     /// # Errors
     /// It does not; the old one serves on.
     pub fn upgrade(&mut self) -> Result<Upgraded> {
-        // The new process is a grandchild: it comes to us when its parent ends, so that we may wait for
-        // it.
+        // The new process is a grandchild: it comes to us when its parent ends, so that we may wait
+        // for it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context("processes whose parents ended cannot be had")?;
         let client = Client::new(&socket_path(self.dir.path()));

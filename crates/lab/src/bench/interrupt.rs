@@ -75,9 +75,9 @@ fn end_children() {
 pub(crate) struct Registered(u64);
 
 impl Registered {
-    /// Registers a child; on a kernel that has no process file descriptors it is not ended. The first
-    /// one starts the thread that looks for signals: a process with a second thread cannot enter a
-    /// user namespace, which experiments do before.
+    /// Registers a child; on a kernel that has no process file descriptors it is not ended. The
+    /// first one starts the thread that looks for signals: a process with a second thread cannot
+    /// enter a user namespace, which experiments do before.
     pub(crate) fn new(child: &Child) -> Registered {
         static WATCHER: Once = Once::new();
         WATCHER.call_once(|| {

@@ -1,8 +1,8 @@
 //! What only rtnetlink can do to the interfaces of a namespace: bridges, pairs, addresses.
 //!
-//! Model: a request is a message with nested attributes, which the kernel acknowledges with an error
-//! number. Everything is written here, as only five requests are needed; see rtnetlink(7), netlink(7),
-//! and `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr,veth}.h`. The rest is in
+//! Model: a request is a message with nested attributes, which the kernel acknowledges with an
+//! error number. Everything is written here, as only five requests are needed; see rtnetlink(7),
+//! netlink(7), and `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr,veth}.h`. The rest is in
 //! [`host::interface`].
 
 use std::net::Ipv4Addr;
@@ -67,8 +67,8 @@ impl Links {
             .with_context(|| format!("cannot make bridge {name}"))
     }
 
-    /// Makes a pair of interfaces, what enters one leaves the other: `name` here, up, and `peer` in the
-    /// namespace of a process.
+    /// Makes a pair of interfaces, what enters one leaves the other: `name` here, up, and `peer` in
+    /// the namespace of a process.
     ///
     /// # Errors
     /// The kernel's: it has no veth, or interfaces of these names.

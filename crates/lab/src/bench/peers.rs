@@ -2,10 +2,10 @@
 //! lab.
 //!
 //! # Model
-//! A [`Peer`] is a process that the lab did not write: testpmd, Open vSwitch, QEMU. The kernel kills it
-//! when the lab ends in whatever way, and its standard output is read line by line. The kernel's
-//! own bridge ([`LinuxBridge`]) has no process. Everything that a peer needs of the machine
-//! ([`Hugepages`], interfaces, a directory) is given back on drop.
+//! A [`Peer`] is a process that the lab did not write: testpmd, Open vSwitch, QEMU. The kernel
+//! kills it when the lab ends in whatever way, and its standard output is read line by line. The
+//! kernel's own bridge ([`LinuxBridge`]) has no process. Everything that a peer needs of the
+//! machine ([`Hugepages`], interfaces, a directory) is given back on drop.
 //!
 //! # Limits
 //! Needs the programs `setpriv`, `stdbuf` and `taskset` (util-linux and coreutils). A lab that is
@@ -31,7 +31,8 @@ pub use qemu::{Qemu, QemuRings};
 pub use testpmd::{GuestPort, Testpmd};
 pub use veths::Veths;
 
-/// Waits until a counter stands still; returns it. Bounded, because frames in flight end: 5 s at most.
+/// Waits until a counter stands still; returns it. Bounded, because frames in flight end: 5 s at
+/// most.
 ///
 /// # Errors
 /// Those of `count`.

@@ -153,8 +153,8 @@ impl Quantiles {
     }
 }
 
-/// Quantiles that are within the allowed error; none is of fewer than [`FRAMES_MIN`] frames, or of less
-/// than [`SHARE_MIN`] of those that came back.
+/// Quantiles that are within the allowed error; none is of fewer than [`FRAMES_MIN`] frames, or of
+/// less than [`SHARE_MIN`] of those that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// Median.

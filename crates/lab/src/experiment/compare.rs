@@ -2,18 +2,20 @@
 //!
 //! # Model
 //! Both are measured in short slots, each with fresh processes, in the order A B B A, so that drift
-//! meets both alike, and each slot has its own place in memory. The first slot of A and the first of
-//! B are a pair, and so on. The round trip of a cache line between both CPUs is measured before and
-//! after each slot; pairs are grouped by bands of that distance, and one permutation test, within the
-//! bands, tells a difference from noise. Guests and generator are of this program on both sides.
+//! meets both alike, and each slot has its own place in memory. The first slot of A and the first
+//! of B are a pair, and so on. The round trip of a cache line between both CPUs is measured before
+//! and after each slot; pairs are grouped by bands of that distance, and one permutation test,
+//! within the bands, tells a difference from noise. Guests and generator are of this program on
+//! both sides.
 //!
-//! Programs are copied into memory every two pairs. Which physical pages hold a program's text stays
-//! the same while its file is in the page cache, and makes two identical files differ by some 0.5 %
-//! in every slot; with copies it is noise.
+//! Programs are copied into memory every two pairs. Which physical pages hold a program's text
+//! stays the same while its file is in the page cache, and makes two identical files differ by some
+//! 0.5 % in every slot; with copies it is noise.
 //!
 //! # Limits
-//! A pair between whose slots the CPUs moved does not count, and is told. Two builds whose difference is
-//! smaller than what the test could have found are not told to be equal: no difference was found.
+//! A pair between whose slots the CPUs moved does not count, and is told. Two builds whose
+//! difference is smaller than what the test could have found are not told to be equal: no
+//! difference was found.
 
 use std::fmt;
 use std::fs::File;

@@ -5,10 +5,10 @@
 //! from each guest are compared with what its settings entitle it to: with equal weights (frames
 //! of one size, and of two), with other weights, with minimum and with maximum rates.
 //!
-//! Then one guest is deaf: frames for it are dropped, as its ring has no buffer, while its peer goes
-//! on sending. What the other pairs receive is compared with what they receive when that guest takes
-//! its frames, and when its peer sends nothing at all, in turn, in one daemon. Only the first of the
-//! two is the switch's: a sender is entitled to its share whatever becomes of its frames.
+//! Then one guest is deaf: frames for it are dropped, as its ring has no buffer, while its peer
+//! goes on sending. What the other pairs receive is compared with what they receive when that guest
+//! takes its frames, and when its peer sends nothing at all, in turn, in one daemon. Only the first
+//! of the two is the switch's: a sender is entitled to its share whatever becomes of its frames.
 //!
 //! Limits: the guests' thread has to be faster than the lane, or rings are not full; each situation
 //! says whether they were. Minima are chosen by what the lane carried a moment before.

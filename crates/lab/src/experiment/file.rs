@@ -1,7 +1,7 @@
 //! Experiments as files: facts for the reader, and tables of what is to be measured.
 //!
-//! A table is a sweep: every combination of its lists is measured. Its kind is a kind of load, which
-//! is a Rust file beside this one. The files in `lab/experiments` are part of the program.
+//! A table is a sweep: every combination of its lists is measured. Its kind is a kind of load,
+//! which is a Rust file beside this one. The files in `lab/experiments` are part of the program.
 //!
 //! [`Change`]s replace settings of all tables that have them, before anything is checked, so an
 //! [`Experiment`] is all that decides what is measured.

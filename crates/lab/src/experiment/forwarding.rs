@@ -4,8 +4,8 @@
 //! East/west: the generator's frames enter the first guest, go from guest to guest, and leave the
 //! last one for the uplink again. Rates are summed over the guests' transmit sides.
 //!
-//! The paths: `vf`, a NIC's VFs; `vhost`, a switch's adapters, both over vhost-user; `virtio`, a bridge of
-//! the kernel whose ports are taps, over which guests read and write frame by frame.
+//! The paths: `vf`, a NIC's VFs; `vhost`, a switch's adapters, both over vhost-user; `virtio`, a
+//! bridge of the kernel whose ports are taps, over which guests read and write frame by frame.
 
 mod ground;
 mod sweep;
@@ -123,8 +123,8 @@ impl<'a> Switch<'a> {
     }
 }
 
-/// Measures a point while the CPUs of switch and guests stay as far apart as they are; `program` is shunt itself, `cpus` those it
-/// may use.
+/// Measures a point while the CPUs of switch and guests stay as far apart as they are; `program` is
+/// shunt itself, `cpus` those it may use.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = place(spec, cpus);
     let measure = || measure(Switch::shunt(program), spec, &placement);
@@ -306,8 +306,8 @@ fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottle
     }
 }
 
-/// The same where the kernel is the switch, in the context of who sends: its time is what the processes
-/// spend in the kernel.
+/// The same where the kernel is the switch, in the context of who sends: its time is what the
+/// processes spend in the kernel.
 fn kernels_bottleneck(measured: &Measured, offered_mpps: f64) -> Bottleneck {
     let limits = measured.results.iter().map(|result| result.generator_limit_mpps);
     if offered_mpps > SATURATED * limits.fold(f64::INFINITY, f64::min) {

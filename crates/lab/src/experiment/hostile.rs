@@ -246,8 +246,8 @@ fn wait_until_gone(bench: &Bench) -> Result<()> {
     }
 }
 
-/// The daemon's size once its files are no more than `fds`, or after all patience as it is: a session
-/// that had no ring is let go only when the daemon finds that its front-end has hung up.
+/// The daemon's size once its files are no more than `fds`, or after all patience as it is: a
+/// session that had no ring is let go only when the daemon finds that its front-end has hung up.
 fn size_at_rest(bench: &Bench, fds: usize) -> Result<Size> {
     let begin = Instant::now();
     loop {

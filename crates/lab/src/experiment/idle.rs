@@ -7,8 +7,8 @@
 //!
 //! Limits: CPU time is counted in the kernel's ticks, so a silence of 5 s is told to 0.2 %. A
 //! machine that is busy with something else, or a virtual one whose CPU must be woken by its host,
-//! lets every sleeper wait; the floor tells how long, and only what is above it is the daemon's. The
-//! daemon can keep CPUs from deep sleep ([`host::latency`]), which lowers the floor as well.
+//! lets every sleeper wait; the floor tells how long, and only what is above it is the daemon's.
+//! The daemon can keep CPUs from deep sleep ([`host::latency`]), which lowers the floor as well.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! The experiments. Those of files ([`file`]) are run by [`runner`], step by step; a kind of load is
-//! one Rust file. The others are one file each: what it sets up, what it measures, what it concludes.
+//! The experiments. Those of files ([`file`]) are run by [`runner`], step by step; a kind of load
+//! is one Rust file. The others are one file each: what it sets up, what it measures, what it
+//! concludes.
 
 pub mod calibrate;
 pub mod compare;

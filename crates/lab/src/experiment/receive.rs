@@ -1,11 +1,11 @@
 //! Receive-only traffic to guests with VMQ and without, as in vmdq-2009.
 //!
-//! A generator at the uplink sends to the guests in turn, which take in what comes and send nothing.
-//! Their adapters are on the path vmq, where the NIC puts frames in their memory past the switch, or
-//! on the path synthetic, where each frame goes through the switch. Both are measured in turn; a
-//! round in whose course the two CPUs were moved apart or together is measured again. The generator
-//! offers overload, as nothing comes back that could tell it to wait: cycles are those of delivered
-//! frames, and the share of lost ones stands beside them.
+//! A generator at the uplink sends to the guests in turn, which take in what comes and send
+//! nothing. Their adapters are on the path vmq, where the NIC puts frames in their memory past the
+//! switch, or on the path synthetic, where each frame goes through the switch. Both are measured in
+//! turn; a round in whose course the two CPUs were moved apart or together is measured again. The
+//! generator offers overload, as nothing comes back that could tell it to wait: cycles are those of
+//! delivered frames, and the share of lost ones stands beside them.
 
 use anyhow::{Context, Result};
 use model::state::PathInForce;

@@ -1,10 +1,10 @@
 //! Cycles a frame by number of VFs and addresses.
 //!
 //! VF i sends 64 B frames to VF i xor 1, from each of its addresses to each of its peer's in turn,
-//! in a closed loop: one for each that came. Each keeps the same number of frames in flight at every
-//! point, so that bursts are equally long. Cycles are told by band of distance of the CPUs. Guests
-//! write a sequence number into every frame they send and read every frame they receive, as real
-//! ones do: what they touch is in another core's cache, whether they are many or few.
+//! in a closed loop: one for each that came. Each keeps the same number of frames in flight at
+//! every point, so that bursts are equally long. Cycles are told by band of distance of the CPUs.
+//! Guests write a sequence number into every frame they send and read every frame they receive, as
+//! real ones do: what they touch is in another core's cache, whether they are many or few.
 
 use std::path::Path;
 

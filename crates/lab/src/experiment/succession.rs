@@ -2,11 +2,11 @@
 //!
 //! Two guests send numbered frames to each other at a stated rate. Again and again the daemon is
 //! replaced by another process ([`How::Upgrade`]), or killed with SIGKILL and started again
-//! ([`How::Kill`]); the guests attach anew by themselves then, with their rings as they are. What became
-//! of each number, and of each buffer, is told by [`crate::guest::numbered`].
+//! ([`How::Kill`]); the guests attach anew by themselves then, with their rings as they are. What
+//! became of each number, and of each buffer, is told by [`crate::guest::numbered`].
 //!
-//! What a daemon that was killed had shown to a receiver, and not yet given back to its sender, arrives
-//! again: at most a burst in each direction a kill.
+//! What a daemon that was killed had shown to a receiver, and not yet given back to its sender,
+//! arrives again: at most a burst in each direction a kill.
 
 use std::path::Path;
 use std::time::Duration;
@@ -114,8 +114,8 @@ pub struct Succession {
     pub gap_max_ms: Option<f64>,
     /// Longest time that the guests' process had no CPU around each, in milliseconds.
     pub absence_ms: Spread,
-    /// For an upgrade, how long neither daemon served; for a kill, from it to a daemon that is ready; in
-    /// milliseconds.
+    /// For an upgrade, how long neither daemon served; for a kill, from it to a daemon that is
+    /// ready; in milliseconds.
     pub silent_ms: Spread,
     /// After a kill, from a daemon that listens again to rings that are started, in milliseconds.
     pub reattach_ms: Spread,

@@ -34,8 +34,8 @@
 //! - A switch whose busy share is below 1 is limited by the guest: its frames a second are the
 //!   guest's, and its cycles a frame an upper limit, as bursts are small.
 //! - A move of the CPUs away and back within a slot is not seen.
-//! - Open vSwitch with DPDK loses frames of a guest in QEMU between slots, which is told: no round of
-//!   its counts.
+//! - Open vSwitch with DPDK loses frames of a guest in QEMU between slots, which is told: no round
+//!   of its counts.
 
 mod guest;
 mod kind;
@@ -235,8 +235,8 @@ pub struct RingsResult {
     pub drains: Vec<Drain>,
 }
 
-/// Runs all rounds; `told` gets a line for each step. A round that fails, or a signal, ends it early
-/// with the rounds measured so far; everything is ended and given back.
+/// Runs all rounds; `told` gets a line for each step. A round that fails, or a signal, ends it
+/// early with the rounds measured so far; everything is ended and given back.
 ///
 /// # Errors
 /// A program is not installed, or the first round fails.

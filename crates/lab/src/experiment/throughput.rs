@@ -104,8 +104,8 @@ pub struct Rate {
     pub throughput_mpps: Option<f64>,
     /// `true` if both bounds are as close as the width; otherwise the figure is no result.
     pub regular: bool,
-    /// `true` if a larger load than `upper_mpps` was a lower bound: the machine is noisy, and the rate
-    /// may be too low.
+    /// `true` if a larger load than `upper_mpps` was a lower bound: the machine is noisy, and the
+    /// rate may be too low.
     pub loss_inversion: bool,
     /// Why the search ended.
     pub ended_by: &'static str,

@@ -1,9 +1,10 @@
-//! What the experiments over guests' sockets share: how one is measured, and how rounds become figures.
+//! What the experiments over guests' sockets share: how one is measured, and how rounds become
+//! figures.
 //!
 //! Each measurement starts from nothing: two guests, each a network namespace with a program in it,
-//! and what carries their frames. In every round each traffic is first measured over loopback, which is
-//! the self-test of the programs, and then over the paths in turn, in odd rounds backwards, so that
-//! drift meets all paths alike.
+//! and what carries their frames. In every round each traffic is first measured over loopback,
+//! which is the self-test of the programs, and then over the paths in turn, in odd rounds
+//! backwards, so that drift meets all paths alike.
 
 mod conclude;
 mod measure;

@@ -1,8 +1,8 @@
 //! A generator of frames, and the sink for what comes back.
 //!
-//! In a closed loop ([`Load::Closed`]) a frame is sent for each one that came back, so the frames in
-//! flight are as many as there were in the beginning, and no receiver with a larger ring has to drop
-//! one. Otherwise a buffer is sent again as soon as the switch has taken it.
+//! In a closed loop ([`Load::Closed`]) a frame is sent for each one that came back, so the frames
+//! in flight are as many as there were in the beginning, and no receiver with a larger ring has to
+//! drop one. Otherwise a buffer is sent again as soon as the switch has taken it.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;

@@ -153,8 +153,8 @@ impl Honest {
             if received > 0 {
                 last_arrival = now;
             }
-            // Where there are two CPUs only, the hostile process and the daemon's thread that serves
-            // connections have this one, too.
+            // Where there are two CPUs only, the hostile process and the daemon's thread that
+            // serves connections have this one, too.
             std::thread::yield_now();
             let over = self.in_flight() == 0 || now.wrapping_sub(last_arrival) > drain;
             if stopping && over {

@@ -25,8 +25,8 @@ impl Ledger {
         self.next
     }
 
-    /// A number came. One that was passed over and comes yet was overtaken; else one that is not new
-    /// came twice.
+    /// A number came. One that was passed over and comes yet was overtaken; else one that is not
+    /// new came twice.
     pub(super) fn take(&mut self, number: u64) {
         if number >= self.next {
             self.give_up(number);

@@ -2,8 +2,8 @@
 //!
 //! A guest sends while fewer than a window of its frames are on their way: both guests are in this
 //! process, so the sender sees what the receiver has seen. The window is a quarter of a ring, so no
-//! ring of a guest is ever full, and what is lost was lost by the daemon. Each frame is checked as a
-//! whole. Frames have seven lengths in turn, and their numbers go up by one.
+//! ring of a guest is ever full, and what is lost was lost by the daemon. Each frame is checked as
+//! a whole. Frames have seven lengths in turn, and their numbers go up by one.
 //!
 //! When nothing has come for a second though the window is full, what was on its way is given up;
 //! should it come yet, it counts as overtaken and not as lost.
@@ -92,8 +92,8 @@ pub struct Mark {
     pub absence_us: f64,
     /// Frames that arrived again.
     pub duplicated: u64,
-    /// Longest time from a daemon that listens again to rings that are started, in microseconds; 0 if
-    /// no guest attached anew.
+    /// Longest time from a daemon that listens again to rings that are started, in microseconds; 0
+    /// if no guest attached anew.
     pub reattach_us: f64,
 }
 

@@ -3,16 +3,16 @@
 //! # Model
 //! Frames are due at equal intervals from the first step on. Each carries a number of its flow and
 //! the time-stamp counter at its sending; [`Latency`] is the time from there until the generator
-//! polls it from its receive ring. The delay of a frame's sending after it was due is the generator's
-//! own bias, and is told beside the latency. So are its [pauses](super::pauses): the latency of the
-//! frames that met none is told, too.
+//! polls it from its receive ring. The delay of a frame's sending after it was due is the
+//! generator's own bias, and is told beside the latency. So are its [pauses](super::pauses): the
+//! latency of the frames that met none is told, too.
 //!
 //! For a test of back-to-back frames it changes, when the measurement begins, to one burst: as many
 //! frames as it is told, as fast as its ring takes them, and then none.
 //!
 //! A generator that loses its CPU has frames due that it did not send. It makes up for at most
-//! [`BACKLOG_MAX`] of them; others are counted as skipped, so that no burst follows that the load does
-//! not have.
+//! [`BACKLOG_MAX`] of them; others are counted as skipped, so that no burst follows that the load
+//! does not have.
 //!
 //! # Limits
 //! Times are of one clock, the time-stamp counter, and of one thread, which polls: a frame waits
@@ -101,8 +101,8 @@ pub(crate) fn histogram() -> Result<Histogram<u64>> {
 pub struct PacedResult {
     /// Frames sent, from the first one on.
     pub sent: u64,
-    /// Frames that were due in the measured time and not sent, because the generator was late or had
-    /// no free buffer.
+    /// Frames that were due in the measured time and not sent, because the generator was late or
+    /// had no free buffer.
     pub skipped: u64,
     /// Frames received, duplicates not counted.
     pub received: u64,
@@ -160,8 +160,8 @@ pub(super) struct Paced {
     pub(super) adapter: Adapter,
     /// Bytes of a frame and its header.
     len: u32,
-    /// Buffers that may be sent, the longest unused first. Buffer `b` has a frame of flow `b` modulo
-    /// the number of flows.
+    /// Buffers that may be sent, the longest unused first. Buffer `b` has a frame of flow `b`
+    /// modulo the number of flows.
     free: VecDeque<u32>,
     /// By flow: the next number, and those that came back.
     flows: Vec<(u64, Ledger)>,

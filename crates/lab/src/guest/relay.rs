@@ -2,8 +2,9 @@
 //! kernel and a tap on the host's bridge.
 //!
 //! The guest's end is the file behind the `eth0` in the guest's namespace, in place of virtio-net's
-//! rings. Both files carry frames of up to 64 KiB with their virtio-net header, so that no checksum is
-//! made and nothing is cut on the way. One thread waits for either file, and moves what there is.
+//! rings. Both files carry frames of up to 64 KiB with their virtio-net header, so that no checksum
+//! is made and nothing is cut on the way. One thread waits for either file, and moves what there
+//! is.
 
 use std::os::fd::OwnedFd;
 
@@ -58,7 +59,8 @@ pub fn run(spec: &RelaySpec) -> Result<()> {
     }
 }
 
-/// Moves up to a turn of frames. What the other side does not take, such as while it is down, is lost.
+/// Moves up to a turn of frames. What the other side does not take, such as while it is down, is
+/// lost.
 fn copy(from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> Result<()> {
     for _ in 0..TURN {
         match rustix::io::read(from, &mut *buffer) {

@@ -1,15 +1,16 @@
 //! A program on the sockets of a guest's kernel: TCP and UDP traffic, measured where it arrives.
 //!
-//! A guest's kernel is a network namespace that this process makes for itself and that ends with it. It
-//! has `lo`, and what carries its frames moves an interface named `eth0` into it before the word to go
-//! is given. The receiver (or who asks) does the measuring: warm-up, [`Event::Begin`], the measured time,
-//! [`Event::End`], cool-down, and its result. The other end works until it is killed.
+//! A guest's kernel is a network namespace that this process makes for itself and that ends with
+//! it. It has `lo`, and what carries its frames moves an interface named `eth0` into it before the
+//! word to go is given. The receiver (or who asks) does the measuring: warm-up, [`Event::Begin`],
+//! the measured time, [`Event::End`], cool-down, and its result. The other end works until it is
+//! killed.
 //!
 //! File copies ([`Part::Serve`], [`Part::Fetch`]) have a beginning and an end of their own, which
 //! the module `file` describes.
 //!
-//! A process in the room of another ([`Room::Of`]) reaches that one over `lo`: this is the self-test,
-//! for more than both ends can do with nothing between them no path can carry.
+//! A process in the room of another ([`Room::Of`]) reaches that one over `lo`: this is the
+//! self-test, for more than both ends can do with nothing between them no path can carry.
 
 mod datagram;
 mod file;
@@ -174,8 +175,8 @@ fn enter(room: &Room) -> Result<Option<(Ipv4Addr, Mac)>> {
     }
 }
 
-/// Lets the traffic go for the warm-up, then measures: `count` reads what was received so far, bytes
-/// first. Traffic that stands still for all of the time, such as TCP after a loss, gets more.
+/// Lets the traffic go for the warm-up, then measures: `count` reads what was received so far,
+/// bytes first. Traffic that stands still for all of the time, such as TCP after a loss, gets more.
 fn measured<const N: usize>(
     times: &Times,
     count: impl Fn() -> [u64; N],

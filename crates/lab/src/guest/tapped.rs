@@ -1,9 +1,9 @@
 //! Guests on the path virtio: as the device model of a VMM without vhost, each reads and writes its
 //! frames one by one over the file of a tap that is a port of the host's bridge.
 //!
-//! They do what [`Generator`](super::Generator) and [`Forwarder`](super::Forwarder) do on virtio rings.
-//! A tap tells nobody what became of a frame, so the generator keeps as many in flight as it has not
-//! seen again: those that were lost are given up after a silence.
+//! They do what [`Generator`](super::Generator) and [`Forwarder`](super::Forwarder) do on virtio
+//! rings. A tap tells nobody what became of a frame, so the generator keeps as many in flight as it
+//! has not seen again: those that were lost are given up after a silence.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,8 @@
-//! What others took of the CPUs while something was measured, from `/proc/stat` and `/proc/self/stat` (proc(5)).
+//! What others took of the CPUs while something was measured, from `/proc/stat` and
+//! `/proc/self/stat` (proc(5)).
 //!
-//! Limits: of other processes only the time in user space is counted, for the kernel's may be on our
-//! behalf; children of ours count once they were waited for.
+//! Limits: of other processes only the time in user space is counted, for the kernel's may be on
+//! our behalf; children of ours count once they were waited for.
 
 use std::fs;
 use std::time::Instant;

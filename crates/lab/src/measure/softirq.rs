@@ -1,7 +1,8 @@
 //! Time in soft interrupts, and in the kernel at all, from `/proc/stat` (proc_stat(5)).
 //!
-//! Limits: where the kernel does not account interrupts exactly (CONFIG_IRQ_TIME_ACCOUNTING), these are
-//! samples of a clock tick, 1 to 10 ms, and also contained in the time of whoever was interrupted.
+//! Limits: where the kernel does not account interrupts exactly (CONFIG_IRQ_TIME_ACCOUNTING), these
+//! are samples of a clock tick, 1 to 10 ms, and also contained in the time of whoever was
+//! interrupted.
 
 use std::fs;
 

@@ -1,8 +1,9 @@
 //! Points, transfers, received frames and guests of file copies as CSV: one line each, fields named
 //! as in JSON, nested ones by their path.
 //!
-//! Format: RFC 4180 with `\n` as line end. What JSON writes as `null` is an empty field. Lists stand in one field:
-//! guests as `guest:rx_mpps:tx_mpps` and drops as `reason:count`, CPUs as numbers, each separated by spaces.
+//! Format: RFC 4180 with `\n` as line end. What JSON writes as `null` is an empty field. Lists
+//! stand in one field: guests as `guest:rx_mpps:tx_mpps` and drops as `reason:count`, CPUs as
+//! numbers, each separated by spaces.
 
 use super::copy::{COPY_SPREADS, CopyGuest, GUEST_SPREADS, SpreadNames};
 use super::model::{FileCopy, Guest, Point, Receive, Transfer};

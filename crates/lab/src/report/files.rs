@@ -2,7 +2,8 @@
 //! `transfers.csv` for what went over guests' sockets, `receives.csv` for what guests received and
 //! `copies.csv` for file copies, each if there is any.
 //!
-//! Each file is written beside its place and renamed into it, so that it is there whole or not at all.
+//! Each file is written beside its place and renamed into it, so that it is there whole or not at
+//! all.
 
 use std::fs;
 use std::io::{self, Write};
@@ -59,8 +60,8 @@ pub enum ReportError {
     Transfer(#[from] TransferError),
 }
 
-/// The name of a run's folder, such as `2026-03-01T09-30-00Z-lab1`: the time in UTC, and of the host's name what is
-/// safe in any file system and shell (letters, digits, `-`, `_`, `.`).
+/// The name of a run's folder, such as `2026-03-01T09-30-00Z-lab1`: the time in UTC, and of the
+/// host's name what is safe in any file system and shell (letters, digits, `-`, `_`, `.`).
 pub fn folder_name(unix_s: u64, host: &str) -> String {
     let safe = |c: char| {
         if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }
@@ -71,10 +72,12 @@ pub fn folder_name(unix_s: u64, host: &str) -> String {
     format!("{}-{host}", time::utc_text(unix_s).replace(':', "-"))
 }
 
-/// Writes the files into the folder `dir`, which is made if it is not there, and returns their paths.
+/// Writes the files into the folder `dir`, which is made if it is not there, and returns their
+/// paths.
 ///
 /// # Errors
-/// A point that cannot be (nothing is written then), or the folder or file that could not be written.
+/// A point that cannot be (nothing is written then), or the folder or file that could not be
+/// written.
 pub fn write(dir: &Path, results: &Results) -> Result<Vec<PathBuf>, ReportError> {
     let mut files = vec![(RESULTS, json::results(results)?)];
     let others = results.has_others();
@@ -120,7 +123,8 @@ fn put(dir: &Path, name: &str, text: &str) -> Result<PathBuf, ReportError> {
     match replace(&file, &aside, text.as_bytes()) {
         Ok(()) => Ok(file),
         Err(source) => {
-            // The error told is the first one; a leftover that cannot be removed either is harmless.
+            // The error told is the first one; a leftover that cannot be removed either is
+            // harmless.
             let _ = fs::remove_file(&aside);
             Err(ReportError::File { file, source })
         }

@@ -1,14 +1,16 @@
 //! What a run of the lab says: its results as data, and everything that shows them.
 //!
-//! Model: a [`Point`] is one measurement, [`Results`] are the points of one run with the machine and the command
-//! they belong to. All else is a function of these: [`table`] and [`verdict`] for the terminal, [`json`] and
-//! [`csv`] for programs, [`html`] with its plots for readers, [`write()`] for all three as files. Nothing here measures,
-//! and nothing shows a figure that no point holds, with one exception that is labelled as such: the values of
-//! nfv-2017 beside ours ([`published`]).
+//! Model: a [`Point`] is one measurement, [`Results`] are the points of one run with the machine
+//! and the command they belong to. All else is a function of these: [`table`] and [`verdict`] for
+//! the terminal, [`json`] and [`csv`] for programs, [`html`] with its plots for readers,
+//! [`write()`] for all three as files. Nothing here measures, and nothing shows a figure that no
+//! point holds, with one exception that is labelled as such: the values of nfv-2017 beside ours
+//! ([`published`]).
 //!
-//! Words: a point whose bottleneck is the generator tells nothing about the switch but that it can do no less. It
-//! is shown as a lower bound (`> 12.3`) wherever it appears. Where the same point was measured more than once, the
-//! tables show each, and plots and verdicts take the one of median Mpps.
+//! Words: a point whose bottleneck is the generator tells nothing about the switch but that it can
+//! do no less. It is shown as a lower bound (`> 12.3`) wherever it appears. Where the same point
+//! was measured more than once, the tables show each, and plots and verdicts take the one of median
+//! Mpps.
 
 pub mod beside;
 pub mod by_band;

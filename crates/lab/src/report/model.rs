@@ -1,7 +1,7 @@
 //! The results of a run as data; their JSON is the lab's output format.
 //!
-//! Limits: every number is finite and not negative ([`Point::check`]); what a run could not know is `None`, in JSON
-//! `null`, never 0.
+//! Limits: every number is finite and not negative ([`Point::check`]); what a run could not know is
+//! `None`, in JSON `null`, never 0.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,11 +19,12 @@ use super::time;
 pub use super::transfer::Transfer;
 use crate::experiment::file::Experiment;
 
-/// The bytes of the frame check sequence. Frame sizes count it, Gbps do not: there is none in memory.
+/// The bytes of the frame check sequence. Frame sizes count it, Gbps do not: there is none in
+/// memory.
 pub const FCS_BYTES: u32 = 4;
 
-/// CPU by layer, over the measured time. A polling thread takes a whole core however little it does; `*_share` say
-/// how much of that was work.
+/// CPU by layer, over the measured time. A polling thread takes a whole core however little it
+/// does; `*_share` say how much of that was work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
     /// The share (0 to 1) of the switch's polling cycles that found frames, mean of its lanes.
@@ -86,7 +87,8 @@ pub struct Pinned {
     pub generator: Vec<usize>,
 }
 
-/// One measured point; its JSON is what `shunt lab run --json` prints. Rx and Tx are seen from the guest.
+/// One measured point; its JSON is what `shunt lab run --json` prints. Rx and Tx are seen from the
+/// guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// The traffic pattern.
@@ -115,13 +117,15 @@ pub struct Point {
     pub returned_mpps: f64,
     /// Million frames a second that the generator sent.
     pub offered_mpps: f64,
-    /// Frames the generator sent, warm-up included, that had not come back when none moved any more.
+    /// Frames the generator sent, warm-up included, that had not come back when none moved any
+    /// more.
     pub lost_frames: u64,
-    /// Busy time-stamp cycles of the switch's lanes divided by delivered frames; in results of schema 1 by
-    /// all frames that were polled, dropped ones included. `None` if no frame passed, or if the path has
-    /// no switch whose cycles can be told apart.
+    /// Busy time-stamp cycles of the switch's lanes divided by delivered frames; in results of
+    /// schema 1 by all frames that were polled, dropped ones included. `None` if no frame passed,
+    /// or if the path has no switch whose cycles can be told apart.
     pub switch_cycles_per_frame: Option<f64>,
-    /// Million frames a second the generator does with an instant sink, by its self-test in this run.
+    /// Million frames a second the generator does with an instant sink, by its self-test in this
+    /// run.
     pub generator_limit_mpps: f64,
     /// Who limited the point.
     pub bottleneck: Bottleneck,
@@ -135,9 +139,9 @@ pub struct Point {
     pub pinned: Pinned,
     /// Frames per poll that found any, in the switch; `None` if none did.
     pub burst_mean: Option<f64>,
-    /// Time-stamp cycles that a cache line took from the switch's CPU to the guests' and back, the mean
-    /// of before and after the measurement; 0 if the CPUs moved meanwhile.
-    /// `None` with one CPU, or in results from before it was measured.
+    /// Time-stamp cycles that a cache line took from the switch's CPU to the guests' and back, the
+    /// mean of before and after the measurement; 0 if the CPUs moved meanwhile. `None` with one
+    /// CPU, or in results from before it was measured.
     #[serde(default)]
     pub round_trip_cycles: Option<f64>,
     /// The switch's cycles by stage. `None` where `switch_cycles_per_frame` is, and in results from
@@ -188,7 +192,8 @@ impl Point {
     /// Checks that every number can be one.
     ///
     /// # Errors
-    /// The first field that is not finite or negative, `seconds` or `vms` that is 0, or a frame with nothing but FCS.
+    /// The first field that is not finite or negative, `seconds` or `vms` that is 0, or a frame
+    /// with nothing but FCS.
     pub fn check(&self) -> Result<(), PointError> {
         let sizes = [("vms", self.vms, 1), ("frame_bytes", self.frame_bytes, FCS_BYTES + 1)];
         let bad_size = sizes.into_iter().find(|&(_, value, least)| value < least);

@@ -1,4 +1,5 @@
-//! The words a point is told by: pattern, path, bottleneck; each with its one name in the CLI, JSON and CSV.
+//! The words a point is told by: pattern, path, bottleneck; each with its one name in the CLI, JSON
+//! and CSV.
 
 use std::fmt;
 use std::str::FromStr;

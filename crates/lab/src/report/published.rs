@@ -1,8 +1,10 @@
 //! What papers published for what we measure: nfv-2017 for the same pattern, path, frame size and
-//! number of guests, and hyperv-2012 for file copies. Values for transfers are in the experiments' files.
+//! number of guests, and hyperv-2012 for file copies. Values for transfers are in the experiments'
+//! files.
 //!
-//! Its machine and NIC were others, so these values are a mark beside ours, never a yardstick. Source and test bed:
-//! `published/README.md`; Gbps are counted as ours, without FCS and summed over the guests' transmit side.
+//! Its machine and NIC were others, so these values are a mark beside ours, never a yardstick.
+//! Source and test bed: `published/README.md`; Gbps are counted as ours, without FCS and summed
+//! over the guests' transmit side.
 
 use super::model::{PathKind, Pattern};
 
@@ -31,7 +33,8 @@ pub const fn interface(path: PathKind) -> &'static str {
     }
 }
 
-/// The published value, if there is one: E/W starts at 2 guests and has no virtio, frames are 64 to 1518 B.
+/// The published value, if there is one: E/W starts at 2 guests and has no virtio, frames are 64 to
+/// 1518 B.
 pub fn forwarding(
     pattern: Pattern,
     path: PathKind,

@@ -72,7 +72,8 @@ pub(super) fn limited(point: Point, bottleneck: Bottleneck) -> Point {
     Point { bottleneck, ..point }
 }
 
-/// The points of `shunt lab` with one path: three frame sizes, 1, 2 and 4 guests; one point is a lower bound.
+/// The points of `shunt lab` with one path: three frame sizes, 1, 2 and 4 guests; one point is a
+/// lower bound.
 pub(super) fn one_path() -> Vec<Point> {
     let mut points = Vec::new();
     for pattern in Pattern::ALL {
@@ -134,7 +135,8 @@ pub(super) fn results(points: Vec<Point>) -> Results {
     }
 }
 
-/// One stream or request with 64 KiB writes and default buffers, of so many Gbit/s or hundreds of us.
+/// One stream or request with 64 KiB writes and default buffers, of so many Gbit/s or hundreds of
+/// us.
 pub(super) fn transfer(
     experiment: &str,
     workload: Workload,

@@ -1,6 +1,7 @@
 //! The results as a table for the terminal: one per pattern, at most 80 columns wide.
 //!
-//! Rows are frame sizes and guests, each path once: of several slots the median one by Mpps (the lower of two); the paths of a place stand one below the other, which is where three of them fit.
+//! Rows are frame sizes and guests, each path once: of several slots the median one by Mpps (the
+//! lower of two); the paths of a place stand one below the other, which is where three of them fit.
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
 

@@ -1,7 +1,7 @@
 //! Seconds since 1970 as UTC text, without a time zone database.
 //!
-//! The day count follows the proleptic Gregorian calendar, computed on years that begin in March so that the leap
-//! day is the last one. Limits: leap seconds do not exist, as in POSIX time.
+//! The day count follows the proleptic Gregorian calendar, computed on years that begin in March so
+//! that the leap day is the last one. Limits: leap seconds do not exist, as in POSIX time.
 
 const DAY_S: u64 = 86_400;
 /// Days of 400 years, after which the calendar repeats.

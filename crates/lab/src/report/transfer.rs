@@ -1,4 +1,5 @@
-//! What was measured over the sockets of guests' kernels: TCP and UDP in bulk, and UDP request and response.
+//! What was measured over the sockets of guests' kernels: TCP and UDP in bulk, and UDP request and
+//! response.
 //!
 //! Limits: as for points, every number is finite and not negative ([`Transfer::check`]).
 
@@ -12,8 +13,9 @@ use super::names::{Bottleneck, PathKind, Pattern, Workload};
 /// Least, median and most of the rounds.
 pub type Spread = [f64; 3];
 
-/// Cores in use while it was measured, by layer; the median round's. What a kernel does for a frame is
-/// accounted to whoever runs it then: a guest's kernel receives in the context of what writes to its tap.
+/// Cores in use while it was measured, by layer; the median round's. What a kernel does for a frame
+/// is accounted to whoever runs it then: a guest's kernel receives in the context of what writes to
+/// its tap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Layers {
     /// The guest's program, in user space.
@@ -81,7 +83,8 @@ pub struct Transfer {
     pub send_bytes: u32,
     /// KiB asked for each socket's buffers; `None`: what the kernel gives.
     pub buffer_kib: Option<u32>,
-    /// KiB of the receiver's buffer at the end, as the kernel counts them, its own overhead included.
+    /// KiB of the receiver's buffer at the end, as the kernel counts them, its own overhead
+    /// included.
     pub granted_kib: Option<u32>,
     /// Seconds of each measurement, without warm-up and cool-down.
     pub seconds: f64,
@@ -93,10 +96,11 @@ pub struct Transfer {
     pub lost_share: Option<f64>,
     /// Of requests.
     pub round_trip: Option<RoundTrip>,
-    /// What both ends do with nothing between them, over one kernel's loopback, in this run: gigabits a
-    /// second; of requests, the median round trip in microseconds.
+    /// What both ends do with nothing between them, over one kernel's loopback, in this run:
+    /// gigabits a second; of requests, the median round trip in microseconds.
     pub limit: f64,
-    /// What the paper published for it, in the same unit: Gbit/s, or of requests the 99th percentile in us.
+    /// What the paper published for it, in the same unit: Gbit/s, or of requests the 99th
+    /// percentile in us.
     #[serde(default)]
     pub published: Option<f64>,
     /// Who limited it.
@@ -125,7 +129,8 @@ impl Transfer {
         self.gbps.map_or(0.0, |[_, median, _]| median)
     }
 
-    /// Whether both ends were the limit, so that the figure is a lower bound of what the path can do.
+    /// Whether both ends were the limit, so that the figure is a lower bound of what the path can
+    /// do.
     pub fn is_lower_bound(&self) -> bool {
         self.bottleneck == Bottleneck::Generator
     }

@@ -78,7 +78,8 @@ impl<'a> View<'a> {
         self.points.iter().map(|point| point.vms).collect()
     }
 
-    /// The one point for these; the one of median Mpps (the lower of two) if it was measured more than once.
+    /// The one point for these; the one of median Mpps (the lower of two) if it was measured more
+    /// than once.
     pub(super) fn at(&self, path: PathKind, frame_bytes: u32, vms: u32) -> Option<&'a Point> {
         let key = (path, frame_bytes, vms);
         let same = |point: &&&Point| (point.path, point.frame_bytes, point.vms) == key;

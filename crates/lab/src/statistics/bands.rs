@@ -37,8 +37,9 @@ impl Band {
         }
     }
 
-    /// Band of two round trips of the same CPUs; `None` if these moved in between. Round trips that differ by no more than
-    /// one measured twice does are of one place, that of their mean, on whichever side of a limit each fell.
+    /// Band of two round trips of the same CPUs; `None` if these moved in between. Round trips that
+    /// differ by no more than one measured twice does are of one place, that of their mean, on
+    /// whichever side of a limit each fell.
     pub fn of_both(one: f64, other: f64) -> Option<Band> {
         let bands = [Band::of(one)?, Band::of(other)?];
         let is_one_place = bands[0] == bands[1] || one.max(other) <= SAME_PLACE * one.min(other);
@@ -50,8 +51,8 @@ impl Band {
 /// cycles on a shared virtual machine.
 const SAME_PLACE: f64 = 1.25;
 
-/// Distance of a slot in cycles, from the round trips before and after it: their mean, or 0, which is
-/// in no band, if the CPUs moved in between.
+/// Distance of a slot in cycles, from the round trips before and after it: their mean, or 0, which
+/// is in no band, if the CPUs moved in between.
 pub fn around(before: f64, after: f64) -> f64 {
     if Band::of_both(before, after).is_some() { before.midpoint(after) } else { 0.0 }
 }

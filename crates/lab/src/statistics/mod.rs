@@ -1,9 +1,9 @@
 //! Statistics of measurements on shared machines.
 //!
-//! [`search`] finds throughput and [`burst`] the longest burst without loss, [`permutation`] compares
-//! two builds measured in turn, [`bands`] groups such pairs by the distance of their CPUs, and
-//! [`quantile`] summarises figures. All of it is pure: trials, samples, durations and random numbers
-//! are parameters.
+//! [`search`] finds throughput and [`burst`] the longest burst without loss, [`permutation`]
+//! compares two builds measured in turn, [`bands`] groups such pairs by the distance of their CPUs,
+//! and [`quantile`] summarises figures. All of it is pure: trials, samples, durations and random
+//! numbers are parameters.
 
 pub mod bands;
 pub mod burst;

@@ -13,7 +13,8 @@ pub(super) enum Lost {
     Answer,
 }
 
-/// Listens, and hands requests on to the daemon until one of that step comes for the `nth` time, counted from 1.
+/// Listens, and hands requests on to the daemon until one of that step comes for the `nth` time,
+/// counted from 1.
 pub(super) fn cut(daemon: &Path, step: &'static str, nth: usize, lost: Lost) -> PathBuf {
     let socket = daemon.with_file_name(format!("cut-{step}-{nth}-{lost:?}.sock"));
     let listener = UnixListener::bind(&socket).unwrap();

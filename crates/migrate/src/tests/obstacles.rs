@@ -46,8 +46,8 @@ fn obstacles_of(document: serde_json::Value, change: impl FnOnce(&Lab)) -> Vec<S
     made.obstacles
 }
 
-/// A guest cannot have another's adapter moved with it: what it says of its address is not asked for, and who names one
-/// that is not its own is told.
+/// A guest cannot have another's adapter moved with it: what it says of its address is not asked
+/// for, and who names one that is not its own is told.
 #[test]
 fn an_adapter_of_another_guest_is_not_moved() {
     let lab = Lab::new(None); // whose guest says that it has the address of db

@@ -110,7 +110,8 @@ impl Fake {
         self.world.lock().unwrap().status[self.at].clone()
     }
 
-    /// The guest's agent: where it is, and what it was asked for. It takes VFs away with this status.
+    /// The guest's agent: where it is, and what it was asked for. It takes VFs away with this
+    /// status.
     pub(super) fn agent(&self, status: i64) -> (PathBuf, Arc<Mutex<Vec<Asked>>>) {
         let path = self.path.with_file_name("agent.sock");
         let listener = UnixListener::bind(&path).unwrap();

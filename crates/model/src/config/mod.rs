@@ -1,13 +1,14 @@
-//! The configuration file of `shunt up`, and every file that a command reads: the state document and, beside it, the
-//! daemon's own settings, in TOML or JSON.
+//! The configuration file of `shunt up`, and every file that a command reads: the state document
+//! and, beside it, the daemon's own settings, in TOML or JSON.
 //!
-//! Model: a file's text becomes the same JSON value whichever syntax it has ([`source`]); that value is held against the
-//! schema that the types derive, as a document of the API is, and then becomes the types. So a setting is declared
-//! once, where its type is, and a mistake has the same words wherever it is made; of a TOML file each is told with
-//! its line and column.
+//! Model: a file's text becomes the same JSON value whichever syntax it has ([`source`]); that
+//! value is held against the schema that the types derive, as a document of the API is, and then
+//! becomes the types. So a setting is declared once, where its type is, and a mistake has the same
+//! words wherever it is made; of a TOML file each is told with its line and column.
 //!
-//! Nothing is half applied: the answer is either a whole [`Config`] that has passed every check the file alone allows,
-//! or [`ConfigErrors`]. Whether a CPU exists or a directory can be written is for those who use it.
+//! Nothing is half applied: the answer is either a whole [`Config`] that has passed every check the
+//! file alone allows, or [`ConfigErrors`]. Whether a CPU exists or a directory can be written is
+//! for those who use it.
 //!
 //! Limits: a file of 1 MiB; 20 errors are shown.
 
@@ -83,7 +84,8 @@ impl Config {
         Config::check(source, OldNames::Refused)
     }
 
-    /// Checks a file that a daemon of an older version was started with, and may be written in that version's words.
+    /// Checks a file that a daemon of an older version was started with, and may be written in that
+    /// version's words.
     ///
     /// # Errors
     /// Every mistake.

@@ -66,8 +66,9 @@ impl Source {
         &self.text
     }
 
-    /// The state document in it, its form unchecked; the daemon's own settings are left out. A document without a version is
-    /// of this one if it names any objects; if not, it may be a file of another kind.
+    /// The state document in it, its form unchecked; the daemon's own settings are left out. A
+    /// document without a version is of this one if it names any objects; if not, it may be a file
+    /// of another kind.
     ///
     /// # Errors
     /// It is neither TOML nor JSON, has names of an older version, or nothing at all.
@@ -138,7 +139,8 @@ impl Source {
         (at.map(|at| Position::of(&self.text, at)), problem)
     }
 
-    /// Where a field such as `nic[0].vf[2].mac` stands; of one that is not there, what is around it. `None` in JSON.
+    /// Where a field such as `nic[0].vf[2].mac` stands; of one that is not there, what is around
+    /// it. `None` in JSON.
     pub fn position(&self, field: &str) -> Option<Position> {
         let (tree, _) = DeTable::parse_recoverable(&self.text);
         let place = locate(tree.get_ref(), field).filter(|_| !self.is_json())?;

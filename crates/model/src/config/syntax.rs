@@ -6,8 +6,8 @@ use toml::de::{DeTable, DeValue, Error};
 use super::error::Position;
 use crate::state::{MAX_PROBLEMS, Problem, cut, shape};
 
-/// The mistakes, each with its place. Values that are wrong are all told, up to a line that breaks the grammar: what
-/// follows that one means something else.
+/// The mistakes, each with its place. Values that are wrong are all told, up to a line that breaks
+/// the grammar: what follows that one means something else.
 pub(super) fn problems(
     text: &str,
     tree: &DeTable<'_>,
@@ -23,7 +23,8 @@ pub(super) fn problems(
     let broken = sorted.iter().find(breaks).copied();
     let broken_on = broken.map_or(usize::MAX, line);
     let mut all = Vec::new();
-    // Finding a value's path is a walk through the file, so it is not done for what will not be shown.
+    // Finding a value's path is a walk through the file, so it is not done for what will not be
+    // shown.
     for error in sorted.into_iter().take(MAX_PROBLEMS).take_while(|error| line(error) < broken_on) {
         if let Some(message) = wrong_value(error.message(), &quote(error)) {
             let field = find_in(tree, "", place(error)).unwrap_or_default();
@@ -38,8 +39,8 @@ pub(super) fn problems(
     all
 }
 
-/// A mistake within one value, or `None`. The parser takes anything without quotes for a misspelt number, date or
-/// boolean, by its first character.
+/// A mistake within one value, or `None`. The parser takes anything without quotes for a misspelt
+/// number, date or boolean, by its first character.
 fn wrong_value(message: &str, text: &str) -> Option<String> {
     let unquoted =
         ["string values must be quoted", "invalid datetime", "invalid float", "invalid boolean"];

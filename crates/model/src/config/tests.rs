@@ -1,4 +1,5 @@
-//! Good files, the documents that ship with the project, and (in `mistakes`) what a wrong file is told.
+//! Good files, the documents that ship with the project, and (in `mistakes`) what a wrong file is
+//! told.
 
 use std::fs;
 use std::path::Path;

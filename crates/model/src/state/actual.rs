@@ -17,7 +17,8 @@ pub struct Actual {
     pub tunnels: Vec<ActualTunnel>,
 }
 
-/// What is behind a port, if it is no vhost-user socket: an interface, a stream socket, a capture, a tunnel.
+/// What is behind a port, if it is no vhost-user socket: an interface, a stream socket, a capture,
+/// a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActualDevice {
     /// How it is.
@@ -142,8 +143,8 @@ pub struct ActualAdapter {
     /// What its guest has, unless a vhost-user socket.
     #[serde(default)]
     pub device: Option<ActualDevice>,
-    /// On path `vmq` with an AF_XDP uplink: whether the frames of its queue are placed in its guest's memory, or copied
-    /// there, and why.
+    /// On path `vmq` with an AF_XDP uplink: whether the frames of its queue are placed in its
+    /// guest's memory, or copied there, and why.
     #[serde(default)]
     pub placement: Option<String>,
 }

@@ -1,7 +1,8 @@
 //! Adapters, as the document says them.
 //!
-//! What an adapter may send and receive is its own, whichever path it has: so its settings are those of a VF, and go with
-//! it. What only a switch can enforce is its port's ([`SwitchPort`](super::SwitchPort)).
+//! What an adapter may send and receive is its own, whichever path it has: so its settings are
+//! those of a VF, and go with it. What only a switch can enforce is its port's
+//! ([`SwitchPort`](super::SwitchPort)).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ use super::function::PortSettings;
 use super::moving::Moving;
 use super::text::{self, MacText};
 
-/// What an adapter is called beside its NIC's name, in counters: one that a file's `[[nic.vf]]` made by its VF.
+/// What an adapter is called beside its NIC's name, in counters: one that a file's `[[nic.vf]]`
+/// made by its VF.
 pub fn short_name<'a>(nic: &str, adapter: &'a str) -> &'a str {
     let short = adapter.strip_prefix(nic).and_then(|rest| rest.strip_prefix('-'));
     short.filter(|rest| rest.starts_with("vf")).unwrap_or(adapter)
@@ -24,7 +26,8 @@ pub struct Adapter {
     /// No other adapter has it.
     #[schema(value_type = String, format = "label")]
     pub name: String,
-    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in it.
+    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in
+    /// it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(schema_with = text::owner)]
     pub owner: BTreeMap<String, String>,
@@ -47,7 +50,7 @@ pub struct Adapter {
     /// What it may send and receive, on each of its paths.
     #[serde(flatten)]
     pub settings: PortSettings,
-    /// Its claim to a VF when they are scarce; 0 for none.
+    /// Priority for getting a VF; 0 for none.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 100, default = 0)]
     pub iov_weight: u8,
@@ -65,7 +68,8 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Whether its guest is on another host as yet, or from now on: then nothing is connected to it here.
+    /// Whether its guest is on another host as yet, or from now on: then nothing is connected to it
+    /// here.
     pub fn is_elsewhere(&self) -> bool {
         self.moving.as_ref().is_some_and(|moving| moving.phase.is_elsewhere())
     }

@@ -1,18 +1,21 @@
 //! Who gets a scarce VF or receive queue.
 //!
 //! This is our policy; Windows names the weights and leaves open what they decide:
-//! 1. An adapter that names a VF (`vf`) gets it. A VF that is named, or has settings of its own, is given to nobody else.
-//! 2. The other VFs go to adapters by `iov_weight`, greater first. Of equal ones, who holds a VF keeps it; then the
-//!    name decides, in the order of its bytes.
+//! 1. An adapter that names a VF (`vf`) gets it. A VF that is named, or has settings of its own, is
+//!    given to nobody else.
+//! 2. The other VFs go to adapters by `iov_weight`, greater first. Of equal ones, who holds a VF
+//!    keeps it; then the name decides, in the order of its bytes.
 //! 3. Queues go by `vmq_weight` in the same manner, to adapters that got no VF.
 //!
 //! Who is on its way to or from another host keeps what it has, whatever others weigh.
 //!
-//! What only the switch enforces keeps an adapter there. One whose own port has rules, guards or isolation sends through
-//! the switch: it gets no VF, but may have a queue, which only receives. Settings of the port `uplink` hold for what
-//! comes from the wire, so with any of them no adapter of the switch gets a VF or a queue: frames would come past them.
+//! Switch-only features rule out a VF. One whose own port has rules, guards or
+//! isolation sends through the switch: it gets no VF, but may have a queue, which only receives.
+//! Settings of the port `uplink` hold for what comes from the wire, so with any of them no adapter
+//! of the switch gets a VF or a queue: frames would come past them.
 //!
-//! A pure function: the same state and facts give the same answer, whatever the order of the document.
+//! A pure function: the same state and facts give the same answer, whatever the order of the
+//! document.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,7 +146,8 @@ pub fn may_ever_have_vf(state: &State, adapter: &Adapter) -> Result<(), Reason> 
     Ok(())
 }
 
-/// Whether an adapter may have a VF now. What the operator set is told before what the machine lacks.
+/// Whether an adapter may have a VF now. What the operator set is told before what the machine
+/// lacks.
 fn may_have_vf(state: &State, facts: &Facts, nic: &Nic, adapter: &Adapter) -> Result<(), Reason> {
     may_ever_have_vf(state, adapter)?;
     if let Some(missing) = facts.support.get(&nic.name) {

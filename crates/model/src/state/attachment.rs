@@ -1,5 +1,6 @@
-//! Attachments, as the document says them: a table with its `kind` and the fields of that kind, or the short form, a text
-//! `kind:place`. Both are read; what is kept and shown is the table with every default written out.
+//! Attachments, as the document says them: a table with its `kind` and the fields of that kind, or
+//! the short form, a text `kind:place`. Both are read; what is kept and shown is the table with
+//! every default written out.
 
 mod kinds;
 #[cfg(test)]
@@ -119,7 +120,8 @@ impl Attachment {
         }
     }
 
-    /// Its socket, interface, file or name: the value of the kind's [place field](AttachmentKind::place_field).
+    /// Its socket, interface, file or name: the value of the kind's [place
+    /// field](AttachmentKind::place_field).
     pub fn place(&self) -> &str {
         match self {
             Attachment::VhostUser(VhostUser { socket, .. })
@@ -137,7 +139,8 @@ impl Attachment {
         (self.kind().place_field() == "socket").then(|| self.place())
     }
 
-    /// Its interface and the path of the namespace that it is in, if it has one; none for the daemon's own.
+    /// Its interface and the path of the namespace that it is in, if it has one; none for the
+    /// daemon's own.
     pub fn interface(&self) -> Option<(&str, Option<String>)> {
         let netns = match self {
             Attachment::Tap(tap) => &tap.netns,

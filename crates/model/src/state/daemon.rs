@@ -28,8 +28,8 @@ pub struct DaemonSettings {
     /// `$XDG_RUNTIME_DIR/shunt`, else `/run/shunt` for root, else `/tmp/shunt-UID`.
     #[schema(value_type = String, format = "file")]
     pub run_dir: Option<PathBuf>,
-    /// Directory in which the desired state is kept; not `run_dir`. Left out: changes last until the
-    /// daemon ends.
+    /// Directory in which the desired state is kept; not `run_dir`. Left out: changes last until
+    /// the daemon ends.
     #[schema(value_type = String, format = "file")]
     pub state_dir: Option<PathBuf>,
     /// Where the API is served.
@@ -53,8 +53,8 @@ pub struct ApiSettings {
     /// Serve it at this address and port, too; port 0: any that is free. Needs `token_file`.
     #[schema(value_type = String, format = "socket-address")]
     pub tcp: Option<SocketAddr>,
-    /// The file whose first line is the token, of 16 to 512 visible ASCII characters; only its owner
-    /// may have access to it.
+    /// The file whose first line is the token, of 16 to 512 visible ASCII characters; only its
+    /// owner may have access to it.
     #[schema(value_type = String, format = "file")]
     pub token_file: Option<PathBuf>,
     /// A PEM file with the certificate and those that vouch for it. Without one, `tcp` must be a
@@ -81,8 +81,8 @@ impl Default for ApiSettings {
 
 /// The lanes: threads that poll and move frames.
 ///
-/// A lane polls; when no frame has come for `poll_us` it yields the CPU between polls; when none has
-/// come for `yield_us` more it sleeps until a guest kicks it.
+/// A lane polls; when no frame has come for `poll_us` it yields the CPU between polls; when none
+/// has come for `yield_us` more it sleeps until a guest kicks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lanes {
@@ -121,9 +121,9 @@ impl Lanes {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Memory that one front-end, or the driver of one vDPA device, may have mapped, in MiB, a dirty
-    /// log included. Raise it for guests that have more memory than the machine. Left out: the
-    /// machine's memory.
+    /// Memory that one front-end, or the driver of one vDPA device, may have mapped, in MiB, a
+    /// dirty log included. Raise it for guests that have more memory than the machine. Left out:
+    /// the machine's memory.
     #[schema(minimum = 1, maximum = 134_217_728)]
     pub session_memory_mib: Option<u64>,
     /// Memory that all of them together may have mapped, in MiB; each adapter of a guest counts the

@@ -1,8 +1,9 @@
 //! What a document leaves open and follows from the rest, written into it.
 //!
-//! A VF that is left without an index has its place's. A NIC has as many VFs as its entries need, and all of them are
-//! enabled. A VF with an attachment is given to a guest: it becomes an adapter, which has the VF's settings and names it. The
-//! adapter's name is made of the NIC's and the VF's number, so that it stays when entries move.
+//! A VF that is left without an index has its place's. A NIC has as many VFs as its entries need,
+//! and all of them are enabled. A VF with an attachment is given to a guest: it becomes an adapter,
+//! which has the VF's settings and names it. The adapter's name is made of the NIC's and the VF's
+//! number, so that it stays when entries move.
 
 use serde_json::{Map, Value, json};
 

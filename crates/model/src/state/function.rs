@@ -9,7 +9,8 @@ use wire::Vid;
 use super::attachment::Attachment;
 use super::text::{MacText, VlanRange};
 
-/// What a VF, the PF or an adapter may send and receive: each setting is declared here and nowhere else.
+/// What a VF, the PF or an adapter may send and receive: each setting is declared here and nowhere
+/// else.
 ///
 /// A VF's are those of `ip link set PF vf N`; an adapter takes its own with it over its paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -18,15 +19,15 @@ pub struct PortSettings {
     /// Further addresses that it receives and may send from.
     #[schema(max_items = 4096)]
     pub macs: Vec<MacText>,
-    /// Makes it an access port of that VLAN; beside `trunks`, the VLAN of frames without a tag. No two functions of a NIC
-    /// have an address in common in one VLAN.
+    /// Makes it an access port of that VLAN; beside `trunks`, the VLAN of frames without a tag. No
+    /// two functions of a NIC have an address in common in one VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vlan>,
     /// VLANs that the guest may tag for itself.
     #[schema(max_items = 256)]
     pub trunks: Vec<VlanRange>,
-    /// Whether frames that its guest sends are dropped unless their source is an address of its own, and their VLAN
-    /// one of its own.
+    /// Whether frames that its guest sends are dropped unless their source is an address of its
+    /// own, and their VLAN one of its own.
     #[schema(default = true)]
     pub spoof_check: bool,
     /// Whether the guest may change its address and receive modes.
@@ -35,23 +36,25 @@ pub struct PortSettings {
     /// Whether it receives frames of its VLANs to unknown addresses; needs `trust`.
     #[schema(default = false)]
     pub promiscuous: bool,
-    /// The link: `auto` is as the uplink's, which is that of its interface, or up where it has none; `disable`: nothing
-    /// passes in either direction, and the guest is told that there is no link if its VMM listens (QEMU does not).
+    /// The link: `auto` is as the uplink's, which is that of its interface, or up where it has
+    /// none; `disable`: nothing passes in either direction, and the guest is told that there is no
+    /// link if its VMM listens (QEMU does not).
     #[schema(default = "auto")]
     pub link_state: LinkState,
     /// What it may send whatever the others want, in Mbit/s; 0: nothing is kept for it.
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub min_tx_mbps: u32,
-    /// What it may send at most, in Mbit/s of frames without FCS; 0: no limit. Each of its queue pairs has an equal
-    /// part. Up to a burst of 64 frames more may go at once, which it pays back by waiting.
+    /// What it may send at most, in Mbit/s of frames without FCS; 0: no limit. Each of its queue
+    /// pairs has an equal part. Up to a burst of 64 frames more may go at once, which it pays back
+    /// by waiting.
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub max_tx_mbps: u32,
     /// Its part of its lane's bytes when all want more than there is, relative to the others'.
     #[schema(minimum = 1, maximum = 100, default = 10)]
     pub tx_weight: u8,
-    /// Broadcast and multicast frames a second that it may send; 0: no limit. Each of its queue pairs has an equal part;
-    /// a tenth of a second's worth may go at once. On a switch it may send so many of either kind, and so many to
-    /// unknown addresses.
+    /// Broadcast and multicast frames a second that it may send; 0: no limit. Each of its queue
+    /// pairs has an equal part; a tenth of a second's worth may go at once. On a switch it may send
+    /// so many of either kind, and so many to unknown addresses.
     #[schema(minimum = 0, maximum = 10_000_000, default = 0)]
     pub storm_limit_pps: u32,
     /// Who gets a copy of its frames.
@@ -84,7 +87,8 @@ impl PortSettings {
         self.vlan.and_then(|vlan| Vid::new(vlan.id).ok())
     }
 
-    /// The VLANs that may be tagged, that of frames without a tag among them; none of an access port.
+    /// The VLANs that may be tagged, that of frames without a tag among them; none of an access
+    /// port.
     pub fn tagged(&self) -> impl Iterator<Item = Vid> {
         let native = self.native().filter(|_| !self.trunks.is_empty());
         let all = self.trunks.iter().flat_map(|range| range.first..=range.last);
@@ -100,8 +104,8 @@ impl PortSettings {
 
 /// One VF.
 ///
-/// Where an adapter names the VF, its settings hold while it is there, in the place of the adapter's
-/// own; all but the addresses, which stay the adapter's.
+/// Where an adapter names the VF, its settings hold while it is there, in the place of the
+/// adapter's own; all but the addresses, which stay the adapter's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Vf {
     /// Its number, below `total_vfs`; no other of the NIC has it. Left out: its place in the list.
@@ -110,7 +114,8 @@ pub struct Vf {
     /// The administrative address, which only a trusted guest may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacText>,
-    /// How a guest reaches it: gives the VF to an adapter `NIC-vfN`, which is made with these settings.
+    /// How a guest reaches it: gives the VF to an adapter `NIC-vfN`, which is made with these
+    /// settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
     /// What it may send and receive.

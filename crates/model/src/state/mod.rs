@@ -1,12 +1,13 @@
 //! The desired state: one versioned document of NICs, switches and adapters, in JSON or TOML.
 //!
-//! Model: a document is checked as a whole, first its form ([`shape`]), then its meaning ([`validate`]), and a
-//! [`State`] that was [parsed](State::parse) has passed both. Two states give a [`Plan`]: the named steps from one to
-//! the other, or the reasons why a running state cannot become the other ([`transition`]). [`allocate`] says which
-//! adapter gets a scarce VF or queue, and why another does not. All of it is pure: no I/O, no clock.
+//! Model: a document is checked as a whole, first its form ([`shape`]), then its meaning
+//! ([`validate`]), and a [`State`] that was [parsed](State::parse) has passed both. Two states give
+//! a [`Plan`]: the named steps from one to the other, or the reasons why a running state cannot
+//! become the other ([`transition`]). [`allocate`] says which adapter gets a scarce VF or queue,
+//! and why another does not. All of it is pure: no I/O, no clock.
 //!
-//! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 virtual PFs, 256 ACL rules a port; 20 problems are
-//! shown.
+//! Limits: 16 NICs and switches, 255 VFs a NIC, 4096 adapters, 256 virtual PFs, 256 ACL rules a
+//! port; 20 problems are shown.
 
 mod actual;
 mod adapter;
@@ -68,7 +69,8 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The version of the document's form. Required, so that no input of another kind is taken for a state.
+    /// The version of the document's form. Required, so that no input of another kind is taken for
+    /// a state.
     #[schema(minimum = 1, maximum = 1)]
     pub version: u32,
     /// The NICs.
@@ -106,7 +108,8 @@ impl State {
     /// Checks a document: its form, and then what it means.
     ///
     /// # Errors
-    /// Every mistake of form, or, if there is none, every mistake of meaning; 20 are kept, the others counted.
+    /// Every mistake of form, or, if there is none, every mistake of meaning; 20 are kept, the
+    /// others counted.
     pub fn parse(document: &Value) -> Result<State, Problems> {
         State::check_form(document)?;
         State::of_form(document)
@@ -122,7 +125,8 @@ impl State {
         Ok(state)
     }
 
-    /// The objects of a document whose form is right, and where each of its adapters stands. What they mean is not checked.
+    /// The objects of a document whose form is right, and where each of its adapters stands. What
+    /// they mean is not checked.
     ///
     /// # Errors
     /// Every mistake of form.
@@ -185,7 +189,8 @@ impl State {
         self.vpfs.iter().find(|vpf| vpf.name == name)
     }
 
-    /// The NIC that an adapter is on, directly or through its switch; none only in a state that was not parsed.
+    /// The NIC that an adapter is on, directly or through its switch; none only in a state that was
+    /// not parsed.
     pub fn nic_of(&self, adapter: &Adapter) -> Option<&Nic> {
         let through = adapter.switch.as_deref().and_then(|name| self.switch(name));
         let name = adapter.nic.as_deref().or(through.map(|switch| switch.nic.as_str()))?;

@@ -1,8 +1,8 @@
 //! NICs, as the document says them.
 //!
-//! Every field's range and default stand in this file and its neighbours `function`, `adapter` and `switch`, and nowhere
-//! else: `shape` checks documents by the schema that these derives give, the API serves that schema, and a test holds
-//! serde's defaults against it.
+//! Every field's range and default stand in this file and its neighbours `function`, `adapter` and
+//! `switch`, and nowhere else: `shape` checks documents by the schema that these derives give, the
+//! API serves that schema, and a test holds serde's defaults against it.
 
 use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,8 @@ pub struct Nic {
     /// No other NIC has it.
     #[schema(value_type = String, format = "name")]
     pub name: String,
-    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in it.
+    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in
+    /// it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(schema_with = text::owner)]
     pub owner: BTreeMap<String, String>,
@@ -33,27 +34,30 @@ pub struct Nic {
     #[serde(default)]
     #[schema(value_type = Profile, default = "ideal")]
     pub profile: &'static Profile,
-    /// What is between its functions: its own bridge (`legacy`), or the host by way of representors (`switchdev`).
+    /// What is between its functions: its own bridge (`legacy`), or the host by way of representors
+    /// (`switchdev`).
     #[serde(default)]
     #[schema(default = "legacy")]
     pub mode: NicMode,
-    /// How many VFs it can have; fixed when the NIC is created. Left out: as many as its entries `vf` need.
+    /// How many VFs it can have; fixed when the NIC is created. Left out: as many as its entries
+    /// `vf` need.
     #[schema(minimum = 0, maximum = 255, required = false)]
     pub total_vfs: u16,
-    /// How many VFs are enabled, at most `total_vfs`. As in Linux it changes from or to 0 only. Left out: all.
+    /// How many VFs are enabled, at most `total_vfs`. As in Linux it changes from or to 0 only.
+    /// Left out: all.
     #[schema(minimum = 0, maximum = 255, required = false)]
     pub num_vfs: u16,
     /// How many receive queues it has for adapters without a VF.
     #[serde(default = "vmq_queues")]
     #[schema(minimum = 0, maximum = 255, default = 64)]
     pub vmq_queues: u16,
-    /// Where frames between its functions go: directly (`veb`), out of the uplink, whose other end sends them back
-    /// (`vepa`), or nowhere (`isolated`).
+    /// Where frames between its functions go: directly (`veb`), out of the uplink, whose other end
+    /// sends them back (`vepa`), or nowhere (`isolated`).
     #[serde(default)]
     #[schema(default = "veb")]
     pub bridging: Bridging,
-    /// How much of what the profile's card could carry it carries, in thousandths; 0 for no limit. Not with `ideal`, which
-    /// has none.
+    /// How much of what the profile's card could carry it carries, in thousandths; 0 for no limit.
+    /// Not with `ideal`, which has none.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub budget_permille: u32,
@@ -63,7 +67,8 @@ pub struct Nic {
     /// The PF, if a guest has it; not where a switch hangs on the NIC, which has it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pf: Option<Pf>,
-    /// VFs with settings of their own, or with a guest. They are the operator's: adapters get them only by name.
+    /// VFs with settings of their own, or with a guest. They are the operator's: adapters get them
+    /// only by name.
     #[serde(default, rename = "vf")]
     #[schema(max_items = 255)]
     pub vfs: Vec<Vf>,

@@ -1,14 +1,15 @@
 //! An adapter whose guest moves from one host to another.
 //!
-//! Model: two daemons have the adapter at the same time, and its addresses are at one of them, but for
-//! a moment in which they are at the target already and at the source still. The one that the guest
-//! leaves goes from [`Phase::Leaving`] to [`Phase::Left`], the other from [`Phase::Arriving`] to [`Phase::Arrived`]; the
-//! second phase of each begins while the guest stands still. The phase is part of the desired state, so it survives a
-//! daemon as everything does. In each phase the adapter keeps the VF or queue that it has, unless the move was given up:
-//! one that has left holds none then, and one that has arrived what its weight is worth.
+//! Model: two daemons have the adapter at the same time, and its addresses are at one of them, but
+//! for a moment in which they are at the target already and at the source still. The one that the
+//! guest leaves goes from [`Phase::Leaving`] to [`Phase::Left`], the other from [`Phase::Arriving`]
+//! to [`Phase::Arrived`]; the second phase of each begins while the guest stands still. The phase
+//! is part of the desired state, so it survives a daemon as everything does. In each phase the
+//! adapter keeps the VF or queue that it has, unless the move was given up: one that has left holds
+//! none then, and one that has arrived what its weight is worth.
 //!
-//! What the phases mean for frames to the adapter while its rings do not run: they are kept, up to a limit, in
-//! `Leaving` and `Arrived`.
+//! What the phases mean for frames to the adapter while its rings do not run: they are kept, up to
+//! a limit, in `Leaving` and `Arrived`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -26,7 +27,8 @@ pub struct Moving {
     pub id: String,
     /// How far it is.
     pub phase: Phase,
-    /// After so many seconds without a step it counts as given up; a daemon that starts grants as many anew.
+    /// After so many seconds without a step it counts as given up; a daemon that starts grants as
+    /// many anew.
     #[serde(default = "hold_s")]
     #[schema(minimum = 1, maximum = 3600, default = 60)]
     pub hold_s: u32,
@@ -102,8 +104,9 @@ pub struct MoveRequest {
     #[serde(default, rename = "static", skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 4096)]
     pub statics: Vec<StaticEntry>,
-    /// For `frames`: the number of the first of them, counted from 0 in all that are brought for this move, so that what
-    /// is brought again is known; without it all are new. For `hand-over`: the first that is wanted, 0 for all.
+    /// For `frames`: the number of the first of them, counted from 0 in all that are brought for
+    /// this move, so that what is brought again is known; without it all are new. For `hand-over`:
+    /// the first that is wanted, 0 for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub from: Option<u64>,

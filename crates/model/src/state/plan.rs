@@ -1,7 +1,9 @@
 //! From one state to another: the named steps, in an order in which each is possible.
 //!
-//! What refers to others goes before them when it is removed, and comes after them when it is created: virtual PFs,
-//! adapters, switches, VFs, NICs are removed in this order, and created and changed in the reverse. Moves of adapters between paths, which follow from the steps, stand at the end.
+//! What refers to others goes before them when it is removed, and comes after them when it is
+//! created: virtual PFs, adapters, switches, VFs, NICs are removed in this order, and created and
+//! changed in the reverse. Moves of adapters between paths, which follow from the steps, stand at
+//! the end.
 
 use std::collections::BTreeMap;
 use std::fmt;

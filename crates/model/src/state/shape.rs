@@ -1,9 +1,10 @@
 //! The form of a document, held against the schema that the types derive and the API serves.
 //!
-//! serde stops at the first mistake and does not say where it is. This walks the JSON value along the schema instead
-//! and reports every mistake with its path, its value and what is allowed; afterwards serde cannot fail. It
-//! understands what the schemas of this crate use: `$ref`, `oneOf` with null, or of an attachment's kinds, `type`, `enum`,
-//! `format`, `minimum`, `maximum`, `maxItems`, `required` and closed objects.
+//! serde stops at the first mistake and does not say where it is. This walks the JSON value along
+//! the schema instead and reports every mistake with its path, its value and what is allowed;
+//! afterwards serde cannot fail. It understands what the schemas of this crate use: `$ref`, `oneOf`
+//! with null, or of an attachment's kinds, `type`, `enum`, `format`, `minimum`, `maximum`,
+//! `maxItems`, `required` and closed objects.
 //!
 //! Limits: the depth is that of the schema, which has no cycles.
 
@@ -17,7 +18,8 @@ use super::daemon::Configuration;
 use super::problem::{Problem, Problems};
 use super::{Attachment, AttachmentKind, MoveRequest, State, text};
 
-/// The schemas of a document, of a step of a move, and of everything in them, by name: what OpenAPI calls `components.schemas`.
+/// The schemas of a document, of a step of a move, and of everything in them, by name: what OpenAPI
+/// calls `components.schemas`.
 pub fn schemas() -> &'static Map<String, Value> {
     static SCHEMAS: OnceLock<Map<String, Value>> = OnceLock::new();
     SCHEMAS.get_or_init(|| {
@@ -114,7 +116,7 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
     }
     match value {
         Value::Object(fields) if has_type(schema, "object") => {
-            members(schema, fields, "is no field", path, problems)
+            members(schema, fields, "unknown field", path, problems)
         }
         Value::Array(items) if has_type(schema, "array") => list(schema, items, path, problems),
         Value::String(text) if has_type(schema, "string") && text_fits(schema, text) => {}
@@ -124,8 +126,8 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
     }
 }
 
-/// An object whose fields are those of its kind, or a text that stands for one. `either` has the schema of the text, and of
-/// each kind's object.
+/// An object whose fields are those of its kind, or a text that stands for one. `either` has the
+/// schema of the text, and of each kind's object.
 fn attachment(either: &[Value], value: &Value, path: &str, problems: &mut Problems) {
     let expanded = value.as_str().and_then(Attachment::table_of);
     let value = expanded.as_ref().unwrap_or(value);
@@ -137,7 +139,7 @@ fn attachment(either: &[Value], value: &Value, path: &str, problems: &mut Proble
     let of_kind = either.iter().find(|one| one["properties"]["kind"]["enum"][0] == kind);
     match (of_kind, fields.get("kind")) {
         (Some(schema), None | Some(Value::String(_))) => {
-            let error = format!("is no field of kind {kind}");
+            let error = format!("unknown field of kind {kind}");
             members(schema, fields, &error, path, problems);
         }
         (_, Some(value)) => {
@@ -221,7 +223,7 @@ fn unknown(path: &str, (name, error): (&str, &str), known: &Map<String, Value>) 
     let names = || known.keys().map(String::as_str);
     let allowed = match nearest(name, names()) {
         Some(meant) => format!("did you mean {meant}?"),
-        None => format!("write one of {}", names().collect::<Vec<_>>().join(", ")),
+        None => format!("expected one of {}", names().collect::<Vec<_>>().join(", ")),
     };
     // A name of any length and content, like a value.
     let path = if path.len() > 200 { "the document" } else { path };
@@ -283,7 +285,8 @@ fn unfit(path: &str, value: &Value, schema: &Value) -> Problem {
     Problem::new(path, shown, error(schema, value), allowed_instead(schema, value))
 }
 
-/// What may be written in the place of a value: the word that was meant first, if it is one with a slip.
+/// What may be written in the place of a value: the word that was meant first, if it is one with a
+/// slip.
 fn allowed_instead(schema: &Value, value: &Value) -> String {
     let allowed = allowed(schema);
     let words = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -296,7 +299,8 @@ fn allowed_instead(schema: &Value, value: &Value) -> String {
 /// What may be written for a schema of an object.
 const OBJECT: &str = "write an object with its fields";
 
-/// What may be written at a path such as `nic[0].mac` below a schema, as a sentence; empty if nothing may.
+/// What may be written at a path such as `nic[0].mac` below a schema, as a sentence; empty if
+/// nothing may.
 pub fn allowed_at(schema: &str, path: &str) -> String {
     fn resolved(schema: &Value) -> &Value {
         match reference(schema) {

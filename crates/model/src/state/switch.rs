@@ -19,7 +19,8 @@ pub struct Switch {
     /// No other switch has it.
     #[schema(value_type = String, format = "name")]
     pub name: String,
-    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in it.
+    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in
+    /// it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(schema_with = text::owner)]
     pub owner: BTreeMap<String, String>,
@@ -64,8 +65,8 @@ impl Switch {
     }
 }
 
-/// Settings of the port that an adapter, a tunnel or the uplink has on a switch: what only a switch enforces. All else is the
-/// adapter's.
+/// Settings of the port that an adapter, a tunnel or the uplink has on a switch: what only a switch
+/// enforces. All else is the adapter's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchPort {
@@ -80,8 +81,9 @@ pub struct SwitchPort {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4094)]
     pub native_vlan: Option<u16>,
-    /// The most addresses that are learnt at the port; what comes from others passes, and what goes to them is flooded.
-    /// Left out: 256 for an adapter, no limit for a tunnel and the uplink. Not with an adapter's `spoof_check`, when none are learnt.
+    /// The most addresses that are learnt at the port; what comes from others passes, and what goes
+    /// to them is flooded. Left out: 256 for an adapter, no limit for a tunnel and the uplink. Not
+    /// with an adapter's `spoof_check`, when none are learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 8192)]
     pub max_macs: Option<u16>,
@@ -101,8 +103,8 @@ pub struct SwitchPort {
     #[serde(default)]
     #[schema(default = false)]
     pub router_guard: bool,
-    /// Rules for what it sends, tried in their order; the first that denies or allows decides. Without one the frame is
-    /// allowed.
+    /// Rules for what it sends, tried in their order; the first that denies or allows decides.
+    /// Without one the frame is allowed.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub acl: Vec<AclRule>,
@@ -115,8 +117,8 @@ impl SwitchPort {
     }
 }
 
-/// What rules of a port and of a NIC alike ask of a frame. It meets a rule if it meets all conditions
-/// that are given.
+/// What rules of a port and of a NIC alike ask of a frame. It meets a rule if it meets all
+/// conditions that are given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RuleMatch {
@@ -145,8 +147,9 @@ pub struct RuleMatch {
     pub to_port: Option<PortRange>,
 }
 
-/// One rule for frames that a port sends. A frame meets it if it meets all conditions that are given. To filter what an
-/// adapter receives, put rules on the ports that send to it, the uplink's included.
+/// One rule for frames that a port sends. A frame meets it if it meets all conditions that are
+/// given. To filter what an adapter receives, put rules on the ports that send to it, the uplink's
+/// included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AclRule {
     /// What becomes of the frame.
@@ -190,8 +193,8 @@ pub struct StaticEntry {
     pub port: String,
 }
 
-/// A tunnel to switches on other hosts: VXLAN (RFC 7348), with peers that are known beforehand. A VNI is one VLAN of the
-/// switch.
+/// A tunnel to switches on other hosts: VXLAN (RFC 7348), with peers that are known beforehand. A
+/// VNI is one VLAN of the switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Vxlan {
@@ -216,8 +219,8 @@ pub struct Vxlan {
     #[serde(default = "vxlan_port")]
     #[schema(minimum = 1, maximum = 65535, default = 4789)]
     pub port: u16,
-    /// The MTU of the network between the hosts, in bytes; left out: whatever goes out whole. Adapters have 50 bytes less,
-    /// 70 by IPv6.
+    /// The MTU of the network between the hosts, in bytes; left out: whatever goes out whole.
+    /// Adapters have 50 bytes less, 70 by IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 576, maximum = 65535)]
     pub mtu: Option<u16>,

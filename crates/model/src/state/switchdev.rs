@@ -120,9 +120,9 @@ pub struct Representor {
     pub attachment: Attachment,
 }
 
-/// A rule for what a function, or the wire, sends. A frame meets it if it meets all conditions that are given. Rules of lower
-/// `priority` are tried first, and those of the same in their order; the first that a frame meets decides. A frame that
-/// meets none comes out at the representor.
+/// A rule for what a function, or the wire, sends. A frame meets it if it meets all conditions that
+/// are given. Rules of lower `priority` are tried first, and those of the same in their order; the
+/// first that a frame meets decides. A frame that meets none comes out at the representor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NicRule {
     /// Whose frames.
@@ -158,8 +158,8 @@ impl Nic {
         self.mode == NicMode::Switchdev
     }
 
-    /// What has a representor: the wire if there is a way to it, the PF if a guest has it, and every VF that is
-    /// enabled; nothing in the usual mode.
+    /// What has a representor: the wire if there is a way to it, the PF if a guest has it, and
+    /// every VF that is enabled; nothing in the usual mode.
     pub fn represented(&self) -> impl Iterator<Item = FunctionName> + use<'_> {
         let uplink = self.uplink.iter().map(|_| FunctionName::Uplink);
         let pf = self.pf.iter().map(|_| FunctionName::Pf);

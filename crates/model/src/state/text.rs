@@ -1,7 +1,7 @@
 //! Values that are written as texts in the document: addresses, ranges and prefixes.
 //!
-//! Model: each is a plain struct with `FromStr` and `Display` that undo each other, and a row in [`FORMATS`] by which
-//! the schema names it, refuses it in words, and tells programs its pattern.
+//! Model: each is a plain struct with `FromStr` and `Display` that undo each other, and a row in
+//! [`FORMATS`] by which the schema names it, refuses it in words, and tells programs its pattern.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,8 @@ use super::switchdev::{AnyMacText, FunctionName, RuleTarget};
 #[error("the text is not of the form that this value has")]
 pub struct NotOfThatForm;
 
-/// How a text is told from others: the schema's `format`, the pattern for programs, and the words for people.
+/// How a text is told from others: the schema's `format`, the pattern for programs, and the words
+/// for people.
 pub(super) struct Format {
     pub(super) name: &'static str,
     /// A regular expression that takes everything that is allowed, and little more.
@@ -310,7 +311,8 @@ impl fmt::Display for IpPrefix {
     }
 }
 
-/// Makes a type with `FromStr` and `Display` a text in JSON, with a row of [`FORMATS`] as its schema.
+/// Makes a type with `FromStr` and `Display` a text in JSON, with a row of [`FORMATS`] as its
+/// schema.
 macro_rules! as_text {
     ($($kind:ty = $format:literal),*) => {$(
         impl Serialize for $kind {

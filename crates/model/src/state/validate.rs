@@ -1,4 +1,5 @@
-//! What a document means: names that must exist, things that may occur once, settings that exclude each other.
+//! What a document means: names that must exist, things that may occur once, settings that exclude
+//! each other.
 //!
 //! Every rule is checked for every entry, so that one run shows every independent mistake.
 
@@ -219,9 +220,9 @@ impl<'a> Check<'a> {
     fn settings(&mut self, settings: &PortSettings, at: &str) {
         let PortSettings { trust, promiscuous, min_tx_mbps, max_tx_mbps, .. } = *settings;
         if max_tx_mbps > 0 && min_tx_mbps > max_tx_mbps {
-            let allowed = format!("write a number up to max_tx_mbps, {max_tx_mbps}");
+            let allowed = format!("write at most {max_tx_mbps}");
             let field = format!("{at}.min_tx_mbps");
-            self.wrong(field, min_tx_mbps, "is more than the most", allowed);
+            self.wrong(field, min_tx_mbps, "exceeds max_tx_mbps", allowed);
         }
         if promiscuous && !trust {
             let allowed = "write false, or trust = true beside it".to_owned();
@@ -271,7 +272,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Names of `all`, for the end of "write one of".
+/// Names of `all`, for the end of "expected one of".
 fn one_of<'n>(what: &str, all: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<&str> = all.take(10).collect();
     match names.is_empty() {
@@ -302,7 +303,8 @@ impl<K: Hash + Eq> Once<K> {
         self.seen.insert(key, holder.to_owned());
     }
 
-    /// Notes that `field` takes `key`, which it writes as `value`; if another has it, that is a mistake.
+    /// Notes that `field` takes `key`, which it writes as `value`; if another has it, that is a
+    /// mistake.
     fn claim<V>(&mut self, problems: &mut Problems, key: K, field: &str, value: &V)
     where
         V: Clone + Into<Value>,

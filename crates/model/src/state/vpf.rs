@@ -1,7 +1,8 @@
-//! Virtual PFs, as the document says them: a PF with VFs that a VMM shows to a guest, and what the guest may set there.
+//! Virtual PFs, as the document says them: a PF with VFs that a VMM shows to a guest, and what the
+//! guest may set there.
 //!
-//! Behind each function of a virtual PF is an adapter, or a device that this daemon has no part in. A virtual PF owns
-//! nothing: who removes it keeps the adapters.
+//! Behind each function of a virtual PF is an adapter, or a device that this daemon has no part in.
+//! A virtual PF owns nothing: who removes it keeps the adapters.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +14,8 @@ use utoipa::ToSchema;
 use super::function::VlanProto;
 use super::text::{self, MacText, NotOfThatForm, VlanRange};
 
-/// The most VFs that a virtual PF can have: a PCI device has eight functions, and the first is the PF.
+/// The most VFs that a virtual PF can have: a PCI device has eight functions, and the first is the
+/// PF.
 pub const VPF_VFS_MAX: usize = 7;
 
 /// A PF with VFs that a VMM shows to a guest.
@@ -23,7 +25,8 @@ pub struct Vpf {
     /// No other virtual PF has it.
     #[schema(value_type = String, format = "label")]
     pub name: String,
-    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in it.
+    /// Whose it is, in words of who made it, such as `pod = "web-0"`; the daemon reads nothing in
+    /// it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(schema_with = text::owner)]
     pub owner: BTreeMap<String, String>,
@@ -64,7 +67,8 @@ pub struct VpfVf {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "label")]
     pub adapter: Option<String>,
-    /// A vhost-vdpa device of this host's, such as that of a hardware VF. What it sends and receives is not the daemon's.
+    /// A vhost-vdpa device of this host's, such as that of a hardware VF. What it sends and
+    /// receives is not the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "path")]
     pub vhost_vdpa: Option<String>,
@@ -93,11 +97,13 @@ pub struct VpfControl {
     #[serde(default)]
     #[schema(max_items = 256)]
     pub vlans: Vec<VlanRange>,
-    /// Kinds of tag that those may have; that of the host's own VLAN always, and 802.1Q where there is none.
+    /// Kinds of tag that those may have; that of the host's own VLAN always, and 802.1Q where there
+    /// is none.
     #[serde(default)]
     #[schema(max_items = 2)]
     pub vlan_protos: Vec<VlanProto>,
-    /// The highest `max_tx_mbps` that it may set; 0 for the adapter's own, and for any if that has none.
+    /// The highest `max_tx_mbps` that it may set; 0 for the adapter's own, and for any if that has
+    /// none.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub max_tx_mbps: u32,

@@ -1,10 +1,11 @@
 //! Which path each adapter of a workload is to take, and why.
 //!
 //! # Model
-//! All adapters that are not fixed are tried on `vf` and on `vhost`, as far as the VFs of the NIC go. The best way is the one
-//! on which the traffic can grow furthest, all flows alike, before a resource is full; of ways that are as good, the one that
-//! leaves the switch's cores most of their time, then the one that takes fewer VFs. Up to 12 adapters all ways are tried; beyond, the
-//! best of many is sought ([`search`]), and [`Advice::is_exact`] is false.
+//! All adapters that are not fixed are tried on `vf` and on `vhost`, as far as the VFs of the NIC
+//! go. The best way is the one on which the traffic can grow furthest, all flows alike, before a
+//! resource is full; of ways that are as good, the one that leaves the switch's cores most of their
+//! time, then the one that takes fewer VFs. Up to 12 adapters all ways are tried; beyond, the best
+//! of many is sought ([`search`]), and [`Advice::is_exact`] is false.
 
 mod search;
 
@@ -35,7 +36,8 @@ pub struct Advice {
     pub scale: f64,
     /// What is full first.
     pub binding: Limit,
-    /// All resources at the traffic as wanted (or at its limit, where no rates are wanted), the fullest first.
+    /// All resources at the traffic as wanted (or at its limit, where no rates are wanted), the
+    /// fullest first.
     pub resources: Vec<(Resource, f64)>,
     /// VFs that it takes.
     pub functions: u32,
@@ -58,8 +60,8 @@ pub struct AdapterAdvice {
     pub received: Traffic,
     /// What all of them send.
     pub sent: Traffic,
-    /// What of it is full first, and how much of that is free, as a share: negative where more is wanted than there is. None where
-    /// nothing passes it.
+    /// What of it is full first, and how much of that is free, as a share: negative where more is
+    /// wanted than there is. None where nothing passes it.
     pub binding: Option<(Limit, f64)>,
     /// What there would be on the other path, if it can take it.
     pub otherwise: Option<Otherwise>,
@@ -207,7 +209,8 @@ impl Search<'_> {
     }
 }
 
-/// From how many guests on the switch carries more frames of a size from guest to guest than the NIC; none up to 64.
+/// From how many guests on the switch carries more frames of a size from guest to guest than the
+/// NIC; none up to 64.
 pub fn crossover(machine: &Machine, frames: &Frames) -> Option<u32> {
     let rate = |path, guests| {
         let pattern = Pattern::EastWest;
@@ -263,7 +266,8 @@ mod tests {
         assert!((sink.adapters[0].received.rate.as_mpps() - sink.scale).abs() < 1e-9);
     }
 
-    /// A burst is divided by what guests get of it, not by how many there are; between guests it is not divided by what others get.
+    /// A burst is divided by what guests get of it, not by how many there are; between guests it is
+    /// not divided by what others get.
     #[test]
     fn guests_that_hardly_receive_anything_slow_nobody_down() {
         let chain = "frames = \"64\"\n[[service]]\nname = \"a\"\npath = \"vhost\"\n\

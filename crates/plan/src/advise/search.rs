@@ -1,9 +1,10 @@
 //! The search for the best paths of many adapters.
 //!
 //! # Model
-//! It begins with everything on one path or the other, and changes one adapter, or all of a flow, as long as that is better, the best
-//! change first. Then it changes some at random and begins again from there, so often as the size of the workload lets it in about a
-//! second, and keeps the best. The random numbers are always the same ones: so is the answer.
+//! It begins with everything on one path or the other, and changes one adapter, or all of a flow,
+//! as long as that is better, the best change first. Then it changes some at random and begins
+//! again from there, so often as the size of the workload lets it in about a second, and keeps the
+//! best. The random numbers are always the same ones: so is the answer.
 //!
 //! # Limits
 //! There may be a better way; a test holds what it finds against the best of all.
@@ -68,7 +69,8 @@ impl Search<'_> {
     }
 
     fn known(&self, paths: &[PathKind]) -> Way {
-        // The caller has checked that these fit, and a workload has at least one hop, which takes something.
+        // The caller has checked that these fit, and a workload has at least one hop, which takes
+        // something.
         self.way(paths.to_vec()).expect("a way that fits")
     }
 
@@ -134,7 +136,8 @@ impl Search<'_> {
         best
     }
 
-    /// Changes one adapter, or all of a flow, as long as that is better, the best change first, and as long as ways are `left` to try.
+    /// Changes one adapter, or all of a flow, as long as that is better, the best change first, and
+    /// as long as ways are `left` to try.
     fn climb(&self, from: Way, free: &[usize], left: &mut usize) -> Way {
         let mut best = from;
         loop {

@@ -1,14 +1,17 @@
 //! Calibration: the parameters with which the model comes nearest to what was measured.
 //!
 //! # Model
-//! Least squares over `ln(predicted / measured)` of rates, and of the switch's cycles where they were measured, so that each counts
-//! by its ratio, by Levenberg and Marquardt's method. A parameter is searched by its logarithm and so stays above 0. What is far off
-//! pulls less: after each round its weight is `1 / sqrt(1 + (r / 0.03)^2)` of its residual `r` (pseudo-Huber), until nothing moves.
-//! Intervals are of 95 %, from the curvature at the minimum (`s^2 (J'J)^-1`); a parameter on which no point depends has none.
+//! Least squares over `ln(predicted / measured)` of rates, and of the switch's cycles where they
+//! were measured, so that each counts by its ratio, by Levenberg and Marquardt's method. A
+//! parameter is searched by its logarithm and so stays above 0. What is far off pulls less: after
+//! each round its weight is `1 / sqrt(1 + (r / 0.03)^2)` of its residual `r` (pseudo-Huber), until
+//! nothing moves. Intervals are of 95 %, from the curvature at the minimum (`s^2 (J'J)^-1`); a
+//! parameter on which no point depends has none.
 //!
 //! # Sources
-//! Moré, "The Levenberg-Marquardt algorithm: implementation and theory", 1978, by the crate `levenberg-marquardt`; Holland and
-//! Welsch, "Robust regression using iteratively reweighted least-squares", 1977.
+//! Moré, "The Levenberg-Marquardt algorithm: implementation and theory", 1978, by the crate
+//! `levenberg-marquardt`; Holland and Welsch, "Robust regression using iteratively reweighted
+//! least-squares", 1977.
 
 mod parameter;
 

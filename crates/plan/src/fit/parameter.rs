@@ -36,8 +36,8 @@ pub enum Parameter {
 }
 
 impl Parameter {
-    /// What a forwarding experiment on a card and a switch can tell. Not what the wire's port costs the switch, for it adds to what
-    /// either end of a guest's costs, and only sums are seen.
+    /// What a forwarding experiment on a card and a switch can tell. Not what the wire's port costs
+    /// the switch, for it adds to what either end of a guest's costs, and only sums are seen.
     pub const CARD: [Self; 11] = [
         Self::LinkShare,
         Self::WireMpps,

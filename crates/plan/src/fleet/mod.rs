@@ -1,18 +1,22 @@
 //! Chains on many hosts.
 //!
 //! # Model
-//! A chain is placed whole on one host, on one of three ways: all its guests on VFs, all on the switch, or its two ends on
-//! VFs and everything between on the switch. Each way takes a share of each of a host's resources ([`Load`]) and a number of VFs and cores,
-//! and a host can have what sums up to at most all of each. Chains of one kind are alike, and so are hosts.
+//! A chain is placed whole on one host, on one of three ways: all its guests on VFs, all on the
+//! switch, or its two ends on VFs and everything between on the switch. Each way takes a share of
+//! each of a host's resources ([`Load`]) and a number of VFs and cores, and a host can have what
+//! sums up to at most all of each. Chains of one kind are alike, and so are hosts.
 //!
-//! Two answers are given. *Greedy*: the largest chains first, each on the first host that has room, on the way that takes least of
-//! what is scarcest there. *Solved*: a linear program over kinds of chains, kinds of hosts and ways, with fractions allowed, which no
-//! placement can beat. As many hosts as it has are opened, and its mix is spread over them, so that each host has some of all;
-//! what finds no room there opens others, and at the end hosts are emptied whose chains find room elsewhere.
+//! Two answers are given. *Greedy*: the largest chains first, each on the first host that has room,
+//! on the way that takes least of what is scarcest there. *Solved*: a linear program over kinds of
+//! chains, kinds of hosts and ways, with fractions allowed, which no placement can beat. As many
+//! hosts as it has are opened, and its mix is spread over them, so that each host has some of all;
+//! what finds no room there opens others, and at the end hosts are emptied whose chains find room
+//! elsewhere.
 //!
 //! # Limits
-//! The program knows sums over hosts of a kind, not single hosts; the gap between its bound and what was placed is told. A burst from the
-//! wire is counted as if each frame in it were for another guest, which is the dearest.
+//! The program knows sums over hosts of a kind, not single hosts; the gap between its bound and
+//! what was placed is told. A burst from the wire is counted as if each frame in it were for
+//! another guest, which is the dearest.
 
 mod file;
 mod place;
@@ -107,7 +111,8 @@ impl std::fmt::Display for Scarce {
     }
 }
 
-/// Resources that chains share, in the order of [`Need`]; those of frames are the fuller of in and out.
+/// Resources that chains share, in the order of [`Need`]; those of frames are the fuller of in and
+/// out.
 const SHARED: [Scarce; 11] = [
     Scarce::Vfs,
     Scarce::Cores,
@@ -142,7 +147,8 @@ pub struct Plan {
     pub bound_placed: f64,
     /// Hosts that it would take with fractions.
     pub bound_hosts: f64,
-    /// What is too little for all chains, and the share that is missing of what there is; empty if all can be placed with fractions.
+    /// What is too little for all chains, and the share that is missing of what there is; empty if
+    /// all can be placed with fractions.
     pub missing: Vec<Missing>,
 }
 
@@ -308,8 +314,8 @@ impl Fleet {
     }
 }
 
-/// What one chain takes of a host that it shares with others, or what of it is not enough for it even alone, and how much it takes of
-/// that.
+/// What one chain takes of a host that it shares with others, or what of it is not enough for it
+/// even alone, and how much it takes of that.
 fn need(machine: &Machine, chain: &ChainKind, way: Way) -> Result<Need, (Scarce, f64)> {
     let (mut company, hops) = traffic(chain, way);
     let host = &machine.host;

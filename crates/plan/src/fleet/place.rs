@@ -59,7 +59,8 @@ impl Room {
         self.holds.clear();
     }
 
-    /// The way on which a chain fits that fills it least, and how full it is then; none if none fits.
+    /// The way on which a chain fits that fills it least, and how full it is then; none if none
+    /// fits.
     fn best(&self, ways: &[Option<Need>; 3]) -> Option<(usize, f64)> {
         let fits = |(way, need): (usize, &Option<Need>)| {
             let need = need.as_ref()?;
@@ -80,8 +81,9 @@ fn rooms(fleet: &Fleet, classes: &[usize]) -> Vec<Room> {
     classes.iter().enumerate().flat_map(of_kind).collect()
 }
 
-/// Carries out what the program has, with some more hosts than it has for its fractions: as many more as turns out best; and beside that
-/// the greedy placement, which stands for both where single hosts do not let the program's be better.
+/// Carries out what the program has, with some more hosts than it has for its fractions: as many
+/// more as turns out best; and beside that the greedy placement, which stands for both where single
+/// hosts do not let the program's be better.
 pub(super) fn both(
     fleet: &Fleet,
     classes: &[usize],
@@ -125,8 +127,9 @@ fn greedy(fleet: &Fleet, mut rooms: Vec<Room>, needs: &Needs, order: &[usize]) -
     rooms
 }
 
-/// Spreads what the program has over hosts; what finds no room there opens others, `at_once` or after all that the program has found its
-/// place. At the end hosts are emptied whose chains find room elsewhere.
+/// Spreads what the program has over hosts; what finds no room there opens others, `at_once` or
+/// after all that the program has found its place. At the end hosts are emptied whose chains find
+/// room elsewhere.
 fn spread(
     fleet: &Fleet,
     mut task: Spread<'_>,
@@ -177,7 +180,8 @@ impl<'a> Spread<'a> {
         Self { needs, rooms, open, closed }
     }
 
-    /// Places up to so many chains of a kind on open hosts as the program has them; says how many are left.
+    /// Places up to so many chains of a kind on open hosts as the program has them; says how many
+    /// are left.
     fn as_wanted(&mut self, chain: usize, many: u32, wanted: &[[f64; 3]]) -> u32 {
         let needs = self.needs;
         let mut left = many;
@@ -208,7 +212,8 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Places up to so many chains of a kind, each on the open host that is least full with it; says how many found room.
+    /// Places up to so many chains of a kind, each on the open host that is least full with it;
+    /// says how many found room.
     fn put(
         &mut self,
         chain: usize,
@@ -286,7 +291,8 @@ fn by_size(needs: &Needs) -> Vec<usize> {
     order.into_iter().map(|(chain, _)| chain).collect()
 }
 
-/// Chains that have no place, and what is short by least for one of them: on which way and host whatever.
+/// Chains that have no place, and what is short by least for one of them: on which way and host
+/// whatever.
 fn unplaced(fleet: &Fleet, needs: &Needs, rooms: &[Room]) -> Vec<Unplaced> {
     let mut left: Vec<_> = fleet.chains.iter().map(|chain| chain.count).collect();
     for (&(chain, _), many) in rooms.iter().flat_map(|room| &room.holds) {

@@ -1,8 +1,9 @@
 //! The linear program.
 //!
-//! Variables: how many chains of kind `c` are on hosts of class `h` on way `w`, and how many hosts of class `h` are used. Of each chain
-//! there are no more than there are; of each resource of a class of hosts no more is taken than the used ones have. Placed chains count
-//! most, used hosts against it.
+//! Variables: how many chains of kind `c` are on hosts of class `h` on way `w`, and how many hosts
+//! of class `h` are used. Of each chain there are no more than there are; of each resource of a
+//! class of hosts no more is taken than the used ones have. Placed chains count most, used hosts
+//! against it.
 
 use std::time::Duration;
 
@@ -118,8 +119,8 @@ pub(super) fn bound(
     })
 }
 
-/// Which resources are too few for all chains, and by how much at least: every chain is placed, and what is taken beyond what there
-/// is, as a share of it, is the least in sum.
+/// Which resources are too few for all chains, and by how much at least: every chain is placed, and
+/// what is taken beyond what there is, as a share of it, is the least in sum.
 pub(super) fn missing(
     classes: &[Class<'_>],
     chains: &[ChainKind],

@@ -23,7 +23,8 @@ pub struct Host {
     pub polling: Polling,
     /// What the path over the switch costs a frame, in cycles of the switch.
     pub switch: Costs,
-    /// What the software NIC costs, if path `vf` is a software NIC's here; none where a card does it.
+    /// What the software NIC costs, if path `vf` is a software NIC's here; none where a card does
+    /// it.
     #[serde(default)]
     pub soft_nic: Option<Costs>,
     /// What the kernel's tap and bridge cost (path `virtio`).
@@ -32,12 +33,14 @@ pub struct Host {
     pub guest_cycles: Figure,
     /// The same for each byte.
     pub guest_cycles_per_byte: Figure,
-    /// Cycles of guests' cores for each frame by the wire, where its far end runs on those cores, as the lab's generator does.
+    /// Cycles of guests' cores for each frame by the wire, where its far end runs on those cores,
+    /// as the lab's generator does.
     #[serde(default)]
     pub generator_cycles: Option<Figure>,
     /// Gbit/s that the memory can be read and written with, both counted.
     pub memory_gbps: Figure,
-    /// Gbit/s of the wire that one thread which polls the wire's port can take, preamble and gap counted.
+    /// Gbit/s of the wire that one thread which polls the wire's port can take, preamble and gap
+    /// counted.
     pub wire_queue_gbps: Figure,
 }
 
@@ -67,7 +70,8 @@ pub struct Costs {
     pub copies: u8,
     /// To begin with another receiver within a burst.
     pub receiver: Figure,
-    /// To look up a destination that is not that of the frame before, where that makes a difference.
+    /// To look up a destination that is not that of the frame before, where that makes a
+    /// difference.
     #[serde(default)]
     pub lookup: Option<Figure>,
     /// Frames of a burst.

@@ -1,8 +1,8 @@
 //! NIC and host that frames run on, from data files.
 //!
 //! A NIC is the part `plan` of a card profile (the folder `profiles`); hosts are in the folder
-//! `crates/plan/profiles/host`. Every figure has its source beside it. A name that is not in the list
-//! is the path of a file of the same form.
+//! `crates/plan/profiles/host`. Every figure has its source beside it. A name that is not in the
+//! list is the path of a file of the same form.
 
 mod host;
 mod nic;

@@ -24,16 +24,19 @@ pub struct Nic {
     pub vfs: u32,
     /// Its PCIe link.
     pub link: Link,
-    /// The share of what the link could carry that this NIC gets out of it: credits and tags that run out, boundaries of reads.
+    /// The share of what the link could carry that this NIC gets out of it: credits and tags that
+    /// run out, boundaries of reads.
     pub link_share: Figure,
-    /// What it exchanges with the host for each frame; that of an 82599 with a polling driver, if left out.
+    /// What it exchanges with the host for each frame; that of an 82599 with a polling driver, if
+    /// left out.
     #[serde(default = "polling")]
     pub batches: Batches,
     /// Its wire.
     pub wire: Wire,
     /// Its switch between functions.
     pub between: Between,
-    /// A frame's share of one queue pair's time, in ns: what a function with one queue can do at best.
+    /// A frame's share of one queue pair's time, in ns: what a function with one queue can do at
+    /// best.
     pub queue_ns: Figure,
     /// The same for each byte.
     pub queue_ns_per_byte: Figure,

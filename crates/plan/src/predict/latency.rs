@@ -1,16 +1,19 @@
 //! How long a frame takes.
 //!
 //! # Model
-//! A frame's way is a row of stations, one for each limit of the prediction: the line, either direction of PCIe, the NIC, threads of the
-//! switch, guests, the memory. A station of `c` servers that is full at `m` frames a second has a frame for `s = c / m`; under a load of
-//! `r` each server is busy for the share `u = r / m`, and a frame waits `u s / (2 (1 - u))`: deterministic service, random arrivals,
-//! M/D/1, each server with its part of the arrivals. What is polled works in bursts: while a burst is on its way the next one gathers. At
-//! share `u` a burst has `b = min(burst, 1 / (1 - u))` frames, and a frame waits for half of the others in it: `(b - 1) s / 2`. On top
-//! are the fixed times of DMA (a read and a write for each passage of the NIC).
+//! A frame's way is a row of stations, one for each limit of the prediction: the line, either
+//! direction of PCIe, the NIC, threads of the switch, guests, the memory. A station of `c` servers
+//! that is full at `m` frames a second has a frame for `s = c / m`; under a load of `r` each server
+//! is busy for the share `u = r / m`, and a frame waits `u s / (2 (1 - u))`: deterministic service,
+//! random arrivals, M/D/1, each server with its part of the arrivals. What is polled works in
+//! bursts: while a burst is on its way the next one gathers. At share `u` a burst has
+//! `b = min(burst, 1 / (1 - u))` frames, and a frame waits for half of the others in it:
+//! `(b - 1) s / 2`. On top are the fixed times of DMA (a read and a write for each passage of the
+//! NIC).
 //!
 //! # Limits
-//! Means, not tails; waits at stations are added as if independent; wake-ups of sleeping threads are not in it. At the rate that the
-//! model predicts a queue has no finite mean: ask below it.
+//! Means, not tails; waits at stations are added as if independent; wake-ups of sleeping threads
+//! are not in it. At the rate that the model predicts a queue has no finite mean: ask below it.
 
 use super::{PathKind, Pattern, Scenario, Term};
 use crate::limit::Limit;
@@ -30,7 +33,8 @@ pub struct Station {
     pub burst: f64,
     /// How often a frame passes it between coming and going: in a chain once for each hop.
     pub passes: f64,
-    /// Whether a frame is held there: what other stations are parts of, and what takes many at a time, only makes it wait.
+    /// Whether a frame is held there: what other stations are parts of, and what takes many at a
+    /// time, only makes it wait.
     pub holds: bool,
     /// What it takes besides, whatever the load.
     pub fixed: Seconds,
@@ -51,7 +55,8 @@ impl Station {
         Seconds(self.servers / self.full.0)
     }
 
-    /// The wait of a frame where guests send `rate` frames a second, summed; without end where the station is full.
+    /// The wait of a frame where guests send `rate` frames a second, summed; without end where the
+    /// station is full.
     pub fn wait(&self, rate: FrameRate) -> Seconds {
         let busy = rate / self.full;
         if busy >= 1.0 {
@@ -111,7 +116,8 @@ fn station(machine: &Machine, scenario: &Scenario, term: &Term) -> Station {
         PathKind::Vhost => host.switch.burst,
         PathKind::Virtio => host.kernel.burst,
     };
-    // North/south a frame meets one guest, and the wire on both sides of it; in a chain, all guests and the hops between.
+    // North/south a frame meets one guest, and the wire on both sides of it; in a chain, all guests
+    // and the hops between.
     let passes = match (pattern, term.limit) {
         (Pattern::NorthSouth, _) => 1.0,
         (Pattern::EastWest, Limit::GuestCpu) => guests,

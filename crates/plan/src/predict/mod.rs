@@ -1,14 +1,15 @@
 //! The model: what limits frames on a path, and by which limit they are held.
 //!
 //! # Model
-//! Each limit is a rate at which something on the way is full: the line, either direction of PCIe, what the NIC can do,
-//! the thread that polls a port, all threads of the switch, the guests, the memory ([`load`](crate::load) says what a frame takes of
-//! each). Their smallest is the rate, and it is the *binding* limit. Rates count frames as nfv-2017 does: those that guests
-//! send, summed over guests. Frames get through a chain of `n` guests at the `n`th part of it.
+//! Each limit is a rate at which something on the way is full: the line, either direction of PCIe,
+//! what the NIC can do, the thread that polls a port, all threads of the switch, the guests, the
+//! memory ([`load`](crate::load) says what a frame takes of each). Their smallest is the rate, and
+//! it is the *binding* limit. Rates count frames as nfv-2017 does: those that guests send, summed
+//! over guests. Frames get through a chain of `n` guests at the `n`th part of it.
 //!
 //! # Limits
-//! Steady load, flows spread evenly over guests, no drops; caches are part of the costs and not modelled; a path's traffic is
-//! alone on the machine.
+//! Steady load, flows spread evenly over guests, no drops; caches are part of the costs and not
+//! modelled; a path's traffic is alone on the machine.
 
 mod latency;
 #[cfg(test)]
@@ -133,8 +134,9 @@ pub fn predict(machine: &Machine, scenario: &Scenario) -> Result<Prediction, Sce
     })
 }
 
-/// Cycles of the switch for each frame that guests send, where bursts by the wire are divided among so many `receivers`, and so
-/// many frames more come by the wire and find no room: what is dropped was taken from the wire in vain.
+/// Cycles of the switch for each frame that guests send, where bursts by the wire are divided among
+/// so many `receivers`, and so many frames more come by the wire and find no room: what is dropped
+/// was taken from the wire in vain.
 pub fn switch_cycles(
     machine: &Machine,
     scenario: &Scenario,
@@ -148,8 +150,8 @@ pub fn switch_cycles(
     Cycles(Load::of(machine, &company, &hops).switch_cores * clock + dropped * in_vain)
 }
 
-/// Guests, and their hops where they send so many frames a second. Where the far end of the wire runs on the host, as the lab's
-/// generator does, a chain begins and ends there.
+/// Guests, and their hops where they send so many frames a second. Where the far end of the wire
+/// runs on the host, as the lab's generator does, a chain begins and ends there.
 fn traffic(machine: &Machine, scenario: &Scenario, rate: FrameRate) -> (Company, Vec<Hop>) {
     let &Scenario { pattern, path, guests: count, cores_each, .. } = scenario;
     let each = Guests { count, cores_each, cycles: None };

@@ -1,4 +1,5 @@
-//! What a run of `shunt lab` measured, where this project's software NIC is the card: rates on all paths, and the lane's cycles.
+//! What a run of `shunt lab` measured, where this project's software NIC is the card: rates on all
+//! paths, and the lane's cycles.
 
 use lab::measure::distance::same;
 use lab::report::{self, Load, Results};
@@ -10,7 +11,8 @@ use crate::machine::{Figure, Host, Machine, Nic};
 use crate::predict::{PathKind, Pattern, Scenario};
 use crate::units::{Cycles, FrameRate};
 
-/// What the search begins with: magnitudes that anybody would guess, so that no result leans on an earlier one.
+/// What the search begins with: magnitudes that anybody would guess, so that no result leans on an
+/// earlier one.
 const START: [(Parameter, f64); 11] = [
     (Parameter::SoftRing, 20.0),
     (Parameter::SoftWire, 20.0),
@@ -28,9 +30,9 @@ const START: [(Parameter, f64); 11] = [
 /// Clocks that a time-stamp counter may have.
 const CLOCKS_MHZ: std::ops::RangeInclusive<f64> = 100.0..=20_000.0;
 
-/// What it costs the lane to begin with another ring: some work, and cache lines that go to the guest's CPU and come back. Found by
-/// fits to all points of runs at 140 and at 1020 cycles of distance (360 and 1490 cycles); points of one distance cannot tell it from
-/// what a lookup costs.
+/// What it costs the lane to begin with another ring: some work, and cache lines that go to the
+/// guest's CPU and come back. Found by fits to all points of runs at 140 and at 1020 cycles of
+/// distance (360 and 1490 cycles); points of one distance cannot tell it from what a lookup costs.
 const BEGIN_CYCLES: f64 = 180.0;
 const BEGIN_ROUND_TRIPS: f64 = 1.28;
 
@@ -88,7 +90,8 @@ impl Measured {
             (Some(its), Some(all)) => same(its, all),
             _ => true,
         };
-        // Later results say what a delivered frame costs, and under overload that is another figure.
+        // Later results say what a delivered frame costs, and under overload that is another
+        // figure.
         let is_usable = |point: &&report::Point| results.schema == 1 || point.load == Load::Closed;
         let mut points = Vec::new();
         for point in results.points.iter().filter(is_there).filter(is_usable) {
@@ -130,7 +133,8 @@ fn distance(results: &Results) -> Option<f64> {
     all.get(all.len() / 2).copied()
 }
 
-/// What frames cost the lane. It tells the mean over all frames that it took, those included that found no room, and the mean burst.
+/// What frames cost the lane. It tells the mean over all frames that it took, those included that
+/// found no room, and the mean burst.
 fn switch(point: &report::Point, burst: f64) -> Option<SwitchObserved> {
     let report::Point { mpps, offered_mpps, returned_mpps, .. } = *point;
     let (mean, bursts) = (point.switch_cycles_per_frame?, point.burst_mean?);

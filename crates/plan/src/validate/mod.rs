@@ -1,4 +1,5 @@
-//! How well the model tells what was measured: fitted to the points of few guests, it predicts those of many.
+//! How well the model tells what was measured: fitted to the points of few guests, it predicts
+//! those of many.
 //!
 //! Points are those that nfv-2017 published, or those of a run of the lab.
 
@@ -318,7 +319,8 @@ mod tests {
         has_a_hypothesis_for_all(&validation);
     }
 
-    /// The CPUs of a virtual machine are moved about: what was measured while they were elsewhere is not compared.
+    /// The CPUs of a virtual machine are moved about: what was measured while they were elsewhere
+    /// is not compared.
     #[test]
     fn points_of_another_distance_are_left_out() {
         let mut results = ::lab::report::json::read(LAB).unwrap();

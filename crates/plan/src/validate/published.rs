@@ -1,6 +1,7 @@
 //! The 180 points of nfv-2017 on paths `vf` and `vhost`, of 1 to 8 guests.
 //!
-//! `virtio` is left out, for the paper's polling guests got next to nothing through it (0.01 Mpps), which no cost explains.
+//! `virtio` is left out, for the paper's polling guests got next to nothing through it (0.01 Mpps),
+//! which no cost explains.
 
 use lab::report::published;
 
@@ -17,7 +18,8 @@ const SOURCE: &str = "fitted to nfv-2017's 180 points: shunt plan validate";
 const FRAMES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
 const GUESTS_MAX: u32 = 8;
 
-/// What the search begins with: magnitudes that anybody would guess, so that no result leans on an earlier one.
+/// What the search begins with: magnitudes that anybody would guess, so that no result leans on an
+/// earlier one.
 const START: [(Parameter, f64); 11] = [
     (Parameter::LinkShare, 0.8),
     (Parameter::WireMpps, 30.0),

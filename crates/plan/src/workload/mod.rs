@@ -22,8 +22,8 @@
 //! ```
 //!
 //! # Limits
-//! 64 services, 4 adapters each, 256 flows of at most 64 services. A flow goes through a service once: a chain has no
-//! cycles. What comes back is another flow.
+//! 64 services, 4 adapters each, 256 flows of at most 64 services. A flow goes through a service
+//! once: a chain has no cycles. What comes back is another flow.
 
 mod check;
 #[cfg(test)]

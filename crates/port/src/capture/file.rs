@@ -13,8 +13,8 @@ use super::CaptureError;
 /// bytes).
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Opens and empties the file, or makes it. What is there must be a capture, or nothing: whoever may
-/// name files here is not to empty any other of the host's.
+/// Opens and empties the file, or makes it. What is there must be a capture, or nothing: whoever
+/// may name files here is not to empty any other of the host's.
 pub(super) fn open(path: &Path) -> Result<File, CaptureError> {
     let failed = |source| CaptureError::Open { path: path.to_owned(), source };
     let not_a_file = || CaptureError::NotAFile { path: path.to_owned() };

@@ -9,7 +9,7 @@ use wire::segment::Segment;
 
 use super::Shared;
 use super::ring::{Producer, Record, Room};
-use crate::burst::{Area, Burst, Front, VlanEdit};
+use crate::burst::{Burst, BurstBuffers, Front, VlanEdit};
 use crate::deliver::Writer;
 use crate::plain::Scratch;
 use crate::{Delivered, Receive};
@@ -82,7 +82,7 @@ impl Half {
 }
 
 impl Receive for Half {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 

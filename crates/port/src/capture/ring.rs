@@ -85,7 +85,8 @@ pub(super) struct Consumer {
     published: u64,
 }
 
-/// Memory between lane and disk. Making it takes milliseconds, so that can be done before a capture begins.
+/// Memory between lane and disk. Making it takes milliseconds, so that can be done before a capture
+/// begins.
 #[derive(Debug)]
 pub struct Buffer(Arc<Ring>);
 

@@ -8,7 +8,7 @@ use host::interface::{InterfaceError, Interfaces};
 use host::tun;
 use rustix::io::Errno;
 
-use crate::{Condition, Tend};
+use crate::{Housekeeping, LinkHealth};
 
 /// Tells when the interface is gone, even if no frame asks for it, and whether it is up.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Link {
     /// The kernel's number for it: one of the same name that was made since is another.
     index: u32,
     is_running: bool,
-    condition: Arc<Condition>,
+    condition: Arc<LinkHealth>,
     /// A queue of it, if it is a tap: whoever has one says whether there is a carrier.
     queue: Weak<OwnedFd>,
 }
@@ -28,7 +28,7 @@ impl Link {
     pub(crate) fn new(
         interfaces: Interfaces,
         name: &str,
-        condition: Arc<Condition>,
+        condition: Arc<LinkHealth>,
     ) -> Result<Link, InterfaceError> {
         let state = interfaces.state(name)?;
         let (index, is_running) = (state.index, state.is_running);
@@ -42,7 +42,7 @@ impl Link {
     }
 }
 
-impl Tend for Link {
+impl Housekeeping for Link {
     fn tend(&mut self, _: Instant) {
         self.is_running = match self.interfaces.state(&self.name) {
             Ok(state) if state.index == self.index => state.is_running,

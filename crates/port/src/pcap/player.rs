@@ -63,8 +63,8 @@ impl Player {
         self.left == Some(0)
     }
 
-    /// When a frame at `place` is due after its pass began, `bytes` having gone before it. The place
-    /// behind the last is that of the next pass's first.
+    /// When a frame at `place` is due after its pass began, `bytes` having gone before it. The
+    /// place behind the last is that of the next pass's first.
     fn offset_ns(&self, place: usize, bytes: u64) -> u64 {
         let offset = match self.pace {
             Pace::Pps(pps) => place as u128 * NS_PER_S / u128::from(pps.max(1)),
@@ -77,7 +77,8 @@ impl Player {
         u64::try_from(offset).unwrap_or(u64::MAX / 2)
     }
 
-    /// How long a pass is at the pace recorded: behind the last frame comes a gap as between others.
+    /// How long a pass is at the pace recorded: behind the last frame comes a gap as between
+    /// others.
     fn length_ns(&self) -> u64 {
         let last_ns = self.frames.last().map_or(0, |frame| frame.time_ns);
         last_ns + last_ns / (self.frames.len() as u64 - 1).max(1)

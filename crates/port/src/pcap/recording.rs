@@ -11,7 +11,7 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use wire::virtio_net::Accepts;
 
 use super::PcapError;
-use crate::device::Intake;
+use crate::device::RxBuffer;
 use crate::judge::{FRAME_MAX, Rules};
 
 /// Largest file: all of its frames are held in memory.
@@ -43,14 +43,14 @@ pub(super) struct Recording {
 /// A file on its way into memory.
 struct Load {
     recording: Recording,
-    intake: Intake,
+    rx_buffer: RxBuffer,
     end: u64,
     begin: Option<Duration>,
 }
 
 impl Load {
-    /// Takes a frame of which `original_len` bytes were captured or not; without a time it comes with
-    /// the one in front.
+    /// Takes a frame of which `original_len` bytes were captured or not; without a time it comes
+    /// with the one in front.
     fn take(&mut self, data: &[u8], original_len: u32, time: Option<Duration>) {
         let len = data.len() as u32;
         // What is too long or cut cannot be sent; the memory is as large as the file, so it is room
@@ -64,7 +64,7 @@ impl Load {
             let begin = *self.begin.get_or_insert(time);
             time.saturating_sub(begin).as_nanos().min(u128::from(u64::MAX / 4)) as u64
         });
-        self.intake.room(self.end, len).write_bytes(data);
+        self.rx_buffer.room(self.end, len).write_bytes(data);
         let time_ns = time_ns.max(before_ns);
         self.recording.frames.push(Frame { at: self.end, len, time_ns });
         // A frame takes no more than its bytes and its header in the file, which is 16 or longer.
@@ -118,7 +118,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Problem {
 }
 
 /// Reads a file into memory, from which its frames are lent.
-pub(super) fn load(path: &Path) -> Result<(Recording, Intake), PcapError> {
+pub(super) fn load(path: &Path) -> Result<(Recording, RxBuffer), PcapError> {
     let read = |source| PcapError::Read { path: path.to_owned(), source };
     let content = |what| PcapError::Content { path: path.to_owned(), what };
     // What is no file may wait for ever when it is opened.
@@ -134,11 +134,11 @@ pub(super) fn load(path: &Path) -> Result<(Recording, Intake), PcapError> {
     // A file that grows meanwhile is read as far as it is now.
     let rules = Rules { frame_bytes_max: FRAME_MAX, leaves: Accepts::empty() };
     let bytes = metadata.len().next_multiple_of(4096).max(4096);
-    let intake = Intake::new("pcap", bytes, rules)
+    let rx_buffer = RxBuffer::new("pcap", bytes, rules)
         .map_err(|source| PcapError::Memory { path: path.to_owned(), source })?;
-    let mut load = Load { recording: Recording::default(), intake, end: 0, begin: None };
+    let mut load = Load { recording: Recording::default(), rx_buffer, end: 0, begin: None };
     let loaded = if is_pcapng { load.pcapng(file) } else { load.pcap(file) };
-    let Load { recording, intake, .. } = load;
+    let Load { recording, rx_buffer, .. } = load;
     match loaded {
         Err(Problem::NotEthernet) => {
             Err(content("not of Ethernet; name a capture of Ethernet frames"))
@@ -150,7 +150,7 @@ pub(super) fn load(path: &Path) -> Result<(Recording, Intake), PcapError> {
         Ok(()) if recording.frames.is_empty() => {
             Err(content("no whole frame in it; name a capture that has some"))
         }
-        Ok(()) => Ok((recording, intake)),
+        Ok(()) => Ok((recording, rx_buffer)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The connection that there is, and frames from it.
 //!
 //! Model: control puts a connection in; a half that finds it at its end takes it out. Each gets the
-//! next number, and a half whose number is another takes up the new one. Halves and control share an
-//! epoll, which becomes readable when the peer sends, or can be sent what waited for it.
+//! next number, and a half whose number is another takes up the new one. Halves and control share
+//! an epoll, which becomes readable when the peer sends, or can be sent what waited for it.
 //!
 //! Descriptors may wait in a connection, and closing them may wait for the peer: so no lane closes
 //! one. Each connection stays open until control finds that no half has it ([`Line::let_go`]). A
@@ -20,7 +20,7 @@ use vhost_user::{Closer, ForeignFd, Load};
 
 use crate::Offload;
 use crate::burst::BURST;
-use crate::device::{Intake, Source, is_readable};
+use crate::device::{RxBuffer, Source, is_readable};
 
 /// Bytes that wait for a peer that does not read, frames with their lengths.
 pub const OUT_BYTES: usize = 512 << 10;
@@ -122,8 +122,8 @@ impl Line {
         out.bytes[out.sent..].to_vec()
     }
 
-    /// Has what another process had not sent yet wait until a lane looks: that process may still have to
-    /// send it itself.
+    /// Has what another process had not sent yet wait until a lane looks: that process may still
+    /// have to send it itself.
     pub(super) fn go_on(&self, unsent: &[u8]) {
         let mut out = self.out();
         out.bytes.extend_from_slice(unsent);
@@ -248,18 +248,18 @@ pub(super) struct FromStream {
 
 impl FromStream {
     /// With bytes that were received before, and of which no frame was taken.
-    pub(super) fn within(line: Arc<Line>, intake: &Intake, received: &[u8]) -> FromStream {
+    pub(super) fn within(line: Arc<Line>, rx_buffer: &RxBuffer, received: &[u8]) -> FromStream {
         let (number, connection) = line.current();
-        let end = intake.room(0, received.len() as u32).write_bytes(received).into();
+        let end = rx_buffer.room(0, received.len() as u32).write_bytes(received).into();
         FromStream { line, number, connection, at: 0, end, more: end > 0 }
     }
 
     /// The length of the next frame, if it is there as a whole; an error if there is no such frame.
-    fn next(&self, intake: &Intake) -> Result<Option<u32>, Errno> {
+    fn next(&self, rx_buffer: &RxBuffer) -> Result<Option<u32>, Errno> {
         if self.end - self.at < u64::from(PREFIX) {
             return Ok(None);
         }
-        let len = u32::from_be_bytes(intake.room(self.at, PREFIX).read(0));
+        let len = u32::from_be_bytes(rx_buffer.room(self.at, PREFIX).read(0));
         match len {
             0..=FRAME_MAX if u64::from(PREFIX + len) <= self.end - self.at => Ok(Some(len)),
             0..=FRAME_MAX => Ok(None),
@@ -268,29 +268,29 @@ impl FromStream {
     }
 
     /// Takes the frames that are there as a whole; says whether there are more.
-    fn parse(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
-        while let Some(len) = self.next(intake)? {
-            if intake.len() == BURST {
+    fn parse(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
+        while let Some(len) = self.next(rx_buffer)? {
+            if rx_buffer.len() == BURST {
                 return Ok(true);
             }
-            intake.take(self.at + u64::from(PREFIX), len, Offload::PLAIN);
+            rx_buffer.take(self.at + u64::from(PREFIX), len, Offload::PLAIN);
             self.at += u64::from(PREFIX + len);
         }
         Ok(false)
     }
 
     /// Receives what there is behind what was.
-    fn fill(&mut self, intake: &Intake) -> Result<bool, Errno> {
+    fn fill(&mut self, rx_buffer: &RxBuffer) -> Result<bool, Errno> {
         let Some(peer) = &self.connection else {
             return Ok(false);
         };
         let rest = (self.end - self.at) as u32;
         // Less than the longest frame is left of what was received, for that was not whole.
         if rest == 0 || IN_BYTES - self.end < u64::from(PREFIX + FRAME_MAX) {
-            intake.room(0, rest).copy_from(intake.room(self.at, rest), rest);
+            rx_buffer.room(0, rest).copy_from(rx_buffer.room(self.at, rest), rest);
             (self.at, self.end) = (0, u64::from(rest));
         }
-        let room = intake.room(self.end, (IN_BYTES - self.end) as u32);
+        let room = rx_buffer.room(self.end, (IN_BYTES - self.end) as u32);
         match io::receive(peer.as_fd(), room) {
             Ok(came) if came.is_cut || !came.fds.is_empty() => {
                 let fds = came.fds.into_iter().map(|fd| ForeignFd::new(fd, &self.line.closer));
@@ -307,17 +307,17 @@ impl FromStream {
         }
     }
 
-    fn frames(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
-        let more = self.parse(intake)?;
-        if intake.len() > 0 || !self.fill(intake)? {
+    fn frames(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
+        let more = self.parse(rx_buffer)?;
+        if rx_buffer.len() > 0 || !self.fill(rx_buffer)? {
             return Ok(more);
         }
-        self.parse(intake)
+        self.parse(rx_buffer)
     }
 }
 
 impl Source for FromStream {
-    fn take(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
+    fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
         if self.number != self.line.number.load(Ordering::Acquire) {
             (self.number, self.connection) = self.line.current();
             (self.at, self.end) = (0, 0);
@@ -325,7 +325,7 @@ impl Source for FromStream {
         if self.line.waits.load(Ordering::Relaxed) {
             self.line.flush_waiting();
         }
-        self.more = self.frames(intake).unwrap_or_else(|_| {
+        self.more = self.frames(rx_buffer).unwrap_or_else(|_| {
             self.line.end(self.number);
             self.connection = None;
             (self.at, self.end) = (0, 0);
@@ -342,12 +342,12 @@ impl Source for FromStream {
         self.line.epoll.as_fd()
     }
 
-    fn remains(&self, intake: &Intake) -> Vec<u8> {
+    fn remains(&self, rx_buffer: &RxBuffer) -> Vec<u8> {
         if self.number != self.line.number.load(Ordering::Acquire) {
             return Vec::new(); // of a connection that is no more
         }
         let mut bytes = vec![0; (self.end - self.at) as usize];
-        intake.room(self.at, bytes.len() as u32).read_bytes(&mut bytes);
+        rx_buffer.room(self.at, bytes.len() as u32).read_bytes(&mut bytes);
         bytes
     }
 }

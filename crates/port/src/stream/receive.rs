@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wire::segment::Segment;
 
 use super::line::{Line, Out};
-use crate::burst::{Area, Burst, Front, VlanEdit};
+use crate::burst::{Burst, BurstBuffers, Front, VlanEdit};
 use crate::plain::{Scratch, append};
 use crate::{Delivered, Receive};
 
@@ -47,7 +47,7 @@ fn counted(taken: bool, len: u32) -> Delivered {
 }
 
 impl Receive for ToStream {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 

@@ -217,8 +217,8 @@ proptest! {
 #[test]
 fn bursts_go_on_while_buffers_are_left_over() {
     on_both_kinds_of_rings(|| {
-        // Each frame takes two and a half of these, so that some are always staged and not used, and
-        // each is a chain, so that its pieces are kept between bursts.
+        // Each frame takes two and a half of these, so that some are always staged and not used,
+        // and each is a chain, so that its pieces are kept between bursts.
         let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
         let mut to = Receiver::new(HEADER_LEN, true);
         let layout = Layout::chain(&[12, 50, 30]);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::contents::{edit, edited, layout, size, takes_tagged};
 use super::guests::{Layout, Receiver, Sender, frame, on_both_kinds_of_rings, tagged_frame};
 use crate::virtio_net::{HEADER_LEN, HEADER_LEN_LEGACY};
-use crate::{Area, BURST, DeepHead, Receive, Transmit, VlanEdit};
+use crate::{BURST, BurstBuffers, DeepHead, Receive, Transmit, VlanEdit};
 
 const FRAME_MAX: u32 = 9018;
 const DEEP: usize = DeepHead::LEN;
@@ -117,7 +117,7 @@ fn a_snapshot_is_of_one_poll() {
         from.ring.complete();
         assert!(from.ring.burst().deep.is_empty(), "its frames are gone");
         send(&mut from, 20); // nothing of the long one shows behind it
-        let mut area = Area::default();
+        let mut area = BurstBuffers::default();
         from.ring.swap(&mut area);
         assert!(from.ring.burst().deep.is_empty());
         from.ring.swap(&mut area);
@@ -132,7 +132,7 @@ fn a_snapshot_is_of_one_poll() {
 #[test]
 fn rings_share_the_room_of_their_lane() {
     on_both_kinds_of_rings(|| {
-        let mut area = Area::default();
+        let mut area = BurstBuffers::default();
         let room = area.deep.as_ptr();
         for number in 0..3 {
             let mut from = Sender::new(HEADER_LEN, FRAME_MAX);

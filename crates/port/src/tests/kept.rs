@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use guestmem::{Buffer, Pages, SharedFile};
 
 use crate::kept::{FRAMES_MAX, Kept};
-use crate::{Area, Burst, Delivered, Receive, VlanEdit};
+use crate::{Burst, BurstBuffers, Delivered, Receive, VlanEdit};
 
 /// A ring with so many buffers, and how many frames it was asked to take each time.
 #[derive(Clone, Default)]
@@ -23,7 +23,7 @@ impl Ring {
 }
 
 impl Receive for Ring {
-    fn swap(&mut self, _area: &mut Area) {}
+    fn swap(&mut self, _area: &mut BurstBuffers) {}
 
     fn deliver(&mut self, _burst: &Burst<'_>, picks: &[u8], _edit: VlanEdit) -> Delivered {
         let (buffers, asked) = &mut *self.0.lock().unwrap();

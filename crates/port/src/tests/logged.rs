@@ -1,8 +1,8 @@
 //! What is written to a guest's memory is logged, exactly: the front-end compares all of its memory
-//! before and after each step with the log, on both sides, for both kinds of rings, with and without
-//! mergeable buffers, tables of descriptors, event index and order, frames on which something is left to
-//! do, while the log is switched on and off and the rings have new owners; and nothing is logged that
-//! nobody may have written.
+//! before and after each step with the log, on both sides, for both kinds of rings, with and
+//! without mergeable buffers, tables of descriptors, event index and order, frames on which
+//! something is left to do, while the log is switched on and off and the rings have new owners; and
+//! nothing is logged that nobody may have written.
 
 mod side;
 

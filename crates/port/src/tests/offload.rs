@@ -1,4 +1,5 @@
-//! What a guest left to be done on its frames is handed on to who takes it, and done for all others.
+//! What a guest left to be done on its frames is handed on to who takes it, and done for all
+//! others.
 
 use etherparse::{IpNumber, PacketBuilder, PacketHeaders, SlicedPacket, TransportHeader};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::guests::{Layout, Sender, frame};
 use super::offload::{GSO, MSS, left, payload_of, tcp};
 use crate::stream::{OUT_BYTES, Role, Spec, StreamError, open, resume};
-use crate::{Accepts, BURST, Delivered, Legacy, Opened, Tend, Transmit, VlanEdit};
+use crate::{Accepts, BURST, Delivered, Housekeeping, Legacy, Opened, Transmit, VlanEdit};
 
 /// A port on a socket of its own.
 struct Port {
@@ -35,7 +35,7 @@ impl Port {
         (port, peer)
     }
 
-    fn tend(&mut self) -> &mut dyn Tend {
+    fn tend(&mut self) -> &mut dyn Housekeeping {
         self.opened.tend.as_deref_mut().unwrap()
     }
 

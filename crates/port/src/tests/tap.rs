@@ -11,7 +11,7 @@ use wire::ethernet::OVERHEAD_MAX;
 use super::guests::{Layout, Receiver, Sender, frame, tagged_frame};
 use super::offload::{GSO, HEADERS, MSS, left, payload_of, tcp};
 use crate::judge::Rules;
-use crate::{Accepts, Area, BURST, Condition, Delivered, Offload, Pair, VlanEdit, tap};
+use crate::{Accepts, BURST, BurstBuffers, Delivered, LinkHealth, Offload, Pair, VlanEdit, tap};
 
 const HEADER: usize = 12;
 
@@ -19,7 +19,7 @@ const HEADER: usize = 12;
 struct Tap {
     pair: Pair,
     kernel: OwnedFd,
-    condition: Arc<Condition>,
+    condition: Arc<LinkHealth>,
 }
 
 impl Tap {
@@ -27,7 +27,7 @@ impl Tap {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (queue, kernel) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let condition = Arc::new(Condition::default());
+        let condition = Arc::new(LinkHealth::default());
         let rules = Rules { frame_bytes_max: 1500 + OVERHEAD_MAX, leaves: Accepts::all() };
         let pair = tap::pair(Arc::new(queue), takes, rules, &condition).unwrap();
         Tap { pair, kernel, condition }
@@ -211,7 +211,7 @@ fn frames_that_are_none_are_told() {
 #[test]
 fn a_burst_has_a_limit_and_says_whether_there_is_more() {
     let mut tap = Tap::new(Accepts::all());
-    let mut area = Area::default();
+    let mut area = BurstBuffers::default();
     let sent: Vec<_> = (0..BURST + 3).map(|i| frame(i, 60)).collect();
     sent.iter().for_each(|frame| tap.send(Offload::PLAIN, frame));
     assert!(tap.pair.transmit.arm(), "frames are there already");

@@ -16,7 +16,7 @@ use super::learned::Learned;
 use super::{DATAGRAM_MAX, FLAG_VNI, HEADER_LEN};
 use crate::Offload;
 use crate::burst::BURST;
-use crate::device::{Intake, Outgoing, PREFIX_MAX, Refusal, Sink, Source, is_readable};
+use crate::device::{Outgoing, PREFIX_MAX, Refusal, RxBuffer, Sink, Source, is_readable};
 
 /// Where in its line the header of a frame begins, so that the frame begins a line.
 const HEADER_AT: u64 = 64 - HEADER_LEN as u64;
@@ -54,26 +54,26 @@ impl FromTunnel {
     }
 
     /// Takes a frame, if a peer of the network sent it.
-    fn accept(&mut self, intake: &mut Intake, from: IpAddr, at: u64, len: u32) {
+    fn accept(&mut self, rx_buffer: &mut RxBuffer, from: IpAddr, at: u64, len: u32) {
         if let Some(place) = self.peers.iter().position(|peer| *peer == from) {
-            self.senders[intake.len()] = place as u16;
-            intake.take(at, len, Offload::PLAIN);
+            self.senders[rx_buffer.len()] = place as u16;
+            rx_buffer.take(at, len, Offload::PLAIN);
         }
     }
 
     /// Takes what another network's lane found for this one.
     #[cold]
-    fn take_mail(&mut self, intake: &mut Intake) {
+    fn take_mail(&mut self, rx_buffer: &mut RxBuffer) {
         let inbox = self.member.inbox.clone();
         inbox.take(BURST, |from, frame| {
-            let at = intake.len() as u64 * STRIDE + HEADER_AT + u64::from(HEADER_LEN);
-            let len = intake.room(at, frame.len() as u32).write_bytes(frame);
-            self.accept(intake, from, at, len);
+            let at = rx_buffer.len() as u64 * STRIDE + HEADER_AT + u64::from(HEADER_LEN);
+            let len = rx_buffer.room(at, frame.len() as u32).write_bytes(frame);
+            self.accept(rx_buffer, from, at, len);
         });
     }
 
     /// Takes the i-th datagram that was received, if it is of this network.
-    fn take_one(&mut self, intake: &mut Intake, i: usize) {
+    fn take_one(&mut self, rx_buffer: &mut RxBuffer, i: usize) {
         let at = i as u64 * STRIDE + HEADER_AT;
         let len = self.receiver.len(i);
         let Some(from) = ip_of(self.receiver.from(i)) else {
@@ -82,21 +82,21 @@ impl FromTunnel {
         if len < HEADER_LEN || self.receiver.is_truncated(i) {
             return;
         }
-        let [flags, _, _, _, a, b, c, _]: [u8; 8] = intake.room(at, HEADER_LEN).read(0);
+        let [flags, _, _, _, a, b, c, _]: [u8; 8] = rx_buffer.room(at, HEADER_LEN).read(0);
         if flags & FLAG_VNI == 0 {
             return;
         }
         let vni = u32::from_be_bytes([0, a, b, c]);
         let (at, len) = (at + u64::from(HEADER_LEN), len - HEADER_LEN);
         match vni == self.member.vni {
-            true => self.accept(intake, from, at, len),
-            false => self.member.hub.hand_over(vni, from, intake.room(at, len)),
+            true => self.accept(rx_buffer, from, at, len),
+            false => self.member.hub.hand_over(vni, from, rx_buffer.room(at, len)),
         }
     }
 
     /// Learns where the senders of the burst's frames are.
-    fn learn(&self, intake: &Intake) {
-        let burst = intake.burst();
+    fn learn(&self, rx_buffer: &RxBuffer) {
+        let burst = rx_buffer.burst();
         if burst.frames.is_empty() {
             return;
         }
@@ -112,19 +112,19 @@ impl FromTunnel {
 }
 
 impl Source for FromTunnel {
-    fn take(&mut self, intake: &mut Intake) -> Result<bool, Errno> {
+    fn take(&mut self, rx_buffer: &mut RxBuffer) -> Result<bool, Errno> {
         let more = if self.member.inbox.is_empty() {
             let rooms =
-                (0..BURST as u64).map(|i| intake.room(i * STRIDE + HEADER_AT, DATAGRAM_MAX));
+                (0..BURST as u64).map(|i| rx_buffer.room(i * STRIDE + HEADER_AT, DATAGRAM_MAX));
             // An error says what ICMP said of a datagram of ours: no news for those that come.
             let received = self.receiver.receive(self.member.hub.socket(), rooms).unwrap_or(0);
-            (0..received).for_each(|i| self.take_one(intake, i));
+            (0..received).for_each(|i| self.take_one(rx_buffer, i));
             received == BURST
         } else {
-            self.take_mail(intake);
+            self.take_mail(rx_buffer);
             true
         };
-        self.learn(intake);
+        self.learn(rx_buffer);
         Ok(more)
     }
 

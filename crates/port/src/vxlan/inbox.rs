@@ -1,7 +1,7 @@
 //! Datagrams of a network that another network's lane found on the socket that they share.
 //!
-//! Model: a queue of a few frames, and an eventfd that is readable just when there are any. Both are
-//! changed under one lock. A full queue loses frames, as a full socket does.
+//! Model: a queue of a few frames, and an eventfd that is readable just when there are any. Both
+//! are changed under one lock. A full queue loses frames, as a full socket does.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! Where addresses are: behind which peer each was last seen.
 //!
 //! Model: sets of a few places; an address has its place in one set, which a hash of it names. Who
-//! comes new takes a free or aged place, or that of whoever was silent longest. So nothing grows, and
-//! who floods the network with addresses makes frames go to every peer, no worse.
+//! comes new takes a free or aged place, or that of whoever was silent longest. So nothing grows,
+//! and who floods the network with addresses makes frames go to every peer, no worse.
 //!
 //! Time is a parameter.
 

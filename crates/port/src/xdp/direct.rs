@@ -3,15 +3,15 @@
 //!
 //! # Model
 //! The guest's memory is the memory of the queue's socket. A poll takes buffers that the guest made
-//! available off its receive ring and posts them, in order; and it finds frames in the oldest posted
-//! ones, writes the virtio-net header in front of each, and uses them. No byte of a frame is touched.
-//! What is posted and not used is still available by the ring's own account, so that a later owner of
-//! the ring loses nothing.
+//! available off its receive ring and posts them, in order; and it finds frames in the oldest
+//! posted ones, writes the virtio-net header in front of each, and uses them. No byte of a frame is
+//! touched. What is posted and not used is still available by the ring's own account, so that a
+//! later owner of the ring loses nothing.
 //!
 //! # Limits
 //! Each buffer must be in one piece, large enough for the longest frame, and in the one region of
-//! memory that was chosen, not too near to its ends ([`Over`]). The first that is not ends the use of
-//! the queue: what is in front of it must be used first, and nobody else can.
+//! memory that was chosen, not too near to its ends ([`Over`]). The first that is not ends the use
+//! of the queue: what is in front of it must be used first, and nobody else can.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ use xdp::{Handle, Placer, Unfit};
 use super::Device;
 use super::Place;
 use crate::Transmit;
-use crate::burst::{Area, Burst, Offload, Placed, Polled};
+use crate::burst::{Burst, BurstBuffers, Offload, Placed, Polled};
 use crate::virtio_net::{Events, HEADER_LEN};
 
 /// A header that leaves nothing to be done, for one buffer.
@@ -83,7 +83,8 @@ pub enum Over {
         /// Bytes of the longest that can be placed.
         most: u32,
     },
-    /// Sharing a memory takes the caller's time, and the kernel's memory, in proportion to its size.
+    /// Sharing a memory takes the caller's time, and the kernel's memory, in proportion to its
+    /// size.
     #[error("the guest's memory of {has} GiB is larger than the {most} GiB that can be shared")]
     TooLarge {
         /// GiB.
@@ -277,7 +278,7 @@ impl Drop for Placing {
 }
 
 impl Transmit for Placing {
-    fn swap(&mut self, _: &mut Area) {}
+    fn swap(&mut self, _: &mut BurstBuffers) {}
 
     fn touches_guest(&self) -> bool {
         true

@@ -10,7 +10,7 @@ use wire::virtio_net::Accepts;
 use xdp::{Groups, Inbound, Woken};
 
 use super::Device;
-use crate::burst::{Area, BURST, Burst, DeepHead, Head, Polled, deepen};
+use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Polled, deepen};
 use crate::judge::{FRAME_MIN_TAGGED, Rules};
 use crate::{Offload, Transmit};
 
@@ -131,7 +131,7 @@ impl FromWire {
 }
 
 impl Transmit for FromWire {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         std::mem::swap(&mut self.heads, &mut area.heads);
         std::mem::swap(&mut self.deep, &mut area.deep);
         self.is_deep = false;

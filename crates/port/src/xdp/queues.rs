@@ -19,8 +19,8 @@ use crate::virtio_net::{Events, HEADER_LEN};
 
 /// Bytes of a chunk around a guest's buffer.
 const CHUNK: u32 = 2048;
-/// Bytes of a region that is shared with the kernel at most: it takes a second, and a sixteenth of it
-/// once more.
+/// Bytes of a region that is shared with the kernel at most: it takes a second, and a sixteenth of
+/// it once more.
 const MEMORY_MAX: u64 = 16 << 30;
 /// Bytes of a memory that nobody uses.
 const IDLE_MEMORY: u64 = 64 << 10;
@@ -118,8 +118,8 @@ impl Queues {
         &self.interface.name
     }
 
-    /// Has frames of queue `index` placed in a guest's buffers, for as long as the half lives. To be
-    /// polled by a lane; where it is plugged in does not matter.
+    /// Has frames of queue `index` placed in a guest's buffers, for as long as the half lives. To
+    /// be polled by a lane; where it is plugged in does not matter.
     ///
     /// The kernel pins all of the largest region of the guest's memory for it.
     ///
@@ -166,8 +166,8 @@ impl Queues {
         Ok((Box::new(placing), direct))
     }
 
-    /// Has the interface's driver bring frames for `mac` by queue `index`, for as long as the result
-    /// lives. Where the driver cannot, somebody else has to.
+    /// Has the interface's driver bring frames for `mac` by queue `index`, for as long as the
+    /// result lives. Where the driver cannot, somebody else has to.
     ///
     /// # Errors
     /// [`XdpError`]: the driver does not.
@@ -206,8 +206,8 @@ impl Queues {
     }
 }
 
-/// Refuses a memory that cannot be pinned without hurting others: a front-end may hand over one that
-/// is much larger than what there is. Besides, the kernel keeps some 120 bytes for each chunk.
+/// Refuses a memory that cannot be pinned without hurting others: a front-end may hand over one
+/// that is much larger than what there is. Besides, the kernel keeps some 120 bytes for each chunk.
 fn spare(memory: &Mapping) -> Result<(), Over> {
     const MIB: u64 = 1 << 20;
     let size = memory.size() as u64;

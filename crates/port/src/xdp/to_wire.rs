@@ -7,7 +7,7 @@ use wire::segment::Segment;
 use xdp::{Flushed, NoRoom, Outbound};
 
 use super::Device;
-use crate::burst::{Area, Burst, Front, VlanEdit};
+use crate::burst::{Burst, BurstBuffers, Front, VlanEdit};
 use crate::deliver::Writer;
 use crate::plain::Scratch;
 use crate::{Delivered, Receive};
@@ -117,7 +117,7 @@ fn send(outbound: &mut Outbound, len: u32, longest: u32, content: &Content<'_>) 
 }
 
 impl Receive for ToWire {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 

@@ -9,13 +9,13 @@ use wire::ethernet::OVERHEAD_MAX;
 use xdp::{Handle, Interface, Interfaces};
 
 use super::{Device, Filter};
-use crate::Tend;
+use crate::Housekeeping;
 
 /// How often the interface is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Tells what lanes do not see: a device that is gone though no frame asks for it, another MTU, other
-/// queues. Also hands the filter's changes to the program.
+/// Tells what lanes do not see: a device that is gone though no frame asks for it, another MTU,
+/// other queues. Also hands the filter's changes to the program.
 #[derive(Debug)]
 pub(super) struct Watch {
     interfaces: Interfaces,
@@ -104,7 +104,7 @@ impl Watch {
     }
 }
 
-impl Tend for Watch {
+impl Housekeeping for Watch {
     fn tend(&mut self, now: Instant) {
         let Some(device) = self.device.upgrade().filter(|device| !device.condition.is_lost())
         else {

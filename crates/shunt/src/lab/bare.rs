@@ -7,7 +7,7 @@ use clap::Args;
 use lab::bench::bare::{self, BareSpec};
 use wire::Mac;
 
-use crate::Mistake;
+use crate::UsageError;
 
 /// Run the bare copying loop as a vhost-user switch between two guests.
 ///
@@ -53,17 +53,19 @@ const DELAY_MAX: u64 = 1_000_000;
 impl Bare {
     pub(super) fn run(self) -> Result<()> {
         let Ok(sockets) = <[PathBuf; 2]>::try_from(self.socket) else {
-            return Err(Mistake("--socket must be given twice, one for each guest".into()).into());
+            return Err(
+                UsageError("--socket must be given twice, one for each guest".into()).into()
+            );
         };
         let addresses = match self.mac[..] {
             [] => [1, 2].map(|guest| Mac([2, 0, 0, 0, 0, guest])),
             [first, second] => [first, second],
-            _ => return Err(Mistake("--mac must be given twice or not at all".into()).into()),
+            _ => return Err(UsageError("--mac must be given twice or not at all".into()).into()),
         };
         if self.delay_cycles > DELAY_MAX {
             let text =
                 format!("--delay-cycles {}: allowed are 0 to {DELAY_MAX}", self.delay_cycles);
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         bare::serve(&BareSpec {
             sockets,

@@ -6,7 +6,7 @@ use lab::experiment::calibrate::{self, Calibration, DelayMeasured, Quantiles, Se
 use lab::measure::delay::Distribution;
 
 use super::{check_seconds, program, progress};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Frames a second of the fastest calibration.
 const RATE_MAX: f64 = 1_000_000.0;
@@ -45,11 +45,13 @@ impl Calibrate {
     pub(super) fn run(self) -> Result<()> {
         check_seconds(self.seconds)?;
         if !(1..=100).contains(&self.trials) {
-            return Err(Mistake(format!("--trials {}: 1 to 100 are possible", self.trials)).into());
+            return Err(
+                UsageError(format!("--trials {}: 1 to 100 are possible", self.trials)).into()
+            );
         }
         if !(1_000.0..=RATE_MAX).contains(&self.rate) {
             let text = format!("--rate {}: 1000 to {RATE_MAX} are possible", self.rate);
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         let mut delays = self.delay;
         if delays.is_empty() {

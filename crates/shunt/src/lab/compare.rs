@@ -9,13 +9,14 @@ use lab::report::{Load, PathKind, Pattern, RingKind};
 
 use super::{program, progress};
 use crate::text::wrapped;
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Compare two builds of shunt at one point.
 ///
 /// A and B are programs; `bare` is this program's bare copying loop, and `bare+N` the same with N
 /// cycles of waiting for each frame. Both are measured in short slots, in the order A B B A, with
-/// fresh processes and this program's guests. A permutation test at 1 % tells a difference from noise.
+/// fresh processes and this program's guests. A permutation test at 1 % tells a difference from
+/// noise.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -67,16 +68,16 @@ impl Compare {
             ring: self.ring,
             load: Load::Closed,
         };
-        point.check().map_err(Mistake)?;
+        point.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {
             let text = "--path virtio: the kernel is the same for both; vf and vhost are possible";
-            return Err(Mistake(text.into()).into());
+            return Err(UsageError(text.into()).into());
         }
         let bare = [&self.a, &self.b].iter().any(|side| matches!(side, Side::Bare(_)));
         if bare && (self.pattern, self.vms) != (Pattern::NorthSouth, 1) {
             let text =
                 "bare: it has two sockets, so --pattern north-south and --vms 1 are possible";
-            return Err(Mistake(text.into()).into());
+            return Err(UsageError(text.into()).into());
         }
         if !(8..=1000).contains(&self.pairs) || !self.pairs.is_multiple_of(2) {
             let text = format!(
@@ -84,7 +85,7 @@ impl Compare {
                  as often as the other",
                 self.pairs
             );
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         let settings = Settings { sides: [self.a, self.b], point, pairs: self.pairs };
         let machine = Machine { program: &program()?, cpus: host::cpu::allowed() };

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use lab::experiment::distance;
 
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Measure how far apart two CPUs are: the round trip of a cache line between them.
 ///
@@ -38,7 +38,7 @@ impl Distance {
     pub(super) fn run(self) -> Result<()> {
         if !(1..=100_000).contains(&self.samples) {
             let text = format!("--samples {}: 1 to 100000 are possible", self.samples);
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         let cpus = match self.cpus {
             Some(cpus) => cpus,

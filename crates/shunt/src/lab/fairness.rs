@@ -5,12 +5,12 @@ use clap::Args;
 use lab::experiment::fairness::{self, FairnessSpec, Situation};
 
 use super::{program, progress};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Measure who gets what of a lane that all guests want more of.
 ///
-/// Bytes of each guest, with equal weights (frames of one size, and of two), with other weights, with
-/// maximum and with minimum rates; and what a receiver that takes no frames costs the others.
+/// Bytes of each guest, with equal weights (frames of one size, and of two), with other weights,
+/// with maximum and with minimum rates; and what a receiver that takes no frames costs the others.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -31,7 +31,7 @@ impl Fairness {
     pub(super) fn run(self) -> Result<()> {
         let Fairness { guests, seconds, json } = self;
         let spec = FairnessSpec { guests, seconds };
-        spec.check().map_err(Mistake)?;
+        spec.check().map_err(UsageError)?;
         let fairness = fairness::run(&program()?, host::cpu::allowed(), spec, |done, of| {
             progress("situation", done, of);
         })?;

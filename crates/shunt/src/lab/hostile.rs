@@ -5,7 +5,7 @@ use clap::Args;
 use lab::experiment::hostile::{self, HostileRun};
 
 use super::{program, progress, seed_from_clock};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Attack a daemon from a hostile guest, while honest ones account for every frame.
 ///
@@ -32,7 +32,7 @@ impl Hostile {
         let bursts = self.bursts;
         if !(1..=1_000_000_000).contains(&bursts) {
             let text = format!("--bursts {bursts}: 1 to 1000000000 are possible");
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         eprintln!("seed {seed}");

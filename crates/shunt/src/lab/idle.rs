@@ -5,7 +5,7 @@ use clap::Args;
 use lab::experiment::idle::{self, IdleSpec};
 
 use super::program;
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Measure what silent guests cost, and what the first frame after a silence waits for.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ impl Idle {
     pub(super) fn run(self) -> Result<()> {
         let Idle { guests, seconds, frames, cpu_latency: cpu_latency_us, json } = self;
         let spec = IdleSpec { guests, seconds, frames, cpu_latency_us };
-        spec.check().map_err(Mistake)?;
+        spec.check().map_err(UsageError)?;
         let idle = idle::run(&program()?, host::cpu::allowed(), spec)?;
         if json {
             return Ok(say(&format!("{}\n", serde_json::to_string_pretty(&idle)?))?);

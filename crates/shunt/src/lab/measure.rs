@@ -12,7 +12,7 @@ use lab::report::{self, PathKind, Pattern, Results};
 
 use super::{Partial, program};
 use crate::text::wrapped;
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Where reports go.
 const OUT: &str = "lab-results";
@@ -74,7 +74,7 @@ impl Measure {
     /// Runs an experiment with these settings.
     pub(super) fn run(self, name: &str) -> Result<()> {
         let text = text_of(name)?;
-        let mistake = |error| Mistake(format!("{name}: {error}"));
+        let mistake = |error| UsageError(format!("{name}: {error}"));
         let experiment = Experiment::parse(&text, &self.changes()).map_err(mistake)?;
         self.with(|runner| runner::run(runner, experiment))
     }
@@ -137,7 +137,7 @@ fn text_of(name: &str) -> Result<String> {
             "{name:?} is no experiment and no command; experiments are {names}, and files whose \
              names end in .toml; shunt lab --help lists the commands"
         );
-        return Err(Mistake(text).into());
+        return Err(UsageError(text).into());
     }
     std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))
 }
@@ -153,7 +153,7 @@ impl List {
     pub(super) fn run(&self) -> Result<()> {
         let mut text = String::new();
         for (name, file) in SHIPPED {
-            let experiment = Experiment::parse(file, &[]).map_err(Mistake)?;
+            let experiment = Experiment::parse(file, &[]).map_err(UsageError)?;
             let paper = experiment.paper.as_deref().unwrap_or("");
             let steps = experiment.steps().len();
             text += &format!("{name:<8} {paper:<16} {steps:>4} steps  {}\n", experiment.title);
@@ -221,7 +221,8 @@ impl Resume {
 
 /// List the runs whose reports are in a directory, oldest first.
 ///
-/// Of each: when it began, its experiment, the steps measured and of how many, its directory and its command.
+/// Of each: when it began, its experiment, the steps measured and of how many, its directory and
+/// its command.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:

@@ -5,7 +5,7 @@ use clap::Args;
 use lab::experiment::path_changes::{self, PathChangesRun};
 
 use super::{program, progress, seed_from_clock};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Change adapters' paths at random while numbered frames flow, and account for every frame.
 ///
@@ -33,7 +33,7 @@ impl PathChanges {
     pub(super) fn run(self) -> Result<()> {
         let count = self.count;
         if !(1..=1_000_000).contains(&count) {
-            return Err(Mistake(format!("--count {count}: 1 to 1000000 are possible")).into());
+            return Err(UsageError(format!("--count {count}: 1 to 1000000 are possible")).into());
         }
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         eprintln!("seed {seed}");

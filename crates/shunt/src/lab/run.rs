@@ -6,7 +6,7 @@ use lab::experiment::forwarding::{self, PointSpec};
 use lab::report::{self, Load, PathKind, Pattern, RingKind};
 
 use super::program;
-use crate::Mistake;
+use crate::UsageError;
 
 /// Measure one point.
 ///
@@ -59,7 +59,7 @@ impl Run {
             ring: self.ring,
             load: self.load,
         };
-        spec.check().map_err(Mistake)?;
+        spec.check().map_err(UsageError)?;
         let point = forwarding::run(&program()?, &spec, host::cpu::allowed())?;
         if self.json {
             println!("{}", report::json::point(&point)?);

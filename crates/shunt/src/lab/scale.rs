@@ -6,7 +6,7 @@ use lab::experiment::scale;
 use lab::report::RingKind;
 
 use super::{check_rounds, check_seconds, program, progress};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Measure what a 64 B frame costs as VFs and MAC addresses grow.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ impl Scale {
         check_rounds(self.rounds)?;
         if !(1..=512).contains(&self.in_flight) {
             let text = format!("--in-flight {}: 1 to 512 are possible", self.in_flight);
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         check_seconds(self.seconds)?;
         let settings = scale::Settings {

@@ -1,4 +1,5 @@
-//! `shunt lab upgrade` and `shunt lab kill`: daemons that follow one another while numbered frames flow.
+//! `shunt lab upgrade` and `shunt lab kill`: daemons that follow one another while numbered frames
+//! flow.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -6,7 +7,7 @@ use lab::experiment::succession::{self, How, MIRRORS_MAX, Spread, Succession, Su
 use lab::report::RingKind;
 
 use super::{program, progress};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// What both have.
 #[derive(Debug, Args)]
@@ -25,10 +26,11 @@ struct Common {
     json: bool,
 }
 
-/// Have new processes take over from the daemon while numbered frames flow, and account for each frame.
+/// Have new processes take over from the daemon while numbered frames flow, and account for each
+/// frame.
 ///
-/// Two guests send to each other all the while. Exit code 1 if a frame was lost, doubled, overtaken or
-/// damaged, a buffer did not come back just once, or a gap was longer than it may be.
+/// Two guests send to each other all the while. Exit code 1 if a frame was lost, doubled, overtaken
+/// or damaged, a buffer did not come back just once, or a gap was longer than it may be.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -39,21 +41,21 @@ Examples:
 pub(super) struct Upgrade {
     #[command(flatten)]
     common: Common,
-    /// The longest that no frame may arrive, in milliseconds; without it any time will do. A machine
-    /// that is busy with other things has gaps of its own.
+    /// The longest that no frame may arrive, in milliseconds; without it any time will do. A
+    /// machine that is busy with other things has gaps of its own.
     #[arg(long, value_name = "MS")]
     gap_max: Option<f64>,
-    /// VFs whose frames are mirrored to files, 0 to 16: those of the guests first. The files are in a temporary
-    /// directory, up to 1 GiB each.
+    /// VFs whose frames are mirrored to files, 0 to 16: those of the guests first. The files are in
+    /// a temporary directory, up to 1 GiB each.
     #[arg(long, default_value_t = 0, value_name = "N")]
     mirrors: usize,
 }
 
 /// Kill the daemon while numbered frames flow, start it again, and account for each frame.
 ///
-/// Two guests send to each other, and attach anew with their rings as they are. Exit code 1 if a frame
-/// was lost, overtaken or damaged, more than a burst in each direction came twice after a kill, or a
-/// buffer did not come back just once.
+/// Two guests send to each other, and attach anew with their rings as they are. Exit code 1 if a
+/// frame was lost, overtaken or damaged, more than a burst in each direction came twice after a
+/// kill, or a buffer did not come back just once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -72,7 +74,7 @@ impl Upgrade {
         let mirrors = self.mirrors;
         if mirrors > MIRRORS_MAX {
             let text = format!("--mirrors {mirrors}: 0 to {MIRRORS_MAX} are possible");
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         self.common.run(How::Upgrade, false, mirrors, self.gap_max)
     }
@@ -82,7 +84,7 @@ impl Kill {
     pub(super) fn run(self) -> Result<()> {
         let ring = self.common.ring;
         if self.no_inflight && ring != RingKind::Split {
-            return Err(Mistake(format!("--no-inflight: not with --ring {ring}")).into());
+            return Err(UsageError(format!("--no-inflight: not with --ring {ring}")).into());
         }
         self.common.run(How::Kill, !self.no_inflight, 0, None)
     }
@@ -92,7 +94,7 @@ impl Common {
     fn run(self, how: How, inflight: bool, mirrors: usize, gap_max_ms: Option<f64>) -> Result<()> {
         let Common { count, rate, ring, json } = self;
         if !(1..=100_000).contains(&count) {
-            return Err(Mistake(format!("--count {count}: 1 to 100000 are possible")).into());
+            return Err(UsageError(format!("--count {count}: 1 to 100000 are possible")).into());
         }
         let run = SuccessionRun { how, count, rate_pps: rate, ring, inflight, mirrors, gap_max_ms };
         let told = succession::run(&program()?, host::cpu::allowed(), run, |done| {

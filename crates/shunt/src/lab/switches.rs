@@ -10,7 +10,7 @@ use lab::experiment::switches::{
 use lab::report::{SAMPLED_ONE_IN, Stages};
 
 use super::{check_rounds, program};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Compare switches between two ports of the same guest: cycles a frame, and frames a second.
 ///
@@ -138,7 +138,7 @@ impl Switches {
             None
         };
         if let Some(text) = wrong {
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         let rings = self.ring.iter().flat_map(|ring| {
             let of = move |mergeable: &String| Rings {
@@ -162,7 +162,7 @@ impl Switches {
             delay_cycles: self.delay_cycles,
             hugepages: !self.no_hugepages,
         };
-        settings.check().map_err(Mistake)?;
+        settings.check().map_err(UsageError)?;
         Ok(settings)
     }
 }

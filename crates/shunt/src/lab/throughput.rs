@@ -10,7 +10,7 @@ use lab::guest::Latency;
 use lab::report::{Load, PathKind, Pattern, RingKind};
 
 use super::program;
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Search for the non-drop and partial-drop rates, and measure latency below them.
 ///
@@ -89,18 +89,18 @@ impl Throughput {
             ring: self.ring,
             load: Load::Closed,
         };
-        spec.check().map_err(Mistake)?;
+        spec.check().map_err(UsageError)?;
         if self.path == PathKind::Virtio {
             let text = "--path virtio: a generator at a constant rate needs vf or vhost";
-            return Err(Mistake(text.into()).into());
+            return Err(UsageError(text.into()).into());
         }
         if !(0.0..=86_400.0).contains(&self.soak) {
             let text = format!("--soak {}: 0 to 86400 seconds are possible", self.soak);
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         if self.back_to_back > 100 {
             let text = format!("--back-to-back {}: 0 to 100 are possible", self.back_to_back);
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         let settings = Settings {
             ndr_tolerance: self.ndr_tolerance,

@@ -98,7 +98,8 @@ struct Settings {
     /// Its address.
     #[arg(long)]
     mac: Option<String>,
-    /// How its guest reaches it: vhost-user:PATH, tap:NAME, stream:PATH, xdp:NAME, packet:NAME or pcap:FILE.
+    /// How its guest reaches it: vhost-user:PATH, tap:NAME, stream:PATH, xdp:NAME, packet:NAME or
+    /// pcap:FILE.
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "socket")]
     attachment: Option<String>,
     /// Another field of the attachment, such as netns=blue; may be given several times.
@@ -118,7 +119,7 @@ struct Settings {
     mtu: Option<u64>,
     #[command(flatten)]
     own: FunctionFlags,
-    /// Its claim to a VF, 0 to 100; 0 for none.
+    /// Priority for getting a VF, 0 to 100; 0 for none.
     #[arg(long, value_name = "W")]
     iov_weight: Option<u64>,
     /// Its claim to a receive queue of its own, 0 to 100; 0 for none.

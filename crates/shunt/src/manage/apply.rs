@@ -9,14 +9,15 @@ use clap::Args;
 use model::config::Source;
 
 use super::Target;
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Apply a state file atomically.
 ///
-/// The file holds NICs, switches, adapters and virtual PFs in TOML or JSON, as `shunt export` writes them. Each becomes
-/// what the file says. Those that the file does not name stay; with --prune they are removed. A file without any of
-/// them is refused. It may be the daemon's own, whose other settings are left alone. The plan is shown first. If another client changes the state between the plan
-/// and the apply, nothing is done.
+/// The file holds NICs, switches, adapters and virtual PFs in TOML or JSON, as `shunt export`
+/// writes them. Each becomes what the file says. Those that the file does not name stay; with
+/// --prune they are removed. A file without any of them is refused. It may be the daemon's own,
+/// whose other settings are left alone. The plan is shown first. If another client changes the
+/// state between the plan and the apply, nothing is done.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -44,14 +45,14 @@ pub(crate) struct Apply {
 
 impl Apply {
     pub(crate) fn run(self) -> Result<()> {
-        let source = Source::read(&self.file, "-f").map_err(Mistake::from)?;
-        let document = source.document().map_err(Mistake::from)?;
+        let source = Source::read(&self.file, "-f").map_err(UsageError::from)?;
+        let document = source.document().map_err(UsageError::from)?;
         let name = source.name().to_owned();
         let post = |path: &str, expected| {
             let sent = self.target.send(Method::POST, path, Some(&document), expected);
             // The daemon names the field, and does not know the file.
-            sent.map_err(|error| match error.downcast::<Mistake>() {
-                Ok(Mistake(text)) => {
+            sent.map_err(|error| match error.downcast::<UsageError>() {
+                Ok(UsageError(text)) => {
                     let lines = text.lines().map(|line| {
                         let field = line.split(": ").next().unwrap_or_default();
                         let place = source
@@ -59,7 +60,7 @@ impl Apply {
                             .map_or(String::new(), |at| format!("{}:{}:", at.line, at.column));
                         format!("{name}:{place} {line}")
                     });
-                    Mistake(lines.collect::<Vec<_>>().join("\n")).into()
+                    UsageError(lines.collect::<Vec<_>>().join("\n")).into()
                 }
                 Err(other) => other,
             })
@@ -76,7 +77,7 @@ impl Apply {
                 "{name}: this removes adapters with running guests: {}; repeat with --yes to remove them",
                 plan.in_use.join(", ")
             );
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         if !self.target.json {
             say(&shown(&plan))?;
@@ -88,7 +89,7 @@ impl Apply {
         let outcome: Outcome = serde_json::from_value(done.body.clone())?;
         self.target.show(&done.body, |_| match plan.plan.is_empty() {
             true => String::new(),
-            false => format!("done; the state is of generation {}\n", outcome.generation),
+            false => format!("applied, generation {}\n", outcome.generation),
         })
     }
 

@@ -1,7 +1,8 @@
 //! The commands that manage a running daemon: clients of its API.
 //!
-//! Model: the flags of a command become a merge patch, the daemon checks and applies it, and what the daemon says is
-//! shown as it is. So ranges and rules are the daemon's alone; here is only how they are written on a command line.
+//! Model: the flags of a command become a merge patch, the daemon checks and applies it, and what
+//! the daemon says is shown as it is. So ranges and rules are the daemon's alone; here is only how
+//! they are written on a command line.
 
 pub(crate) mod adapter;
 pub(crate) mod apply;
@@ -23,7 +24,7 @@ use api::{Client, ClientError, Method, Outcome, Reply};
 use model::config::socket_path;
 use serde_json::Value;
 
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Which daemon, and how its answers are shown.
 #[derive(Debug, clap::Args)]
@@ -42,8 +43,8 @@ pub(crate) struct Change {
     /// Change nothing; show what would be done.
     #[arg(long)]
     dry_run: bool,
-    /// Of which generation of the state it is a change, where it says a whole list anew: another's change between is not
-    /// undone.
+    /// Of which generation of the state it is a change, where it says a whole list anew: another's
+    /// change between is not undone.
     #[arg(skip)]
     expected: Option<u64>,
 }
@@ -88,8 +89,8 @@ impl Target {
         self.show(&answer, |_| text)
     }
 
-    /// Shows an object as a file for `shunt apply` with nothing else in it, below what `about` says of the object, who
-    /// gets what is in force.
+    /// Shows an object as a file for `shunt apply` with nothing else in it, below what `about` says
+    /// of the object, who gets what is in force.
     fn show_object(
         &self,
         kind: &str,
@@ -127,13 +128,13 @@ impl Target {
 
 /// A refusal for something that the user wrote is a mistake; all else is a failure.
 fn told(error: ClientError) -> anyhow::Error {
-    if error.is_mistake() { Mistake(error.to_string()).into() } else { error.into() }
+    if error.is_mistake() { UsageError(error.to_string()).into() } else { error.into() }
 }
 
 /// A patch that changes something.
-fn some(patch: patch::Patch) -> Result<Value, Mistake> {
+fn some(patch: patch::Patch) -> Result<Value, UsageError> {
     if patch.is_empty() {
-        return Err(Mistake("nothing is to be changed; give a setting, see --help".into()));
+        return Err(UsageError("nothing is to be changed; give a setting, see --help".into()));
     }
     Ok(patch.finish())
 }
@@ -143,7 +144,7 @@ fn must_be_new(target: &Target, path: &str) -> Result<()> {
     match target.client().send(Method::GET, path, None, None) {
         Ok(_) => {
             let name = path.rsplit('/').next().unwrap_or(path);
-            Err(Mistake(format!("{name} is there already; change it with set")).into())
+            Err(UsageError(format!("{name} is there already; change it with set")).into())
         }
         Err(ClientError::Refused(refusal)) if refusal.status == 404 => Ok(()),
         Err(other) => Err(told(other)),

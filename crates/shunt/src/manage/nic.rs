@@ -55,7 +55,8 @@ Examples:
         /// How many VFs it can have, 0 to 255; fixed from then on.
         #[arg(long, value_name = "N")]
         total_vfs: u64,
-        /// Card whose limits it shows (default ideal; an unknown name lists them); fixed from then on.
+        /// Card whose limits it shows (default ideal; an unknown name lists them); fixed from then
+        /// on.
         #[arg(long)]
         profile: Option<String>,
         /// How many receive queues it has for adapters without a VF; fixed from then on.
@@ -104,13 +105,15 @@ struct Settings {
     /// How many VFs are enabled; changes from or to 0 only.
     #[arg(long, value_name = "N")]
     num_vfs: Option<u64>,
-    /// What is between functions: legacy, the NIC's own bridge, or switchdev, the host by way of representors.
+    /// What is between functions: legacy, the NIC's own bridge, or switchdev, the host by way of
+    /// representors.
     #[arg(long)]
     mode: Option<String>,
     /// Where frames between functions go: veb, vepa or isolated.
     #[arg(long)]
     bridging: Option<String>,
-    /// The way to the wire: xdp:NAME, packet:NAME, tap:NAME, vhost-user:PATH, stream:PATH or pcap:FILE; none for none.
+    /// The way to the wire: xdp:NAME, packet:NAME, tap:NAME, vhost-user:PATH, stream:PATH or
+    /// pcap:FILE; none for none.
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "uplink_socket")]
     uplink: Option<String>,
     /// Another field of the uplink, such as zero_copy=require; may be given several times.

@@ -31,8 +31,9 @@ impl Patch {
         self
     }
 
-    /// Sets what an attachment is, if its flag was given: `kind:place`, and further fields as `NAME=VALUE`. What is no
-    /// such thing goes to the daemon as it is, which says what is wrong with it.
+    /// Sets what an attachment is, if its flag was given: `kind:place`, and further fields as
+    /// `NAME=VALUE`. What is no such thing goes to the daemon as it is, which says what is wrong
+    /// with it.
     pub(super) fn attachment(self, field: &str, short: Option<&str>, options: &[String]) -> Patch {
         let table = short.and_then(Attachment::table_of);
         let mut patch = match (table, short) {
@@ -73,7 +74,8 @@ impl Patch {
 /// The VLAN of frames without a tag.
 #[derive(Debug, clap::Args)]
 pub(super) struct VlanFlags {
-    /// Make it an access port of this VLAN, 1 to 4094, or with trunks the VLAN of frames without a tag; 0 for none.
+    /// Make it an access port of this VLAN, 1 to 4094, or with trunks the VLAN of frames without a
+    /// tag; 0 for none.
     #[arg(long, value_name = "ID")]
     vlan: Option<u64>,
     /// The priority in the VLAN's tag, 0 to 7.
@@ -98,10 +100,10 @@ impl VlanFlags {
 /// Guaranteed and greatest rates.
 #[derive(Debug, clap::Args)]
 pub(super) struct RateFlags {
-    /// What it is assured of, in Mbit/s; 0 for nothing. Leaves the maximum as it is.
+    /// Guaranteed rate, Mbit/s; 0 for none. The maximum stays as it is.
     #[arg(long, value_name = "MBPS")]
     min_tx_mbps: Option<u64>,
-    /// What it may not exceed, in Mbit/s; 0 for no limit. Leaves the minimum as it is.
+    /// Maximum rate, Mbit/s; 0 for no limit. The minimum stays as it is.
     #[arg(long, value_name = "MBPS")]
     max_tx_mbps: Option<u64>,
 }
@@ -137,7 +139,7 @@ pub(super) struct FunctionFlags {
     link_state: Option<String>,
     #[command(flatten)]
     rates: RateFlags,
-    /// Its part when all want more than there is, 1 to 100.
+    /// Bandwidth share under contention, 1 to 100.
     #[arg(long, value_name = "W")]
     tx_weight: Option<u64>,
     /// Broadcast and multicast frames a second that it may send; 0 for no limit.

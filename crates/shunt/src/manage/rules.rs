@@ -6,15 +6,15 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::cells::{cell, entries, find, told_of};
-use super::{Change, Mistake, Target, part};
+use super::{Change, Target, UsageError, part};
 use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Rules {
     /// The NIC, in mode switchdev.
     nic: String,
-    /// Add a rule behind the others: whose frames, where they go (a function, representor or drop), and conditions and
-    /// changes such as protocol=6 to_port=443 push_vlan=100 pop_vlan priority=5.
+    /// Add a rule behind the others: whose frames, where they go (a function, representor or drop),
+    /// and conditions and changes such as protocol=6 to_port=443 push_vlan=100 pop_vlan priority=5.
     #[arg(long, value_name = "RULE")]
     add: Vec<String>,
     /// Remove the rule of this number, as shown; may be given several times.
@@ -41,7 +41,7 @@ impl Rules {
         }
         if let Some(wrong) = self.remove.iter().find(|number| !(1..=rules.len()).contains(number)) {
             let most = rules.len();
-            return Err(Mistake(format!("--remove {wrong}: there are rules 1 to {most}")).into());
+            return Err(UsageError(format!("--remove {wrong}: there are rules 1 to {most}")).into());
         }
         let stays = |number: usize| !self.clear && !self.remove.contains(&number);
         let numbered = (1..).zip(rules).filter(|(number, _)| stays(*number));
@@ -66,13 +66,13 @@ impl Rules {
 }
 
 /// `vf0 uplink protocol=6 push_vlan=100`. The daemon checks what the words say.
-fn rule(text: &str) -> Result<Value, Mistake> {
+fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let (Some(from), Some(to)) = (words.next(), words.next()) else {
         let error = format!(
             "--add \"{text}\": a rule begins with whose frames and where they go, such as vf0 uplink"
         );
-        return Err(Mistake(error));
+        return Err(UsageError(error));
     };
     let mut rule = json!({"from": from, "to": to});
     for word in words {
@@ -82,7 +82,7 @@ fn rule(text: &str) -> Result<Value, Mistake> {
                 let error = format!(
                     "--add \"{text}\": {word} is no condition; write one such as protocol=6"
                 );
-                return Err(Mistake(error));
+                return Err(UsageError(error));
             }
             Some(("push_vlan", id)) => rule["push_vlan"] = json!({"id": number(id)}),
             Some((name @ ("push_qos" | "push_proto"), value)) if rule["push_vlan"].is_object() => {

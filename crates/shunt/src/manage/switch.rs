@@ -9,7 +9,7 @@ use super::cells::{cell, entries};
 use super::patch::{Patch, list as listed, switched};
 use super::tunnel::{Tunnel, tunnels};
 use super::{Change, OnOff, Target, part};
-use crate::Mistake;
+use crate::UsageError;
 use crate::text::table;
 
 /// Show and change switches and their ports.
@@ -264,22 +264,22 @@ impl Acl {
 }
 
 /// `deny protocol=17 to_port=67-68`. The daemon checks what the words say.
-fn rule(text: &str) -> Result<Value, Mistake> {
+fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let Some(action) = words.next() else {
         let error = "--add \"\": a rule begins with allow, deny or count";
-        return Err(Mistake(error.to_owned()));
+        return Err(UsageError(error.to_owned()));
     };
     let mut rule = json!({"action": action});
     for word in words {
         let Some((name, value)) = word.split_once('=') else {
             if ["rx", "tx"].contains(&word) {
-                return Err(Mistake(format!(
+                return Err(UsageError(format!(
                     "--add \"{text}\": a rule is for what its port sends; leave {word} out, and filter what \
                      an adapter receives at the ports that send it, such as uplink"
                 )));
             }
-            return Err(Mistake(format!(
+            return Err(UsageError(format!(
                 "--add \"{text}\": {word} is no condition; write one such as protocol=6"
             )));
         };

@@ -8,11 +8,12 @@ use serde_json::json;
 
 use super::Target;
 
-/// Have a new process take over from the running daemon, without losing a frame.
+/// Hot-restart the daemon: a new process takes over, and no frame is lost.
 ///
-/// The new process gets sockets, guests' memory, rings and tables; guests notice nothing but a gap of
-/// some milliseconds. Without --binary it is started from the file that the daemon was started from,
-/// as that is now. If it fails, for whatever reason, the old one serves on, and the error says why.
+/// The new process gets sockets, guests' memory, rings and tables; guests notice nothing but a gap
+/// of some milliseconds. Without --binary it is started from the file that the daemon was started
+/// from, as that is now. If it fails, for whatever reason, the old one serves on, and the error
+/// says why.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

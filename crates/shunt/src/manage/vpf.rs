@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 use super::cells::{cell, entries, find};
 use super::{Change, Target};
 use crate::text::table;
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 use document::{Backend, Wanted};
 use qemu::How;
 
 /// Give a guest a PF with VFs of its own: make what they need here, and print QEMU's options.
 ///
-/// Without a name: the virtual PFs there are. With a name alone: the options of that one again. Options for the daemon's
-/// side change only what they name, and a second time nothing.
+/// Without a name: the virtual PFs there are. With a name alone: the options of that one again.
+/// Options for the daemon's side change only what they name, and a second time nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +43,8 @@ pub(crate) struct Vpfs {
     daemon: Daemon,
     #[command(flatten)]
     machine: Machine,
-    /// Ask the guest's QEMU, by the socket of its -qmp, how many VFs the guest has enabled: its sriov_numvfs.
+    /// Ask the guest's QEMU, by the socket of its -qmp, how many VFs the guest has enabled: its
+    /// sriov_numvfs.
     #[arg(long, value_name = "SOCKET", requires = "name", conflicts_with = "remove")]
     qmp: Option<PathBuf>,
     /// Remove it, and the adapters that were made for it.
@@ -63,17 +64,19 @@ struct Daemon {
     /// What the guest takes it for: virtio or igb.
     #[arg(long)]
     model: Option<String>,
-    /// The NIC whose VFs it has; without it and --switch the one of its name, which is made if need be.
+    /// The NIC whose VFs it has; without it and --switch the one of its name, which is made if need
+    /// be.
     #[arg(long, conflicts_with = "switch")]
     nic: Option<String>,
     /// The switch that its functions are on.
     #[arg(long)]
     switch: Option<String>,
-    /// What is behind its functions: vhost-user sockets, stream sockets, or taps that QEMU makes. [default: vhost-user, of
-    /// igb stream]
+    /// What is behind its functions: vhost-user sockets, stream sockets, or taps that QEMU makes.
+    /// [default: vhost-user, of igb stream]
     #[arg(long, value_enum)]
     backend: Option<Backend>,
-    /// Put a vhost-vdpa device of this host's behind a VF, as N=/dev/vhost-vdpa-N; may be given several times.
+    /// Put a vhost-vdpa device of this host's behind a VF, as N=/dev/vhost-vdpa-N; may be given
+    /// several times.
     #[arg(long, value_name = "VF=DEVICE")]
     vdpa: Vec<String>,
     /// Where its sockets are. [default: the run directory]
@@ -94,7 +97,8 @@ struct Daemon {
     /// Make no channel by which the guest sees and sets its VFs.
     #[arg(long)]
     no_control: bool,
-    /// What the guest may set: all, none, or some of mac, vlan, rate, spoof_check, trust, link_state.
+    /// What the guest may set: all, none, or some of mac, vlan, rate, spoof_check, trust,
+    /// link_state.
     #[arg(long, value_name = "LIST")]
     grant: Option<String>,
     /// How addresses that the guest sets begin, such as 52:54:00.
@@ -124,7 +128,8 @@ struct Machine {
     /// How the options are written.
     #[arg(long, value_enum, default_value_t = Format::Args)]
     format: Format,
-    /// The guest's memory, as for -m: adds memory that the daemon can share, which vhost-user needs.
+    /// The guest's memory, as for -m: adds memory that the daemon can share, which vhost-user
+    /// needs.
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// How long QEMU waits before it connects again, in milliseconds; 0 for never.
@@ -161,9 +166,10 @@ impl Vpfs {
         let wanted = self.wanted(name)?;
         if let Some(qmp) = &self.qmp {
             if wanted.is_any() {
-                return Err(
-                    Mistake("--qmp only asks; change what is to be changed first".into()).into()
-                );
+                return Err(UsageError(
+                    "--qmp only asks; change what is to be changed first".into(),
+                )
+                .into());
             }
             return self.numvfs(name, qmp);
         }
@@ -173,7 +179,7 @@ impl Vpfs {
         } else if !entries(&document["vpf"]).any(|vpf| vpf["name"] == *name) {
             let text =
                 format!("there is no virtual PF {name}; give --vfs or --model igb to make it");
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         }
         if self.how.dry_run || document != before {
             self.apply(&document, reply.generation, None)?;
@@ -188,19 +194,20 @@ impl Vpfs {
         self.print(&state, vpf)
     }
 
-    /// Shows how many VFs the guest has enabled, by its QEMU's word, and how many of them have a driver, by the daemon's.
+    /// Shows how many VFs the guest has enabled, by its QEMU's word, and how many of them have a
+    /// driver, by the daemon's.
     fn numvfs(&self, name: &str, qmp: &Path) -> Result<()> {
         let actual = self.target.get("/v1/actual")?["vpfs"].take();
         let vpf = find(&actual, "name", &json!(name));
         if vpf.is_null() {
-            return Err(Mistake(format!("there is no virtual PF {name}")).into());
+            return Err(UsageError(format!("there is no virtual PF {name}")).into());
         }
         let Some(vfs) = enabled::enabled(qmp, name)? else {
             let text = format!(
                 "the QEMU at {} has no PF vpf-{name}; name the QEMU that was started with what shunt vpf {name} prints",
                 qmp.display()
             );
-            return Err(Mistake(text).into());
+            return Err(UsageError(text).into());
         };
         let with_driver = vpf["enabled_vfs"].clone();
         let (count, at) = (vfs.len(), vfs.join(", "));
@@ -224,7 +231,8 @@ impl Vpfs {
         Ok(Wanted { name: name.to_owned(), flags: &self.daemon, sockets, vdpa })
     }
 
-    /// Brings a document into force, which is the state that was read but for this virtual PF, and says so if there is something to say; with `--dry-run` shows what would be done.
+    /// Brings a document into force, which is the state that was read but for this virtual PF, and
+    /// says so if there is something to say; with `--dry-run` shows what would be done.
     fn apply(&self, document: &Value, generation: Option<u64>, done: Option<&str>) -> Result<()> {
         let target = &self.target;
         if self.how.dry_run {
@@ -253,7 +261,7 @@ impl Vpfs {
             bus: bus.as_deref(),
             chassis: *chassis,
         };
-        let options = qemu::options(state, vpf, &how).map_err(Mistake)?;
+        let options = qemu::options(state, vpf, &how).map_err(UsageError)?;
         for note in qemu::notes(state, vpf, &how) {
             eprintln!("# {note}");
         }
@@ -271,7 +279,7 @@ impl Vpfs {
 
 /// `0=/dev/vhost-vdpa-0`, a device that is there.
 fn vdpa(text: &str) -> Result<(u16, String)> {
-    let wrong = |why: String| anyhow::Error::from(Mistake(format!("--vdpa {text}: {why}")));
+    let wrong = |why: String| anyhow::Error::from(UsageError(format!("--vdpa {text}: {why}")));
     let form =
         || wrong("write the number of a VF and a device, such as 0=/dev/vhost-vdpa-0".into());
     let (vf, device) = text.split_once('=').ok_or_else(form)?;

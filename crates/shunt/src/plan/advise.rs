@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{On, file, read, sweep, titles, write_new};
 use crate::text::{table, wrapped};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Sizes for which crossovers are told.
 const SIZES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
@@ -27,8 +27,8 @@ pub(super) struct Advise {
     workload: Option<PathBuf>,
     #[command(flatten)]
     on: On,
-    /// Ask for each value of a figure: nic, cores, guest-cores, ghz, vfs, lanes, line, guests or frame, as cores=1..8,
-    /// frame=64,512,1518 or nic=xl710,e810.
+    /// Ask for each value of a figure: nic, cores, guest-cores, ghz, vfs, lanes, line, guests or
+    /// frame, as cores=1..8, frame=64,512,1518 or nic=xl710,e810.
     #[arg(long, value_name = "FIGURE=VALUES")]
     what_if: Option<String>,
     /// Write a configuration for `shunt up` with these adapters and their iov_weights.
@@ -44,7 +44,7 @@ impl Advise {
         let machine = self.on.machine()?;
         let path = self.workload.as_ref().context("clap asks for it")?;
         let mistake = |error: &dyn std::fmt::Display| {
-            Mistake(format!("shunt plan: {}: {error}", path.display()))
+            UsageError(format!("shunt plan: {}: {error}", path.display()))
         };
         let workload = Workload::parse(&read(path)?).map_err(|error| mistake(&error))?;
         if let Some(what) = &self.what_if {
@@ -55,7 +55,7 @@ impl Advise {
         let advice = advise(&machine, &workload).map_err(|error| mistake(&error))?;
         if let Some(to) = &self.write {
             let text = file::configuration(&machine, &workload, &advice)
-                .map_err(|error| Mistake(format!("shunt plan: --write: {error}")))?;
+                .map_err(|error| UsageError(format!("shunt plan: --write: {error}")))?;
             write_new(to, &text)?;
         }
         let text = match self.json {
@@ -126,7 +126,7 @@ fn people(machine: &Machine, workload: &Workload, advice: &Advice) -> String {
             otherwise,
         ]
     };
-    let header = ["ADAPTER", "PATH", "MPPS IN", "OUT", "HELD BY", "FREE", "OTHERWISE"];
+    let header = ["ADAPTER", "PATH", "MPPS IN", "OUT", "BOTTLENECK", "FREE", "ALTERNATIVE"];
     text += &table(header, advice.adapters.iter().map(row).collect());
     text += "\n";
     text += &verdict(workload, advice);
@@ -145,13 +145,11 @@ fn verdict(workload: &Workload, advice: &Advice) -> String {
     let Advice { scale, binding, functions, switch_cores, .. } = advice;
     let said = match (workload.has_rates, *scale >= 1.0) {
         (true, true) if *scale > 1000.0 => {
-            format!(
-                "All traffic is carried, and could be over 1000 times as much before {binding} is full."
-            )
+            format!("All traffic is carried; headroom over 1000x before {binding} is full.")
         }
-        (true, true) => format!(
-            "All traffic is carried, and could be {scale:.2} times as much before {binding} is full."
-        ),
+        (true, true) => {
+            format!("All traffic is carried; headroom {scale:.2}x before {binding} is full.")
+        }
         (true, false) => {
             format!("{:.0} % of the traffic can be carried: {binding} is full.", scale * 100.0)
         }

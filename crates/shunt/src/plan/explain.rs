@@ -7,7 +7,7 @@ use plan::explain::draw;
 use plan::frames::Frames;
 
 use super::On;
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// The longest chain that can be read in a drawing.
 const GUESTS_MAX: u32 = 16;
@@ -35,10 +35,12 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn run(self) -> Result<()> {
         let machine = self.on.machine()?;
-        let frames: Frames =
-            self.frame.parse().map_err(|error| Mistake(format!("shunt plan: --frame: {error}")))?;
+        let frames: Frames = self
+            .frame
+            .parse()
+            .map_err(|error| UsageError(format!("shunt plan: --frame: {error}")))?;
         let svg = draw(&machine, self.guests, &frames)
-            .map_err(|error| Mistake(format!("shunt plan: {error}")))?;
+            .map_err(|error| UsageError(format!("shunt plan: {error}")))?;
         match self.out {
             None => Ok(say(&svg)?),
             Some(path) => std::fs::write(&path, svg)

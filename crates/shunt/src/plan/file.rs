@@ -6,7 +6,8 @@ use plan::machine::{Machine, SOFT_VFS};
 use plan::predict::PathKind;
 use plan::workload::Workload;
 
-/// A configuration for `shunt up`: each guest's adapter with the `iov_weight` that gives it the path advised.
+/// A configuration for `shunt up`: each guest's adapter with the `iov_weight` that gives it the
+/// path advised.
 ///
 /// # Errors
 /// What the daemon would not take of it: two names that are alike, or too much.

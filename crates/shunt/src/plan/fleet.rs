@@ -9,15 +9,16 @@ use serde_json::json;
 
 use super::read;
 use crate::text::{table, wrapped};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Rows of placements shown to people.
 const SHOWN: usize = 24;
 
 /// Place chains of guests on many hosts with few VFs, cores, PCIe and memory bandwidth.
 ///
-/// A chain goes whole to one host: on VFs, on the switch, or its ends on VFs and the rest on the switch. A linear program
-/// says how much could be placed at best; what was placed by its mix of ways stands beside what a greedy placement has.
+/// A chain goes whole to one host: on VFs, on the switch, or its ends on VFs and the rest on the
+/// switch. A linear program says how much could be placed at best; what was placed by its mix of
+/// ways stands beside what a greedy placement has.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,8 +35,9 @@ pub(super) struct Fleet {
 
 impl Fleet {
     pub(super) fn run(self) -> Result<()> {
-        let mistake =
-            |error: FleetError| Mistake(format!("shunt plan: {}: {error}", self.fleet.display()));
+        let mistake = |error: FleetError| {
+            UsageError(format!("shunt plan: {}: {error}", self.fleet.display()))
+        };
         let task = Task::parse(&read(&self.fleet)?).map_err(mistake)?;
         let begun = Instant::now();
         let plan = task.plan().map_err(mistake)?;
@@ -62,9 +64,9 @@ fn people(plan: &Plan, seconds: f64) -> String {
     );
     for one in missing {
         text += &format!(
-            "\n{}: {:.1} % more than there is would be needed for all",
+            "\n{}: all chains need {:.1}x of what is available",
             one.limit,
-            one.share * 100.0
+            one.share + 1.0
         );
     }
     if !missing.is_empty() {

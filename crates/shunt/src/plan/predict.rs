@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{On, titles};
 use crate::text::table;
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Loads at which latencies are told, as shares of the predicted rate.
 const LOADS: [f64; 4] = [0.0, 0.5, 0.8, 0.95];
@@ -44,12 +44,14 @@ pub(super) struct Predict {
 impl Predict {
     pub(super) fn run(self) -> Result<()> {
         let machine = self.on.machine()?;
-        let frames =
-            self.frame.parse().map_err(|error| Mistake(format!("shunt plan: --frame: {error}")))?;
+        let frames = self
+            .frame
+            .parse()
+            .map_err(|error| UsageError(format!("shunt plan: --frame: {error}")))?;
         let &Self { pattern, path, guests, guest_cores: cores_each, .. } = &self;
         let scenario = Scenario { pattern, path, frames, guests, cores_each };
         let said = predict(&machine, &scenario)
-            .map_err(|error| Mistake(format!("shunt plan: {error}")))?;
+            .map_err(|error| UsageError(format!("shunt plan: {error}")))?;
         let text = match self.json {
             true => format!("{:#}\n", object(&self, &machine, &said)),
             false => people(&machine, &scenario, &said),

@@ -133,5 +133,5 @@ fn people(figure: &str, asked: &[(String, Advice)]) -> String {
         ]
     };
     let figure = figure.to_uppercase();
-    table([&figure, "TIMES", "HELD BY", "VFS", "ON PATH vf"], asked.iter().map(row).collect())
+    table([&figure, "TIMES", "BOTTLENECK", "VFS", "ON PATH vf"], asked.iter().map(row).collect())
 }

@@ -9,7 +9,7 @@ use plan::validate::{Errors, Measured, ValidateError, Validation};
 
 use super::{read, write_new};
 use crate::text::{table, wrapped};
-use crate::{Mistake, say};
+use crate::{UsageError, say};
 
 /// Fit the model to points of few guests, and hold its predictions against those of many.
 ///
@@ -45,7 +45,7 @@ impl Validate {
             Some(from) => {
                 let path = if from.is_dir() { from.join("results.json") } else { from.clone() };
                 let mistake = |error: &dyn std::fmt::Display| {
-                    Mistake(format!("shunt plan: {}: {error}", path.display()))
+                    UsageError(format!("shunt plan: {}: {error}", path.display()))
                 };
                 let results = json::read(&read(&path)?).map_err(|error| mistake(&error))?;
                 Measured::lab(&results).map_err(|error| mistake(&error))?
@@ -58,7 +58,7 @@ impl Validate {
                     .as_ref()
                     .map_or_else(String::new, |from| format!("{}: ", from.display()));
                 let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
-                return Err(Mistake(format!("shunt plan: {of}{error}{cause}")).into());
+                return Err(UsageError(format!("shunt plan: {of}{error}{cause}")).into());
             }
             other => other?,
         };

@@ -1,4 +1,5 @@
-//! The conformance suite on the soft NIC: nothing fails there, and everything fails where it should.
+//! The conformance suite on the soft NIC: nothing fails there, and everything fails where it
+//! should.
 
 mod broken;
 

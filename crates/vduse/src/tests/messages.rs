@@ -1,4 +1,5 @@
-//! What is read and written, byte for byte; the numbers are those of `linux/vduse.h` and `linux/vdpa.h`.
+//! What is read and written, byte for byte; the numbers are those of `linux/vduse.h` and
+//! `linux/vdpa.h`.
 
 use proptest::prelude::*;
 

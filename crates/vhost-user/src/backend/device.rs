@@ -9,8 +9,8 @@ use crate::foreign::ForeignFd;
 ///
 /// # What the state machine promises
 ///
-/// 1. Memory and dirty log change also while rings run. Rings that run go on with what they had, and
-///    each of them is then renewed or stopped, before the front-end hears that it is done.
+/// 1. Memory and dirty log change also while rings run. Rings that run go on with what they had,
+///    and each of them is then renewed or stopped, before the front-end hears that it is done.
 /// 2. A ring is started only when it is stopped, with memory, size, addresses, a kick (or poll
 ///    mode), and enabled unless it [discards](Device::discards); it is stopped only when it runs.
 /// 3. A refused call is as if it had not been made: the device must keep what it had.
@@ -39,8 +39,8 @@ pub trait Device {
     /// set or added before.
     fn remove_region(&mut self, guest_addr: u64, user_addr: u64, size: u64);
 
-    /// Whether the guest sends by this ring: one that is disabled while it runs goes on, and discards
-    /// what comes.
+    /// Whether the guest sends by this ring: one that is disabled while it runs goes on, and
+    /// discards what comes.
     fn discards(&self, index: usize) -> bool;
 
     /// Starts a ring.
@@ -50,9 +50,10 @@ pub trait Device {
     /// the start is tried again when one of its settings or the memory changes.
     fn start_ring(&mut self, index: usize, ring: &RingSetup) -> Result<(), Refused>;
 
-    /// Something about a ring that runs changed: memory, log, whether it logs, or whether it is enabled. It goes on where it
-    /// is, by this setup, whose `base` means nothing; no lane must find it missing meanwhile. When
-    /// this returns nobody uses the former memory or log for it any more.
+    /// Something about a ring that runs changed: memory, log, whether it logs, or whether it is
+    /// enabled. It goes on where it is, by this setup, whose `base` means nothing; no lane must
+    /// find it missing meanwhile. When this returns nobody uses the former memory or log for it any
+    /// more.
     ///
     /// # Errors
     /// [`Refused`] if that is not possible; the ring runs as it did, and is stopped.
@@ -83,8 +84,8 @@ pub trait Device {
     /// The guest's driver changed the virtio device status.
     fn set_status(&mut self, status: u8);
 
-    /// From now on rings whose setup says so log their writes there. `None` releases the log, and is
-    /// never refused.
+    /// From now on rings whose setup says so log their writes there. `None` releases the log, and
+    /// is never refused.
     ///
     /// # Errors
     /// [`Refused`] if it cannot be mapped; the former log stays.

@@ -1,7 +1,8 @@
 //! The back-end's state machine: one message in, calls to a device, perhaps a reply out.
 //!
-//! No clock, and no I/O on the session's socket: the caller receives messages (with [`Receiver`](crate::Receiver)), hands
-//! them to [`Backend::handle`] and sends what comes back (with [`send`](crate::socket::send)).
+//! No clock, and no I/O on the session's socket: the caller receives messages (with
+//! [`Receiver`](crate::Receiver)), hands them to [`Backend::handle`] and sends what comes back
+//! (with [`send`](crate::socket::send)).
 //!
 //! # Model
 //!
@@ -211,8 +212,8 @@ impl Backend {
         self.status
     }
 
-    /// What to send, and where, to tell the front-end that the configuration space changed; `None` if
-    /// it does not want to know. [`close_channel`](Self::close_channel) if it does not take it.
+    /// What to send, and where, to tell the front-end that the configuration space changed; `None`
+    /// if it does not want to know. [`close_channel`](Self::close_channel) if it does not take it.
     pub fn config_change(&self) -> Option<(&ForeignFd, Message)> {
         let wanted = ProtocolFeatures::CONFIG | ProtocolFeatures::BACKEND_REQ;
         let channel = self.channel.as_deref()?;

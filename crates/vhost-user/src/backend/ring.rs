@@ -11,10 +11,11 @@
 //!
 //! The specification starts a ring at its first kick; here it starts when the kick descriptor
 //! comes, which nobody can tell from a kick, and which poll mode needs anyway. A ring that is
-//! disabled while it runs discards what the guest sends from then on; one that the guest receives by
-//! stops. One that was not enabled yet waits: what a guest that comes from elsewhere has left there is
-//! not to be lost where a front-end gives the kick first. So does one that must log its writes while there is no log: QEMU starts rings of a guest that boots during its
-//! migration before it sends the log.
+//! disabled while it runs discards what the guest sends from then on; one that the guest receives
+//! by stops. One that was not enabled yet waits: what a guest that comes from elsewhere has left
+//! there is not to be lost where a front-end gives the kick first. So does one that must log its
+//! writes while there is no log: QEMU starts rings of a guest that boots during its migration
+//! before it sends the log.
 
 use std::sync::Arc;
 
@@ -128,8 +129,8 @@ impl Backend {
         self.start(index as usize, device).map(|()| Answer::Done)
     }
 
-    /// QEMU repeats the addresses while the ring runs, with and without the flag, as it switches the
-    /// log on and off.
+    /// QEMU repeats the addresses while the ring runs, with and without the flag, as it switches
+    /// the log on and off.
     pub(super) fn set_vring_addr(
         &mut self,
         message: &Message,

@@ -29,15 +29,15 @@ impl SharedArea {
 }
 
 impl Backend {
-    /// Whether all writes are to be logged. Who has not agreed on a shared log has none to read, and
-    /// sets the bit because it sets every one that is offered.
+    /// Whether all writes are to be logged. Who has not agreed on a shared log has none to read,
+    /// and sets the bit because it sets every one that is offered.
     pub(super) fn logs_all(&self) -> bool {
         self.features & Features::LOG_ALL.bits() != 0
             && self.protocol_features.contains(ProtocolFeatures::LOG_SHMFD)
     }
 
-    /// A new log. When this is answered nothing is written to the former one any more: the front-end
-    /// looks at that for the last time then.
+    /// A new log. When this is answered nothing is written to the former one any more: the
+    /// front-end looks at that for the last time then.
     ///
     /// It is answered whether or not that was asked for, and with the payload of the request: QEMU
     /// takes any, Rust's `vhost` crate this one.

@@ -1,13 +1,13 @@
 //! A session as another process can take it up.
 //!
-//! Model: the process that gives a session away stands still meanwhile: it handles no message between
-//! [`Backend::snapshot`] and [`Backend::suspend`]. The one that takes it up ([`Backend::restore`])
-//! has its device map the memory, and starts the rings when the other has let go of them
-//! ([`Backend::resume`]), from where they stopped.
+//! Model: the process that gives a session away stands still meanwhile: it handles no message
+//! between [`Backend::snapshot`] and [`Backend::suspend`]. The one that takes it up
+//! ([`Backend::restore`]) has its device map the memory, and starts the rings when the other has
+//! let go of them ([`Backend::resume`]), from where they stopped.
 //!
-//! Only rings that ran go on. One that stood, because the device refused it or because a part of its
-//! settings is missing, stands as before, and nothing is asked of its settings: they are judged when
-//! it starts, as always.
+//! Only rings that ran go on. One that stood, because the device refused it or because a part of
+//! its settings is missing, stands as before, and nothing is asked of its settings: they are judged
+//! when it starts, as always.
 //!
 //! Whatever a session consists of is taken apart by name here, so that a part that is added to it
 //! cannot be forgotten: the compiler asks for it.

@@ -78,8 +78,8 @@ impl Frontend {
         self.receive(request)
     }
 
-    /// As [`exchange`](Self::exchange), with descriptors beside the question, and perhaps one beside
-    /// the answer.
+    /// As [`exchange`](Self::exchange), with descriptors beside the question, and perhaps one
+    /// beside the answer.
     pub(super) fn exchange_fds(
         &mut self,
         request: Request,

@@ -91,7 +91,8 @@ impl Frontend {
         self.set(Request::SetVringAddr, &addresses, &[])
     }
 
-    /// Enables a ring, or disables it: then the back-end discards what is sent. Without `PROTOCOL_FEATURES` rings are always enabled.
+    /// Enables a ring, or disables it: then the back-end discards what is sent. Without
+    /// `PROTOCOL_FEATURES` rings are always enabled.
     ///
     /// # Errors
     /// [`FrontendError`].

@@ -68,8 +68,8 @@ impl Frontend {
         Ok(())
     }
 
-    /// Has the back-end make records of what is in flight, for so many rings of `ring_size` entries.
-    /// Needs `INFLIGHT_SHMFD`.
+    /// Has the back-end make records of what is in flight, for so many rings of `ring_size`
+    /// entries. Needs `INFLIGHT_SHMFD`.
     ///
     /// # Errors
     /// [`FrontendError`].
@@ -130,7 +130,8 @@ impl Frontend {
         self.check_state().map(|()| state)
     }
 
-    /// Gives the back-end a state that another has saved; all rings must stand. Needs `DEVICE_STATE`.
+    /// Gives the back-end a state that another has saved; all rings must stand. Needs
+    /// `DEVICE_STATE`.
     ///
     /// # Errors
     /// [`FrontendError`].

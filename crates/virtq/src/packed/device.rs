@@ -115,7 +115,8 @@ impl PackedDevice {
     }
 
     /// Stages up to `n` of the next buffers as far as they are what nearly all are: one descriptor,
-    /// in the region that was hit last. Says how many. All it needs is in locals, and so in registers.
+    /// in the region that was hit last. Says how many. All it needs is in locals, and so in
+    /// registers.
     fn take_simple<const KEEP: bool>(&mut self, staging: &mut Staging, n: usize) -> usize {
         let (ring, walk, window) = (self.ring, staging.walk, staging.translator.last_hit());
         let (wanted, prefix, size) = (walk.wanted_flags(), walk.prefix, ring.size());
@@ -141,8 +142,8 @@ impl PackedDevice {
         taken
     }
 
-    /// Stages the next buffer if there is one, whatever it is, or finds the fault in it; says whether
-    /// there was one. Nothing that [`take_simple`](Self::take_simple) read of it counts.
+    /// Stages the next buffer if there is one, whatever it is, or finds the fault in it; says
+    /// whether there was one. Nothing that [`take_simple`](Self::take_simple) read of it counts.
     fn take_chain(&mut self, staging: &mut Staging) -> bool {
         let (ring, at, room) = (self.ring, self.next_avail, self.room());
         if room == 0 {
@@ -212,8 +213,8 @@ impl PackedDevice {
         log.descriptors(0, bytes(count - run));
     }
 
-    /// Logs what [`recover`] may have written, and what a former owner may have shown, which may have
-    /// died before it could say so.
+    /// Logs what [`recover`] may have written, and what a former owner may have shown, which may
+    /// have died before it could say so.
     pub(crate) fn log_shown(&self, log: &WriteLog) {
         log.descriptors(0, Descriptor::SIZE as u64 * u64::from(self.ring.size()));
     }
@@ -254,9 +255,9 @@ fn show(ring: &Ring, pending: &[Pending]) {
     ring.hand_over(first.place().index(), first.word());
 }
 
-/// Where a ring is whose last owner wrote down what it did, which may be cut short: what it began to
-/// show is shown, from the beginning. `None` if nothing, or nothing of this ring, is written down: a driver
-/// may have begun it anew since.
+/// Where a ring is whose last owner wrote down what it did, which may be cut short: what it began
+/// to show is shown, from the beginning. `None` if nothing, or nothing of this ring, is written
+/// down: a driver may have begun it anew since.
 pub(crate) fn recover(ring: &Ring, inflight: &Inflight) -> Option<Place> {
     let size = ring.size();
     // A device writes there before all else, and a driver that begins a ring anew makes it zeros.

@@ -185,7 +185,8 @@ impl SplitDevice {
         self.wish().disarm(self.next_avail);
     }
 
-    /// Logs what [`publish`](Self::publish) showed: the used entries from there on, and their index.
+    /// Logs what [`publish`](Self::publish) showed: the used entries from there on, and their
+    /// index.
     pub(crate) fn log_published(&self, log: &WriteLog, from: Position) {
         let size = u64::from(self.ring.size());
         let count = u64::from(self.published.wrapping_sub(from as u16)).min(size);

@@ -73,7 +73,8 @@ impl World {
         self.driver.publish();
     }
 
-    /// The next owner, which the front-end tells what was true in the beginning; it may die as well.
+    /// The next owner, which the front-end tells what was true in the beginning; it may die as
+    /// well.
     fn owner(&mut self, stores: u32) -> DeviceQueue {
         let (memory, at) = (self.driver.memory().clone(), self.driver.addresses());
         let (size, features, content) = (self.driver.size(), self.features, self.content);

@@ -1,7 +1,8 @@
 //! Feature bits of a virtio network device (virtio 1.2, sections 5.1.3 and 6), by number.
 //!
-//! The constants are bit numbers of type `u32`, as in the specification; sets of features are `u64`.
-//! The types differ so that a number cannot be used as a set: [`mask`] makes one of the other.
+//! The constants are bit numbers of type `u32`, as in the specification; sets of features are
+//! `u64`. The types differ so that a number cannot be used as a set: [`mask`] makes one of the
+//! other.
 
 /// Makes the table of constants and names from one list.
 macro_rules! features {

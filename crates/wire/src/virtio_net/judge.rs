@@ -2,7 +2,8 @@
 //!
 //! Model: whoever acts on a header writes where it says. So before anybody does, the field of the
 //! checksum must be that of the frame's protocol: behind everything that switches, guards and ACLs
-//! decide by. What comes out of [`Header::judge`] has only what is left to do, with a true `hdr_len`.
+//! decide by. What comes out of [`Header::judge`] has only what is left to do, with a true
+//! `hdr_len`.
 //!
 //! | IP carries | `csum_start` | `csum_offset` |
 //! |---|---|---|

@@ -123,7 +123,8 @@ fn limits_are_told_with_the_place() {
     let wide = with(but(3, "trunks", json!(["1-4094"])), "/adapter/4/trunks", json!(["1-4094"]));
     let told = tried(&wide, &Live::default(), None).unwrap_err().to_string();
     assert!(told.contains("switch[0]") && told.contains("8192"), "{told}");
-    // A document of a megabyte may name so many that they would fill the memory: the rest is not looked at.
+    // A document of a megabyte may name so many that they would fill the memory: the rest is not
+    // looked at.
     let many = |n: usize| {
         let macs = (0..256).map(|i| Mac([2, 0, 0, 2, n as u8, i as u8]).to_string());
         let wide = with(adapters[n].clone(), "/trunks", json!(["1-4094"]));

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The document with tunnels `far`, without tags, and `deep`, in VLAN 5, where adapters `t` and `w` are.
+/// The document with tunnels `far`, without tags, and `deep`, in VLAN 5, where adapters `t` and `w`
+/// are.
 fn tunneled() -> Value {
     let tunnel = |name: &str, vni: u32| json!({"name": name, "vni": vni, "peers": ["10.0.0.2"]});
     let document =

@@ -6,7 +6,8 @@ use super::super::Store;
 use super::model::Disk;
 use super::{apply, number_of, numbered};
 
-/// What is told of a store that is opened after a crash: its number, and the number of an apply to undo.
+/// What is told of a store that is opened after a crash: its number, and the number of an apply to
+/// undo.
 fn reopened(disk: &Disk) -> (Option<u8>, bool) {
     let (store, unfinished) = Store::open(disk.clone()).expect("a crash damages nothing");
     let number = number_of(&store);
@@ -47,7 +48,8 @@ fn an_apply_that_nothing_disturbs_is_there_afterwards() {
     assert_eq!(store.record().generation, 3);
 }
 
-/// Every operation, with nothing, everything and half of what is uncertain lost: the first apply, and a later one.
+/// Every operation, with nothing, everything and half of what is uncertain lost: the first apply,
+/// and a later one.
 #[test]
 fn after_a_crash_at_any_operation_the_state_is_the_old_or_the_new_one() {
     let mut outcomes = std::collections::BTreeSet::new();
@@ -96,7 +98,8 @@ fn a_crash_while_undoing_is_met_again_and_abandoning_ends_it() {
     assert_eq!(reopened(&disk), (None, false));
 }
 
-/// A disk that is full for a moment: what was told as failed has not happened, and the next apply works.
+/// A disk that is full for a moment: what was told as failed has not happened, and the next apply
+/// works.
 #[test]
 fn after_a_failure_at_any_operation_the_store_goes_on() {
     for at in 0..operations() {
@@ -119,8 +122,8 @@ fn after_a_failure_at_any_operation_the_store_goes_on() {
     }
 }
 
-/// The nastiest order: the record's rename may have happened, its confirmation failed, another apply begins and
-/// the power goes.
+/// The nastiest order: the record's rename may have happened, its confirmation failed, another
+/// apply begins and the power goes.
 #[test]
 fn a_state_that_was_told_as_failed_does_not_come_back_with_the_next_apply() {
     for at in 4..8 {

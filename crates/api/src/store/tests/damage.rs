@@ -18,7 +18,7 @@ fn stored() -> Disk {
 /// What is told about a store whose file holds these bytes.
 fn told(name: &str, bytes: &[u8]) -> String {
     let disk = stored();
-    disk.plant(name, bytes);
+    disk.data_plane(name, bytes);
     Store::open(disk).map(|_| ()).unwrap_err().to_string()
 }
 
@@ -45,8 +45,8 @@ fn damaged_files_are_told_with_the_remedy() {
 fn a_damaged_journal_is_set_aside_and_the_record_holds() {
     for (bytes, why) in DAMAGED {
         let disk = stored();
-        disk.plant("journal.json.damaged", b"an earlier one");
-        disk.plant("journal.json", bytes);
+        disk.data_plane("journal.json.damaged", b"an earlier one");
+        disk.data_plane("journal.json", bytes);
         disk.crash(0);
         let (mut store, unfinished) = Store::open(disk.clone()).unwrap();
         assert_eq!((number_of(&store), unfinished), (Some(1), None));
@@ -71,7 +71,7 @@ fn damaged_settings_of_guests_are_set_aside_and_the_record_holds() {
     // The last one is a good file here: no settings.
     for (bytes, why) in &DAMAGED[..4] {
         let disk = stored();
-        disk.plant("guests.json", bytes);
+        disk.data_plane("guests.json", bytes);
         let (mut store, _) = Store::open(disk.clone()).unwrap();
         assert_eq!(store.guests::<Overlay>().unwrap(), Overlay::default());
         let told = store.set_aside()[0].clone();
@@ -92,7 +92,7 @@ fn a_crash_while_a_journal_is_set_aside_is_met_again() {
     for at in 0..2 {
         for luck in [0, u64::MAX] {
             let disk = stored();
-            disk.plant("journal.json", b"{");
+            disk.data_plane("journal.json", b"{");
             disk.fail_after(at, true);
             Store::open(disk.clone()).map(|_| ()).unwrap_err();
             disk.crash(luck);
@@ -105,7 +105,7 @@ fn a_crash_while_a_journal_is_set_aside_is_met_again() {
 #[test]
 fn a_damaged_journal_without_a_record_is_told() {
     let disk = Disk::default();
-    disk.plant("journal.json", b"{");
+    disk.data_plane("journal.json", b"{");
     let told = Store::open(disk).map(|_| ()).unwrap_err().to_string();
     assert!(told.starts_with("DIR/journal.json is damaged"), "{told}");
 }

@@ -58,8 +58,8 @@ impl Disk {
         self.tried.get()
     }
 
-    /// The machine loses its power. Of what was not synchronised, `luck` says what is lost: a bit for each change of a
-    /// name, and how much of each file.
+    /// The machine loses its power. Of what was not synchronised, `luck` says what is lost: a bit
+    /// for each change of a name, and how much of each file.
     pub(super) fn crash(&self, luck: u64) {
         self.heal();
         let mut inside = self.inside.borrow_mut();
@@ -85,7 +85,7 @@ impl Disk {
     }
 
     /// Puts bytes in a file, durably.
-    pub(super) fn plant(&self, name: &str, bytes: &[u8]) {
+    pub(super) fn data_plane(&self, name: &str, bytes: &[u8]) {
         self.write(name, bytes).unwrap();
         self.sync(name).unwrap();
         self.sync_directory().unwrap();

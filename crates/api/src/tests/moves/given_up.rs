@@ -47,7 +47,8 @@ fn count(site: &Site, text: &str) -> usize {
     texts.filter(|event| event["text"].as_str().unwrap().contains(text)).count()
 }
 
-/// A mover says four times a minute that it lives: no change of the state, no event, no other generation.
+/// A mover says four times a minute that it lives: no change of the state, no event, no other
+/// generation.
 #[test]
 fn a_sign_of_life_changes_nothing() {
     let site = Site::new();

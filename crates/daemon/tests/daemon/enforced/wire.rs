@@ -1,5 +1,5 @@
-//! What a switch enforces at its port to the wire. Where that is set nobody has a VF or a queue, past
-//! which the wire's frames would come.
+//! What a switch enforces at its port to the wire. Where that is set nobody has a VF or a queue,
+//! past which the wire's frames would come.
 
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use guestmem::{GuestMemory, Mapping, Pages, SharedFile};
 use port::virtio_net::{Events, HEADER_LEN, Layout, ReceiveRing, TransmitRing};
-use port::{Accepts, Area, Burst, ForeignFd, Polled, Transmit};
+use port::{Accepts, Burst, BurstBuffers, ForeignFd, Polled, Transmit};
 use rustix::event::{EventfdFlags, eventfd};
 use virtq::{Content, DeviceQueue, DriverQueue, Features, Inflight, Segment, Start, Used};
 
@@ -131,14 +131,15 @@ impl Guest {
         port.attach_transmit(pair, Box::new(ring));
     }
 
-    /// Its transmit ring, attached nowhere, on which it may leave checksums and segments to be made.
+    /// Its transmit ring, attached nowhere, on which it may leave checksums and segments to be
+    /// made.
     pub(crate) fn leaving(&self) -> TransmitRing {
         let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: true });
         TransmitRing::new(queue, Events::default(), FRAME_MAX, Accepts::all())
     }
 
-    /// As [`attach_transmit`](Self::attach_transmit), by a guest that writes over its frames as soon
-    /// as they were judged.
+    /// As [`attach_transmit`](Self::attach_transmit), by a guest that writes over its frames as
+    /// soon as they were judged.
     pub(crate) fn attach_treacherous(&self, port: &Port, pair: usize) {
         let queue = self.device(&self.tx, Content::Readable { header: HEADER_LEN, keep: false });
         let events = Events { kick: Some(self.kick.clone()), ..Events::default() };
@@ -299,7 +300,7 @@ impl Treacherous {
 }
 
 impl Transmit for Treacherous {
-    fn swap(&mut self, area: &mut Area) {
+    fn swap(&mut self, area: &mut BurstBuffers) {
         self.ring.swap(area);
     }
 

@@ -103,7 +103,8 @@ fn function(mac: Mac, Adapter { tags, qos, service, .. }: &Adapter) -> Function 
     match tags {
         Tags::Access(native) => Function { vlan: vlan(native), ..Function::new(mac) },
         Tags::Trunk { native, vids } => {
-            // The NIC takes its tag for the native VLAN only if that is on the list; the switch does.
+            // The NIC takes its tag for the native VLAN only if that is on the list; the switch
+            // does.
             let all = vids.iter().chain(Some(native).filter(|native| **native > 0));
             let trunk: Vids = all.map(|n| vid(*n)).collect();
             Function { vlan: vlan(native), trunk, ..Function::new(mac) }

@@ -117,7 +117,8 @@ impl Peer {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => {
-                // What it said last may be in the pipe still; a child of its own may hold that open.
+                // What it said last may be in the pipe still; a child of its own may hold that
+                // open.
                 let until = Instant::now() + LAST_WORDS;
                 let all = |it: &Self| it.collectors.iter().all(JoinHandle::is_finished);
                 while !all(self) && Instant::now() < until {

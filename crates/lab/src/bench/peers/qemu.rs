@@ -146,8 +146,8 @@ impl Qemu {
         }
     }
 
-    /// Stops the guest's processor and clock, or lets them go on. Without this a guest whose process
-    /// was stopped makes up for the time, for about as long.
+    /// Stops the guest's processor and clock, or lets them go on. Without this a guest whose
+    /// process was stopped makes up for the time, for about as long.
     ///
     /// # Errors
     /// QEMU does not answer.

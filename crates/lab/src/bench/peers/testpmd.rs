@@ -206,8 +206,9 @@ impl Testpmd {
         }
     }
 
-    /// Lets the switch forward, or leave frames where they are. Before it forwards both ports have a
-    /// link, which net_vhost gives them when the guest's rings run: it drops what it has for others.
+    /// Lets the switch forward, or leave frames where they are. Before it forwards both ports have
+    /// a link, which net_vhost gives them when the guest's rings run: it drops what it has for
+    /// others.
     ///
     /// # Errors
     /// It ended, or a port gets no link.

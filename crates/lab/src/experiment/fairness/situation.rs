@@ -13,7 +13,8 @@ use crate::measure::distance;
 
 /// Seconds before the first slice.
 const WARMUP_S: f64 = 0.2;
-/// Seconds of each slice that do not count: a full ring of 1024 large frames drains in a tenth of it.
+/// Seconds of each slice that do not count: a full ring of 1024 large frames drains in a tenth of
+/// it.
 const SETTLE_S: f64 = 0.02;
 /// A lane that finds more in a ring after so many of its bursts is contended for.
 const CONTENDED: f64 = 0.75;

@@ -8,8 +8,8 @@ use crate::guest::sockets::Asked;
 use crate::report::{Bottleneck, PathKind, Pinned, RoundTrip, Transfer, Workload};
 use crate::statistics::quantile::median_item;
 
-/// A carrier or an end that works for this share of the time is at its limit, and so are the programs
-/// with this share of what they can do over loopback.
+/// A carrier or an end that works for this share of the time is at its limit, and so are the
+/// programs with this share of what they can do over loopback.
 const SATURATED: f64 = 0.9;
 
 /// The figures of one traffic on one path: medians of the rounds.
@@ -79,8 +79,8 @@ fn round_trip(seen: &[Seen]) -> RoundTrip {
     }
 }
 
-/// Who kept it from going faster: the programs, if they do hardly more over loopback; the carrier, if it
-/// had no time left; else the guests' kernels and what they wait for.
+/// Who kept it from going faster: the programs, if they do hardly more over loopback; the carrier,
+/// if it had no time left; else the guests' kernels and what they wait for.
 fn bottleneck(transfer: &Transfer, ends_share_a_cpu: bool) -> Bottleneck {
     let cpu = &transfer.cpu;
     let carrier = cpu.carrier_busy_share.unwrap_or(cpu.carrier_cores());

@@ -109,8 +109,8 @@ impl Session {
         link.tell(Request::SetProtocolFeatures, protocol.to_ne_bytes().to_vec(), &[])?;
         let optional = Features::INDIRECT_DESC | Features::EVENT_IDX | Features::MRG_RXBUF;
         let mut left_out = random.bits() & optional.bits();
-        // Its rings are split, so taken for packed ones they are noise; and a ring that must log waits
-        // for a log. Both are worth a try, but no more.
+        // Its rings are split, so taken for packed ones they are noise; and a ring that must log
+        // waits for a log. Both are worth a try, but no more.
         let rare =
             [(Features::VERSION_1, random.one_in(8)), (Features::RING_PACKED, !random.one_in(8))];
         let rare = rare.into_iter().chain([(Features::LOG_ALL, !random.one_in(16))]);

@@ -1,7 +1,8 @@
-//! The report as one page: no scripts, nothing loaded from elsewhere, light and dark, fit for print.
+//! The report as one page: no scripts, nothing loaded from elsewhere, light and dark, fit for
+//! print.
 //!
-//! Model: the page is XHTML-like text (every element is closed), made by functions that each return a whole element.
-//! All text that comes from outside goes through [`escape`].
+//! Model: the page is XHTML-like text (every element is closed), made by functions that each return
+//! a whole element. All text that comes from outside goes through [`escape`].
 
 use super::by_band::{self, Place};
 use super::figure::{count, percent, rate, three, whole};

@@ -1,7 +1,7 @@
 //! The plots of a pattern.
 //!
-//! With one path, a chart has a line per frame size; with more, there is a chart per frame size with a line per path,
-//! because it is the paths that are compared then.
+//! With one path, a chart has a line per frame size; with more, there is a chart per frame size
+//! with a line per path, because it is the paths that are compared then.
 
 use super::super::figure::{count, rate, whole};
 use super::super::model::{PathKind, Point};
@@ -13,7 +13,8 @@ use super::super::view::View;
 const WIDE: f64 = 500.0;
 const NARROW: f64 = 325.0;
 
-/// A quantity over guests: title, unit, its value if a point has one, and whether the generator bounds it.
+/// A quantity over guests: title, unit, its value if a point has one, and whether the generator
+/// bounds it.
 struct Quantity {
     title: &'static str,
     unit: &'static str,

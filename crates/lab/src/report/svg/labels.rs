@@ -1,7 +1,8 @@
-//! Labels beside the ends of lines: as near to their lines as they can be without touching each other.
+//! Labels beside the ends of lines: as near to their lines as they can be without touching each
+//! other.
 
-/// Moves the `wanted` heights apart until they lie at least `gap` from each other, in `low..=high` where that has
-/// room. Order is kept; the answer is in the order of `wanted`.
+/// Moves the `wanted` heights apart until they lie at least `gap` from each other, in `low..=high`
+/// where that has room. Order is kept; the answer is in the order of `wanted`.
 pub(super) fn spread(wanted: &[f64], gap: f64, (low, high): (f64, f64)) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));

@@ -130,7 +130,8 @@ fn curve(canvas: &mut Canvas, plane: &Plane, series: &Series) {
     }
 }
 
-/// Labels stand in a column right of the plot; a thin line leads to each that is away from its point.
+/// Labels stand in a column right of the plot; a thin line leads to each that is away from its
+/// point.
 fn end_labels(canvas: &mut Canvas, plane: &Plane, series: &[Series]) {
     let ends: Vec<(&Series, (f64, f64))> = series
         .iter()

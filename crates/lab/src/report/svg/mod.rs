@@ -1,8 +1,9 @@
 //! Plots as inline SVG: one theme, two kinds of chart, no scripts.
 //!
-//! Model: a [`Canvas`] collects elements; [`lines`] and [`bars`] lay a chart out on it. Colours and fonts are classes
-//! of the page's style sheet, so that a chart follows its light and dark theme. Text is measured by a table of mean
-//! widths, on the safe side, since nobody knows the reader's font.
+//! Model: a [`Canvas`] collects elements; [`lines`] and [`bars`] lay a chart out on it. Colours and
+//! fonts are classes of the page's style sheet, so that a chart follows its light and dark theme.
+//! Text is measured by a table of mean widths, on the safe side, since nobody knows the reader's
+//! font.
 //!
 //! Limits: six colours; values are not negative, and axes start at 0, as rates and costs have to.
 
@@ -102,7 +103,8 @@ impl Canvas {
     }
 }
 
-/// Makes text safe in element content and in attributes; characters that XML does not know become `?`.
+/// Makes text safe in element content and in attributes; characters that XML does not know become
+/// `?`.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

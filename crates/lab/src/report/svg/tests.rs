@@ -39,7 +39,8 @@ proptest! {
         prop_assert!(ticks.end() >= max * (1.0 - 1e-6), "the axis ends below its largest value");
         prop_assert!(ticks.end() - step < max, "the last step is empty");
         prop_assert!(each.len() <= wanted + 1);
-        // A factor of 5 at most lies between one step and the next, so there are never many fewer than wanted.
+        // A factor of 5 at most lies between one step and the next, so there are never many fewer
+        // than wanted.
         prop_assert!(each.len() > wanted.div_ceil(3));
         let digit = step / 10_f64.powf((step * (1.0 + 1e-9)).log10().floor());
         prop_assert!([1.0, 2.0, 5.0].iter().any(|d| (digit - d).abs() < 1e-6), "step {step}");

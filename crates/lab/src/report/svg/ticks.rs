@@ -9,9 +9,11 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Ticks for values of 0 to `max`, in steps of 1, 2 or 5 times a power of ten, `wanted` steps or fewer.
+    /// Ticks for values of 0 to `max`, in steps of 1, 2 or 5 times a power of ten, `wanted` steps
+    /// or fewer.
     ///
-    /// A `max` that is no positive number gets an axis from 0 to 1: there is nothing to be seen on it, but it is one.
+    /// A `max` that is no positive number gets an axis from 0 to 1: there is nothing to be seen on
+    /// it, but it is one.
     pub(super) fn up_to(max: f64, wanted: usize) -> Ticks {
         let max = if max.is_finite() && max > 1e-9 { max } else { 1.0 };
         let rough = max / wanted.max(1) as f64;

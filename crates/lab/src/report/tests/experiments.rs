@@ -1,4 +1,5 @@
-//! The page of an experiment: the answer, what is published beside it, and the distance of the CPUs.
+//! The page of an experiment: the answer, what is published beside it, and the distance of the
+//! CPUs.
 
 use super::super::model::{PathKind, Pattern, Point, Receive, Results};
 use super::super::receive::{Published, Side};

@@ -1,8 +1,9 @@
 //! Comparison of two paths: paired slots, and a permutation test.
 //!
-//! The slots of a place (frame size, guests) are measured in the order A B B A. The first slot of one
-//! path and the first of the other are a pair, and so on. Pairs of all places of a kind of traffic are tested
-//! together, by bands of the CPUs' distance; a pair between whose slots the CPUs moved is only counted.
+//! The slots of a place (frame size, guests) are measured in the order A B B A. The first slot of
+//! one path and the first of the other are a pair, and so on. Pairs of all places of a kind of
+//! traffic are tested together, by bands of the CPUs' distance; a pair between whose slots the CPUs
+//! moved is only counted.
 
 use super::super::figure::{list, three};
 use super::super::model::{PathKind, Point};

@@ -1,8 +1,8 @@
 //! The verdict: one sentence per kind of traffic, computed from its points and from nothing else.
 //!
-//! With one path it says how that scales with guests and frame size and what limits it. With more, every two
-//! paths are compared by a permutation test of their paired slots: a difference is called one at the level
-//! [`ALPHA`], else none was found, with the smallest that would have been.
+//! With one path it says how that scales with guests and frame size and what limits it. With more,
+//! every two paths are compared by a permutation test of their paired slots: a difference is called
+//! one at the level [`ALPHA`], else none was found, with the smallest that would have been.
 //!
 //! Limits: pairs in which the generator was the bottleneck of a slot are left out, and counted.
 
@@ -104,7 +104,8 @@ fn cycles(grid: &[&Point]) -> Option<String> {
     Some(format!("the switch spends {range} cycles on a frame"))
 }
 
-/// Who limited how many of the points, e.g. `limited by the switch in 5 of 6 points and by the guests in 1`.
+/// Who limited how many of the points, e.g.
+/// `limited by the switch in 5 of 6 points and by the guests in 1`.
 fn limits(grid: &[&Point]) -> String {
     let by = |who: Bottleneck| grid.iter().filter(|point| point.bottleneck == who).count();
     let mut found: Vec<_> = Bottleneck::ALL.into_iter().map(|who| (who, by(who))).collect();

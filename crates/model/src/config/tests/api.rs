@@ -31,7 +31,7 @@ fn values() {
     "#);
     insta::assert_snapshot!(told("enabled = \"no\"\ntokenfile = \"/t\""), @r#"
     shunt.toml:2:11: api.enabled: "no" is a text; write true or false
-    shunt.toml:3:1: api.tokenfile: is no field; did you mean token_file?
+    shunt.toml:3:1: api.tokenfile: unknown field; did you mean token_file?
     "#);
     insta::assert_snapshot!(told("socket = \"lock\""), @r#"shunt.toml:2:10: api.socket: "/run/shunt/lock" is a file of the daemon's own; choose another name"#);
     let lists = Config::parse("shunt.toml", "[[api]]").unwrap_err().to_string();

@@ -144,10 +144,10 @@ fn names_of_adapters_are_labels_and_differ_as_the_nics_do() {
 #[test]
 fn form() {
     insta::assert_snapshot!(adapter("iov_weight = 101"), @"shunt.toml:18:14: adapter[0].iov_weight: 101 is out of range; write a whole number, 0 to 100");
-    insta::assert_snapshot!(adapter("weight = 5"), @"shunt.toml:18:1: adapter[0].weight: is no field; did you mean tx_weight?");
+    insta::assert_snapshot!(adapter("weight = 5"), @"shunt.toml:18:1: adapter[0].weight: unknown field; did you mean tx_weight?");
     insta::assert_snapshot!(adapter("vlan = { id = 0x1000, prio = 1 }"), @"
     shunt.toml:18:15: adapter[0].vlan.id: 4096 is out of range; write a whole number, 1 to 4094
-    shunt.toml:18:23: adapter[0].vlan.prio: is no field; write one of id, proto, qos
+    shunt.toml:18:23: adapter[0].vlan.prio: unknown field; expected one of id, proto, qos
     ");
     insta::assert_snapshot!(adapter("macs = [\"02:00:00:00:00:03\", \"03:00:00:00:00:03\"]"), @r#"shunt.toml:18:30: adapter[0].macs[1]: "03:00:00:00:00:03" is not allowed; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01""#);
     insta::assert_snapshot!(adapter("max_tx_mbps = 1.5\nmin_tx_mbps = 99999999999999999999999"), @"
@@ -166,7 +166,7 @@ fn meaning() {
     insta::assert_snapshot!(adapter("vf = 0"), @"shunt.toml:18:6: adapter[0].vf: 0 is named by nic[0].vf[0] already; choose another");
     insta::assert_snapshot!(adapter("vf = 3"), @"shunt.toml:18:6: adapter[0].vf: 3 is no VF of nic0; write a number, 0 to 2");
     insta::assert_snapshot!(adapter("macs = [\"02:00:00:00:00:01\"]"), @r#"shunt.toml:18:9: adapter[0].macs[0]: "02:00:00:00:00:01" is in this VLAN the address of nic[0].vf[0] already; choose another"#);
-    insta::assert_snapshot!(adapter("nic = \"nic0\""), @"shunt.toml:16:1: adapter[0].switch: leaves the place open; give switch or nic, one of the two");
+    insta::assert_snapshot!(adapter("nic = \"nic0\""), @"shunt.toml:16:1: adapter[0].switch: needs a switch or a NIC, not both; set either switch or nic");
     insta::assert_snapshot!(told(&with_adapter(SOCKET).replace("\"sw0\"\nattach", "\"sw1\"\nattach")), @r#"shunt.toml:16:10: adapter[0].switch: "sw1" is no switch; name a switch of the document, such as sw0"#);
     insta::assert_snapshot!(told(&with_adapter(SOCKET).replace("\"web\"", "\"nic0-vf0\"")), @r#"shunt.toml:14:8: adapter[0].name: "nic0-vf0" is the name of nic[0].vf[0] already; choose another"#);
 }

@@ -94,7 +94,8 @@ fn described(field: &Value) -> Option<&str> {
     parts.iter().find_map(|part| part["description"].as_str())
 }
 
-/// The page with all its tables of fields made anew: each stands behind a comment that names its schema.
+/// The page with all its tables of fields made anew: each stands behind a comment that names its
+/// schema.
 fn page() -> String {
     const BEGIN: &str = "<!-- fields: ";
     const END: &str = "<!-- end of fields -->";

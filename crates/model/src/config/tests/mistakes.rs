@@ -95,14 +95,14 @@ fn switches_and_words() {
 
 #[test]
 fn unknown_fields() {
-    insta::assert_snapshot!(vf("spoofcheck = true"), @"shunt.toml:8:1: nic[0].vf[0].spoofcheck: is no field; did you mean spoof_check?");
-    insta::assert_snapshot!(vf("vlan_id = 1"), @"shunt.toml:8:1: nic[0].vf[0].vlan_id: is no field; did you mean vlan?");
-    insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: nic[0].vf[0].bandwidth: is no field; write one of attachment, index, link_state, mac, macs, max_tx_mbps, min_tx_mbps, mirror, promiscuous, spoof_check, storm_limit_pps, trunks, trust, tx_weight, vlan");
-    insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: nic[0].vf[0].sleep: is no field; write one of attachment, index, link_state, mac, macs, max_tx_mbps, min_tx_mbps, mirror, promiscuous, spoof_check, storm_limit_pps, trunks, trust, tx_weight, vlan");
-    insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: is no field; did you mean vpf?");
-    insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: is no field; did you mean cpus?");
-    insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: is no field; did you mean vf?");
-    insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: is no field; did you mean uplink?");
+    insta::assert_snapshot!(vf("spoofcheck = true"), @"shunt.toml:8:1: nic[0].vf[0].spoofcheck: unknown field; did you mean spoof_check?");
+    insta::assert_snapshot!(vf("vlan_id = 1"), @"shunt.toml:8:1: nic[0].vf[0].vlan_id: unknown field; did you mean vlan?");
+    insta::assert_snapshot!(vf("bandwidth = 1"), @"shunt.toml:8:1: nic[0].vf[0].bandwidth: unknown field; expected one of attachment, index, link_state, mac, macs, max_tx_mbps, min_tx_mbps, mirror, promiscuous, spoof_check, storm_limit_pps, trunks, trust, tx_weight, vlan");
+    insta::assert_snapshot!(vf("sleep = false"), @"shunt.toml:8:1: nic[0].vf[0].sleep: unknown field; expected one of attachment, index, link_state, mac, macs, max_tx_mbps, min_tx_mbps, mirror, promiscuous, spoof_check, storm_limit_pps, trunks, trust, tx_weight, vlan");
+    insta::assert_snapshot!(told("[[vf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:1:3: vf: unknown field; did you mean vpf?");
+    insta::assert_snapshot!(lanes("cpu = [1]"), @"shunt.toml:6:1: lanes.cpu: unknown field; did you mean cpus?");
+    insta::assert_snapshot!(nic("vfs = 8"), @"shunt.toml:5:1: nic[0].vfs: unknown field; did you mean vf?");
+    insta::assert_snapshot!(nic("[nic.uplnk]\nmtu = 1500"), @"shunt.toml:5:6: nic[0].uplnk: unknown field; did you mean uplink?");
 }
 
 #[test]
@@ -113,12 +113,12 @@ fn tables_of_the_wrong_shape() {
     insta::assert_snapshot!(nic("[[nic.pf]]\nmac = \"02:00:00:00:00:01\""), @"shunt.toml:5:7: nic[0].pf: is a list; write a table with its fields");
     insta::assert_snapshot!(nic("uplink = \"eth0\""), @r#"shunt.toml:5:10: nic[0].uplink: "eth0" is not allowed; write a kind and its place, such as "tap:web0", "xdp:eth1" or "vhost-user:/run/shunt/web.sock", or a table with its fields"#);
     insta::assert_snapshot!(nic("vf = [1]"), @"shunt.toml:5:7: nic[0].vf[0]: 1 is a number; write tables, each with the header [[nic.vf]]");
-    insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: nic[0].lanes: is no field; write one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
+    insta::assert_snapshot!(nic("lanes = 2"), @"shunt.toml:5:1: nic[0].lanes: unknown field; expected one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
 }
 
 #[test]
 fn nics() {
-    insta::assert_snapshot!(nic("vlan = 5"), @"shunt.toml:5:1: nic[0].vlan: is no field; write one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
+    insta::assert_snapshot!(nic("vlan = 5"), @"shunt.toml:5:1: nic[0].vlan: unknown field; expected one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
     insta::assert_snapshot!(told("[[nic]]"), @"shunt.toml:1:1: nic[0].name: is missing; write 1 to 15 of the characters a-z, 0-9 and -");
     insta::assert_snapshot!(told("[[nic]]\nname = \"NIC 0\"\nkind = \"soft\""), @r#"shunt.toml:2:8: nic[0].name: "NIC 0" is not allowed; write 1 to 15 of the characters a-z, 0-9 and -"#);
     insta::assert_snapshot!(told("[[nic]]\nname = \"sixteen-bytes-it\"\nkind = \"pci\""), @r#"
@@ -137,7 +137,7 @@ fn attachments() {
     insta::assert_snapshot!(table("kind = \"vhost-user\""), @r#"shunt.toml:5:1: nic[0].uplink.socket: is missing; write an absolute path of at most 107 bytes, such as "/run/shunt/web.sock""#);
     insta::assert_snapshot!(table("kind = \"xdp\"\nsocket = \"a\""), @r#"
     shunt.toml:5:1: nic[0].uplink.interface: is missing; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1"
-    shunt.toml:7:1: nic[0].uplink.socket: is no field of kind xdp; write one of busy_poll_us, filter, interface, kind, netns, queue_pairs, zero_copy
+    shunt.toml:7:1: nic[0].uplink.socket: unknown field of kind xdp; expected one of busy_poll_us, filter, interface, kind, netns, queue_pairs, zero_copy
     "#);
     insta::assert_snapshot!(table("kind = \"xdp\"\ninterface = \"an/other\"\nqueue_pairs = 17"), @r#"
     shunt.toml:7:13: nic[0].uplink.interface: "an/other" is not allowed; write the name of an interface: 1 to 15 bytes, none of them /, : or a blank, such as "eth1"
@@ -188,7 +188,7 @@ fn lanes_and_cpus() {
     insta::assert_snapshot!(lanes("cpu_latency_us = -1"), @"shunt.toml:6:18: lanes.cpu_latency_us: -1 is out of range; write a whole number, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = 1000001"), @"shunt.toml:6:18: lanes.cpu_latency_us: 1000001 is out of range; write a whole number, 0 to 1000000");
     insta::assert_snapshot!(lanes("cpu_latency_us = true"), @"shunt.toml:6:18: lanes.cpu_latency_us: true is true or false; write a whole number, 0 to 1000000");
-    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: nic[0].cpu_latency_us: is no field; write one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
+    insta::assert_snapshot!(nic("cpu_latency_us = 0"), @"shunt.toml:5:1: nic[0].cpu_latency_us: unknown field; expected one of bridging, budget_permille, kind, mode, name, num_vfs, owner, pf, profile, representor, rule, total_vfs, uplink, vf, vmq_queues");
     insta::assert_snapshot!(lanes("sleep = 0"), @"shunt.toml:6:9: lanes.sleep: 0 is a number; write true or false");
 }
 
@@ -245,7 +245,7 @@ fn independent_mistakes_are_told_together_in_the_order_of_the_file() {
         [[nic.vf]]\nmac = \"x\"\nattachment.socket = \"a\"\n\
         [[nic.vf]]\nmac = \"02:00:00:00:00:01\"\nvlan.id = 9999\nattachment.socket = \"b\"\n[nic.uplink]\n";
     insta::assert_snapshot!(told(text), @r#"
-    shunt.toml:1:1: rundir: is no field; did you mean run_dir?
+    shunt.toml:1:1: rundir: unknown field; did you mean run_dir?
     shunt.toml:4:9: lanes.sleep: 7 is a number; write true or false
     shunt.toml:9:7: nic[0].vf[0].mac: "x" is not allowed; write a unicast MAC address, six hex pairs such as "02:00:00:00:00:01"
     shunt.toml:13:11: nic[0].vf[1].vlan.id: 9999 is out of range; write a whole number, 1 to 4094

@@ -12,7 +12,8 @@ pub struct VhostUser {
     /// The path of the socket; no other attachment has it.
     #[schema(value_type = String, format = "path")]
     pub socket: String,
-    /// Who listens on it: the daemon (`server`), or the VMM (`client`); then the daemon connects, and retries.
+    /// Who listens on it: the daemon (`server`), or the VMM (`client`); then the daemon connects,
+    /// and retries.
     #[serde(default)]
     #[schema(default = "server")]
     pub mode: SocketMode,
@@ -44,7 +45,8 @@ pub struct VhostUser {
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub packed: bool,
-    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and received.
+    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and
+    /// received.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub offload: bool,
@@ -69,7 +71,8 @@ pub struct Tap {
     #[serde(default = "mtu")]
     #[schema(minimum = 68, maximum = 65535, default = 1500)]
     pub mtu: u16,
-    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and received.
+    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and
+    /// received.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub offload: bool,
@@ -110,7 +113,8 @@ pub struct Xdp {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 16)]
     pub queue_pairs: Option<u16>,
-    /// Of an uplink only: whether the host keeps the frames that are not for addresses and groups of the NIC.
+    /// Of an uplink only: whether the host keeps the frames that are not for addresses and groups
+    /// of the NIC.
     #[serde(default)]
     #[schema(default = false)]
     pub filter: bool,
@@ -118,20 +122,23 @@ pub struct Xdp {
     #[serde(default)]
     #[schema(default = "auto")]
     pub zero_copy: ZeroCopy,
-    /// How long the kernel polls the device in the daemon's name when nothing comes, in microseconds; 0 for never.
+    /// How long the kernel polls the device in the daemon's name when nothing comes, in
+    /// microseconds; 0 for never.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 10_000, default = 0)]
     pub busy_poll_us: u32,
 }
 
-/// A socket with frames behind their length, as QEMU's `-netdev stream` speaks it: any NIC that a VMM emulates.
+/// A socket with frames behind their length, as QEMU's `-netdev stream` speaks it: any NIC that a
+/// VMM emulates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
     /// The path of the socket; no other attachment has it.
     #[schema(value_type = String, format = "path")]
     pub socket: String,
-    /// Who listens on it: the daemon (`server`), or the VMM (`client`); then the daemon connects, and retries.
+    /// Who listens on it: the daemon (`server`), or the VMM (`client`); then the daemon connects,
+    /// and retries.
     #[serde(default)]
     #[schema(default = "server")]
     pub mode: SocketMode,
@@ -148,12 +155,13 @@ pub struct Pcap {
     /// The capture whose frames are sent, pcap or pcapng.
     #[schema(value_type = String, format = "file")]
     pub file: String,
-    /// The pcapng file for frames that are delivered here; left out: they are counted and dropped. No other attachment or
-    /// mirror writes to it.
+    /// The pcapng file for frames that are delivered here; left out: they are counted and dropped.
+    /// No other attachment or mirror writes to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, format = "file")]
     pub sink: Option<String>,
-    /// How fast frames are sent, in Mbit/s; with `rate_pps` 0 as well, as they are timed in the file.
+    /// How fast frames are sent, in Mbit/s; with `rate_pps` 0 as well, as they are timed in the
+    /// file.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1_000_000, default = 0)]
     pub rate_mbps: u32,
@@ -167,7 +175,8 @@ pub struct Pcap {
     pub repeat: u32,
 }
 
-/// A vDPA device of the host's own kernel, which the daemon makes: for the host itself, its containers, or QEMU.
+/// A vDPA device of the host's own kernel, which the daemon makes: for the host itself, its
+/// containers, or QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Vduse {
@@ -186,7 +195,8 @@ pub struct Vduse {
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub packed: bool,
-    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and received.
+    /// Whether checksums may be left to whoever is last, and frames of up to 64 KiB be sent and
+    /// received.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub offload: bool,

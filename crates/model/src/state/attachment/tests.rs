@@ -100,13 +100,13 @@ fn each_mistake_names_the_field_and_the_kind() {
         (json!({}), ".socket: is missing; write an absolute path"),
         (
             json!({"kind": "tap", "interface": "a", "socket": "/x"}),
-            ".socket: is no field of kind tap; write one of interface, kind, mtu,",
+            ".socket: unknown field of kind tap; expected one of interface, kind, mtu,",
         ),
         (
             json!({"kind": "packet", "interface": "a", "queue_pairs": 2}),
-            ".queue_pairs: is no field of kind packet",
+            ".queue_pairs: unknown field of kind packet",
         ),
-        (json!({"socket": "/x", "netns": "a"}), ".netns: is no field of kind vhost-user"),
+        (json!({"socket": "/x", "netns": "a"}), ".netns: unknown field of kind vhost-user"),
         (
             json!({"kind": "tap", "interface": "a", "netns": "a/b"}),
             r#".netns: "a/b" is not allowed"#,

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::super::{Allocation, Facts, PathInForce, Reason, State, allocate};
 use super::{adapter, document, state, with};
 
-/// `nic0` with these VFs and queues, an iov switch, and adapters of these weights (`iov`, `vmq`) named a0, a1, ...
+/// `nic0` with these VFs and queues, an iov switch, and adapters of these weights (`iov`, `vmq`)
+/// named a0, a1, ...
 fn crowd(vfs: u16, queues: u16, weights: &[(u8, u8)]) -> State {
     let adapters = weights.iter().enumerate().map(|(i, (iov, vmq))| {
         with(adapter(&format!("a{i}"), i as u8, *iov), "/vmq_weight", json!(vmq))
@@ -203,7 +204,8 @@ proptest! {
             prop_assert_eq!(one.reason == Reason::WeightZero, *iov == 0);
             prop_assert!(one.vf.is_none() || one.queue.is_none());
             if one.reason == Reason::NoFreeVf {
-                // All are taken, by nobody of less weight, and of equal weight not from one who held it.
+                // All are taken, by nobody of less weight, and of equal weight not from one who
+                // held it.
                 let others = given.iter().zip(&weights).filter(|(other, _)| other.vf.is_some());
                 prop_assert_eq!(others.clone().count(), usize::from(vfs));
                 for (_, (weight, _)) in others {

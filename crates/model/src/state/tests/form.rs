@@ -77,7 +77,7 @@ fn each_mistake_in_a_nic_names_field_value_and_what_is_allowed() {
         (
             "/nic/0/vf/0/spoofchk",
             json!("yes"),
-            "nic[0].vf[0].spoofchk: is no field; did you mean spoof_check?",
+            "nic[0].vf[0].spoofchk: unknown field; did you mean spoof_check?",
         ),
     ]);
 }
@@ -89,12 +89,12 @@ fn each_mistake_elsewhere_does_so_too() {
         (
             "/switch/0/port/0/acl/0/direction",
             json!("rx"),
-            "acl[0].direction: is no field; write one of action, ethertype",
+            "acl[0].direction: unknown field; expected one of action, ethertype",
         ),
         (
             "/switch/0/port/0/storm_limit_pps",
             json!(1),
-            "port[0].storm_limit_pps: is no field; write one of acl, adapter",
+            "port[0].storm_limit_pps: unknown field; expected one of acl, adapter",
         ),
         ("/adapter/0/tx_weight", json!(101), "adapter[0].tx_weight: 101 is out of range"),
         ("/adapter/0/link_state", json!("down"), r#"write "auto" or "enable" or "disable""#),
@@ -121,7 +121,7 @@ fn each_mistake_elsewhere_does_so_too() {
         ("/version", json!(2), "version: 2 is newer than this program"),
         ("/version", json!(0), "version: 0 is out of range; write 1"),
         ("/version", Value::Null, "version: is missing; write 1"),
-        ("/moon", json!(1), "moon: is no field; write one of adapter, nic, switch, version"),
+        ("/moon", json!(1), "moon: unknown field; expected one of adapter, nic, switch, version"),
         ("/adapter", json!("all"), r#"adapter: "all" is a text; write a list"#),
     ]);
 }
@@ -191,7 +191,8 @@ fn least(schema: &Value) -> Value {
     }
 }
 
-/// serde's defaults are code and the schema's are attributes: this holds them together, for every object.
+/// serde's defaults are code and the schema's are attributes: this holds them together, for every
+/// object.
 #[test]
 fn the_defaults_of_the_schema_are_those_of_the_code() {
     fn read<T: serde::Serialize + serde::de::DeserializeOwned>(value: Value) -> Value {
@@ -289,7 +290,8 @@ proptest! {
         prop_assert_eq!(prefix.to_string().parse(), Ok(prefix));
     }
 
-    /// Whatever a document says, it is read or refused; and a form that passes is one that serde takes.
+    /// Whatever a document says, it is read or refused; and a form that passes is one that serde
+    /// takes.
     #[test]
     fn no_document_passes_the_form_and_fails_to_be_read(
         at in 0usize..200, kind in 0u8..7, number: i64, text in ".{0,12}",

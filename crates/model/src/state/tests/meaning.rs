@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::super::{State, transition};
 use super::{adapter, document, state, with};
 
-/// Asserts that each document is refused with exactly one problem, at this field and with these words.
+/// Asserts that each document is refused with exactly one problem, at this field and with these
+/// words.
 fn refused(cases: &[(Value, &str, &str)]) {
     for (document, field, words) in cases {
         let problems = State::parse(document).expect_err(field);
@@ -61,8 +62,8 @@ fn references_lead_somewhere() {
             "adapter[2].nic",
             "is no NIC; name a NIC of the document, such as nic0",
         ),
-        (plus_adapter(&[("/nic", json!("nic0"))]), "adapter[2].switch", "one of the two"),
-        (plus_adapter(&[("/switch", Value::Null)]), "adapter[2].switch", "one of the two"),
+        (plus_adapter(&[("/nic", json!("nic0"))]), "adapter[2].switch", "set either switch or nic"),
+        (plus_adapter(&[("/switch", Value::Null)]), "adapter[2].switch", "set either switch or nic"),
         (
             sw("/port/-", port("ghost")),
             "switch[0].port[1].adapter",
@@ -212,7 +213,7 @@ fn what_is_the_adapters_is_not_its_ports() {
         (
             with(document(), "/switch/0/static/-", entry),
             "switch[0].static[1].vlan",
-            "5 is no VLAN of adapter db; leave it out, or write one of its trunks",
+            "5 is no VLAN of adapter db; leave it out, or expected one of its trunks",
         ),
         (port("/trunks", json!(["5"])), "switch[0].port[0].trunks", "set trunks of adapter db"),
         (port("/native_vlan", json!(5)), "switch[0].port[0].native_vlan", "set vlan of adapter db"),
@@ -265,7 +266,7 @@ fn rates_and_trunks_make_sense() {
     };
     let service = with(vf("/trunks", json!(["5"])), "/nic/0/vf/0/vlan/proto", json!("802.1ad"));
     refused(&[
-        (both, "nic[0].vf[0].min_tx_mbps", "write a number up to max_tx_mbps, 10"),
+        (both, "nic[0].vf[0].min_tx_mbps", "write at most 10"),
         (service, "nic[0].vf[0].vlan.proto", "leave trunks out"),
         (web("/trunks", json!(["5-9", "9-12"])), "adapter[0].trunks[1]", "name each VLAN once"),
         (uplink(4), "switch[0].port[1].native_vlan", "is none of the trunks"),

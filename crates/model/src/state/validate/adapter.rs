@@ -43,7 +43,8 @@ impl<'a> Check<'a> {
         self.on_a_switch(adapter, at);
     }
 
-    /// Counters, and records of rings, are found by the NIC's name and the adapter's, without what both have in common.
+    /// Counters, and records of rings, are found by the NIC's name and the adapter's, without what
+    /// both have in common.
     fn counters_name(&mut self, adapter: &'a Adapter, nic: &'a Nic, field: &str) {
         let short = short_name(&nic.name, &adapter.name);
         let mut functions = nic.represented().map(FunctionName::port_name);
@@ -76,8 +77,13 @@ impl<'a> Check<'a> {
             }
             (Some(_), None) | (None, Some(_)) => {}
             _ => {
-                let allowed = "give switch or nic, one of the two".to_owned();
-                self.wrong(format!("{at}.switch"), Value::Null, "leaves the place open", allowed);
+                let allowed = "set either switch or nic".to_owned();
+                self.wrong(
+                    format!("{at}.switch"),
+                    Value::Null,
+                    "needs a switch or a NIC, not both",
+                    allowed,
+                );
             }
         }
         let lesser = matches!(adapter.path, WantedPath::Vmq | WantedPath::Synthetic);

@@ -9,8 +9,9 @@ use super::Check;
 type Member<'a> = (String, &'a PortSettings);
 
 impl<'a> Check<'a> {
-    /// Where the frames of a VLAN leave without its tag, and others with theirs, the first tag says the VLAN. A tag that was
-    /// payload would be the first there, and take its frame into a VLAN that its sender is not in.
+    /// Where the frames of a VLAN leave without its tag, and others with theirs, the first tag says
+    /// the VLAN. A tag that was payload would be the first there, and take its frame into a VLAN
+    /// that its sender is not in.
     pub(super) fn service_vlans(&mut self, nic: &'a Nic, at: &str) {
         let members = self.members(nic, at);
         let mut natives: Vec<(u16, String)> = Vec::new();

@@ -63,7 +63,7 @@ impl<'a> Check<'a> {
             let error = format!("is no VLAN of adapter {}", adapter.name);
             let allowed = match native {
                 Some(native) => format!("write {native}, or one of its trunks"),
-                None => "leave it out, or write one of its trunks".to_owned(),
+                None => "leave it out, or expected one of its trunks".to_owned(),
             };
             self.wrong(field, value, &error, allowed);
         }
@@ -138,7 +138,7 @@ impl<'a> Check<'a> {
         if let Some(native) = port.native_vlan.filter(|_| port.adapter == UPLINK)
             && !port.trunks.iter().any(|range| range.contains(native))
         {
-            let allowed = "write one of the VLANs of trunks".to_owned();
+            let allowed = "expected one of the VLANs of trunks".to_owned();
             self.wrong(format!("{at}.native_vlan"), native, "is none of the trunks", allowed);
         }
         for (i, rule) in port.acl.iter().enumerate() {
@@ -157,7 +157,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// VLANs that are set at a port and are those of the adapter or tunnel that has it, where `trunks` stand in that field.
+    /// VLANs that are set at a port and are those of the adapter or tunnel that has it, where
+    /// `trunks` stand in that field.
     fn untagged(&mut self, port: &SwitchPort, (what, trunks): (&str, &str), at: &str) {
         let name = &port.adapter;
         if !port.trunks.is_empty() {
@@ -177,7 +178,7 @@ impl<'a> Check<'a> {
     pub(super) fn rule(&mut self, rule: &RuleMatch, at: &str) {
         let with_ports = rule.protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol));
         if (rule.from_port.is_some() || rule.to_port.is_some()) && !with_ports {
-            let error = "has no ports, and a rule for ports needs one that has";
+            let error = "has no ports";
             let protocol = rule.protocol.map_or(Value::from("any protocol"), Value::from);
             let allowed = "write 6 (TCP), 17 (UDP) or 132 (SCTP)".to_owned();
             self.wrong(format!("{at}.protocol"), protocol, error, allowed);

@@ -1,4 +1,5 @@
-//! Rules for switchdev mode: what only a bridge means, who has a representor, and what rules may say.
+//! Rules for switchdev mode: what only a bridge means, who has a representor, and what rules may
+//! say.
 
 use std::collections::HashSet;
 

@@ -14,8 +14,8 @@ pub(super) const RING: u16 = 1024;
 const RING_AT: u64 = 0x10_0000;
 const BUFFERS_AT: u64 = 0x4000_0000;
 const USER: u64 = 0x7000_0000_0000;
-/// The page where the front-end says that the used ring, or the event area, begins in its log, which may be elsewhere than
-/// where memory has it.
+/// The page where the front-end says that the used ring, or the event area, begins in its log,
+/// which may be elsewhere than where memory has it.
 const ELSEWHERE: u64 = 0x20_0000;
 const RING_BYTES: u64 = 32 << 10;
 /// Where the ring begins: so that a page ends behind the first entries of a split ring's used ring.
@@ -187,7 +187,8 @@ impl Side {
         }
     }
 
-    /// The pages of the used ring, or of the event area, in which something changed, where the front-end says that they are.
+    /// The pages of the used ring, or of the event area, in which something changed, where the
+    /// front-end says that they are.
     fn changed_used(
         &self,
         before: &HashMap<u64, Vec<u8>>,

@@ -1,4 +1,5 @@
-//! What a virtual PF needs in the daemon's document: its NIC, an adapter for each function, and its own table.
+//! What a virtual PF needs in the daemon's document: its NIC, an adapter for each function, and its
+//! own table.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::patch::list;
 use super::Daemon;
-use crate::Mistake;
+use crate::UsageError;
 
 /// What is behind the functions of a virtual PF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -93,17 +94,17 @@ impl Wanted<'_> {
         let vfs = match (self.flags.vfs, igb) {
             (Some(vfs), true) if vfs != IGB_VFS => {
                 let text = format!("--vfs {vfs}: igb has {IGB_VFS} VFs; leave it out");
-                return Err(Mistake(text).into());
+                return Err(UsageError(text).into());
             }
             (_, true) => 0,
             (Some(vfs), false) => vfs,
             (None, false) if is_new => {
-                return Err(Mistake(format!("{name} is new; give --vfs")).into());
+                return Err(UsageError(format!("{name} is new; give --vfs")).into());
             }
             (None, false) => known,
         };
         if let Some((vf, _)) = self.vdpa.iter().find(|(vf, _)| *vf >= vfs) {
-            return Err(Mistake(format!("--vdpa {vf}: {name} has {vfs} VFs")).into());
+            return Err(UsageError(format!("--vdpa {vf}: {name} has {vfs} VFs")).into());
         }
         let pf = vpf["pf"].as_str().map_or_else(|| format!("{name}-pf"), str::to_owned);
         let place = self.place(document, &pf, vfs);
@@ -200,7 +201,7 @@ impl Wanted<'_> {
             set(adapter, "max_tx_mbps", self.flags.max_tx_mbps);
         } else if self.flags.trunks.is_some() || self.flags.max_tx_mbps.is_some() {
             let text = "--trunks and --max-tx-mbps are of igb; of virtio set each adapter (shunt adapter set)";
-            return Err(Mistake(text.into()).into());
+            return Err(UsageError(text.into()).into());
         }
         Ok(())
     }
@@ -240,7 +241,8 @@ impl Wanted<'_> {
             Some(some) => {
                 let number = |text: &str| {
                     let number = text.trim().parse::<u64>();
-                    number.map_err(|_| Mistake(format!("--grant-vfs {text} is no number of a VF")))
+                    number
+                        .map_err(|_| UsageError(format!("--grant-vfs {text} is no number of a VF")))
                 };
                 let vfs = some.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
                 set(control, "vfs", Some(vfs));
@@ -256,7 +258,7 @@ pub(super) fn remove(document: &mut Value, name: &str) -> Result<()> {
     let vpfs = document["vpf"].as_array_mut();
     let at = vpfs.as_ref().and_then(|vpfs| vpfs.iter().position(|vpf| vpf["name"] == name));
     let Some((vpfs, at)) = vpfs.zip(at) else {
-        return Err(Mistake(format!("there is no virtual PF {name}")).into());
+        return Err(UsageError(format!("there is no virtual PF {name}")).into());
     };
     let vpf = vpfs.remove(at);
     let vfs = vpf["vf"].as_array().into_iter().flatten();
@@ -274,7 +276,8 @@ pub(super) fn remove(document: &mut Value, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes those of the adapters that have a virtual PF's name, and their ports; others were there before it.
+/// Removes those of the adapters that have a virtual PF's name, and their ports; others were there
+/// before it.
 fn remove_adapters(document: &mut Value, adapters: &[String], of: &str) {
     let ours = |name: &str| {
         let short = name.strip_prefix(of).and_then(|rest| rest.strip_prefix('-'));
@@ -300,8 +303,9 @@ fn base(name: &str) -> [u8; 6] {
     [0x02, a, b, c, d, 0]
 }
 
-fn mac(text: &str) -> Result<[u8; 6], Mistake> {
-    let wrong = || Mistake(format!("--mac {text}: write six hex pairs such as 52:54:00:12:34:00"));
+fn mac(text: &str) -> Result<[u8; 6], UsageError> {
+    let wrong =
+        || UsageError(format!("--mac {text}: write six hex pairs such as 52:54:00:12:34:00"));
     let pairs: Vec<u8> = text
         .split(':')
         .map(|pair| u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2))

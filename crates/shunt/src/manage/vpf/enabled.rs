@@ -1,6 +1,8 @@
-//! Which VFs a guest has enabled at its PF, by the word of its QEMU: what `sriov_numvfs` says in the guest.
+//! Which VFs a guest has enabled at its PF, by the word of its QEMU: what `sriov_numvfs` says in
+//! the guest.
 //!
-//! The daemon knows of a VF only what comes by its socket, and that is a driver's doing. QEMU knows more ([`enabled_vf`]).
+//! The daemon knows of a VF only what comes by its socket, and that is a driver's doing. QEMU knows
+//! more ([`enabled_vf`]).
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +16,8 @@ use super::super::cells::entries;
 /// How long QEMU may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The PCI addresses of the VFs that are enabled at virtual PF `vpf`; `None` if this QEMU has none of that name.
+/// The PCI addresses of the VFs that are enabled at virtual PF `vpf`; `None` if this QEMU has none
+/// of that name.
 ///
 /// # Errors
 /// Nobody answers at the socket, or not as QEMU does.

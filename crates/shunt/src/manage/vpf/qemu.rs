@@ -1,7 +1,8 @@
 //! QEMU's options for a virtual PF.
 //!
-//! As in QEMU's documentation of SR-IOV: the VFs come before their PF, all are functions of one slot behind a PCIe port,
-//! and each names the PF by `sriov-pf`. A comma in a value is written twice.
+//! As in QEMU's documentation of SR-IOV: the VFs come before their PF, all are functions of one
+//! slot behind a PCIe port, and each names the PF by `sriov-pf`. A comma in a value is written
+//! twice.
 
 use model::state::{
     Adapter, Attachment, SocketMode, State, Stream, VhostUser, Vpf, VpfModel, VpfVf,

@@ -1,4 +1,5 @@
-//! When a side must be notified, in the words of the specification (sections 2.7.7, 2.7.10 and 2.8.14).
+//! When a side must be notified, in the words of the specification (sections 2.7.7, 2.7.10 and
+//! 2.8.14).
 
 use crate::Features;
 

@@ -1,28 +1,34 @@
 //! Functions have the link of their uplink, and in switchdev mode that of their representor.
 //!
-//! Links come and go by themselves, so following one must not depend on anything but the tables: neither is anybody's path
-//! chosen anew nor anything opened, and an attachment that cannot be served keeps no other function's link up.
+//! Links come and go by themselves, so following one must not depend on anything but the tables:
+//! neither is anybody's path chosen anew nor anything opened, and an attachment that cannot be
+//! served keeps no other function's link up.
 
 use std::time::Instant;
 
 use api::compile::{self, Attached, Live};
 
-use super::super::rig::{End, Rig};
-use super::Plant;
+use super::super::nic_instance::{End, NicInstance};
+use super::DataPlane;
 
-impl Plant {
+impl DataPlane {
     /// What is known of links.
     pub(super) fn live(&self) -> Live {
-        let is_down = |rig: &Rig| match rig.served.get(&Attached::Uplink).map(|served| served.end) {
+        let is_down = |instance: &NicInstance| match instance
+            .served
+            .get(&Attached::Uplink)
+            .map(|served| served.end)
+        {
             Some(End::Device(token)) => self.devices.has_no_link(token),
             Some(End::Socket(_) | End::Vdpa(_)) | None => false,
         };
-        let down = self.rigs.iter().filter(|(_, rig)| is_down(rig));
+        let down = self.instances.iter().filter(|(_, instance)| is_down(instance));
         let uplinks_down = down.map(|(name, _)| name.clone()).collect();
         Live { uplinks_down, representors_up: self.representors_up() }
     }
 
-    /// Brings the tables into force that fit the links as they are. What cannot be had is tried again with the next look.
+    /// Brings the tables into force that fit the links as they are. What cannot be had is tried
+    /// again with the next look.
     pub(super) fn follow_links(&mut self) {
         let live = self.live();
         if live == self.live {
@@ -56,12 +62,12 @@ mod tests {
     use crate::devices::LOOK;
     use model::state::State;
 
-    fn plant(run_dir: &std::path::Path) -> Plant {
+    fn data_plane(run_dir: &std::path::Path) -> DataPlane {
         let idle = IdlePolicy { poll: LOOK, yielding: LOOK, sleep: true };
         let fabric = Fabric::start(&[LaneSpec { cpu: None, idle }], None).unwrap();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let quota = Arc::new(guestmem::Quota::new(u64::MAX, u64::MAX));
-        Plant::new(fabric, Arc::new(epoll), run_dir.to_owned(), quota)
+        DataPlane::new(fabric, Arc::new(epoll), run_dir.to_owned(), quota)
     }
 
     /// A NIC whose uplink is not there, with two adapters on VFs.
@@ -78,26 +84,26 @@ mod tests {
         model::testing::state(&json!({"version": 1, "nic": [nic], "adapter": adapters}))
     }
 
-    fn links(plant: &Plant) -> Vec<bool> {
-        let plugs = plant.compiled.nics.iter().flat_map(|nic| &nic.plugs);
+    fn links(data_plane: &DataPlane) -> Vec<bool> {
+        let plugs = data_plane.compiled.nics.iter().flat_map(|nic| &nic.plugs);
         plugs.filter(|plug| plug.of != Attached::Uplink).map(|plug| plug.link_up).collect()
     }
 
     #[test]
     fn links_are_followed_though_some_attachment_cannot_be_served() {
         let dir = tempfile::tempdir().unwrap();
-        let mut plant = plant(dir.path());
+        let mut data_plane = data_plane(dir.path());
         let state = document(dir.path());
-        plant.change(&state).unwrap();
-        assert_eq!(links(&plant), [true, true], "nothing was known of the uplink before");
+        data_plane.change(&state).unwrap();
+        assert_eq!(links(&data_plane), [true, true], "nothing was known of the uplink before");
         // One of them is served no more, and cannot be again: every change is refused.
-        let rig = plant.rigs.get_mut("n").unwrap();
-        let served = rig.served.remove(&Attached::Adapter("a1".to_owned())).unwrap();
-        plant.let_end(served.end);
+        let instance = data_plane.instances.get_mut("n").unwrap();
+        let served = instance.served.remove(&Attached::Adapter("a1".to_owned())).unwrap();
+        data_plane.let_end(served.end);
         std::fs::create_dir(dir.path().join("a1")).unwrap();
-        plant.change(&state).unwrap_err();
-        plant.look(Instant::now());
-        assert_eq!(links(&plant), [false, false]);
-        plant.stop();
+        data_plane.change(&state).unwrap_err();
+        data_plane.look(Instant::now());
+        assert_eq!(links(&data_plane), [false, false]);
+        data_plane.stop();
     }
 }

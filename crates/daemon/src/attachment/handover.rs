@@ -1,12 +1,12 @@
 //! A socket and its session, handed over to another process and taken up there.
 //!
-//! The process that gives handles no message from [`Attachment::estate`] on, and lets go of rings with
-//! [`Attachment::suspend`]; it can always go on by itself ([`Attachment::resume`]).
+//! The process that gives handles no message from [`Attachment::handover`] on, and lets go of rings
+//! with [`Attachment::suspend`]; it can always go on by itself ([`Attachment::resume`]).
 //!
-//! What a front-end made of its session is its own affair: where its memory shrank, its records were
-//! overwritten, or a ring does not go on, its session is given up, and ended when this process serves
-//! ([`Attachment::end_unfit`]). It can attach anew, and nobody else is concerned. What is an error of
-//! either process's is an error here.
+//! What a front-end made of its session is its own affair: where its memory shrank, its records
+//! were overwritten, or a ring does not go on, its session is given up, and ended when this process
+//! serves ([`Attachment::end_unfit`]). It can attach anew, and nobody else is concerned. What is an
+//! error of either process's is an error here.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +23,7 @@ use vhost_user::{
     Closer, Device, ForeignFd, InflightArea, Listener, MemoryRegion, Receiver, SharedArea,
 };
 
-use super::super::device::DeviceEstate;
+use super::super::device::DeviceHandover;
 use super::super::upgrade::{
     Area, Fd, Given, Giving, Kick, Listening, Region, Ring, Session, Socket,
 };
@@ -67,7 +67,11 @@ pub(in super::super) fn inherit_listener(
 
 impl Attachment {
     /// All that a process needs which takes over.
-    pub(in super::super) fn estate(&self, giving: &mut Giving, now: Instant) -> io::Result<Socket> {
+    pub(in super::super) fn handover(
+        &self,
+        giving: &mut Giving,
+        now: Instant,
+    ) -> io::Result<Socket> {
         let Attachment {
             way,
             backend,
@@ -101,7 +105,7 @@ impl Attachment {
                     // Whole, and nothing was received behind it: the other process takes it up.
                     session.partial.0 = to_hex(&held.to_bytes());
                 }
-                give_device(device.estate(), &mut session, giving)?;
+                give_device(device.handover(), &mut session, giving)?;
                 Some(session)
             }
             None => None,
@@ -151,8 +155,8 @@ impl Attachment {
         Ok(())
     }
 
-    /// Lets go of a session that cannot be gone on with. Its connection stands, for another process may
-    /// still have it.
+    /// Lets go of a session that cannot be gone on with. Its connection stands, for another process
+    /// may still have it.
     fn give_up(&mut self, why: &dyn std::error::Error) {
         self.backend.disconnect(&mut self.device);
         self.unfit = Some(why.to_string());
@@ -264,11 +268,11 @@ fn session(
 
 /// Adds what the device has.
 fn give_device(
-    estate: DeviceEstate<'_>,
+    handover: DeviceHandover<'_>,
     session: &mut Session,
     giving: &mut Giving,
 ) -> io::Result<()> {
-    let DeviceEstate { mtu, files, log, records, arriving } = estate;
+    let DeviceHandover { mtu, files, log, records, arriving } = handover;
     let region = |region: &MemoryRegion| {
         let MemoryRegion { guest_addr, size, user_addr, mmap_offset, fd } = region;
         let (guest_addr, size, user_addr) = (*guest_addr, *size, *user_addr);

@@ -1,14 +1,15 @@
-//! Switchdev mode: a function has the link and the MTU of its representor, as the kernel's contract asks.
+//! Switchdev mode: a function has the link and the MTU of its representor, as the kernel's contract
+//! asks.
 
 use std::collections::BTreeSet;
 
 use api::compile::{Attached, Place};
 use model::state::{DeviceState, FunctionName};
 
-use super::super::rig::{End, Rig};
-use super::Plant;
+use super::super::nic_instance::{End, NicInstance};
+use super::DataPlane;
 
-impl Plant {
+impl DataPlane {
     /// The representors that are up: interfaces that are switched on, sockets on which somebody is.
     pub(super) fn representors_up(&self) -> BTreeSet<(String, FunctionName)> {
         let is_up = |end: End| match end {
@@ -20,14 +21,14 @@ impl Plant {
                 self.vdpas.status(token).is_some_and(|status| status.state == DeviceState::Up)
             }
         };
-        let up = |(nic, rig): (&String, &Rig)| {
-            let all = rig.served.iter().filter_map(|(attached, served)| match attached {
+        let up = |(nic, instance): (&String, &NicInstance)| {
+            let all = instance.served.iter().filter_map(|(attached, served)| match attached {
                 Attached::Representor(of) if is_up(served.end) => Some((nic.clone(), *of)),
                 _ => None,
             });
             all.collect::<Vec<_>>()
         };
-        self.rigs.iter().flat_map(up).collect()
+        self.instances.iter().flat_map(up).collect()
     }
 
     /// The MTU of an interface.
@@ -40,18 +41,18 @@ impl Plant {
 
     /// Tells guests, and interfaces that stand for guests, what link and MTU they have.
     pub(super) fn tell_guests(&mut self) {
-        if self.heritage.is_some() {
+        if self.handover.is_some() {
             return; // another process still serves
         }
         let mut told = Vec::new();
         for nic in &self.compiled.nics {
-            let Some(rig) = self.rigs.get(&nic.name) else { continue };
+            let Some(instance) = self.instances.get(&nic.name) else { continue };
             for plug in nic.plugs.iter().filter(|plug| plug.of != Attached::Uplink) {
-                let Some(served) = rig.served.get(&plug.of) else { continue };
+                let Some(served) = instance.served.get(&plug.of) else { continue };
                 let mut representor = None;
                 if let Place::Piped(port) = plug.place {
                     let of = port.vf_index().map_or(FunctionName::Pf, FunctionName::Vf);
-                    representor = rig.served.get(&Attached::Representor(of)).map(|it| it.end);
+                    representor = instance.served.get(&Attached::Representor(of)).map(|it| it.end);
                 }
                 let carrier = representor.is_none() || plug.link_up;
                 told.push((served.end, self.mtu_of(representor), carrier));

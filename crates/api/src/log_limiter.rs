@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::ration::Ration;
+use crate::token_bucket::TokenBucket;
 
 /// Log lines that one socket may cause at once, and a second.
 const LINES: (u32, f64) = (20, 1.0);
@@ -12,12 +12,12 @@ const REPEAT: Duration = Duration::from_secs(60);
 
 /// Lets a limited number of lines through, and says how many it held back.
 #[derive(Debug, Default)]
-pub struct Quiet {
-    ration: Option<Ration>,
+pub struct LogLimiter {
+    ration: Option<TokenBucket>,
     held: u64,
 }
 
-impl Quiet {
+impl LogLimiter {
     /// Logs a line for information.
     pub fn info(&mut self, line: &str) {
         if let Some(before) = self.lets_through(Instant::now()) {
@@ -39,9 +39,10 @@ impl Quiet {
         }
     }
 
-    /// Suffix for a line that may be logged, with the number held back before it; `None` holds it back.
+    /// Suffix for a line that may be logged, with the number held back before it; `None` holds it
+    /// back.
     fn lets_through(&mut self, now: Instant) -> Option<String> {
-        let ration = self.ration.get_or_insert_with(|| Ration::new(LINES.0, LINES.1, now));
+        let ration = self.ration.get_or_insert_with(|| TokenBucket::new(LINES.0, LINES.1, now));
         if !ration.admits(now) {
             self.held += 1;
             return None;
@@ -53,8 +54,8 @@ impl Quiet {
     }
 }
 
-/// Holds back what was just said: a line is news if it is another one than the last, or a minute has
-/// passed.
+/// Holds back what was just said: a line is news if it is another one than the last, or a minute
+/// has passed.
 #[derive(Debug, Default)]
 pub struct Repeated {
     last: Option<(String, Instant)>,
@@ -85,10 +86,10 @@ mod tests {
 
     #[test]
     fn twenty_lines_at_once_and_one_a_second() {
-        let mut quiet = Quiet::default();
+        let mut quiet = LogLimiter::default();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let through = |quiet: &mut Quiet, ms| {
+        let through = |quiet: &mut LogLimiter, ms| {
             let lines: Vec<String> = (0..100).filter_map(|_| quiet.lets_through(at(ms))).collect();
             (lines.len(), lines.last().cloned().unwrap_or_default())
         };

@@ -2,8 +2,8 @@
 //!
 //! # How a change is made
 //! 1. What is to be is worked out, without touching anything: who gets which path, and tables.
-//! 2. What is missing is added: sockets, ports, files. If something of that fails, it is taken back,
-//!    and nothing has changed.
+//! 2. What is missing is added: sockets, ports, files. If something of that fails, it is taken
+//!    back, and nothing has changed.
 //! 3. Each NIC gets its new scene, in one step. From then on nothing can fail.
 //! 4. What is not needed any more is removed.
 //!
@@ -11,7 +11,7 @@
 
 mod actual;
 mod announce;
-mod heir;
+mod handover;
 mod keeping;
 mod links;
 mod pipes;
@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::compile::{self, Attached, Compiled, Live, Target};
+use api::log_limiter::Repeated;
 use api::plane::Refused;
-use api::quiet::Repeated;
 use api::{Cause, Events};
 use engine::{Fabric, Port, SoftNic};
 use guestmem::Quota;
@@ -39,7 +39,7 @@ use super::devices::Devices;
 use super::faults::FaultLog;
 use super::following::Following;
 use super::kept;
-use super::rig::{End, Rig};
+use super::nic_instance::{End, NicInstance};
 use super::sockets::Sockets;
 use super::vdpa::{Records, Vdpas};
 use announce::Announcing;
@@ -47,17 +47,17 @@ use keeping::Keeping;
 use stage::{Ready, Staged};
 use wanted::{Wanted, wanted};
 
-pub(super) use heir::Heritage;
+pub(super) use handover::Handover;
 pub(super) use shared::Shared;
 pub(super) use wanted::Spec;
 
 /// All NICs of the daemon.
 #[derive(Debug)]
-pub(super) struct Plant {
+pub(super) struct DataPlane {
     pub(super) sockets: Sockets,
     pub(super) devices: Devices,
     vdpas: Vdpas,
-    rigs: BTreeMap<String, Rig>,
+    instances: BTreeMap<String, NicInstance>,
     compiled: Compiled,
     /// What was known of links when that was compiled.
     live: Live,
@@ -78,7 +78,7 @@ pub(super) struct Plant {
     /// Whether guests that were here before have had time to come back.
     settled: bool,
     /// What is to be taken up instead of opened.
-    heritage: Option<Heritage>,
+    handover: Option<Handover>,
     /// Where devices keep what their next daemon needs.
     run_dir: PathBuf,
     /// What guests may have mapped.
@@ -87,20 +87,20 @@ pub(super) struct Plant {
     pub(super) fabric: Fabric,
 }
 
-impl Plant {
+impl DataPlane {
     pub(super) fn new(
         fabric: Fabric,
         epoll: Arc<OwnedFd>,
         run_dir: PathBuf,
         quota: Arc<Quota>,
-    ) -> Plant {
-        Plant {
+    ) -> DataPlane {
+        DataPlane {
             sockets: Sockets::new(epoll),
             devices: Devices::default(),
             vdpas: Vdpas::new(Records::new(&run_dir), quota.clone()),
             run_dir,
             quota,
-            rigs: BTreeMap::new(),
+            instances: BTreeMap::new(),
             compiled: Compiled::default(),
             live: Live::default(),
             unfollowed: Repeated::default(),
@@ -114,7 +114,7 @@ impl Plant {
             announcing: Announcing::default(),
             events: Events::default(),
             settled: false,
-            heritage: None,
+            handover: None,
             fabric,
         }
     }
@@ -126,7 +126,7 @@ impl Plant {
 
     /// Whether no state was brought into force yet, and none is handed over.
     fn is_empty(&self) -> bool {
-        self.state == State::default() && self.heritage.is_none()
+        self.state == State::default() && self.handover.is_none()
     }
 
     /// Lets all guests send.
@@ -149,7 +149,7 @@ impl Plant {
         self.unlogged = dropped;
         self.keeping.look(now);
         self.announce_more(now);
-        self.rigs.values_mut().for_each(|rig| rig.look(now));
+        self.instances.values_mut().for_each(|instance| instance.look(now));
         if self.following.is_due(now) {
             self.follow(now);
         }
@@ -200,9 +200,9 @@ impl Plant {
     fn change(&mut self, to: &State) -> Result<(), Refused> {
         let mut facts = Facts { suited: self.following.suited(), ..Facts::of(&self.actual()) };
         facts.vfs.extend(self.held.clone());
-        if let Some(heritage) = &self.heritage {
-            facts.vfs.extend(heritage.vfs.clone());
-            facts.queues.extend(heritage.queues.clone());
+        if let Some(handover) = &self.handover {
+            facts.vfs.extend(handover.vfs.clone());
+            facts.queues.extend(handover.queues.clone());
         }
         let given = allocate(to, &facts);
         let live = self.live();
@@ -233,20 +233,20 @@ impl Plant {
 
     /// Labels of all that is served.
     fn labels(&self) -> BTreeSet<String> {
-        let served = self.rigs.values().flat_map(|rig| rig.served.values());
+        let served = self.instances.values().flat_map(|instance| instance.served.values());
         served.map(|served| served.port.label.to_string()).collect()
     }
 
     fn take_back(&mut self, staged: Staged) {
         for (nic, _, port, _) in &staged.ports {
-            self.fabric.remove_port(&self.rigs[nic].soft, port);
+            self.fabric.remove_port(&self.instances[nic].soft, port);
         }
         for (nic, _, captured) in &staged.captures {
-            self.fabric.remove_port(&self.rigs[nic].soft, &captured.port);
+            self.fabric.remove_port(&self.instances[nic].soft, &captured.port);
         }
         for nic in &staged.nics {
-            if let Some(rig) = self.rigs.remove(nic) {
-                self.fabric.remove_nic(&rig.soft);
+            if let Some(instance) = self.instances.remove(nic) {
+                self.fabric.remove_nic(&instance.soft);
             }
         }
         let Staged { ports, suspended, .. } = staged;
@@ -260,8 +260,8 @@ impl Plant {
     /// Makes the change: scenes first, then what is behind them goes.
     fn put_in_force(&mut self, wanted: Vec<Wanted>, compiled: Compiled, staged: Staged) {
         for (nic, path, captured) in staged.captures {
-            if let Some(rig) = self.rigs.get_mut(&nic) {
-                rig.captures.insert(path, captured);
+            if let Some(instance) = self.instances.get_mut(&nic) {
+                instance.captures.insert(path, captured);
             }
         }
         let mut old: Vec<(Arc<SoftNic>, Arc<Port>)> = Vec::new();
@@ -290,9 +290,10 @@ impl Plant {
     fn put_scenes_in_force(&mut self, compiled: Compiled) {
         for nic in &compiled.nics {
             self.add_queue_ports(nic);
-            if let Some(rig) = self.rigs.get_mut(&nic.name) {
-                rig.put_in_force(nic);
-                if let Some(End::Device(token)) = rig.served.get(&Attached::Uplink).map(|it| it.end)
+            if let Some(instance) = self.instances.get_mut(&nic.name) {
+                instance.put_in_force(nic);
+                if let Some(End::Device(token)) =
+                    instance.served.get(&Attached::Uplink).map(|it| it.end)
                 {
                     self.devices.set_addresses(token, stage::addresses(nic));
                 }
@@ -308,22 +309,22 @@ impl Plant {
         mut old: Vec<(Arc<SoftNic>, Arc<Port>)>,
     ) {
         let mut ends = Vec::new();
-        for (name, rig) in &mut self.rigs {
-            rig.served.retain(|owner, served| {
+        for (name, instance) in &mut self.instances {
+            instance.served.retain(|owner, served| {
                 let stays = keep.contains(&(name.clone(), owner.clone()));
                 if !stays {
                     ends.push(served.end);
-                    old.extend(served.ports().map(|port| (rig.soft.clone(), port.clone())));
+                    old.extend(served.ports().map(|port| (instance.soft.clone(), port.clone())));
                 }
                 stays
             });
             let compiled = self.compiled.nic(name);
             let named: BTreeSet<&str> =
                 compiled.into_iter().flat_map(files).map(|(path, _)| path).collect();
-            rig.captures.retain(|path, captured| {
+            instance.captures.retain(|path, captured| {
                 let stays = named.contains(path.as_str());
                 if !stays {
-                    old.push((rig.soft.clone(), captured.port.clone()));
+                    old.push((instance.soft.clone(), captured.port.clone()));
                 }
                 stays
             });
@@ -333,10 +334,10 @@ impl Plant {
             self.fabric.remove_port(&soft, &port);
         }
         let compiled = &self.compiled;
-        self.rigs.retain(|name, rig| {
+        self.instances.retain(|name, instance| {
             let stays = compiled.nic(name).is_some();
             if !stays {
-                self.fabric.remove_nic(&rig.soft);
+                self.fabric.remove_nic(&instance.soft);
             }
             stays
         });

@@ -13,8 +13,8 @@ use model::state::short_name;
 use nic::{Budget, Capacity};
 use port::capture::{Buffer, Capture, CaptureError, CaptureLimits};
 
+use super::data_plane::Spec;
 use super::device::Identity;
-use super::plant::Spec;
 use super::vmq;
 
 /// An attachment that is served.
@@ -53,8 +53,8 @@ pub(super) struct Captured {
     pub(super) port: Arc<Port>,
     /// Held while frames are to be written; `None` until it is handed over.
     pub(super) capture: Option<Capture>,
-    /// Memory for the capture that [`go_on`](Self::go_on) begins: no process serves meanwhile, and to make 32 MiB takes
-    /// milliseconds.
+    /// Memory for the capture that [`go_on`](Self::go_on) begins: no process serves meanwhile, and
+    /// to make 32 MiB takes milliseconds.
     buffer: Option<Buffer>,
     /// Whether it was said that frames cannot be written.
     told: bool,
@@ -69,7 +69,8 @@ impl Captured {
         Captured { port, capture, buffer, told: false }
     }
 
-    /// Ends the capture and keeps its buffer; returns the file, and how many bytes of it are whole blocks.
+    /// Ends the capture and keeps its buffer; returns the file, and how many bytes of it are whole
+    /// blocks.
     pub(super) fn let_go(&mut self) -> Option<(Arc<OwnedFd>, u64)> {
         let mut capture = self.capture.take()?;
         capture.finish();
@@ -121,8 +122,8 @@ impl Offloads {
     }
 }
 
-/// What a switch remembers, whatever its settings become. Another switch on the NIC begins with none
-/// of it: its ports are other adapters'.
+/// What a switch remembers, whatever its settings become. Another switch on the NIC begins with
+/// none of it: its ports are other adapters'.
 #[derive(Debug)]
 struct Memory {
     /// The switch's name.
@@ -134,7 +135,7 @@ struct Memory {
 
 /// One NIC as it runs.
 #[derive(Debug)]
-pub(super) struct Rig {
+pub(super) struct NicInstance {
     pub(super) soft: Arc<SoftNic>,
     pub(super) served: BTreeMap<Attached, Served>,
     pub(super) captures: BTreeMap<String, Captured>,
@@ -151,10 +152,10 @@ pub(super) struct Rig {
 /// Addresses that a switch can learn.
 const LEARNED_MAX: usize = 16_384;
 
-impl Rig {
+impl NicInstance {
     /// A NIC on which nothing is plugged in.
-    pub(super) fn new(fabric: &mut Fabric, name: &str) -> Rig {
-        Rig {
+    pub(super) fn new(fabric: &mut Fabric, name: &str) -> NicInstance {
+        NicInstance {
             soft: fabric.add_nic(name),
             served: BTreeMap::new(),
             captures: BTreeMap::new(),
@@ -322,8 +323,8 @@ fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// The name of an attachment's counters: the NIC's, and that of the function or adapter. No two are the same: a document in
-/// which they were is refused.
+/// The name of an attachment's counters: the NIC's, and that of the function or adapter. No two are
+/// the same: a document in which they were is refused.
 pub(super) fn label(nic: &str, of: &Attached) -> String {
     match of {
         Attached::Uplink => format!("{nic}/uplink"),

@@ -7,7 +7,7 @@ use super::GuestDevice;
 
 /// What a front-end has set.
 #[derive(Debug)]
-pub(in super::super) struct DeviceEstate<'a> {
+pub(in super::super) struct DeviceHandover<'a> {
     pub(in super::super) mtu: u16,
     pub(in super::super) files: &'a [MemoryRegion],
     pub(in super::super) log: Option<&'a SharedArea>,
@@ -17,7 +17,7 @@ pub(in super::super) struct DeviceEstate<'a> {
 
 impl GuestDevice {
     /// What a front-end has set, for a process that takes over.
-    pub(in super::super) fn estate(&self) -> DeviceEstate<'_> {
+    pub(in super::super) fn handover(&self) -> DeviceHandover<'_> {
         let GuestDevice {
             // As the configuration says.
             nic: _,
@@ -48,14 +48,15 @@ impl GuestDevice {
             closer: _,
             // Its ring is started like the others, its queue steered anew.
             vmq: _,
-            // A front-end that blocks is noticed again, and what it may cause in a second begins anew.
+            // A front-end that blocks is noticed again, and what it may cause in a second begins
+            // anew.
             stalled: _,
             budget: _,
             moves_told: _,
             made: _,
             announcements: _,
         } = self;
-        DeviceEstate {
+        DeviceHandover {
             mtu: *mtu_set,
             files,
             log: log_file.as_ref(),

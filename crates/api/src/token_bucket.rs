@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 /// Tokens that come back with time, up to a number.
 #[derive(Debug)]
-pub(crate) struct Ration {
+pub(crate) struct TokenBucket {
     tokens: f64,
     most: f64,
     per_s: f64,
     seen: Instant,
 }
 
-impl Ration {
+impl TokenBucket {
     /// A full bucket.
-    pub(crate) fn new(most: u32, per_s: f64, now: Instant) -> Ration {
-        Ration { tokens: most.into(), most: most.into(), per_s, seen: now }
+    pub(crate) fn new(most: u32, per_s: f64, now: Instant) -> TokenBucket {
+        TokenBucket { tokens: most.into(), most: most.into(), per_s, seen: now }
     }
 
-    /// How long until something may be had; zero if it may now. What it costs is taken when that is known, and may go
-    /// below nothing: whoever had something dear waits longer afterwards.
+    /// How long until something may be had; zero if it may now. What it costs is taken when that is
+    /// known, and may go below nothing: whoever had something dear waits longer afterwards.
     pub(crate) fn wait(&mut self, now: Instant) -> Duration {
         let gone = now.saturating_duration_since(self.seen);
         self.seen = now.max(self.seen);
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn what_was_taken_comes_back_with_time() {
         let start = Instant::now();
-        let mut ration = Ration::new(20, 10.0, start);
+        let mut ration = TokenBucket::new(20, 10.0, start);
         let at = |ms| start + Duration::from_millis(ms);
         assert_eq!((0..50).filter(|_| ration.admits(at(0))).count(), 20);
         assert_eq!(ration.wait(at(0)), Duration::from_millis(100));
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn something_dear_makes_the_next_wait() {
         let start = Instant::now();
-        let mut ration = Ration::new(1, 10.0, start);
+        let mut ration = TokenBucket::new(1, 10.0, start);
         assert!(ration.wait(start).is_zero());
         ration.take(10);
         assert_eq!(ration.wait(start), Duration::from_secs(1));

@@ -3,19 +3,19 @@
 use api::compile::{self, Attached, Plug};
 use model::state::Attachment;
 
-use super::super::rig::{End, Served, label};
+use super::super::nic_instance::{End, Served, label};
 use super::super::vmq::{Ports, Steered, Wish};
-use super::{Plant, Spec};
+use super::{DataPlane, Spec};
 
-impl Plant {
-    /// Adds the ports that adapters of a NIC need for queues of its uplink's interface. Without them,
-    /// frames are not placed.
+impl DataPlane {
+    /// Adds the ports that adapters of a NIC need for queues of its uplink's interface. Without
+    /// them, frames are not placed.
     pub(super) fn add_queue_ports(&mut self, nic: &compile::Nic) {
-        let Some(rig) = self.rigs.get_mut(&nic.name) else { return };
-        let uplink = rig.served.get(&Attached::Uplink);
+        let Some(instance) = self.instances.get_mut(&nic.name) else { return };
+        let uplink = instance.served.get(&Attached::Uplink);
         let has_queues = uplink.is_some_and(|uplink| match uplink.end {
             // As long as another process has the interface it is not known whether it has queues.
-            End::Device(_) if self.heritage.is_some() => {
+            End::Device(_) if self.handover.is_some() => {
                 matches!(uplink.spec, Spec::Attachment(Attachment::Xdp(_)))
             }
             End::Device(token) => self.devices.queues(token).is_some(),
@@ -24,9 +24,9 @@ impl Plant {
         if !has_queues {
             return;
         }
-        let soft = rig.soft.clone();
+        let soft = instance.soft.clone();
         for plug in nic.plugs.iter().filter(|plug| plug.queue.is_some()) {
-            let Some(served) = rig.served.get_mut(&plug.of) else { continue };
+            let Some(served) = instance.served.get_mut(&plug.of) else { continue };
             if served.vmq.is_some() || !matches!(served.end, End::Socket(_)) {
                 continue;
             }
@@ -42,13 +42,13 @@ impl Plant {
 
     /// Gives adapters the queues that they are to have now.
     pub(super) fn steer(&mut self) {
-        if self.heritage.is_some() {
+        if self.handover.is_some() {
             return; // another process still serves
         }
         let mut wishes = Vec::new();
         for nic in &self.compiled.nics {
-            let Some(rig) = self.rigs.get(&nic.name) else { continue };
-            for (of, served) in &rig.served {
+            let Some(instance) = self.instances.get(&nic.name) else { continue };
+            for (of, served) in &instance.served {
                 if let (Attached::Adapter(_), End::Socket(token)) = (of, served.end) {
                     wishes.push((token, self.wish(nic, of, served)));
                 }
@@ -61,8 +61,8 @@ impl Plant {
 
     /// Takes the queues of a NIC's uplink from all adapters, so that it can be closed.
     pub(super) fn leave_queues(&mut self, nic: &str) {
-        let Some(rig) = self.rigs.get(nic) else { return };
-        let sockets = rig.served.values().filter_map(|served| match served.end {
+        let Some(instance) = self.instances.get(nic) else { return };
+        let sockets = instance.served.values().filter_map(|served| match served.end {
             End::Socket(token) => Some(token),
             End::Device(_) | End::Vdpa(_) => None,
         });
@@ -77,7 +77,10 @@ impl Plant {
         let Some((plug, queue)) = plug.and_then(|plug| Some((plug, plug.queue?))) else {
             return Wish::Nothing;
         };
-        let uplink = self.rigs.get(&nic.name).and_then(|rig| rig.served.get(&Attached::Uplink));
+        let uplink = self
+            .instances
+            .get(&nic.name)
+            .and_then(|instance| instance.served.get(&Attached::Uplink));
         let Some((Spec::Attachment(Attachment::Xdp(xdp)), End::Device(token))) =
             uplink.map(|uplink| (&uplink.spec, uplink.end))
         else {

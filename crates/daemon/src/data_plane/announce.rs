@@ -1,9 +1,10 @@
-//! Reverse ARP in the names of adapters whose guests have come, so that all switches learn where they are.
+//! Reverse ARP in the names of adapters whose guests have come, so that all switches learn where
+//! they are.
 //!
 //! # Model
-//! An address is announced in each network that its guest may speak in: where frames without a tag go, and in each VLAN of
-//! its trunk. The first are sent at once, its own address in all of them before its others; the rest wait their turn, so
-//! that nobody is flooded.
+//! An address is announced in each network that its guest may speak in: where frames without a tag
+//! go, and in each VLAN of its trunk. The first are sent at once, its own address in all of them
+//! before its others; the rest wait their turn, so that nobody is flooded.
 //!
 //! # Limits
 //! [`PER_ADAPTER`] announcements, [`AT_ONCE`] each [`PAUSE`].
@@ -15,7 +16,7 @@ use model::state::Adapter;
 use wire::Mac;
 use wire::vlan::{TAG_OFFSET, TPID_8021Q, Tag};
 
-use super::Plant;
+use super::DataPlane;
 
 /// The most announcements for an adapter.
 const PER_ADAPTER: usize = 4096;
@@ -75,7 +76,7 @@ fn of(adapter: &Adapter) -> impl Iterator<Item = Announcement> {
     })
 }
 
-impl Plant {
+impl DataPlane {
     /// Announces an adapter: how many ports have heard of it when this returns.
     pub(super) fn announce(&mut self, name: &str) -> usize {
         self.announcing.waiting.retain(|one| one.adapter != name);
@@ -109,8 +110,11 @@ impl Plant {
     fn send(&self, one: &Announcement) -> usize {
         // It may have gone again.
         let is_here = self.state.adapter(&one.adapter).is_some_and(|it| !it.is_elsewhere());
-        let rig = self.rigs.values().find_map(|rig| Some((rig, rig.adapter(&one.adapter)?)));
-        let Some((rig, served)) = rig.filter(|_| is_here) else { return 0 };
-        rig.soft.inject(&served.port, &one.frame())
+        let instance = self
+            .instances
+            .values()
+            .find_map(|instance| Some((instance, instance.adapter(&one.adapter)?)));
+        let Some((instance, served)) = instance.filter(|_| is_here) else { return 0 };
+        instance.soft.inject(&served.port, &one.frame())
     }
 }

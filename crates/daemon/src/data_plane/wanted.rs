@@ -57,7 +57,8 @@ impl Spec {
         }
     }
 
-    /// The queue pairs that its port has. Where they follow the interface there is room for all that are taken.
+    /// The queue pairs that its port has. Where they follow the interface there is room for all
+    /// that are taken.
     pub(super) fn queue_pairs(&self) -> u16 {
         match self {
             Spec::Attachment(Attachment::VhostUser(socket)) => socket.queue_pairs,
@@ -134,7 +135,8 @@ pub(super) fn wanted(state: &State) -> Vec<Wanted> {
     wanted
 }
 
-/// Whether sources are checked of an adapter, or of the VF that it names, whose settings hold there.
+/// Whether sources are checked of an adapter, or of the VF that it names, whose settings hold
+/// there.
 fn is_checked(nic: &Nic, adapter: &Adapter) -> bool {
     let own = nic.vfs.iter().find(|vf| Some(vf.index) == adapter.vf);
     adapter.settings.spoof_check || own.is_some_and(|vf| vf.settings.spoof_check)

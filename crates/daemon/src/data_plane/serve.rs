@@ -9,13 +9,13 @@ use port::xdp::Address;
 
 use super::super::attachment::Way;
 use super::super::device::GuestDevice;
+use super::super::nic_instance::{End, Served};
 use super::super::port_events::PortEvents;
-use super::super::rig::{End, Served};
 use super::super::vdpa::Begin;
 use super::stage::opener;
-use super::{Plant, Ready, Spec, Wanted};
+use super::{DataPlane, Ready, Spec, Wanted};
 
-impl Plant {
+impl DataPlane {
     /// Serves an attachment that is new, or was changed; returns the ports that it had.
     pub(super) fn serve(
         &mut self,
@@ -28,10 +28,10 @@ impl Plant {
             self.leave_queues(&wish.nic);
         }
         self.let_go(&wish.spec);
-        let Some(rig) = self.rigs.get_mut(&wish.nic) else { return Vec::new() };
-        let soft = rig.soft.clone();
+        let Some(instance) = self.instances.get_mut(&wish.nic) else { return Vec::new() };
+        let soft = instance.soft.clone();
         let mut old = Vec::new();
-        if let Some(before) = rig.served.remove(&wish.owner) {
+        if let Some(before) = instance.served.remove(&wish.owner) {
             self.let_end(before.end);
             old.extend(before.ports().map(|port| (soft.clone(), port.clone())));
         }
@@ -39,8 +39,8 @@ impl Plant {
             Ok(end) => {
                 let Wanted { nic, owner, spec, identity, .. } = wish;
                 let served = Served { port, end, spec, identity, vmq: None };
-                if let Some(rig) = self.rigs.get_mut(&nic) {
-                    rig.served.insert(owner, served);
+                if let Some(instance) = self.instances.get_mut(&nic) {
+                    instance.served.insert(owner, served);
                 }
             }
             Err(error) => {
@@ -105,12 +105,12 @@ impl Plant {
         Ok(End::Device(self.devices.add(port.clone(), (name, open), events, opened)))
     }
 
-    /// Ends what has the place of something that is about to be served: a session there ends before the
-    /// next can begin. Whoever had it, by another name or in an exchange, has it no more, since no two
-    /// attachments of a state share one.
+    /// Ends what has the place of something that is about to be served: a session there ends before
+    /// the next can begin. Whoever had it, by another name or in an exchange, has it no more, since
+    /// no two attachments of a state share one.
     fn let_go(&mut self, spec: &Spec) {
         let Some(place) = spec.place() else { return };
-        let served = self.rigs.values().flat_map(|rig| rig.served.values());
+        let served = self.instances.values().flat_map(|instance| instance.served.values());
         let same = served.filter(|served| served.spec.place().as_ref() == Some(&place));
         let ends: Vec<End> = same.map(|served| served.end).collect();
         ends.into_iter().for_each(|it| self.let_end(it));
@@ -118,8 +118,8 @@ impl Plant {
 
     /// Gives an attachment that stays the addresses that it has now.
     pub(super) fn identify(&mut self, wish: Wanted) {
-        let Some(rig) = self.rigs.get_mut(&wish.nic) else { return };
-        if let Some(served) = rig.served.get_mut(&wish.owner)
+        let Some(instance) = self.instances.get_mut(&wish.nic) else { return };
+        if let Some(served) = instance.served.get_mut(&wish.owner)
             && served.identity != wish.identity
         {
             match served.end {

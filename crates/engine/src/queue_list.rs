@@ -35,12 +35,12 @@ impl Ring {
 /// The rings of one lane. Its version tells the lane, at the price of a load a round, whether to
 /// look.
 #[derive(Debug, Default)]
-pub(crate) struct Roster {
+pub(crate) struct QueueList {
     version: AtomicU64,
     rings: Mutex<Vec<Ring>>,
 }
 
-impl Roster {
+impl QueueList {
     fn lock(&self) -> MutexGuard<'_, Vec<Ring>> {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -8,12 +8,12 @@ use api::plane::{Kept, Taken};
 use engine::Port;
 use port::kept;
 
-use super::Plant;
+use super::DataPlane;
 
 /// How often frames are handed on to a guest that has not buffers for all of them at once.
 const HAND_ON: Duration = Duration::from_millis(2);
-/// How long frames wait for a guest that does not come, once its move is over: longer than a mover lets QEMU take to
-/// give a migration up, and each of its requests before that.
+/// How long frames wait for a guest that does not come, once its move is over: longer than a mover
+/// lets QEMU take to give a migration up, and each of its requests before that.
 const STALE: Duration = Duration::from_secs(120);
 
 /// For whom frames are kept, by the adapter's name.
@@ -73,7 +73,7 @@ impl Keeping {
     }
 }
 
-impl Plant {
+impl DataPlane {
     /// Keeps frames for the adapters that move, and for no others.
     pub(super) fn keep(&mut self) {
         let now = Instant::now();

@@ -3,12 +3,12 @@
 use guestmem::{GuestSlice, MapError, Pool};
 
 use crate::Offload;
-use crate::burst::{Area, BURST, Burst, DeepHead, Head, Polled, deepen};
+use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Polled, deepen};
 use crate::judge::{FRAME_MIN_TAGGED, Rules};
 
 /// The memory of a transmit half, and the frames of its burst.
 #[derive(Debug)]
-pub(crate) struct Intake {
+pub(crate) struct RxBuffer {
     pool: Pool,
     rules: Rules,
     heads: Box<[Head; BURST]>,
@@ -22,10 +22,10 @@ pub(crate) struct Intake {
     malformed: u64,
 }
 
-impl Intake {
+impl RxBuffer {
     /// Of `bytes` bytes of memory.
-    pub(crate) fn new(name: &str, bytes: u64, rules: Rules) -> Result<Intake, MapError> {
-        Ok(Intake {
+    pub(crate) fn new(name: &str, bytes: u64, rules: Rules) -> Result<RxBuffer, MapError> {
+        Ok(RxBuffer {
             pool: Pool::create(name, bytes)?,
             rules,
             heads: Box::new([[0; 16]; BURST]),
@@ -99,7 +99,7 @@ impl Intake {
         polled
     }
 
-    pub(crate) fn swap(&mut self, area: &mut Area) {
+    pub(crate) fn swap(&mut self, area: &mut BurstBuffers) {
         std::mem::swap(&mut self.heads, &mut area.heads);
         std::mem::swap(&mut self.deep, &mut area.deep);
         std::mem::swap(&mut self.offloads, &mut area.offloads);

@@ -14,10 +14,10 @@ use wire::{Mac, Vid};
 
 use super::super::attachment::Way;
 use super::super::devices::{Context, NotOpened, Open, device, tunnel};
-use super::super::rig::{Captured, End, Rig, Served, capture_label, label};
+use super::super::nic_instance::{Captured, End, NicInstance, Served, capture_label, label};
 use super::super::upgrade;
 use super::super::vdpa::Begin;
-use super::{Plant, Spec, Wanted, files};
+use super::{DataPlane, Spec, Wanted, files};
 
 /// What was added for a change that is not yet made.
 #[derive(Default)]
@@ -41,11 +41,12 @@ pub(super) enum Ready {
     HandedOver(Box<dyn Open>),
     /// A vDPA device.
     Vdpa(Begin),
-    /// Something in the place of a vhost-user socket or a vDPA device, which is served until the change is made.
+    /// Something in the place of a vhost-user socket or a vDPA device, which is served until the
+    /// change is made.
     Later,
 }
 
-impl Plant {
+impl DataPlane {
     /// Adds what is missing.
     pub(super) fn stage(
         &mut self,
@@ -54,21 +55,22 @@ impl Plant {
         staged: &mut Staged,
     ) -> Result<(), Problem> {
         for nic in &compiled.nics {
-            if !self.rigs.contains_key(&nic.name) {
-                self.rigs.insert(nic.name.clone(), Rig::new(&mut self.fabric, &nic.name));
+            if !self.instances.contains_key(&nic.name) {
+                self.instances
+                    .insert(nic.name.clone(), NicInstance::new(&mut self.fabric, &nic.name));
                 staged.nics.push(nic.name.clone());
             }
             self.stage_captures(nic, staged)?;
         }
         for wish in wanted {
-            let rig = &self.rigs[&wish.nic];
-            if rig.served.get(&wish.owner).is_some_and(|served| served.is(wish)) {
+            let instance = &self.instances[&wish.nic];
+            if instance.served.get(&wish.owner).is_some_and(|served| served.is(wish)) {
                 continue;
             }
             let addresses = compiled.nic(&wish.nic).map_or_else(Vec::new, addresses);
             let ready = self.ready(wish, addresses, staged);
             let ready = ready.map_err(|text| refused(wish, &text))?;
-            let soft = self.rigs[&wish.nic].soft.clone();
+            let soft = self.instances[&wish.nic].soft.clone();
             let label = label(&wish.nic, &wish.owner);
             let pairs = usize::from(wish.spec.queue_pairs());
             let port = self.fabric.add_port(&soft, &label, pairs);
@@ -78,17 +80,18 @@ impl Plant {
         Ok(())
     }
 
-    /// Opens what is to be behind a port; says why it cannot be. A device that has its place is closed for it.
+    /// Opens what is to be behind a port; says why it cannot be. A device that has its place is
+    /// closed for it.
     fn ready(
         &mut self,
         wish: &Wanted,
         addresses: Vec<Address>,
         staged: &mut Staged,
     ) -> Result<Ready, String> {
-        if let Some(heritage) = &mut self.heritage {
+        if let Some(handover) = &mut self.handover {
             return match &wish.spec {
                 Spec::Attachment(Attachment::VhostUser(spec)) => {
-                    let way = heritage.way(&upgrade::Place::of(&wish.nic, &wish.owner), spec);
+                    let way = handover.way(&upgrade::Place::of(&wish.nic, &wish.owner), spec);
                     let way = way.and_then(|way| way.context("it was not handed over"));
                     way.map(Ready::Socket).map_err(|error| format!("{error:#}"))
                 }
@@ -97,8 +100,10 @@ impl Plant {
             };
         }
         let place = wish.spec.place();
-        let mut served =
-            self.rigs.iter().flat_map(|(nic, rig)| rig.served.values().map(move |it| (nic, it)));
+        let mut served = self
+            .instances
+            .iter()
+            .flat_map(|(nic, instance)| instance.served.values().map(move |it| (nic, it)));
         let holder = served.find(|(_, held)| place.is_some() && held.spec.place() == place);
         match holder.map(|(nic, held)| (held.end, &held.spec, nic.clone())) {
             Some((End::Socket(token), held, _)) => {
@@ -148,7 +153,7 @@ impl Plant {
     ) -> Result<(), Problem> {
         let nic = &compiled.name;
         for (path, label) in files(compiled) {
-            if self.rigs[nic].captures.contains_key(path)
+            if self.instances[nic].captures.contains_key(path)
                 || staged.captures.iter().any(|(of, known, _)| (of, known.as_str()) == (nic, path))
             {
                 continue;
@@ -159,7 +164,7 @@ impl Plant {
             };
             let limits = CaptureLimits::default();
             let (mut made, mut buffer) = (None, None);
-            if self.heritage.is_some() {
+            if self.handover.is_some() {
                 // The file is handed over while no process serves, so its buffer is made now.
                 let new = Buffer::new(limits).map_err(CaptureError::from);
                 buffer = Some(new.map_err(|error| refuse(error.to_string()))?);
@@ -167,7 +172,7 @@ impl Plant {
                 let new = Capture::create(path.as_ref(), label, limits);
                 made = Some(new.map_err(|error| refuse(error.to_string()))?);
             }
-            let soft = self.rigs[nic].soft.clone();
+            let soft = self.instances[nic].soft.clone();
             let port = self.fabric.add_monitor(&soft, &capture_label(nic, path));
             let port = port.map_err(|error| refuse(error.to_string()))?;
             let (capture, receive) = made.unzip();

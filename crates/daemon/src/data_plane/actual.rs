@@ -7,10 +7,10 @@ use model::state::{
     Allocation, DeviceState, GuestState, Nic, Reason, Switch, Vxlan,
 };
 
-use super::super::rig::{End, Served};
-use super::Plant;
+use super::super::nic_instance::{End, Served};
+use super::DataPlane;
 
-impl Plant {
+impl DataPlane {
     /// What is in force.
     pub(super) fn actual(&self) -> Actual {
         let nics = self.state.nics.iter().map(|nic| self.actual_nic(nic)).collect();
@@ -54,7 +54,7 @@ impl Plant {
 
     /// What is behind the port of an attachment of a NIC.
     fn end(&self, nic: &str, of: &Attached) -> Option<End> {
-        Some(self.rigs.get(nic)?.served.get(of)?.end)
+        Some(self.instances.get(nic)?.served.get(of)?.end)
     }
 
     /// How that is, if it is a device.
@@ -69,15 +69,16 @@ impl Plant {
     /// How often each rule of the switches was met.
     pub(in super::super) fn rules(&self) -> Vec<RuleStats> {
         let nics = self.compiled.nics.iter();
-        let switches = nics.filter_map(|nic| self.rigs.get(&nic.name).zip(nic.switch.as_ref()));
-        switches.flat_map(|(rig, switch)| rig.rules(switch)).collect()
+        let switches =
+            nics.filter_map(|nic| self.instances.get(&nic.name).zip(nic.switch.as_ref()));
+        switches.flat_map(|(instance, switch)| instance.rules(switch)).collect()
     }
 
     /// What each rule of NICs in switchdev mode has counted.
     pub(in super::super) fn offloads(&self) -> Vec<OffloadStats> {
         let nics = self.compiled.nics.iter();
-        let rigs = nics.filter_map(|nic| self.rigs.get(&nic.name).zip(Some(nic)));
-        rigs.flat_map(|(rig, nic)| rig.offloads(nic)).collect()
+        let instances = nics.filter_map(|nic| self.instances.get(&nic.name).zip(Some(nic)));
+        instances.flat_map(|(instance, nic)| instance.offloads(nic)).collect()
     }
 
     /// The representors of a NIC.
@@ -99,7 +100,7 @@ impl Plant {
 
     /// An adapter as it is served.
     pub(super) fn served(&self, adapter: &str) -> Option<&Served> {
-        self.rigs.values().find_map(|rig| rig.adapter(adapter))
+        self.instances.values().find_map(|instance| instance.adapter(adapter))
     }
 
     fn actual_nic(&self, nic: &Nic) -> ActualNic {

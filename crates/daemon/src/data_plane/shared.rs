@@ -1,4 +1,4 @@
-//! The plant in two hands: the API's thread changes it, and another serves its guests.
+//! The data plane in two hands: the API's thread changes it, and another serves its guests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,18 +7,18 @@ use api::Events;
 use api::plane::{Kept, Plane, Refused, Taken};
 use model::state::{Actual, Attachment, SocketMode, State, Stream, VhostUser};
 
-use super::{Plant, Spec, Wanted, wanted};
+use super::{DataPlane, Spec, Wanted, wanted};
 
-/// The plant, as the API's thread and the one that serves guests share it.
+/// The data plane, as the API's thread and the one that serves guests share it.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Shared(Arc<Mutex<Plant>>);
+pub(in super::super) struct Shared(Arc<Mutex<DataPlane>>);
 
 impl Shared {
-    pub(in super::super) fn new(plant: Plant) -> Shared {
-        Shared(Arc::new(Mutex::new(plant)))
+    pub(in super::super) fn new(data_plane: DataPlane) -> Shared {
+        Shared(Arc::new(Mutex::new(data_plane)))
     }
 
-    pub(in super::super) fn lock(&self) -> MutexGuard<'_, Plant> {
+    pub(in super::super) fn lock(&self) -> MutexGuard<'_, DataPlane> {
         // A panic under the lock is a bug; what it left is no worse than without the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,14 +59,14 @@ impl Plane for Shared {
     }
 
     fn reconcile(&mut self, from: &State, to: &State) -> Result<Actual, Refused> {
-        let mut plant = self.lock();
-        let is_first = plant.is_empty();
-        plant.change(to)?;
+        let mut data_plane = self.lock();
+        let is_first = data_plane.is_empty();
+        data_plane.change(to)?;
         if is_first {
             // Sockets that a daemon made which was killed in an apply.
             remove_dead(sockets(from).difference(&sockets(to)));
         }
-        Ok(plant.actual())
+        Ok(data_plane.actual())
     }
 
     fn actual(&self) -> Actual {

@@ -1,14 +1,15 @@
-//! The plant in two processes: the one that hands it over, and the one that takes it up.
+//! The data plane in two processes: the one that hands it over, and the one that takes it up.
 //!
 //! # Order
-//! The old one gives [`sockets`](Plant::sockets_estate) while its lanes run, and does what takes
-//! time ([`prepare`](Plant::prepare)). Then it [lets go](Plant::suspend): of all that sends first, so that no frame is on its way, and then of all
-//! that receives. What is left to say ([`rest`](Plant::rest)) is true from then on, and the old one can
-//! still go on by itself ([`resume`](Plant::resume)).
+//! The old one gives [`sockets`](DataPlane::sockets_handover) while its lanes run, and does what
+//! takes time ([`prepare`](DataPlane::prepare)). Then it [lets go](DataPlane::suspend): of all that
+//! sends first, so that no frame is on its way, and then of all that receives. What is left to say
+//! ([`rest`](DataPlane::rest)) is true from then on, and the old one can still go on by itself
+//! ([`resume`](DataPlane::resume)).
 //!
-//! The new one is brought to the state with a [`Heritage`], by which sockets are taken up and devices
-//! left out; with the rest it [goes on](Plant::go_on). It tells nobody anything, and steers no queue,
-//! before it [begins](Plant::begin).
+//! The new one is brought to the state with a [`Handover`], by which sockets are taken up and
+//! devices left out; with the rest it [goes on](DataPlane::go_on). It tells nobody anything, and
+//! steers no queue, before it [begins](DataPlane::begin).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -25,11 +26,11 @@ use vswitch::{Entry, PortId};
 use wire::Mac;
 
 use super::super::attachment::Way;
-use super::super::rig::End;
+use super::super::nic_instance::End;
 use super::super::upgrade::{
     Capture, Device, Given, Giving, Learned, Place, Rest, Session, Socket,
 };
-use super::Plant;
+use super::DataPlane;
 
 /// How long lanes may take to end the round that they are in.
 const REST: Duration = Duration::from_millis(30);
@@ -39,9 +40,9 @@ const ENTRY: usize = 11;
 /// What each adapter has of a kind.
 type Held = Vec<(String, u16)>;
 
-/// What a plant is to take up instead of opening it.
+/// What a data plane is to take up instead of opening it.
 #[derive(Debug)]
-pub(in super::super) struct Heritage {
+pub(in super::super) struct Handover {
     pub(in super::super) sockets: BTreeMap<Place, Socket>,
     pub(in super::super) given: Given,
     /// The VF that each adapter had.
@@ -50,7 +51,7 @@ pub(in super::super) struct Heritage {
     pub(in super::super) queues: BTreeMap<String, u16>,
 }
 
-impl Heritage {
+impl Handover {
     /// The socket of an attachment, if one was handed over; its session stays.
     pub(super) fn way(&mut self, place: &Place, spec: &VhostUser) -> Result<Option<Way>> {
         let Some(socket) = self.sockets.get_mut(place) else { return Ok(None) };
@@ -71,15 +72,15 @@ fn own(file: Option<(Arc<OwnedFd>, u64)>) -> Result<Option<(OwnedFd, u64)>> {
     Ok(Some((file, bytes)))
 }
 
-impl Plant {
+impl DataPlane {
     /// Takes up what is said here as it is brought to its first state.
     pub(in super::super) fn expect(
         &mut self,
-        heritage: Heritage,
+        handover: Handover,
         suited: impl IntoIterator<Item = (String, PathInForce)>,
     ) {
         suited.into_iter().for_each(|(name, path)| self.following.resume(&name, path));
-        self.heritage = Some(heritage);
+        self.handover = Some(handover);
     }
 
     /// Takes up all sessions; their rings stand until [`go_on`](Self::go_on).
@@ -87,17 +88,17 @@ impl Plant {
     /// # Errors
     /// What was handed over is not whole, or a front-end uses what is not offered here.
     pub(in super::super) fn take_up_sessions(&mut self) -> Result<()> {
-        let Some(mut heritage) = self.heritage.take() else { return Ok(()) };
+        let Some(mut handover) = self.handover.take() else { return Ok(()) };
         for (place, end) in self.ends() {
             if let End::Socket(token) = end
-                && let Some(session) = heritage.session(&place)
+                && let Some(session) = handover.session(&place)
             {
-                let taken = self.sockets.inherit(token, session, &mut heritage.given);
+                let taken = self.sockets.inherit(token, session, &mut handover.given);
                 let shown = || format!("the session of {place} cannot be taken up");
                 taken.with_context(shown)?;
             }
         }
-        self.heritage = Some(heritage);
+        self.handover = Some(handover);
         Ok(())
     }
 
@@ -117,17 +118,17 @@ impl Plant {
 
     /// What is behind every port.
     fn ends(&self) -> Vec<(Place, End)> {
-        let of = |(nic, rig): (&String, &super::Rig)| {
+        let of = |(nic, instance): (&String, &super::NicInstance)| {
             let nic = nic.clone();
-            let served = rig.served.iter();
+            let served = instance.served.iter();
             let ends = served.map(|(owner, served)| (Place::of(&nic, owner), served.end));
             ends.collect::<Vec<_>>()
         };
-        self.rigs.iter().flat_map(of).collect()
+        self.instances.iter().flat_map(of).collect()
     }
 
-    /// Lets the lanes begin, in the place of another process's; says how many sessions could not be taken
-    /// up, and were ended.
+    /// Lets the lanes begin, in the place of another process's; says how many sessions could not be
+    /// taken up, and were ended.
     pub(in super::super) fn begin(&mut self) -> usize {
         self.sockets.adopt();
         self.devices.adopt();
@@ -135,12 +136,12 @@ impl Plant {
         self.faults.remember(&self.fabric);
         self.fabric.go();
         // What takes time, or is for guests to hear, is due when this daemon first looks.
-        self.heritage = None;
+        self.handover = None;
         self.sockets.end_unfit()
     }
 
     /// All vhost-user sockets.
-    pub(in super::super) fn sockets_estate(
+    pub(in super::super) fn sockets_handover(
         &self,
         giving: &mut Giving,
     ) -> Result<Vec<(Place, Socket)>> {
@@ -148,7 +149,7 @@ impl Plant {
         let mut sockets = Vec::new();
         for (place, end) in self.ends() {
             if let End::Socket(token) = end
-                && let Some(socket) = self.sockets.estate(token, giving, now)?
+                && let Some(socket) = self.sockets.handover(token, giving, now)?
             {
                 sockets.push((place, socket));
             }
@@ -156,8 +157,8 @@ impl Plant {
         Ok(sockets)
     }
 
-    /// Does all that takes time before [`suspend`](Self::suspend), while lanes run: sockets of steered queues
-    /// are closed, threads that write captures end, and nothing is opened any more.
+    /// Does all that takes time before [`suspend`](Self::suspend), while lanes run: sockets of
+    /// steered queues are closed, threads that write captures end, and nothing is opened any more.
     ///
     /// # Errors
     /// A vDPA device is busy, or a device's state is on its way; everything is as it was.
@@ -169,10 +170,11 @@ impl Plant {
             self.vdpas.resume();
             bail!("a vDPA device waits for the kernel; try again in a moment");
         }
-        for nic in self.rigs.keys().cloned().collect::<Vec<_>>() {
+        for nic in self.instances.keys().cloned().collect::<Vec<_>>() {
             self.leave_queues(&nic);
         }
-        let captures = self.rigs.values_mut().flat_map(|rig| rig.captures.values_mut());
+        let captures =
+            self.instances.values_mut().flat_map(|instance| instance.captures.values_mut());
         captures.filter_map(|captured| captured.capture.as_mut()).for_each(Writing::pause);
         Ok(())
     }
@@ -190,7 +192,9 @@ impl Plant {
             self.devices.let_go(half);
         }
         self.vdpas.suspend();
-        for captured in self.rigs.values_mut().flat_map(|rig| rig.captures.values_mut()) {
+        for captured in
+            self.instances.values_mut().flat_map(|instance| instance.captures.values_mut())
+        {
             captured.port.detach_all();
             if let Some(capture) = &mut captured.capture {
                 capture.finish();
@@ -216,8 +220,8 @@ impl Plant {
                 }
             }
         }
-        for (nic, rig) in &self.rigs {
-            for (path, captured) in &rig.captures {
+        for (nic, instance) in &self.instances {
+            for (path, captured) in &instance.captures {
                 let Some(capture) = &captured.capture else { continue };
                 let (file, bytes) = capture.file();
                 let (nic, path) = (nic.clone(), path.clone());
@@ -233,7 +237,7 @@ impl Plant {
     fn learned(&self) -> Vec<Learned> {
         let of = |nic: &api::compile::Nic| {
             let switch = nic.switch.as_ref()?;
-            let memory = self.rigs.get(&nic.name)?.fdb()?;
+            let memory = self.instances.get(&nic.name)?.fdb()?;
             let mut entries = Vec::new();
             for entry in memory.entries() {
                 entries.extend(entry.mac.0);
@@ -263,9 +267,9 @@ impl Plant {
             }
         }
         self.vdpas.resume();
-        for (nic, rig) in &mut self.rigs {
+        for (nic, instance) in &mut self.instances {
             let labels = super::labels(&self.compiled, nic);
-            for (path, captured) in &mut rig.captures {
+            for (path, captured) in &mut instance.captures {
                 let gone_on = own(captured.let_go())
                     .and_then(|file| Ok(captured.go_on(path, labels.get(path), file)?));
                 if let Err(error) = gone_on {
@@ -278,7 +282,7 @@ impl Plant {
         self.steer();
     }
 
-    /// Takes up what is left, in a plant that is in the state. The lanes have not begun.
+    /// Takes up what is left, in a data plane that is in the state. The lanes have not begun.
     ///
     /// # Errors
     /// A device cannot be taken up.
@@ -286,11 +290,11 @@ impl Plant {
         let Rest { positions, devices, captures, learned, rules, offloads } = rest;
         self.recall_learned(learned)?;
         for nic in &self.compiled.nics {
-            if let (Some(rig), Some(switch)) = (self.rigs.get(&nic.name), &nic.switch) {
-                rig.go_on_from(switch, &rules);
+            if let (Some(instance), Some(switch)) = (self.instances.get(&nic.name), &nic.switch) {
+                instance.go_on_from(switch, &rules);
             }
-            if let Some(rig) = self.rigs.get(&nic.name) {
-                rig.go_on_offloading(nic, &offloads);
+            if let Some(instance) = self.instances.get(&nic.name) {
+                instance.go_on_offloading(nic, &offloads);
             }
         }
         self.go_on_capturing(captures, given)?;
@@ -321,9 +325,9 @@ impl Plant {
             let fd = given.take(file).context("the file of a capture is missing")?;
             files.insert((nic, path), (fd, bytes));
         }
-        for (nic, rig) in &mut self.rigs {
+        for (nic, instance) in &mut self.instances {
             let labels = super::labels(&self.compiled, nic);
-            for (path, captured) in &mut rig.captures {
+            for (path, captured) in &mut instance.captures {
                 let file = files.remove(&(nic.clone(), path.clone()));
                 captured.go_on(path, labels.get(path), file)?;
             }
@@ -335,7 +339,7 @@ impl Plant {
     fn recall_learned(&self, learned: Vec<Learned>) -> Result<()> {
         for Learned { nic, switch: name, ports, entries } in learned {
             let switch = self.compiled.nic(&nic).and_then(|nic| nic.switch.as_ref());
-            let fdb = self.rigs.get(&nic).and_then(|rig| rig.fdb());
+            let fdb = self.instances.get(&nic).and_then(|instance| instance.fdb());
             let (Some(switch), Some(fdb)) = (switch.filter(|it| it.name == name), fdb) else {
                 continue;
             };
