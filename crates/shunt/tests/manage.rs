@@ -309,10 +309,7 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
             "adapter create cursed --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
             &["brings bad luck"],
         ),
-        (
-            "adapter create x --mac 02:00:00:00:00:09 --socket /x",
-            &["set either switch or nic"],
-        ),
+        ("adapter create x --mac 02:00:00:00:00:09 --socket /x", &["set either switch or nic"]),
         ("nic set nic0 --num-vfs 3", &["num_vfs: 3", "write 2 or 0"]),
         ("nic create nic0 --total-vfs 3", &["nic0 is there already"]),
         ("nic delete nic0", &["there is no NIC; create one first"]),

@@ -63,7 +63,11 @@ fn references_lead_somewhere() {
             "is no NIC; name a NIC of the document, such as nic0",
         ),
         (plus_adapter(&[("/nic", json!("nic0"))]), "adapter[2].switch", "set either switch or nic"),
-        (plus_adapter(&[("/switch", Value::Null)]), "adapter[2].switch", "set either switch or nic"),
+        (
+            plus_adapter(&[("/switch", Value::Null)]),
+            "adapter[2].switch",
+            "set either switch or nic",
+        ),
         (
             sw("/port/-", port("ghost")),
             "switch[0].port[1].adapter",
