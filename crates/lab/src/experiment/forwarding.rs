@@ -223,6 +223,11 @@ fn processes(
     specs
 }
 
+/// Others had the CPUs for all of the time that was measured: worth another try.
+#[derive(Debug, thiserror::Error)]
+#[error("the generator sent nothing: is this machine overloaded?")]
+pub struct SentNothing;
+
 fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Result<Point> {
     let mut forwarders = Vec::new();
     let mut generator = None;
@@ -239,7 +244,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
         }
     }
     let (result, outside): (_, Counted) = generator.context("no process had the generator")?;
-    ensure!(outside.sent > 0, "the generator sent nothing: is this machine overloaded?");
+    ensure!(outside.sent > 0, SentNothing);
     let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
     let ours = spec.path != PathKind::Virtio;
     let mpps = forwarders.iter().map(|guest| guest.tx_mpps).sum();

@@ -48,7 +48,9 @@ pub(super) fn answer(view: &View<'_>) -> Option<String> {
             let why = match open[..] {
                 [] => "no difference was found between them",
                 _ if open.iter().all(|pair| pair.is_bound) => "the generator was the limit",
-                _ => "measured too seldom to tell (more: --rounds 3)",
+                _ => {
+                    "measured too seldom to tell (8 pairs at one distance are needed; more --rounds)"
+                }
             };
             format!("{}; {why}", names.join(" or "))
         }
