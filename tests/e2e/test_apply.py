@@ -65,7 +65,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.everything(), nothing)
 
         done = self.daemon.says("apply", "-f", self.file)
-        self.assertTrue(done.startswith(steps) and "done" in done, done)
+        self.assertTrue(done.startswith(steps) and "applied, generation" in done, done)
         applied = self.everything()
         self.assertEqual(applied[3], ["api.sock", "db.sock", "web.sock"])
         paths = {one["name"]: one["path"] for one in applied[1]["actual"]["adapters"]}
