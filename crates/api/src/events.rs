@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use model::state::Allocation;
+use model::state::{Allocation, Reason};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -140,7 +140,11 @@ impl Events {
             }
             let from = before.map_or("none".to_owned(), Allocation::place);
             let (subject, to) = (format!("adapter {}", given.adapter), given.place());
-            let text = format!("{from} -> {to} ({})", given.reason);
+            let why = match given.reason {
+                Reason::Supported => String::new(),
+                reason => format!(" ({reason})"),
+            };
+            let text = format!("{from} -> {to}{why}");
             match cause {
                 Cause::Operator => self.add(EventKind::Path, subject, text),
                 Cause::Others => self.caused(EventKind::Path, subject, text, Instant::now()),

@@ -70,9 +70,10 @@ struct On {
     /// them), or the path of such a file.
     #[arg(long, value_name = "NIC")]
     nic: Option<String>,
-    /// The host and its switch: nfv-2017, shunt, or a profile's file.
-    #[arg(long, default_value = "nfv-2017", value_name = "HOST")]
-    host: String,
+    /// The host and its switch: nfv-2017 (the default, the paper's), shunt, or a profile's file;
+    /// `shunt plan validate --from DIR --write FILE` makes one of a run of `shunt lab`.
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
     /// Threads of the switch, instead of the profile's.
     #[arg(long, value_name = "N")]
     cores: Option<f64>,
@@ -80,6 +81,8 @@ struct On {
 
 /// The NIC of a question that names none.
 const NIC: &str = "xl710";
+/// The host of a question that names none.
+const HOST: &str = "nfv-2017";
 
 impl On {
     /// The name of the NIC; none where it is the software NIC.
@@ -87,14 +90,19 @@ impl On {
         machine.host.soft_nic.is_none().then(|| self.nic.as_deref().unwrap_or(NIC))
     }
 
+    /// The name of the host.
+    fn host(&self) -> &str {
+        self.host.as_deref().unwrap_or(HOST)
+    }
+
     fn machine(&self) -> Result<Machine, UsageError> {
         let mistake =
             |error: plan::machine::ProfileError| UsageError(format!("shunt plan: {error}"));
-        let mut host = Host::named(&self.host).map_err(mistake)?;
+        let mut host = Host::named(self.host()).map_err(mistake)?;
         if let (Some(nic), Some(_)) = (&self.nic, &host.soft_nic) {
             let text = format!(
                 "shunt plan: --nic {nic}: path vf of host {} is the software NIC; leave --nic out",
-                self.host
+                self.host()
             );
             return Err(UsageError(text));
         }
@@ -125,6 +133,20 @@ fn write_new(to: &Path, text: &str) -> Result<()> {
             Err(UsageError(text).into())
         }
         other => other.with_context(|| format!("{} cannot be written", to.display())),
+    }
+}
+
+/// The text of a TOML file that the user names.
+fn read_toml(path: &PathBuf) -> Result<String, UsageError> {
+    let text = read(path)?;
+    match text.trim_start().starts_with('{') {
+        false => Ok(text),
+        true => Err(UsageError(format!(
+            "shunt plan: {0}: is JSON, and a workload is TOML (docs/planner.md). What shunt lab \
+             measured goes into a host's profile: shunt plan validate --from {0} --write host.toml, \
+             then --host host.toml",
+            path.display()
+        ))),
     }
 }
 

@@ -101,7 +101,7 @@ fn events_go_on_from_a_number() {
         .collect();
     let texts = texts.join("\n");
     for expected in [
-        r#""path" "adapter web": "none -> vf 1 (Supported)""#,
+        r#""path" "adapter web": "none -> vf 1""#,
         r#""path" "adapter db": "none -> vmq 0 (WeightZero)""#,
         r#""step" "nic nic0": "create""#,
     ] {

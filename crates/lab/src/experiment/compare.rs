@@ -71,6 +71,10 @@ impl FromStr for Side {
         let program = std::path::absolute(text).map_err(|error| error.to_string())?;
         match program.is_file() {
             true => Ok(Side::Program(program)),
+            false if program.is_dir() => Err(format!(
+                "{text:?} is a directory; expected a program. Runs that were measured at different \
+                 times are not compared: the machine changes more than builds do"
+            )),
             false => Err(format!("{text:?} is no file; expected a program, bare or bare+CYCLES")),
         }
     }

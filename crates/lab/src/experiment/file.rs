@@ -88,7 +88,7 @@ impl Experiment {
     /// place in the file where one is known.
     pub fn parse(text: &str, changes: &[Change]) -> Result<Experiment, String> {
         // From the text itself, so that errors tell the line.
-        let experiment: Experiment = toml::from_str(text).map_err(|error| error.to_string())?;
+        let experiment: Experiment = toml::from_str(text).map_err(|error| mistake(&error))?;
         if changes.is_empty() {
             return experiment.checked();
         }
@@ -172,6 +172,15 @@ impl Experiment {
             _ => Ok(self),
         }
     }
+}
+
+/// A mistake with its line; for a name that is none, the one that was meant.
+fn mistake(error: &toml::de::Error) -> String {
+    let names: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
+    let meant = names
+        .split_first()
+        .and_then(|(word, known)| model::suggest::nearest(word, known.iter().copied()));
+    meant.map_or(error.to_string(), |meant| format!("{error}did you mean {meant}?\n"))
 }
 
 /// JSON Schema of the files.

@@ -23,6 +23,7 @@ use super::sample::{self, Measured};
 use crate::bench::{GuestProcess, Placement, mac_text, plan};
 use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 use crate::measure::distance;
+use crate::measure::others::Others;
 use crate::report::model::gbps;
 use crate::report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
 use crate::statistics::bands;
@@ -155,13 +156,15 @@ pub fn slot(switch: Switch<'_>, spec: &PointSpec, cpus: &[usize]) -> Result<Poin
 /// One measurement, wherever the CPUs are meanwhile.
 fn measure(switch: Switch<'_>, spec: &PointSpec, placement: &Placement) -> Result<Point> {
     let load = spec.load;
+    let others = Others::on(host::cpu::allowed());
     let measured = trial(switch, spec, placement, |flows, in_flight| Role::Generate {
         flows,
         in_flight,
         load,
         touch: false,
     })?;
-    conclude(spec, placement, &measured)
+    let others_share = others.shares().map(|shares| shares.most());
+    Ok(Point { others_share, ..conclude(spec, placement, &measured)? })
 }
 
 /// One trial with the generator that `role` makes of flows and a number of frames in flight.
@@ -278,6 +281,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
         },
         burst_mean: measured.switch.burst_mean(),
         round_trip_cycles: None,
+        others_share: None,
         stages: measured.switch.stages(),
     })
 }
@@ -300,7 +304,7 @@ fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottle
     let full = measured.switch.burst_mean().is_some_and(|mean| mean >= 32.0);
     if lost(false) > LOSS {
         Bottleneck::Guest
-    } else if lost(true) > LOSS || offered_mpps > SATURATED * limit_mpps {
+    } else if lost(true) > LOSS || is_near(offered_mpps, limit_mpps) {
         Bottleneck::Generator
     } else if (switch > SATURATED && full) || switch > generator.max(forwarders) {
         Bottleneck::Switch
@@ -311,11 +315,17 @@ fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottle
     }
 }
 
+/// Whether a generator sends about what it can. One that sends far more than its self-test did was
+/// tested while others had its CPU, and the test tells nothing.
+fn is_near(offered_mpps: f64, limit_mpps: f64) -> bool {
+    (SATURATED..=1.0 / SATURATED).contains(&(offered_mpps / limit_mpps))
+}
+
 /// The same where the kernel is the switch, in the context of who sends: its time is what the
 /// processes spend in the kernel.
 fn kernels_bottleneck(measured: &Measured, offered_mpps: f64) -> Bottleneck {
     let limits = measured.results.iter().map(|result| result.generator_limit_mpps);
-    if offered_mpps > SATURATED * limits.fold(f64::INFINITY, f64::min) {
+    if is_near(offered_mpps, limits.fold(f64::INFINITY, f64::min)) {
         return Bottleneck::Generator;
     }
     let sum = |time: fn(&CpuTime) -> f64| measured.guests_cpu.iter().map(time).sum::<f64>();

@@ -133,7 +133,7 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
         }
     }
     bar.finish_and_clear();
-    results.notes.extend(others.note());
+    results.notes.extend(others.shares().and_then(|shares| shares.note()));
     // What is interrupted ends its processes: that one of them went is no news then.
     failure = failure.map(|error| interrupt::check().err().unwrap_or(error));
     if let Some(error) = failure.take_if(|_| results.steps_done == 0) {

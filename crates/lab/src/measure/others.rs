@@ -8,9 +8,7 @@ use std::fs;
 use std::time::Instant;
 
 use super::softirq::column;
-
-/// A share from which a reader has to know.
-const MUCH: f64 = 0.05;
+use crate::report::model::OTHERS_MUCH;
 
 /// Clock ticks since the machine started.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,27 +33,52 @@ impl<'a> Others<'a> {
         Others { cpus, began: Instant::now(), before: now(cpus) }
     }
 
-    /// What a reader of figures has to know, if others took much.
-    pub fn note(&self) -> Option<String> {
+    /// Shares of the CPUs' time, until now; `None` where the kernel does not tell.
+    pub fn shares(&self) -> Option<Shares> {
         let (before, after) = (self.before?, now(self.cpus)?);
         let hz = rustix::param::clock_ticks_per_second().max(1) as f64;
-        note(before, after, self.began.elapsed().as_secs_f64() * hz * self.cpus.len() as f64)
+        Some(shares(
+            before,
+            after,
+            self.began.elapsed().as_secs_f64() * hz * self.cpus.len() as f64,
+        ))
+    }
+}
+
+/// Shares (0 to 1) of the CPUs' time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shares {
+    /// Of processes that are not ours, in user space.
+    processes: f64,
+    /// Of other virtual machines.
+    machines: f64,
+}
+
+impl Shares {
+    /// The larger one.
+    pub fn most(&self) -> f64 {
+        self.processes.max(self.machines)
+    }
+
+    /// What a reader of figures has to know, if it is much.
+    pub fn note(&self) -> Option<String> {
+        (self.most() >= OTHERS_MUCH).then(|| {
+            format!(
+                "Others used the CPUs meanwhile: processes {:.0} %, other virtual machines {:.0} % \
+                 of their time. Rates are lower and cycles higher than on an idle machine; measure \
+                 again when it is.",
+                self.processes * 100.0,
+                self.machines * 100.0
+            )
+        })
     }
 }
 
 /// `all`: ticks that there were.
-fn note(before: Ticks, after: Ticks, all: f64) -> Option<String> {
+fn shares(before: Ticks, after: Ticks, all: f64) -> Shares {
     let share = |before: u64, after: u64| after.saturating_sub(before) as f64 / all.max(1.0);
-    let others = share(before.others, after.others);
-    let stolen = share(before.stolen, after.stolen);
-    (others.max(stolen) >= MUCH).then(|| {
-        format!(
-            "Others used the CPUs meanwhile: processes {:.0} %, other virtual machines {:.0} % of \
-             their time. Rates are lower than on an idle machine; measure again when it is.",
-            others * 100.0,
-            stolen * 100.0
-        )
-    })
+    let processes = share(before.others, after.others);
+    Shares { processes, machines: share(before.stolen, after.stolen) }
 }
 
 fn now(cpus: &[usize]) -> Option<Ticks> {
@@ -90,9 +113,10 @@ mod tests {
     #[test]
     fn a_reader_is_told_of_much() {
         let before = Ticks { others: 10, stolen: 0 };
-        assert_eq!(note(before, Ticks { others: 58, stolen: 20 }, 1000.0), None);
-        let told = note(before, Ticks { others: 420, stolen: 20 }, 1000.0).unwrap();
+        let note = |others, stolen| shares(before, Ticks { others, stolen }, 1000.0).note();
+        assert_eq!(note(58, 20), None);
+        let told = note(420, 20).unwrap();
         assert!(told.contains("processes 41 %, other virtual machines 2 %"), "{told}");
-        assert!(note(before, Ticks { others: 10, stolen: 60 }, 1000.0).is_some());
+        assert!(note(10, 60).is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! Our figures beside published ones: not how large they are, which is another machine's, but what
 //! shape they have. How much a path gains with guests, which path is ahead, and by how much.
 
-use super::figure::{list, three};
+use super::figure::three;
 use super::model::{PathKind, Point, Results, Transfer};
 use super::published;
 use super::transfer_table::{Group, groups};
@@ -44,19 +44,42 @@ pub fn sentences(results: &Results) -> Vec<String> {
         for frame_bytes in ends(&view) {
             let shapes = shapes(&view, frame_bytes);
             all.extend(shapes.iter().map(|shape| growth(&view.kind, frame_bytes, shape)));
-            all.extend(order(&view, frame_bytes));
+            all.extend(between_paths(&view, frame_bytes));
         }
     }
+    all.extend(left_out(results));
     for group in groups(&results.transfers) {
         all.extend(ahead(&group));
     }
     all
 }
 
-/// The points whose paper is nfv-2017, by kind of traffic; none of other experiments.
-pub(super) fn views(results: &Results) -> Vec<View<'_>> {
+/// How many points nothing is concluded from.
+fn left_out(results: &Results) -> Option<String> {
+    let n = results.points.iter().filter(|point| !is_result(point)).count();
+    (is_published(results) && n > 0).then(|| {
+        format!(
+            "Left out here: {n} of {} points, in which frames were lost, others used the CPUs, the \
+             CPUs moved, or the generator was the limit.",
+            results.points.len()
+        )
+    })
+}
+
+fn is_published(results: &Results) -> bool {
     let paper = results.experiment.as_ref().and_then(|it| it.paper.as_deref());
-    if paper == Some(published::FORWARDING) { View::each(&results.points) } else { Vec::new() }
+    paper == Some(published::FORWARDING)
+}
+
+fn is_result(point: &Point) -> bool {
+    point.is_steady() && !point.is_lower_bound()
+}
+
+/// The points whose paper is nfv-2017 and whose rate is a result, by kind of traffic; none of other
+/// experiments.
+pub(super) fn views(results: &Results) -> Vec<View<'_>> {
+    let points = results.points.iter().filter(|point| is_published(results) && is_result(point));
+    View::each_of(points)
 }
 
 /// The smallest and the largest frame size.
@@ -69,7 +92,11 @@ pub(super) fn ends(view: &View<'_>) -> Vec<u32> {
 
 fn alike(ours: f64, theirs: f64) -> &'static str {
     let apart = (ours / theirs).max(theirs / ours);
-    if apart <= ALIKE { "alike" } else { "not alike" }
+    match apart {
+        _ if apart <= ALIKE => "alike",
+        _ if (ours < 1.0) != (theirs < 1.0) => "the other way round",
+        _ => "not alike",
+    }
 }
 
 fn growth(kind: &TrafficKind, frame_bytes: u32, shape: &Shape) -> String {
@@ -85,31 +112,35 @@ fn growth(kind: &TrafficKind, frame_bytes: u32, shape: &Shape) -> String {
     )
 }
 
-/// Paths by their frames with the most guests that are published for all of them.
-fn order(view: &View<'_>, frame_bytes: u32) -> Option<String> {
+/// Paths beside the published slowest, with the most guests that are published for all of them.
+fn between_paths(view: &View<'_>, frame_bytes: u32) -> Vec<String> {
     let of = |vms: u32| -> Vec<(PathKind, f64, f64)> {
         let both = |path| {
             let ours = view.at(path, frame_bytes, vms)?.mpps;
             let theirs = published::forwarding(view.kind.pattern, path, frame_bytes, vms)?.mpps;
-            Some((path, ours, theirs))
+            (ours > 0.0 && theirs > 0.0).then_some((path, ours, theirs))
         };
-        view.paths().into_iter().filter_map(both).collect()
+        let mut both: Vec<_> = view.paths().into_iter().filter_map(both).collect();
+        both.sort_by(|a, b| a.2.total_cmp(&b.2));
+        both
     };
-    let vms = view.vms().into_iter().rev().find(|vms| of(*vms).len() > 1)?;
+    let Some(vms) = view.vms().into_iter().rev().find(|vms| of(*vms).len() > 1) else {
+        return Vec::new();
+    };
     let both = of(vms);
-    let sorted = |value: fn(&(PathKind, f64, f64)) -> f64| {
-        let mut paths = both.clone();
-        paths.sort_by(|a, b| value(b).total_cmp(&value(a)));
-        paths.iter().map(|(path, ..)| path.to_string()).collect::<Vec<String>>()
+    let (slowest, ours_of_slowest, theirs_of_slowest) = both[0];
+    let title = view.kind.title();
+    let sentence = |(path, ours, theirs): &(PathKind, f64, f64)| {
+        let (ours, theirs) = (ours / ours_of_slowest, theirs / theirs_of_slowest);
+        format!(
+            "{title}, {frame_bytes} B, {vms} guests: {path} carries {} times {slowest}'s frames \
+             here, {} times published: {}.",
+            three(ours),
+            three(theirs),
+            alike(ours, theirs)
+        )
     };
-    let (ours, theirs) = (sorted(|it| it.1), sorted(|it| it.2));
-    let verdict = if ours == theirs { "the same order" } else { "another order" };
-    Some(format!(
-        "{}, {frame_bytes} B, {vms} guests: most frames on {}, published {}: {verdict}.",
-        view.kind.title(),
-        list(&ours),
-        list(&theirs)
-    ))
+    both[1..].iter().map(sentence).collect()
 }
 
 /// The first published path of each traffic over the last one.
@@ -167,14 +198,31 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_said() {
+    fn paths_are_set_beside_the_published_slowest() {
         let at = |path, mpps| point(Pattern::EastWest, path, 1518, 4, mpps);
         let of = |vf, vhost| {
             let points = [at(PathKind::Vf, vf), at(PathKind::Vhost, vhost)];
-            order(&View::each(&points)[0], 1518).expect("both are published")
+            between_paths(&View::each(&points)[0], 1518).remove(0)
         };
-        assert!(of(1.0, 2.0).ends_with("vhost and vf: the same order."), "{}", of(1.0, 2.0));
-        assert!(of(2.0, 1.0).ends_with("vhost and vf: another order."), "{}", of(2.0, 1.0));
+        let start = "East/west, 1518 B, 4 guests: vhost carries 2.00 times vf's frames here, ";
+        assert!(of(1.0, 2.0).starts_with(start), "{}", of(1.0, 2.0));
+        assert!(of(2.0, 1.0).ends_with(": the other way round."), "{}", of(2.0, 1.0));
+    }
+
+    #[test]
+    fn what_is_no_result_is_left_out_and_counted() {
+        let line = |vms, mpps| point(Pattern::NorthSouth, PathKind::Vf, 64, vms, mpps);
+        let mut points = vec![line(1, 10.0), line(2, 15.0), line(4, 20.0), line(4, 1.0)];
+        points[3].others_share = Some(0.3);
+        let mut results = results(points);
+        let experiment = crate::experiment::file::Experiment::shipped("nfv").unwrap();
+        let experiment = crate::experiment::file::Experiment::parse(experiment, &[]).unwrap();
+        results.experiment = Some(experiment);
+        let said = sentences(&results);
+        assert!(said[0].contains("from 1 to 4 guests 2.00 times the frames here"), "{said:#?}");
+        assert!(said[1].starts_with("Left out here: 1 of 4 points"), "{said:#?}");
+        results.points.iter_mut().for_each(|point| point.lost_frames = 1);
+        assert!(sentences(&results)[0].starts_with("Left out here: 4 of 4 points"));
     }
 
     #[test]

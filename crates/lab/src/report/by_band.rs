@@ -35,7 +35,7 @@ pub fn places(points: &[Point]) -> Vec<Place> {
     keys.dedup();
     let place = |(kind, frame_bytes, vms, path)| {
         let slots = points.iter().filter(|point| key(point) == (kind, frame_bytes, vms, path));
-        let slots = slots.filter(|point| !point.lost_in_closed_loop());
+        let slots = slots.filter(|point| point.is_steady());
         let slots: Vec<&Point> = slots.collect();
         let band = |band: Band| {
             let within = slots
@@ -74,13 +74,19 @@ pub fn text(points: &[Point]) -> String {
         "Cycles a delivered frame by round trip between the CPUs: median (slots)\n".to_owned();
     text += &format!(
         "{:<29}{:>12}{:>12}{:>12}{:>12}\n",
-        "", "under 120", "120-300", "300-600", "600 on"
+        "", "under 120", "120-300", "300-600", "over 600"
     );
     for place in places {
         let Place { kind, path, frame_bytes, vms, bands } = &place;
         let what = format!("{} {path} {frame_bytes} B x{vms}", kind.id());
         let cells: String = bands.iter().map(|band| format!("{:>12}", cell(band))).collect();
         text += &format!("{what:<29}{cells}\n");
+    }
+    let left_out = points.iter().filter(|point| !point.is_steady()).count();
+    if left_out > 0 {
+        text += &format!(
+            "Left out: {left_out} slots whose CPUs moved, were used by others, or that lost frames\n"
+        );
     }
     text + "\n"
 }

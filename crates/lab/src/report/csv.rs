@@ -46,6 +46,7 @@ const COLUMNS: &[Column] = &[
     ("pinned.generator", |p| joined(p.pinned.generator.iter().map(usize::to_string))),
     ("burst_mean", |p| optional(p.burst_mean)),
     ("round_trip_cycles", |p| optional(p.round_trip_cycles)),
+    ("others_share", |p| optional(p.others_share)),
 ];
 
 /// The header line and a line per point.

@@ -144,11 +144,18 @@ pub struct Point {
     /// CPU, or in results from before it was measured.
     #[serde(default)]
     pub round_trip_cycles: Option<f64>,
+    /// Share (0 to 1) of the CPUs' time that other processes or other virtual machines took
+    /// meanwhile, the larger of both. `None` in results from before it was measured.
+    #[serde(default)]
+    pub others_share: Option<f64>,
     /// The switch's cycles by stage. `None` where `switch_cycles_per_frame` is, and in results from
     /// before they were measured.
     #[serde(default)]
     pub stages: Option<Stages>,
 }
+
+/// Share of the CPUs' time from which others disturb a measurement.
+pub const OTHERS_MUCH: f64 = 0.05;
 
 /// A number in a point that cannot be: a mistake of the program, not of the user.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -187,6 +194,18 @@ impl Point {
     pub fn lost_in_closed_loop(&self) -> bool {
         let dropped = self.lost_frames > 0 || self.drops.values().any(|frames| *frames > 0);
         self.load == Load::Closed && dropped
+    }
+
+    /// `true` if it can be set beside another machine's: no frame was lost that is not meant to be,
+    /// the CPUs did not move, and others did not use them.
+    pub fn is_steady(&self) -> bool {
+        let moved = self.round_trip_cycles.is_some_and(|cycles| cycles <= 0.0);
+        !self.lost_in_closed_loop() && !moved && !self.is_disturbed()
+    }
+
+    /// `true` if others used the CPUs for [`OTHERS_MUCH`] of the time or more.
+    pub fn is_disturbed(&self) -> bool {
+        self.others_share.is_some_and(|share| share >= OTHERS_MUCH)
     }
 
     /// Checks that every number can be one.
@@ -231,6 +250,7 @@ impl Point {
         ];
         all.extend(self.switch_cycles_per_frame.map(|value| ("switch_cycles_per_frame", value)));
         all.extend(self.burst_mean.map(|value| ("burst_mean", value)));
+        all.extend(self.others_share.map(|value| ("others_share", value)));
         all.extend(self.round_trip_cycles.map(|value| ("round_trip_cycles", value)));
         let stages = self.stages.iter().flat_map(Stages::cycles);
         all.extend(stages.map(|value| ("stages", value)));

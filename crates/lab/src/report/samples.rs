@@ -58,6 +58,7 @@ pub(crate) fn point(
         pinned: Pinned { switch: vec![0], guests: vec![1], generator: vec![1] },
         burst_mean: Some(31.5),
         round_trip_cycles: Some(140.0),
+        others_share: Some(0.0),
         stages: Some(stages()),
     }
 }

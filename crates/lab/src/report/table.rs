@@ -19,7 +19,7 @@ Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
 cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
 of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
 on virtio the kernel is the switch. Of a point measured several times the row
-is the median by Mpps, of two the lower";
+is the median by Mpps, of two the lower, of slots that nothing disturbed";
 const LEGEND_BOUND: &str = "
 > lower bound: the generator was the limit, so the switch was not measured out";
 
@@ -32,7 +32,19 @@ pub fn all(points: &[Point]) -> String {
     }
     let overload: String = points.iter().filter_map(overload).collect();
     let bound = if points.iter().any(Point::is_lower_bound) { LEGEND_BOUND } else { "" };
-    format!("{}\n{LEGEND}{bound}\n{overload}", tables.join("\n"))
+    let disturbed = disturbed(points);
+    format!("{}\n{LEGEND}{bound}\n{disturbed}{overload}", tables.join("\n"))
+}
+
+/// How many slots others disturbed, in a line; empty if none was.
+fn disturbed(points: &[Point]) -> String {
+    match points.iter().filter(|point| point.is_disturbed()).count() {
+        0 => String::new(),
+        n => format!(
+            "! others used the CPUs in {n} of {} slots: cycles contain what they took\n",
+            points.len()
+        ),
+    }
 }
 
 /// Offered, delivered and lost frames of an overload; `None` for another load.

@@ -102,7 +102,7 @@ fn table_of_one_path() {
     cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
     of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
     on virtio the kernel is the switch. Of a point measured several times the row
-    is the median by Mpps, of two the lower
+    is the median by Mpps, of two the lower, of slots that nothing disturbed
     > lower bound: the generator was the limit, so the switch was not measured out
     ");
 }
@@ -151,7 +151,7 @@ fn table_of_three_paths() {
     cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
     of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
     on virtio the kernel is the switch. Of a point measured several times the row
-    is the median by Mpps, of two the lower
+    is the median by Mpps, of two the lower, of slots that nothing disturbed
     ");
 }
 

@@ -1,6 +1,6 @@
 //! Points of one kind of traffic, looked at along their dimensions: path, frame size, guests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Load, PathKind, Pattern, Point, RingKind};
 use crate::statistics::quantile::median_item;
@@ -49,18 +49,22 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The points of `kind` among `all`.
-    fn new(all: &'a [Point], kind: TrafficKind) -> View<'a> {
-        let of = |point: &&Point| TrafficKind::of(point) == kind;
-        let mut points: Vec<_> = all.iter().filter(of).collect();
-        points.sort_by_key(|point| (point.frame_bytes, point.vms, point.path));
-        View { kind, points }
-    }
-
     /// A view for each kind of traffic that was measured.
     pub(super) fn each(all: &'a [Point]) -> Vec<View<'a>> {
-        let kinds: BTreeSet<TrafficKind> = all.iter().map(TrafficKind::of).collect();
-        kinds.into_iter().map(|kind| View::new(all, kind)).collect()
+        View::each_of(all)
+    }
+
+    /// The same of some points.
+    pub(super) fn each_of(points: impl IntoIterator<Item = &'a Point>) -> Vec<View<'a>> {
+        let mut kinds: BTreeMap<TrafficKind, Vec<&'a Point>> = BTreeMap::new();
+        for point in points {
+            kinds.entry(TrafficKind::of(point)).or_default().push(point);
+        }
+        let view = |(kind, mut points): (TrafficKind, Vec<&'a Point>)| {
+            points.sort_by_key(|point| (point.frame_bytes, point.vms, point.path));
+            View { kind, points }
+        };
+        kinds.into_iter().map(view).collect()
     }
 
     /// The paths measured.
@@ -78,12 +82,25 @@ impl<'a> View<'a> {
         self.points.iter().map(|point| point.vms).collect()
     }
 
-    /// The one point for these; the one of median Mpps (the lower of two) if it was measured more
-    /// than once.
-    pub(super) fn at(&self, path: PathKind, frame_bytes: u32, vms: u32) -> Option<&'a Point> {
+    /// Every slot of these, in the order of measurement.
+    pub(super) fn all(
+        &self,
+        path: PathKind,
+        frame_bytes: u32,
+        vms: u32,
+    ) -> impl Iterator<Item = &'a Point> + '_ {
         let key = (path, frame_bytes, vms);
-        let same = |point: &&&Point| (point.path, point.frame_bytes, point.vms) == key;
-        let found: Vec<&'a Point> = self.points.iter().filter(same).copied().collect();
+        let points = self.points.iter().copied();
+        points.filter(move |point| (point.path, point.frame_bytes, point.vms) == key)
+    }
+
+    /// The one point for these; the one of median Mpps (the lower of two) of its steady slots, if
+    /// any was, else of all.
+    pub(super) fn at(&self, path: PathKind, frame_bytes: u32, vms: u32) -> Option<&'a Point> {
+        let mut found: Vec<&'a Point> = self.all(path, frame_bytes, vms).collect();
+        if found.iter().any(|point| point.is_steady()) {
+            found.retain(|point| point.is_steady());
+        }
         median_item(&found, |point| point.mpps).copied()
     }
 

@@ -95,11 +95,16 @@ impl Config {
 
     fn check(source: &Source, old: OldNames) -> Result<Config, ConfigErrors> {
         let tell = |problems| source.tell(problems);
-        let mut document = source.value(old)?;
+        let (mut document, renamed) = source.value()?;
+        let renamed = if old == OldNames::Read { Problems::default() } else { renamed };
         if document.get("version").is_none() {
             document["version"] = crate::state::VERSION.into();
         }
-        shape::check("Configuration", &document, "").map_err(tell)?;
+        match shape::check("Configuration", &document, "") {
+            Ok(()) => renamed.or(()),
+            Err(more) => Err(renamed.and(more)),
+        }
+        .map_err(tell)?;
         let (daemon, state) = parts(document);
         let daemon: DaemonSettings = serde_json::from_value(daemon).map_err(|error| {
             // The schema lets nothing pass that serde does not take; a test holds them together.

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::error::{ConfigErrors, Position};
-use super::old_names::{self, OldNames};
+use super::old_names;
 use super::place::{Place, locate};
 use super::{default_run_dir, parts, syntax};
 use crate::json;
@@ -77,7 +77,9 @@ impl Source {
             let remedy = "see whether the program that writes it failed";
             return Err(ConfigErrors::of_file(&self.name, "is empty", remedy));
         }
-        let mut document = parts(self.value(OldNames::Refused)?).1;
+        let (value, renamed) = self.value()?;
+        renamed.or(()).map_err(|problems| self.tell(problems))?;
+        let mut document = parts(value).1;
         let names_objects =
             ["nic", "switch", "adapter", "vpf"].iter().any(|name| document.get(name).is_some());
         if names_objects && document.get("version").is_none() {
@@ -86,16 +88,14 @@ impl Source {
         Ok(document)
     }
 
-    /// What it says, with absolute paths of sockets.
-    pub(super) fn value(&self, old: OldNames) -> Result<Value, ConfigErrors> {
+    /// What it says in today's names and with absolute paths of sockets, and the names of an older
+    /// version that it has.
+    pub(super) fn value(&self) -> Result<(Value, Problems), ConfigErrors> {
         let mut value = match self.is_json() {
             true => self.json()?,
             false => self.toml()?,
         };
         let renamed = old_names::rename(&mut value);
-        if old == OldNames::Refused {
-            renamed.or(()).map_err(|problems| self.tell(problems))?;
-        }
         let run_dir = value.get("run_dir").and_then(Value::as_str).map(PathBuf::from);
         let run_dir = run_dir.filter(|dir| dir.is_absolute()).unwrap_or_else(default_run_dir);
         visit_sockets(&mut value, "", &mut |_, socket| {
@@ -105,7 +105,7 @@ impl Source {
                 *socket = path.to_string_lossy().into_owned();
             }
         });
-        Ok(value)
+        Ok((value, renamed))
     }
 
     /// Problems of the document, with their places in the file.

@@ -1,6 +1,7 @@
 //! `shunt lab NAME`, `list`, `show`, `resume` and `history`: experiments of files.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -235,11 +236,21 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn run(self) -> Result<()> {
-        let entries = std::fs::read_dir(&self.out)
-            .with_context(|| format!("cannot read {}", self.out.display()))?;
-        let mut dirs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        let entries = match std::fs::read_dir(&self.out) {
+            Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                let what = format!("cannot read {}", self.out.display());
+                return Err(anyhow::Error::from(error).context(what));
+            }
+        };
+        let mut dirs: Vec<PathBuf> = entries;
         dirs.sort();
         dirs.retain(|dir| dir.join(report::RESULTS).exists());
+        if dirs.is_empty() {
+            let out = self.out.display();
+            return Ok(say(&format!("No runs in {out}: shunt lab makes one.\n"))?);
+        }
         let text: String = dirs.iter().map(|dir| row(dir)).collect();
         Ok(say(&text)?)
     }
@@ -284,7 +295,7 @@ fn shown(results: &Results, dir: &Path) -> String {
     text.extend(report::copy::sentences(&results.copies).iter().map(|it| wrapped(it)));
     let beside = report::beside::sentences(results);
     if !beside.is_empty() {
-        text += "\nBeside the paper, by shape:\n";
+        text += "\nBeside the published figures, as ratios:\n";
     }
     text.extend(beside.iter().map(|sentence| wrapped(sentence)));
     let notes: Vec<&String> = results.ended_early.iter().chain(&results.notes).collect();

@@ -11,7 +11,7 @@ use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::{Value, json};
 
-use super::{On, file, read, sweep, titles, write_new};
+use super::{HOST, On, file, read_toml, sweep, titles, write_new};
 use crate::text::{table, wrapped};
 use crate::{UsageError, say};
 
@@ -46,7 +46,7 @@ impl Advise {
         let mistake = |error: &dyn std::fmt::Display| {
             UsageError(format!("shunt plan: {}: {error}", path.display()))
         };
-        let workload = Workload::parse(&read(path)?).map_err(|error| mistake(&error))?;
+        let workload = Workload::parse(&read_toml(path)?).map_err(|error| mistake(&error))?;
         if let Some(what) = &self.what_if {
             let text = sweep::sweep(&machine, &workload, what, self.json)
                 .map_err(|error| mistake(&error))?;
@@ -60,10 +60,19 @@ impl Advise {
         }
         let text = match self.json {
             true => format!("{:#}\n", object(&self.on, &machine, &workload, &advice)),
-            false => people(&machine, &workload, &advice),
+            false => people(&machine, &workload, &advice) + &default_host(&self.on),
         };
         Ok(say(&text)?)
     }
+}
+
+/// What to do where the answer is not for the user's own host.
+fn default_host(on: &On) -> String {
+    let told = format!(
+        "For the host {HOST}, since --host is not given. For yours: shunt lab, then shunt plan \
+         validate --from DIR --write host.toml, then --host host.toml."
+    );
+    if on.host.is_none() { format!("\n{}", wrapped(&told)) } else { String::new() }
 }
 
 fn resource(workload: &Workload, advice: &Advice, of: &(Resource, f64)) -> Value {
@@ -90,7 +99,7 @@ fn object(on: &On, machine: &Machine, workload: &Workload, advice: &Advice) -> V
         Some(json!({"frame_bytes": bytes, "guests": crossover(machine, &frames)}))
     };
     json!({
-        "nic": on.nic(machine), "host": on.host,
+        "nic": on.nic(machine), "host": on.host(),
         "wanted": workload.has_rates, "scale": advice.scale, "binding_limit": advice.binding,
         "vfs": advice.functions, "switch_cores": advice.switch_cores, "exact": advice.is_exact,
         "adapters": advice.adapters.iter().map(adapter).collect::<Vec<_>>(),

@@ -68,7 +68,7 @@ fn object(asked: &Predict, machine: &Machine, said: &Prediction) -> Value {
         json!({"load": share, "mean_us": (unloaded + queued).as_ns() / 1e3})
     };
     json!({
-        "nic": asked.on.nic(machine), "host": asked.on.host,
+        "nic": asked.on.nic(machine), "host": asked.on.host(),
         "pattern": asked.pattern, "path": asked.path,
         "frame": asked.frame, "guests": asked.guests, "guest_cores": asked.guest_cores,
         "mpps": said.rate.as_mpps(),

@@ -43,7 +43,7 @@ fn a_page_of_an_experiment_begins_with_the_answer_and_stands_beside_the_paper() 
     check_html(&page).unwrap();
     for words in [
         "Which interface for my traffic?",
-        "vf; it carries ",
+        "vf; vf carries ",
         "Beside nfv-2017",
         "Why they may differ",
         "By distance of the CPUs",

@@ -5,14 +5,15 @@
 //! traffic are tested together, by bands of the CPUs' distance; a pair between whose slots the CPUs
 //! moved is only counted.
 
-use super::super::figure::{list, three};
+use super::super::figure::{count, list, three};
 use super::super::model::{PathKind, Point};
 use super::super::view::View;
 use super::{ALPHA, at_least, guests, limits};
 use crate::guest::random::Random;
 use crate::statistics::Pair;
-use crate::statistics::bands::{Grouped, PairedSlots, Slot};
+use crate::statistics::bands::{Band, Grouped, PairedSlots, Slot};
 use crate::statistics::permutation::{self, Comparison, Verdict};
+use crate::statistics::quantile::median;
 
 /// Fewest pairs with which a difference can be found at [`ALPHA`].
 const PAIRS_MIN: usize = 8;
@@ -31,30 +32,71 @@ pub(super) fn answer(view: &View<'_>) -> Option<String> {
         return None;
     }
     let wins: Vec<Win> = pairs.iter().filter_map(Compared::win).collect();
+    let (large, small): (Vec<&Win>, Vec<&Win>) =
+        wins.iter().partition(|win| win.ratio[0] >= MATTERS);
     let paths = view.paths().into_iter();
     let best: Vec<PathKind> =
-        paths.filter(|path| wins.iter().all(|win| win.loser != *path)).collect();
+        paths.filter(|path| large.iter().all(|win| win.loser != *path)).collect();
     let names: Vec<String> = best.iter().map(PathKind::to_string).collect();
-    let times = wins.iter().filter(|win| best[..] == [win.winner]);
-    let times: Vec<String> =
-        times.map(|win| format!("{} times {}'s", three(win.ratio[0]), win.loser)).collect();
-    Some(match (&best[..], &times[..]) {
-        ([], _) => "each path is beaten by another".to_owned(),
-        ([only], [_, ..]) => format!("{only}; it carries {} frames", list(&times)),
+    let of_best: Vec<String> =
+        large.iter().filter(|win| best[..] == [win.winner]).map(|win| win.text()).collect();
+    let too_small = small.iter().filter(|it| best.contains(&it.winner) && best.contains(&it.loser));
+    let too_small: Vec<String> = too_small.map(|win| win.text()).collect();
+    let why = match (&best[..], &of_best[..]) {
+        ([], _) => return Some("each path is beaten by another".to_owned()),
+        ([_], [_, ..]) => list(&of_best),
+        _ if !too_small.is_empty() => {
+            format!("{}, too little to choose by", list(&too_small))
+        }
         _ => {
             let among = |pair: &&Compared| best.contains(&pair.one) && best.contains(&pair.other);
             let open: Vec<&Compared> =
                 pairs.iter().filter(among).filter(|pair| pair.found.is_none()).collect();
-            let why = match open[..] {
-                [] => "no difference was found between them",
-                _ if open.iter().all(|pair| pair.is_bound) => "the generator was the limit",
+            match open[..] {
+                [] => {
+                    let of_best = pairs.iter().filter(among);
+                    let ranges: String =
+                        of_best.filter_map(|pair| pair.range(pair.one, pair.other)).collect();
+                    format!("no difference was found over all sizes{ranges}")
+                }
+                _ if open.iter().all(|pair| pair.is_bound) => {
+                    "the generator was the limit".to_owned()
+                }
                 _ => {
                     "measured too seldom to tell (8 pairs at one distance are needed; more --rounds)"
+                        .to_owned()
                 }
-            };
-            format!("{}; {why}", names.join(" or "))
+            }
         }
-    })
+    };
+    let cycles = cycles(view).map_or(String::new(), |cycles| format!("; {cycles}"));
+    Some(format!("{}; {why}{cycles}", names.join(" or ")))
+}
+
+/// What a frame costs the switch on each path, at the smallest frames and the most guests that were
+/// measured steadily on more than one.
+fn cycles(view: &View<'_>) -> Option<String> {
+    let steady = View::each_of(view.points.iter().copied().filter(|point| point.is_steady()));
+    let steady = steady.first()?;
+    let of = |frame_bytes, vms| -> Vec<(PathKind, f64)> {
+        let cycles = |path| {
+            let cycles: Vec<f64> = steady
+                .all(path, frame_bytes, vms)
+                .filter_map(|point| point.switch_cycles_per_frame)
+                .collect();
+            Some((path, median(&cycles)?))
+        };
+        steady.paths().into_iter().filter_map(cycles).collect()
+    };
+    let places = steady.vms().into_iter().rev();
+    let mut places =
+        places.flat_map(|vms| steady.frames().into_iter().map(move |frame| (frame, vms)));
+    let (frame_bytes, vms) = places.find(|(frame, vms)| of(*frame, *vms).len() > 1)?;
+    let costs = of(frame_bytes, vms);
+    let costs: Vec<String> =
+        costs.iter().map(|(path, cycles)| format!("{cycles:.0} on {path}")).collect();
+    let (costs, guests) = (list(&costs), count(vms as usize, "guest"));
+    Some(format!("cycles of the switch for a frame ({frame_bytes} B, {guests}): {costs}"))
 }
 
 /// Every two paths of a pattern.
@@ -67,8 +109,13 @@ fn pairs(view: &View<'_>) -> Vec<Compared> {
     paths.iter().enumerate().flat_map(others).collect()
 }
 
+/// A ratio from which one path is recommended over another.
+const MATTERS: f64 = 1.05;
+
 /// Paired slots of two paths.
 struct Slots {
+    /// Frame bytes, guests, and the median of one path's frames over the other's.
+    places: Vec<(u32, u32, f64)>,
     /// Nanoseconds per frame of both, and the distance of the CPUs.
     pairs: Vec<PairedSlots>,
     /// Pairs left out because the generator was the limit of one.
@@ -79,23 +126,25 @@ struct Slots {
 
 impl Slots {
     fn new(view: &View<'_>, one: PathKind, other: PathKind) -> Slots {
-        let mut slots = Slots { pairs: Vec::new(), open: 0, lost: 0 };
+        let mut slots = Slots { places: Vec::new(), pairs: Vec::new(), open: 0, lost: 0 };
         for frame_bytes in view.frames() {
             for vms in view.vms() {
-                let of = |path| {
-                    let key = (path, frame_bytes, vms);
-                    let points = view.points.iter().copied();
-                    points.filter(move |it| (it.path, it.frame_bytes, it.vms) == key)
-                };
+                let mut ratios = Vec::new();
+                let of = |path| view.all(path, frame_bytes, vms);
                 for (one, other) in of(one).zip(of(other)) {
                     if one.is_lower_bound() || other.is_lower_bound() {
                         slots.open += 1;
                     } else if one.lost_in_closed_loop() || other.lost_in_closed_loop() {
                         slots.lost += 1;
                     } else if one.mpps > 0.0 && other.mpps > 0.0 {
-                        slots.pairs.push(PairedSlots { a: slot(one), b: slot(other) });
+                        let (a, b) = (slot(one), slot(other));
+                        slots.pairs.push(PairedSlots { a, b });
+                        if Band::of_both(a.round_trip_cycles, b.round_trip_cycles).is_some() {
+                            ratios.push(one.mpps / other.mpps);
+                        }
                     }
                 }
+                slots.places.extend(median(&ratios).map(|ratio| (frame_bytes, vms, ratio)));
             }
         }
         slots
@@ -118,6 +167,8 @@ struct Compared {
     is_bound: bool,
     /// `None` with too few pairs.
     found: Option<Comparison>,
+    /// Those of [`Slots`].
+    places: Vec<(u32, u32, f64)>,
 }
 
 /// A path that carries more frames than another one.
@@ -126,11 +177,22 @@ struct Win {
     loser: PathKind,
     /// Frames of the winner over those of the loser, with the interval's ends.
     ratio: [f64; 3],
+    /// What the ratio hides.
+    range: Option<String>,
+}
+
+impl Win {
+    /// `vf carries 1.16 times vhost's frames`, and what that hides.
+    fn text(&self) -> String {
+        let Win { winner, loser, ratio, range } = self;
+        let range = range.as_deref().unwrap_or_default();
+        format!("{winner} carries {} times {loser}'s frames{range}", three(ratio[0]))
+    }
 }
 
 impl Compared {
     fn new(view: &View<'_>, one: PathKind, other: PathKind) -> Compared {
-        let Slots { pairs, open, lost } = Slots::new(view, one, other);
+        let Slots { places, pairs, open, lost } = Slots::new(view, one, other);
         let grouped = Grouped::new(&pairs, PAIRS_MIN);
         let strata = grouped.strata();
         let n: usize = strata.iter().map(|pairs| pairs.len()).sum();
@@ -147,7 +209,7 @@ impl Compared {
         remarks.extend(counted.map(|(n, why)| format!("{n} more {why}")));
         let found = tested(&strata).filter(|_| n >= PAIRS_MIN);
         let is_bound = open > 0 && n + grouped.moved == 0;
-        Compared { one, other, remarks: remarks.join(", "), is_bound, found }
+        Compared { one, other, remarks: remarks.join(", "), is_bound, found, places }
     }
 
     fn win(&self) -> Option<Win> {
@@ -160,12 +222,28 @@ impl Compared {
             Verdict::Slower(it) => (self.one, self.other, [it.ratio, it.low, it.high]),
             Verdict::NoDifferenceFound => return None,
         };
-        Some(Win { winner, loser, ratio })
+        Some(Win { winner, loser, ratio, range: self.range(winner, loser) })
+    }
+
+    /// Where one path carries least of the other's frames, and where most; `None` if both are about
+    /// the same.
+    fn range(&self, path: PathKind, other: PathKind) -> Option<String> {
+        let of_path = |(frame, vms, ratio): &(u32, u32, f64)| {
+            (*frame, *vms, if path == self.one { *ratio } else { 1.0 / ratio })
+        };
+        let places: Vec<_> = self.places.iter().map(of_path).collect();
+        let least = places.iter().min_by(|a, b| a.2.total_cmp(&b.2))?;
+        let most = places.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
+        let at = |(frame, vms, ratio): &(u32, u32, f64)| {
+            format!("{} at {frame} B, {}", three(*ratio), count(*vms as usize, "guest"))
+        };
+        (most.2 >= MATTERS * least.2)
+            .then(|| format!(" ({path} over {other} from {} to {})", at(least), at(most)))
     }
 
     fn clause(&self) -> String {
         let Compared { one, other, remarks, found, .. } = self;
-        if let Some(Win { winner, loser, ratio }) = self.win() {
+        if let Some(Win { winner, loser, ratio, .. }) = self.win() {
             let [ratio, low, high] = ratio.map(three);
             let percent = (1.0 - ALPHA) * 100.0;
             return format!(
