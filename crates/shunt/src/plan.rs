@@ -136,20 +136,6 @@ fn write_new(to: &Path, text: &str) -> Result<()> {
     }
 }
 
-/// The text of a TOML file that the user names.
-fn read_toml(path: &PathBuf) -> Result<String, UsageError> {
-    let text = read(path)?;
-    match text.trim_start().starts_with('{') {
-        false => Ok(text),
-        true => Err(UsageError(format!(
-            "shunt plan: {0}: is JSON, and a workload is TOML (docs/planner.md). What shunt lab \
-             measured goes into a host's profile: shunt plan validate --from {0} --write host.toml, \
-             then --host host.toml",
-            path.display()
-        ))),
-    }
-}
-
 /// The text of a file that the user names.
 fn read(path: &PathBuf) -> Result<String, UsageError> {
     std::fs::read_to_string(path)

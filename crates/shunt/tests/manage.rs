@@ -539,7 +539,7 @@ fn events_tell_what_was_done_and_why_a_path_changed() {
     let site = Site::furnished();
     site.says("adapter set web --path synthetic");
     let text = site.says("events");
-    assert!(text.contains("adapter web: vf 0 -> synthetic"), "{text}");
+    assert!(text.contains("adapter web: vf 0 -> synthetic\n"), "{text}");
     assert!(text.contains("adapter web: change path"), "{text}");
     let last = site.json("events")["last"].as_u64().expect("a number");
     assert_eq!(site.says(&format!("events --since {last}")), "");

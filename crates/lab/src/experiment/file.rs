@@ -174,7 +174,7 @@ impl Experiment {
     }
 }
 
-/// A mistake with its line; for a name that is none, the one that was meant.
+/// The parser's message with its line, and for an unknown name the nearest known one.
 fn mistake(error: &toml::de::Error) -> String {
     let names: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
     let meant = names

@@ -315,8 +315,9 @@ fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottle
     }
 }
 
-/// Whether a generator sends about what it can. One that sends far more than its self-test did was
-/// tested while others had its CPU, and the test tells nothing.
+/// Rates within [`SATURATED`] of each other, so that the generator's self-test limits the point. A
+/// rate far above the test's says that others had the CPU during the test, which then tells
+/// nothing.
 fn is_near(offered_mpps: f64, limit_mpps: f64) -> bool {
     (SATURATED..=1.0 / SATURATED).contains(&(offered_mpps / limit_mpps))
 }

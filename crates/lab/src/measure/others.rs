@@ -37,11 +37,8 @@ impl<'a> Others<'a> {
     pub fn shares(&self) -> Option<Shares> {
         let (before, after) = (self.before?, now(self.cpus)?);
         let hz = rustix::param::clock_ticks_per_second().max(1) as f64;
-        Some(shares(
-            before,
-            after,
-            self.began.elapsed().as_secs_f64() * hz * self.cpus.len() as f64,
-        ))
+        let all = self.began.elapsed().as_secs_f64() * hz * self.cpus.len() as f64;
+        Some(shares(before, after, all))
     }
 }
 
@@ -60,7 +57,7 @@ impl Shares {
         self.processes.max(self.machines)
     }
 
-    /// What a reader of figures has to know, if it is much.
+    /// A remark for the report; `None` below [`OTHERS_MUCH`].
     pub fn note(&self) -> Option<String> {
         (self.most() >= OTHERS_MUCH).then(|| {
             format!(

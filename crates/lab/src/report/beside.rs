@@ -54,7 +54,7 @@ pub fn sentences(results: &Results) -> Vec<String> {
     all
 }
 
-/// How many points nothing is concluded from.
+/// The number of points without a result, as a sentence; `None` if there are none.
 fn left_out(results: &Results) -> Option<String> {
     let n = results.points.iter().filter(|point| !is_result(point)).count();
     (is_published(results) && n > 0).then(|| {
@@ -66,11 +66,13 @@ fn left_out(results: &Results) -> Option<String> {
     })
 }
 
+/// Whether the experiment's paper is nfv-2017.
 fn is_published(results: &Results) -> bool {
     let paper = results.experiment.as_ref().and_then(|it| it.paper.as_deref());
     paper == Some(published::FORWARDING)
 }
 
+/// Whether a point's rate may be set beside another machine's.
 fn is_result(point: &Point) -> bool {
     point.is_steady() && !point.is_lower_bound()
 }
@@ -78,8 +80,10 @@ fn is_result(point: &Point) -> bool {
 /// The points whose paper is nfv-2017 and whose rate is a result, by kind of traffic; none of other
 /// experiments.
 pub(super) fn views(results: &Results) -> Vec<View<'_>> {
-    let points = results.points.iter().filter(|point| is_published(results) && is_result(point));
-    View::each_of(points)
+    if !is_published(results) {
+        return Vec::new();
+    }
+    View::each(results.points.iter().filter(|point| is_result(point)))
 }
 
 /// The smallest and the largest frame size.
@@ -92,10 +96,12 @@ pub(super) fn ends(view: &View<'_>) -> Vec<u32> {
 
 fn alike(ours: f64, theirs: f64) -> &'static str {
     let apart = (ours / theirs).max(theirs / ours);
-    match apart {
-        _ if apart <= ALIKE => "alike",
-        _ if (ours < 1.0) != (theirs < 1.0) => "the other way round",
-        _ => "not alike",
+    if apart <= ALIKE {
+        "alike"
+    } else if (ours < 1.0) != (theirs < 1.0) {
+        "the other way round"
+    } else {
+        "not alike"
     }
 }
 

@@ -85,7 +85,8 @@ pub fn text(points: &[Point]) -> String {
     let left_out = points.iter().filter(|point| !point.is_steady()).count();
     if left_out > 0 {
         text += &format!(
-            "Left out: {left_out} slots whose CPUs moved, were used by others, or that lost frames\n"
+            "Left out: {left_out} slots whose CPUs moved, were used by others, or that lost \
+             frames\n"
         );
     }
     text + "\n"

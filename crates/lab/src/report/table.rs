@@ -36,7 +36,7 @@ pub fn all(points: &[Point]) -> String {
     format!("{}\n{LEGEND}{bound}\n{disturbed}{overload}", tables.join("\n"))
 }
 
-/// How many slots others disturbed, in a line; empty if none was.
+/// The number of disturbed slots in a line; empty if there are none.
 fn disturbed(points: &[Point]) -> String {
     match points.iter().filter(|point| point.is_disturbed()).count() {
         0 => String::new(),

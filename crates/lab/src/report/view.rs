@@ -49,13 +49,8 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A view for each kind of traffic that was measured.
-    pub(super) fn each(all: &'a [Point]) -> Vec<View<'a>> {
-        View::each_of(all)
-    }
-
-    /// The same of some points.
-    pub(super) fn each_of(points: impl IntoIterator<Item = &'a Point>) -> Vec<View<'a>> {
+    /// A view for each kind of traffic among these points.
+    pub(super) fn each(points: impl IntoIterator<Item = &'a Point>) -> Vec<View<'a>> {
         let mut kinds: BTreeMap<TrafficKind, Vec<&'a Point>> = BTreeMap::new();
         for point in points {
             kinds.entry(TrafficKind::of(point)).or_default().push(point);

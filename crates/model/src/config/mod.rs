@@ -27,7 +27,6 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 pub use error::{ConfigError, ConfigErrors, Position};
-use old_names::OldNames;
 pub use source::{MAX_FILE_BYTES, Source};
 
 use crate::state::{ApiSettings, DaemonSettings, Lanes, Limits, Problems, State, shape};
@@ -81,7 +80,8 @@ impl Config {
     /// # Errors
     /// Every mistake.
     pub fn of(source: &Source) -> Result<Config, ConfigErrors> {
-        Config::check(source, OldNames::Refused)
+        let (document, old_names) = source.value()?;
+        Config::check(source, document, old_names)
     }
 
     /// Checks a file that a daemon of an older version was started with, and may be written in that
@@ -90,21 +90,21 @@ impl Config {
     /// # Errors
     /// Every mistake.
     pub fn of_older(source: &Source) -> Result<Config, ConfigErrors> {
-        Config::check(source, OldNames::Read)
+        let (document, _) = source.value()?;
+        Config::check(source, document, Problems::default())
     }
 
-    fn check(source: &Source, old: OldNames) -> Result<Config, ConfigErrors> {
+    /// Checks the document of a file in which these mistakes were found already.
+    fn check(
+        source: &Source,
+        mut document: Value,
+        found: Problems,
+    ) -> Result<Config, ConfigErrors> {
         let tell = |problems| source.tell(problems);
-        let (mut document, renamed) = source.value()?;
-        let renamed = if old == OldNames::Read { Problems::default() } else { renamed };
         if document.get("version").is_none() {
             document["version"] = crate::state::VERSION.into();
         }
-        match shape::check("Configuration", &document, "") {
-            Ok(()) => renamed.or(()),
-            Err(more) => Err(renamed.and(more)),
-        }
-        .map_err(tell)?;
+        found.beside(shape::check("Configuration", &document, "")).map_err(tell)?;
         let (daemon, state) = parts(document);
         let daemon: DaemonSettings = serde_json::from_value(daemon).map_err(|error| {
             // The schema lets nothing pass that serde does not take; a test holds them together.
@@ -121,11 +121,7 @@ impl Config {
         }
         let mut problems = Problems::default();
         meaning::check(&daemon, &run_dir, &state, &mut problems);
-        let state = match State::of_form(&state) {
-            Ok(state) => problems.or(state),
-            Err(more) => Err(problems.and(more)),
-        };
-        let state = state.map_err(tell)?;
+        let state = problems.beside(State::of_form(&state)).map_err(tell)?;
         let DaemonSettings { run_dir: _, state_dir, api, lanes, limits } = daemon;
         Ok(Config { run_dir, state_dir, api, lanes, limits, state })
     }

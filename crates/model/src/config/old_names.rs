@@ -4,15 +4,6 @@ use serde_json::{Map, Value, json};
 
 use crate::state::{Problem, Problems};
 
-/// What becomes of names of an older version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OldNames {
-    /// They are mistakes.
-    Refused,
-    /// They are read: an older daemon was started with them, and is replaced.
-    Read,
-}
-
 /// Fields of a function that have another name, and the same value.
 const RENAMED: [(&str, &str); 2] = [("weight", "tx_weight"), ("storm_limit", "storm_limit_pps")];
 /// Fields of the attachment that stood among the function's own.

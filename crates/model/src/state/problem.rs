@@ -80,6 +80,14 @@ impl Problems {
         self
     }
 
+    /// What was read beside these, if neither has a mistake; else the mistakes of both.
+    pub(crate) fn beside<T>(self, read: Result<T, Problems>) -> Result<T, Problems> {
+        match read {
+            Ok(value) => self.or(value),
+            Err(others) => Err(self.and(others)),
+        }
+    }
+
     /// The document, if there is no mistake in it.
     pub fn or<T>(self, value: T) -> Result<T, Problems> {
         if self.problems.is_empty() { Ok(value) } else { Err(self) }

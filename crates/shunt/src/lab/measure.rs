@@ -236,15 +236,14 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn run(self) -> Result<()> {
-        let entries = match std::fs::read_dir(&self.out) {
-            Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+        let mut dirs: Vec<PathBuf> = match std::fs::read_dir(&self.out) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => {
-                let what = format!("cannot read {}", self.out.display());
-                return Err(anyhow::Error::from(error).context(what));
+            entries => {
+                let entries =
+                    entries.with_context(|| format!("cannot read {}", self.out.display()));
+                entries?.flatten().map(|entry| entry.path()).collect()
             }
         };
-        let mut dirs: Vec<PathBuf> = entries;
         dirs.sort();
         dirs.retain(|dir| dir.join(report::RESULTS).exists());
         if dirs.is_empty() {

@@ -18,8 +18,8 @@ const MEANINGS: [(&str, &str); 6] = [
     ),
     (
         "Cycles per frame",
-        "Time-stamp cycles of the switch's lanes in polls that found frames, divided by delivered frames. Idle polls do not count; \
-         what other processes took of the CPU in between does.",
+        "Time-stamp cycles of the switch's lanes in polls that found frames, divided by delivered \
+         frames. Idle polls do not count; what other processes took of the CPU in between does.",
     ),
     (
         "CPU",
@@ -28,8 +28,9 @@ const MEANINGS: [(&str, &str); 6] = [
     ),
     (
         "Self-test",
-        "What the generator did with a sink that takes every frame at once, just before the point. A point may exceed it by \
-         what the CPUs' speed and distance changed since; from 90 % of it the generator is called the limit.",
+        "What the generator did with a sink that takes every frame at once, just before the \
+         point. A point may exceed it by what the CPUs' speed and distance changed since; from 90 % \
+         of it the generator is called the limit.",
     ),
     (
         "Limited by",

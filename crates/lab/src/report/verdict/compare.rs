@@ -48,49 +48,42 @@ pub(super) fn answer(view: &View<'_>) -> Option<String> {
         _ if !too_small.is_empty() => {
             format!("{}, too little to choose by", list(&too_small))
         }
-        _ => {
-            let among = |pair: &&Compared| best.contains(&pair.one) && best.contains(&pair.other);
-            let open: Vec<&Compared> =
-                pairs.iter().filter(among).filter(|pair| pair.found.is_none()).collect();
-            match open[..] {
-                [] => {
-                    let of_best = pairs.iter().filter(among);
-                    let ranges: String =
-                        of_best.filter_map(|pair| pair.range(pair.one, pair.other)).collect();
-                    format!("no difference was found over all sizes{ranges}")
-                }
-                _ if open.iter().all(|pair| pair.is_bound) => {
-                    "the generator was the limit".to_owned()
-                }
-                _ => {
-                    "measured too seldom to tell (8 pairs at one distance are needed; more --rounds)"
-                        .to_owned()
-                }
-            }
-        }
+        _ => undecided(&pairs, &best),
     };
     let cycles = cycles(view).map_or(String::new(), |cycles| format!("; {cycles}"));
     Some(format!("{}; {why}{cycles}", names.join(" or ")))
 }
 
-/// What a frame costs the switch on each path, at the smallest frames and the most guests that were
-/// measured steadily on more than one.
+/// Why none of these paths is called better than another one of them.
+fn undecided(pairs: &[Compared], paths: &[PathKind]) -> String {
+    let among = |pair: &&Compared| paths.contains(&pair.one) && paths.contains(&pair.other);
+    let pairs: Vec<&Compared> = pairs.iter().filter(among).collect();
+    let open: Vec<&&Compared> = pairs.iter().filter(|pair| pair.found.is_none()).collect();
+    if open.is_empty() {
+        let ranges: String =
+            pairs.iter().filter_map(|pair| pair.range(pair.one, pair.other)).collect();
+        format!("no difference was found over all sizes{ranges}")
+    } else if open.iter().all(|pair| pair.is_bound) {
+        "the generator was the limit".to_owned()
+    } else {
+        "measured too seldom to tell (8 pairs at one distance are needed; more --rounds)".to_owned()
+    }
+}
+
+/// Cycles of the switch for a frame on each path, as a sentence, from the steady points of the most
+/// guests and the smallest frames that more than one path has; `None` without such.
 fn cycles(view: &View<'_>) -> Option<String> {
-    let steady = View::each_of(view.points.iter().copied().filter(|point| point.is_steady()));
-    let steady = steady.first()?;
     let of = |frame_bytes, vms| -> Vec<(PathKind, f64)> {
         let cycles = |path| {
-            let cycles: Vec<f64> = steady
-                .all(path, frame_bytes, vms)
-                .filter_map(|point| point.switch_cycles_per_frame)
-                .collect();
+            let steady = view.all(path, frame_bytes, vms).filter(|point| point.is_steady());
+            let cycles: Vec<f64> = steady.filter_map(|it| it.switch_cycles_per_frame).collect();
             Some((path, median(&cycles)?))
         };
-        steady.paths().into_iter().filter_map(cycles).collect()
+        view.paths().into_iter().filter_map(cycles).collect()
     };
-    let places = steady.vms().into_iter().rev();
+    let places = view.vms().into_iter().rev();
     let mut places =
-        places.flat_map(|vms| steady.frames().into_iter().map(move |frame| (frame, vms)));
+        places.flat_map(|vms| view.frames().into_iter().map(move |frame| (frame, vms)));
     let (frame_bytes, vms) = places.find(|(frame, vms)| of(*frame, *vms).len() > 1)?;
     let costs = of(frame_bytes, vms);
     let costs: Vec<String> =
@@ -167,7 +160,7 @@ struct Compared {
     is_bound: bool,
     /// `None` with too few pairs.
     found: Option<Comparison>,
-    /// Those of [`Slots`].
+    /// Frame bytes, guests, and the median of `one`'s frames over `other`'s.
     places: Vec<(u32, u32, f64)>,
 }
 
@@ -177,12 +170,12 @@ struct Win {
     loser: PathKind,
     /// Frames of the winner over those of the loser, with the interval's ends.
     ratio: [f64; 3],
-    /// What the ratio hides.
+    /// Sizes at which the ratio is least and greatest, in words; `None` if they are about the same.
     range: Option<String>,
 }
 
 impl Win {
-    /// `vf carries 1.16 times vhost's frames`, and what that hides.
+    /// `vf carries 1.16 times vhost's frames`, with the range of that ratio.
     fn text(&self) -> String {
         let Win { winner, loser, ratio, range } = self;
         let range = range.as_deref().unwrap_or_default();

@@ -170,7 +170,8 @@ fn an_answer_tells_why_there_is_none() {
     }
     let (said, part) = (
         answer(&uneven),
-        "no difference was found over all sizes (vf over vhost from 0.50 at 64 B, 1 guest to 1.25 at 64 B, 2 guests)",
+        "no difference was found over all sizes (vf over vhost from 0.50 at 64 B, 1 guest \
+         to 1.25 at 64 B, 2 guests)",
     );
     assert!(said.contains(part), "{said}");
 }
