@@ -141,3 +141,17 @@ fn read(path: &PathBuf) -> Result<String, UsageError> {
     std::fs::read_to_string(path)
         .map_err(|error| UsageError(format!("shunt plan: {}: {error}", path.display())))
 }
+
+/// The text of `what`, which is TOML, where results of the lab are JSON.
+fn read_toml(path: &PathBuf, what: &str) -> Result<String, UsageError> {
+    let text = read(path)?;
+    match text.trim_start().starts_with('{') {
+        false => Ok(text),
+        true => Err(UsageError(format!(
+            "shunt plan: {0}: is JSON, and {what} is TOML (docs/planner.md). What shunt lab \
+             measured goes into a host's profile: shunt plan validate --from {0} --write \
+             host.toml, then --host host.toml",
+            path.display()
+        ))),
+    }
+}

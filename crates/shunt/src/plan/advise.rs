@@ -11,7 +11,7 @@ use plan::predict::PathKind;
 use plan::workload::Workload;
 use serde_json::{Value, json};
 
-use super::{HOST, On, file, read, sweep, titles, write_new};
+use super::{HOST, On, file, read_toml, sweep, titles, write_new};
 use crate::text::{table, wrapped};
 use crate::{UsageError, say};
 
@@ -46,7 +46,8 @@ impl Advise {
         let mistake = |error: &dyn std::fmt::Display| {
             UsageError(format!("shunt plan: {}: {error}", path.display()))
         };
-        let workload = Workload::parse(&read_workload(path)?).map_err(|error| mistake(&error))?;
+        let workload =
+            Workload::parse(&read_toml(path, "a workload")?).map_err(|error| mistake(&error))?;
         if let Some(what) = &self.what_if {
             let text = sweep::sweep(&machine, &workload, what, self.json)
                 .map_err(|error| mistake(&error))?;
@@ -63,20 +64,6 @@ impl Advise {
             false => people(&machine, &workload, &advice) + &default_host(&self.on),
         };
         Ok(say(&text)?)
-    }
-}
-
-/// The text of a workload's file, which is TOML: results of the lab are JSON.
-fn read_workload(path: &PathBuf) -> Result<String, UsageError> {
-    let text = read(path)?;
-    match text.trim_start().starts_with('{') {
-        false => Ok(text),
-        true => Err(UsageError(format!(
-            "shunt plan: {0}: is JSON, and a workload is TOML (docs/planner.md). What shunt lab \
-             measured goes into a host's profile: shunt plan validate --from {0} --write \
-             host.toml, then --host host.toml",
-            path.display()
-        ))),
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use plan::fleet::{Answer, Fleet as Task, FleetError, Place, Plan, Taken};
 use serde_json::json;
 
-use super::read;
+use super::read_toml;
 use crate::text::{table, wrapped};
 use crate::{UsageError, say};
 
@@ -38,7 +38,7 @@ impl Fleet {
         let mistake = |error: FleetError| {
             UsageError(format!("shunt plan: {}: {error}", self.fleet.display()))
         };
-        let task = Task::parse(&read(&self.fleet)?).map_err(mistake)?;
+        let task = Task::parse(&read_toml(&self.fleet, "a fleet")?).map_err(mistake)?;
         let begun = Instant::now();
         let plan = task.plan().map_err(mistake)?;
         let seconds = begun.elapsed().as_secs_f64();

@@ -275,5 +275,8 @@ fn peak(view: &View<'_>, path: PathKind) -> Option<String> {
     let best = grid.iter().max_by(|a, b| a.mpps.total_cmp(&b.mpps))?;
     let (at_least, mpps, frame, guests) =
         (at_least(best), three(best.mpps), best.frame_bytes, guests(best));
-    Some(format!("{path} reaches {at_least}{mpps} Mpps ({frame} B, {guests}), {}", limits(&grid)))
+    Some(format!(
+        "{path} reaches {at_least}{mpps} Mpps ({frame} B, {guests}), and {}",
+        limits(&grid)
+    ))
 }

@@ -58,7 +58,7 @@ fn single(view: &View<'_>, path: PathKind) -> String {
     clauses.push(if grid.iter().all(|point| point.is_lower_bound()) {
         "the generator was the limit everywhere, so the switch was not measured out".to_owned()
     } else {
-        format!("it is {}", limits(&grid))
+        limits(&grid)
     });
     clauses.join("; ")
 }
@@ -104,8 +104,8 @@ fn cycles(grid: &[&Point]) -> Option<String> {
     Some(format!("the switch spends {range} cycles on a frame"))
 }
 
-/// Who limited how many of the points, e.g.
-/// `limited by the switch in 5 of 6 points and by the guests in 1`.
+/// The bottleneck of each point, counted, e.g.
+/// `the bottleneck is the switch in 5 of 6 points and the guests in 1`.
 fn limits(grid: &[&Point]) -> String {
     let by = |who: Bottleneck| grid.iter().filter(|point| point.bottleneck == who).count();
     let mut found: Vec<_> = Bottleneck::ALL.into_iter().map(|who| (who, by(who))).collect();
@@ -126,10 +126,10 @@ fn limits(grid: &[&Point]) -> String {
             ("generator", _) => " (lower bounds)",
             _ => "",
         };
-        format!("by the {who}{of_total}{bounds}")
+        format!("the {who}{of_total}{bounds}")
     };
     let shares: Vec<String> = found.iter().enumerate().map(share).collect();
-    format!("limited {}", list(&shares))
+    format!("the bottleneck is {}", list(&shares))
 }
 
 fn at_least(point: &Point) -> &'static str {

@@ -10,10 +10,10 @@ fn said(points: &[Point]) -> String {
 
 #[test]
 fn verdict_of_one_path() {
-    insta::assert_snapshot!(said(&one_path()), @r#"
-    North/south on the vf path: 64 B frames go from 6.60 Mpps with 1 guest to 8.40 with 4 (1.27 times); 1518 B frames reach at least 42.4 Gbps with 4 guests; the switch spends 66 to 212 cycles on a frame; it is limited by the switch in 7 of 9 points, by the guests in 1 and by the generator in 1 (a lower bound).
-    East/west on the vf path: 64 B frames go from 7.20 Mpps with 2 guests to 8.40 with 4 (1.17 times); 1518 B frames reach 42.4 Gbps with 4 guests; the switch spends 66 to 212 cycles on a frame; it is limited by the switch in all 6 points.
-    "#);
+    insta::assert_snapshot!(said(&one_path()), @"
+    North/south on the vf path: 64 B frames go from 6.60 Mpps with 1 guest to 8.40 with 4 (1.27 times); 1518 B frames reach at least 42.4 Gbps with 4 guests; the switch spends 66 to 212 cycles on a frame; the bottleneck is the switch in 7 of 9 points, the guests in 1 and the generator in 1 (a lower bound).
+    East/west on the vf path: 64 B frames go from 7.20 Mpps with 2 guests to 8.40 with 4 (1.17 times); 1518 B frames reach 42.4 Gbps with 4 guests; the switch spends 66 to 212 cycles on a frame; the bottleneck is the switch in all 6 points.
+    ");
 }
 
 /// One slot of each path in north/south, `places` times, the CPUs so far apart.
@@ -39,7 +39,7 @@ fn verdict_of_three_paths() {
         "; 9 pairs); vf carries ",
         " times virtio's frames (99 %",
         "; vhost carries ",
-        "; vf reaches 16.2 Mpps (64 B, 4 guests), limited by the switch in all 9 points",
+        "; vf reaches 16.2 Mpps (64 B, 4 guests), and the bottleneck is the switch in all 9 points",
     ] {
         assert!(sentence.contains(part), "{part:?}: {sentence}");
     }
@@ -83,11 +83,11 @@ fn verdict_names_a_peak_between() {
 #[test]
 fn verdict_of_few_points() {
     let vf = |frame, vms, mpps| point(Pattern::EastWest, PathKind::Vf, frame, vms, mpps);
-    insta::assert_snapshot!(said(&[vf(64, 2, 5.0)]), @"East/west on the vf path: 64 B frames reach 5.00 Mpps with 2 guests; the switch spends 66 cycles on a frame; it is limited by the switch.");
+    insta::assert_snapshot!(said(&[vf(64, 2, 5.0)]), @"East/west on the vf path: 64 B frames reach 5.00 Mpps with 2 guests; the switch spends 66 cycles on a frame; the bottleneck is the switch.");
     insta::assert_snapshot!(said(&[limited(vf(64, 2, 5.0), Bottleneck::Generator)]), @"East/west on the vf path: 64 B frames reach at least 5.00 Mpps with 2 guests; the switch spends 66 cycles on a frame; the generator was the limit everywhere, so the switch was not measured out.");
     let mut silent = vf(64, 2, 0.0);
     silent.switch_cycles_per_frame = None;
-    insta::assert_snapshot!(said(&[silent, vf(64, 4, 5.0)]), @"East/west on the vf path: 64 B frames go from 0 Mpps with 2 guests to 5.00 with 4; the switch spends 66 cycles on a frame; it is limited by the switch in both points.");
+    insta::assert_snapshot!(said(&[silent, vf(64, 4, 5.0)]), @"East/west on the vf path: 64 B frames go from 0 Mpps with 2 guests to 5.00 with 4; the switch spends 66 cycles on a frame; the bottleneck is the switch in both points.");
 }
 
 /// Pairs in which the generator was the limit say nothing of the paths.
@@ -109,7 +109,7 @@ fn verdict_with_lower_bounds() {
 fn verdict_of_paths_that_never_met() {
     let vf = point(Pattern::NorthSouth, PathKind::Vf, 64, 1, 9.0);
     let vhost = point(Pattern::NorthSouth, PathKind::Vhost, 64, 2, 4.0);
-    insta::assert_snapshot!(said(&[vf, vhost]), @"North/south: vf and vhost cannot be compared (0 pairs; at least 8 are needed); vf reaches 9.00 Mpps (64 B, 1 guest), limited by the switch; vhost reaches 4.00 Mpps (64 B, 2 guests), limited by the switch.");
+    insta::assert_snapshot!(said(&[vf, vhost]), @"North/south: vf and vhost cannot be compared (0 pairs; at least 8 are needed); vf reaches 9.00 Mpps (64 B, 1 guest), and the bottleneck is the switch; vhost reaches 4.00 Mpps (64 B, 2 guests), and the bottleneck is the switch.");
 }
 
 #[test]
