@@ -1,7 +1,9 @@
 """The lab's check of its own latency figures, in small: delays as drawn, every frame counted. No word of how fast."""
 
 import json
+import pathlib
 import subprocess
+import tempfile
 import unittest
 
 from daemon import binary
@@ -52,3 +54,33 @@ class Calibrate(unittest.TestCase):
             self.assertGreater(constant["told_unpaused"]["p50_us"], 99, constant)
         else:
             self.assertFalse(constant["within"]["p50"], constant)
+
+
+class WithoutTaps(unittest.TestCase):
+    """A machine that gives its users no device of taps, as containers often do."""
+
+    def lab(self, *arguments):
+        """Runs the lab where that device is missing."""
+        argv = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/net && exec "$0" "$@"', binary(), "lab"]
+        return subprocess.run([*argv, *arguments], capture_output=True, text=True, timeout=100, check=False)
+
+    def test_the_path_that_needs_them_is_left_out_and_told(self):
+        """The others are measured, and the report is whole."""
+        with tempfile.TemporaryDirectory() as out:
+            short = ["--pattern", "north-south", "--frame", "64", "--guests", "1", "--rounds", "1", "--seconds", "0.2"]
+            done = self.lab(*short, "--out", out)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            (results,) = pathlib.Path(out).glob("*/results.json")
+            results = json.loads(results.read_text())
+        self.assertEqual({point["path"] for point in results["points"]}, {"vf", "vhost"})
+        self.assertNotIn("ended_early", results)
+        (note,) = [note for note in results["notes"] if "left out" in note]
+        self.assertIn("/dev/net/tun cannot be opened", note)
+
+    def test_an_experiment_that_is_nothing_without_them_says_so(self):
+        """Before anything is measured."""
+        with tempfile.TemporaryDirectory() as out:
+            done = self.lab("hyperv", "--out", out)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("this experiment needs taps for its guests", done.stderr)
+        self.assertIn("/dev/net/tun cannot be opened", done.stderr)

@@ -14,6 +14,8 @@ pub mod cpu;
 pub mod facts;
 pub mod interface;
 pub mod latency;
+pub mod links;
+pub mod netlink;
 pub mod netns;
 mod nudge;
 pub mod packet;

@@ -7,21 +7,13 @@
 //!
 //! Follows `linux/genetlink.h` and `linux/vdpa.h`.
 
-use std::os::fd::OwnedFd;
-
+use host::netlink::{Netlink, Request, attributes, u16_at};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
-};
 
 use crate::VduseError;
 
-const NLMSG_HEADER: usize = 16;
+/// Bytes of `struct genlmsghdr`.
 const GENL_HEADER: usize = 4;
-const NLMSG_ERROR: u16 = 2;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-
 const CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -31,9 +23,6 @@ const VDPA_CMD_DEV_NEW: u8 = 3;
 const VDPA_CMD_DEV_DEL: u8 = 4;
 const VDPA_ATTR_MGMTDEV_DEV_NAME: u16 = 2;
 const VDPA_ATTR_DEV_NAME: u16 = 4;
-
-/// Flags in an attribute's type.
-const TYPE_MASK: u16 = 0x3fff;
 
 /// Puts a device on the bus, where drivers find it; returns once one has begun, if one was there.
 /// One that stands there stays.
@@ -72,66 +61,26 @@ fn error(name: &str, what: &'static str, source: Errno) -> VduseError {
 }
 
 /// Makes a request of the family `vdpa`, and waits for the answer.
-fn ask(command: u8, attributes: &[(u16, &str)]) -> Result<(), Errno> {
-    let protocol = Some(netlink::GENERIC);
-    let socket =
-        socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
-    let family = exchange(
-        &socket,
-        &request(CTRL, CTRL_CMD_GETFAMILY, 0, &[(CTRL_ATTR_FAMILY_NAME, "vdpa")]),
-    )?;
-    let family = family.ok_or(Errno::BADMSG)?;
-    exchange(&socket, &request(family, command, NLM_F_ACK, attributes)).map(|_| ())
+fn ask(command: u8, texts: &[(u16, &str)]) -> Result<(), Errno> {
+    let netlink = Netlink::generic()?;
+    let named = request(CTRL, CTRL_CMD_GETFAMILY).with_text(CTRL_ATTR_FAMILY_NAME, "vdpa");
+    let family = family(&netlink.ask(named)?).ok_or(Errno::BADMSG)?;
+    netlink.ask(dev_request(family, command, texts)).map(drop)
 }
 
-/// Sends a request; returns the number of a family, if the answer has one.
-fn exchange(socket: &OwnedFd, request: &[u8]) -> Result<Option<u16>, Errno> {
-    send(socket, request, SendFlags::empty())?;
-    let mut answer = vec![0; 16 * 1024];
-    let (_, len) = recv(socket, answer.as_mut_slice(), RecvFlags::empty())?;
-    parse(&answer[..len.min(answer.len())])
+/// A request of the family `vdpa` about a device, to be acknowledged.
+pub(crate) fn dev_request(family: u16, command: u8, texts: &[(u16, &str)]) -> Request {
+    let with = |request: Request, (kind, text): &(u16, &str)| request.with_text(*kind, text);
+    texts.iter().fold(request(family, command).acknowledged(), with)
 }
 
-/// The bytes of a request.
-pub(crate) fn request(family: u16, command: u8, flags: u16, attributes: &[(u16, &str)]) -> Vec<u8> {
-    let mut body = vec![command, 1, 0, 0];
-    for (kind, value) in attributes {
-        let len = 4 + value.len() + 1; // with its zero
-        body.extend((len as u16).to_ne_bytes());
-        body.extend(kind.to_ne_bytes());
-        body.extend(value.as_bytes());
-        body.push(0);
-        body.resize(body.len().next_multiple_of(4), 0);
-    }
-    let mut message = Vec::with_capacity(NLMSG_HEADER + body.len());
-    message.extend(((NLMSG_HEADER + body.len()) as u32).to_ne_bytes());
-    message.extend(family.to_ne_bytes());
-    message.extend((NLM_F_REQUEST | flags).to_ne_bytes());
-    message.extend([0; 8]); // sequence, port
-    message.extend(body);
-    message
+/// A request that begins with `struct genlmsghdr`: command, version 1, reserved.
+fn request(family: u16, command: u8) -> Request {
+    Request::new(family, &[command, 1, 0, 0])
 }
 
-/// Reads the first message of an answer: an error's number, or a family's.
-pub(crate) fn parse(answer: &[u8]) -> Result<Option<u16>, Errno> {
-    let broken = Errno::BADMSG;
-    let u16_at = |at: usize| Some(u16::from_ne_bytes(answer.get(at..at + 2)?.try_into().ok()?));
-    let u32_at = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
-    let len = (u32_at(0).ok_or(broken)? as usize).min(answer.len());
-    if u16_at(4).ok_or(broken)? == NLMSG_ERROR {
-        let code = u32_at(NLMSG_HEADER).ok_or(broken)? as i32;
-        return match code {
-            0 => Ok(None),
-            code => Err(Errno::from_raw_os_error(code.wrapping_neg())),
-        };
-    }
-    let mut at = NLMSG_HEADER + GENL_HEADER;
-    while at + 4 <= len {
-        let (size, kind) = (u16_at(at).ok_or(broken)?, u16_at(at + 2).ok_or(broken)?);
-        if kind & TYPE_MASK == CTRL_ATTR_FAMILY_ID {
-            return Ok(Some(u16_at(at + 4).ok_or(broken)?));
-        }
-        at += usize::from(size.max(4)).next_multiple_of(4);
-    }
-    Ok(None)
+/// The number of a family, from the answer to the question for its name.
+pub(crate) fn family(answer: &[u8]) -> Option<u16> {
+    let mut all = attributes(answer.get(GENL_HEADER..)?);
+    all.find_map(|(kind, value)| (kind == CTRL_ATTR_FAMILY_ID).then(|| u16_at(value, 0))?)
 }

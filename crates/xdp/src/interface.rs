@@ -2,9 +2,10 @@
 //!
 //! [`Interfaces`] are those of one network namespace: that of the thread that opened them.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
+use host::netlink::Netlink;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -64,7 +65,7 @@ struct Channels {
 /// The interfaces of a network namespace.
 #[derive(Debug)]
 pub struct Interfaces {
-    netlink: OwnedFd,
+    netlink: Netlink,
     ioctl: OwnedFd,
 }
 
@@ -82,7 +83,7 @@ impl Interfaces {
     pub fn here() -> Result<Interfaces, Errno> {
         let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
         let ioctl = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-        Ok(Interfaces { netlink: netlink::open()?, ioctl })
+        Ok(Interfaces { netlink: Netlink::route()?, ioctl })
     }
 
     /// Looks at the interface `name`.
@@ -90,7 +91,7 @@ impl Interfaces {
         if name.is_empty() || name.len() >= NAME_MAX || name.contains(['/', '\0']) {
             return Err(XdpError::NoInterface(name.to_owned()));
         }
-        let link = netlink::link(self.netlink.as_fd(), name)
+        let link = netlink::link(&self.netlink, name)
             .map_err(|errno| XdpError::of("RTM_GETLINK", name, "CAP_NET_ADMIN", errno))?;
         let mut flags = Value { cmd: ETHTOOL_GFLAGS, data: 0 };
         let flags = self.ethtool(name, &mut flags).map(|()| flags);

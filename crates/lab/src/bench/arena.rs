@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::link::Links;
+use host::links::Links;
 
 /// What became of the first attempt.
 static ENTERED: OnceLock<Result<(), String>> = OnceLock::new();
@@ -33,18 +33,28 @@ pub fn enter_for_guests() -> Result<()> {
     if let Err(why) = enter() {
         bail!("this experiment needs network namespaces for its guests: {why}");
     }
+    try_tap().context("this experiment needs taps for its guests")
+}
+
+/// Makes a tap in this thread's namespace, and takes it away: a namespace of one's own does not
+/// make the device of taps usable.
+fn try_tap() -> Result<()> {
+    host::tun::open(None, "lab-try", 1, false)?;
     Ok(())
 }
 
 /// The bridge of the host's namespace, which is made by the first who asks.
 ///
 /// # Errors
-/// There is no namespace, or the kernel has no bridges.
+/// There is no namespace, or the kernel has no bridges, or no taps to join them for this user.
 pub fn bridge() -> Result<&'static str> {
     const NAME: &str = "lab0";
     static MADE: OnceLock<Result<(), String>> = OnceLock::new();
     enter().map_err(anyhow::Error::msg)?;
-    let make = || Links::open().and_then(|mut links| links.add_bridge(NAME));
+    let make = || {
+        Links::open()?.add_bridge(NAME)?;
+        try_tap()
+    };
     let made = MADE.get_or_init(|| make().map_err(|error| format!("{error:#}")));
     made.clone().map(|()| NAME).map_err(anyhow::Error::msg)
 }

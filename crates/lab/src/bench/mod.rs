@@ -11,7 +11,6 @@ mod daemon;
 pub mod delay;
 mod guests;
 pub mod interrupt;
-pub mod link;
 pub mod peers;
 mod switched;
 

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{Event, say};
-use crate::bench::link::Links;
+use host::links::Links;
 
 /// Frames that one direction may move before the other has its turn.
 const TURN: usize = 64;

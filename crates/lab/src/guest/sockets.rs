@@ -28,7 +28,8 @@ use serde::{Deserialize, Serialize};
 use wire::Mac;
 
 use super::{Event, say, wait_for_word};
-use crate::bench::{arena, link};
+use crate::bench::arena;
+use host::links::Links;
 
 pub use file::{Fetched, Served};
 pub use request::Asked;
@@ -143,7 +144,7 @@ pub fn run(spec: &SocketSpec) -> Result<()> {
         let interfaces = Interfaces::of(None)?;
         interfaces.set_mac("eth0", mac.0)?;
         interfaces.set_up("eth0", true)?;
-        link::Links::open()?.add_address("eth0", ip, PREFIX)?;
+        Links::open()?.add_address("eth0", ip, PREFIX)?;
     }
     match (&spec.part, spec.load.tcp) {
         (Part::Send(to), true) => stream::send(*to, &spec.load),

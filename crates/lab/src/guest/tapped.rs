@@ -18,7 +18,7 @@ use wire::Mac;
 use super::generate::{SEQUENCE_AT, frame};
 use super::relay::only_queue;
 use super::{IN_FLIGHT, TapPlace, Traffic};
-use crate::bench::link::Links;
+use host::links::Links;
 
 /// Bytes of the virtio-net header before each frame.
 const HEADER: usize = tun::HEADER_LEN as usize;

@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 
 use super::Veths;
 use crate::bench::arena;
-use crate::bench::link::Links;
+use host::links::Links;
 
 /// Two ports of the bridge in the lab's namespace.
 #[derive(Debug)]

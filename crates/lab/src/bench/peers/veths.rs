@@ -15,7 +15,7 @@ use host::interface::Interfaces;
 use wire::Mac;
 
 use crate::bench::arena;
-use crate::bench::link::Links;
+use host::links::Links;
 
 /// Settings of the namespace, and files that are not there on every machine.
 const SILENT: [(&str, &str); 5] = [

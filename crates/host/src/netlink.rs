@@ -1,0 +1,208 @@
+//! Netlink: requests to the kernel, and their answers.
+//!
+//! Model: a [`Request`] is a header and attributes, [`Netlink::ask`] sends it and gives the body of
+//! the first message of the answer, or the kernel's error number. Follows netlink(7) and
+//! `include/uapi/linux/netlink.h`.
+//!
+//! Limits: one request at a time, so there are no sequence numbers; of an answer in several
+//! messages the first is read.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::netlink::GENERIC;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{Protocol, recv, send, socket_with};
+
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
+/// Bytes of `struct nlmsghdr`.
+const HEADER: usize = 16;
+/// Flags in an attribute's type.
+const TYPE_MASK: u16 = 0x3fff;
+/// Room for an answer; the longest is of an interface with many queues.
+const ANSWER_MAX: usize = 32 << 10;
+
+/// A socket for requests, for ever of the network namespace that the thread had that opened it.
+#[derive(Debug)]
+pub struct Netlink {
+    /// Usable for ioctls of interfaces, too.
+    pub(crate) socket: OwnedFd,
+}
+
+impl Netlink {
+    /// For requests about interfaces and addresses (rtnetlink(7)).
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    pub fn route() -> Result<Netlink, Errno> {
+        Netlink::open(None) // no protocol is 0, which is NETLINK_ROUTE
+    }
+
+    /// For requests to families that have no protocol of their own (`linux/genetlink.h`).
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    pub fn generic() -> Result<Netlink, Errno> {
+        Netlink::open(Some(GENERIC))
+    }
+
+    fn open(protocol: Option<Protocol>) -> Result<Netlink, Errno> {
+        let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
+        Ok(Netlink { socket: socket_with(AddressFamily::NETLINK, kind, flags, protocol)? })
+    }
+
+    /// Sends a request and waits for the answer: its first message without the header, which is
+    /// empty where the kernel says no more than that it is done.
+    ///
+    /// # Errors
+    /// The kernel's refusal; `EBADMSG` for an answer that is none.
+    pub fn ask(&self, request: Request) -> Result<Vec<u8>, Errno> {
+        send(&self.socket, &request.into_bytes(), SendFlags::empty())?;
+        let mut answer = vec![0; ANSWER_MAX];
+        let (_, len) = recv(&self.socket, answer.as_mut_slice(), RecvFlags::empty())?;
+        Ok(message(&answer[..len.min(ANSWER_MAX)])?.to_vec())
+    }
+}
+
+/// A message to the kernel, or what an attribute holds that has attributes itself.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    kind: u16,
+    flags: u16,
+    body: Vec<u8>,
+}
+
+impl Request {
+    /// A request of this type, which begins with a header of its family.
+    pub fn new(kind: u16, header: &[u8]) -> Request {
+        Request { kind, flags: 0, body: header.to_vec() }
+    }
+
+    /// Attributes to be nested.
+    pub fn nest() -> Request {
+        Request::default()
+    }
+
+    /// To be answered by an error number, which is 0 when it is done.
+    #[must_use]
+    pub fn acknowledged(mut self) -> Request {
+        self.flags |= NLM_F_ACK;
+        self
+    }
+
+    /// The same, and what it asks for must not be there yet.
+    #[must_use]
+    pub fn creating(mut self) -> Request {
+        self.flags |= NLM_F_CREATE | NLM_F_EXCL;
+        self.acknowledged()
+    }
+
+    /// With an attribute: its length, its type, what it holds, and zeros up to the next multiple of
+    /// four.
+    #[must_use]
+    pub fn with(mut self, kind: u16, value: &[u8]) -> Request {
+        self.body.extend(((4 + value.len()) as u16).to_ne_bytes());
+        self.body.extend(kind.to_ne_bytes());
+        self.body.extend(value);
+        self.body.resize(self.body.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// With an attribute that holds text, which ends with a zero.
+    #[must_use]
+    pub fn with_text(self, kind: u16, value: &str) -> Request {
+        self.with(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    /// With an attribute that holds attributes.
+    #[must_use]
+    pub fn with_nest(self, kind: u16, nest: &Request) -> Request {
+        self.with(kind, &nest.body)
+    }
+
+    /// The message as it is sent.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + self.body.len());
+        bytes.extend(((HEADER + self.body.len()) as u32).to_ne_bytes());
+        bytes.extend(self.kind.to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST | self.flags).to_ne_bytes());
+        bytes.extend([0; 8]); // sequence, port
+        bytes.extend(self.body);
+        bytes
+    }
+}
+
+/// The first message of an answer, without its header; empty if it says that all is done.
+fn message(answer: &[u8]) -> Result<&[u8], Errno> {
+    let whole = u32_at(answer, 0).and_then(|len| answer.get(..len as usize));
+    let body = whole.and_then(|whole| whole.get(HEADER..)).ok_or(Errno::BADMSG)?;
+    if u16_at(answer, 4) != Some(NLMSG_ERROR) {
+        return Ok(body);
+    }
+    match u32_at(body, 0).ok_or(Errno::BADMSG)? as i32 {
+        0 => Ok(&[]),
+        code => Err(Errno::from_raw_os_error(code.wrapping_neg())),
+    }
+}
+
+/// The attributes of a message or of a nested attribute, type and value, up to the first that is
+/// broken.
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = usize::from(u16_at(bytes, 0)?);
+        let kind = u16_at(bytes, 2)? & TYPE_MASK;
+        let value = bytes.get(4..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((kind, value))
+    })
+}
+
+/// The 16-bit number at this byte.
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The 32-bit number at this byte.
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_but_their_length_does_not_say_so() {
+        let nest = Request::nest().with_text(3, "br0").with(7, &[1, 2, 3, 4, 5]);
+        let want = [&[8, 0, 3, 0][..], b"br0\0", &[9, 0, 7, 0, 1, 2, 3, 4, 5, 0, 0, 0]].concat();
+        assert_eq!(nest.body, want);
+        let read: Vec<(u16, &[u8])> = attributes(&nest.body).collect();
+        assert_eq!(read, [(3, &b"br0\0"[..]), (7, &[1, 2, 3, 4, 5])]);
+        let request = Request::new(16, &[0xaa; 4]).creating().with_nest(18, &nest).into_bytes();
+        let head = [44, 0, 0, 0, 16, 0, 0x05, 0x06, 0, 0, 0, 0, 0, 0, 0, 0, 0xaa, 0xaa, 0xaa, 0xaa];
+        assert_eq!(request, [&head[..], &[24, 0, 18, 0], &want].concat());
+    }
+
+    #[test]
+    fn an_answer_is_an_error_number_or_a_body() {
+        let answer = |kind: u16, code: i32| {
+            let mut bytes = [0; HEADER + 4];
+            bytes[0] = 20;
+            bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+            bytes[HEADER..].copy_from_slice(&code.to_ne_bytes());
+            bytes
+        };
+        assert_eq!(message(&answer(NLMSG_ERROR, 0)), Ok(&[][..]));
+        assert_eq!(message(&answer(NLMSG_ERROR, -17)), Err(Errno::EXIST));
+        assert_eq!(message(&answer(16, 7)), Ok(&[7, 0, 0, 0][..]));
+        for len in 0..20 {
+            assert_eq!(message(&answer(16, 7)[..len]), Err(Errno::BADMSG), "{len} bytes");
+        }
+        // An attribute that says it is longer than the message ends the reading.
+        assert_eq!(attributes(&[200, 0, 4, 0, 1, 2, 3, 4]).count(), 0);
+    }
+}
