@@ -2,7 +2,7 @@
 //! `cargo run --release -p shunt-plan --example fleet -- KINDS HOSTS > fleet.toml`, with so many
 //! kinds of chains and so many hosts.
 
-use lab::guest::random::Random;
+use report::statistics::random::Random;
 
 const GUESTS: u32 = 10_000;
 const NICS: [&str; 4] = ["xl710", "e810", "cx6", "x520"];

@@ -227,7 +227,10 @@ fn a_wake_up_latency_that_may_not_be_held_keeps_the_daemon_from_starting() {
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(site.path(""), open).expect("our own directory");
     let program = site.path("shunt");
-    fs::copy(env!("CARGO_BIN_EXE_shunt"), &program).expect("a copy of the program");
+    // By another process: a file that this one had open for writing, and another test's child with
+    // it, could not be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_shunt")).arg(&program).status();
+    assert!(copied.expect("cp is there").success());
     let config = site.config(&site.path("run"), &site.path("s"), "[lanes]\ncpu_latency_us = 0");
     let mut command = Command::new(program);
     command.args(["up", "--config", &config]).stdin(Stdio::null());

@@ -10,8 +10,8 @@ use model::state::PathInForce;
 use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, arena, mac_text};
 use crate::guest::Task;
 use crate::guest::relay::RelaySpec;
-use crate::report::{PathKind, Pattern};
 use host::links::Links;
+use report::{PathKind, Pattern};
 
 /// Both ends, which are attached, and how.
 #[derive(Clone, Copy, Debug)]

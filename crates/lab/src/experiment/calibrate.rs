@@ -20,7 +20,7 @@ use crate::bench::delay::{DelayControl, DelayDevice, DelayResult};
 use crate::bench::{GuestProcess, Placement, interrupt, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Latency, PacedResult, PausesResult, Place, Role};
 use crate::measure::delay::Distribution;
-use crate::report::RingKind;
+use report::RingKind;
 
 /// Largest error of a quantile, relative to the injected one.
 const ERROR_SHARE_MAX: f64 = 0.05;

@@ -30,12 +30,12 @@ use serde::Serialize;
 use super::forwarding::{self, PointSpec, Switch};
 use super::step::Machine;
 use crate::bench::interrupt;
-use crate::guest::random::Random;
-use crate::report::Point;
-use crate::statistics::Pair;
-use crate::statistics::bands::{BandPairs, Grouped, PairedSlots, Slot};
-use crate::statistics::permutation::{self, Comparison, Verdict};
-use crate::statistics::quantile::median;
+use report::Point;
+use report::statistics::Pair;
+use report::statistics::bands::{BandPairs, Grouped, PairedSlots, Slot};
+use report::statistics::permutation::{self, Comparison, Verdict};
+use report::statistics::quantile::median;
+use report::statistics::random::Random;
 
 /// Share of comparisons of two identical builds in which a difference may be found.
 pub const ALPHA: f64 = 0.01;
@@ -288,7 +288,7 @@ impl Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{PathKind, Pattern, samples};
+    use report::{PathKind, Pattern, samples};
 
     fn slot(cycles: f64, distance: f64) -> Point {
         let mut point = samples::point(Pattern::NorthSouth, PathKind::Vf, 64, 1, 10.0);

@@ -16,18 +16,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use model::state::PathInForce::{self, Synthetic, Vf};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use self::conclude::conclude;
 use self::measure::{Seen, measure};
-use super::file::{check_numbers, check_times};
-use super::step::{self, Found, Step};
+use super::step::{Found, Step, Steps};
 use crate::bench::{arena, interrupt};
-use crate::report::{CopySetup, FileCopy, copy};
-
-/// Most MiB that a file can have; the server keeps it in memory.
-const FILE_MIB_MAX: u32 = 4096;
+use report::experiment::CopySweep;
+use report::{CopySetup, FileCopy, copy};
 
 /// What is to be measured, and with what.
 #[derive(Clone, Debug)]
@@ -42,22 +37,7 @@ pub struct Settings {
     pub rounds: usize,
 }
 
-/// A file of each of these sizes, copied in every setup.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Sweep {
-    /// MiB of the file, which is kept in memory: 1 to 4096.
-    pub file_mib: Vec<u32>,
-    /// How often each setup is measured, the paths in the order A B B A; medians count.
-    pub rounds: usize,
-}
-
-impl step::Sweep for Sweep {
-    fn check(&self) -> Result<(), String> {
-        check_numbers("file_mib", &self.file_mib, [1, FILE_MIB_MAX])?;
-        check_times(self.rounds, &[])
-    }
-
+impl Steps for CopySweep {
     fn steps(&self, _experiment: &str) -> Vec<Step> {
         let step = |file_mib: &u32| {
             let (file_mib, rounds) = (*file_mib, self.rounds);

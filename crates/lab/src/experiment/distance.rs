@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::bench::plan;
 use crate::measure::distance;
-use crate::statistics::bands::Band;
+use report::statistics::bands::Band;
 
 /// Between two samples.
 const PAUSE: Duration = Duration::from_millis(20);

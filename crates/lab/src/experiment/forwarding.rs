@@ -17,16 +17,16 @@ use host::CpuTime;
 use wire::Mac;
 
 use self::ground::Ground;
-pub use self::sweep::Sweep;
+pub use self::sweep::slots;
 
 use super::sample::{self, Measured};
 use crate::bench::{GuestProcess, Placement, mac_text, plan};
 use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 use crate::measure::distance;
 use crate::measure::others::Others;
-use crate::report::model::gbps;
-use crate::report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
-use crate::statistics::bands;
+use report::results::gbps;
+use report::statistics::bands;
+use report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
 
 /// The generator's address, beyond the uplink.
 pub(super) const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);

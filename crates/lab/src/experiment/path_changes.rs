@@ -19,8 +19,8 @@ use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
 };
 use crate::guest::numbered::{Direction, NumberedResult, NumberedSpec};
-use crate::guest::random::Random;
 use crate::guest::{Event, Task};
+use report::statistics::random::Random;
 
 /// The paths.
 const PATHS: [PathInForce; 3] = [PathInForce::Vf, PathInForce::Vmq, PathInForce::Synthetic];

@@ -9,56 +9,27 @@
 
 use anyhow::{Context, Result};
 use model::state::PathInForce;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use super::file::{check_numbers, check_published, check_times};
 use super::forwarding::{OUTSIDE, SATURATED};
 use super::sample::{self, spread};
-use super::step::{self, Found, Machine, Step};
+use super::step::{Found, Machine, Step, Steps};
 use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, interrupt, mac_text, plan,
 };
 use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
 use crate::measure::distance;
-use crate::report::model::gbps;
-use crate::report::receive::{Published, Side};
-use crate::report::{Load, Receive, RingKind};
+use report::experiment::ReceiveSweep;
+use report::receive::Side;
+use report::results::gbps;
+use report::{Load, Receive, RingKind};
 
-/// Each of these frame sizes, received on both paths.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Sweep {
-    /// Guests: 1 to 8.
-    pub guests: Vec<usize>,
-    /// Frame sizes with FCS, bytes: 64 to 1518.
-    pub frame_bytes: Vec<u32>,
-    /// How often each is measured, both paths in turn; medians count.
-    pub rounds: usize,
-    /// Seconds before each measurement.
-    pub warmup_s: f64,
-    /// Seconds of each measurement.
-    pub seconds: f64,
-    /// What the paper published.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub published: Option<Published>,
-}
-
-impl step::Sweep for Sweep {
-    fn check(&self) -> Result<(), String> {
-        check_numbers("guests", &self.guests, [1, 8])?;
-        check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
-        let published = self.published.iter();
-        check_published(published.flat_map(|it| [it.without_gbps, it.with_gbps]))?;
-        check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
-    }
-
+impl Steps for ReceiveSweep {
     fn steps(&self, _experiment: &str) -> Vec<Step> {
         let step = |(guests, frame_bytes): (usize, u32)| {
             let sweep = self.clone();
             let title = format!("receive, {guests} guests, {frame_bytes} B");
             Step::new(title, move |machine| {
-                Ok(Found::Receive(sweep.receive(machine, guests, frame_bytes)?))
+                Ok(Found::Receive(receive(&sweep, machine, guests, frame_bytes)?))
             })
         };
         let frames = |guests: &usize| {
@@ -69,78 +40,78 @@ impl step::Sweep for Sweep {
     }
 }
 
-impl Sweep {
-    /// Measures a frame size on both paths, round by round.
-    fn receive(&self, machine: &Machine<'_>, guests: usize, frame_bytes: u32) -> Result<Receive> {
-        let placement = plan(machine.cpus, 1);
-        let mut seen = Vec::with_capacity(self.rounds);
-        for round in 0..self.rounds {
-            let both = || {
-                let one = |path| {
-                    interrupt::check()?;
-                    self.measure(machine, (guests, frame_bytes), path)
-                };
-                // Who is first changes, in case it matters.
-                if round % 2 == 0 {
-                    let vmq = one(PathInForce::Vmq)?;
-                    return Ok((vmq, one(PathInForce::Synthetic)?));
-                }
-                let synthetic = one(PathInForce::Synthetic)?;
-                Ok((one(PathInForce::Vmq)?, synthetic))
+/// Measures a frame size on both paths, round by round.
+fn receive(
+    sweep: &ReceiveSweep,
+    machine: &Machine<'_>,
+    guests: usize,
+    frame_bytes: u32,
+) -> Result<Receive> {
+    let placement = plan(machine.cpus, 1);
+    let mut seen = Vec::with_capacity(sweep.rounds);
+    for round in 0..sweep.rounds {
+        let both = || {
+            let one = |path| {
+                interrupt::check()?;
+                measure(sweep, machine, (guests, frame_bytes), path)
             };
-            seen.push(distance::steadily_if(placement.switch.zip(placement.guests[0].0), both)?.0);
-        }
-        let pinned = placement.switch.into_iter().chain(placement.guests[0].0).collect();
-        let published = self.published;
-        let receive = Receive { guests, published, pinned, ..conclude(frame_bytes, &seen) };
-        receive.check().context("the measurement contradicts itself")?;
-        Ok(receive)
-    }
-
-    fn measure(
-        &self,
-        machine: &Machine<'_>,
-        (guests, frame_bytes): (usize, u32),
-        path: PathInForce,
-    ) -> Result<Seen> {
-        let placement = plan(machine.cpus, 1);
-        let adapter = |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), path };
-        let adapters = (0..guests).map(adapter).collect();
-        let plan = SwitchedPlan { cpu: placement.switch, uplink: Some(Attached::Socket), adapters };
-        let mut bench = SwitchedBench::start(machine.program, &plan)?;
-        let flows =
-            (0..guests).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
-        let role =
-            Role::Generate { flows, in_flight: IN_FLIGHT, load: Load::Overload, touch: false };
-        let generator = Guest { place: Place::Socket(bench.bench.uplink_socket()), role };
-        let sinks =
-            (0..guests).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });
-        let spec = GuestSpec {
-            cpu: placement.guests[0].0,
-            warmup_s: self.warmup_s,
-            seconds: self.seconds,
-            quiet_s: QUIET_S,
-            frame_bytes,
-            huge_pages: false,
-            ring: RingKind::Split,
-            guests: std::iter::once(generator).chain(sinks).collect(),
+            // Who is first changes, in case it matters.
+            if round % 2 == 0 {
+                let vmq = one(PathInForce::Vmq)?;
+                return Ok((vmq, one(PathInForce::Synthetic)?));
+            }
+            let synthetic = one(PathInForce::Synthetic)?;
+            Ok((one(PathInForce::Vmq)?, synthetic))
         };
-        let mut guests = [GuestProcess::start(bench.bench.program(), &spec)?];
-        let measured = sample::measure(&mut bench.bench, &mut guests)?;
-        let result = &measured.results[0];
-        let (generator, sinks) = result.guests.split_first().context("there is a generator")?;
-        let received: u64 = sinks.iter().map(|sink| sink.received).sum();
-        let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
-        Ok(Seen {
-            mpps: rate(received),
-            cycles: measured.switch.cycles_per_frame().context("no frame passed")?,
-            // Some that were sent before the measurement arrive in it.
-            lost_share: generator.sent.saturating_sub(received) as f64
-                / generator.sent.max(1) as f64,
-            offered_mpps: rate(generator.sent),
-            limit_mpps: result.generator_limit_mpps,
-        })
+        seen.push(distance::steadily_if(placement.switch.zip(placement.guests[0].0), both)?.0);
     }
+    let pinned = placement.switch.into_iter().chain(placement.guests[0].0).collect();
+    let published = sweep.published;
+    let receive = Receive { guests, published, pinned, ..conclude(frame_bytes, &seen) };
+    receive.check().context("the measurement contradicts itself")?;
+    Ok(receive)
+}
+
+fn measure(
+    sweep: &ReceiveSweep,
+    machine: &Machine<'_>,
+    (guests, frame_bytes): (usize, u32),
+    path: PathInForce,
+) -> Result<Seen> {
+    let placement = plan(machine.cpus, 1);
+    let adapter = |i| AdapterPlan { attached: Attached::Socket, mac: mac_text(i, 0), path };
+    let adapters = (0..guests).map(adapter).collect();
+    let plan = SwitchedPlan { cpu: placement.switch, uplink: Some(Attached::Socket), adapters };
+    let mut bench = SwitchedBench::start(machine.program, &plan)?;
+    let flows = (0..guests).map(|i| (OUTSIDE.to_string(), mac_text(i, 0).to_string())).collect();
+    let role = Role::Generate { flows, in_flight: IN_FLIGHT, load: Load::Overload, touch: false };
+    let generator = Guest { place: Place::Socket(bench.bench.uplink_socket()), role };
+    let sinks =
+        (0..guests).map(|i| Guest { place: Place::Socket(bench.socket(i)), role: Role::Sink });
+    let spec = GuestSpec {
+        cpu: placement.guests[0].0,
+        warmup_s: sweep.warmup_s,
+        seconds: sweep.seconds,
+        quiet_s: QUIET_S,
+        frame_bytes,
+        huge_pages: false,
+        ring: RingKind::Split,
+        guests: std::iter::once(generator).chain(sinks).collect(),
+    };
+    let mut guests = [GuestProcess::start(bench.bench.program(), &spec)?];
+    let measured = sample::measure(&mut bench.bench, &mut guests)?;
+    let result = &measured.results[0];
+    let (generator, sinks) = result.guests.split_first().context("there is a generator")?;
+    let received: u64 = sinks.iter().map(|sink| sink.received).sum();
+    let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
+    Ok(Seen {
+        mpps: rate(received),
+        cycles: measured.switch.cycles_per_frame().context("no frame passed")?,
+        // Some that were sent before the measurement arrive in it.
+        lost_share: generator.sent.saturating_sub(received) as f64 / generator.sent.max(1) as f64,
+        offered_mpps: rate(generator.sent),
+        limit_mpps: result.generator_limit_mpps,
+    })
 }
 
 /// One measurement.

@@ -11,13 +11,13 @@ use anyhow::{Context, Result, bail};
 use host::MachineFacts;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::file::Experiment;
 use super::forwarding::SentNothing;
-use super::step::{Found, Machine, Step};
+use super::step::{Found, Machine, Step, steps};
 use super::{copy, transfer};
 use crate::bench::{arena, interrupt};
 use crate::measure::others::Others;
-use crate::report::{self, PathKind, Results, Started};
+use report::experiment::Experiment;
+use report::{self, PathKind, Results, Started};
 
 /// Bytes that a report may take.
 const REPORT_BYTES: usize = 4 << 20;
@@ -62,13 +62,13 @@ pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
     let started = Started::now();
     let (paths, left_out) = paths(&experiment);
     let experiment = experiment.on_paths(&paths);
-    if experiment.steps().is_empty() {
+    if steps(&experiment).is_empty() {
         bail!("nothing is left to measure. {}", left_out.unwrap_or_default());
     }
     let machine = machine(runner)?;
     let host = machine["hostname"].as_str().unwrap_or("unknown").to_owned();
     let results = Results {
-        schema: report::model::SCHEMA,
+        schema: report::results::SCHEMA,
         version: runner.version.into(),
         command: command(),
         started,
@@ -96,7 +96,7 @@ pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
     // As in `run`: before the first child is started.
     let experiment = results.experiment.as_ref().context("these results are of no experiment")?;
     let (available, left_out) = paths(experiment);
-    let steps = experiment.steps().len();
+    let steps = steps(experiment).len();
     if experiment.clone().on_paths(&available) != *experiment {
         bail!("a path that the run measured is missing. {}", left_out.unwrap_or_default());
     }
@@ -113,7 +113,7 @@ pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
 
 /// Measures the steps that are left.
 fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ran> {
-    let steps = results.experiment.as_ref().map(Experiment::steps).unwrap_or_default();
+    let steps = results.experiment.as_ref().map(steps).unwrap_or_default();
     let bar = ProgressBar::new(steps.len() as u64).with_position(results.steps_done as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {eta} left: {msg}")?);
     let (mut failure, mut saved) = (None, Instant::now());

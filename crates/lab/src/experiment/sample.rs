@@ -11,8 +11,8 @@ use crate::bench::{Bench, GuestProcess};
 use crate::guest::GuestResult;
 use crate::measure::copy_loop::Counters;
 use crate::measure::stages::StageCounts;
-use crate::report::Stages;
-use crate::statistics::quantile::quantile;
+use report::Stages;
+use report::statistics::quantile::quantile;
 
 /// A switch that counts its frames and cycles.
 pub(super) trait Counting {

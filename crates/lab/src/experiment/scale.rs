@@ -16,9 +16,9 @@ use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::{Guest, GuestSpec, Place, QUIET_S, Role};
 use crate::measure::distance;
 
-use crate::report::Load::Closed;
-use crate::report::RingKind;
-use crate::statistics::bands::{self, Band};
+use report::Load::Closed;
+use report::RingKind;
+use report::statistics::bands::{self, Band};
 
 /// The points: VFs, and addresses of all of them together.
 pub const POINTS: [(usize, usize); 7] =

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::report::{FileCopy, Point, Receive, Results, Transfer};
+use report::experiment::Experiment;
+use report::{FileCopy, Point, Receive, Results, Transfer};
 
 /// Where an experiment runs.
 #[derive(Clone, Copy, Debug)]
@@ -41,16 +42,22 @@ impl Found {
     }
 }
 
-/// A table of an experiment's file: every combination of its lists is measured.
-pub trait Sweep {
-    /// Says what is wrong with it, if anything is.
-    ///
-    /// # Errors
-    /// One sentence that names the setting, the value and what is allowed.
-    fn check(&self) -> Result<(), String>;
-
-    /// What is measured, in the order of measurement, for the experiment of this name.
+/// A table of an experiment's file, as the steps that measure it.
+pub(super) trait Steps {
+    /// Every combination of its lists in the order of measurement, for the experiment of this name.
     fn steps(&self, experiment: &str) -> Vec<Step>;
+}
+
+/// What an experiment measures, in the order of measurement.
+pub fn steps(experiment: &Experiment) -> Vec<Step> {
+    fn of<S: Steps>(experiment: &Experiment, tables: &[S]) -> Vec<Step> {
+        tables.iter().flat_map(|table| table.steps(&experiment.name)).collect()
+    }
+    let mut all = of(experiment, &experiment.forward);
+    all.extend(of(experiment, &experiment.transfer));
+    all.extend(of(experiment, &experiment.receive));
+    all.extend(of(experiment, &experiment.copy));
+    all
 }
 
 type Measure = Box<dyn Fn(&Machine<'_>) -> Result<Found>>;
@@ -84,5 +91,32 @@ impl Step {
 impl fmt::Debug for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Step").field("title", &self.title).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use report::PathKind;
+    use report::experiment::{Change, SHIPPED};
+
+    use super::*;
+
+    fn shipped(name: &str, changes: &[Change]) -> Experiment {
+        Experiment::parse(Experiment::shipped(name).unwrap(), changes).unwrap()
+    }
+
+    #[test]
+    fn every_shipped_experiment_has_steps() {
+        for (name, _) in SHIPPED {
+            assert!(!steps(&shipped(name, &[])).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_paths_that_the_machine_has_make_steps() {
+        assert_eq!(steps(&shipped("quick", &[]).on_paths(&[PathKind::Vf])).len(), 15 * 2);
+        assert!(steps(&shipped("ntttcp", &[]).on_paths(&[])).is_empty());
+        let changes = [Change { key: "seconds", value: 0.5.into() }];
+        assert_eq!(steps(&shipped("ntttcp", &changes)).len(), steps(&shipped("ntttcp", &[])).len());
     }
 }

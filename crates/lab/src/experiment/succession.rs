@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::guest::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
 use crate::guest::{Event, Task};
-use crate::report::RingKind;
+use report::RingKind;
 
 /// How one daemon follows another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

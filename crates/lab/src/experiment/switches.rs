@@ -11,7 +11,7 @@
 //! after each slot. Settings of the rings are measured one after the other.
 //!
 //! A pair is a slot of the first switch and one of another, of the same pass. Pairs are grouped by
-//! [bands](crate::statistics::bands) of distance. Each band with [`PAIRS_MIN`] pairs is reported.
+//! [bands](report::statistics::bands) of distance. Each band with [`PAIRS_MIN`] pairs is reported.
 //!
 //! # Figures
 //! Frames are counted as delivered: by the guest for frames a second, and by the switch for cycles
@@ -56,8 +56,8 @@ use crate::bench::peers::testpmd::BURST;
 use crate::bench::peers::{Hugepages, Qemu};
 use crate::bench::{arena, interrupt};
 use crate::measure::distance;
-use crate::report::Stages;
 pub use guest::Guest;
+use report::Stages;
 use side::Side;
 pub use summary::{BandResult, Ratio, SideResult, SizeResult};
 pub use switch::Switch;

@@ -22,8 +22,8 @@ use super::forwarding::{self, PointSpec, Switch};
 use crate::bench::Placement;
 use crate::guest::{IN_FLIGHT, PacedResult, Role};
 use crate::measure::distance;
-use crate::report::{Load, PathKind, Pinned};
-use crate::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop, TrialRecord};
+use report::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop, TrialRecord};
+use report::{Load, PathKind, Pinned};
 
 pub use self::back_to_back::BackToBack;
 use self::back_to_back::Point;

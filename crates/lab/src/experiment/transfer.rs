@@ -16,9 +16,8 @@ use anyhow::{Context, Result};
 
 use self::conclude::conclude;
 use self::measure::{cpus_of_ends, measure};
-pub use self::sweep::Sweep;
 use crate::bench::{arena, interrupt, plan};
-use crate::report::{PathKind, Pattern, Transfer, Workload};
+use report::{PathKind, Pattern, Transfer, Workload};
 
 /// Traffic to be measured.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use vhost_user::{Frontend, Listener, ProtocolFeatures, Region, RingConfig};
 use virtq::{BURST, DriverQueue, Features, Segment, Used};
 use wire::virtio_net::feature;
 
-use crate::report::RingKind;
+use report::RingKind;
 
 /// Entries of each ring.
 pub const RING: u16 = 1024;

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use wire::Mac;
 
 use super::{Event, Generator, IN_FLIGHT, Traffic, say, self_test, wait_for_word};
-use crate::report::{Load, RingKind};
+use report::{Load, RingKind};
 
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;

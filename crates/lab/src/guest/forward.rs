@@ -11,7 +11,7 @@ use wire::Mac;
 use super::adapter::{Adapter, BUFFERS, HEADER, Shape};
 use super::generate::frame;
 
-use crate::report::RingKind;
+use report::RingKind;
 
 /// One guest's forwarder.
 #[derive(Debug)]

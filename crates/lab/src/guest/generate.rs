@@ -18,7 +18,7 @@ use wire::probe::{Mark, Probe};
 
 use super::adapter::{Adapter, HEADER, RING, Shape};
 
-use crate::report::{Load, RingKind};
+use report::{Load, RingKind};
 
 /// Frames it keeps in flight unless told otherwise: half a ring.
 pub const IN_FLIGHT: u32 = RING as u32 / 2;

@@ -7,7 +7,7 @@ use guestmem::Pages;
 use host::tsc;
 use wire::Mac;
 
-use crate::report::Load;
+use report::Load;
 
 use super::paced::Paced;
 use super::tapped::{self, TapForwarder, TapGenerator};

@@ -42,10 +42,10 @@ use wire::Mac;
 
 use super::adapter::{Adapter, HEADER, RING};
 use super::pace::Pace;
-use super::random::Random;
 use super::{Event, generate, say, wait_for_word};
 use frames::Cast;
 use near::Near;
+use report::statistics::random::Random;
 use session::Session;
 
 /// Queue pairs of the far VFs.

@@ -19,7 +19,6 @@ pub mod pace;
 pub mod paced;
 mod pauses;
 pub mod probe;
-pub mod random;
 pub mod reflect;
 pub mod relay;
 pub mod sockets;
@@ -31,7 +30,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::report::{Load, RingKind};
+use report::{Load, RingKind};
 
 pub use forward::Forwarder;
 pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};

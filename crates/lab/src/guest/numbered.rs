@@ -27,7 +27,7 @@ use super::adapter::Shape;
 use super::honest::end::{End, frame_len};
 use super::ledger::Ledger;
 use super::{Event, say, wait_for_word};
-use crate::report::RingKind;
+use report::RingKind;
 
 /// Frames on their way in each direction: a quarter of a ring.
 const WINDOW: u64 = 256;

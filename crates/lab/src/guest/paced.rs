@@ -31,7 +31,7 @@ use super::adapter::{Adapter, HEADER, RING, Shape};
 use super::generate::{SEQUENCE_AT, Traffic, frame};
 use super::ledger::Ledger;
 use super::pauses::{Pauses, PausesResult};
-use crate::statistics::quantile::median;
+use report::statistics::quantile::median;
 
 /// Frames that are made up for after a pause of the generator: fewer than the smallest ring holds.
 const BACKLOG_MAX: u64 = RING as u64 / 2;

@@ -26,9 +26,9 @@ use wire::Mac;
 
 use super::adapter::{Adapter, HEADER, RING};
 use super::generate::frame;
-use super::random::Random;
 use super::{Event, say, wait_for_word};
 use floor::Floor;
+use report::statistics::random::Random;
 
 /// Bytes of the frames, with FCS.
 const FRAME: u32 = 64;

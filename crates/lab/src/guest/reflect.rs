@@ -18,7 +18,7 @@ use wire::Mac;
 
 use super::adapter::{Adapter, Shape};
 use super::{Event, Forwarder, say};
-use crate::report::RingKind;
+use report::RingKind;
 
 /// Turns of both ports between two looks for a command.
 const TURNS: u32 = 64;

@@ -20,8 +20,6 @@ const BATCHES: usize = 15;
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// The largest factor between two distances that count as the same.
-const SAME: f64 = 1.5;
 /// How often a measurement is repeated because the CPUs were moved in its course.
 const RETRIES: usize = 4;
 
@@ -38,7 +36,7 @@ pub fn steadily<T>(
     for _ in 0..RETRIES {
         let measured = measure()?;
         let after = round_trip_cycles(here, there)?;
-        if same(before, after) {
+        if report::statistics::bands::are_near(before, after) {
             return Ok((measured, before.max(after)));
         }
         before = after;
@@ -58,11 +56,6 @@ pub fn steadily_if<T>(
         None => Ok((measure()?, None)),
         Some(both) => steadily(both, measure).map(|(measured, cycles)| (measured, Some(cycles))),
     }
-}
-
-/// Whether two round trips count as of the same distance.
-pub fn same(a: f64, b: f64) -> bool {
-    a.max(b) <= SAME * a.min(b)
 }
 
 /// Time-stamp cycles that a line takes from one CPU to the other and back.

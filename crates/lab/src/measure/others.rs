@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Instant;
 
 use super::softirq::column;
-use crate::report::model::OTHERS_MUCH;
+use report::results::OTHERS_MUCH;
 
 /// Clock ticks since the machine started.
 #[derive(Clone, Copy, Debug, PartialEq)]

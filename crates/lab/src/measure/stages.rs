@@ -3,7 +3,7 @@
 use api::stats::Stats;
 use engine::Stage;
 
-use crate::report::Stages;
+use report::Stages;
 
 /// What lanes counted of their sampled bursts, summed. Zeros of a daemon that samples none.
 #[derive(Clone, Copy, Debug, Default)]

@@ -293,9 +293,8 @@ mod tests {
         let machine = testbed().unwrap();
         for bytes in [64, 128, 256, 512, 1024, 1518] {
             let measured = (2..=8).find(|&guests| {
-                let rate = |path| {
-                    lab::report::published::forwarding(Pattern::EastWest, path, bytes, guests)
-                };
+                let rate =
+                    |path| report::published::forwarding(Pattern::EastWest, path, bytes, guests);
                 rate(PathKind::Vhost).unwrap().mpps > rate(PathKind::Vf).unwrap().mpps
             });
             let said = crossover(&machine, &Frames::of(bytes).unwrap());

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use lab::guest::random::Random;
+use report::statistics::random::Random;
 
 use crate::limit::Limit;
 use crate::load::{Hop, Load};

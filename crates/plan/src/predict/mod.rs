@@ -17,8 +17,8 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-pub use lab::report::model::{PathKind, Pattern};
 pub use latency::{Latency, Station};
+pub use report::results::{PathKind, Pattern};
 
 use crate::CORES;
 use crate::dma::FCS;

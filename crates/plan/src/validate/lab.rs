@@ -1,8 +1,8 @@
 //! What a run of `shunt lab` measured, where this project's software NIC is the card: rates on all
 //! paths, and the lane's cycles.
 
-use lab::measure::distance::same;
-use lab::report::{self, Load, Results};
+use report::statistics::bands::are_near;
+use report::{Load, Results};
 
 use super::{Hypothesis, Measured, Off, Point, ValidateError, hypothesis};
 use crate::fit::{Observation, Parameter, SwitchObserved};
@@ -87,7 +87,7 @@ impl Measured {
             }
         }
         let is_there = |point: &&report::Point| match (point.round_trip_cycles, distance) {
-            (Some(its), Some(all)) => same(its, all),
+            (Some(its), Some(all)) => are_near(its, all),
             _ => true,
         };
         // Later results say what a delivered frame costs, and under overload that is another

@@ -259,7 +259,7 @@ mod tests {
     const LAB: &str = include_str!("../../measured/shunt-lab.json");
 
     fn measured() -> [(Measured, Machine); 2] {
-        let results = ::lab::report::json::read(LAB).unwrap();
+        let results = ::report::json::read(LAB).unwrap();
         let machine =
             Machine { nic: Nic::named("ideal").unwrap(), host: Host::named("shunt").unwrap() };
         [
@@ -323,7 +323,7 @@ mod tests {
     /// is not compared.
     #[test]
     fn points_of_another_distance_are_left_out() {
-        let mut results = ::lab::report::json::read(LAB).unwrap();
+        let mut results = ::report::json::read(LAB).unwrap();
         for point in results.points.iter_mut().step_by(10) {
             point.round_trip_cycles = Some(1000.0);
             point.mpps /= 3.0;

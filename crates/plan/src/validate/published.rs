@@ -3,7 +3,7 @@
 //! `virtio` is left out, for the paper's polling guests got next to nothing through it (0.01 Mpps),
 //! which no cost explains.
 
-use lab::report::published;
+use report::published;
 
 use super::{Hypothesis, Measured, Off, Point, hypothesis};
 use crate::fit::{Observation, Parameter};

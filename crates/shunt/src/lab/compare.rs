@@ -5,7 +5,7 @@ use clap::Args;
 use lab::experiment::compare::{self, Settings, Side};
 use lab::experiment::forwarding::PointSpec;
 use lab::experiment::step::Machine;
-use lab::report::{Load, PathKind, Pattern, RingKind};
+use report::{Load, PathKind, Pattern, RingKind};
 
 use super::{program, progress};
 use crate::text::wrapped;

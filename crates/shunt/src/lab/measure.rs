@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
-use lab::experiment::file::{self, Change, Experiment, SHIPPED};
 use lab::experiment::runner::{self, Ran, Runner};
-use lab::experiment::step::Machine;
-use lab::report::{self, PathKind, Pattern, Results};
+use lab::experiment::step::{Machine, steps};
+use report::experiment::{self, Change, Experiment, SHIPPED};
+use report::{self, PathKind, Pattern, Results};
 
 use super::{Partial, program};
 use crate::text::wrapped;
@@ -156,7 +156,7 @@ impl List {
         for (name, file) in SHIPPED {
             let experiment = Experiment::parse(file, &[]).map_err(UsageError)?;
             let paper = experiment.paper.as_deref().unwrap_or("");
-            let steps = experiment.steps().len();
+            let steps = steps(&experiment).len();
             text += &format!("{name:<8} {paper:<16} {steps:>4} steps  {}\n", experiment.title);
         }
         Ok(say(&text)?)
@@ -190,7 +190,7 @@ impl Show {
         let text = match (self.name, self.schema) {
             (Some(name), _) => text_of(&name)?,
             (None, Some(Schema::Results)) => report::json::schema(),
-            (None, _) => file::schema(),
+            (None, _) => experiment::schema(),
         };
         Ok(say(&text)?)
     }
@@ -262,7 +262,7 @@ fn row(dir: &Path) -> String {
     };
     let experiment = results.experiment.as_ref();
     let name = experiment.map_or("-", |experiment| &experiment.name);
-    let steps = experiment.map_or(0, |experiment| experiment.steps().len());
+    let steps = experiment.map_or(0, |experiment| steps(experiment).len());
     let done = format!("{}/{steps}", results.steps_done);
     let (when, dir) = (&results.started.utc, dir.display());
     // The command tells runs of a whole experiment and of parts of it apart.

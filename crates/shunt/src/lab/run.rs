@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use lab::experiment::forwarding::{self, PointSpec};
-use lab::report::{self, Load, PathKind, Pattern, RingKind};
+use report::{self, Load, PathKind, Pattern, RingKind};
 
 use super::program;
 use crate::UsageError;

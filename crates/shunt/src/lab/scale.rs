@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use lab::experiment::scale;
-use lab::report::RingKind;
+use report::RingKind;
 
 use super::{check_rounds, check_seconds, program, progress};
 use crate::{UsageError, say};

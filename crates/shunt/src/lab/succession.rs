@@ -4,7 +4,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use lab::experiment::succession::{self, How, MIRRORS_MAX, Spread, Succession, SuccessionRun};
-use lab::report::RingKind;
+use report::RingKind;
 
 use super::{program, progress};
 use crate::{UsageError, say};

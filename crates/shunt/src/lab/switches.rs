@@ -7,7 +7,7 @@ use lab::experiment::switches::{
     self, BandResult, Guest, PAIRS_MIN, Rings, RingsResult, Settings, SideResult, Switch,
     Switches as Comparison,
 };
-use lab::report::{SAMPLED_ONE_IN, Stages};
+use report::Stages;
 
 use super::{check_rounds, program};
 use crate::{UsageError, say};
@@ -346,7 +346,7 @@ fn stages(result: &Comparison) -> String {
     }
     format!(
         "\nShunt's cycles a frame by stage, medians\n{table}\n\
-         sampled on 1 burst in {SAMPLED_ONE_IN}; sampling: cost of the readings; other: busy \
+         measured on a sample of the bursts; sampling: cost of the readings; other: busy \
          cycles outside of bursts (rounds, polls that found nothing)\n"
     )
 }

@@ -7,7 +7,7 @@ use lab::experiment::throughput::{
     self, BackToBack, LatencyAt, Rate, Settings, Throughput as Found,
 };
 use lab::guest::Latency;
-use lab::report::{Load, PathKind, Pattern, RingKind};
+use report::{Load, PathKind, Pattern, RingKind};
 
 use super::program;
 use crate::{UsageError, say};
@@ -231,7 +231,7 @@ fn back_to_back(found: &BackToBack) -> String {
 #[cfg(test)]
 mod tests {
     use lab::guest::PacedResult;
-    use lab::report::Pinned;
+    use report::Pinned;
 
     use super::*;
 

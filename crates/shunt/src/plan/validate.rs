@@ -4,8 +4,8 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use lab::report::json;
 use plan::validate::{Errors, Measured, ValidateError, Validation};
+use report::json;
 
 use super::{read, write_new};
 use crate::text::{table, wrapped};

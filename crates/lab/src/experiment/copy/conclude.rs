@@ -3,8 +3,8 @@
 use super::Settings;
 use super::measure::{Seen, SeenGuest, cpus};
 use crate::experiment::sample::spread;
-use crate::report::copy::{CopyGuest, CopyHost, FileCopy};
-use crate::report::{CopySetup, Spread};
+use report::copy::{CopyGuest, CopyHost, FileCopy};
+use report::{CopySetup, Spread};
 
 const KIB: f64 = 1024.0;
 const GIB: f64 = KIB * KIB * KIB;

@@ -15,7 +15,7 @@ use crate::experiment::sample::{Sample, switch_counts};
 use crate::guest::sockets::{Fetched, Load, Part, Room, Served, SocketSpec};
 use crate::guest::{Event, Task};
 use crate::measure::softirq;
-use crate::report::Pinned;
+use report::Pinned;
 
 /// The server's address; guests have the following ones: of the range for benchmarks (RFC 2544).
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

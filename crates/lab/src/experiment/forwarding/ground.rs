@@ -14,7 +14,7 @@ use crate::bench::{
 };
 use crate::experiment::sample::Counting;
 use crate::guest::{Place, TapPlace};
-use crate::report::{PathKind, Pattern, RingKind};
+use report::{PathKind, Pattern, RingKind};
 
 /// What guests are attached to.
 #[derive(Debug)]

@@ -1,51 +1,11 @@
 //! Points of forwarding, as a file asks for them.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::{PointSpec, Switch, slot};
-use crate::experiment::file::{check_list, check_numbers, check_times};
-use crate::experiment::step::{self, Found, Step};
-use crate::report::{Load, PathKind, Pattern, RingKind};
+use crate::experiment::step::{Found, Step, Steps};
+use report::Pattern;
+use report::experiment::ForwardSweep;
 
-/// Forwarding at every combination of these: pattern, guests and frame size are a place; at each
-/// place the paths are measured one after the other and then back (A B B A), so that drift meets
-/// all of them alike.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Sweep {
-    /// Where frames go.
-    pub patterns: Vec<Pattern>,
-    /// How they get there.
-    pub paths: Vec<PathKind>,
-    /// Guests: 1 to 8. A chain (east-west) begins with two; one guest is left out there.
-    pub guests: Vec<usize>,
-    /// Frame sizes with FCS, bytes: 64 to 1518.
-    pub frame_bytes: Vec<u32>,
-    /// Load of the generator.
-    pub load: Load,
-    /// Rings of the guests.
-    pub ring: RingKind,
-    /// How often there and back at each place.
-    pub rounds: usize,
-    /// Seconds before each measurement.
-    pub warmup_s: f64,
-    /// Seconds of each measurement.
-    pub seconds: f64,
-}
-
-impl step::Sweep for Sweep {
-    fn check(&self) -> Result<(), String> {
-        check_list("patterns", &self.patterns)?;
-        check_list("paths", &self.paths)?;
-        check_numbers("guests", &self.guests, [1, 8])?;
-        check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
-        if self.patterns == [Pattern::EastWest] && self.guests == [1] {
-            return Err("guests 1: east-west is a chain of two guests or more".into());
-        }
-        check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
-    }
-
+impl Steps for ForwardSweep {
     fn steps(&self, _experiment: &str) -> Vec<Step> {
         let step = |spec: PointSpec| {
             let PointSpec { pattern, path, vms, frame_bytes, .. } = spec;
@@ -55,35 +15,65 @@ impl step::Sweep for Sweep {
                 Ok(Found::Point(slot(switch, &spec, machine.cpus)?))
             })
         };
-        self.slots().into_iter().map(step).collect()
+        slots(self).into_iter().map(step).collect()
     }
 }
 
-impl Sweep {
-    /// Its slots, in the order of measurement.
-    pub fn slots(&self) -> Vec<PointSpec> {
-        let mut slots = Vec::new();
-        for &pattern in &self.patterns {
-            let guests = self.guests.iter().copied();
-            for vms in guests.filter(|guests| pattern != Pattern::EastWest || *guests > 1) {
-                for &frame_bytes in &self.frame_bytes {
-                    let slot = |path| PointSpec {
-                        pattern,
-                        path,
-                        vms,
-                        frame_bytes,
-                        warmup_s: self.warmup_s,
-                        seconds: self.seconds,
-                        ring: self.ring,
-                        load: self.load,
-                    };
-                    for _ in 0..self.rounds {
-                        let there_and_back = self.paths.iter().chain(self.paths.iter().rev());
-                        slots.extend(there_and_back.map(|path| slot(*path)));
-                    }
+/// Its slots, in the order of measurement.
+pub fn slots(sweep: &ForwardSweep) -> Vec<PointSpec> {
+    let mut slots = Vec::new();
+    for &pattern in &sweep.patterns {
+        let guests = sweep.guests.iter().copied();
+        for vms in guests.filter(|guests| pattern != Pattern::EastWest || *guests > 1) {
+            for &frame_bytes in &sweep.frame_bytes {
+                let slot = |path| PointSpec {
+                    pattern,
+                    path,
+                    vms,
+                    frame_bytes,
+                    warmup_s: sweep.warmup_s,
+                    seconds: sweep.seconds,
+                    ring: sweep.ring,
+                    load: sweep.load,
+                };
+                for _ in 0..sweep.rounds {
+                    let there_and_back = sweep.paths.iter().chain(sweep.paths.iter().rev());
+                    slots.extend(there_and_back.map(|path| slot(*path)));
                 }
             }
         }
-        slots
+    }
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use report::PathKind;
+    use report::experiment::Experiment;
+
+    use super::*;
+
+    fn quick() -> ForwardSweep {
+        let text = Experiment::shipped("quick").unwrap();
+        Experiment::parse(text, &[]).unwrap().forward.remove(0)
+    }
+
+    #[test]
+    fn slots_go_there_and_back_at_each_place() {
+        let slots = slots(&quick());
+        // North/south with 1, 2 and 4 guests, east/west with 2 and 4; three sizes, three paths
+        // twice.
+        assert_eq!(slots.len(), (3 + 2) * 3 * 6);
+        let paths: Vec<PathKind> = slots[..6].iter().map(|slot| slot.path).collect();
+        let [vf, vhost, virtio] = PathKind::ALL;
+        assert_eq!(paths, [vf, vhost, virtio, virtio, vhost, vf]);
+        assert!(slots.iter().all(|slot| slot.check().is_ok()));
+    }
+
+    #[test]
+    fn a_chain_of_one_guest_is_left_out() {
+        let patterns = vec![Pattern::EastWest];
+        let slots = slots(&ForwardSweep { patterns, guests: vec![1, 2], ..quick() });
+        assert!(slots.iter().all(|slot| (slot.pattern, slot.vms) == (Pattern::EastWest, 2)));
     }
 }

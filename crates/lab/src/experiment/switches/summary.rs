@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::{DISTURBED, Drain, PAIRS_MIN, Slot, Switch};
-use crate::guest::random::Random;
-use crate::report::Stages;
-use crate::statistics::bands::{self, Band, Grouped, PairedSlots};
-use crate::statistics::permutation;
-use crate::statistics::quantile::median;
+use report::Stages;
+use report::statistics::bands::{self, Band, Grouped, PairedSlots};
+use report::statistics::permutation;
+use report::statistics::quantile::median;
+use report::statistics::random::Random;
 
 /// Level of the interval of a ratio: 99 %.
 const ALPHA: f64 = 0.01;
@@ -159,7 +159,7 @@ fn paired_slots(pair: &Paired<'_>) -> PairedSlots {
     PairedSlots { a: slot(pair.first), b: slot(pair.other) }
 }
 
-fn figures(slots: &[&Slot], pairs: &[crate::statistics::Pair], is_first: bool) -> Option<Figures> {
+fn figures(slots: &[&Slot], pairs: &[report::statistics::Pair], is_first: bool) -> Option<Figures> {
     let of = |figure: fn(&Slot) -> f64| {
         median(&slots.iter().map(|slot| figure(slot)).collect::<Vec<f64>>())
     };

@@ -17,8 +17,8 @@ use super::paced_trial;
 use crate::bench::{Placement, interrupt};
 use crate::experiment::forwarding::PointSpec;
 use crate::guest::{IN_FLIGHT, Role};
-use crate::statistics::burst::{self, Limits};
-use crate::statistics::quantile::median;
+use report::statistics::burst::{self, Limits};
+use report::statistics::quantile::median;
 
 /// Length of the first burst: the frames that the generator has buffers for.
 const FIRST: u64 = IN_FLIGHT as u64;
@@ -153,7 +153,7 @@ fn conclude(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::burst::Longest;
+    use report::statistics::burst::Longest;
 
     fn search(frames: u64, lossy: Option<u64>) -> Longest {
         Longest { frames, lossy, trials: 10 }

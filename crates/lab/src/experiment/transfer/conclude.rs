@@ -5,8 +5,8 @@ use super::{Settings, Traffic};
 use crate::bench::plan;
 use crate::experiment::sample::spread;
 use crate::guest::sockets::Asked;
-use crate::report::{Bottleneck, PathKind, Pinned, RoundTrip, Transfer, Workload};
-use crate::statistics::quantile::median_item;
+use report::statistics::quantile::median_item;
+use report::{Bottleneck, PathKind, Pinned, RoundTrip, Transfer, Workload};
 
 /// A carrier or an end that works for this share of the time is at its limit, and so are the
 /// programs with this share of what they can do over loopback.
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::guest::sockets::Received;
-    use crate::report::{Layers, Pattern};
+    use report::{Layers, Pattern};
 
     fn seen(bytes: u64, ends: f64, carrier: f64) -> Seen {
         let cpu =

@@ -11,7 +11,7 @@ use wire::Mac;
 use wire::probe::{Mark, Probe};
 
 use crate::guest::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, Shape};
-use crate::report::RingKind;
+use report::RingKind;
 
 /// Frames that a receive ring has buffers for.
 pub(in crate::guest) const FRAMES: u16 = RING;

@@ -3,7 +3,7 @@
 use super::memory::{Descriptor, HIGH, INDIRECT, Memory, NEXT, RINGS, RawRing, SIZE, SLOTS, WRITE};
 use super::mess;
 use super::session::SEND_SLOTS;
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// Most descriptors in a batch.
 const BATCH: u64 = 64;

@@ -13,7 +13,7 @@ use super::link::{self, FDS, Gone, Link};
 use super::memory::Memory;
 use super::session::Session;
 use super::{HostileResult, PATIENCE, count};
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 type Mutation = fn(&mut Session, &mut Random) -> Result<(), Gone>;
 

@@ -4,7 +4,7 @@ use guestmem::GuestSlice;
 use wire::Mac;
 
 use super::memory::SLOT;
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// For local experiments (IEEE 802): marks what the hostile guest made up.
 const TYPE: [u8; 2] = [0x88, 0xb5];

@@ -2,7 +2,7 @@
 
 use super::bursts::Place;
 use super::memory::{HIGH, LOW, RINGS, SIZE, USER};
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// Guest addresses at the edges of everything.
 pub(super) fn address(random: &mut Random, place: &Place<'_>) -> u64 {

@@ -14,7 +14,7 @@ use super::link::Gone;
 use super::session::Session;
 use super::{HostileResult, PATIENCE, control};
 use crate::guest::pace::Pace;
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// Entries of the rings at most.
 pub(super) const RING_MAX: u16 = 256;

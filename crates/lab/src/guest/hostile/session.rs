@@ -13,7 +13,7 @@ use super::frames::{self, Cast};
 use super::link::{self, Gone, Link};
 use super::memory::{Memory, RawRing, SLOTS};
 use super::{HostileResult, count};
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// How long the daemon may refuse to let a front-end in.
 const ATTACH: Duration = Duration::from_secs(60);

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::{accept, connect};
 use super::{Load, PATIENCE, PORT};
-use crate::guest::random::Random;
 use crate::guest::{Event, say, wait_for_word};
+use report::statistics::random::Random;
 
 /// Bytes that are generated at once: a multiple of [`BLOCK`].
 const CHUNK: usize = 128 << 10;

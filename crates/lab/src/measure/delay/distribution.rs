@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// Longest delay of a bounded distribution.
 pub const DELAY_US_MAX: f64 = 10_000.0;
@@ -136,7 +136,7 @@ impl FromStr for Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::quantile::quantile;
+    use report::statistics::quantile::quantile;
 
     /// Quantiles of 200 000 drawn delays.
     fn drawn(distribution: Distribution, shares: [f64; 4]) -> [f64; 4] {

@@ -102,7 +102,7 @@ impl<T> DelayLine<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::random::Random;
+    use report::statistics::random::Random;
 
     /// Frames that are released at each of the times.
     fn released(line: &mut DelayLine<char>, times: &[u64]) -> Vec<String> {

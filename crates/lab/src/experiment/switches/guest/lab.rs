@@ -8,7 +8,7 @@ use super::{GuestKind, GuestProcess};
 use crate::bench::peers::testpmd::BURST;
 use crate::guest::reflect::{Command, ReflectSpec, Reflected};
 use crate::guest::{Event, Task};
-use crate::report::RingKind;
+use report::RingKind;
 
 pub(super) static KIND: GuestKind = GuestKind {
     name: "lab",

@@ -11,7 +11,7 @@ use super::{link, odd};
 use crate::guest::hostile::link::{self as payload, Gone};
 use crate::guest::hostile::memory::{HIGH, LOW, Memory, RINGS, SIZE, USER};
 use crate::guest::hostile::session::Session;
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// Other tables while rings run: without one region, moved, twice the same file, overlapping.
 pub(super) fn change_table(session: &mut Session, random: &mut Random) -> Result<(), Gone> {

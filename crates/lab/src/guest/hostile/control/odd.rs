@@ -9,7 +9,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::guest::hostile::link::Gone;
 use crate::guest::hostile::memory::SIZE;
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// Memory of so many bytes, all holes.
 pub(super) fn memfd(size: u64) -> Result<OwnedFd, Gone> {

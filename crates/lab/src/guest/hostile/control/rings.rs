@@ -8,7 +8,7 @@ use super::{link, odd};
 use crate::guest::hostile::link::{self as payload, Gone};
 use crate::guest::hostile::memory::{RINGS, SIZE, USER};
 use crate::guest::hostile::session::Session;
-use crate::guest::random::Random;
+use report::statistics::random::Random;
 
 /// Sizes and addresses that no ring should have, while it runs and while it stands.
 pub(super) fn random_rings(session: &mut Session, random: &mut Random) -> Result<(), Gone> {

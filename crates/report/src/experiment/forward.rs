@@ -1,0 +1,46 @@
+//! Frames that guests send on.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Sweep, check_list, check_numbers, check_times};
+use crate::{Load, PathKind, Pattern, RingKind};
+
+/// Forwarding at every combination of these: pattern, guests and frame size are a place; at each
+/// place the paths are measured one after the other and then back (A B B A), so that drift meets
+/// all of them alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForwardSweep {
+    /// Where frames go.
+    pub patterns: Vec<Pattern>,
+    /// How they get there.
+    pub paths: Vec<PathKind>,
+    /// Guests: 1 to 8. A chain (east-west) begins with two; one guest is left out there.
+    pub guests: Vec<usize>,
+    /// Frame sizes with FCS, bytes: 64 to 1518.
+    pub frame_bytes: Vec<u32>,
+    /// Load of the generator.
+    pub load: Load,
+    /// Rings of the guests.
+    pub ring: RingKind,
+    /// How often there and back at each place.
+    pub rounds: usize,
+    /// Seconds before each measurement.
+    pub warmup_s: f64,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+}
+
+impl Sweep for ForwardSweep {
+    fn check(&self) -> Result<(), String> {
+        check_list("patterns", &self.patterns)?;
+        check_list("paths", &self.paths)?;
+        check_numbers("guests", &self.guests, [1, 8])?;
+        check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
+        if self.patterns == [Pattern::EastWest] && self.guests == [1] {
+            return Err("guests 1: east-west is a chain of two guests or more".into());
+        }
+        check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
+    }
+}

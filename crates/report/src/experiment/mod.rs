@@ -1,0 +1,245 @@
+//! Experiments as files: facts for the reader, and tables of what is to be measured.
+//!
+//! A table is a sweep: every combination of its lists is measured. Its kind is a kind of load, with
+//! a Rust file here for what can be asked of it, and one in the crate `lab` that measures it. The
+//! files in `lab/experiments` are part of the program.
+//!
+//! [`Change`]s replace settings of all tables that have them, before anything is checked, so an
+//! [`Experiment`] is all that decides what is measured.
+
+use std::fmt::Display;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::PathKind;
+
+mod copy;
+mod forward;
+mod receive;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+pub use self::copy::CopySweep;
+pub use self::forward::ForwardSweep;
+pub use self::receive::ReceiveSweep;
+pub use self::transfer::TransferSweep;
+
+/// Experiments that are part of the program: name, and text of the file.
+pub const SHIPPED: [(&str, &str); 7] = [
+    ("quick", include_str!("../../../../lab/experiments/quick.toml")),
+    ("nfv", include_str!("../../../../lab/experiments/nfv.toml")),
+    ("netperf", include_str!("../../../../lab/experiments/netperf.toml")),
+    ("vmdq", include_str!("../../../../lab/experiments/vmdq.toml")),
+    ("hyperv", include_str!("../../../../lab/experiments/hyperv.toml")),
+    ("ntttcp", include_str!("../../../../lab/experiments/ntttcp.toml")),
+    ("vpf", include_str!("../../../../lab/experiments/vpf.toml")),
+];
+
+/// Settings for which a paper published a figure: with another value it stands beside nothing.
+const PUBLISHED_FOR: [&str; 3] = ["patterns", "guests", "frame_bytes"];
+
+/// Kinds of tables.
+const SWEEPS: [&str; 4] = ["forward", "transfer", "receive", "copy"];
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Name: letters, digits and `-`.
+    pub name: String,
+    /// What is measured, in a few words.
+    pub title: String,
+    /// The paper whose experiment it repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<String>,
+    /// The question that it answers.
+    pub question: String,
+    /// Why figures here are not the paper's, a sentence or two each.
+    #[serde(default)]
+    pub differs: Vec<String>,
+    /// Frames that guests send on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forward: Vec<ForwardSweep>,
+    /// TCP and UDP between guests' kernels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transfer: Vec<TransferSweep>,
+    /// Frames that guests only receive.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receive: Vec<ReceiveSweep>,
+    /// A file that guests copy from a server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copy: Vec<CopySweep>,
+}
+
+/// A table of an experiment's file.
+trait Sweep {
+    /// Checks its values.
+    ///
+    /// # Errors
+    /// One sentence that names the setting, the value and what is allowed.
+    fn check(&self) -> Result<(), String>;
+}
+
+/// A setting that tables are to have instead of their own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Name of the setting, as in the file.
+    pub key: &'static str,
+    /// Its new value.
+    pub value: Value,
+}
+
+impl Experiment {
+    /// Text of the shipped experiment of this name.
+    pub fn shipped(name: &str) -> Option<&'static str> {
+        SHIPPED.iter().find(|(shipped, _)| *shipped == name).map(|(_, text)| *text)
+    }
+
+    /// Reads a file, with `changes`.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or a change that no table of the experiment can have; with the
+    /// place in the file where one is known.
+    pub fn parse(text: &str, changes: &[Change]) -> Result<Experiment, String> {
+        // From the text itself, so that errors tell the line.
+        let experiment: Experiment = toml::from_str(text).map_err(|error| mistake(&error))?;
+        if changes.is_empty() {
+            return experiment.checked();
+        }
+        let mut whole: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        for change in changes {
+            let mut changed = false;
+            for table in sweeps(&mut whole) {
+                let Some(value) = table.get_mut(change.key) else { continue };
+                let is_other = *value != change.value;
+                *value = change.value.clone();
+                changed = true;
+                if is_other && PUBLISHED_FOR.contains(&change.key) {
+                    table.remove("published");
+                }
+            }
+            if !changed {
+                let name = whole.get("name").and_then(Value::as_str).unwrap_or("this one");
+                return Err(format!("experiment {name} has no setting {}", change.key));
+            }
+        }
+        let mut experiment: Experiment = whole.try_into().map_err(|error| error.to_string())?;
+        // Tables that differed in a changed setting alone are one now.
+        experiment.receive.dedup_by(|next, kept| {
+            let of = |sweep: &ReceiveSweep| ReceiveSweep { published: None, ..sweep.clone() };
+            let is_same = of(next) == of(kept);
+            if is_same {
+                kept.published = kept.published.or(next.published);
+            }
+            is_same
+        });
+        experiment.checked()
+    }
+
+    /// Paths of tables that name them.
+    pub fn paths(&self) -> impl Iterator<Item = PathKind> {
+        let forward = self.forward.iter().map(|sweep| &sweep.paths);
+        forward.chain(self.transfer.iter().map(|sweep| &sweep.paths)).flatten().copied()
+    }
+
+    /// The experiment without the paths that this machine lacks.
+    #[must_use]
+    pub fn on_paths(mut self, available: &[PathKind]) -> Experiment {
+        let forward = self.forward.iter_mut().map(|sweep| &mut sweep.paths);
+        let transfer = self.transfer.iter_mut().map(|sweep| &mut sweep.paths);
+        forward.chain(transfer).for_each(|paths| paths.retain(|path| available.contains(path)));
+        self
+    }
+
+    /// Its tables, in the order of measurement, each with the name of its kind.
+    fn sweeps(&self) -> impl Iterator<Item = (&'static str, &dyn Sweep)> {
+        fn of<'a, S: Sweep>(
+            kind: &'static str,
+            tables: &'a [S],
+        ) -> impl Iterator<Item = (&'static str, &'a dyn Sweep)> {
+            tables.iter().map(move |table| (kind, table as &dyn Sweep))
+        }
+        let [forward, transfer, receive, copy] = SWEEPS;
+        of(forward, &self.forward)
+            .chain(of(transfer, &self.transfer))
+            .chain(of(receive, &self.receive))
+            .chain(of(copy, &self.copy))
+    }
+
+    fn checked(self) -> Result<Experiment, String> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if self.name.is_empty() || !self.name.chars().all(allowed) {
+            return Err(format!("name {:?}: letters, digits and - are possible", self.name));
+        }
+        let mut found = 0;
+        for (kind, sweep) in self.sweeps() {
+            sweep.check().map_err(|error| format!("[[{kind}]] {error}"))?;
+            found += 1;
+        }
+        match found {
+            0 => Err(format!("nothing to measure: give a table of {}", SWEEPS.join(", "))),
+            _ => Ok(self),
+        }
+    }
+}
+
+/// The parser's message with its line, and for an unknown name the nearest known one.
+fn mistake(error: &toml::de::Error) -> String {
+    let names: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
+    let meant = names
+        .split_first()
+        .and_then(|(word, known)| model::suggest::nearest(word, known.iter().copied()));
+    meant.map_or(error.to_string(), |meant| format!("{error}did you mean {meant}?\n"))
+}
+
+/// JSON Schema of the files.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Experiment);
+    serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n"
+}
+
+/// Tables of a file that are sweeps.
+fn sweeps(whole: &mut Table) -> impl Iterator<Item = &mut Table> {
+    let tables = whole.iter_mut().filter(|(key, _)| SWEEPS.contains(&key.as_str()));
+    let tables = tables.filter_map(|(_, value)| value.as_array_mut()).flatten();
+    tables.filter_map(Value::as_table_mut)
+}
+
+/// Checks that a list has something in it, and nothing twice.
+fn check_list<T: PartialEq + Display>(key: &str, list: &[T]) -> Result<(), String> {
+    if list.is_empty() {
+        return Err(format!("{key}: at least one is needed"));
+    }
+    let twice = (1..list.len()).find(|at| list[..*at].contains(&list[*at]));
+    twice.map_or(Ok(()), |at| Err(format!("{key} {}: given twice", list[at])))
+}
+
+/// The same, and that every number is in a range.
+fn check_numbers<T: PartialOrd + Display>(
+    key: &str,
+    list: &[T],
+    [least, most]: [T; 2],
+) -> Result<(), String> {
+    check_list(key, list)?;
+    match list.iter().find(|value| !(**value >= least && **value <= most)) {
+        Some(value) => Err(format!("{key} {value}: {least} to {most} are possible")),
+        None => Ok(()),
+    }
+}
+
+/// Checks published figures.
+fn check_published(figures: impl IntoIterator<Item = f64>) -> Result<(), String> {
+    match figures.into_iter().find(|figure| !(figure.is_finite() && *figure > 0.0)) {
+        Some(figure) => Err(format!("published {figure}: it must be finite and above 0")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the times and rounds that all sweeps have.
+fn check_times(rounds: usize, times: &[(&str, f64)]) -> Result<(), String> {
+    check_numbers("rounds", &[rounds], [1, 100])?;
+    times.iter().try_for_each(|(key, seconds)| check_numbers(key, &[*seconds], [0.1, 3600.0]))
+}

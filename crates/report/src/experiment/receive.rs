@@ -1,0 +1,36 @@
+//! Frames that guests only receive.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Sweep, check_numbers, check_published, check_times};
+use crate::receive::Published;
+
+/// Each of these frame sizes, received on both paths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiveSweep {
+    /// Guests: 1 to 8.
+    pub guests: Vec<usize>,
+    /// Frame sizes with FCS, bytes: 64 to 1518.
+    pub frame_bytes: Vec<u32>,
+    /// How often each is measured, both paths in turn; medians count.
+    pub rounds: usize,
+    /// Seconds before each measurement.
+    pub warmup_s: f64,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+    /// What the paper published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
+}
+
+impl Sweep for ReceiveSweep {
+    fn check(&self) -> Result<(), String> {
+        check_numbers("guests", &self.guests, [1, 8])?;
+        check_numbers("frame_bytes", &self.frame_bytes, [64, 1518])?;
+        let published = self.published.iter();
+        check_published(published.flat_map(|it| [it.without_gbps, it.with_gbps]))?;
+        check_times(self.rounds, &[("warmup_s", self.warmup_s), ("seconds", self.seconds)])
+    }
+}

@@ -1,0 +1,86 @@
+//! Cycles of the switch for each delivered frame, by stage of a burst.
+//!
+//! What each stage contains: `crates/engine/src/stages.rs`. The lanes measure them on a
+//! sample of the bursts.
+
+use comfy_table::{CellAlignment, LineStyle, Table, presets};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::figure::three;
+
+/// Time-stamp cycles for each delivered frame. All add up to the busy cycles of the lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Stages {
+    /// Choice of the ring, and the counters of the burst.
+    pub poll: f64,
+    /// Reads of the sender's and the receivers' descriptors.
+    pub descriptors: f64,
+    /// Look-ups, VLAN edits, sorting by receiver.
+    pub classify: f64,
+    /// The one copy.
+    pub copy: f64,
+    /// Used entries shown to guests.
+    pub publish: f64,
+    /// Interrupts.
+    pub notify: f64,
+    /// Busy cycles outside of bursts: rounds, polls that found nothing, and time that others took.
+    /// 0 if the sampled bursts alone make up more than all busy cycles.
+    pub other: f64,
+    /// Readings of the counter on sampled bursts, spread over all frames.
+    pub sampling: f64,
+    /// Bursts that were sampled.
+    pub sampled_bursts: u64,
+}
+
+impl Stages {
+    /// Parts of a frame's cycles: the stages in the order of a burst, then the rest.
+    pub const PARTS: [&str; 8] =
+        ["poll", "descriptors", "classify", "copy", "publish", "notify", "other", "sampling"];
+
+    /// Cycles of each of [`PARTS`](Self::PARTS).
+    pub fn cycles(&self) -> [f64; 8] {
+        let Stages { poll, descriptors, classify, copy, publish, notify, other, sampling, .. } =
+            *self;
+        [poll, descriptors, classify, copy, publish, notify, other, sampling]
+    }
+
+    /// The reverse of [`cycles`](Self::cycles).
+    pub fn from_cycles(cycles: [f64; 8], sampled_bursts: u64) -> Stages {
+        let [poll, descriptors, classify, copy, publish, notify, other, sampling] = cycles;
+        Stages {
+            poll,
+            descriptors,
+            classify,
+            copy,
+            publish,
+            notify,
+            other,
+            sampling,
+            sampled_bursts,
+        }
+    }
+}
+
+/// Stage, cycles a frame and share, with a legend.
+pub fn table(stages: &Stages) -> String {
+    let cycles = stages.cycles();
+    let total: f64 = cycles.iter().sum();
+    let share = |cycles: f64| format!("{:.1}%", 100.0 * cycles / total.max(f64::MIN_POSITIVE));
+    let mut table = Table::new();
+    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
+    table.load_style(style).set_header(["stage", "cycles", "share"]);
+    for (name, cycles) in Stages::PARTS.iter().zip(cycles) {
+        table.add_row([(*name).to_owned(), three(cycles), share(cycles)]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let sampled = stages.sampled_bursts;
+    format!(
+        "Cycles per delivered frame by stage\n{}\n\
+         measured on a sample of {sampled} bursts; sampling: cost of the readings;\n\
+         other: busy cycles outside of bursts (rounds, polls that found nothing)\n",
+        table.trim_fmt()
+    )
+}

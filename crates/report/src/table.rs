@@ -1,0 +1,107 @@
+//! The results as a table for the terminal: one per pattern, at most 80 columns wide.
+//!
+//! Rows are frame sizes and guests, each path once: of several slots the median one by Mpps (the
+//! lower of two); the paths of a place stand one below the other, which is where three of them fit.
+
+use comfy_table::{CellAlignment, LineStyle, Table, presets};
+
+use super::figure::{NONE, percent, rate, three, whole};
+use super::results::{Load, PathKind, Point};
+use super::view::View;
+
+const HEADER: [&str; 9] =
+    ["frame", "VMs", "path", "Gbps", "Mpps", "cycles", "switch CPU", "guests CPU", "limit"];
+/// The columns with words, which are read from the left.
+const WORDS: [&str; 2] = ["path", "limit"];
+
+const LEGEND: &str = "\
+Gbps, Mpps: sums over the guests' transmit side; Gbps without the 4-byte FCS
+cycles: the switch's busy cycles per delivered frame; switch CPU: cores (share
+of polling cycles that moved frames); guests CPU: cores; limit: bottleneck,
+on virtio the kernel is the switch. Of a point measured several times the row
+is the median by Mpps, of two the lower, of slots that nothing disturbed";
+const LEGEND_BOUND: &str = "
+> lower bound: the generator was the limit, so the switch was not measured out";
+
+/// Every pattern's table under its heading; empty without points.
+pub fn all(points: &[Point]) -> String {
+    let views = View::each(points);
+    let tables: Vec<String> = views.iter().map(one).collect();
+    if tables.is_empty() {
+        return String::new();
+    }
+    let overload: String = points.iter().filter_map(overload).collect();
+    let bound = if points.iter().any(Point::is_lower_bound) { LEGEND_BOUND } else { "" };
+    let disturbed = disturbed(points);
+    format!("{}\n{LEGEND}{bound}\n{disturbed}{overload}", tables.join("\n"))
+}
+
+/// The number of disturbed slots in a line; empty if there are none.
+fn disturbed(points: &[Point]) -> String {
+    match points.iter().filter(|point| point.is_disturbed()).count() {
+        0 => String::new(),
+        n => format!(
+            "! others used the CPUs in {n} of {} slots: cycles contain what they took\n",
+            points.len()
+        ),
+    }
+}
+
+/// Offered, delivered and lost frames of an overload; `None` for another load.
+fn overload(point: &Point) -> Option<String> {
+    let Point { pattern, path, vms, frame_bytes, offered_mpps, returned_mpps, .. } = point;
+    let lost_mpps = (offered_mpps - returned_mpps).max(0.0);
+    (point.load == Load::Overload && *offered_mpps > 0.0).then(|| {
+        format!(
+            "overload, {pattern} {path}, {frame_bytes} B, {vms} VMs:\n  \
+             offered {} Mpps, delivered {}, lost {} ({})\n",
+            three(*offered_mpps),
+            three(*returned_mpps),
+            three(lost_mpps),
+            percent(lost_mpps / offered_mpps)
+        )
+    })
+}
+
+/// One pattern's heading and table.
+fn one(view: &View<'_>) -> String {
+    let mut table = Table::new();
+    // Lines above, under the header and below; between rows they would only double the length.
+    let style = presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none());
+    table.load_style(style).set_header(HEADER);
+    let mut above = None;
+    for point in view.grid() {
+        table.add_row(row(point, above));
+        above = Some(point);
+    }
+    for (column, name) in table.column_iter_mut().zip(HEADER) {
+        let words = WORDS.contains(&name);
+        column.set_cell_alignment(if words { CellAlignment::Left } else { CellAlignment::Right });
+        // One space between columns on the left only: two would not leave room for 80 columns.
+        column.set_padding((1, 0));
+    }
+    format!("{}\n{}\n", view.kind.title(), table.trim_fmt())
+}
+
+/// The cells of one point; frame size and guests only where they differ from the row above.
+fn row(point: &Point, above: Option<&Point>) -> [String; HEADER.len()] {
+    let new_frame = above.is_none_or(|above| above.frame_bytes != point.frame_bytes);
+    let new_vms = new_frame || above.is_none_or(|above| above.vms != point.vms);
+    let when = |shown: bool, text: String| if shown { text } else { String::new() };
+    let busy = percent(point.cpu.switch_busy_share).replace(' ', "");
+    [
+        when(new_frame, format!("{} B", point.frame_bytes)),
+        when(new_vms, point.vms.to_string()),
+        point.path.to_string(),
+        rate(point, point.gbps),
+        rate(point, point.mpps),
+        whole(point.switch_cycles_per_frame),
+        match point.path {
+            // The kernel's switch has no core of its own: it works in the context of who sends.
+            PathKind::Virtio => NONE.to_owned(),
+            _ => format!("{} ({busy})", three(point.cpu.switch_cores())),
+        },
+        three(point.cpu.guests_cores()),
+        point.bottleneck.to_string(),
+    ]
+}
