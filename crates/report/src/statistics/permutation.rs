@@ -173,9 +173,10 @@ pub fn compare_stratified(
     let null = if scores == untied { null } else { Null::new(&scores, &mut random) };
     let p = null.p(positive);
     let estimate = Estimate { ratio: log_ratio.exp(), low: low.exp(), high: high.exp() };
+    // By the ratios that are told: a log ratio of 1e-17 is one of 1.
     let verdict = match p <= alpha {
-        true if high < 0.0 => Verdict::Faster(estimate),
-        true if low > 0.0 => Verdict::Slower(estimate),
+        true if estimate.high < 1.0 => Verdict::Faster(estimate),
+        true if estimate.low > 1.0 => Verdict::Slower(estimate),
         _ => Verdict::NoDifferenceFound,
     };
     let detectable = power::detectable(high - low, alpha);

@@ -265,6 +265,23 @@ fn any_pairs() -> impl Strategy<Value = Vec<Pair>> {
     prop::collection::vec(pair, 1..40)
 }
 
+#[test]
+fn an_interval_that_begins_at_1_but_for_rounding_is_no_verdict() {
+    let pair = |(a, b): (i32, i32)| Pair { a: f64::from(a), b: f64::from(b) };
+    let strata: [&[(i32, i32)]; 3] = [
+        &[(1, 5), (2, 5), (12, 6), (10, 3), (5, 10)],
+        &[(4, 6), (3, 1), (1, 4), (10, 7), (1, 4), (5, 4), (4, 2), (1, 2), (10, 7), (9, 5)],
+        &[
+            &[(1, 2), (3, 2), (10, 6), (5, 6), (10, 10), (4, 5), (4, 4), (10, 1), (2, 3)][..],
+            &[(1, 2); 13],
+        ]
+        .concat(),
+    ];
+    let result = compared_bands(&strata.map(|pairs| pairs.iter().copied().map(pair).collect()));
+    assert_eq!((result.estimate.low, result.verdict), (1.0, Verdict::NoDifferenceFound));
+    assert!(result.p <= ALPHA);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
