@@ -139,7 +139,7 @@ impl Lab {
             Some(Experiment::Named(words)) => measure::named(words),
             Some(Experiment::Hostile(hostile)) => hostile.run(),
             Some(Experiment::Bare(bare)) => bare.run(),
-            Some(Experiment::Guest) => lab::guest::main(),
+            Some(Experiment::Guest) => traffic::main(),
         }
     }
 }

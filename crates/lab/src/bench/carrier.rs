@@ -7,11 +7,12 @@ use anyhow::Result;
 use host::CpuTime;
 use model::state::PathInForce;
 
-use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, arena, mac_text};
-use crate::guest::Task;
-use crate::guest::relay::RelaySpec;
+use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text};
 use host::links::Links;
 use report::{PathKind, Pattern};
+use traffic::Task;
+use traffic::arena;
+use traffic::relay::RelaySpec;
 
 /// Both ends, which are attached, and how.
 #[derive(Clone, Copy, Debug)]

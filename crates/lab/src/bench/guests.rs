@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use host::{CpuTime, ProcessCpu};
 
 use super::interrupt::Registered;
-use crate::guest::{Event, GuestResult, GuestSpec, Task};
+use traffic::{Event, GuestResult, GuestSpec, Task};
 
 /// A process that hosts guests. It is killed when dropped.
 #[derive(Debug)]

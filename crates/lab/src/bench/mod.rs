@@ -3,7 +3,6 @@
 //! Everything is this same program, started anew: `shunt up` for the daemon, a hidden subcommand
 //! for guests. All of it ends with the bench, whatever happens. [`peers`] are programs of others.
 
-pub mod arena;
 pub mod bare;
 mod carrier;
 mod cpus;

@@ -20,9 +20,10 @@ use model::state::PathInForce::{self, Synthetic, Vf};
 use self::conclude::conclude;
 use self::measure::{Seen, measure};
 use super::step::{Found, Step, Steps};
-use crate::bench::{arena, interrupt};
+use crate::bench::interrupt;
 use report::experiment::CopySweep;
 use report::{CopySetup, FileCopy, copy};
+use traffic::arena;
 
 /// What is to be measured, and with what.
 #[derive(Clone, Debug)]

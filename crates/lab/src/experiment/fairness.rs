@@ -23,9 +23,9 @@ use serde::Serialize;
 
 use super::sample::spread;
 use crate::bench::plan;
-use crate::guest::contend::{Phase, Slice};
 use arithmetic::{error_pct, jain, shares};
 use situation::{Outcome, Place, Plan, Slices};
+use traffic::contend::{Phase, Slice};
 
 pub use situation::Situation;
 

@@ -21,12 +21,12 @@ pub use self::sweep::slots;
 
 use super::sample::{self, Measured};
 use crate::bench::{GuestProcess, Placement, mac_text, plan};
-use crate::guest::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 use crate::measure::distance;
 use crate::measure::others::Others;
 use report::results::gbps;
 use report::statistics::bands;
 use report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
+use traffic::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 
 /// The generator's address, beyond the uplink.
 pub(super) const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
@@ -295,7 +295,7 @@ fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottle
         });
         here.map(|(_, count)| *count).sum::<u64>() as f64 / measured.switch.frames.max(1) as f64
     };
-    let sum = |share: fn(&crate::guest::GuestResult) -> f64| {
+    let sum = |share: fn(&traffic::GuestResult) -> f64| {
         measured.results.iter().map(share).fold(0.0, f64::max)
     };
     let generator = sum(|result| result.generator_share);

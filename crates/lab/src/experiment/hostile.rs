@@ -2,8 +2,8 @@
 //!
 //! One daemon, one NIC: two honest guests forward to each other and account for every frame, a
 //! witness stands at the uplink, and a process of its own attacks the daemon from four VFs, by its
-//! rings and by its sockets. See [`crate::guest::hostile`] for what it does, and for what a NIC
-//! does and does not promise to a guest whose neighbour is hostile; [`crate::guest::honest`] for
+//! rings and by its sockets. See [`traffic::hostile`] for what it does, and for what a NIC
+//! does and does not promise to a guest whose neighbour is hostile; [`traffic::honest`] for
 //! how loss, corruption, spoofing and VLAN leaks are told.
 //!
 //! Passed means: the honest guests lost nothing and saw nothing wrong, the daemon is the process
@@ -20,10 +20,10 @@ use serde::Serialize;
 
 use super::sample;
 use crate::bench::{Bench, GuestProcess, Placement, mac_text, plan};
-use crate::guest::adapter::{Adapter, HEADER, RING};
-use crate::guest::honest::{HonestResult, HonestSpec};
-use crate::guest::hostile::{FAR_PAIRS, HostileResult, HostileSpec, Target};
-use crate::guest::{Event, Task};
+use traffic::adapter::{Adapter, HEADER, RING};
+use traffic::honest::{HonestResult, HonestSpec};
+use traffic::hostile::{FAR_PAIRS, HostileResult, HostileSpec, Target};
+use traffic::{Event, Task};
 
 /// Who has which VF.
 const HONEST: [usize; 2] = [0, 1];
@@ -266,7 +266,7 @@ fn reattach(bench: &Bench) -> Result<()> {
     let mut receiver = Adapter::attach(&bench.vf_socket(to), false, Pages::Ordinary)?;
     receiver.post_receive(0);
     receiver.publish();
-    let frame = crate::guest::frame(mac_text(from, 0), mac_text(to, 0), 64, 0)?;
+    let frame = traffic::frame(mac_text(from, 0), mac_text(to, 0), 64, 0)?;
     let place = sender.buffer(u32::from(RING));
     place.write(0, [0; HEADER as usize]);
     place.skip(HEADER).write_bytes(&frame);

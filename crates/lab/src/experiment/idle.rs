@@ -2,7 +2,7 @@
 //!
 //! A daemon with many attached guests that do nothing: its CPU time is read at both ends of a
 //! silence. Then one guest sends single frames to another, each after some milliseconds of
-//! silence, long enough for the lane to have gone to sleep; see [`crate::guest::probe`]. The lane
+//! silence, long enough for the lane to have gone to sleep; see [`traffic::probe`]. The lane
 //! may sleep here, as it does by default.
 //!
 //! Limits: CPU time is counted in the kernel's ticks, so a silence of 5 s is told to 0.2 %. A
@@ -17,8 +17,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
-use crate::guest::probe::{ProbeSpec, Times};
-use crate::guest::{Event, Task};
+use traffic::probe::{ProbeSpec, Times};
+use traffic::{Event, Task};
 
 /// Between attaching and the measured silence: a new daemon has things to settle.
 const SETTLE: Duration = Duration::from_secs(1);

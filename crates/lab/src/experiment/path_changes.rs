@@ -4,7 +4,7 @@
 //! are moved at random among the paths vf, vmq and synthetic, one at a time, through the daemon's
 //! API as an operator would. Each change is a request that returns when it is in force and stored;
 //! now and then, and in the end, the daemon is asked which paths are in force. What became of each
-//! number is told by [`crate::guest::numbered`].
+//! number is told by [`traffic::numbered`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +18,9 @@ use super::sample::spread;
 use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
 };
-use crate::guest::numbered::{Direction, NumberedResult, NumberedSpec};
-use crate::guest::{Event, Task};
 use report::statistics::random::Random;
+use traffic::numbered::{Direction, NumberedResult, NumberedSpec};
+use traffic::{Event, Task};
 
 /// The paths.
 const PATHS: [PathInForce; 3] = [PathInForce::Vf, PathInForce::Vmq, PathInForce::Synthetic];

@@ -16,12 +16,12 @@ use super::step::{Found, Machine, Step, Steps};
 use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, interrupt, mac_text, plan,
 };
-use crate::guest::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
 use crate::measure::distance;
 use report::experiment::ReceiveSweep;
 use report::receive::Side;
 use report::results::gbps;
 use report::{Load, Receive, RingKind};
+use traffic::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
 
 impl Steps for ReceiveSweep {
     fn steps(&self, _experiment: &str) -> Vec<Step> {

@@ -14,10 +14,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::forwarding::SentNothing;
 use super::step::{Found, Machine, Step, steps};
 use super::{copy, transfer};
-use crate::bench::{arena, interrupt};
+use crate::bench::interrupt;
 use crate::measure::others::Others;
 use report::experiment::Experiment;
 use report::{self, PathKind, Results, Started};
+use traffic::arena;
 
 /// Bytes that a report may take.
 const REPORT_BYTES: usize = 4 << 20;

@@ -8,11 +8,11 @@ use host::{CpuTime, ProcessCpu};
 
 use crate::bench::bare::BareProcess;
 use crate::bench::{Bench, GuestProcess};
-use crate::guest::GuestResult;
 use crate::measure::copy_loop::Counters;
 use crate::measure::stages::StageCounts;
 use report::Stages;
 use report::statistics::quantile::quantile;
+use traffic::GuestResult;
 
 /// A switch that counts its frames and cycles.
 pub(super) trait Counting {

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::sample::{self, spread};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
-use crate::guest::{Guest, GuestSpec, Place, QUIET_S, Role};
 use crate::measure::distance;
+use traffic::{Guest, GuestSpec, Place, QUIET_S, Role};
 
 use report::Load::Closed;
 use report::RingKind;

@@ -3,7 +3,7 @@
 //! Two guests send numbered frames to each other at a stated rate. Again and again the daemon is
 //! replaced by another process ([`How::Upgrade`]), or killed with SIGKILL and started again
 //! ([`How::Kill`]); the guests attach anew by themselves then, with their rings as they are. What
-//! became of each number, and of each buffer, is told by [`crate::guest::numbered`].
+//! became of each number, and of each buffer, is told by [`traffic::numbered`].
 //!
 //! What a daemon that was killed had shown to a receiver, and not yet given back to its sender,
 //! arrives again: at most a burst in each direction a kill.
@@ -15,9 +15,9 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
-use crate::guest::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
-use crate::guest::{Event, Task};
 use report::RingKind;
+use traffic::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
+use traffic::{Event, Task};
 
 /// How one daemon follows another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -51,16 +51,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use crate::bench::interrupt;
 use crate::bench::peers::process::OwnPriority;
 use crate::bench::peers::testpmd::BURST;
 use crate::bench::peers::{Hugepages, Qemu};
-use crate::bench::{arena, interrupt};
 use crate::measure::distance;
 pub use guest::Guest;
 use report::Stages;
 use side::Side;
 pub use summary::{BandResult, Ratio, SideResult, SizeResult};
 pub use switch::Switch;
+use traffic::arena;
 
 /// Fewest pairs of a band that is reported: with less no interval of 99 % is bounded.
 pub const PAIRS_MIN: usize = 8;

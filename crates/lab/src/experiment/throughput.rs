@@ -20,10 +20,10 @@ use serde::Serialize;
 
 use super::forwarding::{self, PointSpec, Switch};
 use crate::bench::Placement;
-use crate::guest::{IN_FLIGHT, PacedResult, Role};
 use crate::measure::distance;
 use report::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop, TrialRecord};
 use report::{Load, PathKind, Pinned};
+use traffic::{IN_FLIGHT, PacedResult, Role};
 
 pub use self::back_to_back::BackToBack;
 use self::back_to_back::Point;

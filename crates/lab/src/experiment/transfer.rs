@@ -16,8 +16,9 @@ use anyhow::{Context, Result};
 
 use self::conclude::conclude;
 use self::measure::{cpus_of_ends, measure};
-use crate::bench::{arena, interrupt, plan};
+use crate::bench::{interrupt, plan};
 use report::{PathKind, Pattern, Transfer, Workload};
+use traffic::arena;
 
 /// Traffic to be measured.
 #[derive(Clone, Copy, Debug, PartialEq)]

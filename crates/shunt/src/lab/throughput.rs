@@ -6,8 +6,8 @@ use lab::experiment::forwarding::{PointSpec, WARMUP_S};
 use lab::experiment::throughput::{
     self, BackToBack, LatencyAt, Rate, Settings, Throughput as Found,
 };
-use lab::guest::Latency;
 use report::{Load, PathKind, Pattern, RingKind};
+use traffic::Latency;
 
 use super::program;
 use crate::{UsageError, say};
@@ -230,8 +230,8 @@ fn back_to_back(found: &BackToBack) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lab::guest::PacedResult;
     use report::Pinned;
+    use traffic::PacedResult;
 
     use super::*;
 

@@ -18,8 +18,8 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::Veths;
-use crate::bench::arena;
 use host::links::Links;
+use traffic::arena;
 
 /// Two ports of the bridge in the lab's namespace.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use host::interface::Interfaces;
 use wire::Mac;
 
-use crate::bench::arena;
 use host::links::Links;
+use traffic::arena;
 
 /// Settings of the namespace, and files that are not there on every machine.
 const SILENT: [(&str, &str); 5] = [

@@ -87,7 +87,7 @@ mod tests {
     use model::state::PathInForce::{Synthetic, Vf};
 
     use super::*;
-    use crate::guest::sockets::Fetched;
+    use traffic::sockets::Fetched;
 
     /// A round in which each guest got 1 GiB: first path, seconds of the guests on path vf.
     fn round(first: model::state::PathInForce, vf_s: f64) -> Seen {

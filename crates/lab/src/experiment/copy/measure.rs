@@ -12,10 +12,10 @@ use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
 };
 use crate::experiment::sample::{Sample, switch_counts};
-use crate::guest::sockets::{Fetched, Load, Part, Room, Served, SocketSpec};
-use crate::guest::{Event, Task};
 use crate::measure::softirq;
 use report::Pinned;
+use traffic::sockets::{Fetched, Load, Part, Room, Served, SocketSpec};
+use traffic::{Event, Task};
 
 /// The server's address; guests have the following ones: of the range for benchmarks (RFC 2544).
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::arithmetic::{Claim, expected, jain};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
-use crate::guest::contend::{ContendSpec, Contender, LaneCounts, Phase, Slice};
-use crate::guest::{Event, Task};
 use crate::measure::distance;
+use traffic::contend::{ContendSpec, Contender, LaneCounts, Phase, Slice};
+use traffic::{Event, Task};
 
 /// Seconds before the first slice.
 const WARMUP_S: f64 = 0.2;

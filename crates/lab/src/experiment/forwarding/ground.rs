@@ -9,12 +9,12 @@ use tempfile::TempDir;
 use super::{OUTSIDE, PointSpec, Switch};
 use crate::bench::bare::{BareProcess, BareSpec};
 use crate::bench::{
-    AdapterPlan, Attached, Bench, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan, arena,
-    mac_text,
+    AdapterPlan, Attached, Bench, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan, mac_text,
 };
 use crate::experiment::sample::Counting;
-use crate::guest::{Place, TapPlace};
 use report::{PathKind, Pattern, RingKind};
+use traffic::arena;
+use traffic::{Place, TapPlace};
 
 /// What guests are attached to.
 #[derive(Debug)]

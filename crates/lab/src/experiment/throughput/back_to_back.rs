@@ -16,9 +16,9 @@ use serde::Serialize;
 use super::paced_trial;
 use crate::bench::{Placement, interrupt};
 use crate::experiment::forwarding::PointSpec;
-use crate::guest::{IN_FLIGHT, Role};
 use report::statistics::burst::{self, Limits};
 use report::statistics::quantile::median;
+use traffic::{IN_FLIGHT, Role};
 
 /// Length of the first burst: the frames that the generator has buffers for.
 const FIRST: u64 = IN_FLIGHT as u64;

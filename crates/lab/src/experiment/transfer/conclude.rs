@@ -4,9 +4,9 @@ use super::measure::{Seen, cpus_of_ends};
 use super::{Settings, Traffic};
 use crate::bench::plan;
 use crate::experiment::sample::spread;
-use crate::guest::sockets::Asked;
 use report::statistics::quantile::median_item;
 use report::{Bottleneck, PathKind, Pinned, RoundTrip, Transfer, Workload};
+use traffic::sockets::Asked;
 
 /// A carrier or an end that works for this share of the time is at its limit, and so are the
 /// programs with this share of what they can do over loopback.
@@ -99,8 +99,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::guest::sockets::Received;
     use report::{Layers, Pattern};
+    use traffic::sockets::Received;
 
     fn seen(bytes: u64, ends: f64, carrier: f64) -> Seen {
         let cpu =

@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use super::super::side::MACS;
 use super::{GuestKind, GuestProcess};
 use crate::bench::peers::testpmd::BURST;
-use crate::guest::reflect::{Command, ReflectSpec, Reflected};
-use crate::guest::{Event, Task};
 use report::RingKind;
+use traffic::reflect::{Command, ReflectSpec, Reflected};
+use traffic::{Event, Task};
 
 pub(super) static KIND: GuestKind = GuestKind {
     name: "lab",

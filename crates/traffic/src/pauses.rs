@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// Shortest time between two polls that is a pause, for each guest that the thread polls: longer
 /// than a full burst of one takes.
-pub(crate) const PAUSE_MIN: Duration = Duration::from_micros(10);
+pub const PAUSE_MIN: Duration = Duration::from_micros(10);
 /// Time stamps kept of frames whose posting met a pause; a frame may be under way for as many
 /// pauses.
 const STAMPS_MAX: usize = 4096;

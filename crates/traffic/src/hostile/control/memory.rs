@@ -8,9 +8,9 @@ use vhost_user::Request;
 use vhost_user::payload::RegionPayload;
 
 use super::{link, odd};
-use crate::guest::hostile::link::{self as payload, Gone};
-use crate::guest::hostile::memory::{HIGH, LOW, Memory, RINGS, SIZE, USER};
-use crate::guest::hostile::session::Session;
+use crate::hostile::link::{self as payload, Gone};
+use crate::hostile::memory::{HIGH, LOW, Memory, RINGS, SIZE, USER};
+use crate::hostile::session::Session;
 use report::statistics::random::Random;
 
 /// Other tables while rings run: without one region, moved, twice the same file, overlapping.

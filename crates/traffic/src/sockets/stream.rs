@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::net::sockopt;
 
 use super::{Load, PATIENCE, PORT, Received, Times, measured, patiently, payload, set_buffers};
-use crate::guest::{Event, say};
+use crate::{Event, say};
 
 /// Bytes that a receiver asks for at once.
 const READ: usize = 128 << 10;

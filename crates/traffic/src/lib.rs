@@ -7,6 +7,7 @@
 //! [`Event::Result`]. What the other tasks do is told in their modules.
 
 pub mod adapter;
+pub mod arena;
 pub mod contend;
 mod forward;
 mod generate;
@@ -34,11 +35,11 @@ use report::{Load, RingKind};
 
 pub use forward::Forwarder;
 pub use generate::{Generator, IN_FLIGHT, Traffic, self_test};
-pub(crate) use generate::{SEQUENCE_AT, frame};
+pub use generate::{SEQUENCE_AT, frame};
 pub use hosted::run;
 pub use paced::{BurstResult, Latency, PacedResult};
-pub(crate) use paced::{RETURNED_LATE, histogram, ns_between};
-pub(crate) use pauses::PAUSE_MIN;
+pub use paced::{RETURNED_LATE, histogram, ns_between};
+pub use pauses::PAUSE_MIN;
 pub use pauses::PausesResult;
 
 /// [`GuestSpec::quiet_s`] of a switch, which keeps no frame on purpose.

@@ -13,7 +13,7 @@ use vhost_user::Request;
 use super::link::Gone;
 use super::session::Session;
 use super::{HostileResult, PATIENCE, control};
-use crate::guest::pace::Pace;
+use crate::pace::Pace;
 use report::statistics::random::Random;
 
 /// Entries of the rings at most.

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::{Load, PATIENCE, PORT, Times, patiently, payload};
-use crate::guest::{Event, say};
+use crate::{Event, say};
 
 /// An answer that has not come by then is lost.
 const LOST: Duration = Duration::from_millis(250);

@@ -37,7 +37,7 @@ use report::statistics::quantile::median;
 const BACKLOG_MAX: u64 = RING as u64 / 2;
 /// Bit of a frame's number that a device of known delays sets if it returned the frame late: no
 /// frame has as great a number.
-pub(crate) const RETURNED_LATE: u64 = 1 << 63;
+pub const RETURNED_LATE: u64 = 1 << 63;
 /// Longest time that histograms tell apart, ns; longer ones count as this one.
 const NS_MAX: u64 = 60_000_000_000;
 
@@ -60,7 +60,7 @@ pub struct Latency {
 
 impl Latency {
     /// Summary of a histogram of nanoseconds.
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Latency {
+    pub fn of(histogram: &Histogram<u64>) -> Latency {
         let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
         Latency {
             frames: histogram.len(),
@@ -74,7 +74,7 @@ impl Latency {
 
     /// Summary of repeated trials: the median of each quantile, which a trial that lost its CPU
     /// does not move; all frames, and the longest time of all. Trials without frames do not count.
-    pub(crate) fn of_trials(trials: impl Iterator<Item = Latency> + Clone) -> Latency {
+    pub fn of_trials(trials: impl Iterator<Item = Latency> + Clone) -> Latency {
         let trials = trials.filter(|trial| trial.frames > 0);
         let of = |value: fn(&Latency) -> f64| -> f64 {
             let values: Vec<f64> = trials.clone().map(|trial| value(&trial)).collect();
@@ -92,7 +92,7 @@ impl Latency {
 }
 
 /// Empty histogram of nanoseconds, exact to 0.1 %.
-pub(crate) fn histogram() -> Result<Histogram<u64>> {
+pub fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, NS_MAX, 3).context("no histogram")
 }
 
@@ -127,7 +127,7 @@ pub struct PacedResult {
 
 impl PacedResult {
     /// Sum of repeated trials without bursts; times as in [`Latency::of_trials`].
-    pub(crate) fn of_trials(trials: &[PacedResult]) -> PacedResult {
+    pub fn of_trials(trials: &[PacedResult]) -> PacedResult {
         let sum = |count: fn(&PacedResult) -> u64| trials.iter().map(count).sum();
         let times = |time: fn(&PacedResult) -> Latency| Latency::of_trials(trials.iter().map(time));
         PacedResult {
@@ -324,7 +324,7 @@ impl Paced {
 }
 
 /// Nanoseconds between two readings of the time-stamp counter; 0 if the second is the smaller.
-pub(crate) fn ns_between(begin: u64, end: u64) -> u64 {
+pub fn ns_between(begin: u64, end: u64) -> u64 {
     tsc::cycles_to_ns(end.saturating_sub(begin)) as u64
 }
 

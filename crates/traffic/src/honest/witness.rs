@@ -9,7 +9,7 @@ use wire::vlan::Tag;
 
 use super::HonestResult;
 use super::judge::{Judge, Seen, source};
-use crate::guest::adapter::{Adapter, HEADER, RING};
+use crate::adapter::{Adapter, HEADER, RING};
 
 /// Bytes that are looked at: addresses, tag, type.
 const LOOK: usize = 18;

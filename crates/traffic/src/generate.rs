@@ -24,7 +24,7 @@ use report::{Load, RingKind};
 pub const IN_FLIGHT: u32 = RING as u32 / 2;
 
 /// Where a test frame has its sequence number; the UDP checksum is not mended, nobody checks it.
-pub(crate) const SEQUENCE_AT: u32 = 44;
+pub const SEQUENCE_AT: u32 = 44;
 
 /// What a generator sends.
 #[derive(Clone, Copy, Debug)]
@@ -183,12 +183,7 @@ impl Generator {
 }
 
 /// One test frame without FCS: IPv4, UDP, a sequence number.
-pub(crate) fn frame(
-    source: Mac,
-    destination: Mac,
-    frame_bytes: u32,
-    sequence: u32,
-) -> Result<Vec<u8>> {
+pub fn frame(source: Mac, destination: Mac, frame_bytes: u32, sequence: u32) -> Result<Vec<u8>> {
     let mut frame = vec![0; frame_bytes.saturating_sub(4) as usize];
     // Addresses of the range for benchmarks (RFC 2544), and the discard port.
     let probe = Probe {

@@ -10,17 +10,17 @@ use virtq::BURST;
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
-use crate::guest::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, Shape};
+use crate::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, Shape};
 use report::RingKind;
 
 /// Frames that a receive ring has buffers for.
-pub(in crate::guest) const FRAMES: u16 = RING;
+pub(crate) const FRAMES: u16 = RING;
 
 /// Lengths of the frames in turn, without FCS: the least, the most, and around cache lines.
 const LENGTHS: [usize; 7] = [60, 1514, 61, 124, 252, 1020, 508];
 
 /// The length of the frame of this number.
-pub(in crate::guest) fn frame_len(sequence: u64) -> usize {
+pub(crate) fn frame_len(sequence: u64) -> usize {
     LENGTHS[(sequence % LENGTHS.len() as u64) as usize]
 }
 
@@ -39,20 +39,20 @@ fn probe(mac: Mac, peer: Mac) -> Probe {
 
 /// A frame in a receive buffer.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::guest) struct Received<'a> {
+pub(crate) struct Received<'a> {
     /// A copy of its bytes.
-    pub(in crate::guest) bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
     buffer: u32,
 }
 
 impl Received<'_> {
-    pub(in crate::guest) const BYTES_MAX: usize = (BUFFER - HEADER) as usize;
+    pub(crate) const BYTES_MAX: usize = (BUFFER - HEADER) as usize;
 }
 
 /// A guest.
 #[derive(Debug)]
-pub(in crate::guest) struct End {
-    pub(in crate::guest) mac: Mac,
+pub(crate) struct End {
+    pub(crate) mac: Mac,
     adapter: Adapter,
     probe: Probe,
     free: Vec<u32>,
@@ -83,29 +83,24 @@ impl Order {
 
 /// What became of the buffers that a guest has posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::guest) struct Accounts {
+pub(crate) struct Accounts {
     /// Used entries that repeat another, or name no buffer.
-    pub(in crate::guest) repeated: u64,
+    pub(crate) repeated: u64,
     /// Buffers that came back before one that was posted earlier.
-    pub(in crate::guest) out_of_order: u64,
+    pub(crate) out_of_order: u64,
     /// Buffers to be sent that have not come back.
-    pub(in crate::guest) missing: u64,
+    pub(crate) missing: u64,
 }
 
 impl End {
     /// Attaches; frames go from `mac` to `peer`.
-    pub(in crate::guest) fn attach(socket: &Path, mac: Mac, peer: Mac) -> Result<End> {
+    pub(crate) fn attach(socket: &Path, mac: Mac, peer: Mac) -> Result<End> {
         let shape = Shape { event_idx: true, ..Shape::of(RingKind::Split) };
         End::attach_shaped(socket, mac, peer, shape)
     }
 
     /// The same with rings of this shape.
-    pub(in crate::guest) fn attach_shaped(
-        socket: &Path,
-        mac: Mac,
-        peer: Mac,
-        shape: Shape,
-    ) -> Result<End> {
+    pub(crate) fn attach_shaped(socket: &Path, mac: Mac, peer: Mac, shape: Shape) -> Result<End> {
         End::attach_as(socket, shape, probe(mac, peer))
     }
 
@@ -119,17 +114,17 @@ impl End {
     }
 
     /// Whether the daemon is gone.
-    pub(in crate::guest) fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         self.adapter.is_alone()
     }
 
     /// Attaches to the next daemon, and shows it again what was posted; says whether there was one.
-    pub(in crate::guest) fn reattach(&mut self, socket: &Path) -> bool {
+    pub(crate) fn reattach(&mut self, socket: &Path) -> bool {
         self.adapter.reattach(socket).is_ok()
     }
 
     /// What became of the buffers so far.
-    pub(in crate::guest) fn accounts(&self) -> Accounts {
+    pub(crate) fn accounts(&self) -> Accounts {
         Accounts {
             repeated: self.adapter.rx.strays() + self.adapter.tx.strays(),
             out_of_order: self.sent.wrong + self.posted.wrong,
@@ -139,10 +134,7 @@ impl End {
 
     /// Hands everything in the receive ring to `look`, with a copy of its bytes, and posts the
     /// buffers again, but for those that `look` says it has sent on.
-    pub(in crate::guest) fn receive(
-        &mut self,
-        mut look: impl FnMut(&mut End, Received<'_>) -> bool,
-    ) {
+    pub(crate) fn receive(&mut self, mut look: impl FnMut(&mut End, Received<'_>) -> bool) {
         let mut frames = [(0, 0); BURST];
         let mut bytes = [0; Received::BYTES_MAX];
         loop {
@@ -174,7 +166,7 @@ impl End {
     }
 
     /// Sends the frame of this number; says whether there was room.
-    pub(in crate::guest) fn send(&mut self, sequence: u64) -> bool {
+    pub(crate) fn send(&mut self, sequence: u64) -> bool {
         let Some(buffer) = self.free.pop() else { return false };
         let mut bytes = [0; LENGTHS[1]];
         let frame = &mut bytes[..frame_len(sequence)];
@@ -192,7 +184,7 @@ impl End {
     }
 
     /// Sends a received frame back to where it came from, in the same buffer.
-    pub(in crate::guest) fn send_back(&mut self, frame: &Received<'_>) -> bool {
+    pub(crate) fn send_back(&mut self, frame: &Received<'_>) -> bool {
         let place = self.adapter.buffer(frame.buffer);
         place.write(0, [0; HEADER as usize]);
         place.write(HEADER, self.probe.dst.0);
@@ -203,7 +195,7 @@ impl End {
     }
 
     /// Shows what was posted, and takes sent buffers back.
-    pub(in crate::guest) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         let mut back = [0; BURST];
         loop {
             let sent = self.adapter.reap_transmit(&mut back);

@@ -7,8 +7,8 @@ use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::guest::hostile::link::Gone;
-use crate::guest::hostile::memory::SIZE;
+use crate::hostile::link::Gone;
+use crate::hostile::memory::SIZE;
 use report::statistics::random::Random;
 
 /// Memory of so many bytes, all holes.

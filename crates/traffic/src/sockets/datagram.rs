@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::net::sockopt;
 
 use super::{Load, PATIENCE, PORT, Received, Times, measured, patiently, payload, set_buffers};
-use crate::guest::{Event, say};
+use crate::{Event, say};
 
 /// Bytes of the number at a datagram's beginning.
 const NUMBER: usize = 8;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::{accept, connect};
 use super::{Load, PATIENCE, PORT};
-use crate::guest::{Event, say, wait_for_word};
+use crate::{Event, say, wait_for_word};
 use report::statistics::random::Random;
 
 /// Bytes that are generated at once: a multiple of [`BLOCK`].

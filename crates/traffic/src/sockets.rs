@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use wire::Mac;
 
 use super::{Event, say, wait_for_word};
-use crate::bench::arena;
+use crate::arena;
 use host::links::Links;
 
 pub use file::{Fetched, Served};

@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use vhost_user::Request;
 
 use super::{link, odd};
-use crate::guest::hostile::link::{self as payload, Gone};
-use crate::guest::hostile::memory::{RINGS, SIZE, USER};
-use crate::guest::hostile::session::Session;
+use crate::hostile::link::{self as payload, Gone};
+use crate::hostile::memory::{RINGS, SIZE, USER};
+use crate::hostile::session::Session;
 use report::statistics::random::Random;
 
 /// Sizes and addresses that no ring should have, while it runs and while it stands.
