@@ -5,7 +5,8 @@ use std::path::Path;
 use std::{env, fs};
 
 fn main() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles");
+    let folder =
+        Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../profiles");
     println!("cargo:rerun-if-changed={}", folder.display());
     let files = fs::read_dir(&folder).expect("the folder profiles is part of the sources");
     let mut paths: Vec<_> = files.map(|file| file.expect("a readable folder").path()).collect();

@@ -1,4 +1,4 @@
-//! What only rtnetlink can do to the interfaces of a namespace: bridges, pairs, addresses.
+//! Requests about the interfaces of a namespace that only rtnetlink has: bridges, pairs, addresses.
 //!
 //! Follows rtnetlink(7) and `include/uapi/linux/{rtnetlink,if_link,if_addr,veth}.h`. The rest is in
 //! [`crate::interface`].
@@ -31,9 +31,9 @@ const IFF_UP: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct LinkError {
-    /// What cannot be done.
+    /// The request that failed, e.g. `cannot make bridge lab0`.
     pub what: String,
-    /// Why.
+    /// The kernel's error number.
     pub source: Errno,
 }
 

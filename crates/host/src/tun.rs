@@ -63,8 +63,8 @@ pub enum TunError {
     },
     /// The kernel, or the container, has no taps.
     #[error(
-        "tap {name:?}: {DEVICE} cannot be opened; load the module tun, and let this user or container \
-         open the device"
+        "tap {name:?}: {DEVICE} cannot be opened; load the module tun, and let this user or \
+         container open the device"
     )]
     NoDevice {
         /// The interface.

@@ -66,13 +66,13 @@ fn left_out(results: &Results) -> Option<String> {
     })
 }
 
-/// Whether the experiment's paper is nfv-2017.
+/// `true` if the experiment's paper is nfv-2017.
 fn is_published(results: &Results) -> bool {
     let paper = results.experiment.as_ref().and_then(|it| it.paper.as_deref());
     paper == Some(published::FORWARDING)
 }
 
-/// Whether a point's rate may be set beside another machine's.
+/// `true` if a point's rate may be set beside another machine's.
 fn is_result(point: &Point) -> bool {
     point.is_steady() && !point.is_lower_bound()
 }

@@ -1,6 +1,6 @@
 //! Cycles of the switch for each delivered frame, by stage of a burst.
 //!
-//! What each stage contains: `crates/engine/src/stages.rs`. The lanes measure them on a
+//! Contents of each stage: `crates/engine/src/stages.rs`. The lanes measure them on a
 //! sample of the bursts.
 
 use comfy_table::{CellAlignment, LineStyle, Table, presets};

@@ -17,11 +17,11 @@ use anyhow::{Context, Result, ensure};
 use api::stats::{self, Stats};
 use guestmem::Pages;
 use host::tsc;
+use report::{Load, RingKind};
 use serde::{Deserialize, Serialize};
 use wire::Mac;
 
 use super::{Event, Generator, IN_FLIGHT, Traffic, say, self_test, wait_for_word};
-use report::{Load, RingKind};
 
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;

@@ -5,13 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use guestmem::Pages;
+use report::RingKind;
 use virtq::BURST;
 use wire::Mac;
 
 use super::adapter::{Adapter, BUFFERS, HEADER, Shape};
 use super::generate::frame;
-
-use report::RingKind;
 
 /// One guest's forwarder.
 #[derive(Debug)]

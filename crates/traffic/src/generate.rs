@@ -12,13 +12,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use guestmem::{GuestMemory, Pages, SharedFile};
 use host::tsc;
+use report::{Load, RingKind};
 use virtq::{BURST, Content, DeviceQueue, DriverQueue, Features, Segment, Start, Used};
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
 use super::adapter::{Adapter, HEADER, RING, Shape};
-
-use report::{Load, RingKind};
 
 /// Frames it keeps in flight unless told otherwise: half a ring.
 pub const IN_FLIGHT: u32 = RING as u32 / 2;

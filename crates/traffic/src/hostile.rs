@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use guestmem::Pages;
+use report::statistics::random::Random;
 use serde::{Deserialize, Serialize};
 use virtq::BURST;
 use wire::Mac;
@@ -45,7 +46,6 @@ use super::pace::Pace;
 use super::{Event, generate, say, wait_for_word};
 use frames::Cast;
 use near::Near;
-use report::statistics::random::Random;
 use session::Session;
 
 /// Queue pairs of the far VFs.

@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use host::tsc;
+use report::RingKind;
 use serde::{Deserialize, Serialize};
 use wire::Mac;
 use wire::probe;
@@ -27,7 +28,6 @@ use super::adapter::Shape;
 use super::honest::end::{End, frame_len};
 use super::ledger::Ledger;
 use super::{Event, say, wait_for_word};
-use report::RingKind;
 
 /// Frames on their way in each direction: a quarter of a ring.
 const WINDOW: u64 = 256;

@@ -24,6 +24,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use host::tsc;
+use report::statistics::quantile::median;
 use serde::{Deserialize, Serialize};
 use virtq::BURST;
 
@@ -31,7 +32,6 @@ use super::adapter::{Adapter, HEADER, RING, Shape};
 use super::generate::{SEQUENCE_AT, Traffic, frame};
 use super::ledger::Ledger;
 use super::pauses::{Pauses, PausesResult};
-use report::statistics::quantile::median;
 
 /// Frames that are made up for after a pause of the generator: fewer than the smallest ring holds.
 const BACKLOG_MAX: u64 = RING as u64 / 2;

@@ -20,6 +20,7 @@ use anyhow::{Context, Result, bail};
 use guestmem::Pages;
 use hdrhistogram::Histogram;
 use host::tsc;
+use report::statistics::random::Random;
 use serde::{Deserialize, Serialize};
 use virtq::BURST;
 use wire::Mac;
@@ -28,7 +29,6 @@ use super::adapter::{Adapter, HEADER, RING};
 use super::generate::frame;
 use super::{Event, say, wait_for_word};
 use floor::Floor;
-use report::statistics::random::Random;
 
 /// Bytes of the frames, with FCS.
 const FRAME: u32 = 64;

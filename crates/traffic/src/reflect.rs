@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use guestmem::Pages;
+use report::RingKind;
 use serde::{Deserialize, Serialize};
 use vhost_user::Listener;
 use wire::Mac;
 
 use super::adapter::{Adapter, Shape};
 use super::{Event, Forwarder, say};
-use report::RingKind;
 
 /// Turns of both ports between two looks for a command.
 const TURNS: u32 = 64;

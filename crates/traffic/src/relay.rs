@@ -9,13 +9,13 @@
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result, ensure};
+use host::links::Links;
 use host::tun;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{Event, say};
-use host::links::Links;
 
 /// Frames that one direction may move before the other has its turn.
 const TURN: usize = 64;

@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use host::interface::Interfaces;
+use host::links::Links;
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 use wire::Mac;
 
 use super::{Event, say, wait_for_word};
 use crate::arena;
-use host::links::Links;
 
 pub use file::{Fetched, Served};
 pub use request::Asked;

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use host::links::Links;
 use host::tsc;
 use host::tun;
 use virtq::BURST;
@@ -18,7 +19,6 @@ use wire::Mac;
 use super::generate::{SEQUENCE_AT, frame};
 use super::relay::only_queue;
 use super::{IN_FLIGHT, TapPlace, Traffic};
-use host::links::Links;
 
 /// Bytes of the virtio-net header before each frame.
 const HEADER: usize = tun::HEADER_LEN as usize;

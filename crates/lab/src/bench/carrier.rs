@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use host::CpuTime;
-use model::state::PathInForce;
-
-use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text};
 use host::links::Links;
+use model::state::PathInForce;
 use report::{PathKind, Pattern};
 use traffic::Task;
 use traffic::arena;
 use traffic::relay::RelaySpec;
+
+use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text};
 
 /// Both ends, which are attached, and how.
 #[derive(Clone, Copy, Debug)]

@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use host::tsc;
+use report::statistics::random::Random;
+use traffic::{Latency, PAUSE_MIN, RETURNED_LATE, SEQUENCE_AT, histogram, ns_between};
 
 use super::bare::session::{Offer, Session};
 use crate::measure::copy_loop::{HEADER, NUM_BUFFERS, Ring, Rings};
 use crate::measure::delay::{DelayLine, Distribution, Held};
-use report::statistics::random::Random;
-use traffic::{Latency, PAUSE_MIN, RETURNED_LATE, SEQUENCE_AT, histogram, ns_between};
 
 /// Time between two polls of the socket.
 const POLL: Duration = Duration::from_millis(1);

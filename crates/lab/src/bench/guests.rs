@@ -6,9 +6,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use host::{CpuTime, ProcessCpu};
+use traffic::{Event, GuestResult, GuestSpec, Task};
 
 use super::interrupt::Registered;
-use traffic::{Event, GuestResult, GuestSpec, Task};
 
 /// A process that hosts guests. It is killed when dropped.
 #[derive(Debug)]

@@ -12,15 +12,15 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use report::RingKind;
 use serde::Serialize;
+use traffic::{Guest, GuestSpec, IN_FLIGHT, Latency, PacedResult, PausesResult, Place, Role};
 
 use super::forwarding::{OUTSIDE, WARMUP_S};
 use super::throughput::of_trials;
 use crate::bench::delay::{DelayControl, DelayDevice, DelayResult};
 use crate::bench::{GuestProcess, Placement, interrupt, mac_text, plan};
 use crate::measure::delay::Distribution;
-use report::RingKind;
-use traffic::{Guest, GuestSpec, IN_FLIGHT, Latency, PacedResult, PausesResult, Place, Role};
 
 /// Largest error of a quantile, relative to the injected one.
 const ERROR_SHARE_MAX: f64 = 0.05;

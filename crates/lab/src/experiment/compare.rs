@@ -24,18 +24,18 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use rustix::fs::{MemfdFlags, memfd_create};
-use serde::Serialize;
-
-use super::forwarding::{self, PointSpec, Switch};
-use super::step::Machine;
-use crate::bench::interrupt;
 use report::Point;
 use report::statistics::Pair;
 use report::statistics::bands::{BandPairs, Grouped, PairedSlots, Slot};
 use report::statistics::permutation::{self, Comparison, Verdict};
 use report::statistics::quantile::median;
 use report::statistics::random::Random;
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::Serialize;
+
+use super::forwarding::{self, PointSpec, Switch};
+use super::step::Machine;
+use crate::bench::interrupt;
 
 /// Share of comparisons of two identical builds in which a difference may be found.
 pub const ALPHA: f64 = 0.01;

@@ -16,14 +16,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use model::state::PathInForce::{self, Synthetic, Vf};
+use report::experiment::CopySweep;
+use report::{CopySetup, FileCopy, copy};
+use traffic::arena;
 
 use self::conclude::conclude;
 use self::measure::{Seen, measure};
 use super::step::{Found, Step, Steps};
 use crate::bench::interrupt;
-use report::experiment::CopySweep;
-use report::{CopySetup, FileCopy, copy};
-use traffic::arena;
 
 /// What is to be measured, and with what.
 #[derive(Clone, Debug)]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use report::statistics::bands::Band;
 use serde::Serialize;
 
 use crate::bench::plan;
 use crate::measure::distance;
-use report::statistics::bands::Band;
 
 /// Between two samples.
 const PAUSE: Duration = Duration::from_millis(20);

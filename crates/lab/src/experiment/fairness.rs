@@ -20,12 +20,12 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use traffic::contend::{Phase, Slice};
 
 use super::sample::spread;
 use crate::bench::plan;
 use arithmetic::{error_pct, jain, shares};
 use situation::{Outcome, Place, Plan, Slices};
-use traffic::contend::{Phase, Slice};
 
 pub use situation::Situation;
 

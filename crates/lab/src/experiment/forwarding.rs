@@ -14,6 +14,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use host::CpuTime;
+use report::results::gbps;
+use report::statistics::bands;
+use report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
+use traffic::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 use wire::Mac;
 
 use self::ground::Ground;
@@ -23,10 +27,6 @@ use super::sample::{self, Measured};
 use crate::bench::{GuestProcess, Placement, mac_text, plan};
 use crate::measure::distance;
 use crate::measure::others::Others;
-use report::results::gbps;
-use report::statistics::bands;
-use report::{self, Bottleneck, Cpu, Load, PathKind, Pattern, Pinned, Point, RingKind};
-use traffic::{Counted, Guest, GuestSpec, IN_FLIGHT, QUIET_S, Role};
 
 /// The generator's address, beyond the uplink.
 pub(super) const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);

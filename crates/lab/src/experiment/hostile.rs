@@ -17,13 +17,13 @@ use anyhow::{Context, Result, bail, ensure};
 use api::stats::Stats;
 use guestmem::Pages;
 use serde::Serialize;
-
-use super::sample;
-use crate::bench::{Bench, GuestProcess, Placement, mac_text, plan};
 use traffic::adapter::{Adapter, HEADER, RING};
 use traffic::honest::{HonestResult, HonestSpec};
 use traffic::hostile::{FAR_PAIRS, HostileResult, HostileSpec, Target};
 use traffic::{Event, Task};
+
+use super::sample;
+use crate::bench::{Bench, GuestProcess, Placement, mac_text, plan};
 
 /// Who has which VF.
 const HONEST: [usize; 2] = [0, 1];

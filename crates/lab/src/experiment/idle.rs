@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
-
-use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use traffic::probe::{ProbeSpec, Times};
 use traffic::{Event, Task};
+
+use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 
 /// Between attaching and the measured silence: a new daemon has things to settle.
 const SETTLE: Duration = Duration::from_secs(1);

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use model::state::PathInForce;
+use report::statistics::random::Random;
 use serde::Serialize;
+use traffic::numbered::{Direction, NumberedResult, NumberedSpec};
+use traffic::{Event, Task};
 
 use super::sample::spread;
 use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
 };
-use report::statistics::random::Random;
-use traffic::numbered::{Direction, NumberedResult, NumberedSpec};
-use traffic::{Event, Task};
 
 /// The paths.
 const PATHS: [PathInForce; 3] = [PathInForce::Vf, PathInForce::Vmq, PathInForce::Synthetic];

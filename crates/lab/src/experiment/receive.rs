@@ -9,6 +9,11 @@
 
 use anyhow::{Context, Result};
 use model::state::PathInForce;
+use report::experiment::ReceiveSweep;
+use report::receive::Side;
+use report::results::gbps;
+use report::{Load, Receive, RingKind};
+use traffic::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
 
 use super::forwarding::{OUTSIDE, SATURATED};
 use super::sample::{self, spread};
@@ -17,11 +22,6 @@ use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, interrupt, mac_text, plan,
 };
 use crate::measure::distance;
-use report::experiment::ReceiveSweep;
-use report::receive::Side;
-use report::results::gbps;
-use report::{Load, Receive, RingKind};
-use traffic::{Guest, GuestSpec, IN_FLIGHT, Place, QUIET_S, Role};
 
 impl Steps for ReceiveSweep {
     fn steps(&self, _experiment: &str) -> Vec<Step> {
@@ -55,7 +55,7 @@ fn receive(
                 interrupt::check()?;
                 measure(sweep, machine, (guests, frame_bytes), path)
             };
-            // Who is first changes, in case it matters.
+            // The order alternates, in case it matters.
             if round % 2 == 0 {
                 let vmq = one(PathInForce::Vmq)?;
                 return Ok((vmq, one(PathInForce::Synthetic)?));

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use host::MachineFacts;
 use indicatif::{ProgressBar, ProgressStyle};
+use report::experiment::Experiment;
+use report::{self, PathKind, Results, Started};
+use traffic::arena;
 
 use super::forwarding::SentNothing;
 use super::step::{Found, Machine, Step, steps};
 use super::{copy, transfer};
 use crate::bench::interrupt;
 use crate::measure::others::Others;
-use report::experiment::Experiment;
-use report::{self, PathKind, Results, Started};
-use traffic::arena;
 
 /// Bytes that a report may take.
 const REPORT_BYTES: usize = 4 << 20;

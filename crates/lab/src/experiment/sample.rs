@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use api::stats::{LaneStats, Stats};
 use host::{CpuTime, ProcessCpu};
+use report::Stages;
+use report::statistics::quantile::quantile;
+use traffic::GuestResult;
 
 use crate::bench::bare::BareProcess;
 use crate::bench::{Bench, GuestProcess};
 use crate::measure::copy_loop::Counters;
 use crate::measure::stages::StageCounts;
-use report::Stages;
-use report::statistics::quantile::quantile;
-use traffic::GuestResult;
 
 /// A switch that counts its frames and cycles.
 pub(super) trait Counting {

@@ -9,16 +9,15 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use report::Load::Closed;
+use report::RingKind;
+use report::statistics::bands::{self, Band};
 use serde::Serialize;
+use traffic::{Guest, GuestSpec, Place, QUIET_S, Role};
 
 use super::sample::{self, spread};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::measure::distance;
-use traffic::{Guest, GuestSpec, Place, QUIET_S, Role};
-
-use report::Load::Closed;
-use report::RingKind;
-use report::statistics::bands::{self, Band};
 
 /// The points: VFs, and addresses of all of them together.
 pub const POINTS: [(usize, usize); 7] =

@@ -48,7 +48,7 @@ pub(super) trait Steps {
     fn steps(&self, experiment: &str) -> Vec<Step>;
 }
 
-/// What an experiment measures, in the order of measurement.
+/// Steps of an experiment, in the order of measurement.
 pub fn steps(experiment: &Experiment) -> Vec<Step> {
     fn of<S: Steps>(experiment: &Experiment, tables: &[S]) -> Vec<Step> {
         tables.iter().flat_map(|table| table.steps(&experiment.name)).collect()

@@ -12,12 +12,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use serde::Serialize;
-
-use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use report::RingKind;
+use serde::Serialize;
 use traffic::numbered::{Direction, Mark, NumberedResult, NumberedSpec};
 use traffic::{Event, Task};
+
+use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 
 /// How one daemon follows another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

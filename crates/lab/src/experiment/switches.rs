@@ -49,7 +49,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use report::Stages;
 use serde::Serialize;
+use traffic::arena;
 
 use crate::bench::interrupt;
 use crate::bench::peers::process::OwnPriority;
@@ -57,11 +59,9 @@ use crate::bench::peers::testpmd::BURST;
 use crate::bench::peers::{Hugepages, Qemu};
 use crate::measure::distance;
 pub use guest::Guest;
-use report::Stages;
 use side::Side;
 pub use summary::{BandResult, Ratio, SideResult, SizeResult};
 pub use switch::Switch;
-use traffic::arena;
 
 /// Fewest pairs of a band that is reported: with less no interval of 99 % is bounded.
 pub const PAIRS_MIN: usize = 8;

@@ -16,14 +16,14 @@ mod back_to_back;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use report::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop, TrialRecord};
+use report::{Load, PathKind, Pinned};
 use serde::Serialize;
+use traffic::{IN_FLIGHT, PacedResult, Role};
 
 use super::forwarding::{self, PointSpec, Switch};
 use crate::bench::Placement;
 use crate::measure::distance;
-use report::statistics::search::{Goal, GoalResult, Limits, Outcome, Search, Stop, TrialRecord};
-use report::{Load, PathKind, Pinned};
-use traffic::{IN_FLIGHT, PacedResult, Role};
 
 pub use self::back_to_back::BackToBack;
 use self::back_to_back::Point;

@@ -13,12 +13,12 @@ mod sweep;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use report::{PathKind, Pattern, Transfer, Workload};
+use traffic::arena;
 
 use self::conclude::conclude;
 use self::measure::{cpus_of_ends, measure};
 use crate::bench::{interrupt, plan};
-use report::{PathKind, Pattern, Transfer, Workload};
-use traffic::arena;
 
 /// Traffic to be measured.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -80,7 +80,7 @@ impl Problems {
         self
     }
 
-    /// What was read beside these, if neither has a mistake; else the mistakes of both.
+    /// The value read beside these, if neither has a mistake; else the mistakes of both.
     pub(crate) fn beside<T>(self, read: Result<T, Problems>) -> Result<T, Problems> {
         match read {
             Ok(value) => self.or(value),

@@ -14,7 +14,7 @@ const FILE_MIB_MAX: u32 = 4096;
 pub struct CopySweep {
     /// MiB of the file, which is kept in memory: 1 to 4096.
     pub file_mib: Vec<u32>,
-    /// How often each setup is measured, the paths in the order A B B A; medians count.
+    /// Measurements of each setup, the paths in the order A B B A; medians count.
     pub rounds: usize,
 }
 

@@ -12,9 +12,9 @@ use crate::{Load, PathKind, Pattern, RingKind};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForwardSweep {
-    /// Where frames go.
+    /// Traffic patterns.
     pub patterns: Vec<Pattern>,
-    /// How they get there.
+    /// Paths in turn.
     pub paths: Vec<PathKind>,
     /// Guests: 1 to 8. A chain (east-west) begins with two; one guest is left out there.
     pub guests: Vec<usize>,
@@ -24,7 +24,7 @@ pub struct ForwardSweep {
     pub load: Load,
     /// Rings of the guests.
     pub ring: RingKind,
-    /// How often there and back at each place.
+    /// Times there and back at each place.
     pub rounds: usize,
     /// Seconds before each measurement.
     pub warmup_s: f64,

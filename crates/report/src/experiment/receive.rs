@@ -14,13 +14,13 @@ pub struct ReceiveSweep {
     pub guests: Vec<usize>,
     /// Frame sizes with FCS, bytes: 64 to 1518.
     pub frame_bytes: Vec<u32>,
-    /// How often each is measured, both paths in turn; medians count.
+    /// Measurements of each, both paths in turn; medians count.
     pub rounds: usize,
     /// Seconds before each measurement.
     pub warmup_s: f64,
     /// Seconds of each measurement.
     pub seconds: f64,
-    /// What the paper published.
+    /// Published figures of the paper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
 }

@@ -14,7 +14,7 @@ use crate::{PathKind, Pattern, Workload};
 pub struct TransferSweep {
     /// Kind of traffic.
     pub workload: Workload,
-    /// What the far end is: north-south, the external machine; east-west, a second guest.
+    /// Far end: north-south, the external machine; east-west, a second guest.
     pub patterns: Vec<Pattern>,
     /// Paths in turn.
     pub paths: Vec<PathKind>,
@@ -24,11 +24,11 @@ pub struct TransferSweep {
     pub send_bytes: Vec<u32>,
     /// KiB of socket buffers; 0: as the kernel gives.
     pub buffer_kib: Vec<u32>,
-    /// How often each is measured, paths in turn; medians count.
+    /// Measurements of each, paths in turn; medians count.
     pub rounds: usize,
     /// Seconds of each measurement, without warm-up and cool-down.
     pub seconds: f64,
-    /// What the paper published, by path: Gbit/s, or of requests the 99th percentile in us.
+    /// Published figures of the paper, by path: Gbit/s, or of requests the 99th percentile in us.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<PathKind, f64>,
 }

@@ -51,11 +51,11 @@ impl Band {
 /// cycles on a shared virtual machine.
 const SAME_PLACE: f64 = 1.25;
 
-/// Greatest ratio of two round trips whose figures may be set beside each other where bands would
-/// leave too few.
+/// Greatest ratio of two round trips that count as one distance where no band is reported: a
+/// measurement then passes as steady, and points as of the same machine.
 const NEAR: f64 = 1.5;
 
-/// `true` if figures measured at these two round trips may be set beside each other.
+/// `true` if two round trips count as one distance outside of bands; [`Band::of_both`] is narrower.
 pub fn are_near(one: f64, other: f64) -> bool {
     one.max(other) <= NEAR * one.min(other)
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use guestmem::Pages;
+use report::RingKind;
 use virtq::BURST;
 use wire::Mac;
 use wire::probe::{Mark, Probe};
 
 use crate::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, Shape};
-use report::RingKind;
 
 /// Frames that a receive ring has buffers for.
 pub(crate) const FRAMES: u16 = RING;

@@ -7,13 +7,13 @@ mod rings;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::Result;
+use report::statistics::random::Random;
 use vhost_user::{Connector, Request};
 
 use super::link::{self, FDS, Gone, Link};
 use super::memory::Memory;
 use super::session::Session;
 use super::{HostileResult, PATIENCE, count};
-use report::statistics::random::Random;
 
 type Mutation = fn(&mut Session, &mut Random) -> Result<(), Gone>;
 

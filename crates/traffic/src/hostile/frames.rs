@@ -1,10 +1,10 @@
 //! Frames of all kinds: good ones, and those that no guest may send.
 
 use guestmem::GuestSlice;
+use report::statistics::random::Random;
 use wire::Mac;
 
 use super::memory::SLOT;
-use report::statistics::random::Random;
 
 /// For local experiments (IEEE 802): marks what the hostile guest made up.
 const TYPE: [u8; 2] = [0x88, 0xb5];

@@ -8,13 +8,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use report::statistics::random::Random;
 use vhost_user::Request;
 
 use super::link::Gone;
 use super::session::Session;
 use super::{HostileResult, PATIENCE, control};
 use crate::pace::Pace;
-use report::statistics::random::Random;
 
 /// Entries of the rings at most.
 pub(super) const RING_MAX: u16 = 256;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use report::statistics::random::Random;
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::{Connector, Features, Request};
 
@@ -13,7 +14,6 @@ use super::frames::{self, Cast};
 use super::link::{self, Gone, Link};
 use super::memory::{Memory, RawRing, SLOTS};
 use super::{HostileResult, count};
-use report::statistics::random::Random;
 
 /// How long the daemon may refuse to let a front-end in.
 const ATTACH: Duration = Duration::from_secs(60);

@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 
 use anyhow::{Context, Result, ensure};
+use report::statistics::random::Random;
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -19,7 +20,6 @@ use serde::{Deserialize, Serialize};
 use super::stream::{accept, connect};
 use super::{Load, PATIENCE, PORT};
 use crate::{Event, say, wait_for_word};
-use report::statistics::random::Random;
 
 /// Bytes that are generated at once: a multiple of [`BLOCK`].
 const CHUNK: usize = 128 << 10;

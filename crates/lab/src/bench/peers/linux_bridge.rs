@@ -16,10 +16,10 @@
 use std::fs;
 
 use anyhow::{Context, Result};
-
-use super::Veths;
 use host::links::Links;
 use traffic::arena;
+
+use super::Veths;
 
 /// Two ports of the bridge in the lab's namespace.
 #[derive(Debug)]

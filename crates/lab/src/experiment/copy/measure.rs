@@ -6,6 +6,9 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use host::CpuTime;
 use model::state::PathInForce;
+use report::Pinned;
+use traffic::sockets::{Fetched, Load, Part, Room, Served, SocketSpec};
+use traffic::{Event, Task};
 
 use super::Settings;
 use crate::bench::{
@@ -13,9 +16,6 @@ use crate::bench::{
 };
 use crate::experiment::sample::{Sample, switch_counts};
 use crate::measure::softirq;
-use report::Pinned;
-use traffic::sockets::{Fetched, Load, Part, Room, Served, SocketSpec};
-use traffic::{Event, Task};
 
 /// The server's address; guests have the following ones: of the range for benchmarks (RFC 2544).
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use traffic::contend::{ContendSpec, Contender, LaneCounts, Phase, Slice};
+use traffic::{Event, Task};
 
 use super::arithmetic::{Claim, expected, jain};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::measure::distance;
-use traffic::contend::{ContendSpec, Contender, LaneCounts, Phase, Slice};
-use traffic::{Event, Task};
 
 /// Seconds before the first slice.
 const WARMUP_S: f64 = 0.2;

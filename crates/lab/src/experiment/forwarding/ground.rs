@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use model::state::PathInForce;
+use report::{PathKind, Pattern, RingKind};
 use tempfile::TempDir;
+use traffic::arena;
+use traffic::{Place, TapPlace};
 
 use super::{OUTSIDE, PointSpec, Switch};
 use crate::bench::bare::{BareProcess, BareSpec};
@@ -12,9 +15,6 @@ use crate::bench::{
     AdapterPlan, Attached, Bench, NicPlan, Placement, SwitchedBench, SwitchedPlan, VfPlan, mac_text,
 };
 use crate::experiment::sample::Counting;
-use report::{PathKind, Pattern, RingKind};
-use traffic::arena;
-use traffic::{Place, TapPlace};
 
 /// What guests are attached to.
 #[derive(Debug)]

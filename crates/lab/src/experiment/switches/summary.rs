@@ -1,13 +1,13 @@
 //! Result of a size: by band, each switch beside the first.
 
-use serde::Serialize;
-
-use super::{DISTURBED, Drain, PAIRS_MIN, Slot, Switch};
 use report::Stages;
 use report::statistics::bands::{self, Band, Grouped, PairedSlots};
 use report::statistics::permutation;
 use report::statistics::quantile::median;
 use report::statistics::random::Random;
+use serde::Serialize;
+
+use super::{DISTURBED, Drain, PAIRS_MIN, Slot, Switch};
 
 /// Level of the interval of a ratio: 99 %.
 const ALPHA: f64 = 0.01;

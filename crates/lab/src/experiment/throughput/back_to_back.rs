@@ -11,14 +11,14 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use report::statistics::burst::{self, Limits};
+use report::statistics::quantile::median;
 use serde::Serialize;
+use traffic::{IN_FLIGHT, Role};
 
 use super::paced_trial;
 use crate::bench::{Placement, interrupt};
 use crate::experiment::forwarding::PointSpec;
-use report::statistics::burst::{self, Limits};
-use report::statistics::quantile::median;
-use traffic::{IN_FLIGHT, Role};
 
 /// Length of the first burst: the frames that the generator has buffers for.
 const FIRST: u64 = IN_FLIGHT as u64;

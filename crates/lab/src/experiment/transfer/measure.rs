@@ -4,13 +4,13 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Result, bail, ensure};
 use host::CpuTime;
+use report::{Layers, PathKind, Workload};
+use traffic::sockets::{Asked, Load, Part, Received, Room, SocketSpec, Times};
+use traffic::{Event, Task};
 
 use super::{Settings, Traffic};
 use crate::bench::{Between, Carrier, GuestProcess, Placement, mac_text, plan};
 use crate::measure::softirq;
-use report::{Layers, PathKind, Workload};
-use traffic::sockets::{Asked, Load, Part, Received, Room, SocketSpec, Times};
-use traffic::{Event, Task};
 
 /// The guest's address, and the far end's: of the range for benchmarks (RFC 2544).
 const GUEST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use report::statistics::random::Random;
 use rustix::fs::FallocateFlags;
 use vhost_user::Request;
 use vhost_user::payload::RegionPayload;
@@ -11,7 +12,6 @@ use super::{link, odd};
 use crate::hostile::link::{self as payload, Gone};
 use crate::hostile::memory::{HIGH, LOW, Memory, RINGS, SIZE, USER};
 use crate::hostile::session::Session;
-use report::statistics::random::Random;
 
 /// Other tables while rings run: without one region, moved, twice the same file, overlapping.
 pub(super) fn change_table(session: &mut Session, random: &mut Random) -> Result<(), Gone> {

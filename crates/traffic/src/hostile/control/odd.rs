@@ -3,13 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use report::statistics::random::Random;
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::hostile::link::Gone;
 use crate::hostile::memory::SIZE;
-use report::statistics::random::Random;
 
 /// Memory of so many bytes, all holes.
 pub(super) fn memfd(size: u64) -> Result<OwnedFd, Gone> {

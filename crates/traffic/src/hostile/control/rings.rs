@@ -2,13 +2,13 @@
 
 use std::os::fd::AsFd;
 
+use report::statistics::random::Random;
 use vhost_user::Request;
 
 use super::{link, odd};
 use crate::hostile::link::{self as payload, Gone};
 use crate::hostile::memory::{RINGS, SIZE, USER};
 use crate::hostile::session::Session;
-use report::statistics::random::Random;
 
 /// Sizes and addresses that no ring should have, while it runs and while it stands.
 pub(super) fn random_rings(session: &mut Session, random: &mut Random) -> Result<(), Gone> {

@@ -2,13 +2,13 @@
 //! nor DPDK, and has vhost-user ports only.
 
 use anyhow::{Result, bail};
+use report::RingKind;
+use traffic::reflect::{Command, ReflectSpec, Reflected};
+use traffic::{Event, Task};
 
 use super::super::side::MACS;
 use super::{GuestKind, GuestProcess};
 use crate::bench::peers::testpmd::BURST;
-use report::RingKind;
-use traffic::reflect::{Command, ReflectSpec, Reflected};
-use traffic::{Event, Task};
 
 pub(super) static KIND: GuestKind = GuestKind {
     name: "lab",
