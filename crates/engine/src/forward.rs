@@ -160,13 +160,13 @@ fn from_function(
     let flows = &mut sender.nic_flows;
     let mut summary = table.classify(id, heads, flows, &mut nic.verdicts);
     if nic.verdicts.wants_deep() {
-        transmit.deepen();
+        transmit.snapshot_headers();
         let Burst { heads, deep, .. } = transmit.burst();
         summary = table.classify_deep(id, heads, deep, flows, &mut nic.verdicts);
     }
     let needs_deep = source.scene.switch.as_ref().is_some_and(|switch| switch.uplink_needs_deep);
     if needs_deep && nic.reaches_pf(summary) {
-        transmit.deepen();
+        transmit.snapshot_headers();
     }
     let burst = transmit.burst();
     let charges = Charges::of_function(&mut sender.storm);
@@ -189,13 +189,13 @@ fn from_switch(
         return unplugged(source, polled); // the switch that it was plugged in is not there
     };
     if own.needs_deep(id) {
-        transmit.deepen();
+        transmit.snapshot_headers();
     }
     let (now_ns, flows) = (sender.now_ns, &mut sender.switch_flows);
     let view = View::of(&transmit.burst());
     let mut summary = switch.classify(own, id, &view, now_ns, Some(flows));
     if switch.verdicts.wants_deep() {
-        transmit.deepen();
+        transmit.snapshot_headers();
         let view = View::of(&transmit.burst());
         summary = switch.classify(own, id, &view, now_ns, Some(flows));
     }
@@ -218,12 +218,12 @@ fn from_piped(
 ) -> u64 {
     let table = &source.scene.table;
     if table.needs_deep(id) {
-        transmit.deepen();
+        transmit.snapshot_headers();
     }
     let Burst { heads, deep, .. } = transmit.burst();
     table.sort(id, heads, deep, &mut scratch.fates);
     if scratch.fates.wants_deep() {
-        transmit.deepen();
+        transmit.snapshot_headers();
         let Burst { heads, deep, .. } = transmit.burst();
         table.sort(id, heads, deep, &mut scratch.fates);
     }

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use guestmem::{MapError, Pool};
 
 use crate::Transmit;
-use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Polled, deepen};
+use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Polled, snapshot_headers};
 
 /// The longest frame: a virtio-net frame with segments left to do, and its tags.
 const FRAME_BYTES_MAX: u32 = 68 << 10;
@@ -74,12 +74,12 @@ impl Room {
         }
     }
 
-    fn deepen(&mut self) {
+    fn snapshot_headers(&mut self) {
         if self.is_deep {
             return;
         }
         let frames = self.pool.buffers();
-        deepen(&mut self.deep, &self.heads[..], frames, &[]);
+        snapshot_headers(&mut self.deep, &self.heads[..], frames, &[]);
         self.is_deep = true;
     }
 
@@ -123,8 +123,8 @@ impl Transmit for Bounced<'_> {
         polled
     }
 
-    fn deepen(&mut self) {
-        self.room.deepen();
+    fn snapshot_headers(&mut self) {
+        self.room.snapshot_headers();
     }
 
     fn burst(&self) -> Burst<'_> {

@@ -16,8 +16,8 @@ pub type Head = [u8; 16];
 pub struct Burst<'a> {
     /// Snapshots. Of a frame of fewer than 16 bytes the rest is zeros.
     pub heads: &'a [Head],
-    /// Longer snapshots, if [`deepen`](crate::Transmit::deepen) took them, else none at all. Their
-    /// first 16 bytes are those of `heads`. What is in them is delivered from them.
+    /// Longer snapshots, or empty before [`snapshot_headers`](crate::Transmit::snapshot_headers).
+    /// They begin with the 16 bytes of `heads`; the receiver gets their bytes.
     pub deep: &'a [DeepHead],
     /// Where the frames are, their first 16 bytes included.
     pub frames: &'a [Buffer<'a>],
@@ -66,7 +66,7 @@ impl Default for BurstBuffers {
 
 /// Takes the longer snapshots of a burst's frames, which begin with `heads`: those are not read
 /// again.
-pub(crate) fn deepen(
+pub(crate) fn snapshot_headers(
     deep: &mut Vec<DeepHead>,
     heads: &[Head],
     frames: &[Buffer<'_>],
@@ -75,12 +75,12 @@ pub(crate) fn deepen(
     // Changes nothing but for a half that works without a lane's room.
     deep.resize(BURST, DeepHead::EMPTY);
     for ((deep, head), frame) in deep.iter_mut().zip(heads).zip(frames) {
-        deepen_one(deep, head, frame, arena);
+        snapshot_header(deep, head, frame, arena);
     }
 }
 
 #[inline]
-fn deepen_one(deep: &mut DeepHead, head: &Head, frame: &Buffer<'_>, arena: &[GuestSlice<'_>]) {
+fn snapshot_header(deep: &mut DeepHead, head: &Head, frame: &Buffer<'_>, arena: &[GuestSlice<'_>]) {
     // What a short frame leaves free must not show what another guest's had there.
     *deep = DeepHead { len: frame.len.min(DeepHead::LEN as u32) as u8, ..DeepHead::EMPTY };
     let (front, rest) = deep.bytes.split_at_mut(head.len());

@@ -30,20 +30,20 @@ enum NoRoom {
 /// A header that leaves nothing to be done, for one buffer.
 const ONE_BUFFER: [u8; HEADER_LEN as usize] = Offload::PLAIN.to_bytes();
 
-/// Delivers the frames at the front of `picks` that are what nearly every frame is: one slice, as
-/// it is, into one slice. Says how many, and their bytes.
+/// Delivers the leading frames of `indices` that are the usual case: one slice, unchanged, into
+/// one slice. Returns their number and bytes.
 #[inline]
 pub(crate) fn in_one_piece(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
-    picks: &[u8],
+    indices: &[u8],
 ) -> (usize, u64) {
     let mut lens = [0; BURST];
     let mut bytes = 0;
     let mut done = 0;
     let (buffers, _) = queue.buffers();
-    for ((pick, buffer), used) in picks.iter().zip(buffers).zip(&mut lens) {
-        let frame = usize::from(*pick);
+    for ((index, buffer), used) in indices.iter().zip(buffers).zip(&mut lens) {
+        let frame = usize::from(*index);
         let (Some(source), Some(head)) = (burst.frames.get(frame), burst.heads.get(frame)) else {
             break;
         };
@@ -72,7 +72,7 @@ pub(crate) fn in_one_piece(
 pub(crate) fn in_one_deep_piece(
     queue: &mut DeviceQueue,
     burst: &Burst<'_>,
-    picks: &[u8],
+    indices: &[u8],
     takes: Accepts,
 ) -> (usize, u64) {
     const DEEP: u32 = DeepHead::LEN as u32;
@@ -80,8 +80,8 @@ pub(crate) fn in_one_deep_piece(
     let mut bytes = 0;
     let mut done = 0;
     let (buffers, _) = queue.buffers();
-    for ((pick, buffer), used) in picks.iter().zip(buffers).zip(&mut lens) {
-        let frame = usize::from(*pick);
+    for ((index, buffer), used) in indices.iter().zip(buffers).zip(&mut lens) {
+        let frame = usize::from(*index);
         let (Some(source), Some(head)) = (burst.frames.get(frame), burst.heads.get(frame)) else {
             break;
         };

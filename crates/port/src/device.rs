@@ -125,8 +125,8 @@ impl<S: Source> Transmit for KernelRx<S> {
         Polled { backlog, ..self.rx_buffer.judge() }
     }
 
-    fn deepen(&mut self) {
-        self.rx_buffer.deepen();
+    fn snapshot_headers(&mut self) {
+        self.rx_buffer.snapshot_headers();
     }
 
     fn burst(&self) -> Burst<'_> {
@@ -179,8 +179,8 @@ impl<S: Sink> KernelTx<S> {
 
     /// Sends frames that go directly, a batch at most; says of how many it said what became of
     /// them.
-    fn send(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> (usize, Delivered) {
-        let batch = Batch::new::<S>(&self.sink, burst, picks, edit);
+    fn send(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> (usize, Delivered) {
+        let batch = Batch::new::<S>(&self.sink, burst, indices, edit);
         let mut delivered = Delivered::default();
         let frames = batch.frames(burst);
         let (taken, refusal) = self.sink.send(frames.as_slice());
@@ -231,24 +231,24 @@ impl<S: Sink> Receive for KernelTx<S> {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         if self.condition.is_lost() {
-            delivered.no_buffer = picks.len() as u32;
+            delivered.no_buffer = indices.len() as u32;
             return delivered;
         }
         self.is_full = false;
-        let mut left = picks;
-        while let [pick, rest @ ..] = left {
+        let mut left = indices;
+        while let [index, rest @ ..] = left {
             let direct = left
                 .iter()
                 .take(outgoing::BATCH)
-                .take_while(|pick| self.goes_directly(burst, usize::from(**pick)))
+                .take_while(|index| self.goes_directly(burst, usize::from(**index)))
                 .count();
             let more = match direct {
                 0 => {
                     left = rest;
-                    self.send_plain(burst, usize::from(*pick), edit)
+                    self.send_plain(burst, usize::from(*index), edit)
                 }
                 _ => {
                     let (done, more) = self.send(burst, &left[..direct], edit);

@@ -157,18 +157,18 @@ impl Kept {
         has_room
     }
 
-    /// Keeps the picked frames of a burst, made whole.
+    /// Keeps the chosen frames of a burst, made whole.
     fn keep_all(
         &self,
         burst: &Burst<'_>,
-        picks: &[u8],
+        indices: &[u8],
         edit: VlanEdit,
         scratch: &mut Scratch,
     ) -> Delivered {
         let kept = |is: bool| Delivered { no_buffer: u32::from(!is), ..Delivered::default() };
         let mut delivered = Delivered::default();
-        for pick in picks {
-            let frame = usize::from(*pick);
+        for index in indices {
+            let frame = usize::from(*index);
             if burst.offload(frame).is_plain() {
                 let front = Front::new(edit, &burst.heads[frame], burst.frames[frame].len);
                 let mut bytes = Vec::new();
@@ -271,8 +271,8 @@ fn deliver(ring: &mut dyn Receive, arena: &SharedFile, frames: &[&Vec<u8>]) -> O
         offloads: &[],
         malformed: 0,
     };
-    let picks: Vec<u8> = (0..frames.len() as u8).collect();
-    Some(ring.deliver(&burst, &picks, VlanEdit::None))
+    let indices: Vec<u8> = (0..frames.len() as u8).collect();
+    Some(ring.deliver(&burst, &indices, VlanEdit::None))
 }
 
 /// What receives while no ring runs.
@@ -286,8 +286,8 @@ impl Receive for Half {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
-        self.kept.keep_all(burst, picks, edit, &mut self.scratch)
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
+        self.kept.keep_all(burst, indices, edit, &mut self.scratch)
     }
 
     fn publish(&mut self) -> bool {
@@ -319,9 +319,9 @@ impl Receive for Behind {
         self.ring.stage(frames);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         if !self.kept.is_waiting() {
-            return self.ring.deliver(burst, picks, edit);
+            return self.ring.deliver(burst, indices, edit);
         }
         let mut delivered = Delivered::default();
         for _ in 0..IN_PASSING {
@@ -335,8 +335,8 @@ impl Receive for Behind {
             }
         }
         let more = match self.kept.is_waiting() {
-            true => self.kept.keep_all(burst, picks, edit, &mut self.scratch),
-            false => self.ring.deliver(burst, picks, edit),
+            true => self.kept.keep_all(burst, indices, edit, &mut self.scratch),
+            false => self.ring.deliver(burst, indices, edit),
         };
         delivered.add(more);
         delivered.fault = more.fault;

@@ -8,7 +8,7 @@
 //!
 //! Life of a burst:
 //! 1. [`Transmit::poll`] takes up to [`BURST`] frames and snapshots the first 16 bytes of each.
-//! 2. [`Transmit::deepen`], where more must be judged, makes that 128 bytes.
+//! 2. [`Transmit::snapshot_headers`], where more must be judged, makes that 128 bytes.
 //! 3. [`Transmit::burst`] lends them. The snapshot is what is classified and what is written to
 //!    the receiver; the rest of the frame is read once more, by the copy, and by nobody else. So
 //!    no guest can show one thing to the classifier and another to the receiver.
@@ -103,7 +103,7 @@ pub trait Transmit: Send {
 
     /// Snapshots up to 128 bytes of each frame of the last [`poll`](Self::poll), which
     /// [`burst`](Self::burst) then lends as [`Burst::deep`] until the next poll. Once a poll.
-    fn deepen(&mut self);
+    fn snapshot_headers(&mut self);
 
     /// The frames of the last [`poll`](Self::poll).
     fn burst(&self) -> Burst<'_>;
@@ -168,9 +168,9 @@ pub trait Receive: Send {
     /// guest's buffers.
     fn stage(&mut self, _frames: usize) {}
 
-    /// Copies the frames of `burst` that `picks` names, in that order, with `edit` made to each.
+    /// Copies the frames of `burst` that `indices` names, in that order, with `edit` made to each.
     /// The guest does not see them before [`publish`](Self::publish).
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered;
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered;
 
     /// Returns `true` if a frame may be sent several times here, as a tunnel with several peers
     /// does.

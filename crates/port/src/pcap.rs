@@ -282,9 +282,10 @@ struct Nowhere;
 impl Receive for Nowhere {
     fn swap(&mut self, _: &mut BurstBuffers) {}
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], _: VlanEdit) -> Delivered {
-        let bytes = picks.iter().map(|pick| u64::from(burst.frames[usize::from(*pick)].len)).sum();
-        Delivered { frames: picks.len() as u32, bytes, ..Delivered::default() }
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], _: VlanEdit) -> Delivered {
+        let bytes =
+            indices.iter().map(|index| u64::from(burst.frames[usize::from(*index)].len)).sum();
+        Delivered { frames: indices.len() as u32, bytes, ..Delivered::default() }
     }
 
     fn publish(&mut self) -> bool {

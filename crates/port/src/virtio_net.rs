@@ -13,7 +13,7 @@ use virtq::{DeviceQueue, Position};
 use wire::segment::Segment;
 use wire::virtio_net::Accepts;
 
-use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Polled, deepen};
+use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Offload, Polled, snapshot_headers};
 use crate::deliver;
 pub use crate::deliver::Layout;
 pub use crate::events::{Events, Interrupt};
@@ -87,7 +87,7 @@ impl TransmitRing {
         }
         self.has_offloads = has_offloads;
         if has_offloads {
-            self.deepen();
+            self.snapshot_headers();
         }
         let (frames, _) = self.queue.buffers();
         let headers = self.queue.headers();
@@ -148,12 +148,12 @@ impl Transmit for TransmitRing {
         polled
     }
 
-    fn deepen(&mut self) {
+    fn snapshot_headers(&mut self) {
         if self.is_deep {
             return; // the first snapshot is the one that counts
         }
         let (frames, arena) = self.queue.buffers();
-        deepen(&mut self.deep, &self.heads[..], frames, arena);
+        snapshot_headers(&mut self.deep, &self.heads[..], frames, arena);
         self.is_deep = true;
     }
 
@@ -243,11 +243,11 @@ impl Receive for ReceiveRing {
         self.queue.stage(frames);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         let simple = edit == VlanEdit::None && self.layout.header == HEADER_LEN;
-        let mut left = picks;
-        while let [pick, rest @ ..] = left {
+        let mut left = indices;
+        while let [index, rest @ ..] = left {
             self.queue.stage(left.len());
             if simple {
                 let (frames, bytes) = match (burst.deep.is_empty(), burst.offloads.is_empty()) {
@@ -261,7 +261,7 @@ impl Receive for ReceiveRing {
                     continue;
                 }
             }
-            let frame = usize::from(*pick);
+            let frame = usize::from(*index);
             let more = match burst.offload(frame).fits(self.takes) {
                 true => deliver::in_pieces(&mut self.queue, burst, frame, self.layout, edit),
                 false => {

@@ -148,7 +148,7 @@ impl Link {
         self.seen.buffers += u64::from(polled.frames);
         (0..input.below(4)).for_each(|_| self.to.guest.act(input));
         if polled.frames > 0 {
-            let picks: Vec<u8> = (0..input.below(BURST as u32 + 1))
+            let indices: Vec<u8> = (0..input.below(BURST as u32 + 1))
                 .map(|_| input.below(polled.frames) as u8)
                 .collect();
             let edit = match input.below(4) {
@@ -157,7 +157,7 @@ impl Link {
             };
             // A used entry means nothing before it is published, and is logged then.
             let delivered = self.watched(|link| {
-                let delivered = link.receive.deliver(&link.transmit.burst(), &picks, edit);
+                let delivered = link.receive.deliver(&link.transmit.burst(), &indices, edit);
                 link.receive.publish();
                 delivered.frames
             });

@@ -93,7 +93,7 @@ impl Link {
         let before = self.from.dump();
         let burst = self.transmit.burst();
         let count = burst.frames.len() as u32;
-        let picks: Vec<u8> =
+        let indices: Vec<u8> =
             (0..input.below(BURST as u32 + 1)).map(|_| input.below(count) as u8).collect();
         let edit = match input.below(6) {
             0 => VlanEdit::Push(input.u32().to_be_bytes()),
@@ -101,11 +101,11 @@ impl Link {
             2 => VlanEdit::Pop,
             _ => VlanEdit::None,
         };
-        let delivered = self.receive.deliver(&burst, &picks, edit);
+        let delivered = self.receive.deliver(&burst, &indices, edit);
         let sum = delivered.frames + delivered.no_buffer + delivered.too_small;
         match burst.offloads {
-            [] => assert_eq!(sum as usize, picks.len(), "every frame is counted once"),
-            _ => assert!((1..=513).contains(&(sum as usize).div_ceil(picks.len().max(1)).max(1))),
+            [] => assert_eq!(sum as usize, indices.len(), "every frame is counted once"),
+            _ => assert!((1..=513).contains(&(sum as usize).div_ceil(indices.len().max(1)).max(1))),
         }
         let most: u64 =
             burst.frames.iter().map(|frame| u64::from(frame.len) + 12).max().unwrap_or(0);

@@ -27,7 +27,7 @@ impl Transmit for Device {
         Polled { placed: Some(self.burst), backlog, ..Polled::default() }
     }
 
-    fn deepen(&mut self) {}
+    fn snapshot_headers(&mut self) {}
 
     fn burst(&self) -> Burst<'_> {
         Burst { heads: &[], deep: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }

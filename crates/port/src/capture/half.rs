@@ -86,15 +86,15 @@ impl Receive for Half {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         if self.shared.closed.load(Ordering::Relaxed) {
-            delivered.no_buffer = picks.len() as u32;
+            delivered.no_buffer = indices.len() as u32;
             return delivered;
         }
         let time_ns = now_ns();
-        for pick in picks {
-            let more = self.take(burst, usize::from(*pick), edit, time_ns);
+        for index in indices {
+            let more = self.take(burst, usize::from(*index), edit, time_ns);
             delivered.add(more);
             self.input.missed += u64::from(more.no_buffer);
         }

@@ -59,7 +59,7 @@ impl<'a> Outgoing<'a> {
 
 /// What is ours of up to [`BATCH`] frames.
 pub(crate) struct Batch<'p> {
-    picks: &'p [u8],
+    indices: &'p [u8],
     /// What stands in front, and the frame's front.
     own: [[u8; PREFIX_MAX + 20]; BATCH],
     fronts: [Front; BATCH],
@@ -71,15 +71,15 @@ impl<'p> Batch<'p> {
     pub(crate) fn new<S: Sink>(
         sink: &S,
         burst: &Burst<'_>,
-        picks: &'p [u8],
+        indices: &'p [u8],
         edit: VlanEdit,
     ) -> Batch<'p> {
-        let picks = &picks[..picks.len().min(BATCH)];
+        let indices = &indices[..indices.len().min(BATCH)];
         let none = Front { bytes: [0; 20], len: 0, replaces: 0 };
         let (own, fronts) = ([[0; PREFIX_MAX + 20]; BATCH], [none; BATCH]);
-        let mut batch = Batch { picks, own, fronts, prefix: S::PREFIX };
-        for ((own, front), pick) in batch.own.iter_mut().zip(&mut batch.fronts).zip(picks) {
-            let frame = usize::from(*pick);
+        let mut batch = Batch { indices, own, fronts, prefix: S::PREFIX };
+        for ((own, front), index) in batch.own.iter_mut().zip(&mut batch.fronts).zip(indices) {
+            let frame = usize::from(*index);
             let len = burst.frames[frame].len;
             *front = Front::new(edit, &burst.heads[frame], len);
             let offload = front.offload(burst.offload(frame)).unwrap_or_default();
@@ -92,10 +92,10 @@ impl<'p> Batch<'p> {
 
     /// The frames.
     pub(crate) fn frames<'a>(&'a self, burst: &Burst<'a>) -> Frames<'a> {
-        let mut frames = Frames { frames: [Outgoing::EMPTY; BATCH], len: self.picks.len() };
-        let ours = self.own.iter().zip(&self.fronts).zip(self.picks);
-        for (outgoing, ((own, front), pick)) in frames.frames.iter_mut().zip(ours) {
-            let frame = usize::from(*pick);
+        let mut frames = Frames { frames: [Outgoing::EMPTY; BATCH], len: self.indices.len() };
+        let ours = self.own.iter().zip(&self.fronts).zip(self.indices);
+        for (outgoing, ((own, front), index)) in frames.frames.iter_mut().zip(ours) {
+            let frame = usize::from(*index);
             let source = &burst.frames[frame];
             let own = &own[..PREFIX_MAX + front.len as usize];
             outgoing.head = &own[PREFIX_MAX..];

@@ -3,7 +3,7 @@
 use guestmem::{GuestSlice, MapError, Pool};
 
 use crate::Offload;
-use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Polled, deepen};
+use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Polled, snapshot_headers};
 use crate::judge::{FRAME_MIN_TAGGED, Rules};
 
 /// The memory of a transmit half, and the frames of its burst.
@@ -85,7 +85,7 @@ impl RxBuffer {
         let mut polled = Polled { frames: frames as u32, ..Polled::default() };
         polled.bytes = self.pool.buffers().iter().map(|frame| u64::from(frame.len)).sum();
         if self.has_offloads {
-            self.deepen();
+            self.snapshot_headers();
         }
         if !self.has_offloads && !self.is_odd {
             return polled;
@@ -106,12 +106,12 @@ impl RxBuffer {
         self.is_deep = false;
     }
 
-    pub(crate) fn deepen(&mut self) {
+    pub(crate) fn snapshot_headers(&mut self) {
         if self.is_deep {
             return;
         }
         let frames = self.pool.buffers();
-        deepen(&mut self.deep, &self.heads[..], frames, &[]);
+        snapshot_headers(&mut self.deep, &self.heads[..], frames, &[]);
         self.is_deep = true;
     }
 

@@ -51,15 +51,15 @@ impl Receive for ToStream {
         std::mem::swap(&mut self.scratch, &mut area.scratch);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         let mut out = self.line.out();
         if !out.is_connected() {
-            delivered.no_buffer = picks.len() as u32;
+            delivered.no_buffer = indices.len() as u32;
             return delivered;
         }
-        for pick in picks {
-            let frame = usize::from(*pick);
+        for index in indices {
+            let frame = usize::from(*index);
             delivered.add(match burst.offload(frame).is_plain() {
                 true => push(&mut out, burst, frame, edit),
                 false => {

@@ -91,8 +91,8 @@ impl Bench {
             self.from.send(frame, layout);
         }
         self.from.ring.poll();
-        let picks: Vec<u8> = (0..frames.len() as u8).collect();
-        let delivered = self.half.deliver(&self.from.ring.burst(), &picks, edit);
+        let indices: Vec<u8> = (0..frames.len() as u8).collect();
+        let delivered = self.half.deliver(&self.from.ring.burst(), &indices, edit);
         self.from.ring.complete();
         self.from.reap();
         self.from.rewind();
@@ -195,7 +195,7 @@ fn what_was_judged_is_what_is_captured() {
     let honest = tagged_frame(1, 400);
     let at = bench.from.send(&honest, &Layout::chain(&[]));
     bench.from.ring.poll();
-    bench.from.ring.deepen();
+    bench.from.ring.snapshot_headers();
     bench.from.write(at, &[0x66; 400]);
     for edit in EDITS {
         bench.half.deliver(&bench.from.ring.burst(), &[0], edit);

@@ -71,8 +71,8 @@ fn every_size_and_layout_arrives() {
                         from.send(frame, &from_layout);
                         to.post(header_len + frame.len() as u32 + 1, &to_layout);
                     }
-                    let picks: Vec<u8> = (0..frames.len() as u8).collect();
-                    let delivered = carry(&mut from, &mut to, &picks, VlanEdit::None);
+                    let indices: Vec<u8> = (0..frames.len() as u8).collect();
+                    let delivered = carry(&mut from, &mut to, &indices, VlanEdit::None);
                     let bytes = sizes.iter().sum::<usize>() as u64;
                     let whole =
                         Delivered { frames: sizes.len() as u32, bytes, ..Delivered::default() };
@@ -160,8 +160,8 @@ proptest! {
             prop_assume!(lens.len() <= BURST / 2);
             expected.push(Received { header: header(HEADER_LEN, lens.len() as u16), frame, lens });
         }
-        let picks: Vec<u8> = (0..sent.len() as u8).collect();
-        let delivered = carry_with(&mut from, &mut to, &picks, edit, deep);
+        let indices: Vec<u8> = (0..sent.len() as u8).collect();
+        let delivered = carry_with(&mut from, &mut to, &indices, edit, deep);
         let bytes = expected.iter().map(|received| received.frame.len() as u64).sum();
         let frames = sent.len() as u32;
         prop_assert_eq!(delivered, Delivered { frames, bytes, ..Delivered::default() });
@@ -187,16 +187,16 @@ proptest! {
             to.post(need + slack, to_layout);
             expected.push(Received { header: header(header_len, 1), frame, lens: vec![need] });
         }
-        let picks: Vec<u8> = (0..sent.len() as u8).collect();
-        let delivered = carry_with(&mut from, &mut to, &picks, edit, deep);
+        let indices: Vec<u8> = (0..sent.len() as u8).collect();
+        let delivered = carry_with(&mut from, &mut to, &indices, edit, deep);
         prop_assert_eq!(delivered.frames as usize, sent.len());
         prop_assert_eq!(to.frames(), expected);
     }
 
     #[test]
-    fn the_picked_frames_arrive_in_the_order_of_the_picks(
+    fn chosen_frames_arrive_in_the_order_of_their_indices(
         count in 1..=BURST,
-        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..BURST),
+        indices in prop::collection::vec(any::<prop::sample::Index>(), 0..BURST),
         mergeable: bool,
         deep: bool,
     ) {
@@ -204,12 +204,13 @@ proptest! {
         let mut to = Receiver::new(HEADER_LEN, mergeable);
         let frames: Vec<_> = (0..count).map(|i| frame(i, 60 + i)).collect();
         frames.iter().for_each(|frame| { from.send(frame, &Layout::chain(&[])); });
-        let picks: Vec<u8> = picks.iter().map(|pick| pick.index(count) as u8).collect();
-        picks.iter().for_each(|_| to.post(200, &Layout::chain(&[])));
-        let delivered = carry_with(&mut from, &mut to, &picks, VlanEdit::None, deep);
-        prop_assert_eq!(delivered.frames as usize, picks.len());
+        let indices: Vec<u8> = indices.iter().map(|place| place.index(count) as u8).collect();
+        indices.iter().for_each(|_| to.post(200, &Layout::chain(&[])));
+        let delivered = carry_with(&mut from, &mut to, &indices, VlanEdit::None, deep);
+        prop_assert_eq!(delivered.frames as usize, indices.len());
         let seen: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
-        let expected: Vec<_> = picks.iter().map(|pick| frames[usize::from(*pick)].clone()).collect();
+        let frame = |index: &u8| frames[usize::from(*index)].clone();
+        let expected: Vec<_> = indices.iter().map(frame).collect();
         prop_assert_eq!(seen, expected);
     }
 }

@@ -40,7 +40,7 @@ fn every_length(from_layout: &Layout, header: u32, piece: u32, to_layout: &Layou
         let at = from.send(&honest, from_layout);
         post(&mut to, header + expected.len() as u32, piece, to_layout);
         from.ring.poll();
-        from.ring.deepen();
+        from.ring.snapshot_headers();
         from.write(at, &vec![FORGED; len]);
         assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&honest)], "{from_layout:?}");
         let delivered = to.ring.deliver(&from.ring.burst(), &[0], edit);
@@ -91,7 +91,7 @@ fn the_head_that_was_taken_first_is_not_read_again() {
             let at = from.send(&honest, &Layout::chain(cuts));
             from.ring.poll();
             from.write(at, &vec![FORGED; len]);
-            from.ring.deepen();
+            from.ring.snapshot_headers();
             let burst = from.ring.burst();
             let mut expected = DeepHead::of_frame(&vec![FORGED; len]);
             let head = len.min(16);
@@ -110,7 +110,7 @@ fn a_snapshot_is_of_one_poll() {
             from.send(&frame(len, len), &Layout::chain(&[]));
             from.ring.poll();
             assert!(from.ring.burst().deep.is_empty(), "not before it is asked for");
-            from.ring.deepen();
+            from.ring.snapshot_headers();
             assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(len, len))]);
         };
         send(&mut from, 1000);
@@ -124,7 +124,7 @@ fn a_snapshot_is_of_one_poll() {
         assert!(from.ring.burst().deep.is_empty(), "of what is no longer staged");
         from.ring.poll();
         assert!(from.ring.burst().deep.is_empty());
-        from.ring.deepen();
+        from.ring.snapshot_headers();
         assert_eq!(from.ring.burst().deep, [DeepHead::of_frame(&frame(20, 20))], "taken again");
     });
 }
@@ -142,7 +142,7 @@ fn rings_share_the_room_of_their_lane() {
             });
             from.ring.swap(&mut area);
             from.ring.poll();
-            from.ring.deepen();
+            from.ring.snapshot_headers();
             let burst = from.ring.burst();
             assert_eq!((burst.deep.len(), burst.deep.as_ptr()), (BURST, room));
             for (i, deep) in burst.deep.iter().enumerate() {
@@ -167,7 +167,7 @@ fn frames_without_room_are_counted_as_ever() {
         to.post(HEADER_LEN + 199, &Layout::chain(&[])); // one byte too few, so the next frame gets it
         to.post(HEADER_LEN + 130, &Layout::chain(&[]));
         from.ring.poll();
-        from.ring.deepen();
+        from.ring.snapshot_headers();
         let delivered = to.ring.deliver(&from.ring.burst(), &[0, 1, 2, 3, 4], VlanEdit::None);
         to.ring.publish();
         assert_eq!((delivered.frames, delivered.bytes), (3, 290), "the small buffer stays");
@@ -182,7 +182,7 @@ proptest! {
         to_layout in layout(),
         edit in edit(),
         mergeable: bool,
-        picks in prop::collection::vec(any::<prop::sample::Index>(), 1..30),
+        indices in prop::collection::vec(any::<prop::sample::Index>(), 1..30),
     ) {
         let mut from = Sender::new(HEADER_LEN, FRAME_MAX);
         let mut to = Receiver::new(HEADER_LEN, mergeable);
@@ -193,20 +193,20 @@ proptest! {
             frames.push((from.send(&frame, layout), frame));
         }
         from.ring.poll();
-        from.ring.deepen();
+        from.ring.snapshot_headers();
         for (at, frame) in &frames {
             from.write(*at, &vec![FORGED; frame.len()]);
         }
-        let picks: Vec<u8> = picks.iter().map(|pick| pick.index(sent.len()) as u8).collect();
+        let indices: Vec<u8> = indices.iter().map(|place| place.index(sent.len()) as u8).collect();
         let mut expected = Vec::new();
-        for pick in &picks {
-            let frame = judged(&frames[usize::from(*pick)].1, edit);
+        for index in &indices {
+            let frame = judged(&frames[usize::from(*index)].1, edit);
             to.post(HEADER_LEN + frame.len() as u32, &to_layout);
             expected.push(frame);
         }
-        let delivered = to.ring.deliver(&from.ring.burst(), &picks, edit);
+        let delivered = to.ring.deliver(&from.ring.burst(), &indices, edit);
         to.ring.publish();
-        prop_assert_eq!(delivered.frames as usize, picks.len());
+        prop_assert_eq!(delivered.frames as usize, indices.len());
         let got: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();
         prop_assert_eq!(got, expected);
     }

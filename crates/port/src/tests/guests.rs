@@ -265,29 +265,29 @@ impl Receiver {
     }
 }
 
-/// Takes a burst and delivers the picked frames of it.
+/// Takes a burst and delivers the chosen frames of it.
 pub(super) fn carry(
     from: &mut Sender,
     to: &mut Receiver,
-    picks: &[u8],
+    indices: &[u8],
     edit: VlanEdit,
 ) -> Delivered {
-    carry_with(from, to, picks, edit, false)
+    carry_with(from, to, indices, edit, false)
 }
 
 /// The same, with longer snapshots or without.
 pub(super) fn carry_with(
     from: &mut Sender,
     to: &mut Receiver,
-    picks: &[u8],
+    indices: &[u8],
     edit: VlanEdit,
     deep: bool,
 ) -> Delivered {
     from.ring.poll();
     if deep {
-        from.ring.deepen();
+        from.ring.snapshot_headers();
     }
-    let delivered = to.ring.deliver(&from.ring.burst(), picks, edit);
+    let delivered = to.ring.deliver(&from.ring.burst(), indices, edit);
     to.ring.publish();
     from.ring.complete();
     delivered

@@ -25,12 +25,12 @@ impl Ring {
 impl Receive for Ring {
     fn swap(&mut self, _area: &mut BurstBuffers) {}
 
-    fn deliver(&mut self, _burst: &Burst<'_>, picks: &[u8], _edit: VlanEdit) -> Delivered {
+    fn deliver(&mut self, _burst: &Burst<'_>, indices: &[u8], _edit: VlanEdit) -> Delivered {
         let (buffers, asked) = &mut *self.0.lock().unwrap();
-        asked.push(picks.len());
-        let done = picks.len().min(*buffers);
+        asked.push(indices.len());
+        let done = indices.len().min(*buffers);
         *buffers -= done;
-        let no_buffer = (picks.len() - done) as u32;
+        let no_buffer = (indices.len() - done) as u32;
         Delivered { frames: done as u32, no_buffer, ..Delivered::default() }
     }
 

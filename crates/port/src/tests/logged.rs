@@ -150,10 +150,10 @@ impl World {
         let polled = self.transmit.poll();
         assert_eq!(polled.fault, None);
         if deep {
-            self.transmit.deepen();
+            self.transmit.snapshot_headers();
         }
-        let picks: Vec<u8> = (0..polled.frames as u8).filter(|i| mask >> i & 1 == 1).collect();
-        let delivered = self.receive.deliver(&self.transmit.burst(), &picks, edit);
+        let indices: Vec<u8> = (0..polled.frames as u8).filter(|i| mask >> i & 1 == 1).collect();
+        let delivered = self.receive.deliver(&self.transmit.burst(), &indices, edit);
         assert_eq!(delivered.fault, None);
         self.receive.publish();
         self.transmit.complete();

@@ -142,9 +142,9 @@ fn what_comes_is_written_and_can_be_played_again() {
     let mut delivered = 0;
     while delivered < 100 {
         assert!(begin.elapsed() < Duration::from_secs(20));
-        let picks: Vec<u8> = (0..pair.transmit.poll().frames as u8).collect();
-        let more = pair.receive.deliver(&pair.transmit.burst(), &picks, VlanEdit::None);
-        assert_eq!(more.frames as usize, picks.len());
+        let indices: Vec<u8> = (0..pair.transmit.poll().frames as u8).collect();
+        let more = pair.receive.deliver(&pair.transmit.burst(), &indices, VlanEdit::None);
+        assert_eq!(more.frames as usize, indices.len());
         delivered += more.frames;
         pair.receive.publish();
         pair.transmit.complete();
@@ -251,10 +251,10 @@ fn deliver(opened: &mut Opened, count: usize) {
     for i in 0..count {
         from.send(&frame(i, 100), &Layout::chain(&[12, 100]));
     }
-    let picks: Vec<u8> = (0..count as u8).collect();
+    let indices: Vec<u8> = (0..count as u8).collect();
     from.ring.poll();
     let receive = &mut opened.pairs[0].receive;
-    assert_eq!(receive.deliver(&from.ring.burst(), &picks, VlanEdit::None).frames, count as u32);
+    assert_eq!(receive.deliver(&from.ring.burst(), &indices, VlanEdit::None).frames, count as u32);
     receive.publish();
     from.ring.complete();
 }

@@ -57,11 +57,11 @@ impl Tap {
         }
     }
 
-    /// Delivers the picked frames of a guest's burst.
-    fn deliver(&mut self, from: &mut Sender, picks: &[u8], edit: VlanEdit) -> Delivered {
+    /// Delivers the chosen frames of a guest's burst.
+    fn deliver(&mut self, from: &mut Sender, indices: &[u8], edit: VlanEdit) -> Delivered {
         use crate::Transmit;
         from.ring.poll();
-        let delivered = self.pair.receive.deliver(&from.ring.burst(), picks, edit);
+        let delivered = self.pair.receive.deliver(&from.ring.burst(), indices, edit);
         self.pair.receive.publish();
         from.ring.complete();
         delivered
@@ -92,16 +92,16 @@ fn what_a_guest_sends_arrives_in_whatever_pieces_it_is() {
 }
 
 #[test]
-fn more_than_a_batch_arrives_in_order_and_only_what_is_picked() {
+fn more_than_a_batch_arrives_in_order_and_only_the_chosen_frames() {
     let mut tap = Tap::new(Accepts::all());
     let mut from = Sender::new(HEADER as u32, 1514);
     for i in 0..BURST {
         from.send(&frame(i, 60 + i), &Layout::chain(&[]));
     }
-    let picks: Vec<u8> = (0..BURST as u8).filter(|i| i % 3 != 1).collect();
-    let delivered = tap.deliver(&mut from, &picks, VlanEdit::None);
-    assert_eq!(delivered.frames as usize, picks.len());
-    let wanted: Vec<_> = picks.iter().map(|i| frame((*i).into(), 60 + usize::from(*i))).collect();
+    let indices: Vec<u8> = (0..BURST as u8).filter(|i| i % 3 != 1).collect();
+    let delivered = tap.deliver(&mut from, &indices, VlanEdit::None);
+    assert_eq!(delivered.frames as usize, indices.len());
+    let wanted: Vec<_> = indices.iter().map(|i| frame((*i).into(), 60 + usize::from(*i))).collect();
     assert_eq!(frames(tap.received()), wanted);
 }
 
@@ -179,8 +179,8 @@ fn what_the_kernel_sends_arrives_with_what_is_left_to_do() {
     assert_eq!(polled.bytes, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
     let delivered = {
         use crate::Receive;
-        let picks = [0, 1, 2, 3];
-        let delivered = to.ring.deliver(&tap.pair.transmit.burst(), &picks, VlanEdit::None);
+        let indices = [0, 1, 2, 3];
+        let delivered = to.ring.deliver(&tap.pair.transmit.burst(), &indices, VlanEdit::None);
         to.ring.publish();
         delivered
     };
@@ -238,8 +238,8 @@ fn a_full_queue_has_no_buffers_and_a_lost_one_is_silent() {
         for i in 0..BURST {
             from.send(&frame(i, 1514), &Layout::chain(&[]));
         }
-        let picks: Vec<u8> = (0..BURST as u8).collect();
-        let delivered = tap.deliver(&mut from, &picks, VlanEdit::None);
+        let indices: Vec<u8> = (0..BURST as u8).collect();
+        let delivered = tap.deliver(&mut from, &indices, VlanEdit::None);
         assert_eq!((delivered.frames + delivered.no_buffer) as usize, BURST);
         taken += delivered.frames as usize;
         if delivered.no_buffer > 0 {

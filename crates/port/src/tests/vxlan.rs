@@ -58,10 +58,10 @@ impl End {
     }
 
     fn carry(&mut self, from: &mut Sender, count: usize) -> Delivered {
-        let picks: Vec<u8> = (0..count as u8).collect();
+        let indices: Vec<u8> = (0..count as u8).collect();
         from.ring.poll();
         let receive = &mut self.0.pairs[0].receive;
-        let delivered = receive.deliver(&from.ring.burst(), &picks, VlanEdit::None);
+        let delivered = receive.deliver(&from.ring.burst(), &indices, VlanEdit::None);
         receive.publish();
         from.ring.complete();
         delivered

@@ -39,8 +39,8 @@ impl Bench {
     /// What a guest's burst comes to on the wire.
     fn send(&mut self, from: &mut Sender, edit: VlanEdit) -> (Delivered, Vec<Vec<u8>>) {
         let frames = from.ring.poll().frames as u8;
-        let picks: Vec<u8> = (0..frames).collect();
-        let delivered = self.to_wire.deliver(&from.ring.burst(), &picks, edit);
+        let indices: Vec<u8> = (0..frames).collect();
+        let delivered = self.to_wire.deliver(&from.ring.burst(), &indices, edit);
         self.to_wire.publish();
         from.ring.complete();
         (delivered, self.wire.sent())
@@ -63,11 +63,11 @@ fn what_guests_send_is_on_the_wire() {
                 for frame in &frames {
                     from.send(frame, &layout);
                 }
-                let picks: Vec<u8> = (0..from.ring.poll().frames as u8).collect();
+                let indices: Vec<u8> = (0..from.ring.poll().frames as u8).collect();
                 if deep {
-                    from.ring.deepen();
+                    from.ring.snapshot_headers();
                 }
-                let delivered = bench.to_wire.deliver(&from.ring.burst(), &picks, edit);
+                let delivered = bench.to_wire.deliver(&from.ring.burst(), &indices, edit);
                 assert_eq!(bench.wire.sent(), Vec::<Vec<u8>>::new(), "before it is published");
                 bench.to_wire.publish();
                 let want: Vec<_> = frames.iter().map(|frame| edited(frame, edit)).collect();
@@ -115,8 +115,8 @@ fn a_wire_that_is_full_takes_the_rest_of_nothing() {
         from.send(&frame(i, 60), &Layout::chain(&[]));
     }
     while from.ring.poll().frames > 0 {
-        let picks: Vec<u8> = (0..BURST as u8).collect();
-        total.add(bench.to_wire.deliver(&from.ring.burst(), &picks, VlanEdit::None));
+        let indices: Vec<u8> = (0..BURST as u8).collect();
+        total.add(bench.to_wire.deliver(&from.ring.burst(), &indices, VlanEdit::None));
         bench.to_wire.publish();
         from.ring.complete();
     }
@@ -136,10 +136,10 @@ fn what_comes_from_the_wire_reaches_the_guest() {
         (0..frames.len()).for_each(|_| to.post(9100, &Layout::chain(&[])));
         let polled = bench.from_wire.poll();
         assert_eq!((polled.frames as usize, polled.malformed(), polled.backlog), (12, 0, false));
-        bench.from_wire.deepen();
+        bench.from_wire.snapshot_headers();
         let burst = bench.from_wire.burst();
-        let picks: Vec<u8> = (0..frames.len() as u8).collect();
-        assert_eq!(to.ring.deliver(&burst, &picks, VlanEdit::None).frames, 12);
+        let indices: Vec<u8> = (0..frames.len() as u8).collect();
+        assert_eq!(to.ring.deliver(&burst, &indices, VlanEdit::None).frames, 12);
         to.ring.publish();
         bench.from_wire.complete();
         let received: Vec<_> = to.frames().into_iter().map(|received| received.frame).collect();

@@ -300,7 +300,7 @@ impl Transmit for Placing {
         Polled { backlog, placed: Some(placed), ..polled }
     }
 
-    fn deepen(&mut self) {}
+    fn snapshot_headers(&mut self) {}
 
     fn burst(&self) -> Burst<'_> {
         Burst { heads: &[], deep: &[], frames: &[], arena: &[], offloads: &[], malformed: 0 }

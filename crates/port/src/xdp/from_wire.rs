@@ -10,7 +10,7 @@ use wire::virtio_net::Accepts;
 use xdp::{Groups, Inbound, Woken};
 
 use super::Device;
-use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Polled, deepen};
+use crate::burst::{BURST, Burst, BurstBuffers, DeepHead, Head, Polled, snapshot_headers};
 use crate::judge::{FRAME_MIN_TAGGED, Rules};
 use crate::{Offload, Transmit};
 
@@ -172,12 +172,12 @@ impl Transmit for FromWire {
         polled
     }
 
-    fn deepen(&mut self) {
+    fn snapshot_headers(&mut self) {
         if self.is_deep {
             return;
         }
         let (frames, arena) = self.inbound.buffers();
-        deepen(&mut self.deep, &self.heads[..], frames, arena);
+        snapshot_headers(&mut self.deep, &self.heads[..], frames, arena);
         self.is_deep = true;
     }
 

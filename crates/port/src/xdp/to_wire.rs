@@ -27,13 +27,13 @@ impl ToWire {
         ToWire { outbound, device, unsent, scratch: Scratch::default() }
     }
 
-    /// Copies and queues the frames at the front of `picks` that are what nearly every frame is: in
-    /// one slice, as it is, into one chunk. Says how many, and their bytes.
+    /// Copies and queues the leading frames of `indices` that are the usual case: one slice,
+    /// unchanged, into one chunk. Returns their number and bytes.
     #[inline]
-    fn in_one_piece(&mut self, burst: &Burst<'_>, picks: &[u8], longest: u32) -> (usize, u64) {
+    fn in_one_piece(&mut self, burst: &Burst<'_>, indices: &[u8], longest: u32) -> (usize, u64) {
         let mut bytes = 0;
-        for (done, pick) in picks.iter().enumerate() {
-            let frame = usize::from(*pick);
+        for (done, index) in indices.iter().enumerate() {
+            let frame = usize::from(*index);
             let (source, head) = (&burst.frames[frame], &burst.heads[frame]);
             let len = source.len;
             let fits = (source.first.len() == len) & (16..=longest).contains(&len);
@@ -48,7 +48,7 @@ impl ToWire {
             self.outbound.queue(len);
             bytes += u64::from(len);
         }
-        (picks.len(), bytes)
+        (indices.len(), bytes)
     }
 
     /// Every other frame.
@@ -125,16 +125,16 @@ impl Receive for ToWire {
         self.outbound.prefetch(frames);
     }
 
-    fn deliver(&mut self, burst: &Burst<'_>, picks: &[u8], edit: VlanEdit) -> Delivered {
+    fn deliver(&mut self, burst: &Burst<'_>, indices: &[u8], edit: VlanEdit) -> Delivered {
         let mut delivered = Delivered::default();
         if self.device.condition.is_lost() {
-            delivered.no_buffer = picks.len() as u32;
+            delivered.no_buffer = indices.len() as u32;
             return delivered;
         }
         let longest = self.device.frame_bytes_max.load(Ordering::Relaxed);
         // What was snapshot further must not be read again.
         let simple = edit == VlanEdit::None && burst.deep.is_empty() && burst.offloads.is_empty();
-        let mut left = picks;
+        let mut left = indices;
         while !left.is_empty() {
             if simple {
                 let (frames, bytes) = self.in_one_piece(burst, left, longest);
@@ -142,8 +142,8 @@ impl Receive for ToWire {
                 delivered.bytes += bytes;
                 left = &left[frames..];
             }
-            let [pick, rest @ ..] = left else { break };
-            let more = self.in_pieces(burst, usize::from(*pick), edit, longest);
+            let [index, rest @ ..] = left else { break };
+            let more = self.in_pieces(burst, usize::from(*index), edit, longest);
             delivered.add(more);
             if more.no_buffer > 0 {
                 delivered.no_buffer += rest.len() as u32;

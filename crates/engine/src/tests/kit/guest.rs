@@ -308,8 +308,8 @@ impl Transmit for Treacherous {
         self.ring.poll()
     }
 
-    fn deepen(&mut self) {
-        self.ring.deepen();
+    fn snapshot_headers(&mut self) {
+        self.ring.snapshot_headers();
         self.rewrite();
     }
 
