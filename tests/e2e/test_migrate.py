@@ -99,7 +99,7 @@ class Killed(MigrateBase):
         self.moves.wait_migration(None, "completed")
         refused = self.moves.end_by_hand("--abort")
         self.assertEqual(refused.returncode, 2, refused)
-        self.assertIn("the guest may be at the target: end the move with --finish", refused.stderr)
+        self.assertIn("the guest may be at the target: finish the migration with --finish", refused.stderr)
         done = self.moves.end_by_hand("--finish")
         self.assertEqual(done.returncode, 0, done)
         self.moves.guest.moved(target)
@@ -169,7 +169,7 @@ class Failing(MigrateBase):
         traffic = self.traffic()
         process = self.moves.start_move("--bandwidth-mbps", "8", "--timeout", "4")
         report = self.failed(process, "after 4 s QEMU's migration is still active")
-        self.assertEqual(report["steps"][-1]["text"], "the guest runs on at the source")
+        self.assertEqual(report["steps"][-1]["text"], "the guest continues at the source")
         self.assert_as_before(traffic)
 
     def test_the_targets_qemu_is_killed(self):
@@ -189,7 +189,7 @@ class Failing(MigrateBase):
         target = self.moves.hosts[1].daemon
         target.kill()
         report = self.failed(process, "after 6 s")
-        self.assertIn("it gives the adapter up by itself", report["steps"][-1]["text"])
+        self.assertIn("it removes the adapter by itself", report["steps"][-1]["text"])
         self.assert_is_here()
         self.moves.machine.kill()
         # It comes back with what it was told to hold, and lets that go.
@@ -208,7 +208,7 @@ class Failing(MigrateBase):
         self.assertNotEqual(self.moves.guest.qmp.run("query-status")["status"], "running")
         refused = self.moves.end_by_hand("--finish")
         self.assertEqual(refused.returncode, 2, refused)
-        self.assertIn("the guest is at the source; end the move with --abort", refused.stderr)
+        self.assertIn("the guest is at the source; end the migration with --abort", refused.stderr)
         done = self.moves.end_by_hand("--abort")
         self.assertEqual(done.returncode, 0, done)
         self.assertIn("the guest is running at the source; taken back: vm", done.stdout)
@@ -219,7 +219,7 @@ class Failing(MigrateBase):
         process = self.moves.start_move("--bandwidth-mbps", "8")
         self.moves.wait_migration(process, "active")
         process.terminate()
-        self.failed(process, "it was interrupted")
+        self.failed(process, "interrupted")
         self.assert_as_before(traffic)
 
 
@@ -282,7 +282,7 @@ class Functions(MigrateBase):
         process = moves.start_move("--guest-agent", here, "--to-guest-agent", there, "--bandwidth-mbps", "8", "--timeout", "4")
         code, report, err = moves.end_move(process)
         self.assertEqual((code, report.get("outcome")), (1, "rolled-back"), (report, err))
-        self.assertEqual(report["steps"][-1]["text"], "the guest runs on at the source")
+        self.assertEqual(report["steps"][-1]["text"], "the guest continues at the source")
         self.assertEqual(self.vfs(), [1, 1])
         moves.machine.kill()
         report = moves.move("--guest-agent", here, "--to-guest-agent", moves.agent_socket())

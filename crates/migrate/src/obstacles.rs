@@ -1,48 +1,54 @@
-//! What is in the way of a move, and what to do about it: told before anything is touched.
+//! Obstacles to a migration, with remedies; found before anything is changed.
 
 use model::state::{Adapter, Attachment, Mirror, MoveRequest, State, Vpf};
 
-use super::inspected::Inspected;
-use super::site::Site;
-use super::{Failed, Spec, functions};
+use super::daemon::DaemonClient;
+use super::error::MigrateError;
+use super::guest_info::GuestInfo;
+use super::guest_vfs;
+use super::spec::MigrationSpec;
 
-/// Whether QEMU has this socket, by whatever name of the file.
-pub(super) fn has_socket(guest: &Inspected, path: &str) -> bool {
+/// Returns `true` if QEMU has this socket, under any path of the file.
+pub(super) fn has_socket(guest: &GuestInfo, path: &str) -> bool {
     let whole = |path: &str| std::fs::canonicalize(path).ok();
     let wanted = whole(path);
     let is_it = |its: &str| its == path || (wanted.is_some() && whole(its) == wanted);
     guest.sockets.iter().any(|(_, its)| is_it(its))
 }
 
-/// What of the guest is in the way.
-pub(super) fn of_guest(spec: &Spec, guest: &Inspected) -> Vec<String> {
+/// Obstacles in the guest.
+pub(super) fn guest_obstacles(spec: &MigrationSpec, guest: &GuestInfo) -> Vec<String> {
     let mut found = Vec::new();
     if !guest.name.is_empty() && guest.name != spec.vm {
         found.push(format!(
-            "the guest behind the source's QMP socket is called {}, not {}; name the right one",
+            "the guest behind the source's QMP socket is {}, not {}; name the right socket",
             guest.name, spec.vm
         ));
     }
     if guest.status != "running" {
-        found.push(format!("the guest is {}; only one that runs can be moved", guest.status));
+        found.push(format!("the guest is {}; only a running guest can be migrated", guest.status));
     }
     if let (false, Some(agent)) = (guest.vfs.is_empty(), &spec.guest_agent) {
-        found.extend(functions::reach(agent).err().map(|failed| failed.to_string()));
+        found.extend(guest_vfs::connect(agent).err().map(|failed| failed.to_string()));
     } else if !guest.vfs.is_empty() {
         found.push(format!(
             "the guest has VFs enabled ({}): QEMU would report the migration as completed, and leave them dead. \
-             Either take them away for its time, by `echo 0 > /sys/bus/pci/devices/.../sriov_numvfs` in the guest, and \
-             write the old number again when it has moved; or have its guest agent do both (--guest-agent, \
-             --to-guest-agent); or give the guest a failover pair (virtio-net-pci with \
-             failover=on, and a primary with failover_pair_id=), which QEMU unplugs and plugs by itself",
+             Disable them for the migration with `echo 0 > /sys/bus/pci/devices/.../sriov_numvfs` in the guest, and restore \
+             the number after it; or let the guest agent do both (--guest-agent, --to-guest-agent); or give the guest a \
+             failover pair (virtio-net-pci with failover=on, and a primary with failover_pair_id=), which QEMU unplugs and \
+             plugs by itself",
             guest.vfs.join(", ")
         ));
     }
     found
 }
 
-/// What of an adapter is in the way at the source: above all, what would stay behind.
-pub(super) fn of_adapter(state: &State, adapter: &Adapter, guest: &Inspected) -> Vec<String> {
+/// Obstacles of an adapter at the source: above all, settings that would stay behind.
+pub(super) fn adapter_obstacles(
+    state: &State,
+    adapter: &Adapter,
+    guest: &GuestInfo,
+) -> Vec<String> {
     let name = &adapter.name;
     let mut found = Vec::new();
     if let Attachment::VhostUser(its) = &adapter.attachment
@@ -50,7 +56,7 @@ pub(super) fn of_adapter(state: &State, adapter: &Adapter, guest: &Inspected) ->
     {
         let has: Vec<&str> = guest.sockets.iter().map(|(_, path)| path.as_str()).collect();
         found.push(format!(
-            "adapter {name} is at {}, which this QEMU has not (it has {}); name an adapter of this guest's",
+            "adapter {name} uses {}, which this QEMU does not have (it has {}); name an adapter of this guest",
             its.socket,
             if has.is_empty() { "none".to_owned() } else { has.join(", ") }
         ));
@@ -60,7 +66,7 @@ pub(super) fn of_adapter(state: &State, adapter: &Adapter, guest: &Inspected) ->
         && nic.vfs.iter().any(|vf| vf.index == index)
     {
         found.push(format!(
-            "adapter {name} has the settings of VF {index} of {}, which would stay behind; give them to the adapter, and \
+            "adapter {name} has the settings of VF {index} of {}, which would stay behind; move them to the adapter, and \
              remove the VF's",
             nic.name
         ));
@@ -69,22 +75,22 @@ pub(super) fn of_adapter(state: &State, adapter: &Adapter, guest: &Inspected) ->
         |vpf: &&Vpf| vpf.pf == *name || vpf.vfs.iter().any(|vf| vf.adapter.as_ref() == Some(name));
     if let Some(vpf) = state.vpfs.iter().find(is_behind) {
         found.push(format!(
-            "adapter {name} is behind virtual PF {}, which would stay behind with its guest's channel and all that the \
-             guest has set by it; remove the virtual PF, with the channel's device, and make it at the target",
+            "adapter {name} is behind virtual PF {}, which would stay behind with the guest's channel and the settings \
+             made through it; remove the virtual PF and the channel's device, and create them at the target",
             vpf.name
         ));
     }
     let mirrors: Vec<String> = mirrored_to(state, name);
     if !mirrors.is_empty() {
         found.push(format!(
-            "frames of {} are mirrored to adapter {name}; end that first",
+            "frames of {} are mirrored to adapter {name}; remove the mirror first",
             mirrors.join(", ")
         ));
     }
     found
 }
 
-/// Whose frames are copied to an adapter.
+/// Sources that are mirrored to an adapter.
 fn mirrored_to(state: &State, name: &str) -> Vec<String> {
     let is_it = |mirror: &Option<Mirror>| {
         mirror.as_ref().is_some_and(|mirror| mirror.adapter.as_deref() == Some(name))
@@ -101,15 +107,15 @@ fn mirrored_to(state: &State, name: &str) -> Vec<String> {
     found
 }
 
-/// That the VF which an adapter names, and would get, is another's at the target as yet.
+/// Obstacle: the VF that the adapter names, and would get, has another holder at the target.
 ///
 /// # Errors
 /// The target's daemon does not answer.
-pub(super) fn of_held_vf(
-    target: &Site<'_>,
+pub(super) fn held_vf_obstacle(
+    target: &DaemonClient<'_>,
     request: &MoveRequest,
     given: Option<u16>,
-) -> Result<Option<String>, Failed> {
+) -> Result<Option<String>, MigrateError> {
     let named = request.adapter.as_ref().and_then(|adapter| Some((adapter, adapter.vf?)));
     let Some((adapter, index)) = named.filter(|(_, index)| given == Some(*index)) else {
         return Ok(None);
@@ -120,13 +126,13 @@ pub(super) fn of_held_vf(
         let other = state.adapter(name).and_then(|other| state.nic_of(other));
         other.is_some_and(|its| its.name == nic.name)
     };
-    let of_adapters = now.actual.adapters.iter().filter(|one| one.vf == Some(index));
-    let mut holders = of_adapters.filter(|one| on_it(&one.name)).map(|one| one.name.clone());
+    let adapters_text = now.actual.adapters.iter().filter(|one| one.vf == Some(index));
+    let mut holders = adapters_text.filter(|one| on_it(&one.name)).map(|one| one.name.clone());
     let owner = now.owners.get(&format!("{}/vf{index}", nic.name));
-    let holder = holders.next().or_else(|| owner.map(|_| "somebody who asked for it".to_owned()));
+    let holder = holders.next().or_else(|| owner.map(|_| "another owner".to_owned()));
     Ok(holder.map(|holder| {
         format!(
-            "adapter {} names VF {index}, which {holder} has on {} of the target; free that one, or take the number off",
+            "adapter {} names VF {index}, which {holder} has on {} of the target; free that VF, or remove the number",
             adapter.name, nic.name
         )
     }))
@@ -143,14 +149,14 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&real).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
-        let guest = |path: &str| Inspected {
+        let guest = |path: &str| GuestInfo {
             sockets: vec![("c0".to_owned(), path.to_owned())],
-            ..Inspected::default()
+            ..GuestInfo::default()
         };
         assert!(has_socket(&guest(&text(&link)), &text(&real)));
         assert!(has_socket(&guest("/not/here"), "/not/here"));
         assert!(!has_socket(&guest("/not/here"), "/nor/here"), "neither is a file");
         assert!(!has_socket(&guest("/not/here"), &text(&real)));
-        assert!(!has_socket(&Inspected::default(), &text(&real)));
+        assert!(!has_socket(&GuestInfo::default(), &text(&real)));
     }
 }

@@ -1,4 +1,4 @@
-//! What a migration would do, and what is in its way; nothing is changed to find out.
+//! Plan of a migration and its obstacles; nothing is changed.
 
 use std::fmt;
 
@@ -7,50 +7,52 @@ use model::state::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::inspected::Inspected;
-use super::site::Site;
-use super::vmm::Vmm;
-use super::{Failed, HOLD_S, Spec, obstacles};
+use super::daemon::{DaemonClient, HOLD_S};
+use super::error::MigrateError;
+use super::guest_info::GuestInfo;
+use super::obstacles;
+use super::qemu::Qemu;
+use super::spec::MigrationSpec;
 
-/// What would be done.
+/// Plan of a migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The guest.
+pub struct MigrationPlan {
+    /// Guest to migrate.
     pub vm: String,
-    /// What QEMU says of it.
-    pub guest: Inspected,
-    /// The daemons' versions, the source's first.
+    /// Guest properties as QEMU reports them.
+    pub guest: GuestInfo,
+    /// Versions of the source's and the target's daemon.
     pub versions: [String; 2],
-    /// The adapters that move.
-    pub adapters: Vec<Planned>,
-    /// What must be done before; with any of these nothing is moved.
+    /// Adapters to migrate.
+    pub adapters: Vec<PlannedAdapter>,
+    /// Obstacles to remove first; with any of them nothing is migrated.
     pub obstacles: Vec<String>,
 }
 
-/// An adapter that moves.
+/// An adapter to migrate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Planned {
-    /// Its name, on both hosts.
+pub struct PlannedAdapter {
+    /// Name, on both hosts.
     pub name: String,
-    /// Its address.
+    /// MAC address.
     pub mac: String,
-    /// The path that it has now.
+    /// Current path.
     pub from: PathInForce,
-    /// The path that it gets.
+    /// Path at the target.
     pub to: PathInForce,
-    /// Why that is not the one wanted; `Supported` if it is.
+    /// Reason if that is not the wanted path; `Supported` if it is.
     pub reason: Reason,
-    /// Its socket on the target.
+    /// Socket path on the target.
     pub socket: String,
-    /// Whether its rings run now.
+    /// The adapter's rings run now.
     pub connected: bool,
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for MigrationPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { vm, guest, adapters, obstacles, .. } = self;
+        let MigrationPlan { vm, guest, adapters, obstacles, .. } = self;
         writeln!(f, "move {vm} (QEMU {}, {})", guest.qemu, guest.status)?;
-        for Planned { name, mac, from, to, reason, socket, .. } in adapters {
+        for PlannedAdapter { name, mac, from, to, reason, socket, .. } in adapters {
             let why = match reason {
                 Reason::Supported => String::new(),
                 code => format!(" ({code}: {})", code.text()),
@@ -59,20 +61,22 @@ impl fmt::Display for Plan {
         }
         if !guest.vfs.is_empty() && obstacles.is_empty() {
             let vfs = guest.vfs.join(", ");
-            writeln!(
-                f,
-                "  VFs {vfs} are taken away by the guest's agent for the time of the move"
-            )?;
+            writeln!(f, "  VFs {vfs} are disabled by the guest agent for the migration")?;
         }
         for obstacle in obstacles {
-            writeln!(f, "in the way: {obstacle}")?;
+            writeln!(f, "obstacle: {obstacle}")?;
         }
         Ok(())
     }
 }
 
-/// What the target is asked for.
-pub(super) fn arrival(spec: &Spec, state: &State, adapter: &Adapter, id: &str) -> MoveRequest {
+/// Builds the request that creates an adapter at the target.
+pub(super) fn arrival(
+    spec: &MigrationSpec,
+    state: &State,
+    adapter: &Adapter,
+    id: &str,
+) -> MoveRequest {
     let mut copy = Adapter { moving: None, ..adapter.clone() };
     if let (Attachment::VhostUser(its), Some(socket)) =
         (&mut copy.attachment, spec.sockets.get(&adapter.name))
@@ -101,36 +105,41 @@ pub(super) fn arrival(spec: &Spec, state: &State, adapter: &Adapter, id: &str) -
     }
 }
 
-/// Looks at both daemons and at QEMU.
+/// Queries both daemons and QEMU.
 pub(super) fn inspect(
-    spec: &Spec,
-    source: &Site<'_>,
-    target: &Site<'_>,
-    vmm: &mut Vmm,
-) -> Result<(Plan, Vec<MoveRequest>), Failed> {
+    spec: &MigrationSpec,
+    source: &DaemonClient<'_>,
+    target: &DaemonClient<'_>,
+    qemu: &mut Qemu,
+) -> Result<(MigrationPlan, Vec<MoveRequest>), MigrateError> {
     let versions = [source.version()?, target.version()?];
-    let guest = vmm.inspect()?;
+    let guest = qemu.inspect()?;
     let state = source.state()?;
-    let mut plan =
-        Plan { vm: spec.vm.clone(), guest, versions, adapters: Vec::new(), obstacles: Vec::new() };
-    plan.obstacles = obstacles::of_guest(spec, &plan.guest);
-    plan.obstacles.extend(vmm.blockers()?);
+    let mut plan = MigrationPlan {
+        vm: spec.vm.clone(),
+        guest,
+        versions,
+        adapters: Vec::new(),
+        obstacles: Vec::new(),
+    };
+    plan.obstacles = obstacles::guest_obstacles(spec, &plan.guest);
+    plan.obstacles.extend(qemu.blockers()?);
     let mut requests = Vec::new();
     for adapter in chosen(spec, &state, &plan.guest)? {
         let Attachment::VhostUser(attachment) = &adapter.attachment else {
-            let text = format!("adapter {} is no vhost-user socket of QEMU's", adapter.name);
+            let text = format!("adapter {} is not a vhost-user socket of QEMU", adapter.name);
             plan.obstacles.push(text);
             continue;
         };
-        plan.obstacles.extend(obstacles::of_adapter(&state, adapter, &plan.guest));
+        plan.obstacles.extend(obstacles::adapter_obstacles(&state, adapter, &plan.guest));
         let request = arrival(spec, &state, adapter, target.id);
         let now = source.status(&adapter.name)?;
         if let Some(id) = &now.id {
             let name = &adapter.name;
-            plan.obstacles.push(format!("adapter {name} is being moved already, by {id}"));
+            plan.obstacles.push(format!("adapter {name} is part of migration {id} already"));
         }
         let socket = spec.sockets.get(&adapter.name).unwrap_or(&attachment.socket).clone();
-        let mut planned = Planned {
+        let mut planned = PlannedAdapter {
             name: adapter.name.clone(),
             mac: adapter.mac.to_string(),
             from: now.path,
@@ -141,32 +150,32 @@ pub(super) fn inspect(
         };
         match target.arrive(&request, true) {
             Ok(given) => {
-                plan.obstacles.extend(obstacles::of_held_vf(target, &request, given.vf)?);
+                plan.obstacles.extend(obstacles::held_vf_obstacle(target, &request, given.vf)?);
                 (planned.to, planned.reason) = (given.path, given.reason);
             }
-            Err(refused) if refused.is_mistake => plan.obstacles.push(refused.to_string()),
+            Err(refused) if refused.is_usage_error => plan.obstacles.push(refused.to_string()),
             Err(failed) => return Err(failed),
         }
         plan.adapters.push(planned);
         requests.push(request);
     }
     if plan.adapters.is_empty() {
-        let text = "no adapter of the source daemon has a socket of this QEMU; see `shunt adapter list`, and its chardevs";
+        let text = "no adapter of the source daemon uses a socket of this QEMU; see `shunt adapter list`, and its chardevs";
         plan.obstacles.push(text.to_owned());
     }
     Ok((plan, requests))
 }
 
-/// The adapters that were named, or all whose sockets QEMU has. Not by address: that is what the
-/// guest says, and another's adapter would be moved with it.
+/// Selects the named adapters, or all whose sockets QEMU has. Not by MAC address: a guest reports
+/// any address, and could take another guest's adapter along.
 fn chosen<'a>(
-    spec: &Spec,
+    spec: &MigrationSpec,
     state: &'a State,
-    guest: &Inspected,
-) -> Result<Vec<&'a Adapter>, Failed> {
+    guest: &GuestInfo,
+) -> Result<Vec<&'a Adapter>, MigrateError> {
     if !spec.adapters.is_empty() {
         let find = |name: &String| {
-            let absent = || Failed::mistake(format!("there is no adapter {name} at the source"));
+            let absent = || MigrateError::usage(format!("no adapter {name} at the source"));
             state.adapter(name).ok_or_else(absent)
         };
         return spec.adapters.iter().map(find).collect();

@@ -1,10 +1,10 @@
-//! Moves between two daemons, with QEMUs of ours: what is done in which order, and undone.
+//! Migrations between two daemons with fake QEMUs: order of steps, and rollback.
 
-mod cut;
-mod end;
-mod functions;
+mod fake_qemu;
+mod guest_vfs;
+mod lossy_proxy;
 mod obstacles;
-mod qemu;
+mod recovery;
 
 use std::time::Duration;
 
@@ -13,16 +13,19 @@ use api::testing::Site;
 use model::testing::document;
 use serde_json::{Value, json};
 
-use super::{Ended, Ending, Failed, Outcome, Report, Spec, abort, finish, plan, run, vmm};
-use cut::{Lost, cut};
-use qemu::{Fake, Fault};
+use super::{
+    MigrateError, MigrationOutcome, MigrationReport, MigrationSpec, RecoveryReport, RecoverySpec,
+    abort, finish, plan, run,
+};
+use fake_qemu::{FakeQemu, Fault};
+use lossy_proxy::{Dropped, lossy_proxy};
 
-/// Two daemons, of which the second has nobody but a NIC and a switch, and two QEMUs.
+/// Two daemons, the second with only a NIC and a switch, and two QEMUs.
 struct Lab {
     here: Site,
     there: Site,
-    source: Fake,
-    target: Fake,
+    source: FakeQemu,
+    target: FakeQemu,
 }
 
 fn set_connected(site: &Site, name: &str, connected: bool) {
@@ -46,18 +49,18 @@ impl Lab {
             let adapters = paper.actual.adapters.iter_mut();
             adapters.filter(|one| one.name == "web").for_each(|one| one.connected = connected);
         };
-        // Rings run where the guest does.
+        // Rings run at the guest's location.
         let moved = move |at_source: bool, at_target: bool| {
             of(&from, at_source);
             of(&to, at_target);
         };
-        let (source, target) = qemu::pair(fault, moved);
+        let (source, target) = fake_qemu::pair(fault, moved);
         Lab { here, there, source, target }
     }
 
-    fn spec(&self) -> Spec {
+    fn spec(&self) -> MigrationSpec {
         let client = |site: &Site| Client::new(&site.socket());
-        Spec {
+        MigrationSpec {
             vm: "web-vm".into(),
             source: client(&self.here),
             target: client(&self.there),
@@ -81,12 +84,12 @@ impl Lab {
         }
     }
 
-    fn run(&self) -> Report {
+    fn run(&self) -> MigrationReport {
         run(&self.spec(), &mut |_| ()).unwrap()
     }
 
-    /// Nothing was undone after a move that ended in the dark.
-    fn is_left_as_it_is(&self, report: &Report, says: &str) {
+    /// Checks that nothing was undone after a migration with unknown result.
+    fn is_left_as_it_is(&self, report: &MigrationReport, says: &str) {
         let undone = &report.steps.last().unwrap().text;
         let next = format!("`shunt migrate {} --finish`", report.id);
         assert!(undone.contains(says) && undone.contains(&next), "{undone}");
@@ -99,7 +102,7 @@ impl Lab {
         assert_eq!((phase(&self.here), phase(&self.there)), (json!("left"), json!("arrived")));
     }
 
-    /// Both states, without what only counts.
+    /// Desired states of both daemons.
     fn states(&self) -> [Value; 2] {
         [self.here.get("/v1/state"), self.there.get("/v1/state")]
     }
@@ -117,14 +120,14 @@ fn a_guest_moves_with_its_adapter_and_what_waited_for_it() {
     let lab = Lab::new(None);
     lab.keep(&[FRAME, &[8; 100]]);
     let report = lab.run();
-    assert_eq!((report.outcome, &report.error), (Outcome::Moved, &None), "{report:#?}");
+    assert_eq!((report.outcome, &report.error), (MigrationOutcome::Moved, &None), "{report:#?}");
     let steps: Vec<&str> = report.steps.iter().map(|done| done.step.as_str()).collect();
     let all = ["inspect", "prepare", "connect", "leave", "switch", "migrate", "verify", "finish"];
     assert_eq!(steps, all);
     assert_eq!((report.downtime_ms, report.carried), (Some(12), 2));
     assert_eq!(lab.there.plane.0.lock().unwrap().kept["web"], [FRAME.to_vec(), vec![8; 100]]);
     assert_eq!(lab.there.plane.0.lock().unwrap().announced, ["web"]);
-    // Only this guest's adapter has moved, and it is like any other.
+    // Only this guest's adapter has moved, and it is an ordinary one.
     let names = |site: &Site| -> Vec<String> {
         let all = site.get("/v1/adapters");
         all.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().into()).collect()
@@ -143,19 +146,19 @@ fn a_guest_moves_with_its_adapter_and_what_waited_for_it() {
 fn a_move_that_is_interrupted_is_undone() {
     let lab = Lab::new(Some(Fault::NeverEnds));
     let before = lab.states();
-    let spec = Spec { timeout: Duration::from_secs(60), ..lab.spec() };
+    let spec = MigrationSpec { timeout: Duration::from_secs(60), ..lab.spec() };
     let flag = spec.interrupted.clone();
-    let mut tell = |done: &super::Done| {
-        // After this step QEMU copies for ever.
+    let mut on_step = |done: &super::StepReport| {
+        // After this step QEMU copies without end.
         flag.store(done.step == "leave", std::sync::atomic::Ordering::Relaxed);
     };
-    let report = run(&spec, &mut tell).unwrap();
-    assert_eq!(report.outcome, Outcome::RolledBack, "{report:#?}");
-    assert_eq!(report.error.as_deref(), Some("it was interrupted"));
+    let report = run(&spec, &mut on_step).unwrap();
+    assert_eq!(report.outcome, MigrationOutcome::RolledBack, "{report:#?}");
+    assert_eq!(report.error.as_deref(), Some("interrupted"));
     assert_eq!((lab.states(), lab.source.status()), (before, "running".into()));
 }
 
-/// When QEMU goes on, the target has the addresses and the source has them no more.
+/// The target has the addresses before QEMU continues, and the source has handed them over.
 #[test]
 fn addresses_move_while_the_guest_stands_still() {
     let lab = Lab::new(None);
@@ -170,7 +173,7 @@ fn addresses_move_while_the_guest_stands_still() {
             sockets.iter().map(phase).collect::<Vec<_>>().join(" ")
         }
     });
-    assert_eq!(lab.run().outcome, Outcome::Moved);
+    assert_eq!(lab.run().outcome, MigrationOutcome::Moved);
     assert_eq!(seen.lock().unwrap().as_deref(), Some("left arrived"));
 }
 
@@ -192,7 +195,7 @@ fn a_plan_says_what_there_would_be_and_changes_nothing() {
 #[test]
 fn whatever_fails_before_the_guest_is_there_is_undone() {
     for (fault, says) in [
-        (Fault::NoTarget, "does not answer after"),
+        (Fault::NoTarget, "has not answered for"),
         (Fault::NoIncoming, "QEMU refuses migrate-incoming"),
         (Fault::Refuses, "QEMU refuses migrate: "),
         (Fault::FailsEarly, "is failed: the other end is gone"),
@@ -204,13 +207,13 @@ fn whatever_fails_before_the_guest_is_there_is_undone() {
         lab.keep(&[FRAME]);
         let before = lab.states();
         let report = lab.run();
-        assert_eq!(report.outcome, Outcome::RolledBack, "{fault:?}: {report:#?}");
+        assert_eq!(report.outcome, MigrationOutcome::RolledBack, "{fault:?}: {report:#?}");
         let error = report.error.as_deref().unwrap();
         assert!(error.contains(says), "{fault:?}: {error}");
         let undone = report.steps.last().unwrap();
         assert_eq!(
             (&*undone.step, &*undone.text),
-            ("undo", "the guest runs on at the source"),
+            ("undo", "the guest continues at the source"),
             "{fault:?}"
         );
         assert_eq!(lab.states(), before, "{fault:?}");
@@ -228,17 +231,17 @@ fn whatever_fails_before_the_guest_is_there_is_undone() {
     }
 }
 
-/// Nobody can tell what it wrote and sent there.
+/// Frames and writes since then are unknown at the source.
 #[test]
 fn a_guest_that_has_run_at_the_target_does_not_come_back() {
     let lab = Lab::new(Some(Fault::Silent));
     let report = lab.run();
-    assert_eq!(report.outcome, Outcome::Unclear, "{report:#?}");
+    assert_eq!(report.outcome, MigrationOutcome::Unclear, "{report:#?}");
     assert!(report.error.as_ref().unwrap().contains("the rings of web do not run"));
-    lab.is_left_as_it_is(&report, "the guest has gone on at the target");
+    lab.is_left_as_it_is(&report, "the guest has run at the target");
 }
 
-/// A QEMU that says nothing, or not where the guest is, is none that has ended.
+/// A silent QEMU has not necessarily exited.
 #[test]
 fn what_is_not_certain_is_not_undone() {
     for (fault, error, says) in [
@@ -247,27 +250,27 @@ fn what_is_not_certain_is_not_undone() {
     ] {
         let lab = Lab::new(Some(fault));
         let report = lab.run();
-        assert_eq!(report.outcome, Outcome::Unclear, "{report:#?}");
+        assert_eq!(report.outcome, MigrationOutcome::Unclear, "{report:#?}");
         assert!(report.error.as_ref().unwrap().contains(error), "{report:#?}");
         lab.is_left_as_it_is(&report, says);
     }
 }
 
-/// Where its rings run the guest runs, whatever QEMU does not say.
+/// Running rings prove a running guest, even if QEMU is silent.
 #[test]
 fn a_target_that_says_nothing_of_a_guest_that_runs_is_no_trouble() {
     let lab = Lab::new(Some(Fault::TargetMute));
-    let spec = Spec { verify_timeout: Duration::from_secs(60), ..lab.spec() };
+    let spec = MigrationSpec { verify_timeout: Duration::from_secs(60), ..lab.spec() };
     let report = run(&spec, &mut |_| ()).unwrap();
-    assert_eq!((report.outcome, &report.error), (Outcome::Moved, &None), "{report:#?}");
+    assert_eq!((report.outcome, &report.error), (MigrationOutcome::Moved, &None), "{report:#?}");
 }
 
 #[test]
 fn what_was_set_for_the_move_is_set_back() {
     let lab = Lab::new(Some(Fault::FailsEarly));
-    assert_eq!(lab.run().outcome, Outcome::RolledBack);
+    assert_eq!(lab.run().outcome, MigrationOutcome::RolledBack);
     let of = |command: &str| (lab.source.arguments(command), lab.source.last_arguments(command));
-    let all = |states| json!({"capabilities": qemu::capabilities(states)});
+    let all = |states| json!({"capabilities": fake_qemu::capabilities(states)});
     let changed = of("migrate-set-capabilities");
     assert_eq!(changed, (all([true, true, true]), all([true, false, false])));
     let limits = |bandwidth: u64, downtime: u64| json!({"max-bandwidth": bandwidth, "downtime-limit": downtime});
@@ -275,34 +278,38 @@ fn what_was_set_for_the_move_is_set_back() {
     assert_eq!(changed, (limits(1_000_000, 50), limits(134_217_728, 300)));
 }
 
-/// More than fits into one request waits; whatever gets lost on the way, the guest has each frame
-/// once and in order.
+/// More frames wait than fit into one request; whatever is lost on the way, the guest gets each
+/// frame once and in order.
 #[test]
 fn an_answer_that_is_lost_loses_and_doubles_no_frame() {
     let waiting: Vec<Vec<u8>> =
         (0..5000_u32).map(|number| [&number.to_be_bytes()[..], &[0; 56]].concat()).collect();
     let came = vec![vec![9; 60]]; // to the target, after the switch
     for (at_source, step, nth, lost) in [
-        (true, "hand-over", 1, Lost::Request),
-        (true, "hand-over", 1, Lost::Answer),
-        (false, "frames", 1, Lost::Answer),
-        (false, "frames", 2, Lost::Request),
-        (false, "frames", 2, Lost::Answer),
-        (false, "take-over", 1, Lost::Answer),
+        (true, "hand-over", 1, Dropped::Request),
+        (true, "hand-over", 1, Dropped::Answer),
+        (false, "frames", 1, Dropped::Answer),
+        (false, "frames", 2, Dropped::Request),
+        (false, "frames", 2, Dropped::Answer),
+        (false, "take-over", 1, Dropped::Answer),
     ] {
         let lab = Lab::new(None);
         let before = lab.states();
         lab.here.plane.0.lock().unwrap().kept.insert("web".into(), waiting.clone());
         lab.there.plane.0.lock().unwrap().kept.insert("web".into(), came.clone());
         let socket = if at_source { lab.here.socket() } else { lab.there.socket() };
-        let client = Client::new(&cut(&socket, step, nth, lost));
+        let client = Client::new(&lossy_proxy(&socket, step, nth, lost));
         let spec = lab.spec();
         let spec = match at_source {
-            true => Spec { source: client, ..spec },
-            false => Spec { target: client, ..spec },
+            true => MigrationSpec { source: client, ..spec },
+            false => MigrationSpec { target: client, ..spec },
         };
         let report = run(&spec, &mut |_| ()).unwrap();
-        assert_eq!(report.outcome, Outcome::RolledBack, "{step} {nth} {lost:?}: {report:#?}");
+        assert_eq!(
+            report.outcome,
+            MigrationOutcome::RolledBack,
+            "{step} {nth} {lost:?}: {report:#?}"
+        );
         let kept = lab.here.plane.0.lock().unwrap().kept["web"].clone();
         assert!(
             kept == [&waiting[..], &came[..]].concat(),
@@ -313,7 +320,7 @@ fn an_answer_that_is_lost_loses_and_doubles_no_frame() {
     }
 }
 
-/// Both daemons tell how many they have lost since the move began, each time that they are asked.
+/// Both daemons report the total since the migration began, each time.
 #[test]
 fn lost_frames_are_counted_once() {
     let lab = Lab::new(None);
@@ -322,19 +329,18 @@ fn lost_frames_are_counted_once() {
     assert_eq!(lab.run().lost, 5);
 }
 
-/// The command that starts the target's QEMU is not ended with the mover, but it is if the guest
-/// does not move.
+/// The start command outlives `shunt migrate`, but is terminated if the guest does not move.
 #[test]
 fn a_start_command_has_a_group_of_its_own() {
     let lab = Lab::new(Some(Fault::NoTarget));
     let file = lab.source.path.with_file_name("group");
-    let said = format!(
+    let qemu_status = format!(
         "cut -d' ' -f5 /proc/self/stat > {0}.new; mv {0}.new {0}; exec sleep 1000",
         file.display()
     );
-    let spec = Spec { start: Some(said), ..lab.spec() };
+    let spec = MigrationSpec { start: Some(qemu_status), ..lab.spec() };
     let report = run(&spec, &mut |_| ()).unwrap();
-    assert_eq!(report.outcome, Outcome::RolledBack);
+    assert_eq!(report.outcome, MigrationOutcome::RolledBack);
     let group: i32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
     assert_ne!(group, rustix::process::getpgrp().as_raw_nonzero().get());
     let group = rustix::process::Pid::from_raw(group).unwrap();

@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::Result;
 use api::{Client, Token};
 use clap::Args;
-use migrate::{self, Done, Ending, Failed, Outcome, Report, Spec};
+use migrate::{
+    self, MigrateError, MigrationOutcome, MigrationReport, MigrationSpec, RecoverySpec, StepReport,
+};
 use model::config::socket_path;
 
 use crate::{UsageError, say};
@@ -142,11 +144,11 @@ impl Migrate {
     }
 
     /// Shows each step when it is done, unless all is shown as JSON at the end.
-    fn teller(&self) -> impl FnMut(&Done) {
+    fn teller(&self) -> impl FnMut(&StepReport) {
         let silent = self.json;
         move |done| {
             if !silent {
-                let Done { step, text, ms } = done;
+                let StepReport { step, text, ms } = done;
                 let _ = writeln!(std::io::stdout(), "{step:8} {ms:6} ms  {text}"); // a reader may have gone
             }
         }
@@ -154,7 +156,7 @@ impl Migrate {
 
     /// Ends a move that its mover did not end.
     fn end(&self) -> Result<()> {
-        let ending = Ending {
+        let ending = RecoverySpec {
             name: self.vm.clone(),
             source: self.source(),
             target: self.target()?,
@@ -180,9 +182,9 @@ impl Migrate {
         Client::new(&socket_path(&run_dir))
     }
 
-    fn spec(&self) -> Result<Spec> {
+    fn spec(&self) -> Result<MigrationSpec> {
         let needed = "clap requires it of whoever ends no move";
-        Ok(Spec {
+        Ok(MigrationSpec {
             vm: self.vm.clone(),
             source: self.source(),
             target: self.target()?,
@@ -232,8 +234,8 @@ fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
     given.iter().map(pair).collect()
 }
 
-fn told(failed: Failed) -> anyhow::Error {
-    if failed.is_mistake { UsageError(failed.to_string()).into() } else { failed.into() }
+fn told(failed: MigrateError) -> anyhow::Error {
+    if failed.is_usage_error { UsageError(failed.to_string()).into() } else { failed.into() }
 }
 
 fn json(value: &impl serde::Serialize) -> String {
@@ -241,13 +243,13 @@ fn json(value: &impl serde::Serialize) -> String {
 }
 
 /// What the report means for whoever called.
-fn ended(report: &Report) -> Result<()> {
+fn ended(report: &MigrationReport) -> Result<()> {
     let why = report.error.as_deref().unwrap_or_default();
     match report.outcome {
-        Outcome::Moved if why.is_empty() => Ok(()),
-        Outcome::Moved => anyhow::bail!("{why}"),
-        Outcome::RolledBack => anyhow::bail!("the guest was not moved: {why}"),
-        Outcome::Unclear => anyhow::bail!("it is not clear where the guest is: {why}"),
+        MigrationOutcome::Moved if why.is_empty() => Ok(()),
+        MigrationOutcome::Moved => anyhow::bail!("{why}"),
+        MigrationOutcome::RolledBack => anyhow::bail!("the guest was not moved: {why}"),
+        MigrationOutcome::Unclear => anyhow::bail!("it is not clear where the guest is: {why}"),
     }
 }
 

@@ -1,13 +1,15 @@
-//! Moves that their mover did not end.
+//! Migrations that `shunt migrate` did not end.
 
 use serde_json::json;
 
-use super::qemu::Fault;
-use super::{Client, Ended, Ending, FRAME, Failed, Lab, Outcome, abort, finish};
+use super::fake_qemu::Fault;
+use super::{
+    Client, FRAME, Lab, MigrateError, MigrationOutcome, RecoveryReport, RecoverySpec, abort, finish,
+};
 
 impl Lab {
-    fn ending(&self, name: &str) -> Ending {
-        Ending {
+    fn ending(&self, name: &str) -> RecoverySpec {
+        RecoverySpec {
             name: name.to_owned(),
             source: Client::new(&self.here.socket()),
             target: Client::new(&self.there.socket()),
@@ -19,18 +21,18 @@ impl Lab {
         }
     }
 
-    fn abort(&self, name: &str) -> Result<Ended, Failed> {
+    fn abort(&self, name: &str) -> Result<RecoveryReport, MigrateError> {
         abort(&self.ending(name), &mut |_| ())
     }
 
-    fn finish(&self, name: &str) -> Result<Ended, Failed> {
+    fn finish(&self, name: &str) -> Result<RecoveryReport, MigrateError> {
         finish(&self.ending(name), &mut |_| ())
     }
 
-    /// What a move leaves that does not know how it ended: its name.
+    /// Id of a migration with unknown result.
     fn unclear(&self) -> String {
         let report = self.run();
-        assert_eq!(report.outcome, Outcome::Unclear, "{report:#?}");
+        assert_eq!(report.outcome, MigrationOutcome::Unclear, "{report:#?}");
         report.id
     }
 
@@ -39,7 +41,8 @@ impl Lab {
     }
 }
 
-/// The mover dies between the switch and its word to QEMU, which waits for that without end.
+/// `shunt migrate` is killed between the switch and `migrate-continue`, for which QEMU waits
+/// without a timeout.
 #[test]
 fn a_guest_that_waits_in_the_switch_runs_again_after_an_abort() {
     for by_id in [true, false] {
@@ -56,16 +59,16 @@ fn a_guest_that_waits_in_the_switch_runs_again_after_an_abort() {
         assert_eq!(text, "the guest is running at the source; taken back: web");
         assert_eq!((lab.states(), lab.source.status()), (before, "running".into()));
         assert_eq!(lab.here.plane.0.lock().unwrap().kept["web"], [FRAME.to_vec()]);
-        // Whoever migrates it next does not wait for a word of ours.
+        // The next migration must not wait for `migrate-continue`.
         let pause = json!({"capability": "pause-before-switchover", "state": false});
         let told = lab.source.last_arguments("migrate-set-capabilities");
         assert_eq!(told["capabilities"], json!([pause]));
-        // Twice is once.
+        // A repeated abort is harmless.
         assert_eq!(lab.abort("web-vm").unwrap().error, None);
     }
 }
 
-/// The daemons have given the move up by then, and only QEMU knows of it.
+/// The daemons have given the migration up by then, and only QEMU knows of it.
 #[test]
 fn a_guest_that_only_its_qemu_knows_to_be_moving_runs_again() {
     let lab = Lab::new(Some(Fault::CutAtSwitch));
@@ -94,22 +97,22 @@ fn a_guest_that_is_at_the_target_is_left_there_and_the_rest_finished() {
     }
     assert_eq!((lab.states(), lab.source.status()), (states, "postmigrate".into()));
     let ended = lab.finish("web-vm").unwrap();
-    // It had been carried over before, and is known to be.
+    // The frame was transferred before, and is still counted.
     assert_eq!((ended.error, ended.id, ended.carried), (None, Some(id), 1));
     assert_eq!(lab.there.plane.0.lock().unwrap().kept["web"], [FRAME.to_vec()]);
     assert_eq!(lab.adapters(), [1, 1]);
     assert_eq!(lab.there.get("/v1/adapters/web").get("move"), None);
     assert!(lab.source.was_told("quit") && !lab.target.was_told("quit"));
-    // Twice is nothing.
+    // A repeated finish finds nothing.
     assert!(lab.finish("web-vm").unwrap_err().to_string().contains("nothing to finish"));
 }
 
-/// Where the source's QEMU has ended, the rings say whether the guest is at the target.
+/// If the source's QEMU has exited, the rings show if the guest is at the target.
 #[test]
 fn without_the_sources_qemu_rings_say_where_the_guest_is() {
     let lab = Lab::new(Some(Fault::Silent));
     let id = lab.unclear();
-    super::vmm::end(&lab.source.path).unwrap();
+    super::super::qemu::end(&lab.source.path).unwrap();
     let refused = lab.finish(&id).unwrap_err().to_string();
     assert!(refused.contains("the rings of web do not run at the target either"), "{refused}");
     assert_eq!(lab.adapters(), [2, 1]);
@@ -123,7 +126,7 @@ fn a_guest_that_is_given_up_at_the_target_is_ended_there_first() {
     let lab = Lab::new(Some(Fault::Silent));
     let before = lab.states();
     let id = lab.unclear();
-    let back = |target_qmp| Ending { go_back: true, target_qmp, ..lab.ending(&id) };
+    let back = |target_qmp| RecoverySpec { go_back: true, target_qmp, ..lab.ending(&id) };
     let refused = abort(&back(None), &mut |_| ()).unwrap_err();
     assert!(refused.to_string().contains("--go-back needs --to-qmp"), "{refused}");
     let ended = abort(&back(Some(lab.target.path.clone())), &mut |_| ()).unwrap();
@@ -131,30 +134,30 @@ fn a_guest_that_is_given_up_at_the_target_is_ended_there_first() {
     assert!(lab.target.was_told("quit"));
     assert_eq!((lab.states(), lab.source.status()), (before, "running".into()));
 
-    // One that does not say a word may have the guest.
+    // A silent QEMU may have the guest.
     let lab = Lab::new(Some(Fault::SilentAndMute));
     let id = lab.unclear();
     let states = lab.states();
     let target_qmp = Some(lab.target.path.clone());
-    let ending = Ending { go_back: true, target_qmp, ..lab.ending(&id) };
+    let ending = RecoverySpec { go_back: true, target_qmp, ..lab.ending(&id) };
     let refused = abort(&ending, &mut |_| ()).unwrap_err().to_string();
     assert!(refused.contains("was not answered within"), "{refused}");
     assert_eq!((lab.states(), lab.source.status()), (states, "postmigrate".into()));
 }
 
-/// QEMU has one client: while a mover lives nobody else ends its move.
+/// QEMU has one client: a running `shunt migrate` locks others out.
 #[test]
-fn a_mover_that_lives_is_not_disturbed() {
+fn a_running_migration_is_not_disturbed() {
     let lab = Lab::new(None);
     let states = lab.states();
     let mover = std::os::unix::net::UnixStream::connect(&lab.source.path).unwrap();
     let refused = lab.abort("web-vm").unwrap_err().to_string();
-    assert!(refused.contains("if that is the mover, interrupt it instead"), "{refused}");
+    assert!(refused.contains("if `shunt migrate` is still running"), "{refused}");
     drop(mover);
     assert_eq!(lab.states(), states);
-    // And whoever names another guest's QEMU has not its migration cancelled.
+    // Naming another guest's QEMU must not cancel that guest's migration.
     let refused = lab.abort("db-vm").unwrap_err().to_string();
-    assert!(refused.contains("is called web-vm, not db-vm"), "{refused}");
+    assert!(refused.contains("is web-vm, not db-vm"), "{refused}");
     assert!(lab.source.only_queries());
 }
 
@@ -169,8 +172,8 @@ fn a_move_is_known_by_its_guests_name() {
         ("web-12-1795310798539", "web", false),
         ("m-web", "web", false),
     ] {
-        assert_eq!(super::super::is_of(id, vm), expected, "{id} {vm}");
+        assert_eq!(super::super::id::is_of(id, vm), expected, "{id} {vm}");
     }
-    let made = super::super::name("a guest's name, with much in it");
-    assert!(super::super::is_of(&made, "a guest's name, with much in it"), "{made}");
+    let made = super::super::id::unique("a guest's name, with much in it");
+    assert!(super::super::id::is_of(&made, "a guest's name, with much in it"), "{made}");
 }

@@ -1,4 +1,4 @@
-//! A way to a daemon on which one request, or its answer, gets lost.
+//! A proxy to a daemon that drops one request, or its reply.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -6,20 +6,19 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// What gets lost.
+/// The message that is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum Dropped {
     Request,
     Answer,
 }
 
-/// Listens, and hands requests on to the daemon until one of that step comes for the `nth` time,
-/// counted from 1.
-pub(super) fn cut(daemon: &Path, step: &'static str, nth: usize, lost: Lost) -> PathBuf {
+/// Listens, and forwards requests to the daemon until the `nth` one of that step, counted from 1.
+pub(super) fn lossy_proxy(daemon: &Path, step: &'static str, nth: usize, lost: Dropped) -> PathBuf {
     let socket = daemon.with_file_name(format!("cut-{step}-{nth}-{lost:?}.sock"));
     let listener = UnixListener::bind(&socket).unwrap();
     let daemon = daemon.to_owned();
-    // It ends with the process.
+    // The thread ends with the process.
     std::thread::spawn(move || {
         let mut seen = 0;
         for mut client in listener.incoming().map_while(Result::ok) {
@@ -28,7 +27,7 @@ pub(super) fn cut(daemon: &Path, step: &'static str, nth: usize, lost: Lost) -> 
             let body: Value = serde_json::from_slice(&request[begins..]).unwrap_or_default();
             let is_it = body["step"] == step;
             seen += usize::from(is_it);
-            if is_it && seen == nth && lost == Lost::Request {
+            if is_it && seen == nth && lost == Dropped::Request {
                 continue;
             }
             let mut server = UnixStream::connect(&daemon).unwrap();
@@ -42,7 +41,7 @@ pub(super) fn cut(daemon: &Path, step: &'static str, nth: usize, lost: Lost) -> 
     socket
 }
 
-/// One message of HTTP, whole.
+/// Reads one HTTP message.
 fn message(stream: &mut UnixStream) -> Vec<u8> {
     let (mut bytes, mut some) = (Vec::new(), [0; 65_536]);
     loop {

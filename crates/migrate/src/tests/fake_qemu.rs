@@ -1,4 +1,4 @@
-//! Two QEMUs of ours: enough of QMP to move a guest that is not there from one to the other.
+//! Two fake QEMUs: enough QMP to migrate an imaginary guest.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// What is wrong.
+/// The fault to simulate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The guest has a VF enabled.
@@ -18,88 +18,88 @@ pub(super) enum Fault {
     Blocked,
     /// The target's QEMU is not there.
     NoTarget,
-    /// It was not started to wait for a guest.
+    /// The target's QEMU was not started with `-incoming`.
     NoIncoming,
-    /// The source's QEMU refuses to begin.
+    /// The source's QEMU rejects `migrate`.
     Refuses,
-    /// It fails while it copies memory.
+    /// The migration fails during the memory copy.
     FailsEarly,
-    /// It copies for ever.
+    /// The memory copy never ends.
     NeverEnds,
-    /// It fails when the guest was to run at the target.
+    /// The migration fails after `migrate-continue`.
     FailsLate,
     /// The guest's rings do not run at the target.
     Silent,
-    /// Likewise, and nor does QEMU say anything there.
+    /// As [`Fault::Silent`], and the target's QEMU does not answer.
     SilentAndMute,
-    /// The connection breaks when the guest is to be let go, once, and it is not.
+    /// The connection breaks once at `migrate-continue`, which is not executed.
     CutAtSwitch,
-    /// Once it was let go, it is not said whether the target has it.
+    /// After `migrate-continue` the guest's location stays unknown.
     Stuck,
-    /// Once the guest was let go, the source's QEMU says nothing.
+    /// After `migrate-continue` the source's QEMU does not answer.
     SourceMute,
-    /// Once the guest runs there, the target's QEMU says nothing.
+    /// Once the guest runs there, the target's QEMU does not answer.
     TargetMute,
-    /// It copies for ever, and talks of something else all the time.
+    /// The memory copy never ends, with a stream of unrelated events.
     Chatty,
 }
 
-/// What a guest's agent was asked for.
+/// A request to a guest agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// To take VFs away.
-    Take,
-    /// To give them back.
-    Give,
+pub(super) enum AgentRequest {
+    /// Disable VFs.
+    Disable,
+    /// Re-enable VFs.
+    Restore,
 }
 
 type Hook = Box<dyn FnOnce() -> String + Send>;
-/// What a look saw, once there was one.
+/// Result of a hook, once it has run.
 type Seen = Arc<Mutex<Option<String>>>;
-/// Told whether the guest's rings run at the source, and at the target.
+/// Called with the state of the guest's rings at the source and at the target.
 type Moved = Box<dyn Fn(bool, bool) + Send>;
 
-struct World {
+struct FakeState {
     fault: Option<Fault>,
     moved: Moved,
-    /// The states of the guest at both, and of the migration.
+    /// Run state of the guest at the source and at the target.
     status: [String; 2],
     migration: String,
     told: [Vec<(String, Value)>; 2],
     hook: Option<(&'static str, Hook, Seen)>,
-    /// Whether the guest has VFs.
+    /// The guest has VFs enabled.
     vfs: bool,
 }
 
-/// One of the two.
-pub(super) struct Fake {
+/// One fake QEMU.
+pub(super) struct FakeQemu {
     pub(super) path: PathBuf,
     at: usize,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<FakeState>>,
     _dir: tempfile::TempDir,
 }
 
-impl Fake {
-    /// Whether it was given a command.
+impl FakeQemu {
+    /// Returns `true` if the command was received.
     pub(super) fn was_told(&self, command: &str) -> bool {
         self.world.lock().unwrap().told[self.at].iter().any(|(name, _)| name == command)
     }
 
-    /// What a command that it was given said.
+    /// Arguments of the first command of that name.
     pub(super) fn arguments(&self, command: &str) -> Value {
         let world = self.world.lock().unwrap();
         let told = world.told[self.at].iter().find(|(name, _)| name == command);
         told.unwrap_or_else(|| panic!("{command} was not told")).1.clone()
     }
 
-    /// What the last of the commands of that name said.
+    /// Arguments of the last command of that name.
     pub(super) fn last_arguments(&self, command: &str) -> Value {
         let world = self.world.lock().unwrap();
         let told = world.told[self.at].iter().rfind(|(name, _)| name == command);
         told.unwrap_or_else(|| panic!("{command} was not told")).1.clone()
     }
 
-    /// Whether nothing but questions was asked.
+    /// Returns `true` if only queries were received.
     pub(super) fn only_queries(&self) -> bool {
         let world = self.world.lock().unwrap();
         let is_query = |name: &str| name.starts_with("query-") || name == "qmp_capabilities";
@@ -110,14 +110,14 @@ impl Fake {
         self.world.lock().unwrap().status[self.at].clone()
     }
 
-    /// The guest's agent: where it is, and what it was asked for. It takes VFs away with this
-    /// status.
-    pub(super) fn agent(&self, status: i64) -> (PathBuf, Arc<Mutex<Vec<Asked>>>) {
+    /// Starts a guest agent; returns its socket and its log of requests. Disabling VFs exits with
+    /// `status`.
+    pub(super) fn agent(&self, status: i64) -> (PathBuf, Arc<Mutex<Vec<AgentRequest>>>) {
         let path = self.path.with_file_name("agent.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let asked = Arc::<Mutex<Vec<AgentRequest>>>::default();
         let (world, heard) = (self.world.clone(), asked.clone());
-        // It ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 serve_agent(stream, status, &world, &heard);
@@ -126,7 +126,7 @@ impl Fake {
         (path, asked)
     }
 
-    /// Has something looked at when a command comes; what it saw is there then.
+    /// Runs `look` when a command arrives; returns its result once it has run.
     pub(super) fn watch(
         &self,
         command: &'static str,
@@ -138,13 +138,13 @@ impl Fake {
     }
 }
 
-/// The source's and the target's.
+/// The source's and the target's QEMU.
 pub(super) fn pair(
     fault: Option<Fault>,
     moved: impl Fn(bool, bool) + Send + 'static,
-) -> (Fake, Fake) {
+) -> (FakeQemu, FakeQemu) {
     let paused = fault == Some(Fault::Paused);
-    let world = World {
+    let world = FakeState {
         fault,
         moved: Box::new(moved),
         status: [if paused { "paused" } else { "running" }.into(), "inmigrate".into()],
@@ -160,9 +160,9 @@ pub(super) fn pair(
         if at == 0 || fault != Some(Fault::NoTarget) {
             let listener = UnixListener::bind(&path).unwrap();
             let world = world.clone();
-            // It ends with the process, as its clients do.
+            // The thread ends with the process, as its clients do.
             std::thread::spawn(move || {
-                // Whoever connects while there is a client waits until that has gone, as at QEMU's.
+                // A second client waits until the first one has gone, as with QEMU.
                 for stream in listener.incoming().map_while(Result::ok) {
                     if !serve(stream, at, &world) {
                         break;
@@ -170,20 +170,20 @@ pub(super) fn pair(
                 }
             });
         }
-        Fake { path, at, world: world.clone(), _dir: dir }
+        FakeQemu { path, at, world: world.clone(), _dir: dir }
     };
     (fake(0), fake(1))
 }
 
-/// The capabilities of QEMU's that a move changes.
+/// QEMU capabilities that a migration changes.
 pub(super) fn capabilities(states: [bool; 3]) -> Value {
     let names = ["events", "pause-before-switchover", "return-path"];
     let all = names.iter().zip(states);
     all.map(|(name, state)| json!({"capability": name, "state": state})).collect()
 }
 
-/// One client, until it or QEMU goes; false if that was QEMU.
-fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) -> bool {
+/// Serves one client until it leaves or QEMU quits; returns `false` after a quit.
+fn serve(stream: UnixStream, at: usize, world: &Mutex<FakeState>) -> bool {
     let lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let to = Arc::new(Mutex::new(stream));
     let mut ended = false;
@@ -224,7 +224,7 @@ fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) -> bool {
         }
         if chats {
             let to = to.clone();
-            // Until the client has gone.
+            // Runs until the client disconnects.
             std::thread::spawn(move || {
                 while say(&to, &json!({"event": "RTC_CHANGE", "data": {"offset": 1}})) {
                     std::thread::sleep(std::time::Duration::from_millis(5));
@@ -236,12 +236,17 @@ fn serve(stream: UnixStream, at: usize, world: &Mutex<World>) -> bool {
             break;
         }
     }
-    let _ = to.lock().unwrap().shutdown(std::net::Shutdown::Both); // it may have gone itself
+    let _ = to.lock().unwrap().shutdown(std::net::Shutdown::Both); // the client may have left
     !ended
 }
 
-/// One client of a guest's agent.
-fn serve_agent(stream: UnixStream, status: i64, world: &Mutex<World>, heard: &Mutex<Vec<Asked>>) {
+/// Serves one client of a guest agent.
+fn serve_agent(
+    stream: UnixStream,
+    status: i64,
+    world: &Mutex<FakeState>,
+    heard: &Mutex<Vec<AgentRequest>>,
+) {
     let lines = BufReader::new(stream.try_clone().unwrap()).split(b'\n').map_while(Result::ok);
     let (to, mut exit) = (Mutex::new(stream), 0);
     for line in lines {
@@ -252,7 +257,11 @@ fn serve_agent(stream: UnixStream, status: i64, world: &Mutex<World>, heard: &Mu
             "guest-exec" => {
                 let script = asked["arguments"]["arg"][1].as_str().unwrap();
                 let takes = script.contains("echo 0 >");
-                heard.lock().unwrap().push(if takes { Asked::Take } else { Asked::Give });
+                heard.lock().unwrap().push(if takes {
+                    AgentRequest::Disable
+                } else {
+                    AgentRequest::Restore
+                });
                 exit = if takes { status } else { 0 };
                 if exit == 0 {
                     world.lock().unwrap().vfs = !takes;
@@ -265,12 +274,12 @@ fn serve_agent(stream: UnixStream, status: i64, world: &Mutex<World>, heard: &Mu
     }
 }
 
-/// Says something; false if nobody hears it.
+/// Sends a message; returns `false` if the client has left.
 fn say(to: &Mutex<UnixStream>, value: &Value) -> bool {
     to.lock().unwrap().write_all(format!("{value}\n").as_bytes()).is_ok()
 }
 
-impl World {
+impl FakeState {
     fn answer(&mut self, at: usize, command: &str) -> Result<Value, String> {
         use Fault as Is;
         let is = |fault: Fault| self.fault == Some(fault);
@@ -289,7 +298,7 @@ impl World {
                 }]}])
             }
             "query-block" => json!([]),
-            // A guest says what it likes: this is another's address.
+            // A guest reports any MAC address: this is another guest's.
             "query-rx-filter" => json!([{"main-mac": "02:00:00:00:01:02"}]),
             "query-migrate" if is(Is::Blocked) => {
                 json!({"blocked-reasons": ["no log of what was written"]})
@@ -348,7 +357,7 @@ impl World {
         json!({})
     }
 
-    /// Whether this one says nothing any more.
+    /// Returns `true` if this QEMU no longer answers.
     fn is_mute(&self, at: usize) -> bool {
         let at_target = matches!(self.fault, Some(Fault::TargetMute | Fault::SilentAndMute));
         let mute = if at == 0 { self.fault == Some(Fault::SourceMute) } else { at_target };

@@ -1,10 +1,9 @@
-//! QEMU, as far as a migration must know and drive it.
+//! QEMU, as a migration drives it.
 //!
-//! What was tried with QEMU 11.1 and is relied on here:
-//! - with `pause-before-switchover` the guest stands still in `pre-switchover`, its rings stopped,
-//!   until `migrate-continue`: that is when its addresses move.
-//! - with `return-path` the source knows whether the target has taken the guest, and goes on with
-//!   it if not.
+//! Tested with QEMU 11.1, and relied on here:
+//! - with `pause-before-switchover` the guest is stopped in `pre-switchover`, rings included, until
+//!   `migrate-continue`; its addresses move in between.
+//! - with `return-path` the source knows if the target has taken the guest, and resumes it if not.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,86 +11,86 @@ use std::time::{Duration, Instant};
 use host::qmp::{Qmp, QmpError};
 use serde_json::{Map, Value, json};
 
-use super::Failed;
+use super::error::MigrateError;
+use super::printable::printable;
 
-/// How long each command may take.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
-/// How often it is looked whether a QEMU has ended.
-const ENDING: Duration = Duration::from_millis(50);
-/// The capability with which QEMU waits before it lets the guest go.
-const PAUSE: &str = "pause-before-switchover";
-/// What is set for a move.
-const CAPABILITIES: [&str; 3] = ["events", PAUSE, "return-path"];
-/// The longest text of QEMU's that is shown, in characters.
-const SHOWN_MAX: usize = 1000;
-
+/// Timeout of each command.
+const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
+/// Poll interval of QEMU.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+/// Poll interval for QEMU's exit.
+const EXIT_POLL: Duration = Duration::from_millis(50);
+/// Capability that makes QEMU wait before the switch-over.
+const PAUSE_CAPABILITY: &str = "pause-before-switchover";
+/// Capabilities enabled for a migration.
+const CAPABILITIES: [&str; 3] = ["events", PAUSE_CAPABILITY, "return-path"];
 /// One QEMU.
 #[derive(Debug)]
-pub(super) struct Vmm {
+pub(super) struct Qemu {
     qmp: Qmp,
-    /// The capabilities and parameters that it had before [`Vmm::start`] changed them.
+    /// Capabilities and parameters before [`Qemu::start`] changed them.
     before: Option<(Value, Value)>,
 }
 
-/// Where a guest is, as the state of its migration says at the QEMU that it was to leave.
+/// Location of a guest, from the migration status of the source's QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whereabouts {
-    /// It has not been let go, or has come back.
+pub(super) enum GuestLocation {
+    /// At the source: not switched over, or returned.
     Source,
-    /// The target has taken it.
+    /// At the target.
     Target,
-    /// It was let go, and the target has not answered yet.
-    Open,
+    /// Switched over, without an answer of the target yet.
+    Unknown,
 }
 
-/// How a migration stands.
+/// Progress of a migration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Progress {
-    /// QEMU's word for it.
+pub(super) struct MigrationProgress {
+    /// Status in QEMU's words.
     pub(super) status: String,
-    /// Why it failed, if QEMU says.
+    /// Cause of failure; empty if QEMU gives none.
     pub(super) error: String,
     pub(super) downtime_ms: Option<u64>,
     pub(super) total_ms: Option<u64>,
     pub(super) ram_bytes: Option<u64>,
 }
 
-impl Progress {
-    /// Where the guest is. What is not known leaves it open.
-    pub(super) fn guest(&self) -> Whereabouts {
+impl MigrationProgress {
+    /// Location of the guest; an unknown status means unknown.
+    pub(super) fn guest(&self) -> GuestLocation {
         match self.status.as_str() {
             "" | "none" | "setup" | "wait-unplug" | "active" | "pre-switchover" => {
-                Whereabouts::Source
+                GuestLocation::Source
             }
-            "failed" | "cancelled" => Whereabouts::Source,
-            "completed" => Whereabouts::Target,
-            _ => Whereabouts::Open,
+            "failed" | "cancelled" => GuestLocation::Source,
+            "completed" => GuestLocation::Target,
+            _ => GuestLocation::Unknown,
         }
     }
 
-    /// Whether nothing goes on.
+    /// Returns `true` if no migration is running.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.status.as_str(), "" | "none" | "failed" | "cancelled" | "completed")
     }
 }
 
-impl Vmm {
+impl Qemu {
     /// Connects.
     ///
     /// # Errors
     /// As [`Qmp::connect`].
-    pub(super) fn connect(path: &Path) -> Result<Vmm, QmpError> {
-        Ok(Vmm { qmp: Qmp::connect(path, PATIENCE)?, before: None })
+    pub(super) fn connect(path: &Path) -> Result<Qemu, QmpError> {
+        Ok(Qemu { qmp: Qmp::connect(path, TIMEOUT)?, before: None })
     }
 
     pub(super) fn ask(&mut self, command: &str) -> Result<Value, QmpError> {
         self.qmp.execute(command, Value::Null)
     }
 
-    /// Why QEMU would refuse to migrate the guest.
+    /// Reasons for which QEMU would refuse to migrate the guest.
     ///
     /// # Errors
-    /// QEMU is gone.
+    /// QEMU has exited.
     pub(super) fn blockers(&mut self) -> Result<Vec<String>, QmpError> {
         let told = self.ask("query-migrate")?;
         let reasons = list(&told["blocked-reasons"]).map(text);
@@ -103,26 +102,26 @@ impl Vmm {
         Ok(all)
     }
 
-    /// The name that it was started with; empty if none.
+    /// Name that QEMU was started with; empty if none.
     ///
     /// # Errors
-    /// QEMU is gone.
+    /// QEMU has exited.
     pub(super) fn name(&mut self) -> Result<String, QmpError> {
         Ok(text(&self.ask("query-name")?["name"]))
     }
 
-    /// QEMU's word for what the guest does: `running`, `paused`, `inmigrate`.
+    /// Run state in QEMU's words: `running`, `paused`, `inmigrate`.
     ///
     /// # Errors
-    /// QEMU is gone.
+    /// QEMU has exited.
     pub(super) fn status(&mut self) -> Result<String, QmpError> {
         Ok(text(&self.ask("query-status")?["status"]))
     }
 
-    /// Has it wait for a guest at `uri`; no error if it does already.
+    /// Makes QEMU wait for a guest at `uri`; no error if it does already.
     ///
     /// # Errors
-    /// It cannot listen there, or was not started with `-incoming`.
+    /// QEMU cannot listen there, or was not started with `-incoming`.
     pub(super) fn listen(&mut self, uri: &str) -> Result<(), QmpError> {
         match self.qmp.execute("migrate-incoming", json!({"uri": uri})) {
             Err(QmpError::Refused { text, .. }) if text.contains("already been started") => Ok(()),
@@ -133,7 +132,7 @@ impl Vmm {
     /// Begins a migration to `uri`.
     ///
     /// # Errors
-    /// QEMU refuses: a device that blocks it, a uri that makes no sense.
+    /// QEMU rejects it: a device blocks migration, or the URI is invalid.
     pub(super) fn start(
         &mut self,
         uri: &str,
@@ -160,14 +159,15 @@ impl Vmm {
         self.qmp.execute("migrate-set-capabilities", json!({"capabilities": all})).map(drop)
     }
 
-    /// Sets what [`Vmm::start`] changed as it was. Who did not start the migration knows of nothing
-    /// but the pause, which whoever migrates the guest next does not expect.
+    /// Restores the settings that [`Qemu::start`] changed. A process that did not start the
+    /// migration only clears the pause, which the next migration does not expect.
     ///
     /// # Errors
-    /// QEMU refuses, or is gone.
+    /// QEMU rejects it, or has exited.
     pub(super) fn restore(&mut self) -> Result<(), QmpError> {
         let Some((capabilities, parameters)) = self.before.take() else {
-            return self.set_capabilities(vec![json!({"capability": PAUSE, "state": false})]);
+            return self
+                .set_capabilities(vec![json!({"capability": PAUSE_CAPABILITY, "state": false})]);
         };
         let is_ours = |one: &&Value| CAPABILITIES.iter().any(|name| one["capability"] == *name);
         self.set_capabilities(list(&capabilities).filter(is_ours).cloned().collect())?;
@@ -178,12 +178,12 @@ impl Vmm {
         self.qmp.execute("migrate-set-parameters", Value::Object(old)).map(drop)
     }
 
-    /// How the migration stands, after an event or `wait` at the latest.
+    /// Progress of the migration, after an event or after `wait` at the latest.
     ///
     /// # Errors
-    /// QEMU is gone.
-    pub(super) fn progress(&mut self, wait: Duration) -> Result<Progress, QmpError> {
-        // One end for all events: who talks without end is asked all the same.
+    /// QEMU has exited.
+    pub(super) fn progress(&mut self, wait: Duration) -> Result<MigrationProgress, QmpError> {
+        // One deadline for all events: a stream of other events must not delay the query.
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -193,7 +193,7 @@ impl Vmm {
             }
         }
         let told = self.ask("query-migrate")?;
-        Ok(Progress {
+        Ok(MigrationProgress {
             status: text(&told["status"]),
             error: text(&told["error-desc"]),
             downtime_ms: told["downtime"].as_u64(),
@@ -202,81 +202,69 @@ impl Vmm {
         })
     }
 
-    /// Lets a migration that waits in `pre-switchover` go on.
+    /// Continues a migration that waits in `pre-switchover`.
     ///
     /// # Errors
-    /// It does not wait there, or QEMU is gone.
+    /// It does not wait there, or QEMU has exited.
     pub(super) fn switch_over(&mut self) -> Result<(), QmpError> {
         self.qmp.execute("migrate-continue", json!({"state": "pre-switchover"})).map(drop)
     }
 
-    /// Gives a migration up; the guest goes on where it was.
+    /// Cancels a migration; the guest continues at the source.
     ///
     /// # Errors
-    /// QEMU is gone.
+    /// QEMU has exited.
     pub(super) fn cancel(&mut self) -> Result<(), QmpError> {
         self.ask("migrate_cancel").map(drop)
     }
 
-    /// Lets a guest run that stands still.
+    /// Resumes a stopped guest.
     ///
     /// # Errors
-    /// QEMU refuses, or is gone.
-    pub(super) fn go_on(&mut self) -> Result<(), QmpError> {
+    /// QEMU rejects it, or has exited.
+    pub(super) fn cont(&mut self) -> Result<(), QmpError> {
         self.ask("cont").map(drop)
     }
 
-    /// Ends QEMU, and with it the guest.
+    /// Ends QEMU, and the guest with it.
     ///
     /// # Errors
-    /// QEMU is gone already.
+    /// QEMU has exited already.
     pub(super) fn quit(&mut self) -> Result<(), QmpError> {
         self.ask("quit").map(drop)
     }
 }
 
-/// Ends the QEMU at this socket, or sees that there is none. A socket serves one client: nobody
-/// else of this program may be one.
+/// Ends the QEMU at this socket, or finds that there is none. The socket serves one client, so this
+/// process must hold no other connection to it.
 ///
 /// # Errors
-/// It does not answer, or is still there: its guest may run.
-pub(super) fn end(path: &Path) -> Result<(), Failed> {
+/// QEMU does not answer, or does not exit: its guest may run.
+pub(super) fn end(path: &Path) -> Result<(), MigrateError> {
     let begun = Instant::now();
-    let mut vmm = match Vmm::connect(path) {
+    let mut qemu = match Qemu::connect(path) {
         Err(error) if error.is_absence() => return Ok(()),
         other => other?,
     };
-    match vmm.quit() {
-        Ok(()) | Err(QmpError::Closed(_)) => drop(vmm),
+    match qemu.quit() {
+        Ok(()) | Err(QmpError::Closed(_)) => drop(qemu),
         Err(error) => return Err(error.into()),
     }
-    while !Vmm::connect(path).is_err_and(|error| error.is_absence()) {
-        if begun.elapsed() > PATIENCE {
+    while !Qemu::connect(path).is_err_and(|error| error.is_absence()) {
+        if begun.elapsed() > TIMEOUT {
             let path = path.display();
-            let text = format!("the QEMU at {path} was told to end, and is still there; kill it");
-            return Err(Failed::new(text));
+            let text =
+                format!("the QEMU at {path} was told to quit, and is still running; kill it");
+            return Err(MigrateError::new(text));
         }
-        std::thread::sleep(ENDING);
+        std::thread::sleep(EXIT_POLL);
     }
     Ok(())
 }
 
-/// A text of QEMU's as it may be shown.
+/// A text of QEMU, made printable.
 pub(super) fn text(value: &Value) -> String {
     printable(value.as_str().unwrap_or_default())
-}
-
-/// A VMM, or a daemon on another host, is not trusted with the operator's terminal: what is not
-/// printable is escaped, and what is too long cut.
-pub(super) fn printable(text: &str) -> String {
-    let mut shown = String::new();
-    for c in text.chars().take(SHOWN_MAX) {
-        match c {
-            '"' | '\'' | '\\' => shown.push(c), // printable, but not to escape_debug
-            _ => shown.extend(c.escape_debug()),
-        }
-    }
-    shown
 }
 
 pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -289,25 +277,16 @@ mod tests {
 
     #[test]
     fn where_a_guest_is_follows_from_its_migration() {
-        let guest =
-            |status: &str| Progress { status: status.into(), ..Progress::default() }.guest();
+        let guest = |status: &str| {
+            MigrationProgress { status: status.into(), ..MigrationProgress::default() }.guest()
+        };
         for status in ["", "none", "setup", "wait-unplug", "active", "pre-switchover", "failed"] {
-            assert_eq!(guest(status), Whereabouts::Source, "{status}");
+            assert_eq!(guest(status), GuestLocation::Source, "{status}");
         }
-        assert_eq!(guest("completed"), Whereabouts::Target);
+        assert_eq!(guest("completed"), GuestLocation::Target);
         for status in ["device", "cancelling", "postcopy-active", "postcopy-paused", "colo", "new"]
         {
-            assert_eq!(guest(status), Whereabouts::Open, "{status}");
+            assert_eq!(guest(status), GuestLocation::Unknown, "{status}");
         }
-    }
-
-    #[test]
-    fn what_others_say_cannot_write_to_the_terminal() {
-        let said = "QEMU's \"disk\"\n\u{1b}]0;moved\u{7} C:\\x \u{202e}\u{9b}31m é";
-        assert_eq!(
-            printable(said),
-            "QEMU's \"disk\"\\n\\u{1b}]0;moved\\u{7} C:\\x \\u{202e}\\u{9b}31m é"
-        );
-        assert_eq!(printable(&"x".repeat(5000)).len(), SHOWN_MAX);
     }
 }

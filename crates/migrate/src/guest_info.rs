@@ -1,47 +1,46 @@
-//! What a guest has, as its QEMU tells, as far as it matters to a migration.
+//! Guest properties that matter to a migration, as QEMU reports them.
 //!
-//! What was tried with QEMU 11.1 and is relied on here: a migration with VFs enabled is reported as
-//! completed, and the VFs are dead at the target. So they are looked for before anything is done
-//! ([`enabled_vf`]).
+//! Tested with QEMU 11.1: a migration with enabled VFs is reported as completed, and the VFs are
+//! dead at the target. So enabled VFs are looked for before anything is changed ([`enabled_vf`]).
 
 use host::qmp::QmpError;
 use host::qmp::pci::{BRIDGES_MAX, enabled_vf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::vmm::{Vmm, list, text};
+use super::qemu::{Qemu, list, text};
 
-/// What a guest has that matters to a migration.
+/// Guest properties that matter to a migration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inspected {
-    /// The name that its QEMU was started with; empty if none.
+pub struct GuestInfo {
+    /// Name that QEMU was started with; empty if none.
     pub name: String,
     /// QEMU's version, such as `11.1.3`.
     pub qemu: String,
-    /// Whether it runs, is paused, or what else QEMU calls it.
+    /// QEMU's run state, such as `running` or `paused`.
     pub status: String,
-    /// The UNIX sockets that QEMU has, each with its chardev's id.
+    /// QEMU's UNIX sockets: chardev id and path.
     pub sockets: Vec<(String, String)>,
-    /// The VFs that the guest has enabled, by PCI address.
+    /// Enabled VFs, by PCI address.
     pub vfs: Vec<String>,
-    /// Disks that it may write to.
+    /// Writable disks.
     pub disks: Vec<String>,
 }
 
-impl Vmm {
-    /// What the guest has.
+impl Qemu {
+    /// Queries the guest.
     ///
     /// # Errors
-    /// QEMU is gone, or knows one of the commands not.
-    pub(super) fn inspect(&mut self) -> Result<Inspected, QmpError> {
+    /// QEMU has exited, or does not know a command.
+    pub(super) fn inspect(&mut self) -> Result<GuestInfo, QmpError> {
         let version = self.ask("query-version")?;
         let number = |part: &str| version["qemu"][part].as_u64().unwrap_or_default();
-        let mut found = Inspected {
+        let mut found = GuestInfo {
             name: self.name()?,
             qemu: format!("{}.{}.{}", number("major"), number("minor"), number("micro")),
             status: self.status()?,
             vfs: self.functions()?,
-            ..Inspected::default()
+            ..GuestInfo::default()
         };
         for chardev in list(&self.ask("query-chardev")?) {
             let path = socket(&text(&chardev["filename"]));
@@ -57,10 +56,10 @@ impl Vmm {
         Ok(found)
     }
 
-    /// The VFs that the guest has enabled, by PCI address.
+    /// Enabled VFs, by PCI address.
     ///
     /// # Errors
-    /// QEMU is gone.
+    /// QEMU has exited.
     pub(super) fn functions(&mut self) -> Result<Vec<String>, QmpError> {
         let mut found = Vec::new();
         for bus in list(&self.ask("query-pci")?) {
@@ -70,14 +69,15 @@ impl Vmm {
     }
 }
 
-/// The path in a chardev's `filename`, such as `disconnected:unix:/run/web.sock,server=on`.
+/// Extracts the path of a chardev's `filename`, such as
+/// `disconnected:unix:/run/web.sock,server=on`.
 fn socket(filename: &str) -> Option<String> {
     let path = filename.split_once("unix:")?.1;
     let path = path.split(',').next().unwrap_or_default();
     path.starts_with('/').then(|| path.to_owned())
 }
 
-/// Collects VFs that are enabled among these devices and behind bridges.
+/// Collects enabled VFs among these devices and behind bridges.
 fn vfs(devices: &Value, found: &mut Vec<String>, depth: usize) {
     for device in list(devices) {
         found.extend(enabled_vf(device));

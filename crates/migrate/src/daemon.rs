@@ -1,4 +1,4 @@
-//! A daemon, as far as a move must ask and tell it.
+//! Client of one of the two daemons of a migration.
 
 use api::Method;
 use api::{Client, InForce, MoveStatus};
@@ -7,36 +7,39 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::vmm::printable;
-use super::{Failed, HOLD_S};
+use super::error::MigrateError;
+use super::printable::printable;
 
-/// Digits of frames in one request, well below what a body may have.
+/// Time that daemons hold a migration without a message of `shunt migrate`, in seconds. Renewed
+/// four times as often.
+pub(super) const HOLD_S: u32 = 60;
+/// Hex digits of frames in one request, well below the limit of a body.
 const DIGITS_MAX: usize = 600_000;
 /// Frames in one request.
 const FRAMES_MAX: usize = 4096;
 
-/// One of the two daemons.
+/// Client of one of the two daemons.
 #[derive(Debug)]
-pub(super) struct Site<'a> {
+pub(super) struct DaemonClient<'a> {
     pub(super) client: &'a Client,
     /// `source` or `target`.
     pub(super) name: &'static str,
-    /// The move.
+    /// Id of the migration.
     pub(super) id: &'a str,
 }
 
-/// The two daemons of a move, the source first.
+/// Clients of the source's and the target's daemon.
 pub(super) fn both<'a>(
     source: &'a Client,
     target: &'a Client,
     id: &'a str,
-) -> (Site<'a>, Site<'a>) {
-    let site = |client, name| Site { client, name, id };
+) -> (DaemonClient<'a>, DaemonClient<'a>) {
+    let site = |client, name| DaemonClient { client, name, id };
     (site(source, "source"), site(target, "target"))
 }
 
-impl Site<'_> {
-    /// What every step says.
+impl DaemonClient<'_> {
+    /// Fields common to all steps.
     fn body(&self, step: MoveStep) -> Value {
         json!({"id": self.id, "step": step, "hold_s": HOLD_S})
     }
@@ -46,75 +49,77 @@ impl Site<'_> {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<T, Failed> {
-        // A daemon on another host is not trusted with this one's terminal; its mistakes are one a
-        // line.
+    ) -> Result<T, MigrateError> {
+        // Text of a daemon on another host is not trusted with this terminal; one error a line.
         let failed = |text: String| {
             let lines: Vec<String> = text.lines().map(printable).collect();
-            Failed::new(format!("the {} daemon: {}", self.name, lines.join("\n")))
+            MigrateError::new(format!("the {} daemon: {}", self.name, lines.join("\n")))
         };
         let reply = self.client.send(method, path, body, None);
-        let reply = reply.map_err(|error| Failed {
-            is_mistake: error.is_mistake(),
+        let reply = reply.map_err(|error| MigrateError {
+            is_usage_error: error.is_mistake(),
             ..failed(error.to_string())
         })?;
-        serde_json::from_value(reply.body).map_err(|error| {
-            failed(format!("answers in another way than this program knows: {error}"))
-        })
+        serde_json::from_value(reply.body)
+            .map_err(|error| failed(format!("unknown reply format (other version?): {error}")))
     }
 
-    /// Its desired state.
-    pub(super) fn state(&self) -> Result<State, Failed> {
+    /// Desired state.
+    pub(super) fn state(&self) -> Result<State, MigrateError> {
         self.send(Method::GET, "/v1/state", None)
     }
 
-    /// What is in force there.
-    pub(super) fn in_force(&self) -> Result<InForce, Failed> {
+    /// State in force.
+    pub(super) fn in_force(&self) -> Result<InForce, MigrateError> {
         self.send(Method::GET, "/v1/actual", None)
     }
 
-    /// Its version.
-    pub(super) fn version(&self) -> Result<String, Failed> {
+    /// Version of the daemon.
+    pub(super) fn version(&self) -> Result<String, MigrateError> {
         let document: Value = self.send(Method::GET, "/openapi.json", None)?;
         if !document["paths"]["/v1/adapters/{adapter}/move"].is_object() {
-            let error = format!("the {} daemon is older than moves; update it", self.name);
-            return Err(Failed::new(error));
+            let error = format!("the {} daemon does not support migration; update it", self.name);
+            return Err(MigrateError::new(error));
         }
         Ok(document["info"]["version"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// How an adapter stands.
-    pub(super) fn status(&self, adapter: &str) -> Result<MoveStatus, Failed> {
+    /// Migration status of an adapter.
+    pub(super) fn status(&self, adapter: &str) -> Result<MoveStatus, MigrateError> {
         self.send(Method::GET, &path(adapter), None)
     }
 
-    /// A step that needs no more to be said.
-    pub(super) fn step(&self, adapter: &str, step: MoveStep) -> Result<MoveStatus, Failed> {
+    /// Runs a step that needs no further fields.
+    pub(super) fn step(&self, adapter: &str, step: MoveStep) -> Result<MoveStatus, MigrateError> {
         self.send(Method::POST, &path(adapter), Some(&self.body(step)))
     }
 
-    /// Has an adapter made, or only says what it would get.
-    pub(super) fn arrive(&self, request: &MoveRequest, dry: bool) -> Result<MoveStatus, Failed> {
+    /// Creates an adapter at the target, or only reports the path it would get (`dry`).
+    pub(super) fn arrive(
+        &self,
+        request: &MoveRequest,
+        dry: bool,
+    ) -> Result<MoveStatus, MigrateError> {
         let adapter = request.adapter.as_ref().map_or("", |adapter| &adapter.name);
         let query = if dry { "?dry_run=true" } else { "" };
         let path = format!("{}{query}", path(adapter));
         self.send(Method::POST, &path, Some(&to_json(request)))
     }
 
-    /// What waits at the source, from frame number `from` on.
-    pub(super) fn hand_over(&self, adapter: &str, from: u64) -> Result<MoveStatus, Failed> {
+    /// Fetches the frames kept at the source, starting at number `from`.
+    pub(super) fn hand_over(&self, adapter: &str, from: u64) -> Result<MoveStatus, MigrateError> {
         let mut body = self.body(MoveStep::HandOver);
         body["from"] = from.into();
         self.send(Method::POST, &path(adapter), Some(&body))
     }
 
-    /// Hands frames over, in as many requests as it takes; the first has the number `from`.
+    /// Sends frames, in as many requests as needed; the first frame has number `from`.
     pub(super) fn frames(
         &self,
         adapter: &str,
         mut from: u64,
         frames: &[String],
-    ) -> Result<(), Failed> {
+    ) -> Result<(), MigrateError> {
         let mut rest = frames;
         while !rest.is_empty() {
             let mut digits = 0;
@@ -133,7 +138,7 @@ impl Site<'_> {
     }
 }
 
-/// Names of adapters have no character that means something in a path.
+/// Names of adapters need no escaping in a path.
 fn path(adapter: &str) -> String {
     format!("/v1/adapters/{adapter}/move")
 }

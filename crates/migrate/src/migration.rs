@@ -1,4 +1,4 @@
-//! The steps of a move, in their order.
+//! Steps of a migration, in order.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -8,64 +8,65 @@ use std::time::{Duration, Instant};
 use host::qmp::QmpError;
 use model::state::{MoveRequest, MoveStep};
 
-use super::carry::Carried;
-use super::site::Site;
-use super::vmm::{Progress, Vmm};
-use super::{Done, Failed, HOLD_S, Report, Spec, functions};
+use super::daemon::{DaemonClient, HOLD_S};
+use super::error::MigrateError;
+use super::frames::TransferredFrames;
+use super::guest_vfs;
+use super::qemu::{MigrationProgress, POLL, Qemu};
+use super::report::{MigrationReport, StepReport};
+use super::spec::MigrationSpec;
 
-/// How often QEMU is asked where nothing happens.
-pub(super) const POLL: Duration = Duration::from_millis(100);
-/// How often both daemons are told that the mover lives.
+/// Renewal interval of both daemons.
 const RENEWAL: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(HOLD_S as u64 / 4) };
-/// How long the source goes on keeping frames after the target has told the network of the
-/// addresses: what switches had sent before they learnt it arrives in that time. The guest stands
-/// still.
-const SETTLE: Duration = Duration::from_millis(20);
-/// How long it is waited for a first frame there, which a silent guest never sends.
-const FIRST_FRAME: Duration = Duration::from_secs(2);
+/// Time that the source still keeps frames after the target has announced the addresses. Frames
+/// that switches had sent before learning the new location arrive within it. The guest is stopped
+/// meanwhile.
+const DRAIN_TIME: Duration = Duration::from_millis(20);
+/// Time to wait for the guest's first frame at the target; a silent guest never sends one.
+const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How far a move is, and so what is to be undone.
+/// Progress of a migration, and so the steps to undo.
 #[derive(Debug, Default)]
-pub(super) struct Stage {
-    /// Adapters that the target has made.
+pub(super) struct MigrationState {
+    /// Adapters created at the target.
     pub(super) prepared: Vec<String>,
-    /// Adapters that the source knows to be leaving.
+    /// Adapters marked as leaving at the source.
     pub(super) leaving: Vec<String>,
-    /// Whether the guest was told to take its VFs away.
-    pub(super) without_vfs: bool,
-    /// Whether QEMU was told to migrate.
-    pub(super) begun: bool,
-    /// When QEMU was told to go on, so that the guest may run at the target.
-    pub(super) released: Option<Instant>,
-    /// Whether QEMU says that it has.
+    /// The guest has disabled its VFs.
+    pub(super) vfs_disabled: bool,
+    /// QEMU was told to migrate.
+    pub(super) started: bool,
+    /// Time at which QEMU was told to continue; from then on the guest may run at the target.
+    pub(super) switched_over: Option<Instant>,
+    /// QEMU reports completion.
     pub(super) completed: bool,
-    /// Frames that were carried over.
-    pub(super) carried: Carried,
+    /// Frames transferred.
+    pub(super) frames: TransferredFrames,
 }
 
-/// A move that is being made.
-pub(super) struct Mover<'a> {
-    pub(super) spec: &'a Spec,
-    pub(super) source: Site<'a>,
-    pub(super) target: Site<'a>,
-    /// The QEMU that the guest leaves.
-    pub(super) vmm: Vmm,
-    /// The one that it goes to.
-    pub(super) target_vmm: Option<Vmm>,
-    /// The command that started it; it is ended if the guest does not move.
+/// A migration in progress.
+pub(super) struct Migration<'a> {
+    pub(super) spec: &'a MigrationSpec,
+    pub(super) source: DaemonClient<'a>,
+    pub(super) target: DaemonClient<'a>,
+    /// The source's QEMU.
+    pub(super) qemu: Qemu,
+    /// The target's QEMU.
+    pub(super) target_qemu: Option<Qemu>,
+    /// Child process of the start command; terminated if the guest does not move.
     pub(super) starter: Option<Child>,
-    pub(super) stage: Stage,
-    pub(super) report: Report,
-    pub(super) tell: &'a mut dyn FnMut(&Done),
+    pub(super) state: MigrationState,
+    pub(super) report: MigrationReport,
+    pub(super) on_step: &'a mut dyn FnMut(&StepReport),
     pub(super) renewed: Instant,
 }
 
-impl Mover<'_> {
+impl Migration<'_> {
     pub(super) fn done(&mut self, step: &str, text: impl Into<String>, begun: Instant) {
         let ms = begun.elapsed().as_millis() as u64;
-        let done = Done { step: step.to_owned(), text: text.into(), ms };
-        (self.tell)(&done);
+        let done = StepReport { step: step.to_owned(), text: text.into(), ms };
+        (self.on_step)(&done);
         self.report.steps.push(done);
     }
 
@@ -73,8 +74,8 @@ impl Mover<'_> {
         self.report.plan.adapters.iter().map(|adapter| adapter.name.clone()).collect()
     }
 
-    /// All steps; the first that fails ends it.
-    pub(super) fn go(&mut self, requests: &[MoveRequest]) -> Result<(), Failed> {
+    /// Runs all steps; stops at the first failure.
+    pub(super) fn go(&mut self, requests: &[MoveRequest]) -> Result<(), MigrateError> {
         self.prepare(requests)?;
         self.connect()?;
         self.leave()?;
@@ -84,103 +85,103 @@ impl Mover<'_> {
         Ok(())
     }
 
-    fn prepare(&mut self, requests: &[MoveRequest]) -> Result<(), Failed> {
+    fn prepare(&mut self, requests: &[MoveRequest]) -> Result<(), MigrateError> {
         let begun = Instant::now();
         let mut told = Vec::new();
         for (at, request) in requests.iter().enumerate() {
             let name = self.report.plan.adapters[at].name.clone();
-            // Undone even if the answer is lost.
-            self.stage.prepared.push(name.clone());
+            // Undone even if the reply is lost.
+            self.state.prepared.push(name.clone());
             let given = self.target.arrive(request, false)?;
             let planned = &mut self.report.plan.adapters[at];
             (planned.to, planned.reason) = (given.path, given.reason);
-            let held = given.vf.map_or(String::new(), |vf| format!(", VF {vf} is held"));
+            let held = given.vf.map_or(String::new(), |vf| format!(", VF {vf} is reserved"));
             told.push(format!("{name}: {} ({}){held}", given.path, given.reason));
         }
         self.done("prepare", told.join("; "), begun);
         Ok(())
     }
 
-    /// Reaches the target's QEMU, starting it if that is wanted, and has it wait for the guest.
-    fn connect(&mut self) -> Result<(), Failed> {
+    /// Connects to the target's QEMU, starts it if requested, and makes it wait for the guest.
+    fn connect(&mut self) -> Result<(), MigrateError> {
         let begun = Instant::now();
         if let Some(command) = &self.spec.start {
-            // In a process group of its own: Ctrl-C is the mover's, and the guest may be in that
-            // QEMU already. What it says is no part of a report.
+            // A process group of its own: Ctrl-C is for `shunt migrate`, and the guest may already
+            // be in that QEMU. Its output is not part of the report.
             let child = Command::new("sh")
                 .args(["-c", command])
                 .stdin(Stdio::null())
                 .stdout(std::io::stderr())
                 .process_group(0)
                 .spawn();
-            let failed = |error| Failed::new(format!("the start command cannot be run: {error}"));
+            let failed =
+                |error| MigrateError::new(format!("the start command cannot be run: {error}"));
             self.starter = Some(child.map_err(failed)?);
         }
-        let mut vmm = loop {
-            match Vmm::connect(&self.spec.target_qmp) {
-                Ok(vmm) => break vmm,
+        let mut qemu = loop {
+            match Qemu::connect(&self.spec.target_qmp) {
+                Ok(qemu) => break qemu,
                 Err(error) if begun.elapsed() > self.spec.start_timeout => {
                     let after = self.spec.start_timeout.as_secs();
-                    let text =
-                        format!("the target's QEMU does not answer after {after} s: {error}");
-                    return Err(Failed::new(text));
+                    let text = format!("the target's QEMU has not answered for {after} s: {error}");
+                    return Err(MigrateError::new(text));
                 }
                 Err(_) => {}
             }
             if let Some(Ok(Some(status))) = self.starter.as_mut().map(Child::try_wait)
                 && !status.success()
             {
-                return Err(Failed::new(format!("the start command failed: {status}")));
+                return Err(MigrateError::new(format!("the start command failed: {status}")));
             }
             std::thread::sleep(POLL);
             self.renew()?;
         };
-        vmm.listen(&self.spec.uri)?;
-        self.target_vmm = Some(vmm);
+        qemu.listen(&self.spec.uri)?;
+        self.target_qemu = Some(qemu);
         self.done("connect", format!("the target's QEMU waits at {}", self.spec.uri), begun);
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<(), Failed> {
+    fn leave(&mut self) -> Result<(), MigrateError> {
         let begun = Instant::now();
         for name in self.names() {
-            self.stage.leaving.push(name.clone());
+            self.state.leaving.push(name.clone());
             self.source.step(&name, MoveStep::Leave)?;
         }
-        self.done("leave", "frames wait while the guest stands still", begun);
+        self.done("leave", "frames are kept while the guest is stopped", begun);
         Ok(())
     }
 
-    fn migrate(&mut self) -> Result<(), Failed> {
+    fn migrate(&mut self) -> Result<(), MigrateError> {
         let begun = Instant::now();
-        self.stage.begun = true;
-        self.vmm.start(&self.spec.uri, self.spec.bandwidth, self.spec.downtime_ms)?;
+        self.state.started = true;
+        self.qemu.start(&self.spec.uri, self.spec.bandwidth, self.spec.downtime_ms)?;
         let progress = self.watch(begun)?;
-        self.stage.completed = true;
+        self.state.completed = true;
         self.report.downtime_ms = progress.downtime_ms;
         self.report.total_ms = progress.total_ms;
         self.report.ram_bytes = progress.ram_bytes;
         let ms = |value: Option<u64>| value.map_or("?".to_owned(), |ms| ms.to_string());
         let (total, still) = (ms(progress.total_ms), ms(progress.downtime_ms));
-        let text = format!("completed in {total} ms, the guest stood still for {still} ms");
+        let text = format!("completed in {total} ms, guest downtime {still} ms");
         self.done("migrate", text, begun);
         Ok(())
     }
 
-    /// Follows QEMU to the end, and moves the addresses when the guest has stopped.
-    fn watch(&mut self, begun: Instant) -> Result<Progress, Failed> {
+    /// Waits for QEMU to finish, and moves the addresses once the guest has stopped.
+    fn watch(&mut self, begun: Instant) -> Result<MigrationProgress, MigrateError> {
         loop {
-            let progress = match self.vmm.progress(POLL) {
+            let progress = match self.qemu.progress(POLL) {
                 Ok(progress) => progress,
-                // Nothing can be undone before it is known where the guest is.
-                Err(QmpError::Late { .. }) if self.within(self.stage.released) => {
+                // Nothing can be undone before the guest's location is known.
+                Err(QmpError::Late { .. }) if self.within(self.state.switched_over) => {
                     self.renew()?;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
             match progress.status.as_str() {
-                "pre-switchover" if self.stage.released.is_none() => self.switch()?,
+                "pre-switchover" if self.state.switched_over.is_none() => self.switch()?,
                 "completed" => return Ok(progress),
                 "failed" | "cancelled" | "none" | "" => {
                     let why = match progress.error.as_str() {
@@ -188,49 +189,49 @@ impl Mover<'_> {
                         why => why.to_owned(),
                     };
                     let status = progress.status;
-                    return Err(Failed::new(format!("QEMU's migration is {status}: {why}")));
+                    return Err(MigrateError::new(format!("QEMU's migration is {status}: {why}")));
                 }
                 _ => {}
             }
-            if !self.within(self.stage.released.or(Some(begun))) {
+            if !self.within(self.state.switched_over.or(Some(begun))) {
                 let (after, status) = (self.spec.timeout.as_secs(), progress.status);
-                return Err(Failed::new(format!(
-                    "after {after} s QEMU's migration is still {status}; allow more with --bandwidth-mbps, --downtime-ms or --timeout"
+                return Err(MigrateError::new(format!(
+                    "after {after} s QEMU's migration is still {status}; raise --bandwidth-mbps, --downtime-ms or --timeout"
                 )));
             }
             self.renew()?;
         }
     }
 
-    /// Whether what began then may go on.
+    /// Returns `true` until the timeout after `begun` has passed.
     fn within(&self, begun: Option<Instant>) -> bool {
         begun.is_some_and(|begun| begun.elapsed() <= self.spec.timeout)
     }
 
-    /// The guest stands still: its addresses go from the source to the target.
-    fn switch(&mut self) -> Result<(), Failed> {
+    /// Moves the addresses from the source to the target while the guest is stopped.
+    fn switch(&mut self) -> Result<(), MigrateError> {
         let begun = Instant::now();
         let mut announced = 0;
         for name in self.names() {
             announced += self.target.step(&name, MoveStep::TakeOver)?.announced;
         }
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(DRAIN_TIME);
         for name in self.names() {
-            self.stage.carried.over(&self.source, &self.target, &name)?;
+            self.state.frames.transfer(&self.source, &self.target, &name)?;
         }
-        self.stage.released = Some(Instant::now());
-        self.vmm.switch_over()?;
+        self.state.switched_over = Some(Instant::now());
+        self.qemu.switch_over()?;
         self.report.switch_ms = Some(begun.elapsed().as_millis() as u64);
-        let carried = self.stage.carried.frames;
+        let carried = self.state.frames.frames;
         let text = format!(
-            "the target has the addresses (told to {announced} ports), {carried} frames carried over"
+            "the target has the addresses (announced on {announced} ports), {carried} frames transferred"
         );
         self.done("switch", text, begun);
         Ok(())
     }
 
-    /// Sees that the guest's rings run at the target.
-    fn verify(&mut self) -> Result<(), Failed> {
+    /// Waits until the guest's rings run at the target.
+    fn verify(&mut self) -> Result<(), MigrateError> {
         let begun = Instant::now();
         let awaited: Vec<String> = self
             .report
@@ -255,67 +256,68 @@ impl Mover<'_> {
                         ));
                     }
                     Ok(_) => missing.push(format!("the rings of {name} do not run")),
-                    // It may be starting again.
+                    // The daemon may be restarting.
                     Err(failed) => missing.push(failed.to_string()),
                 }
             }
             if missing.is_empty() {
                 let since = *first_seen.get_or_insert_with(Instant::now);
-                if !silent || since.elapsed() > FIRST_FRAME {
+                if !silent || since.elapsed() > FIRST_FRAME_TIMEOUT {
                     self.done("verify", told.join("; "), begun);
                     return Ok(());
                 }
             } else if begun.elapsed() > self.spec.verify_timeout {
-                let text = format!("the guest is not well at the target: {}", missing.join("; "));
-                return Err(Failed::new(text));
+                let text = format!("the guest does not work at the target: {}", missing.join("; "));
+                return Err(MigrateError::new(text));
             }
             std::thread::sleep(POLL);
             self.renew()?;
         }
     }
 
-    /// A QEMU that was started with -S waits to be told. One that does not answer is not asked
-    /// again: whether the guest runs its rings say.
+    /// Resumes a target QEMU that was started with -S. A QEMU that does not answer is not asked
+    /// again: the rings show if the guest runs.
     fn keep_target_running(&mut self) {
-        let Some(vmm) = &mut self.target_vmm else { return };
-        let kept = vmm.status().and_then(|status| match status.as_str() {
-            "paused" | "prelaunch" => vmm.go_on(),
+        let Some(qemu) = &mut self.target_qemu else { return };
+        let kept = qemu.status().and_then(|status| match status.as_str() {
+            "paused" | "prelaunch" => qemu.cont(),
             _ => Ok(()),
         });
         if kept.is_err_and(|error| !error.is_refusal()) {
-            self.target_vmm = None;
+            self.target_qemu = None;
         }
     }
 
-    /// The guest is at the target: whatever fails now is told, and does not bring it back.
+    /// Removes the adapters from the source. The guest is at the target: failures are reported, and
+    /// do not bring it back.
     fn finish(&mut self) {
         let begun = Instant::now();
         let mut left = Vec::new();
         for name in self.names() {
-            // What came to the source in the moment of the change, if anything.
-            left.extend(self.stage.carried.over(&self.source, &self.target, &name).err());
+            // Frames that reached the source during the switch.
+            left.extend(self.state.frames.transfer(&self.source, &self.target, &name).err());
             if let Ok(status) = self.target.status(&name) {
-                self.stage.carried.note_lost(self.target.name, &name, status.lost);
+                self.state.frames.note_lost(self.target.name, &name, status.lost);
             }
             left.extend(self.target.step(&name, MoveStep::Finish).err());
         }
-        if !self.spec.keep_source && self.vmm.quit().is_err() {
-            left.push(Failed::new(
-                "the source's QEMU is still there; end it, for its guest is elsewhere",
+        if !self.spec.keep_source && self.qemu.quit().is_err() {
+            left.push(MigrateError::new(
+                "the source's QEMU is still running; end it, its guest has moved",
             ));
         }
         for name in self.names() {
             left.extend(self.source.step(&name, MoveStep::Finish).err());
         }
-        if self.stage.without_vfs {
+        if self.state.vfs_disabled {
             let agent = self.spec.target_guest_agent.as_deref();
-            let unnamed = || Failed::new(functions::BY_HAND);
+            let unnamed = || MigrateError::new(guest_vfs::RESTORE_BY_HAND);
             left.extend(
-                agent.map_or_else(|| Some(unnamed()), |agent| functions::give(agent).err()),
+                agent.map_or_else(|| Some(unnamed()), |agent| guest_vfs::restore(agent).err()),
             );
         }
         let text = match left.is_empty() {
-            true => "the adapters are gone from the source".to_owned(),
+            true => "the adapters are removed from the source".to_owned(),
             false => {
                 let left: Vec<String> = left.iter().map(ToString::to_string).collect();
                 self.report.error = Some(format!("the guest has moved, but: {}", left.join("; ")));
@@ -325,20 +327,20 @@ impl Mover<'_> {
         self.done("finish", text, begun);
     }
 
-    /// Tells both daemons now and then that the mover lives; an error if it is not to go on. Once
-    /// the guest may be at the target there is no way back, and a daemon that does not answer is
-    /// starting again.
-    fn renew(&mut self) -> Result<(), Failed> {
-        let may_stop = self.stage.released.is_none();
+    /// Renews the migration at both daemons when due; an error if it is to be undone. Once the
+    /// guest may be at the target there is no way back, and a daemon that does not answer may be
+    /// restarting.
+    fn renew(&mut self) -> Result<(), MigrateError> {
+        let may_stop = self.state.switched_over.is_none();
         if self.spec.interrupted.load(Ordering::Relaxed) && may_stop {
-            return Err(Failed::new("it was interrupted"));
+            return Err(MigrateError::new("interrupted"));
         }
         if self.renewed.elapsed() < RENEWAL {
             return Ok(());
         }
         self.renewed = Instant::now();
-        let at_target = self.stage.prepared.iter().map(|name| (&self.target, name));
-        let at_source = self.stage.leaving.iter().map(|name| (&self.source, name));
+        let at_target = self.state.prepared.iter().map(|name| (&self.target, name));
+        let at_source = self.state.leaving.iter().map(|name| (&self.source, name));
         for (site, name) in at_target.chain(at_source) {
             let renewed = site.step(name, MoveStep::Renew);
             if may_stop {
