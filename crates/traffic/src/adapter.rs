@@ -1,4 +1,4 @@
-//! A guest's network adapter: memory, two rings, and the vhost-user front-end in place of a VMM.
+//! Guest network adapter: memory, two rings, and a vhost-user front-end in place of a VMM.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -19,39 +19,39 @@ use report::RingKind;
 pub const RING: u16 = 1024;
 /// Bytes of each buffer.
 pub const BUFFER: u32 = 2048;
-/// From one buffer to the next: not a power of two, or all would compete for the same cache sets.
+/// Distance between buffers: not a power of two, so that they do not share cache sets.
 const STRIDE: u64 = 2112;
-/// Where the first begins: frames behind their headers are then aligned to cache lines.
+/// Offset of the first buffer: frames behind their headers are aligned to cache lines.
 const FIRST: u64 = 64 - HEADER as u64;
 /// Bytes of the virtio-net header before each frame.
 pub const HEADER: u32 = 12;
-/// Buffers: as many as both rings have entries.
+/// Number of buffers: the entries of both rings.
 pub const BUFFERS: u32 = 2 * RING as u32;
 /// Guest physical address of the memory.
 const BASE: u64 = 1 << 32;
-/// How long the daemon's socket may take to appear.
+/// Longest wait for the daemon's socket to appear.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What a guest's rings are like.
+/// Ring features to negotiate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Their layout, and whether buffers are used in order.
+    /// Ring layout, and in-order use of buffers.
     pub kind: RingKind,
-    /// Whether both sides say when they want to be notified.
+    /// Notification suppression by event indices.
     pub event_idx: bool,
-    /// Whether the daemon writes down what is in flight, for its successor.
+    /// Inflight records, which the next daemon reads.
     pub inflight: bool,
     /// Mergeable receive buffers.
     pub mergeable: bool,
 }
 
 impl Shape {
-    /// Rings of a kind, without event indices and records.
+    /// Rings of a kind, without event indices and inflight records.
     pub fn of(kind: RingKind) -> Shape {
         Shape { kind, event_idx: false, inflight: false, mergeable: true }
     }
 
-    /// The features of such rings: virtio's bits, and ours.
+    /// Features of these rings: virtio feature bits and vhost-user protocol features.
     fn features(self) -> (Vec<u32>, Features) {
         let mut bits = Vec::new();
         let mut features = Features::empty();
@@ -68,7 +68,7 @@ impl Shape {
         (bits, features)
     }
 
-    /// Agrees on features with a daemon, and returns those in force.
+    /// Negotiates features with a daemon, and returns those in force.
     fn agree(self, frontend: &mut Frontend) -> Result<u64> {
         let (mut bits, _) = self.features();
         bits.push(feature::VIRTIO_F_VERSION_1);
@@ -92,7 +92,7 @@ pub struct Adapter {
     pub tx: DriverQueue,
     /// The receive ring.
     pub rx: DriverQueue,
-    /// Which buffer each descriptor of a ring holds.
+    /// Buffer held by each descriptor of a ring.
     sending: Box<[u32]>,
     receiving: Box<[u32]>,
     memory: Arc<GuestMemory>,
@@ -102,20 +102,20 @@ pub struct Adapter {
     call_rx: OwnedFd,
     frontend: Frontend,
     shape: Shape,
-    /// Virtio features in force.
+    /// Negotiated virtio features.
     pub features: u64,
-    /// What the daemon writes down.
+    /// Inflight records written by the daemon.
     records: Option<(Inflight, OwnedFd)>,
     file: SharedFile,
 }
 
 impl Adapter {
-    /// Attaches to the daemon's socket, which may take a while to appear, with split rings.
+    /// Attaches to the daemon's socket with split rings. Waits for the socket to appear.
     pub fn attach(socket: &Path, event_idx: bool, pages: Pages) -> Result<Adapter> {
         Adapter::attach_as(socket, Shape { event_idx, ..Shape::of(RingKind::Split) }, pages)
     }
 
-    /// The same with rings of this shape.
+    /// Attaches with the given ring features.
     pub fn attach_as(socket: &Path, shape: Shape, pages: Pages) -> Result<Adapter> {
         let shown = || format!("cannot attach to {}", socket.display());
         let frontend = Frontend::connect(socket, WAIT).with_context(shown)?;
@@ -125,7 +125,7 @@ impl Adapter {
     /// Waits for a switch to connect, and starts the rings on it.
     ///
     /// # Errors
-    /// No switch connects in time, or it does not offer what the shape needs.
+    /// No switch connects in time, or it does not offer the required features.
     pub fn accept(listener: &Listener, shape: Shape, pages: Pages) -> Result<Adapter> {
         /// ACKNOWLEDGE, DRIVER, FEATURES_OK and DRIVER_OK: DPDK's back-ends wait for the last.
         const STARTED: u8 = 0xf;
@@ -168,7 +168,7 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Shows the daemon memory and rings, and starts them.
+    /// Sends memory and rings to the daemon, and starts them.
     fn start(&mut self) -> Result<()> {
         let Adapter { rx, tx, frontend, file, records, .. } = self;
         if self.shape.inflight {
@@ -204,15 +204,15 @@ impl Adapter {
         Ok(())
     }
 
-    /// Whether the daemon is gone.
+    /// Returns `true` if the daemon closed the connection.
     pub fn is_alone(&self) -> bool {
         self.frontend.is_closed()
     }
 
-    /// Attaches to the next daemon, with memory and rings as they are.
+    /// Attaches to the next daemon with memory and rings unchanged.
     ///
     /// # Errors
-    /// None listens yet, or it was the last one, whose sockets were not all gone: try again.
+    /// No daemon listens yet, or the old one has not closed all its sockets: try again.
     pub fn reattach(&mut self, socket: &Path) -> Result<()> {
         let mut frontend = Frontend::connect(socket, Duration::ZERO)?;
         self.features = self.shape.agree(&mut frontend)?;
@@ -225,31 +225,30 @@ impl Adapter {
         BASE + 2 * DriverQueue::bytes(RING) + FIRST + u64::from(buffer) * STRIDE
     }
 
-    /// A buffer's bytes, header first.
+    /// Bytes of a buffer, header first.
     ///
     /// # Panics
-    /// If there is no such buffer.
+    /// If the index is out of range.
     pub fn buffer(&self, buffer: u32) -> GuestSlice<'_> {
         assert!(buffer < BUFFERS);
         self.memory.slice(self.address(buffer), BUFFER).expect("all buffers are in the region")
     }
 
-    /// Posts a buffer to receive into; false if the ring is full.
+    /// Posts a receive buffer; `false` if the ring is full.
     pub fn post_receive(&mut self, buffer: u32) -> bool {
         let piece = Segment { addr: self.address(buffer), len: BUFFER, writable: true };
         let id = self.rx.post(piece);
         id.inspect(|id| self.receiving[usize::from(*id)] = buffer).is_some()
     }
 
-    /// Posts the first `len` bytes of a buffer, header included, to be sent; false if the ring is
-    /// full.
+    /// Posts the first `len` bytes of a buffer, header included; `false` if the ring is full.
     pub fn post_transmit(&mut self, buffer: u32, len: u32) -> bool {
         let piece = Segment { addr: self.address(buffer), len, writable: false };
         let id = self.tx.post(piece);
         id.inspect(|id| self.sending[usize::from(*id)] = buffer).is_some()
     }
 
-    /// Takes back buffers that were sent; says how many.
+    /// Takes back sent buffers; returns their number.
     pub fn reap_transmit(&mut self, buffers: &mut [u32; BURST]) -> usize {
         let mut used = [Used::default(); BURST];
         let n = self.tx.reap(&mut used);
@@ -259,7 +258,7 @@ impl Adapter {
         n
     }
 
-    /// Takes in buffers with received frames, and their bytes, header included; says how many.
+    /// Takes received buffers and their lengths, header included; returns their number.
     pub fn reap_receive(&mut self, buffers: &mut [(u32, u32); BURST]) -> usize {
         let mut used = [Used::default(); BURST];
         let n = self.rx.reap(&mut used);
@@ -269,11 +268,12 @@ impl Adapter {
         n
     }
 
-    /// Shows what was posted on both rings, and kicks if the daemon asked for it; says whether it
-    /// did for the transmit ring.
+    /// Publishes posted buffers on both rings, and kicks where the daemon asked for it. Returns
+    /// `true` if it kicked the transmit ring.
     pub fn publish(&mut self) -> bool {
         if self.rx.publish() {
-            let _ = rustix::io::write(&self.kick_rx, &1u64.to_ne_bytes()); // full: is kicked
+            // a full counter is already signalled
+            let _ = rustix::io::write(&self.kick_rx, &1u64.to_ne_bytes());
         }
         let kick = self.tx.publish();
         if kick {
@@ -282,17 +282,17 @@ impl Adapter {
         kick
     }
 
-    /// The eventfd by which the daemon announces received frames.
+    /// Eventfd that the daemon signals for received frames.
     pub fn interrupt(&self) -> &OwnedFd {
         &self.call_rx
     }
 
-    /// The connection, for those who misuse it.
+    /// Connection, for tests that misuse it.
     pub fn frontend(&mut self) -> &mut Frontend {
         &mut self.frontend
     }
 
-    /// The memory, for those who misuse it.
+    /// Memory, for tests that misuse it.
     pub fn file(&self) -> &SharedFile {
         &self.file
     }

@@ -1,8 +1,8 @@
 //! Network namespaces of the lab: one for the host, and one for each guest with a kernel.
 //!
-//! The lab enters the host's when it begins, and all that it starts is born there: nothing that the
-//! lab does is seen by the machine's own network. A guest makes one of its own. None has a name, so
-//! each is gone with the last process in it.
+//! The lab enters the host namespace at its start, and its child processes inherit it: the
+//! machine's own network sees no traffic of the lab. A guest makes its own namespace. Namespaces
+//! have no name, so each ends with its last process.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,19 +13,19 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use host::links::Links;
 
-/// What became of the first attempt.
+/// Result of the first attempt.
 static ENTERED: OnceLock<Result<(), String>> = OnceLock::new();
 
-/// Enters the host's namespace, once for this process; to be called before it has other threads.
+/// Enters the host namespace, once per process; call it before starting threads.
 ///
 /// # Errors
-/// Why this machine allows none, as a sentence. It stays the same at every call.
+/// A sentence that says why this machine allows no namespace; the same at every call.
 pub fn enter() -> Result<(), String> {
     let first = || enter_new().map_err(|error| format!("{error:#}"));
     ENTERED.get_or_init(first).clone()
 }
 
-/// Enters the host's namespace for an experiment whose guests have namespaces of their own.
+/// Enters the host namespace for an experiment whose guests have their own namespaces.
 ///
 /// # Errors
 /// As [`enter`].
@@ -36,17 +36,17 @@ pub fn enter_for_guests() -> Result<()> {
     try_tap().context("this experiment needs taps for its guests")
 }
 
-/// Makes a tap in this thread's namespace, and takes it away: a namespace of one's own does not
-/// make the device of taps usable.
+/// Makes and removes a tap in this thread's namespace: a private namespace does not guarantee
+/// access to the tap device.
 fn try_tap() -> Result<()> {
     host::tun::open(None, "lab-try", 1, false)?;
     Ok(())
 }
 
-/// The bridge of the host's namespace, which is made by the first who asks.
+/// Bridge of the host namespace; the first caller makes it.
 ///
 /// # Errors
-/// There is no namespace, or the kernel has no bridges, or no taps to join them for this user.
+/// No namespace, or the kernel lacks bridges, or the user may not make taps.
 pub fn bridge() -> Result<&'static str> {
     const NAME: &str = "lab0";
     static MADE: OnceLock<Result<(), String>> = OnceLock::new();
@@ -68,10 +68,10 @@ pub fn enter_new() -> Result<()> {
     Ok(())
 }
 
-/// Enters that of a process.
+/// Enters the namespace of a process.
 ///
 /// # Errors
-/// There is no such process, or it is not this user's.
+/// No such process, or it belongs to another user.
 pub fn enter_that_of(pid: u32) -> Result<()> {
     let path = format!("/proc/{pid}/ns/net");
     let file = File::open(&path).with_context(|| format!("cannot open {path}"))?;

@@ -1,13 +1,12 @@
-//! Guests that contend for the switch: each keeps its transmit ring full all the time.
+//! Guests that contend for the switch: each keeps its transmit ring full.
 //!
-//! They are in pairs, each sends to its peer. Time is cut in slices, and in each slice some may be
-//! deaf (they take no frame from their receive ring, which so has no buffer any more) or mute (they
-//! post no frame). So situations that are to be compared take turns within one process, one daemon
-//! and one memory. Before each slice counts nothing is counted for a while, until rings are as full
-//! or as empty as they will be.
+//! Guests come in pairs that send to each other. Time is divided into slices. In a slice, some
+//! guests may be deaf (they take no frame, so their receive ring runs out of buffers) or mute (they
+//! post no frame). All compared cases thus alternate within one process, one daemon and one memory.
+//! Each slice starts with an uncounted interval, in which the rings reach their steady state.
 //!
-//! Buffers are given back unseen: the guests' thread must be faster than the switch, or rings are
-//! not full. The lane's own counters, which this process reads between slices, tell whether they
+//! Buffers are recycled without reading them: the guests' thread must be faster than the switch, or
+//! the rings are not full. The lane counters, which this process reads between slices, show if they
 //! were.
 
 use std::path::PathBuf;
@@ -25,93 +24,94 @@ use super::{Event, Generator, IN_FLIGHT, Traffic, say, self_test, wait_for_word}
 
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;
-/// All guests' turns take some ten microseconds, and so does the lane's round.
+/// Time without a frame that counts as a stall. One turn of all guests, and one lane round, each
+/// take about 10 us.
 const STILL: Duration = Duration::from_micros(200);
 
-/// Contenders to be.
+/// Task: contending guests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ContendSpec {
-    /// CPU to run on, if it is to be pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
-    /// The daemon's run directory, where its counters are.
+    /// Run directory of the daemon, which holds its counters.
     pub run_dir: PathBuf,
     /// Seconds before the first slice.
     pub warmup_s: f64,
-    /// Seconds of each slice that are not counted.
+    /// Uncounted seconds of each slice.
     pub settle_s: f64,
-    /// Seconds of each slice that are counted.
+    /// Counted seconds of each slice.
     pub slice_s: f64,
     /// The guests.
     pub guests: Vec<Contender>,
-    /// The slices, in turn.
+    /// Slices, in order.
     pub slices: Vec<Phase>,
 }
 
 /// One guest. Addresses are written as `02:00:00:00:00:01`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Contender {
-    /// The daemon's socket.
+    /// Vhost-user socket of the daemon.
     pub socket: PathBuf,
-    /// Its own address.
+    /// MAC address of the guest.
     pub mac: String,
-    /// Where its frames go.
+    /// MAC address of the destination.
     pub peer: String,
-    /// Bytes of its frames, with FCS.
+    /// Frame size with FCS, bytes.
     pub frame_bytes: u32,
 }
 
-/// What is special about a slice.
+/// Exceptions of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
     /// Guests that take no frame.
     pub deaf: Vec<usize>,
-    /// Guests that send none.
+    /// Guests that send no frame.
     pub mute: Vec<usize>,
 }
 
-/// What was counted.
+/// Result of a contention run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ContendResult {
-    /// Millions of frames a second that one generator could send to an instant sink: the least of
-    /// the guests' frame sizes.
+    /// Highest rate of one generator into an instant sink, Mframes/s: the lowest over the frame
+    /// sizes.
     pub generator_limit_mpps: f64,
-    /// In the order of the specification.
+    /// Slices, in the order of the specification.
     pub slices: Vec<Slice>,
 }
 
-/// One slice.
+/// Counts of one slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     /// Seconds.
     pub seconds: f64,
-    /// Share of them in which nothing moved for longer than 200 us: this process or the lane had no
-    /// CPU, so that the load was not a full one.
+    /// Share of the seconds in which no frame moved for more than 200 us: this process or the lane
+    /// had no CPU, so the load was not full.
     pub still_share: f64,
     /// Frames that the switch took from each guest.
     pub sent: Vec<u64>,
     /// Frames that each guest received.
     pub received: Vec<u64>,
-    /// What the lanes counted, with the time before the slice that does not count for guests.
+    /// Lane counters, which include the uncounted interval before the slice.
     pub lanes: LaneCounts,
 }
 
-/// The sum over the lanes.
+/// Counters summed over the lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneCounts {
     /// Frames.
     pub frames: u64,
     /// Bursts.
     pub bursts: u64,
-    /// Bursts after which the ring had more.
+    /// Bursts that left more frames in the ring.
     pub backlog_bursts: u64,
     /// Time-stamp cycles of rounds that found frames.
     pub busy_cycles: u64,
-    /// And of those that found none.
+    /// Time-stamp cycles of rounds without frames.
     pub idle_cycles: u64,
 }
 
 impl LaneCounts {
-    /// What `stats` says.
+    /// Reads the counters from `stats`.
     ///
     /// # Errors
     /// If a counter is missing.
@@ -129,7 +129,7 @@ impl LaneCounts {
         })
     }
 
-    /// What was counted since `before`.
+    /// Difference to an earlier reading.
     pub fn since(&self, before: &LaneCounts) -> LaneCounts {
         LaneCounts {
             frames: self.frames - before.frames,
@@ -140,7 +140,7 @@ impl LaneCounts {
         }
     }
 
-    /// Both together.
+    /// Sum of two readings.
     pub fn and(&self, other: &LaneCounts) -> LaneCounts {
         LaneCounts {
             frames: self.frames + other.frames,
@@ -152,7 +152,7 @@ impl LaneCounts {
     }
 }
 
-/// Attaches, waits for the word to go, and tells what was counted in each slice.
+/// Attaches, waits for the parent, and reports the counts of each slice.
 pub fn run(spec: &ContendSpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
@@ -187,7 +187,7 @@ pub fn run(spec: &ContendSpec) -> Result<()> {
     say(&Event::Contended(ContendResult { generator_limit_mpps: limit, slices }))
 }
 
-/// The frame sizes that there are.
+/// Distinct frame sizes.
 fn sizes(guests: &[Contender]) -> Vec<u32> {
     let mut sizes: Vec<u32> = guests.iter().map(|guest| guest.frame_bytes).collect();
     sizes.sort_unstable();
@@ -217,8 +217,8 @@ impl Crowd {
         self.guests.iter().map(|guest| (guest.sent, guest.received)).collect()
     }
 
-    /// Lets all have their turns for some seconds; says how many it were, and in which share of
-    /// them nothing moved.
+    /// Runs all guests for some seconds; returns the real seconds, and their share without a moved
+    /// frame.
     fn run_for(&mut self, seconds: f64, phase: &Phase) -> (f64, f64) {
         let limit = tsc::duration_to_cycles(Duration::from_secs_f64(seconds));
         let still_after = tsc::duration_to_cycles(STILL);

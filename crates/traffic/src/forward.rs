@@ -1,5 +1,5 @@
-//! A VNF: it gives every frame a new destination and sends it on, as DPDK's testpmd does in its
-//! `mac` mode. The frame stays in its buffer.
+//! A VNF that gives every frame a new destination and sends it on, as DPDK's testpmd does in `mac`
+//! mode. Frames stay in their buffers.
 
 use std::path::Path;
 
@@ -18,19 +18,19 @@ pub struct Forwarder {
     pub(super) adapter: Adapter,
     own: Mac,
     next: Mac,
-    /// The first twelve bytes of every frame it sends.
+    /// First twelve bytes of every sent frame.
     addresses: [u8; 12],
     free: Vec<u32>,
     /// Frames received.
     pub received: u64,
     /// Frames that the switch has taken.
     pub sent: u64,
-    /// Frames given up because the transmit ring was full.
+    /// Frames dropped because the transmit ring was full.
     pub dropped: u64,
 }
 
 impl Forwarder {
-    /// Attaches. Frames go out from `own` to `next`.
+    /// Attaches; frames are sent from `own` to `next`.
     pub fn attach(
         socket: &Path,
         addresses: (Mac, Mac),
@@ -73,7 +73,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Takes in one burst and sends none of it on; returns how many frames moved.
+    /// Receives one burst without forwarding it; returns the number of frames moved.
     pub fn absorb(&mut self) -> u64 {
         let sent = self.take_back();
         let mut frames = [(0, 0); BURST];
@@ -85,7 +85,7 @@ impl Forwarder {
         (received + sent) as u64
     }
 
-    /// Forwards one burst; says how many frames moved.
+    /// Forwards one burst; returns the number of frames moved.
     pub fn step(&mut self) -> u64 {
         let sent = self.take_back();
         let mut frames = [(0, 0); BURST];
@@ -106,7 +106,7 @@ impl Forwarder {
         (received + sent) as u64
     }
 
-    /// Frees the buffers of frames that the switch has taken; returns how many.
+    /// Frees the buffers of frames that the switch has taken; returns their number.
     fn take_back(&mut self) -> usize {
         let mut back = [0; BURST];
         let sent = self.adapter.reap_transmit(&mut back);
@@ -125,8 +125,7 @@ impl Forwarder {
         }
     }
 
-    /// Posts receive buffers while there is room, and some are free: others come back from the
-    /// transmit ring.
+    /// Posts free receive buffers while there is room; other buffers return from the transmit ring.
     fn refill(&mut self) {
         while self.adapter.rx.room() > 0 {
             let Some(buffer) = self.free.pop() else { return };

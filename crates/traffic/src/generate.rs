@@ -1,8 +1,8 @@
-//! A generator of frames, and the sink for what comes back.
+//! Frame generator, and the sink for returned frames.
 //!
-//! In a closed loop ([`Load::Closed`]) a frame is sent for each one that came back, so the frames
-//! in flight are as many as there were in the beginning, and no receiver with a larger ring has to
-//! drop one. Otherwise a buffer is sent again as soon as the switch has taken it.
+//! In a closed loop ([`Load::Closed`]) each returned frame triggers the next one, so the number of
+//! frames in flight is constant, and no receiver with a larger ring must drop. Otherwise a buffer
+//! is sent again as soon as the switch has taken it.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -19,42 +19,42 @@ use wire::probe::{Mark, Probe};
 
 use super::adapter::{Adapter, HEADER, RING, Shape};
 
-/// Frames it keeps in flight unless told otherwise: half a ring.
+/// Default number of frames in flight: half a ring.
 pub const IN_FLIGHT: u32 = RING as u32 / 2;
 
-/// Where a test frame has its sequence number; the UDP checksum is not mended, nobody checks it.
+/// Offset of the sequence number. The UDP checksum is not updated, as no receiver checks it.
 pub const SEQUENCE_AT: u32 = 44;
 
-/// What a generator sends.
+/// Settings of a generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic<'a> {
-    /// Source and destination of the frames, in turn.
+    /// Source and destination of the frames, used in turn.
     pub flows: &'a [(Mac, Mac)],
     /// Bytes of a frame, with FCS.
     pub frame_bytes: u32,
     /// Frames in flight, 1 to [`IN_FLIGHT`].
     pub in_flight: u32,
-    /// When the next frame is sent.
+    /// Trigger of the next frame.
     pub load: Load,
-    /// Whether each frame gets a new sequence number, and each received one is looked at, as real
-    /// guests do. If not, buffers are given back unseen, which is the most a guest can offer.
+    /// Write a new sequence number into each frame and read each received one, as real guests do.
+    /// Otherwise buffers are recycled unread, which is the highest rate a guest can offer.
     pub touch: bool,
     /// Pages of the guest's memory.
     pub pages: Pages,
-    /// The adapter's rings.
+    /// Rings of the adapter.
     pub ring: RingKind,
 }
 
-/// Sends frames as fast as the ring takes them, and takes in whatever comes.
+/// Sends frames as fast as the ring takes them, and receives all frames.
 #[derive(Debug)]
 pub struct Generator {
     pub(super) adapter: Adapter,
     sending: bool,
     touch: bool,
-    /// In a closed loop: buffers that the switch has taken, the longest ago first, and the frames
-    /// that are to be sent for those that came back.
+    /// Closed loop: buffers that the switch has taken, the oldest first, and the number of frames
+    /// to send for returned ones.
     closed: Option<Closed>,
-    /// Bytes of a frame and its header.
+    /// Bytes of a frame with its header.
     len: u32,
     sequence: u64,
     /// Frames that the switch has taken.
@@ -70,8 +70,7 @@ struct Closed {
 }
 
 impl Generator {
-    /// Attaches, and prepares the frames and twice as many receive buffers. Nothing is sent before
-    /// the first step.
+    /// Attaches, and prepares the frames and twice as many receive buffers. The first step sends.
     pub fn attach(socket: &Path, traffic: &Traffic<'_>) -> Result<Generator> {
         let Traffic { flows, frame_bytes, in_flight, load, touch, pages, ring } = *traffic;
         let mut adapter = Adapter::attach_as(socket, Shape::of(ring), pages)?;
@@ -94,7 +93,7 @@ impl Generator {
         Ok(Generator { adapter, sending: true, touch, closed, len, sequence, sent, received })
     }
 
-    /// Attaches, and prepares buffers for all that the receive ring holds. Nothing is ever sent.
+    /// Attaches, and fills the receive ring with buffers. Sends nothing.
     pub fn attach_sink(socket: &Path, touch: bool, pages: Pages) -> Result<Generator> {
         let mut adapter = Adapter::attach(socket, false, pages)?;
         for buffer in 0..u32::from(RING) {
@@ -106,7 +105,7 @@ impl Generator {
         Ok(Generator { adapter, sending, touch, closed, len, sequence, sent, received })
     }
 
-    /// Sends and receives what there is; says how many frames moved.
+    /// Sends and receives one burst; returns the number of frames moved.
     pub fn step(&mut self) -> u64 {
         let received = if self.touch { self.look() } else { self.adapter.rx.recycle().into() };
         let sent = match (self.sending, self.touch) {
@@ -120,8 +119,8 @@ impl Generator {
         received + sent
     }
 
-    /// Gives buffers back as they are: those of received frames if it `hears`, and those that were
-    /// sent, to be sent again, if it `speaks`. Says how many frames moved.
+    /// Recycles buffers unchanged: received ones if `hears`, sent ones if `speaks`, which sends
+    /// them again. Returns the number of frames moved.
     pub fn recycle(&mut self, hears: bool, speaks: bool) -> u64 {
         let received = if hears { self.adapter.rx.recycle().into() } else { 0 };
         let sent = if speaks { self.adapter.tx.recycle().into() } else { 0 };
@@ -131,7 +130,7 @@ impl Generator {
         received + sent
     }
 
-    /// Takes frames back, and if `again`, sends them with new sequence numbers.
+    /// Takes sent frames back, and if `again`, sends them with new sequence numbers.
     fn renew(&mut self, again: bool) -> u64 {
         let mut back = [0; BURST];
         let n = self.adapter.reap_transmit(&mut back);
@@ -144,7 +143,8 @@ impl Generator {
         n as u64
     }
 
-    /// Takes frames back, and sends one for each that came back. Says how many were sent before.
+    /// Takes sent frames back, and sends one for each returned frame. Returns the number taken
+    /// back.
     fn answer(&mut self, came_back: u64) -> u64 {
         let Some(closed) = &mut self.closed else { return 0 };
         let mut back = [0; BURST];
@@ -164,7 +164,7 @@ impl Generator {
         n as u64
     }
 
-    /// Takes frames in, looks at their heads, and gives the buffers back.
+    /// Receives frames, reads their headers, and recycles the buffers.
     fn look(&mut self) -> u64 {
         let mut frames = [(0, 0); BURST];
         let n = self.adapter.reap_receive(&mut frames);
@@ -175,16 +175,16 @@ impl Generator {
         n as u64
     }
 
-    /// Sends nothing new from now on.
+    /// Stops sending new frames.
     pub fn stop(&mut self) {
         self.sending = false;
     }
 }
 
-/// One test frame without FCS: IPv4, UDP, a sequence number.
+/// A test frame without FCS: IPv4, UDP, sequence number.
 pub fn frame(source: Mac, destination: Mac, frame_bytes: u32, sequence: u32) -> Result<Vec<u8>> {
     let mut frame = vec![0; frame_bytes.saturating_sub(4) as usize];
-    // Addresses of the range for benchmarks (RFC 2544), and the discard port.
+    // Addresses of the benchmark range (RFC 2544), and the discard port.
     let probe = Probe {
         dst: destination,
         src: source,
@@ -198,8 +198,8 @@ pub fn frame(source: Mac, destination: Mac, frame_bytes: u32, sequence: u32) -> 
     Ok(frame)
 }
 
-/// How many million frames a second the generator could send on this CPU if its sink took them at
-/// once: only the generator's own part is timed.
+/// Highest rate of a generator on this CPU into an instant sink, Mframes/s: times only the
+/// generator's own work.
 pub fn self_test(frame_bytes: u32, load: Load, rounds: u32) -> Result<f64> {
     let base = 1 << 32;
     let file = SharedFile::create("self-test", 8 << 20, Pages::Ordinary)?;
@@ -218,7 +218,7 @@ pub fn self_test(frame_bytes: u32, load: Load, rounds: u32) -> Result<f64> {
         let addr = base + DriverQueue::bytes(RING) + u64::from(buffer) * 2048;
         Segment { addr, len: HEADER + frame_bytes - 4, writable: false }
     };
-    // Which buffer each descriptor holds, as in an adapter.
+    // Buffer held by each descriptor, as in an adapter.
     let mut sending = vec![0; usize::from(RING)];
     for buffer in 0..IN_FLIGHT {
         let id = tx.post(segment(buffer)).context("the ring has room for all")?;

@@ -1,14 +1,13 @@
 //! Two honest guests that account for every frame, and a witness at the uplink.
 //!
-//! The origin sends numbered probes of several lengths to the mirror, which checks every byte of
-//! each, swaps the addresses and sends it back in the same buffer; the origin checks it again. A
-//! limited number of frames is in flight, fewer than half of what either ring holds, so that the
-//! guests themselves never lose one. Frames keep their order on this way: a number that is passed
-//! over is a lost frame, one that comes twice or late was made by somebody else.
+//! The origin sends numbered probes of several lengths to the mirror. The mirror checks every byte,
+//! swaps the addresses and returns the frame in the same buffer; the origin checks it again. At
+//! most a quarter of a ring is in flight, so the guests never drop a frame. Frames keep their
+//! order: a skipped number is a lost frame; a repeated or late number was made by another sender.
 //!
-//! Whatever else arrives is judged by its source address. The guests' own addresses must never
-//! come from others (spoof check), nor those of the other VLAN; the witness looks at all frames
-//! that leave by the uplink, which must have the tag of their sender's VLAN.
+//! Other frames are classified by their source address. Frames with the guests' own addresses must
+//! never come from others (spoof check), nor frames of the other VLAN. The witness reads all frames
+//! that leave by the uplink, which must carry their sender's VLAN tag.
 
 pub(super) mod end;
 mod judge;
@@ -30,58 +29,59 @@ use end::{End, FRAMES, Received};
 use judge::{Judge, Seen};
 use witness::Witness;
 
-/// How long the last frames may take once nothing new is sent.
+/// Longest wait for the last frames after the origin stops sending.
 const DRAIN: Duration = Duration::from_secs(30);
-/// Most frames in flight: a quarter of a ring.
+/// Maximum frames in flight: a quarter of a ring.
 const IN_FLIGHT_MAX: u64 = 256;
 
-/// Honest guests to be. Addresses are written as `02:00:00:00:00:01`.
+/// Task: honest guests. Addresses are written as `02:00:00:00:00:01`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HonestSpec {
-    /// CPU to run on, if it is to be pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
-    /// Origin and mirror: socket and address.
+    /// Socket and address of origin and mirror.
     pub guests: [(PathBuf, String); 2],
-    /// The uplink's socket.
+    /// Socket of the uplink.
     pub uplink: PathBuf,
-    /// Addresses of others on the honest guests' VLAN.
+    /// Addresses of other guests on the honest guests' VLAN.
     pub near: Vec<String>,
-    /// Addresses on the other VLAN, and its number.
+    /// Addresses on the other VLAN, and its VLAN ID.
     pub far: (Vec<String>, u16),
-    /// The file of the count of turns.
+    /// File of the shared turn counter.
     pub pace: PathBuf,
     /// Frames in flight, 1 to 256.
     pub in_flight: u64,
 }
 
-/// What became of the frames.
+/// Account of the frames.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct HonestResult {
     /// Seconds from the first frame to the last.
     pub seconds: f64,
     /// Frames that the origin sent.
     pub sent: u64,
-    /// Frames that came back to it, whole and in order.
+    /// Frames that came back, intact and in order.
     pub received: u64,
     /// Frames that never came back.
     pub lost: u64,
-    /// Frames with a byte, a length or a number that they were not sent with.
+    /// Frames with a changed byte, length or number.
     pub corrupted: u64,
-    /// Frames of others that claimed an address that is not theirs.
+    /// Frames of others with a forged source address.
     pub spoofed: u64,
-    /// Frames on a VLAN that they do not belong to, or without its tag at the uplink.
+    /// Frames on a wrong VLAN, or without its tag at the uplink.
     pub misplaced: u64,
-    /// Rightful frames of others that the two received.
+    /// Valid frames of others that origin or mirror received.
     pub foreign: u64,
     /// Frames that the witness saw.
     pub witnessed: u64,
     /// Longest time between two arrivals at the origin, in milliseconds.
     pub longest_gap_ms: f64,
-    /// Longest time between two turns of this process: when it had no CPU, nothing could arrive.
+    /// Longest time between two turns of this process, in milliseconds: it had no CPU, so no frame
+    /// could arrive.
     pub longest_absence_ms: f64,
 }
 
-/// Attaches, forwards until the parent says another word, and tells what became of the frames.
+/// Attaches, forwards until the parent writes a line, and reports the account.
 pub fn run(spec: &HonestSpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
@@ -93,7 +93,7 @@ pub fn run(spec: &HonestSpec) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopper = stop.clone();
     std::thread::spawn(move || {
-        let _ = wait_for_word(); // an end of file is a word, too
+        let _ = wait_for_word(); // end of file stops it, too
         stopper.store(true, Ordering::Release);
     });
     honest.run(spec.in_flight, &stop);
@@ -106,7 +106,7 @@ struct Honest {
     witness: Witness,
     judge: Judge,
     pace: Pace,
-    /// The next number that each of the two expects.
+    /// Next number expected by origin and mirror.
     expected: u64,
     expected_by_mirror: u64,
     result: HonestResult,
@@ -142,7 +142,8 @@ impl Honest {
             let stopping = stop.load(Ordering::Acquire);
             let received = self.turn(if stopping { 0 } else { in_flight });
             let now = tsc::now();
-            // A new daemon lets nobody send for a while: all begins with the first arrival.
+            // A new daemon stops all traffic for a while: the account begins with the first
+            // arrival.
             if self.result.received > received {
                 absence = absence.max(now.wrapping_sub(last_turn));
                 if received > 0 {
@@ -153,8 +154,7 @@ impl Honest {
             if received > 0 {
                 last_arrival = now;
             }
-            // Where there are two CPUs only, the hostile process and the daemon's thread that
-            // serves connections have this one, too.
+            // With two CPUs, the hostile process and the daemon's connection thread share this CPU.
             std::thread::yield_now();
             let over = self.in_flight() == 0 || now.wrapping_sub(last_arrival) > drain;
             if stopping && over {
@@ -168,12 +168,12 @@ impl Honest {
         self.result.longest_absence_ms = ms(absence);
     }
 
-    /// Frames that the origin has not heard of again.
+    /// Frames that have not come back to the origin.
     fn in_flight(&self) -> u64 {
         self.result.sent - self.expected
     }
 
-    /// Empties all receive rings and posts what there is; says how many frames came back.
+    /// Empties all receive rings and posts their buffers; returns the number of returned frames.
     fn turn(&mut self, in_flight: u64) -> u64 {
         let before = self.result.received;
         let Honest { mirror, origin, judge, result, expected_by_mirror, expected, .. } = self;
@@ -223,5 +223,5 @@ impl HonestResult {
     }
 }
 
-// Both guests' frames and as many of somebody else's fit into a ring.
+// The frames of both guests, and as many of another sender, fit into a ring.
 const _: () = assert!(FRAMES as u64 >= 4 * IN_FLIGHT_MAX && Received::BYTES_MAX >= 1514);

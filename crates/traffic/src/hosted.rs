@@ -1,4 +1,4 @@
-//! The thread that hosts a process's guests: each has its turn, for one burst.
+//! Thread that hosts a process's guests: each has a turn of one burst.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use super::{
 
 /// Rounds of the generator's self-test.
 const SELF_TEST_ROUNDS: u32 = 2000;
-/// The clock is read after so many turns of all guests.
+/// Turns of all guests between two readings of the clock.
 const TURNS: u32 = 64;
-/// How long frames may go on moving after generators stopped.
+/// Longest time that frames may move after the generators stopped.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Runs a specification; see the module's documentation for what it says meanwhile.
+/// Runs a specification; the module's documentation lists its events.
 pub fn run(spec: &GuestSpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
@@ -75,7 +75,7 @@ pub fn run(spec: &GuestSpec) -> Result<()> {
     }))
 }
 
-/// What a generator could offer at most, by the kind of its adapter.
+/// Highest offered rate of a generator, by the kind of its adapter.
 fn limit(spec: &GuestSpec) -> Result<f64> {
     let taps = spec.guests.iter().find_map(|guest| match &guest.place {
         Place::Tap(tap) => Some(&tap.name),
@@ -160,7 +160,7 @@ impl Hosted {
             }
             Hosted::Forwarder(forwarder) => forwarder.adapter.file().has_large_pages(),
             Hosted::Paced(paced) => paced.adapter.file().has_large_pages(),
-            // They share no memory with anybody.
+            // A tap shares no memory.
             Hosted::TapGenerator(_) | Hosted::TapForwarder(_) => true,
         }
     }
@@ -218,8 +218,7 @@ impl Host {
         }
     }
 
-    /// Gives the guests their turns for `time`, or until nothing moved for `quiet`; says how many
-    /// cycles that took.
+    /// Runs the guests for `time`, or until no frame moved for `quiet`; returns the cycles.
     fn run_for(&mut self, time: Duration, quiet: Option<Duration>) -> u64 {
         let limit = tsc::duration_to_cycles(time);
         let quiet = quiet.map(tsc::duration_to_cycles);
@@ -234,7 +233,7 @@ impl Host {
             if moved > 0 {
                 moved_at = now;
             } else {
-                std::thread::yield_now(); // others may need this CPU to move anything
+                std::thread::yield_now(); // the switch may need this CPU
             }
             let still = quiet.is_some_and(|quiet| now.wrapping_sub(moved_at) >= quiet);
             if still || now.wrapping_sub(start) >= limit {
@@ -243,7 +242,7 @@ impl Host {
         }
     }
 
-    /// One burst of each guest; says how many frames moved.
+    /// One burst of each guest; returns the number of frames moved.
     fn turn(&mut self) -> u64 {
         let mut all = 0;
         let mut begin = tsc::now();

@@ -1,25 +1,25 @@
-//! A hostile guest, and a hostile front-end: it breaks every rule it knows, as fast as it can.
+//! Hostile guest and hostile front-end: violates every rule of virtio and vhost-user at full speed.
 //!
 //! # Model
-//! The process attaches to four VFs. Two *far* ones are on a VLAN of their own: there anything
-//! goes. A *courier* on the same VLAN keeps the rules and sends good frames to the far ones, so
-//! that their receive rings are looked at, too. The *near* one is on the honest guests' VLAN.
+//! The process attaches to four VFs. Two *far* VFs have a VLAN of their own, and everything is
+//! tried on them. A *courier* on the same VLAN follows the rules and sends valid frames to the far
+//! VFs, so that the daemon also reads their receive rings. The *near* VF is on the honest guests'
+//! VLAN.
 //!
 //! A burst is one batch of up to 64 descriptors, most of them mutated ([`bursts`]), made available
-//! on one ring. A volley is a burst on every ring of a VF at once; then the process waits until the
-//! daemon has used up or stopped the transmit rings, and starts those that it stopped anew, with
-//! `GET_VRING_BASE` and a kick, sometimes at another size or address. Now and then, in the place of
-//! a volley, the connection itself is mutated ([`control`]).
+//! on one ring. A volley is a burst on every ring of a VF. The process then waits until the daemon
+//! has consumed or stopped the transmit rings, and restarts the stopped ones with `GET_VRING_BASE`
+//! and a kick, sometimes at another size or address. Now and then the connection itself is mutated
+//! instead of a volley ([`control`]).
 //!
-//! # What the honest guests are promised
-//! A NIC does not promise that a receive ring never runs over: whoever is on their VLAN may flood
-//! them, and a frame without a buffer is lost. So the near VF sends at most 256 frames and then
-//! stops its ring, until two turns of the honest guests have ended ([`Pace`]): they have taken in
-//! what it sent, and have buffers for so many. All that is lost then was lost by the daemon.
+//! # Promise to the honest guests
+//! A NIC does not promise that a receive ring never overflows: a guest on the same VLAN may flood
+//! it, and a frame without a buffer is lost. So the near VF sends at most 256 frames and then stops
+//! its ring until two turns of the honest guests have ended ([`Pace`]): they have received its
+//! frames, and have as many buffers again. Every frame lost after that was lost by the daemon.
 //!
 //! # Limits
-//! What happens depends on the daemon's speed as well as on the seed: a seed repeats the choices,
-//! not their timing.
+//! The daemon's speed affects the run: a seed repeats the choices, not their timing.
 
 mod bursts;
 mod control;
@@ -48,30 +48,30 @@ use frames::Cast;
 use near::Near;
 use session::Session;
 
-/// Queue pairs of the far VFs.
+/// Queue pairs of each far VF.
 pub const FAR_PAIRS: u16 = 2;
-/// Frames that the courier sends to each volley.
+/// Frames that the courier sends for each volley.
 const COURIER_FRAMES: u32 = 64;
-/// How long a volley is waited for: many times what a lane needs, unless it has no CPU.
+/// Longest wait for a volley: a multiple of the lane's need, unless it has no CPU.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// How often the parent hears of the progress.
+/// Interval of progress events.
 const PROGRESS: Duration = Duration::from_millis(500);
 
 /// A VF to attach to. Addresses are written as `02:00:00:00:00:01`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Target {
-    /// The daemon's socket.
+    /// Vhost-user socket of the daemon.
     pub socket: PathBuf,
-    /// The VF's address.
+    /// MAC address of the VF.
     pub mac: String,
 }
 
-/// A hostile process to be.
+/// Task: hostile guests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostileSpec {
-    /// CPU to run on, if it is to be pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
-    /// Where the random numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// Bursts to send.
     pub bursts: u64,
@@ -83,28 +83,28 @@ pub struct HostileSpec {
     pub near: Target,
     /// Addresses of the honest guests.
     pub honest: Vec<String>,
-    /// The file of the honest guests' count of turns.
+    /// File of the honest guests' turn counter.
     pub pace: PathBuf,
 }
 
-/// What it did.
+/// Account of the hostile guests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HostileResult {
     /// Bursts sent.
     pub bursts: u64,
-    /// Bursts that the daemon had neither used up nor stopped in time.
+    /// Bursts that the daemon neither consumed nor stopped in time.
     pub unanswered: u64,
     /// Mutations of the connection.
     pub control_mutations: u64,
-    /// Rings started anew.
+    /// Restarted rings.
     pub restarts: u64,
-    /// Connections made anew, because the daemon had closed them or we had.
+    /// Reconnections, after either side closed.
     pub reconnects: u64,
-    /// Each kind of mutation, and how often it was done.
+    /// Number of mutations by kind.
     pub mutations: BTreeMap<String, u64>,
 }
 
-/// Attaches, waits for the word, sends all bursts, and tells.
+/// Attaches, waits for the parent, sends all bursts, and reports.
 pub fn run(spec: &HostileSpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
@@ -184,11 +184,11 @@ impl Hostile {
     }
 }
 
-/// A guest that keeps the rules, and sends good frames to the far VFs.
+/// Guest that follows the rules and sends valid frames to the far VFs.
 struct Courier {
     adapter: Adapter,
     mac: Mac,
-    /// The posted frames' length; they lie in the first buffers, those for the first VF first.
+    /// Length of the posted frames; the first buffers hold them, those for the first VF first.
     frame_len: u32,
 }
 
@@ -223,7 +223,7 @@ impl Courier {
         let mut left = COURIER_FRAMES as usize;
         while left > 0 {
             left -= self.adapter.reap_transmit(&mut [0; BURST]);
-            self.adapter.rx.recycle(); // the far ones send to it as well
+            self.adapter.rx.recycle(); // the far VFs send to the courier as well
             self.adapter.publish();
             if left > 0 {
                 std::thread::yield_now();
@@ -235,7 +235,7 @@ impl Courier {
     }
 }
 
-/// Counts a mutation of this name.
+/// Counts a mutation by name.
 fn count(result: &mut HostileResult, name: &str) {
     match result.mutations.get_mut(name) {
         Some(count) => *count += 1,

@@ -1,18 +1,18 @@
-//! What a receiver knows of the numbers it was sent.
+//! Account of received sequence numbers: lost, duplicated, reordered.
 
 use std::collections::BTreeSet;
 
-/// Numbers that may be missing at once and still be told apart from doubles; a limit of memory.
+/// Maximum missing numbers that are remembered, to limit memory; later ones count as duplicates.
 const MISSING_MAX: usize = 1 << 20;
 
-/// Accounts for numbers that should come once each, in order, from 0.
+/// Account of numbers that should come once each, in order, from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ledger {
-    /// The number after the greatest seen.
+    /// Number after the highest seen.
     next: u64,
-    /// Those below it that have not come.
+    /// Lower numbers that have not come.
     missing: BTreeSet<u64>,
-    /// Missing ones that found no place in the set.
+    /// Missing numbers beyond the limit of the set.
     forgotten: u64,
     pub(super) received: u64,
     pub(super) duplicated: u64,
@@ -20,13 +20,12 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// The number after the greatest that came or was given up.
+    /// Number after the highest that came or was given up.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// A number came. One that was passed over and comes yet was overtaken; else one that is not
-    /// new came twice.
+    /// Records a number. A skipped one that comes late is reordered; a known one is a duplicate.
     pub(super) fn take(&mut self, number: u64) {
         if number >= self.next {
             self.give_up(number);
@@ -40,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// Nobody waits any more for the numbers below `end`, though they may come yet.
+    /// Gives up the numbers below `end`; they count as reordered if they still come.
     pub(super) fn give_up(&mut self, end: u64) {
         let from = self.next.min(end);
         let room = (MISSING_MAX - self.missing.len()) as u64;
@@ -50,7 +49,7 @@ impl Ledger {
         self.next = self.next.max(end);
     }
 
-    /// Numbers that never came, of those below [`next`](Self::next).
+    /// Numbers that never came, below [`next`](Self::next).
     pub(super) fn lost(&self) -> u64 {
         self.missing.len() as u64 + self.forgotten
     }

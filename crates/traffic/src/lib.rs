@@ -1,10 +1,10 @@
-//! Guests of the lab: a process of its own that hosts one or several, on one thread.
+//! Guests of the lab: a process that hosts one or several guests on one thread.
 //!
 //! The process reads a [`Task`] as one line of JSON from standard input, attaches, writes
-//! [`Event::Ready`] as a line of JSON to standard output, and waits for a line (any) to go. With a
-//! [`GuestSpec`] it then runs for `warmup_s`, says [`Event::Begin`], runs for `seconds`, says
-//! [`Event::End`], stops its generators, waits until no frame moves, and writes
-//! [`Event::Result`]. What the other tasks do is told in their modules.
+//! [`Event::Ready`] as a line of JSON to standard output, and waits for any line to start. With a
+//! [`GuestSpec`] it then runs for `warmup_s`, sends [`Event::Begin`], runs for `seconds`, sends
+//! [`Event::End`], stops its generators, waits until no frame moves, and sends [`Event::Result`].
+//! The modules document the other tasks.
 
 pub mod adapter;
 pub mod arena;
@@ -42,10 +42,10 @@ pub use paced::{RETURNED_LATE, histogram, ns_between};
 pub use pauses::PAUSE_MIN;
 pub use pauses::PausesResult;
 
-/// [`GuestSpec::quiet_s`] of a switch, which keeps no frame on purpose.
+/// [`GuestSpec::quiet_s`] for a switch, which delays no frame on purpose.
 pub const QUIET_S: f64 = 0.02;
 
-/// What a guest process is to do.
+/// Task of a guest process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
@@ -55,87 +55,86 @@ pub enum Task {
     Contend(contend::ContendSpec),
     /// Send numbered frames to each other.
     Numbered(numbered::NumberedSpec),
-    /// Be silent, then wake the daemon again and again.
+    /// Stay silent, then wake the daemon repeatedly.
     Probe(probe::ProbeSpec),
     /// Forward and account for every frame.
     Honest(honest::HonestSpec),
-    /// Break every rule.
+    /// Violate every rule.
     Hostile(hostile::HostileSpec),
-    /// Be an end of traffic over a kernel's sockets.
+    /// Send or receive over a kernel's sockets.
     Sockets(sockets::SocketSpec),
     /// Carry frames between two taps.
     Relay(relay::RelaySpec),
-    /// Send each frame back, on two ports.
+    /// Return each frame, on two ports.
     Reflect(reflect::ReflectSpec),
 }
 
 /// Generators and forwarders on one CPU.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GuestSpec {
-    /// CPU to run on, if it is to be pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
     /// Seconds before the measurement.
     pub warmup_s: f64,
     /// Seconds of the measurement.
     pub seconds: f64,
-    /// Seconds without a moved frame after which none is on its way any more.
+    /// Seconds without a moved frame after which no frame is in flight.
     pub quiet_s: f64,
     /// Bytes of the generators' frames, with FCS.
     pub frame_bytes: u32,
-    /// Whether the guests' memory is on 2 MiB pages that were reserved; else the kernel is asked to
-    /// gather such pages.
+    /// Guest memory on reserved 2 MiB pages; otherwise on transparent huge pages.
     pub huge_pages: bool,
-    /// The rings of adapters at a daemon's sockets.
+    /// Rings of adapters on vhost-user sockets.
     pub ring: RingKind,
-    /// The guests, which take turns.
+    /// Guests, which take turns.
     pub guests: Vec<Guest>,
 }
 
 /// One guest with one adapter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Guest {
-    /// Where it is attached.
+    /// Backend of the adapter.
     pub place: Place,
-    /// What it does.
+    /// Work of the guest.
     pub role: Role,
 }
 
-/// What a guest's adapter is attached to.
+/// Backend of a guest's adapter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// A socket of the daemon.
+    /// A vhost-user socket of the daemon.
     Socket(PathBuf),
-    /// A tap of this process's own.
+    /// A tap that this process makes.
     Tap(TapPlace),
 }
 
-/// A tap to be made.
+/// A tap to make.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TapPlace {
-    /// What it is called.
+    /// Interface name.
     pub name: String,
-    /// The bridge that it is a port of, if any.
+    /// Bridge to join, if any.
     pub bridge: Option<String>,
 }
 
-/// What a guest does. Addresses are written as `02:00:00:00:00:01`.
+/// Work of a guest. Addresses are written as `02:00:00:00:00:01`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Sends to these (source, destination) in turn, and takes in whatever comes.
+    /// Sends to these (source, destination) pairs in turn, and receives all frames.
     Generate {
         /// Flows.
         flows: Vec<(String, String)>,
         /// Frames in flight, 1 to 512.
         in_flight: u32,
-        /// When the next frame is sent.
+        /// Trigger of the next frame.
         load: Load,
-        /// Whether each frame is written before it is sent, and looked at when it is received.
+        /// Write each frame before it is sent, and read each received one.
         touch: bool,
     },
-    /// Sends to these (source, destination) in turn at a constant rate, and accounts for what comes
-    /// back.
+    /// Sends to these (source, destination) pairs in turn at a constant rate, and accounts for the
+    /// returned frames.
     Pace {
         /// Flows.
         flows: Vec<(String, String)>,
@@ -143,99 +142,99 @@ pub enum Role {
         in_flight: u32,
         /// Frames a second.
         load_fps: f64,
-        /// When the measurement begins, send so many frames as fast as the ring takes them, and
-        /// then none; `None`: go on at the rate.
+        /// Frames to send at full speed when the measurement begins, with none after them; `None`:
+        /// continue at the rate.
         #[serde(default)]
         burst: Option<u64>,
     },
-    /// Takes in whatever comes, and sends nothing.
+    /// Receives all frames, and sends none.
     Sink,
     /// Sends each frame on to another destination.
     Forward {
-        /// Its own address.
+        /// MAC address of the guest.
         own: String,
-        /// Where its frames go.
+        /// Destination of its frames.
         next: String,
     },
 }
 
-/// What a guest process says.
+/// Event of a guest process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum Event {
     /// All adapters are attached.
     Ready,
-    /// The measurement begins now.
+    /// The measurement begins.
     Begin,
-    /// The measurement ended now.
+    /// The measurement has ended.
     End,
-    /// All is over.
+    /// Result of a [`GuestSpec`].
     Result(GuestResult),
-    /// A [`Task::Contend`] is over.
+    /// Result of [`Task::Contend`].
     Contended(contend::ContendResult),
-    /// A [`Task::Numbered`] is over.
+    /// Result of [`Task::Numbered`].
     Numbered(numbered::NumberedResult),
-    /// A [`Task::Probe`] is over.
+    /// Result of [`Task::Probe`].
     Probed(probe::ProbeResult),
-    /// A [`Task::Honest`] is over.
+    /// Result of [`Task::Honest`].
     Honest(honest::HonestResult),
-    /// How far a [`Task::Hostile`] has come.
+    /// Progress of [`Task::Hostile`].
     Progress {
         /// Bursts so far.
         bursts: u64,
     },
-    /// A [`Task::Hostile`] is over.
+    /// Result of [`Task::Hostile`].
     Hostile(hostile::HostileResult),
-    /// A receiver of [`Task::Sockets`] is done.
+    /// Result of a receiver in [`Task::Sockets`].
     Received(sockets::Received),
-    /// Who asks in [`Task::Sockets`] is done.
+    /// Result of a requester in [`Task::Sockets`].
     Asked(sockets::Asked),
-    /// A server of files in [`Task::Sockets`] has sent all of them.
+    /// Result of a file server in [`Task::Sockets`].
     Served(sockets::Served),
-    /// A client in [`Task::Sockets`] has its file.
+    /// Result of a file client in [`Task::Sockets`].
     Fetched(sockets::Fetched),
     /// Answer of [`Task::Reflect`] to each command.
     Reflected(reflect::Reflected),
 }
 
-/// What was measured.
+/// Result of hosted guests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GuestResult {
     /// Seconds between begin and end.
     pub seconds: f64,
-    /// Whether the memory of every guest is on 2 MiB pages.
+    /// `true` if the memory of every guest is on 2 MiB pages.
     pub large_pages: bool,
     /// Each guest, in the order of the specification.
     pub guests: Vec<Counted>,
-    /// Share of the time that generators took.
+    /// Share of the time spent in generators.
     pub generator_share: f64,
-    /// Share of the time that forwarders took.
+    /// Share of the time spent in forwarders.
     pub forwarder_share: f64,
-    /// Millions of frames a second that one generator could send to an instant sink.
+    /// Highest rate of one generator into an instant sink, Mframes/s.
     pub generator_limit_mpps: f64,
-    /// Frames that generators sent, in all, until the end.
+    /// Frames that generators sent until the end.
     pub generated: u64,
-    /// Frames that generators received, in all, until nothing moved any more.
+    /// Frames that generators received until no frame moved.
     pub returned: u64,
     /// Account of a generator at a constant rate.
     #[serde(default)]
     pub paced: Option<PacedResult>,
 }
 
-/// One guest's frames between begin and end.
+/// Frames of one guest between begin and end.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Counted {
-    /// Whether it is a generator.
+    /// `true` for a generator.
     pub generator: bool,
     /// Frames received.
     pub received: u64,
     /// Frames sent.
     pub sent: u64,
-    /// Frames it could not send on.
+    /// Frames it could not forward.
     pub dropped: u64,
 }
 
-/// Reads a task from standard input, and does it.
+/// Reads a task from standard input, and runs it.
 pub fn main() -> Result<()> {
     host::process::end_with_parent()?;
     let mut line = String::new();
@@ -253,7 +252,7 @@ pub fn main() -> Result<()> {
     }
 }
 
-/// Tells the parent.
+/// Sends an event to the parent.
 fn say(event: &Event) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, event)?;
@@ -262,7 +261,7 @@ fn say(event: &Event) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the parent's next line.
+/// Waits for the next line of the parent.
 fn wait_for_word() -> Result<()> {
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line).context("cannot hear the parent")?;

@@ -1,15 +1,15 @@
 //! Two guests that send numbered frames to each other, and account for each number.
 //!
-//! A guest sends while fewer than a window of its frames are on their way: both guests are in this
-//! process, so the sender sees what the receiver has seen. The window is a quarter of a ring, so no
-//! ring of a guest is ever full, and what is lost was lost by the daemon. Each frame is checked as
-//! a whole. Frames have seven lengths in turn, and their numbers go up by one.
+//! A guest sends while fewer than a window of its frames are in flight; both guests are in this
+//! process, so the sender knows the receiver's state. The window is a quarter of a ring, so no ring
+//! overflows, and every lost frame was lost by the daemon. Each frame is checked as a whole. Frames
+//! cycle through seven lengths, and their numbers increase by one.
 //!
-//! When nothing has come for a second though the window is full, what was on its way is given up;
-//! should it come yet, it counts as overtaken and not as lost.
+//! With a full window and no arrival for a second, the frames in flight are given up; a frame that
+//! still comes counts as reordered, not as lost.
 //!
-//! Limits: the time between two arrivals is as long as this process, or the daemon, had no CPU,
-//! which on a machine of two CPUs is told by the longest absence beside it.
+//! Limits: a gap between two arrivals includes the time in which this process or the daemon had no
+//! CPU. The longest absence is reported beside it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,56 +29,56 @@ use super::honest::end::{End, frame_len};
 use super::ledger::Ledger;
 use super::{Event, say, wait_for_word};
 
-/// Frames on their way in each direction: a quarter of a ring.
+/// Frames in flight in each direction: a quarter of a ring.
 const WINDOW: u64 = 256;
-/// For so long frames are waited for.
+/// Longest wait for a frame.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is looked whether the daemon is there.
+/// Interval of checks for the daemon.
 const LOOK: Duration = Duration::from_millis(1);
-/// The longest gap that is told exactly, in ns.
+/// Longest gap that is recorded exactly, ns.
 const GAP_MAX_NS: u64 = 60_000_000_000;
 
-/// Two guests to be. Addresses are written as `02:00:00:00:00:01`.
+/// Task: two guests. Addresses are written as `02:00:00:00:00:01`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NumberedSpec {
-    /// CPU to run on, if it is to be pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
-    /// Socket and address of each.
+    /// Socket and address of each guest.
     pub guests: [(PathBuf, String); 2],
-    /// Frames a second in each direction; 0: as many as the window allows.
+    /// Frames a second in each direction; 0: limited by the window only.
     #[serde(default)]
     pub rate_pps: u32,
     /// Rings of both adapters.
     #[serde(default)]
     pub ring: RingKind,
-    /// Whether the daemon writes down what is in flight, for its successor.
+    /// The daemon keeps inflight records, which the next daemon reads.
     #[serde(default)]
     pub inflight: bool,
-    /// Whether a guest whose daemon is gone waits for the next one, with its rings as they are.
+    /// Guests reattach to the next daemon, with their rings unchanged.
     #[serde(default)]
     pub reattach: bool,
 }
 
-/// What became of the frames.
+/// Account of the frames.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NumberedResult {
-    /// Seconds from the word to go to the last frame.
+    /// Seconds from the start to the last frame.
     pub seconds: f64,
     /// From the first guest to the second, and back.
     pub directions: [Direction; 2],
-    /// Longest time between two turns of this process, in microseconds: when it had no CPU, nothing
+    /// Longest time between two turns of this process, in microseconds: it had no CPU, so no frame
     /// could arrive.
     pub absence_us_max: f64,
-    /// What was since the mark before, for each `mark` that was said.
+    /// Spans between marks, one for each `mark` of the parent.
     #[serde(default)]
     pub marks: Vec<Mark>,
-    /// Used entries that repeat another or name no buffer, on any ring.
+    /// Used entries that repeat another or name no posted buffer, on any ring.
     #[serde(default)]
     pub used_repeated: u64,
-    /// Buffers that came back before others that were posted earlier.
+    /// Buffers returned before others that were posted earlier.
     #[serde(default)]
     pub used_out_of_order: u64,
-    /// Sent buffers that never came back.
+    /// Transmit buffers that were not returned.
     #[serde(default)]
     pub used_missing: u64,
 }
@@ -92,12 +92,12 @@ pub struct Mark {
     pub absence_us: f64,
     /// Frames that arrived again.
     pub duplicated: u64,
-    /// Longest time from a daemon that listens again to rings that are started, in microseconds; 0
-    /// if no guest attached anew.
+    /// Longest time from a listening daemon to started rings, in microseconds; 0 if no guest
+    /// reattached.
     pub reattach_us: f64,
 }
 
-/// The frames of one direction.
+/// Frames of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Direction {
     /// Frames sent.
@@ -108,21 +108,21 @@ pub struct Direction {
     pub lost: u64,
     /// Frames whose number had arrived before.
     pub duplicated: u64,
-    /// Frames whose number arrived after a greater one.
+    /// Frames that arrived after a higher number.
     pub reordered: u64,
-    /// Frames of the peer that were not as it had sent them.
+    /// Frames of the peer with changed bytes.
     pub corrupted: u64,
-    /// Frames of somebody else, such as announcements of an address.
+    /// Frames of other senders, such as address announcements.
     pub foreign: u64,
-    /// How often a whole window was given up.
+    /// Number of windows given up.
     pub stalls: u64,
     /// Longest time between two arrivals, in microseconds.
     pub gap_us_max: f64,
-    /// The same that one in a thousand gaps exceeds.
+    /// 99.9th percentile of these gaps, in microseconds.
     pub gap_us_p999: f64,
 }
 
-/// Attaches, sends until the parent says another word, and tells what became of the frames.
+/// Attaches, sends until the parent stops it, and reports the account.
 pub fn run(spec: &NumberedSpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
@@ -149,16 +149,16 @@ pub fn run(spec: &NumberedSpec) -> Result<()> {
     say(&Event::Numbered(pair.run(&words, spec.rate_pps)))
 }
 
-/// What the parent has said.
+/// Lines received from the parent.
 #[derive(Debug, Default)]
 struct Words {
-    /// How often it said `mark`.
+    /// Number of `mark` lines.
     marks: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Words {
-    /// Until another word than `mark`; an end of file is one, too.
+    /// Reads lines until one is not `mark`; end of file counts as one.
     fn listen(&self) {
         for line in std::io::stdin().lines() {
             match line.as_deref() {
@@ -174,7 +174,7 @@ fn us(cycles: u64) -> f64 {
     tsc::cycles_to_ns(cycles) / 1e3
 }
 
-/// The frames that one end receives.
+/// Frames that one guest receives.
 struct Way {
     from: Mac,
     to: Mac,
@@ -183,9 +183,9 @@ struct Way {
     corrupted: u64,
     foreign: u64,
     stalls: u64,
-    /// When the last frame arrived, by the time-stamp counter.
+    /// Arrival of the last frame, in time-stamp cycles.
     arrived: u64,
-    /// Longest gap since the last mark, in cycles, and frames that had arrived again by then.
+    /// Longest gap since the last mark, in cycles, and the duplicates counted by then.
     gap: u64,
     duplicated_before: u64,
     gaps_ns: Histogram<u64>,
@@ -226,7 +226,7 @@ impl Way {
         }
     }
 
-    /// Notes that frames came just now.
+    /// Records an arrival.
     fn arrive(&mut self, now: u64) {
         if self.arrived != 0 {
             let gap = now.wrapping_sub(self.arrived);
@@ -254,22 +254,22 @@ impl Way {
     }
 }
 
-/// What was since the last mark, in cycles.
+/// Span since the last mark, in cycles.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     absence: u64,
     reattach: u64,
 }
 
-/// Both guests. `ways[i]` holds what `ends[1 - i]` receives.
+/// Both guests. `ways[i]` holds the frames that `ends[1 - i]` receives.
 struct Pair {
     ends: [End; 2],
     ways: [Way; 2],
-    /// Where to attach anew, if that is to be.
+    /// Sockets to reattach to, if the task says so.
     sockets: Option<[PathBuf; 2]>,
-    /// When a daemon was seen to listen again, or that one is gone.
+    /// Time at which a daemon was seen to listen again, or to be gone.
     alone_since: [Option<u64>; 2],
-    /// When it was last looked whether the daemon is there.
+    /// Time of the last check for the daemon.
     looked: u64,
     span: Span,
     marks: Vec<Mark>,
@@ -292,7 +292,7 @@ impl Pair {
             self.turn(if stopping { 0 } else { due });
             self.look(words);
             let now = tsc::now();
-            // What came before the first arrivals was no gap, either.
+            // Time before the first arrivals is no gap.
             if self.ways.iter().all(|way| way.arrived != 0) {
                 let away = now.wrapping_sub(last_turn);
                 absence = absence.max(away);
@@ -311,10 +311,10 @@ impl Pair {
                     way.stalls += 1;
                 }
             }
-            // The daemon's other threads, and who asks it to change paths, may have this CPU, too.
+            // Other threads of the daemon, and clients that change paths, may need this CPU.
             std::thread::yield_now();
         }
-        self.ends.iter_mut().for_each(End::publish); // takes back what was sent
+        self.ends.iter_mut().for_each(End::publish); // takes back sent buffers
         let [first, second] = [&self.ends[0], &self.ends[1]].map(End::accounts);
         NumberedResult {
             seconds: us(last_turn.wrapping_sub(begin)) / 1e6,
@@ -327,7 +327,7 @@ impl Pair {
         }
     }
 
-    /// Takes note of marks, and of daemons that are gone or back.
+    /// Handles marks, and daemons that went away or came back.
     fn look(&mut self, words: &Words) {
         if words.marks.load(Ordering::Acquire) > self.marks.len() as u64 {
             let gap = self.ways.iter_mut().map(|way| std::mem::take(&mut way.gap)).max();
@@ -353,7 +353,7 @@ impl Pair {
             if alone.is_none() && end.is_alone() {
                 *alone = Some(now);
             }
-            // A stale file of the old daemon refuses; a socket that is there takes us at once.
+            // A stale socket file refuses the connection; a live socket accepts at once.
             if alone.is_some() {
                 let begin = tsc::now();
                 if end.reattach(socket) {
@@ -365,7 +365,7 @@ impl Pair {
         }
     }
 
-    /// Empties both receive rings, and sends what the windows and the pace allow.
+    /// Empties both receive rings, and sends up to the limits of window and rate.
     fn turn(&mut self, due: u64) {
         for (i, way) in self.ways.iter_mut().enumerate() {
             let before = way.ledger.received;

@@ -1,8 +1,8 @@
-//! How one process paces itself by another: a count of turns in a page that both map.
+//! Turn counter in a page that two processes map: one limits its rate by the other's turns.
 //!
-//! A turn of the honest guests ends when everything that was in their receive rings has been taken
-//! out and all buffers are posted again. Who has stopped sending, and then sees two turns end,
-//! knows that whatever it sent them has been taken in.
+//! A turn of the honest guests ends when all frames in their receive rings are consumed and all
+//! buffers are posted again. A sender that stops, and then sees two turns end, knows that all its
+//! frames were consumed.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
@@ -15,14 +15,14 @@ use guestmem::Mapping;
 /// Bytes of the file.
 const SIZE: u64 = 4096;
 
-/// The shared count.
+/// The shared counter.
 #[derive(Debug)]
 pub struct Pace {
     mapping: Mapping,
 }
 
 impl Pace {
-    /// Makes the file at `path` if it is not there, and maps it.
+    /// Maps the file at `path`; makes it if it is missing.
     pub fn open(path: &Path) -> Result<Pace> {
         let shown = || format!("cannot open {}", path.display());
         let mut options = OpenOptions::new();
@@ -33,12 +33,12 @@ impl Pace {
         Ok(Pace { mapping })
     }
 
-    /// Turns that have ended.
+    /// Number of ended turns.
     pub fn turns(&self) -> u64 {
         self.with(|count| count.load(Ordering::Acquire))
     }
 
-    /// A turn ends.
+    /// Ends a turn.
     pub fn end_turn(&self) {
         self.with(|count| count.fetch_add(1, Ordering::Release));
     }

@@ -1,22 +1,21 @@
-//! A generator at a constant rate, and the receiver of what comes back: loss, latency, order.
+//! Generator at a constant rate, and receiver of the returned frames: loss, latency, order.
 //!
 //! # Model
 //! Frames are due at equal intervals from the first step on. Each carries a number of its flow and
 //! the time-stamp counter at its sending; [`Latency`] is the time from there until the generator
-//! polls it from its receive ring. The delay of a frame's sending after it was due is the
-//! generator's own bias, and is told beside the latency. So are its [pauses](super::pauses): the
-//! latency of the frames that met none is told, too.
+//! polls it from its receive ring. The lateness of sending, the generator's own bias, is reported
+//! beside the latency. So are its [pauses](super::pauses), and the latency of the frames that met
+//! none.
 //!
-//! For a test of back-to-back frames it changes, when the measurement begins, to one burst: as many
-//! frames as it is told, as fast as its ring takes them, and then none.
+//! For a back-to-back test it switches to one burst when the measurement begins: a given number of
+//! frames, as fast as its ring takes them, and none after them.
 //!
-//! A generator that loses its CPU has frames due that it did not send. It makes up for at most
-//! [`BACKLOG_MAX`] of them; others are counted as skipped, so that no burst follows that the load
-//! does not have.
+//! A generator that loses its CPU has frames due that it did not send. It catches up at most
+//! [`BACKLOG_MAX`] of them and counts the others as skipped, so that no burst exceeds the load.
 //!
 //! # Limits
-//! Times are of one clock, the time-stamp counter, and of one thread, which polls: a frame waits
-//! while the thread serves other guests or the CPU is taken from it.
+//! Times come from one clock, the time-stamp counter, and one thread, which polls: a frame waits
+//! while the thread serves other guests or has no CPU.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -33,12 +32,11 @@ use super::generate::{SEQUENCE_AT, Traffic, frame};
 use super::ledger::Ledger;
 use super::pauses::{Pauses, PausesResult};
 
-/// Frames that are made up for after a pause of the generator: fewer than the smallest ring holds.
+/// Maximum frames to catch up after a pause of the generator: fewer than the smallest ring holds.
 const BACKLOG_MAX: u64 = RING as u64 / 2;
-/// Bit of a frame's number that a device of known delays sets if it returned the frame late: no
-/// frame has as great a number.
+/// Bit of a frame's number set by a device of known delays for a late frame; no number is as high.
 pub const RETURNED_LATE: u64 = 1 << 63;
-/// Longest time that histograms tell apart, ns; longer ones count as this one.
+/// Longest time in histograms, ns; longer ones are clamped.
 const NS_MAX: u64 = 60_000_000_000;
 
 /// Times of frames, in microseconds.
@@ -72,8 +70,8 @@ impl Latency {
         }
     }
 
-    /// Summary of repeated trials: the median of each quantile, which a trial that lost its CPU
-    /// does not move; all frames, and the longest time of all. Trials without frames do not count.
+    /// Summary of repeated trials: the median of each quantile (robust against a trial that lost
+    /// its CPU), the sum of frames, and the longest time. Trials without frames are ignored.
     pub fn of_trials(trials: impl Iterator<Item = Latency> + Clone) -> Latency {
         let trials = trials.filter(|trial| trial.frames > 0);
         let of = |value: fn(&Latency) -> f64| -> f64 {
@@ -99,28 +97,27 @@ pub fn histogram() -> Result<Histogram<u64>> {
 /// Account of a generator at a constant rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacedResult {
-    /// Frames sent, from the first one on.
+    /// Frames sent since the start.
     pub sent: u64,
-    /// Frames that were due in the measured time and not sent, because the generator was late or
-    /// had no free buffer.
+    /// Frames due in the measured time but not sent: the generator was late or had no free buffer.
     pub skipped: u64,
-    /// Frames received, duplicates not counted.
+    /// Frames received, without duplicates.
     pub received: u64,
     /// Frames received a second time.
     pub duplicated: u64,
     /// Frames received after a later one of their flow.
     pub reordered: u64,
-    /// From sending to receiving, in the measured time.
+    /// Time from sending to receiving, in the measured time.
     pub latency: Latency,
-    /// The same, of frames that met no pause of the generator; without frames, all are 0.
+    /// Latency of frames that met no pause of the generator; all 0 without frames.
     #[serde(default)]
     pub latency_unpaused: Latency,
     /// Pauses of the generator, in the measured time.
     #[serde(default)]
     pub pauses: PausesResult,
-    /// From being due to sending, in the measured time: the generator's own bias.
+    /// Time from due to sent, in the measured time: the generator's own bias.
     pub lateness: Latency,
-    /// The burst, if one was to be sent.
+    /// Account of the burst, if one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<BurstResult>,
 }
@@ -150,7 +147,7 @@ impl PacedResult {
 pub struct BurstResult {
     /// Frames that were not sent in time.
     pub left: u64,
-    /// Frames a second from the first one to the last; `None` if all were posted at once.
+    /// Frames a second from the first to the last; `None` if all were posted at once.
     pub rate_fps: Option<f64>,
 }
 
@@ -158,12 +155,12 @@ pub struct BurstResult {
 #[derive(Debug)]
 pub(super) struct Paced {
     pub(super) adapter: Adapter,
-    /// Bytes of a frame and its header.
+    /// Bytes of a frame with its header.
     len: u32,
-    /// Buffers that may be sent, the longest unused first. Buffer `b` has a frame of flow `b`
-    /// modulo the number of flows.
+    /// Free transmit buffers, the longest unused first. Buffer `b` has a frame of flow `b` modulo
+    /// the number of flows.
     free: VecDeque<u32>,
-    /// By flow: the next number, and those that came back.
+    /// By flow: the next number, and the returned ones.
     flows: Vec<(u64, Ledger)>,
     schedule: Schedule,
     burst: Option<Burst>,
@@ -177,7 +174,7 @@ pub(super) struct Paced {
 
 impl Paced {
     /// Attaches, and prepares the frames and the receive buffers. A `burst` is sent when the
-    /// measurement begins. The thread polls `guests`, this one among them.
+    /// measurement begins. The thread polls `guests` guests, this one included.
     pub(super) fn attach(
         socket: &Path,
         traffic: &Traffic<'_>,
@@ -215,7 +212,7 @@ impl Paced {
         })
     }
 
-    /// Sends what is due and receives what there is; returns the number of frames moved.
+    /// Sends due frames and receives; returns the number of frames moved.
     pub(super) fn step(&mut self) -> u64 {
         let received = self.receive();
         let mut back = [0; BURST];
@@ -283,8 +280,7 @@ impl Paced {
         }
     }
 
-    /// Begins the measurement: times and skipped frames before it do not count. A burst begins, if
-    /// there is one to send.
+    /// Begins the measurement: drops earlier times and skipped frames. Starts the burst, if any.
     pub(super) fn begin(&mut self) {
         if let Some(burst) = &mut self.burst {
             burst.begun = true;
@@ -296,12 +292,12 @@ impl Paced {
         }
     }
 
-    /// Sends nothing from now on, but for the rest of a burst.
+    /// Stops sending, except for the rest of a burst.
     pub(super) fn stop(&mut self) {
         self.sending = self.burst.is_some();
     }
 
-    /// Frames received so far, duplicates not counted.
+    /// Frames received so far, without duplicates.
     pub(super) fn received(&self) -> u64 {
         self.flows.iter().map(|(_, ledger)| ledger.received).sum()
     }
@@ -328,7 +324,7 @@ pub fn ns_between(begin: u64, end: u64) -> u64 {
     tsc::cycles_to_ns(end.saturating_sub(begin)) as u64
 }
 
-/// A number of frames that are sent at the highest rate.
+/// Frames to send at the highest rate.
 #[derive(Debug)]
 struct Burst {
     begun: bool,
@@ -346,7 +342,7 @@ impl Burst {
         Burst { begun: false, frames, left: frames, first: None, last: 0 }
     }
 
-    /// Frames to post now, of which there is room for `room`.
+    /// Number of frames to post now, at most `room`.
     fn take(&mut self, now: u64, room: u64) -> u64 {
         let count = self.left.min(room);
         if count > 0 {
@@ -358,7 +354,7 @@ impl Burst {
     }
 
     fn result(&self) -> BurstResult {
-        // A post takes as long as until the next one: the first one's frames are in no interval.
+        // A post lasts until the next one, so the frames of the first are in no interval.
         let rate_fps = self.first.filter(|(first, _)| self.last > *first).map(|(first, count)| {
             let frames = self.frames - self.left - count;
             frames as f64 / (self.last - first) as f64 * tsc::hz()
@@ -373,7 +369,7 @@ struct Schedule {
     cycles_per_frame: f64,
     /// Time of frame 0; `None` before the first step.
     start: Option<u64>,
-    /// Frames sent or skipped.
+    /// Number of frames sent or skipped.
     next: u64,
     skipped: u64,
 }
@@ -385,8 +381,7 @@ impl Schedule {
         Ok(Schedule { cycles_per_frame, start: None, next: 0, skipped: 0 })
     }
 
-    /// Number of the first frame that is to be sent now, and how many, of which there is room for
-    /// `room`.
+    /// First frame to send now, and the number of frames, at most `room`.
     fn due(&mut self, now: u64, room: u64) -> (u64, u64) {
         let start = *self.start.get_or_insert(now);
         let passed = (now.saturating_sub(start) as f64 / self.cycles_per_frame) as u64 + 1;
@@ -428,7 +423,7 @@ mod tests {
     fn a_pause_is_made_up_for_in_part_and_the_rest_is_told() {
         let mut schedule = schedule();
         assert_eq!(schedule.due(0, 64), (0, 1));
-        // 1000 frames later: the oldest are skipped, and the room limits the others.
+        // 1000 frames later, the oldest are skipped, and the room limits the others.
         assert_eq!(schedule.due(1_000_000, 64), (1001 - BACKLOG_MAX, 64));
         assert_eq!(schedule.skipped, 1000 - BACKLOG_MAX);
         assert_eq!(schedule.due(1_000_000, 1000).1, BACKLOG_MAX - 64);
@@ -457,7 +452,7 @@ mod tests {
     #[test]
     fn latency_of_a_known_distribution_is_told_within_its_resolution() {
         let mut histogram = histogram().unwrap();
-        // 1 to 10 us in steps of 1 ns, as a device delays frames that is known.
+        // 1 to 10 us in steps of 1 ns, as a device of known delays has.
         (1_000..=10_000).for_each(|ns| histogram.saturating_record(ns));
         let latency = Latency::of(&histogram);
         assert_eq!(latency.frames, 9_001);

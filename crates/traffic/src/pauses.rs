@@ -18,11 +18,11 @@ use std::time::Duration;
 use host::tsc;
 use serde::{Deserialize, Serialize};
 
-/// Shortest time between two polls that is a pause, for each guest that the thread polls: longer
-/// than a full burst of one takes.
+/// Shortest time between two polls that counts as a pause, per polled guest: longer than one full
+/// burst takes.
 pub const PAUSE_MIN: Duration = Duration::from_micros(10);
-/// Time stamps kept of frames whose posting met a pause; a frame may be under way for as many
-/// pauses.
+/// Maximum remembered time stamps of frames whose posting met a pause; a frame may be in flight for
+/// as many pauses.
 const STAMPS_MAX: usize = 4096;
 
 /// Pauses of a generator, in the measured time.
@@ -30,14 +30,14 @@ const STAMPS_MAX: usize = 4096;
 pub struct PausesResult {
     /// Number of pauses.
     pub count: u64,
-    /// Their share of the time.
+    /// Share of the time.
     pub share: f64,
-    /// The longest, in microseconds.
+    /// Longest pause, in microseconds.
     pub longest_us: f64,
 }
 
 impl PausesResult {
-    /// Of repeated trials of one length: all pauses, the mean share, the longest of all.
+    /// Summary of trials of equal length: all pauses, the mean share, the longest of all.
     pub(super) fn of_trials(trials: impl ExactSizeIterator<Item = PausesResult>) -> PausesResult {
         let number = trials.len().max(1) as f64;
         trials.fold(PausesResult::default(), |all, trial| PausesResult {
@@ -58,16 +58,16 @@ pub(super) struct Pauses {
     count: u64,
     sum: u64,
     longest: u64,
-    /// Frames that came back in a pause are still to be polled.
+    /// `true` while frames that came back in a pause are not yet all polled.
     catching_up: bool,
-    /// Time stamp of the frames that were posted since the last poll.
+    /// Time stamp of the frames posted since the last poll.
     posted: Option<u64>,
     /// Time stamps of frames whose posting met a pause, in ascending order.
     met: VecDeque<u64>,
 }
 
 impl Pauses {
-    /// Of a thread that polls so many guests.
+    /// For a thread that polls `guests` guests.
     pub(super) fn new(guests: u32) -> Pauses {
         Pauses {
             min: tsc::duration_to_cycles(PAUSE_MIN * guests),
@@ -81,8 +81,8 @@ impl Pauses {
         }
     }
 
-    /// A poll of the receive ring at `now`, which was left with more frames if it is `full`. `true`
-    /// if its frames came back in a pause.
+    /// Records a poll of the receive ring at `now`; `full` means that frames remain in it. Returns
+    /// `true` if its frames came back in a pause.
     pub(super) fn poll(&mut self, now: u64, full: bool) -> bool {
         let (first, last) = self.polls.unwrap_or((now, now));
         self.polls = Some((first, now));
@@ -103,7 +103,7 @@ impl Pauses {
         late
     }
 
-    /// Frames with this time stamp are posted before the next poll.
+    /// Records that frames with this time stamp are posted before the next poll.
     pub(super) fn post(&mut self, stamp: u64) {
         self.posted = Some(stamp);
     }
@@ -113,7 +113,7 @@ impl Pauses {
         self.met.binary_search_by(|met| stamp.cmp(met)).is_ok()
     }
 
-    /// Counts pauses from the last poll on; frames under way keep theirs.
+    /// Restarts the count of pauses at the last poll; frames in flight keep theirs.
     pub(super) fn reset(&mut self) {
         self.polls = self.polls.map(|(_, last)| (last, last));
         (self.count, self.sum, self.longest) = (0, 0, 0);
@@ -133,7 +133,7 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    /// Pauses of 100 cycles and more.
+    /// Pauses of 100 cycles or more.
     fn pauses() -> Pauses {
         Pauses { min: 100, ..Pauses::new(1) }
     }

@@ -1,15 +1,13 @@
-//! Silent guests, one of which wakes the daemon now and then.
+//! Silent guests, one of which wakes the daemon from time to time.
 //!
-//! All adapters post receive buffers, as a guest's driver does, and then nothing moves: the thread
-//! sleeps until it is told to go, so that the parent can measure what silence costs. Then the first
-//! adapter sends single frames to the second one, each after a silence of random length, and the
-//! thread polls until the frame is in the receive ring. A kick is written if the ring asks for it;
-//! the wait after it holds the system call, the wake-up of the lane, its look at all rings, and
-//! the copy.
+//! All adapters post receive buffers, as a guest's driver does, and then no frame moves. The thread
+//! sleeps until the parent starts it, so that the parent can measure the idle cost. Then the first
+//! adapter sends single frames to the second, each after a silence of random length, and the thread
+//! polls until the frame is in the receive ring. It kicks if the ring asks for it. The measured
+//! time includes the system call, the lane's wake-up, its poll of all rings, and the copy.
 //!
-//! After each frame, and another silence, the same is done to a thread that does nothing else than
-//! to sleep on an eventfd, on the lane's CPU: the [`floor`] below which this machine, as busy as it
-//! is now, wakes nobody.
+//! After each frame and another silence, the same is measured for a thread on the lane's CPU that
+//! only sleeps on an eventfd: the [`floor`] of wake-up time on this machine under its present load.
 
 mod floor;
 
@@ -32,40 +30,40 @@ use floor::Floor;
 
 /// Bytes of the frames, with FCS.
 const FRAME: u32 = 64;
-/// A frame that takes longer never comes.
+/// Longest wait for a frame; a later one is lost.
 const LOST: Duration = Duration::from_secs(5);
-/// The buffer of the frames sent.
+/// Index of the transmit buffer.
 const SEND: u32 = RING as u32;
 
-/// Silent guests to be.
+/// Task: silent guests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProbeSpec {
-    /// CPU to run on, if it is to be pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
-    /// CPU of the lane, if that is pinned.
+    /// CPU of the lane, if pinned.
     pub lane_cpu: Option<usize>,
-    /// The daemon's sockets, two or more.
+    /// Vhost-user sockets of the daemon, two or more.
     pub sockets: Vec<PathBuf>,
-    /// The addresses of the first two guests.
+    /// Addresses of the first two guests.
     pub macs: [String; 2],
     /// Frames to send.
     pub frames: u64,
-    /// The silence before each, in microseconds: least and most.
+    /// Silence before each frame, in microseconds: minimum and maximum.
     pub silence_us: (u64, u64),
-    /// Where the random numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// What was measured.
+/// Result of a probe run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ProbeResult {
-    /// Frames.
+    /// Number of frames.
     pub samples: u64,
-    /// How many of them needed a kick: the lane slept, or was about to.
+    /// Frames that needed a kick: the lane slept, or was about to.
     pub kicks: u64,
-    /// From just before a frame is published until it is seen in the receive ring.
+    /// Time from publishing a frame until it is in the receive ring.
     pub wake: Times,
-    /// The same of a thread that only sleeps on an eventfd.
+    /// Wake-up time of a thread that only sleeps on an eventfd.
     pub floor: Times,
 }
 
@@ -76,7 +74,7 @@ pub struct Times {
     pub p50: f64,
     /// 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -91,9 +89,9 @@ impl Times {
     }
 }
 
-/// Attaches, is silent, then measures.
+/// Attaches, stays silent, then measures.
 pub fn run(spec: &ProbeSpec) -> Result<()> {
-    // First, for threads are born pinned where their parent is.
+    // Started first: a thread inherits the CPU mask of its parent.
     let floor = Floor::start(spec.lane_cpu)?;
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
@@ -159,8 +157,8 @@ fn measure(
     Ok(ProbeResult { samples: wake.len(), kicks, wake: Times::of(&wake), floor: Times::of(&bare) })
 }
 
-/// Lets time pass. With a CPU of its own the guest stays awake, as one that polls does: what is
-/// measured is then the daemon's wake-up and not this thread's.
+/// Waits. With a CPU of its own the guest stays awake, as one that polls does: the result is then
+/// the daemon's wake-up time and not this thread's.
 fn pause(time: Duration, awake: bool) {
     if !awake {
         return std::thread::sleep(time);
@@ -171,7 +169,7 @@ fn pause(time: Duration, awake: bool) {
     }
 }
 
-/// Asks until there is an answer.
+/// Polls until `ask` returns a value.
 fn wait_until<T>(awake: bool, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
     let begin = Instant::now();
     loop {

@@ -1,10 +1,11 @@
-//! A guest with two ports, each of which sends every frame back to where it came from.
+//! Guest with two ports, each of which returns every frame to its sender.
 //!
 //! # Model
 //! A port is a [`Forwarder`] whose next hop is the other port: a frame from port 0 reaches port 1
-//! through the switch, gets new addresses and goes back. So frames circle until they are taken in.
-//! The guest listens on both sockets, and switches connect. It polls without sleeping while frames
-//! move. Commands are lines of JSON on standard input; each is answered by [`Reflected`].
+//! through the switch, gets new addresses and goes back. Frames thus circulate until they are
+//! drained. The guest listens on both sockets, and switches connect. It polls without sleeping
+//! while frames move. Commands are lines of JSON on standard input; each is answered by
+//! [`Reflected`].
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -20,11 +21,11 @@ use wire::Mac;
 use super::adapter::{Adapter, Shape};
 use super::{Event, Forwarder, say};
 
-/// Turns of both ports between two looks for a command.
+/// Turns of both ports between two polls for a command.
 const TURNS: u32 = 64;
-/// Time without a frame after which none is in flight any more.
+/// Time without a frame after which none is in flight.
 const QUIET: Duration = Duration::from_millis(100);
-/// Longest time that taking in all frames may take.
+/// Longest time to drain all frames.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 /// Settings of the guest.
@@ -48,14 +49,14 @@ pub struct ReflectSpec {
 pub enum Command {
     /// Count frames.
     Count,
-    /// Put new frames in flight from each port, and send back what comes.
+    /// Send new frames from each port, and return all received ones.
     Inject {
         /// Frame size with FCS, bytes.
         frame_bytes: u32,
         /// Frames of each port.
         frames: u32,
     },
-    /// Take in all frames.
+    /// Receive all frames without returning them.
     Drain,
 }
 
@@ -66,22 +67,22 @@ pub struct Reflected {
     pub received: u64,
     /// Seconds since the start.
     pub seconds: f64,
-    /// Frames that the last [`Command::Drain`] took in.
+    /// Frames received by the last [`Command::Drain`].
     pub drained: u64,
-    /// Virtio features of each port in force.
+    /// Negotiated virtio features of each port.
     pub features: [u64; 2],
 }
 
 /// Attaches both ports and serves commands until standard input ends.
 ///
 /// # Errors
-/// A port is not attached, or the parent cannot be told.
+/// A port cannot attach, or standard output is closed.
 pub fn run(spec: &ReflectSpec) -> Result<()> {
     host::cpu::pin_this_thread(spec.cpu)?;
     let mac = |text: &String| text.parse::<Mac>().with_context(|| format!("address {text}"));
     let [a, b] = [mac(&spec.macs[0])?, mac(&spec.macs[1])?];
     let shape = Shape { mergeable: spec.mergeable, ..Shape::of(spec.ring) };
-    // Both first: some switches connect once, and in no order.
+    // Both first: some switches connect only once, in any order.
     let [first, second] = [Listener::bind(&spec.sockets[0])?, Listener::bind(&spec.sockets[1])?];
     let port = |listener: &Listener, addresses| -> Result<Forwarder> {
         Ok(Forwarder::on(Adapter::accept(listener, shape, Pages::Gathered)?, addresses))
@@ -132,7 +133,7 @@ impl Reflector {
         }
     }
 
-    /// One burst of each port; returns how many frames moved.
+    /// One burst of each port; returns the number of frames moved.
     fn turn(&mut self) -> u64 {
         let is_draining = self.is_draining;
         let one = |port: &mut Forwarder| if is_draining { port.absorb() } else { port.step() };

@@ -1,10 +1,9 @@
-//! A virtual machine monitor's network device without vhost: it copies frames between its guest's
+//! Network device of a virtual machine monitor without vhost: copies frames between its guest's
 //! kernel and a tap on the host's bridge.
 //!
-//! The guest's end is the file behind the `eth0` in the guest's namespace, in place of virtio-net's
-//! rings. Both files carry frames of up to 64 KiB with their virtio-net header, so that no checksum
-//! is made and nothing is cut on the way. One thread waits for either file, and moves what there
-//! is.
+//! The guest's side is the tap file of `eth0` in the guest's namespace, in place of virtio-net's
+//! rings. Both files carry frames of up to 64 KiB with their virtio-net header, so no checksum is
+//! computed and no frame is segmented. One thread waits for both files.
 
 use std::os::fd::OwnedFd;
 
@@ -17,25 +16,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{Event, say};
 
-/// Frames that one direction may move before the other has its turn.
+/// Maximum frames in one direction before the other has its turn.
 const TURN: usize = 64;
 /// Bytes of the longest frame with its header.
 const FRAME_MAX: usize = 12 + 18 + (64 << 10);
 
-/// A relay.
+/// Task: a relay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RelaySpec {
-    /// CPU to run on, if it is to be pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
-    /// The process whose namespace gets an `eth0`.
+    /// Process whose namespace gets an `eth0`.
     pub guest: u32,
-    /// What the tap on the bridge is called.
+    /// Interface name of the tap on the bridge.
     pub name: String,
-    /// The bridge, which is in this process's namespace.
+    /// Bridge in this process's namespace.
     pub bridge: String,
 }
 
-/// Makes both taps, says that it is ready, and copies until it is killed.
+/// Makes both taps, reports ready, and copies until it is killed.
 pub fn run(spec: &RelaySpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
@@ -59,8 +58,7 @@ pub fn run(spec: &RelaySpec) -> Result<()> {
     }
 }
 
-/// Moves up to a turn of frames. What the other side does not take, such as while it is down, is
-/// lost.
+/// Moves the frames of one turn. Frames that the other side rejects, as while it is down, are lost.
 fn copy(from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> Result<()> {
     for _ in 0..TURN {
         match rustix::io::read(from, &mut *buffer) {
@@ -72,7 +70,7 @@ fn copy(from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// The queue of a tap that was made anew.
+/// The queue of a new tap.
 pub(super) fn only_queue(mut tap: tun::Tap) -> Result<OwnedFd> {
     ensure!(!tap.existed, "somebody else has a tap of that name");
     tap.queues.pop().context("a tap has a queue")

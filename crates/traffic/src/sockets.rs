@@ -1,16 +1,16 @@
-//! A program on the sockets of a guest's kernel: TCP and UDP traffic, measured where it arrives.
+//! Traffic over the sockets of a guest's kernel: TCP and UDP, measured at the receiver.
 //!
-//! A guest's kernel is a network namespace that this process makes for itself and that ends with
-//! it. It has `lo`, and what carries its frames moves an interface named `eth0` into it before the
-//! word to go is given. The receiver (or who asks) does the measuring: warm-up, [`Event::Begin`],
-//! the measured time, [`Event::End`], cool-down, and its result. The other end works until it is
+//! A guest's kernel is a network namespace that this process makes and that ends with it. It has
+//! `lo`; the device that carries its frames moves an interface named `eth0` into it before the
+//! parent gives the start. The receiver (or requester) measures: warm-up, [`Event::Begin`], the
+//! measured time, [`Event::End`], cool-down, and its result. The other end works until it is
 //! killed.
 //!
-//! File copies ([`Part::Serve`], [`Part::Fetch`]) have a beginning and an end of their own, which
-//! the module `file` describes.
+//! File copies ([`Part::Serve`], [`Part::Fetch`]) have their own sequence, documented in the module
+//! `file`.
 //!
-//! A process in the room of another ([`Room::Of`]) reaches that one over `lo`: this is the
-//! self-test, for more than both ends can do with nothing between them no path can carry.
+//! A process in the namespace of another ([`Room::Of`]) reaches it over `lo`: the self-test, as no
+//! path can exceed the rate of both ends without a path between them.
 
 mod datagram;
 mod file;
@@ -34,101 +34,102 @@ use crate::arena;
 pub use file::{Fetched, Served};
 pub use request::Asked;
 
-/// The port that receivers and answerers listen on.
+/// Port of receivers and responders.
 const PORT: u16 = 5001;
-/// How long the other end may take to be reachable.
+/// Longest wait for the other end to be reachable.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The bits of each guest's network.
+/// Prefix length of the guests' network.
 const PREFIX: u8 = 24;
 
 /// One end of a transfer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SocketSpec {
-    /// CPU to run on, if it is to be pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
-    /// Whose kernel's sockets.
+    /// Network namespace to run in.
     pub room: Room,
-    /// What to do.
+    /// Role of this end.
     pub part: Part,
-    /// With what traffic.
+    /// Traffic settings.
     pub load: Load,
 }
 
-/// The network namespace that an end is in.
+/// Network namespace of an end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Room {
-    /// One of its own, whose `eth0` gets these addresses.
+    /// A namespace of its own, whose `eth0` gets these addresses.
     Own {
-        /// Its IPv4 address.
+        /// IPv4 address.
         ip: Ipv4Addr,
-        /// Its Ethernet address, as `02:00:00:00:00:01`.
+        /// MAC address, as `02:00:00:00:00:01`.
         mac: String,
     },
-    /// One of its own, with `lo` only.
+    /// A namespace of its own, with `lo` only.
     Alone,
-    /// The one made by another process.
+    /// The namespace of another process.
     Of(u32),
 }
 
-/// Which end it is.
+/// Role of an end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// Sends to this address until it is killed.
     Send(Ipv4Addr),
-    /// Receives, and measures.
+    /// Receives and measures.
     Receive(Times),
-    /// Sends a datagram, waits for the answer, and so on, and measures.
+    /// Sends a datagram, waits for the answer, repeats, and measures.
     Ask(Ipv4Addr, Times),
-    /// Sends each datagram back until it is killed.
+    /// Returns each datagram until it is killed.
     Answer,
-    /// Sends the same file of so many MiB to as many clients as there are streams, all at once.
+    /// Sends the same file of so many MiB to one client per stream, all at once.
     Serve(u32),
     /// Receives the file of the server at this address.
     Fetch(Ipv4Addr),
 }
 
-/// Seconds before, of and after the measurement.
+/// Seconds before, during and after the measurement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Times {
-    /// Before: windows and buffers grow.
+    /// Warm-up: windows and buffers grow.
     pub warmup_s: f64,
-    /// Of the measurement.
+    /// Measurement.
     pub seconds: f64,
-    /// After it, with the traffic still going.
+    /// Cool-down, with the traffic still running.
     pub cooldown_s: f64,
 }
 
-/// Traffic.
+/// Settings of socket traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// TCP; else UDP.
+    /// `true` for TCP, `false` for UDP.
     pub tcp: bool,
     /// Connections, each with a thread at both ends.
     pub streams: u32,
-    /// Bytes of each write, or of each datagram's payload; of file copies, of each call.
+    /// Bytes of each write, or of each datagram's payload; in file copies, of each call.
     pub bytes: u32,
-    /// Bytes asked for each socket's send and receive buffer; `None`: what the kernel gives.
+    /// Requested size of each socket's send and receive buffer, bytes; `None`: the kernel's
+    /// default.
     pub buffer: Option<u32>,
 }
 
-/// What a receiver measured.
+/// Result of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Received {
     /// Seconds between begin and end.
     pub seconds: f64,
-    /// Bytes of payload that the program read in them.
+    /// Payload bytes read.
     pub bytes: u64,
-    /// Datagrams that it read in them.
+    /// Datagrams read.
     pub datagrams: u64,
-    /// Datagrams that were sent in them, by their numbers.
+    /// Datagrams sent in this time, by their numbers.
     pub sent: u64,
-    /// Bytes of a socket's receive buffer, as the kernel counts them at the end.
+    /// Size of a socket's receive buffer at the end, bytes.
     pub buffer: u64,
 }
 
-/// Runs one end; see the module's documentation for what it says meanwhile.
+/// Runs one end; the module's documentation lists its events.
 pub fn run(spec: &SocketSpec) -> Result<()> {
     if let Some(cpu) = spec.cpu {
         host::cpu::pin_this_thread(cpu)?;
@@ -158,7 +159,7 @@ pub fn run(spec: &SocketSpec) -> Result<()> {
     }
 }
 
-/// Goes into the room; says what `eth0` is to be called there.
+/// Enters the namespace; returns the addresses of its `eth0`.
 fn enter(room: &Room) -> Result<Option<(Ipv4Addr, Mac)>> {
     match room {
         Room::Own { ip, mac } => {
@@ -176,8 +177,8 @@ fn enter(room: &Room) -> Result<Option<(Ipv4Addr, Mac)>> {
     }
 }
 
-/// Lets the traffic go for the warm-up, then measures: `count` reads what was received so far,
-/// bytes first. Traffic that stands still for all of the time, such as TCP after a loss, gets more.
+/// Waits for the warm-up, then measures: `count` reads the received totals, bytes first. Traffic
+/// that stalls for the whole time, such as TCP after a loss, gets more time.
 fn measured<const N: usize>(
     times: &Times,
     count: impl Fn() -> [u64; N],
@@ -197,8 +198,8 @@ fn measured<const N: usize>(
     Ok((seconds, before, after))
 }
 
-/// Asks for buffers of that size. What is more than the machine allows (`net.core.rmem_max`,
-/// `wmem_max`) only root gets.
+/// Requests buffers of that size. Only root may exceed the limits `net.core.rmem_max` and
+/// `wmem_max`.
 fn set_buffers(socket: impl AsFd, bytes: Option<u32>) -> Result<()> {
     let Some(bytes) = bytes.map(|bytes| bytes as usize) else { return Ok(()) };
     if sockopt::set_socket_send_buffer_size_force(&socket, bytes).is_err() {
@@ -210,7 +211,7 @@ fn set_buffers(socket: impl AsFd, bytes: Option<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Tries again until it works or patience ends.
+/// Retries until success or timeout.
 fn patiently<T, E: std::error::Error + Send + Sync + 'static>(
     what: &str,
     mut attempt: impl FnMut() -> Result<T, E>,
@@ -225,7 +226,7 @@ fn patiently<T, E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// A buffer to send from; the bytes do not matter.
+/// A buffer to send from, of constant bytes.
 fn payload(bytes: u32) -> Result<Vec<u8>> {
     ensure!(bytes > 0, "a write has at least one byte");
     Ok(vec![0x5b; bytes as usize])

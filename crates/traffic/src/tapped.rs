@@ -1,9 +1,9 @@
-//! Guests on the path virtio: as the device model of a VMM without vhost, each reads and writes its
-//! frames one by one over the file of a tap that is a port of the host's bridge.
+//! Guests on the path virtio: like the device model of a VMM without vhost, each reads and writes
+//! single frames through a tap that is a port of the host's bridge.
 //!
-//! They do what [`Generator`](super::Generator) and [`Forwarder`](super::Forwarder) do on virtio
-//! rings. A tap tells nobody what became of a frame, so the generator keeps as many in flight as it
-//! has not seen again: those that were lost are given up after a silence.
+//! They are the counterparts of [`Generator`](super::Generator) and
+//! [`Forwarder`](super::Forwarder). A tap reports no completion, so the generator limits the frames
+//! that have not come back; lost ones are written off after a silence.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -22,9 +22,9 @@ use super::{IN_FLIGHT, TapPlace, Traffic};
 
 /// Bytes of the virtio-net header before each frame.
 const HEADER: usize = tun::HEADER_LEN as usize;
-/// Bytes of the longest frame with its header that a guest takes in.
+/// Bytes of the longest received frame with its header.
 const BUFFER: usize = 2048;
-/// After so long without any frame those in flight count as lost.
+/// Silence after which the frames in flight count as lost.
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// A tap that is a port of a bridge.
@@ -37,7 +37,7 @@ pub(super) struct TapAdapter {
 impl TapAdapter {
     /// Makes the tap, and joins it to its bridge.
     pub(super) fn attach(place: &TapPlace) -> Result<TapAdapter> {
-        // No offload: its frames are whole, as those of a polling VNF are.
+        // No offload: frames are complete, as those of a polling VNF.
         let queue = only_queue(tun::open(None, &place.name, 1, false)?)?;
         match &place.bridge {
             Some(bridge) => Links::open()?.join(&place.name, bridge)?,
@@ -46,7 +46,7 @@ impl TapAdapter {
         Ok(TapAdapter { queue, buffer: Box::new([0; BUFFER]) })
     }
 
-    /// Takes in one frame with its header, if there is one.
+    /// Reads one frame with its header, if there is one.
     fn read(&mut self) -> Option<&mut [u8]> {
         let n = rustix::io::read(&self.queue, &mut self.buffer[..]).ok()?;
         Some(&mut self.buffer[..n])
@@ -57,7 +57,7 @@ impl TapAdapter {
     }
 }
 
-/// Sends as fast as frames come back, up to its number in flight, and takes in whatever comes.
+/// Sends as fast as frames come back, up to its limit in flight, and receives all frames.
 #[derive(Debug)]
 pub(super) struct TapGenerator {
     adapter: TapAdapter,
@@ -98,7 +98,7 @@ impl TapGenerator {
         })
     }
 
-    /// Sends and receives what there is, a burst at most; says how many frames moved.
+    /// Sends and receives at most a burst; returns the number of frames moved.
     pub(super) fn step(&mut self) -> u64 {
         let mut received = 0;
         while received < BURST as u64 && self.adapter.read().is_some() {
@@ -134,7 +134,7 @@ impl TapGenerator {
         sent
     }
 
-    /// Sends nothing new from now on.
+    /// Stops sending new frames.
     pub(super) fn stop(&mut self) {
         self.sending = false;
     }
@@ -144,18 +144,18 @@ impl TapGenerator {
 #[derive(Debug)]
 pub(super) struct TapForwarder {
     adapter: TapAdapter,
-    /// The first twelve bytes of every frame it sends.
+    /// First twelve bytes of every sent frame.
     addresses: [u8; 12],
     /// Frames received.
     pub(super) received: u64,
     /// Frames that the tap has taken.
     pub(super) sent: u64,
-    /// Frames that it did not take.
+    /// Frames that the tap rejected.
     pub(super) dropped: u64,
 }
 
 impl TapForwarder {
-    /// Attaches. Frames go out from `own` to `next`.
+    /// Attaches; frames are sent from `own` to `next`.
     pub(super) fn attach(place: &TapPlace, own: Mac, next: Mac) -> Result<TapForwarder> {
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&next.0);
@@ -164,14 +164,14 @@ impl TapForwarder {
         Ok(TapForwarder { adapter, addresses, received: 0, sent: 0, dropped: 0 })
     }
 
-    /// Forwards one burst at most; says how many frames moved.
+    /// Forwards at most one burst; returns the number of frames moved.
     pub(super) fn step(&mut self) -> u64 {
         let mut moved = 0;
         while moved < BURST as u64 {
             let Some(frame) = self.adapter.read() else { break };
             let n = frame.len();
             moved += 1;
-            // Others' frames that the bridge floods, and its own, are no guest's to forward.
+            // Frames of others that the bridge floods, and its own, are not forwarded.
             let own = &self.addresses[6..];
             let head = frame.get_mut(HEADER..HEADER + 12).filter(|head| head[..6] == *own);
             let Some(head) = head else { continue };
@@ -187,8 +187,7 @@ impl TapForwarder {
     }
 }
 
-/// How many million frames a second can be written to a tap behind which nothing is: the most a
-/// generator can offer.
+/// Highest rate of writes to a tap without a reader, Mframes/s: the limit of a generator.
 pub(super) fn self_test(name: &str, frame_bytes: u32, rounds: u32) -> Result<f64> {
     let place = TapPlace { name: format!("{name}-t"), bridge: None };
     let adapter = TapAdapter::attach(&place).context("no tap for the self-test")?;

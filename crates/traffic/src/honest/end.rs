@@ -1,4 +1,4 @@
-//! One honest guest's adapter and its buffers.
+//! Adapter of one honest guest, and its buffers.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -13,20 +13,20 @@ use wire::probe::{Mark, Probe};
 
 use crate::adapter::{Adapter, BUFFER, BUFFERS, HEADER, RING, Shape};
 
-/// Frames that a receive ring has buffers for.
+/// Receive buffers per ring.
 pub(crate) const FRAMES: u16 = RING;
 
-/// Lengths of the frames in turn, without FCS: the least, the most, and around cache lines.
+/// Frame lengths in turn, without FCS: minimum, maximum, and around cache lines.
 const LENGTHS: [usize; 7] = [60, 1514, 61, 124, 252, 1020, 508];
 
-/// The length of the frame of this number.
+/// Length of the frame with this number.
 pub(crate) fn frame_len(sequence: u64) -> usize {
     LENGTHS[(sequence % LENGTHS.len() as u64) as usize]
 }
 
-/// Frames from one address to another.
+/// Probe from one address to another.
 fn probe(mac: Mac, peer: Mac) -> Probe {
-    // Addresses of the range for benchmarks (RFC 2544), and the discard port.
+    // Addresses of the benchmark range (RFC 2544), and the discard port.
     Probe {
         dst: peer,
         src: mac,
@@ -40,7 +40,7 @@ fn probe(mac: Mac, peer: Mac) -> Probe {
 /// A frame in a receive buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
-    /// A copy of its bytes.
+    /// Copy of the frame's bytes.
     pub(crate) bytes: &'a [u8],
     buffer: u32,
 }
@@ -49,23 +49,23 @@ impl Received<'_> {
     pub(crate) const BYTES_MAX: usize = (BUFFER - HEADER) as usize;
 }
 
-/// A guest.
+/// One honest guest.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) mac: Mac,
     adapter: Adapter,
     probe: Probe,
     free: Vec<u32>,
-    /// Buffers that the daemon has, in the order in which they were posted.
+    /// Buffers posted to the daemon, in order.
     sent: Order,
     posted: Order,
 }
 
-/// Buffers in the order in which the daemon is to give them back.
+/// Posted buffers in the order in which the daemon must return them.
 #[derive(Debug, Default)]
 struct Order {
     buffers: VecDeque<u32>,
-    /// How often it was another one.
+    /// Number of buffers returned out of that order.
     wrong: u64,
 }
 
@@ -81,14 +81,14 @@ impl Order {
     }
 }
 
-/// What became of the buffers that a guest has posted.
+/// Account of posted buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accounts {
-    /// Used entries that repeat another, or name no buffer.
+    /// Used entries that repeat another, or name no posted buffer.
     pub(crate) repeated: u64,
-    /// Buffers that came back before one that was posted earlier.
+    /// Buffers returned before one that was posted earlier.
     pub(crate) out_of_order: u64,
-    /// Buffers to be sent that have not come back.
+    /// Transmit buffers that were not returned.
     pub(crate) missing: u64,
 }
 
@@ -99,7 +99,7 @@ impl End {
         End::attach_shaped(socket, mac, peer, shape)
     }
 
-    /// The same with rings of this shape.
+    /// Attaches with the given ring features.
     pub(crate) fn attach_shaped(socket: &Path, mac: Mac, peer: Mac, shape: Shape) -> Result<End> {
         End::attach_as(socket, shape, probe(mac, peer))
     }
@@ -113,17 +113,17 @@ impl End {
         Ok(end)
     }
 
-    /// Whether the daemon is gone.
+    /// Returns `true` if the daemon closed the connection.
     pub(crate) fn is_alone(&self) -> bool {
         self.adapter.is_alone()
     }
 
-    /// Attaches to the next daemon, and shows it again what was posted; says whether there was one.
+    /// Attaches to the next daemon with the posted buffers; returns `true` on success.
     pub(crate) fn reattach(&mut self, socket: &Path) -> bool {
         self.adapter.reattach(socket).is_ok()
     }
 
-    /// What became of the buffers so far.
+    /// Account of the buffers so far.
     pub(crate) fn accounts(&self) -> Accounts {
         Accounts {
             repeated: self.adapter.rx.strays() + self.adapter.tx.strays(),
@@ -132,8 +132,8 @@ impl End {
         }
     }
 
-    /// Hands everything in the receive ring to `look`, with a copy of its bytes, and posts the
-    /// buffers again, but for those that `look` says it has sent on.
+    /// Passes each received frame to `look`, as a copy of its bytes, and posts the buffers again,
+    /// except those that `look` has sent on.
     pub(crate) fn receive(&mut self, mut look: impl FnMut(&mut End, Received<'_>) -> bool) {
         let mut frames = [(0, 0); BURST];
         let mut bytes = [0; Received::BYTES_MAX];
@@ -155,8 +155,7 @@ impl End {
         }
     }
 
-    /// Posts receive buffers while there is room, and some are free: others come back from the
-    /// transmit ring.
+    /// Posts free receive buffers while there is room; other buffers return from the transmit ring.
     fn refill(&mut self) {
         while self.adapter.rx.room() > 0 {
             let Some(buffer) = self.free.pop() else { return };
@@ -165,7 +164,7 @@ impl End {
         }
     }
 
-    /// Sends the frame of this number; says whether there was room.
+    /// Sends the frame with this number; `false` if the ring is full.
     pub(crate) fn send(&mut self, sequence: u64) -> bool {
         let Some(buffer) = self.free.pop() else { return false };
         let mut bytes = [0; LENGTHS[1]];
@@ -183,7 +182,7 @@ impl End {
         sent
     }
 
-    /// Sends a received frame back to where it came from, in the same buffer.
+    /// Returns a received frame to its sender, in the same buffer.
     pub(crate) fn send_back(&mut self, frame: &Received<'_>) -> bool {
         let place = self.adapter.buffer(frame.buffer);
         place.write(0, [0; HEADER as usize]);
@@ -194,7 +193,7 @@ impl End {
         sent
     }
 
-    /// Shows what was posted, and takes sent buffers back.
+    /// Publishes posted buffers, and takes sent ones back.
     pub(crate) fn publish(&mut self) {
         let mut back = [0; BURST];
         loop {

@@ -1,29 +1,29 @@
-//! Who may have sent a frame, by its source address and bytes.
+//! Classifies a received frame by its source address and bytes.
 
 use wire::Mac;
 use wire::probe::{self, Mark};
 
 use super::end::frame_len;
 
-/// The type of a probe.
+/// EtherType of probes.
 const IPV4: [u8; 2] = wire::ethernet::TYPE_IPV4.to_be_bytes();
 
-/// What a received frame is.
+/// Class of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// A probe as it was sent.
+    /// A probe, unchanged.
     Ours(Mark),
-    /// A probe with something changed.
+    /// A probe with changed bytes.
     Corrupted,
-    /// From somebody who does not have this address.
+    /// Forged source address.
     Spoofed,
-    /// From somebody on another VLAN.
+    /// Sender on another VLAN.
     Misplaced,
-    /// From somebody else who may send to us.
+    /// Sender that may send to these guests.
     Foreign,
 }
 
-/// Everybody's addresses.
+/// Addresses of all senders.
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
     pub(super) honest: [Mac; 2],
@@ -32,7 +32,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Judges a frame that arrived at `to`, which expects probes of `from`.
+    /// Classifies a frame that arrived at `to`, which expects probes of `from`.
     pub(super) fn judge(&self, frame: &[u8], from: Mac, to: Mac) -> Seen {
         let Some(source) = source(frame) else { return Seen::Corrupted };
         if source != from {
@@ -42,13 +42,13 @@ impl Judge {
             Ok(mark) if frame[..6] == to.0 && frame.len() == frame_len(mark.sequence) => {
                 Seen::Ours(mark)
             }
-            // What others make up is of another type than our probes.
+            // Frames of the hostile guests have another EtherType than probes.
             _ if frame.get(12..14) == Some(&IPV4[..]) => Seen::Corrupted,
             _ => Seen::Spoofed,
         }
     }
 
-    /// Judges a frame by its source, which is not one that sends probes here.
+    /// Classifies a frame whose source sends no probes to this receiver.
     pub(super) fn others(&self, source: Mac) -> Seen {
         if self.near.contains(&source) {
             Seen::Foreign
@@ -60,7 +60,7 @@ impl Judge {
     }
 }
 
-/// The source address of a frame.
+/// Source address of a frame.
 pub(super) fn source(frame: &[u8]) -> Option<Mac> {
     frame.get(6..)?.first_chunk().copied().map(Mac)
 }

@@ -1,4 +1,4 @@
-//! What stands in the wire's place: it sees what leaves by the uplink.
+//! Witness at the far end of the uplink: it reads all frames that leave the NIC.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use super::HonestResult;
 use super::judge::{Judge, Seen, source};
 use crate::adapter::{Adapter, HEADER, RING};
 
-/// Bytes that are looked at: addresses, tag, type.
+/// Bytes to read: addresses, tag, type.
 const LOOK: usize = 18;
 
-/// The uplink's end.
+/// Adapter at the uplink's socket.
 #[derive(Debug)]
 pub(super) struct Witness {
     adapter: Adapter,
-    /// The VLAN of the far guests.
+    /// VLAN ID of the far guests.
     vlan: u16,
 }
 
@@ -32,7 +32,7 @@ impl Witness {
         Ok(Witness { adapter, vlan })
     }
 
-    /// Looks at everything that came, and counts.
+    /// Reads and counts all received frames.
     pub(super) fn look(&mut self, judge: &Judge, result: &mut HonestResult) {
         let mut frames = [(0, 0); BURST];
         loop {
@@ -55,10 +55,10 @@ impl Witness {
         let tag = Tag::parse(head).ok().flatten().map_or(0, |tag| tag.vid);
         let Some(source) = source(head) else { return };
         if judge.honest.contains(&source) {
-            return result.count(Seen::Spoofed); // the two send to each other only
+            return result.count(Seen::Spoofed); // origin and mirror send only to each other
         }
         match judge.others(source) {
-            // A far guest's tag is there; a near one can send none but a priority tag.
+            // A far guest's frames are tagged; a near guest can send at most a priority tag.
             Seen::Misplaced if tag == self.vlan => {}
             Seen::Foreign if tag == 0 => {}
             Seen::Spoofed => result.count(Seen::Spoofed),

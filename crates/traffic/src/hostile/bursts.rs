@@ -1,16 +1,16 @@
-//! Bursts of descriptors, nearly all of them mutated.
+//! Bursts of descriptors, most of them mutated.
 
 use super::memory::{Descriptor, HIGH, INDIRECT, Memory, NEXT, RINGS, RawRing, SIZE, SLOTS, WRITE};
 use super::mess;
 use super::session::SEND_SLOTS;
 use report::statistics::random::Random;
 
-/// Most descriptors in a batch.
+/// Maximum descriptors in a batch.
 const BATCH: u64 = 64;
-/// Writes against the daemon's reading in one race.
+/// Writes during the daemon's reading in one race.
 const RACE: u32 = 300;
 
-/// A ring and what its descriptors may name.
+/// Ring and memory that a burst is written to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) memory: &'a Memory,
@@ -19,26 +19,26 @@ pub(super) struct Place<'a> {
     pub(super) ring: RawRing,
 }
 
-/// How a burst is mutated.
+/// Mutation of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Not at all.
+    /// No mutation.
     Good,
     /// One descriptor.
     One,
-    /// About a quarter of them.
+    /// About a quarter of the descriptors.
     Many,
-    /// Chains: long ones, loops, pieces of no bytes.
+    /// Chains: long ones, loops, empty pieces.
     Chains,
     /// Indirect tables.
     Tables,
-    /// All bits of all descriptors, and heads.
+    /// Random bits in all descriptors and heads.
     Garbage,
     /// The available index.
     Jump,
-    /// What belongs to the daemon: used ring, flags, event indices.
+    /// Fields that the daemon writes: used ring, flags, event indices.
     Scribble,
-    /// Good when published, and then changed while the daemon reads.
+    /// Valid when published, and changed while the daemon reads.
     Race,
     /// Receive buffers of a few bytes, overlapping ones, and the ring itself as a buffer.
     Crumbs,
@@ -74,7 +74,7 @@ impl Style {
     }
 }
 
-/// Writes a batch and publishes it; says how it was mutated.
+/// Writes a batch and publishes it; returns its mutation.
 pub(super) fn write(place: &Place<'_>, random: &mut Random, ring: &mut RawRing) -> Style {
     let style = random.pick(&Style::ALL);
     let n = random.between(1, BATCH.min(ring.size.into())) as u16;
@@ -101,8 +101,7 @@ pub(super) fn write(place: &Place<'_>, random: &mut Random, ring: &mut RawRing) 
     style
 }
 
-/// After a burst of [`Style::Race`] was published: changes descriptors and frames under the
-/// daemon's eyes.
+/// Changes descriptors and frames while the daemon reads them, after a burst of [`Style::Race`].
 pub(super) fn race(style: Style, place: &Place<'_>, random: &mut Random) {
     if style != Style::Race {
         return;
@@ -121,7 +120,7 @@ pub(super) fn race(style: Style, place: &Place<'_>, random: &mut Random) {
     }
 }
 
-/// A descriptor that keeps all rules.
+/// A valid descriptor.
 pub(super) fn simple(place: &Place<'_>, random: &mut Random) -> Descriptor {
     if place.ring.receives() {
         let slot = random.between(SEND_SLOTS, SLOTS - 1);
@@ -133,7 +132,7 @@ pub(super) fn simple(place: &Place<'_>, random: &mut Random) -> Descriptor {
     }
 }
 
-/// `n` heads, each a good single descriptor, from a random one on.
+/// Writes `n` heads, each a valid single descriptor, from a random one on.
 fn good(place: &Place<'_>, random: &mut Random, n: u16) {
     let first = random.bits() as u16;
     for i in 0..n {
@@ -143,7 +142,7 @@ fn good(place: &Place<'_>, random: &mut Random, n: u16) {
     }
 }
 
-/// Spoils one of the `n` heads from `from` on, or the descriptor that it names.
+/// Mutates one of the `n` heads from `from` on, or its descriptor.
 fn mutate(place: &Place<'_>, random: &mut Random, from: u64, n: u64) {
     let at = (from + random.below(n)) as u16;
     let head = random.bits() as u16;
@@ -155,7 +154,7 @@ fn mutate(place: &Place<'_>, random: &mut Random, from: u64, n: u64) {
     place.ring.set_head(place.memory, at, head & (place.ring.size - 1));
 }
 
-/// A good descriptor with something wrong.
+/// Mutates one field of a valid descriptor.
 pub(super) fn spoil(place: &Place<'_>, random: &mut Random, good: Descriptor) -> Descriptor {
     let mut bad = good;
     let (size, any) = (place.ring.size, random.bits());
@@ -184,7 +183,7 @@ pub(super) fn spoil(place: &Place<'_>, random: &mut Random, good: Descriptor) ->
     bad
 }
 
-/// Chains through the whole table. A few are as good chains are.
+/// Chains through the whole table; a few are valid.
 fn chains(place: &Place<'_>, random: &mut Random, n: u16) {
     let size = place.ring.size;
     let mut next = random.bits() as u16;
@@ -215,7 +214,7 @@ fn chains(place: &Place<'_>, random: &mut Random, n: u16) {
     }
 }
 
-/// Indirect tables, good and bad ones.
+/// Indirect tables, valid and invalid.
 fn tables(place: &Place<'_>, random: &mut Random, n: u16) {
     for i in 0..n {
         let head = random.bits() as u16 & (place.ring.size - 1);
@@ -265,7 +264,7 @@ fn garbage(place: &Place<'_>, random: &mut Random, n: u16) {
     }
 }
 
-/// Receive buffers that keep the rules of the ring and are of no use.
+/// Receive buffers that are valid and useless.
 fn crumbs(place: &Place<'_>, random: &mut Random, n: u16) {
     let first = random.bits() as u16;
     let tiny = random.between(1, 64) as u32;
@@ -282,7 +281,7 @@ fn crumbs(place: &Place<'_>, random: &mut Random, n: u16) {
     }
 }
 
-/// An available index that no guest would show.
+/// An available index that no valid driver publishes.
 fn jump(random: &mut Random, ring: &RawRing) -> u16 {
     let (size, any) = (ring.size, random.bits() as u16);
     let by = random.pick(&[0, size, size + 1, 0x8000, 0xffff, 0xfff0, any]);

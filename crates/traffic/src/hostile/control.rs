@@ -1,4 +1,4 @@
-//! Mutations of the connection: messages, memory tables, descriptors, and who holds what.
+//! Mutations of the connection: messages, memory tables, descriptors, and their owners.
 
 mod memory;
 mod odd;
@@ -17,7 +17,7 @@ use super::{HostileResult, PATIENCE, count};
 
 type Mutation = fn(&mut Session, &mut Random) -> Result<(), Gone>;
 
-/// What may be done to any connection: no ring comes to run by it.
+/// Mutations for any connection: none of them starts a ring.
 const ANYWHERE: [(&str, Mutation); 7] = [
     ("socket garbage", garbage),
     ("socket half a message", half_message),
@@ -28,7 +28,7 @@ const ANYWHERE: [(&str, Mutation); 7] = [
     ("announced another's address", announce),
 ];
 
-/// What is done to far connections only.
+/// Mutations for far connections only.
 const FAR: [(&str, Mutation); 11] = [
     ("memory table changed under load", memory::change_table),
     ("memory regions added and removed", memory::change_regions),
@@ -43,7 +43,7 @@ const FAR: [(&str, Mutation); 11] = [
     ("features and status at random", features),
 ];
 
-/// Does one of all to a far session.
+/// Applies one of all mutations to a far session.
 pub(super) fn mutate(
     session: &mut Session,
     random: &mut Random,
@@ -52,13 +52,13 @@ pub(super) fn mutate(
     session.attach(random)?;
     let all: Vec<_> = ANYWHERE.iter().chain(&FAR).copied().collect();
     let mutation = random.pick(&all);
-    // Under load: what was published last is still being worked on.
+    // Under load: the daemon still processes the latest volley.
     let sent = session.volley(random, result);
     apply(session, random, result, mutation)?;
     if session.link.is_some() {
         let _ = session.wait(&sent, PATIENCE);
     }
-    // Where it is left to itself, the next front-end finds what this one left behind.
+    // Left as it is, the next front-end inherits the state of this one.
     if random.one_in(2) || session.link.is_none() {
         session.renew_memory()?;
     }
@@ -67,7 +67,7 @@ pub(super) fn mutate(
     Ok(())
 }
 
-/// Does one of those to a near session that let no ring run.
+/// Applies a mutation to a near session; none of them starts a ring.
 pub(super) fn mutate_near(
     session: &mut Session,
     random: &mut Random,
@@ -110,7 +110,7 @@ fn garbage(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     link(session)?.say(&bytes(random, len), &[]).map(drop)
 }
 
-/// A message that ends within header or payload, and then the end, or something else.
+/// A message that ends within header or payload, followed by end of file or other bytes.
 fn half_message(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     let mut message = header(Request::SetFeatures.code(), 1, 8);
     message.extend(bytes(random, 8));
@@ -118,7 +118,7 @@ fn half_message(session: &mut Session, random: &mut Random) -> Result<(), Gone> 
     let link = link(session)?;
     link.say(&message[..cut], &[])?;
     match random.below(3) {
-        0 => return Err(Gone), // the end within the message
+        0 => return Err(Gone), // end of file within the message
         1 => link.say(&message[cut..], &[]),
         _ => link.say(&message, &[]),
     }?;
@@ -133,7 +133,7 @@ fn wrong_header(session: &mut Session, random: &mut Random) -> Result<(), Gone> 
     link(session)?.say(&[header(request, flags, size), payload].concat(), &[]).map(drop)
 }
 
-/// Too few or too many descriptors beside a message.
+/// Too few or too many descriptors with a message.
 fn wrong_fds(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     let many = random.between(0, FDS as u64);
     let fds = (0..many).map(|_| odd::fd(random)).collect::<Result<Vec<_>, _>>()?;
@@ -150,7 +150,7 @@ fn wrong_fds(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     link(session)?.say(&message, &fds).map(drop)
 }
 
-/// Connections beside the one that is served, and after it.
+/// Connections beside the active one, and after it.
 fn storm(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     let mut held = Vec::new();
     for _ in 0..random.between(1, 60) {
@@ -167,7 +167,7 @@ fn leave(_session: &mut Session, _random: &mut Random) -> Result<(), Gone> {
     Err(Gone)
 }
 
-/// An honest guest's address, as if it had come here by migration.
+/// Announces an honest guest's address, as if it had migrated here.
 fn announce(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     let mac = random.pick(&session.cast.honest);
     let mut payload = mac.0.to_vec();
@@ -175,7 +175,7 @@ fn announce(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     link(session)?.tell(Request::SendRarp, payload, &[])
 }
 
-/// Requests that are well-formed, or nearly, in an order that makes no sense.
+/// Valid or nearly valid requests in a random order.
 fn requests(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     for _ in 0..random.between(1, 20) {
         let request = random.pick(Request::ALL);

@@ -1,4 +1,4 @@
-//! Frames of all kinds: good ones, and those that no guest may send.
+//! Frames of all kinds: valid ones, and those that no guest may send.
 
 use guestmem::GuestSlice;
 use report::statistics::random::Random;
@@ -6,30 +6,31 @@ use wire::Mac;
 
 use super::memory::SLOT;
 
-/// For local experiments (IEEE 802): marks what the hostile guest made up.
+/// EtherType for local experiments (IEEE 802): marks frames of the hostile guest.
 const TYPE: [u8; 2] = [0x88, 0xb5];
 /// Bytes of the virtio-net header.
 const HEADER: u32 = 12;
 
-/// Who there is.
+/// Addresses of all guests.
 #[derive(Clone, Debug)]
 pub(super) struct Cast {
-    /// The guest's own address.
+    /// MAC address of the guest.
     pub(super) own: Mac,
-    /// Who it sends good frames to.
+    /// Destinations of valid frames.
     pub(super) peers: Vec<Mac>,
-    /// Whom it pretends to be.
+    /// Addresses to forge.
     pub(super) honest: Vec<Mac>,
 }
 
-/// Writes a frame and its header to `slot`; says how many bytes both have.
+/// Writes a frame with its header to `slot`; returns the bytes of both.
 pub(super) fn write(random: &mut Random, cast: &Cast, slot: GuestSlice<'_>) -> u32 {
     let mut bytes = [0; SLOT as usize];
     for chunk in bytes[HEADER as usize..][..64].chunks_exact_mut(8) {
         chunk.copy_from_slice(&random.bits().to_le_bytes());
     }
     if random.one_in(4) {
-        bytes[..8].copy_from_slice(&random.bits().to_le_bytes()); // offloads that nobody offered
+        // offloads that were not negotiated
+        bytes[..8].copy_from_slice(&random.bits().to_le_bytes());
     }
     let frame = &mut bytes[HEADER as usize..];
     if !random.one_in(16) {
@@ -63,11 +64,11 @@ fn source(random: &mut Random, cast: &Cast) -> Mac {
         0..12 => cast.own,
         12 | 13 => random.pick(&cast.honest),
         14 => random.pick(&cast.peers),
-        _ => Mac::from_key(random.bits() & Mac::KEY_MASK), // half of these are groups
+        _ => Mac::from_key(random.bits() & Mac::KEY_MASK), // half of these are group addresses
     }
 }
 
-/// Without the header, up to what a slot holds.
+/// Length without header, up to the size of a slot.
 fn frame_len(random: &mut Random) -> u32 {
     const EDGES: [u32; 14] = [0, 1, 13, 14, 15, 16, 17, 18, 59, 60, 1514, 1518, 1522, 1523];
     match random.below(4) {

@@ -1,4 +1,4 @@
-//! A vhost-user connection on which anything can be said.
+//! Vhost-user connection that sends any bytes.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -10,19 +10,19 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use vhost_user::payload::RegionPayload;
 use vhost_user::{Flags, Message, Receiver, Request, socket};
 
-/// How long an answer may take. The daemon serves other front-ends meanwhile, and may have no CPU.
+/// Longest wait for an answer. The daemon serves other front-ends meanwhile, and may have no CPU.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most descriptors beside one message that are ever tried; a back-end takes 8.
+/// Maximum descriptors sent with one message; a back-end takes 8.
 pub(super) const FDS: usize = 32;
 
-/// A connection; gone once anything on it fails.
+/// A connection; unusable after any failure.
 #[derive(Debug)]
 pub(super) struct Link {
     stream: UnixStream,
     receiver: Receiver,
 }
 
-/// The connection is of no more use.
+/// The connection is unusable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gone;
 
@@ -31,7 +31,7 @@ impl Link {
         Link { stream, receiver: Receiver::new() }
     }
 
-    /// Sends a request for which no answer is expected.
+    /// Sends a request that has no answer.
     pub(super) fn tell(
         &mut self,
         request: Request,
@@ -44,7 +44,7 @@ impl Link {
         socket::send_before(&self.stream, &message, fds, deadline).map_err(|_| Gone)
     }
 
-    /// Waits for the answer to a request; others are dropped.
+    /// Waits for the answer to a request; drops other answers.
     pub(super) fn hear(&mut self, request: Request) -> Result<Vec<u8>, Gone> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -55,14 +55,14 @@ impl Link {
         }
     }
 
-    /// Asks for a number.
+    /// Sends a request, and returns its 64-bit answer.
     pub(super) fn ask(&mut self, request: Request) -> Result<u64, Gone> {
         self.tell(request, Vec::new(), &[])?;
         let payload = self.hear(request)?;
         payload.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Gone)
     }
 
-    /// Sends any bytes with any descriptors; says how many bytes went.
+    /// Sends raw bytes with descriptors; returns the number of bytes sent.
     pub(super) fn say(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Gone> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -81,25 +81,25 @@ impl AsFd for Link {
     }
 }
 
-/// The payload of requests about one ring.
+/// Payload of requests about one ring.
 pub(super) fn state(index: u8, number: u32) -> Vec<u8> {
     [u32::from(index).to_ne_bytes(), number.to_ne_bytes()].concat()
 }
 
-/// The payload of `SET_VRING_ADDR`: addresses of descriptor table, available ring and used ring.
+/// Payload of `SET_VRING_ADDR`: addresses of descriptor table, available ring and used ring.
 pub(super) fn addresses(index: u8, flags: u32, [desc, avail, used]: [u64; 3]) -> Vec<u8> {
     let numbers = [desc, used, avail, 0].map(u64::to_ne_bytes).concat();
     [&u32::from(index).to_ne_bytes()[..], &flags.to_ne_bytes(), &numbers].concat()
 }
 
-/// The payload of `SET_MEM_TABLE`, which says that it has `count` regions.
+/// Payload of `SET_MEM_TABLE` that claims `count` regions.
 pub(super) fn table(count: u32, regions: &[RegionPayload]) -> Vec<u8> {
     let mut payload = u64::from(count).to_le_bytes().to_vec();
     payload.extend(regions.iter().flat_map(region_bytes));
     payload
 }
 
-/// The payload of `ADD_MEM_REG` and `REM_MEM_REG`.
+/// Payload of `ADD_MEM_REG` and `REM_MEM_REG`.
 pub(super) fn single(region: &RegionPayload) -> Vec<u8> {
     [vec![0; 8], region_bytes(region)].concat()
 }

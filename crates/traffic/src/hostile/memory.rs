@@ -1,4 +1,4 @@
-//! The hostile guest's memory, and rings in it that are written without any care.
+//! Memory of the hostile guest, and rings in it, written without checks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -17,9 +17,9 @@ pub(super) const HIGH: u64 = 0x4000_0000;
 /// Front-end address of the memory.
 pub(super) const USER: u64 = 0x7f00_0000_0000;
 
-/// Entries that a ring's place has room for.
+/// Maximum entries of a ring.
 pub(super) const SIZE_MAX: u16 = 4096;
-/// Bytes of a ring's place, and where its parts begin in it.
+/// Bytes reserved for a ring, and offsets of its parts.
 const PLACE: u64 = 256 << 10;
 const AVAIL: u64 = 64 << 10;
 const USED: u64 = 96 << 10;
@@ -36,7 +36,7 @@ pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
 pub(super) const INDIRECT: u16 = 4;
 
-/// A memfd without seals, so that it can be cut short while the daemon uses it.
+/// A memfd without seals, so that it can be truncated while the daemon uses it.
 #[derive(Debug)]
 pub(super) struct Memory {
     fd: OwnedFd,
@@ -55,7 +55,7 @@ impl Memory {
         self.fd.as_fd()
     }
 
-    /// Its two regions.
+    /// Both memory regions.
     pub(super) fn regions() -> [RegionPayload; 2] {
         let region = |guest_addr, offset, size| RegionPayload {
             guest_addr,
@@ -66,26 +66,26 @@ impl Memory {
         [region(LOW, 0, RINGS), region(HIGH, RINGS, SIZE - RINGS)]
     }
 
-    /// All of it from `offset` on.
+    /// The memory from `offset` on.
     pub(super) fn at(&self, offset: u64) -> GuestSlice<'_> {
         let offset = offset.min(SIZE);
         self.mapping.slice(offset, (SIZE - offset) as usize).expect("inside, as was just seen to")
     }
 
-    /// A buffer, and its guest address.
+    /// A buffer and its guest address.
     pub(super) fn slot(&self, slot: u64) -> (GuestSlice<'_>, u64) {
         let offset = (slot % SLOTS) * SLOT;
         (self.at(RINGS + offset).first(SLOT as u32), HIGH + offset)
     }
 
-    /// An indirect table, and its guest address.
+    /// An indirect table and its guest address.
     pub(super) fn table(&self, table: u64) -> (GuestSlice<'_>, u64) {
         let offset = SLOTS * SLOT + (table % TABLE_COUNT) * TABLE;
         (self.at(RINGS + offset).first(TABLE as u32), HIGH + offset)
     }
 }
 
-/// A descriptor as it is written.
+/// A split-ring descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Descriptor {
     pub(super) addr: u64,
@@ -95,7 +95,7 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Writes it as entry `index` of a table.
+    /// Writes the descriptor as entry `index` of a table.
     pub(super) fn write(self, table: GuestSlice<'_>, index: u32) {
         let word = u64::from(self.len) | u64::from(self.flags) << 32 | u64::from(self.next) << 48;
         table.write(index * 16, self.addr.to_le_bytes());
@@ -106,15 +106,15 @@ impl Descriptor {
 /// A ring of the hostile guest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawRing {
-    /// Its number; even ones receive.
+    /// Ring index; even ones receive.
     pub(super) index: u8,
     /// Entries, a power of two.
     pub(super) size: u16,
-    /// How far its parts are moved from where they usually are, bytes.
+    /// Offset of the ring's parts from their default, bytes.
     pub(super) shift: u64,
-    /// The available index that the daemon was last shown.
+    /// Latest published available index.
     pub(super) avail: u16,
-    /// Whether the daemon was told to run it.
+    /// `true` if the daemon was told to start the ring.
     pub(super) runs: bool,
 }
 
@@ -131,13 +131,13 @@ impl RawRing {
         u64::from(self.index % 4) * PLACE + self.shift
     }
 
-    /// Where its descriptor table, available ring and used ring lie in the memory.
+    /// Offsets of descriptor table, available ring and used ring.
     pub(super) fn parts(&self) -> [u64; 3] {
         let place = self.place();
         [place, place + AVAIL, place + USED]
     }
 
-    /// The descriptor table's guest address.
+    /// Guest address of the descriptor table.
     pub(super) fn guest_addr(&self) -> u64 {
         LOW + self.place()
     }
@@ -147,13 +147,13 @@ impl RawRing {
         descriptor.write(table, u32::from(index & (self.size - 1)));
     }
 
-    /// Puts a head `ahead` entries after those that the daemon was shown.
+    /// Writes a head `ahead` entries after the published ones.
     pub(super) fn set_head(&self, memory: &Memory, ahead: u16, head: u16) {
         let entry = self.avail.wrapping_add(ahead) & (self.size - 1);
         memory.at(self.parts()[1]).write(4 + 2 * u32::from(entry), head.to_le_bytes());
     }
 
-    /// Shows the daemon an available index.
+    /// Publishes an available index.
     pub(super) fn publish(&mut self, memory: &Memory, avail: u16) {
         self.avail = avail;
         self.word(memory, 1, 2).store(avail, Ordering::Release);
@@ -163,7 +163,7 @@ impl RawRing {
         self.word(memory, 2, 2).load(Ordering::Acquire)
     }
 
-    /// Makes it look new at `start`: nothing available, nothing used.
+    /// Resets the ring at `start`: no entry available, none used.
     pub(super) fn renew(&mut self, memory: &Memory, start: u16) {
         self.avail = start;
         for (part, at, value) in [(1, 0, 0), (1, 2, start), (2, 0, 0), (2, 2, start)] {
@@ -176,5 +176,5 @@ impl RawRing {
     }
 }
 
-// The parts of the largest ring do not overlap, wherever they are moved to.
+// The parts of the largest ring do not overlap at any offset.
 const _: () = assert!(16 * SIZE_MAX as u64 <= AVAIL && AVAIL + 6 + 2 * SIZE_MAX as u64 <= USED);

@@ -1,10 +1,10 @@
-//! Numbers that hurt, and scribbling where the daemon writes.
+//! Edge values for addresses and lengths, and writes to the daemon's fields.
 
 use super::bursts::Place;
 use super::memory::{HIGH, LOW, RINGS, SIZE, USER};
 use report::statistics::random::Random;
 
-/// Guest addresses at the edges of everything.
+/// Guest addresses at the edges of regions, rings and the address space.
 pub(super) fn address(random: &mut Random, place: &Place<'_>) -> u64 {
     let high_end = HIGH + SIZE - RINGS;
     let edges = [
@@ -30,7 +30,7 @@ pub(super) fn address(random: &mut Random, place: &Place<'_>) -> u64 {
     random.pick(&edges)
 }
 
-/// Lengths at the edges of headers, frames, and what a chain may hold.
+/// Lengths at the edges of headers, frames and chains.
 pub(super) fn length(random: &mut Random) -> u32 {
     const EDGES: [u32; 24] = [
         0,
@@ -61,7 +61,7 @@ pub(super) fn length(random: &mut Random) -> u32 {
     if random.one_in(6) { random.bits() as u32 } else { random.pick(&EDGES) }
 }
 
-/// Writes all over what the daemon has: used ring, used index, flags of both sides, events.
+/// Overwrites the daemon's fields: used ring, used index, flags and events of both sides.
 pub(super) fn scribble(place: &Place<'_>, random: &mut Random) {
     let [_, avail, used] = place.ring.parts();
     let size = u64::from(place.ring.size);

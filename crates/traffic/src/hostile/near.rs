@@ -1,9 +1,9 @@
-//! The hostile VF on the honest guests' VLAN: its frames reach them, so they are rationed.
+//! Hostile VF on the honest guests' VLAN: its frames reach them, so they are limited.
 //!
-//! Its transmit ring runs only within a volley. It has at most 256 entries, and the available
-//! index is set once, so the daemon takes at most 256 frames from it; then the ring is stopped, and
-//! only after two turns of the honest guests the next volley begins. What is done to its connection
-//! meanwhile makes no ring run.
+//! Its transmit ring runs only within a volley. The ring has at most 256 entries, and the available
+//! index is set once, so the daemon takes at most 256 frames. The ring is then stopped, and the
+//! next volley begins after two turns of the honest guests. Mutations of its connection start no
+//! ring.
 
 use std::time::{Duration, Instant};
 
@@ -16,18 +16,18 @@ use super::session::Session;
 use super::{HostileResult, PATIENCE, control};
 use crate::pace::Pace;
 
-/// Entries of the rings at most.
+/// Maximum entries of the rings.
 pub(super) const RING_MAX: u16 = 256;
-/// The transmit ring.
+/// Index of the transmit ring.
 const TRANSMIT: usize = 1;
-/// How long the honest guests may take for two turns.
+/// Longest wait for two turns of the honest guests.
 const TURNS: Duration = Duration::from_secs(60);
 
 /// The near VF.
 pub(super) struct Near {
     pub(super) session: Session,
     pace: Pace,
-    /// Turns of the honest guests when the last volley was over.
+    /// Turns of the honest guests at the end of the last volley.
     turns: u64,
 }
 
@@ -41,7 +41,7 @@ impl Near {
 
     /// One volley, or one mutation of the connection.
     pub(super) fn act(&mut self, random: &mut Random, result: &mut HostileResult) -> Result<()> {
-        // Before a new connection answers, the daemon has stopped the rings of the former one.
+        // A new connection answers only after the daemon has stopped the rings of the old one.
         self.session.attach(random)?;
         self.wait_for_turns()?;
         if random.one_in(8) {
@@ -60,7 +60,7 @@ impl Near {
         session.burst(TRANSMIT, random, result);
         result.unanswered += session.wait(&[TRANSMIT], PATIENCE);
         session.stop(&[TRANSMIT])?;
-        // The answer came after the ring was stopped; this one comes after all.
+        // Its answer came after the ring was stopped; this one comes after all requests.
         session.link.as_mut().ok_or(Gone)?.ask(Request::GetFeatures).map(drop)
     }
 

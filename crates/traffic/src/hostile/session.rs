@@ -1,4 +1,4 @@
-//! A hostile front-end's session on one VF, which comes back whenever the daemon closes it.
+//! Session of a hostile front-end on one VF, which reconnects whenever the daemon closes it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use super::link::{self, Gone, Link};
 use super::memory::{Memory, RawRing, SLOTS};
 use super::{HostileResult, count};
 
-/// How long the daemon may refuse to let a front-end in.
+/// Longest time that the daemon may refuse connections.
 const ATTACH: Duration = Duration::from_secs(60);
-/// Slots that hold frames to send; the others are received into.
+/// Slots of frames to send; the others are receive buffers.
 pub(super) const SEND_SLOTS: u64 = SLOTS / 2;
-/// Frames written anew for each volley.
+/// Frames rewritten for each volley.
 const FRESH: u64 = 4;
 
-/// Event descriptors of a ring.
+/// Eventfds of a ring.
 #[derive(Debug)]
 struct Events {
     kick: OwnedFd,
@@ -37,7 +37,7 @@ impl Events {
     }
 }
 
-/// One VF's hostile guest.
+/// Hostile guest of one VF.
 #[derive(Debug)]
 pub(super) struct Session {
     socket: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct Session {
     pub(super) features: u64,
     events: Vec<Events>,
     ring_max: u16,
-    /// Bytes of the frame in each slot, its header included.
+    /// Bytes of the frame in each slot, with its header.
     lens: Vec<u32>,
     pub(super) restarts: u64,
     pub(super) connects: u64,
@@ -73,7 +73,7 @@ impl Session {
         })
     }
 
-    /// Connects and starts all rings, if the session is not there.
+    /// Connects and starts all rings, if there is no session.
     pub(super) fn attach(&mut self, random: &mut Random) -> Result<()> {
         let begin = Instant::now();
         while self.link.is_none() {
@@ -94,8 +94,8 @@ impl Session {
         Ok(())
     }
 
-    /// Negotiates and starts all rings; ends with a question, so that the daemon is known to have
-    /// done all of it.
+    /// Negotiates and starts all rings; ends with a query, so that the daemon has processed all
+    /// requests.
     fn set_up(&mut self, random: &mut Random) -> Result<(), Gone> {
         self.connects += 1;
         for slot in 0..SEND_SLOTS {
@@ -109,8 +109,8 @@ impl Session {
         link.tell(Request::SetProtocolFeatures, protocol.to_ne_bytes().to_vec(), &[])?;
         let optional = Features::INDIRECT_DESC | Features::EVENT_IDX | Features::MRG_RXBUF;
         let mut left_out = random.bits() & optional.bits();
-        // Its rings are split, so taken for packed ones they are noise; and a ring that must log
-        // waits for a log. Both are worth a try, but no more.
+        // The rings are split: read as packed rings they are noise, and a ring that must log waits
+        // for a log. Both are worth a rare try.
         let rare =
             [(Features::VERSION_1, random.one_in(8)), (Features::RING_PACKED, !random.one_in(8))];
         let rare = rare.into_iter().chain([(Features::LOG_ALL, !random.one_in(16))]);
@@ -125,7 +125,7 @@ impl Session {
         self.link.as_mut().ok_or(Gone)?.ask(Request::GetFeatures).map(drop)
     }
 
-    /// Everything of one ring but its kick, with which it would run.
+    /// Sets up a ring except for its kick descriptor, which would start it.
     fn set_up_ring(&mut self, at: usize, random: &mut Random) -> Result<(), Gone> {
         let (ring, events) = (&mut self.rings[at], &self.events[at]);
         let link = self.link.as_mut().ok_or(Gone)?;
@@ -138,7 +138,7 @@ impl Session {
         self.place_ring(at)
     }
 
-    /// Tells size and addresses of a ring that is stopped.
+    /// Sends size and addresses of a stopped ring.
     fn place_ring(&mut self, at: usize) -> Result<(), Gone> {
         let ring = &self.rings[at];
         let link = self.link.as_mut().ok_or(Gone)?;
@@ -147,14 +147,14 @@ impl Session {
         link.tell(Request::SetVringAddr, link::addresses(ring.index, 0, addresses), &[])
     }
 
-    /// Lets a ring run that is set up and stopped.
+    /// Starts a ring that is set up and stopped.
     pub(super) fn start_ring(&mut self, at: usize, random: &mut Random) -> Result<(), Gone> {
-        let _ = self.is_stopped_by_daemon(at); // that was the former ring
+        let _ = self.is_stopped_by_daemon(at); // clears the event of the previous ring
         let (ring, events) = (&mut self.rings[at], &self.events[at]);
         let link = self.link.as_mut().ok_or(Gone)?;
         let start = random.bits() as u16;
         ring.renew(&self.memory, start);
-        // The daemon believes the used ring; whatever base it is told must do no harm.
+        // The daemon reads the used index; a wrong base must do no harm.
         let base = if random.one_in(16) { random.bits() as u16 } else { start };
         link.tell(Request::SetVringBase, link::state(ring.index, base.into()), &[])?;
         let index = u64::from(ring.index).to_ne_bytes().to_vec();
@@ -163,7 +163,7 @@ impl Session {
         Ok(())
     }
 
-    /// Publishes a burst on every ring that runs; says on which.
+    /// Publishes a burst on every running ring; returns their indices.
     pub(super) fn volley(&mut self, random: &mut Random, result: &mut HostileResult) -> Vec<usize> {
         for _ in 0..FRESH {
             let slot = random.below(SEND_SLOTS);
@@ -182,13 +182,13 @@ impl Session {
         sent
     }
 
-    /// Publishes one burst on a ring that runs.
+    /// Publishes one burst on a running ring.
     pub(super) fn burst(&mut self, at: usize, random: &mut Random, result: &mut HostileResult) {
         let place = Place { memory: &self.memory, lens: &self.lens, ring: self.rings[at] };
         let style = bursts::write(&place, random, &mut self.rings[at]);
         count(result, style.name());
         result.bursts += 1;
-        // Mostly with a kick, so that a lane that sleeps looks at it at once.
+        // Mostly with a kick, so that a sleeping lane reads it at once.
         if !random.one_in(16) {
             self.kick(at);
         }
@@ -196,11 +196,12 @@ impl Session {
     }
 
     pub(super) fn kick(&self, at: usize) {
-        let _ = rustix::io::write(&self.events[at].kick, &1u64.to_ne_bytes()); // full: is kicked
+        // a full counter is already signalled
+        let _ = rustix::io::write(&self.events[at].kick, &1u64.to_ne_bytes());
     }
 
-    /// Waits until the daemon has used up or stopped the transmit rings among `rings`, for so long
-    /// at most; says how many it has not.
+    /// Waits until the daemon has consumed or stopped the transmit rings among `rings`, at most
+    /// `patience`; returns the number of those it has not.
     pub(super) fn wait(&mut self, rings: &[usize], patience: Duration) -> u64 {
         let mut waiting: Vec<usize> =
             rings.iter().copied().filter(|at| !self.rings[*at].receives()).collect();
@@ -211,7 +212,7 @@ impl Session {
                 return waiting.len() as u64;
             }
             for at in &waiting {
-                self.kick(*at); // some bursts go without, and a lane may have gone to sleep
+                self.kick(*at); // some bursts were not kicked, and a lane may sleep
             }
             std::thread::yield_now();
         }
@@ -228,19 +229,19 @@ impl Session {
         !self.rings[at].runs
     }
 
-    /// Whether the daemon has said that a ring is broken since this was last asked.
+    /// Returns `true` if the daemon has signalled an error of the ring since the last call.
     fn is_stopped_by_daemon(&self, at: usize) -> bool {
         rustix::io::read(&self.events[at].error, &mut [0; 8]).is_ok()
     }
 
-    /// Starts those rings anew that the daemon stopped, and sometimes others.
+    /// Restarts the rings that the daemon stopped, and sometimes others.
     pub(super) fn start_stopped_rings(&mut self, random: &mut Random) {
         let mut stopped = Vec::new();
         for at in 0..self.rings.len() {
             let _ = self.is_done(at);
             let ring = &self.rings[at];
-            // A transmit ring that is neither done nor stopped has lost its head; and who knows
-            // what is left of a receive ring.
+            // A transmit ring that is neither finished nor stopped has lost its head. The state of
+            // a receive ring is unknown.
             let lost = !ring.receives() && ring.used(&self.memory) != ring.avail;
             if !ring.runs || lost || random.one_in(8) || self.is_stopped_by_daemon(at) {
                 stopped.push(at);
@@ -251,7 +252,7 @@ impl Session {
         }
     }
 
-    /// Stops rings and starts them anew, sometimes elsewhere or with another size.
+    /// Restarts rings, sometimes at another address or with another size.
     pub(super) fn restart(&mut self, rings: &[usize], random: &mut Random) -> Result<(), Gone> {
         self.stop(rings)?;
         for &at in rings {
@@ -281,7 +282,7 @@ impl Session {
         Ok(())
     }
 
-    /// New memory in the place of one that was spoilt; the session starts over with it.
+    /// Replaces unusable memory; the session starts over with it.
     pub(super) fn renew_memory(&mut self) -> Result<()> {
         self.link = None;
         self.memory = Memory::new()?;

@@ -1,4 +1,4 @@
-//! A thread that only sleeps on an eventfd, as a lane does.
+//! Thread that only sleeps on an eventfd, as a lane does.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub(super) struct Floor {
     kick: Arc<OwnedFd>,
-    /// When it was last awake, in time-stamp cycles; 0 once that was seen.
+    /// Time of its last wake-up, in time-stamp cycles; 0 once read.
     awake: Arc<AtomicU64>,
 }
 
 impl Floor {
-    /// Starts it on `cpu`.
+    /// Starts the thread on `cpu`.
     pub(super) fn start(cpu: Option<usize>) -> Result<Floor> {
         let kick = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -35,7 +35,7 @@ impl Floor {
             loop {
                 match epoll::wait(&epoll, &mut events[..], None) {
                     Ok(_) => told.store(tsc::now(), Ordering::Release),
-                    Err(Errno::INTR) => {} // nobody kicked
+                    Err(Errno::INTR) => {} // a signal, not a kick
                     Err(_) => return,
                 }
             }
@@ -44,12 +44,13 @@ impl Floor {
         Ok(Floor { kick, awake })
     }
 
-    /// Wakes it.
+    /// Wakes the thread.
     pub(super) fn kick(&self) {
-        let _ = rustix::io::write(&*self.kick, &1u64.to_ne_bytes()); // full: is kicked
+        // a full counter is already signalled
+        let _ = rustix::io::write(&*self.kick, &1u64.to_ne_bytes());
     }
 
-    /// When it woke up, if it has since that was last asked.
+    /// Time of the wake-up, if there was one since the last call.
     pub(super) fn woken(&self) -> Option<u64> {
         match self.awake.swap(0, Ordering::AcqRel) {
             0 => None,

@@ -1,4 +1,4 @@
-//! UDP in bulk: numbered datagrams as fast as the socket takes them.
+//! UDP bulk traffic: numbered datagrams as fast as the socket takes them.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use rustix::net::sockopt;
 use super::{Load, PATIENCE, PORT, Received, Times, measured, patiently, payload, set_buffers};
 use crate::{Event, say};
 
-/// Bytes of the number at a datagram's beginning.
+/// Bytes of the number at the start of a datagram.
 const NUMBER: usize = 8;
 
-/// Sends until this process is killed. Datagrams that the socket refuses were not sent.
+/// Sends until this process is killed. Datagrams that the socket rejects do not count.
 pub(super) fn send(to: Ipv4Addr, load: &Load) -> Result<()> {
     ensure!(load.bytes as usize >= NUMBER, "datagrams begin with {NUMBER} bytes of number");
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("cannot open a socket")?;
@@ -24,12 +24,12 @@ pub(super) fn send(to: Ipv4Addr, load: &Load) -> Result<()> {
     let mut number = 0u64;
     loop {
         data[..NUMBER].copy_from_slice(&number.to_be_bytes());
-        // Refused while the receiver is not there yet, or the queue is full.
+        // Rejected while the receiver is not there yet, or the queue is full.
         number += u64::from(socket.send(&data).is_ok());
     }
 }
 
-/// What has arrived so far, and the highest number seen.
+/// Received totals, and the highest number.
 #[derive(Debug, Default)]
 struct Seen {
     bytes: AtomicU64,
@@ -43,7 +43,7 @@ impl Seen {
     }
 }
 
-/// Takes in what comes, and measures from the first datagram on.
+/// Receives, and measures from the first datagram on.
 pub(super) fn receive(load: &Load, times: &Times) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot open a socket")?;
     set_buffers(&socket, load.buffer)?;

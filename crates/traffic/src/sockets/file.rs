@@ -1,10 +1,10 @@
 //! File copies over TCP: one end sends the same file to several clients, from a common start.
 //!
 //! The server keeps the file in memory (a memfd of random bytes) and sends it with sendfile(2), one
-//! thread per client. It says [`Event::Begin`] once all clients are connected, starts at the next
-//! line from its parent, and says [`Event::Served`]. A client reads to the end of its connection,
-//! takes a checksum of what came, and says [`Event::Fetched`]. Both then stay until they are
-//! killed: a guest that ends takes its tap along, which would disturb copies that are still going.
+//! thread per client. It sends [`Event::Begin`] once all clients are connected, starts at the next
+//! line from its parent, and sends [`Event::Served`]. A client reads to the end of its connection,
+//! computes a checksum, and sends [`Event::Fetched`]. Both then stay until they are killed: a guest
+//! that ends removes its tap, which would disturb copies still running.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,9 +23,9 @@ use crate::{Event, say, wait_for_word};
 
 /// Bytes that are generated at once: a multiple of [`BLOCK`].
 const CHUNK: usize = 128 << 10;
-/// Bytes that the checksum takes at once.
+/// Bytes per step of the checksum.
 const BLOCK: usize = 32;
-/// The random content is the same in every run.
+/// Seed of the content, which is the same in every run.
 const SEED: u64 = 2012;
 
 /// Result of a server.
@@ -44,7 +44,7 @@ pub struct Fetched {
     pub ended_ns: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// Checksum of what was received.
+    /// Checksum of the received bytes.
     pub checksum: u64,
     /// CPU seconds of this process during the copy, user and system, as the scheduler counts them.
     pub cpu_s: f64,
@@ -90,7 +90,7 @@ impl SharedFile {
     }
 }
 
-/// Sends the file to as many clients as the load has streams, all from one moment on.
+/// Sends the file to one client per stream, with a common start.
 pub(super) fn serve(file: &SharedFile, load: &Load) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot listen")?;
     let clients = accept(&listener, load.streams)?;
@@ -124,7 +124,7 @@ pub(super) fn fetch(from: Ipv4Addr, load: &Load) -> Result<()> {
     stay()
 }
 
-/// Reads to the end, through a buffer that is filled before the checksum takes it.
+/// Reads to the end, through a buffer that is filled before each checksum step.
 fn receive(from: &mut impl Read, buffer: &mut [u8]) -> Result<(u64, u64)> {
     let (mut bytes, mut checksum, mut filled) = (0, Checksum::default(), 0);
     loop {
@@ -153,8 +153,8 @@ fn nanoseconds(clock: ClockId) -> u64 {
     tv_sec as u64 * 1_000_000_000 + tv_nsec as u64
 }
 
-/// A checksum of 64 bits that finds changed, missing and swapped bytes; not for secrets. Four
-/// accumulators, which do not wait for each other's multiplication.
+/// A 64-bit checksum that detects changed, missing and swapped bytes; not cryptographic. Four
+/// independent accumulators hide the latency of the multiplication.
 #[derive(Clone, Debug, Default)]
 struct Checksum {
     parts: [u64; BLOCK / 8],
@@ -162,10 +162,10 @@ struct Checksum {
 }
 
 impl Checksum {
-    /// Odd, so that multiplying by it loses no bit of a word (the golden ratio's fraction).
+    /// Odd, so that multiplication loses no bit (the golden ratio's fraction).
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-    /// Takes bytes in. All calls but the last give a multiple of [`BLOCK`].
+    /// Adds bytes. All calls but the last must pass a multiple of [`BLOCK`].
     fn update(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_comes_in_pieces_is_the_file() {
-        /// Gives 1, 2, 3 ... bytes at a time.
+        /// Yields 1, 2, 3 ... bytes at a time.
         struct Pieces(Cursor<Vec<u8>>, usize);
         impl Read for Pieces {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {

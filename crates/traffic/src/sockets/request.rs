@@ -1,4 +1,4 @@
-//! UDP request and response: one datagram in flight, and how long each takes there and back.
+//! UDP request and response: one datagram in flight, and its round-trip time.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -10,33 +10,33 @@ use serde::{Deserialize, Serialize};
 use super::{Load, PATIENCE, PORT, Times, patiently, payload};
 use crate::{Event, say};
 
-/// An answer that has not come by then is lost.
+/// Longest wait for an answer; a later one is lost.
 const LOST: Duration = Duration::from_millis(250);
-/// Bytes of the number at a datagram's beginning.
+/// Bytes of the number at the start of a datagram.
 const NUMBER: usize = 8;
-/// Round trips are recorded up to ten seconds.
+/// Longest recorded round trip: ten seconds.
 const MAX_NS: u64 = 10_000_000_000;
 
-/// What was measured.
+/// Result of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     /// Seconds of the measurement.
     pub seconds: f64,
-    /// Requests that were answered.
+    /// Answered requests.
     pub answered: u64,
     /// Requests without an answer within 250 ms.
     pub lost: u64,
-    /// Half of the round trips took at most so many microseconds.
+    /// Median round trip, in microseconds.
     pub p50_us: f64,
-    /// 99 % of them.
+    /// 99th percentile, in microseconds.
     pub p99_us: f64,
-    /// 99.9 % of them.
+    /// 99.9th percentile, in microseconds.
     pub p999_us: f64,
-    /// The longest one.
+    /// Longest round trip, in microseconds.
     pub max_us: f64,
 }
 
-/// Asks and asks, and measures.
+/// Sends requests, and measures.
 pub(super) fn ask(to: Ipv4Addr, load: &Load, times: &Times) -> Result<()> {
     ensure!(load.bytes as usize >= NUMBER, "requests begin with {NUMBER} bytes of number");
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("cannot open a socket")?;
@@ -62,19 +62,19 @@ struct Client {
 }
 
 impl Client {
-    /// One request; nanoseconds until its answer came, if it came.
+    /// Sends one request; returns its round-trip time in nanoseconds, if it was answered.
     fn ask(&mut self) -> Option<u64> {
         self.number += 1;
         let number = self.number.to_be_bytes();
         self.data[..NUMBER].copy_from_slice(&number);
         let start = Instant::now();
         if self.socket.send(&self.data).is_err() {
-            std::thread::sleep(Duration::from_millis(5)); // the other end is not there yet
+            std::thread::sleep(Duration::from_millis(5)); // the other end is not ready yet
             return None;
         }
         let mut answer = [0; NUMBER];
         loop {
-            // What belongs to an earlier request came too late.
+            // An answer to an earlier request is late.
             self.socket.recv(&mut answer).ok()?;
             if answer == number {
                 return Some(start.elapsed().as_nanos() as u64);
@@ -108,13 +108,13 @@ impl Client {
     }
 }
 
-/// Sends each datagram back to where it came from.
+/// Returns each datagram to its sender.
 pub(super) fn answer(load: &Load) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot open a socket")?;
     let mut data = payload(load.bytes)?;
     loop {
         if let Ok((n, from)) = socket.recv_from(&mut data) {
-            let _ = socket.send_to(&data[..n], from); // lost, as any datagram may be
+            let _ = socket.send_to(&data[..n], from); // may be lost, as any datagram
         }
     }
 }

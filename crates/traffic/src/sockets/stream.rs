@@ -1,4 +1,4 @@
-//! TCP in bulk: a thread for each connection at both ends.
+//! TCP bulk traffic: one thread per connection at both ends.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 use super::{Load, PATIENCE, PORT, Received, Times, measured, patiently, payload, set_buffers};
 use crate::{Event, say};
 
-/// Bytes that a receiver asks for at once.
+/// Bytes per read.
 const READ: usize = 128 << 10;
 
 /// Connects, and writes until this process is killed or the other end closes.
@@ -24,26 +24,26 @@ pub(super) fn send(to: Ipv4Addr, load: &Load) -> Result<()> {
         threads.push(std::thread::spawn(move || while stream.write_all(&data).is_ok() {}));
     }
     for thread in threads {
-        let _ = thread.join(); // a connection that ended
+        let _ = thread.join(); // the connection has ended
     }
     Ok(())
 }
 
-/// Buffers are to be set before the connection is made: they decide the window that is offered.
+/// Connects. Buffers are set before: they determine the offered window.
 pub(super) fn connect(to: Ipv4Addr, load: &Load) -> Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketAddrV4, SocketFlags, SocketType, connect, socket_with};
     let what = format!("cannot connect to {to}");
     patiently(&what, || -> rustix::io::Result<TcpStream> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        // What is refused here is refused to the receiver as well, who says so.
+        // The receiver sets the same size and reports a failure.
         let _ = set_buffers(&socket, load.buffer);
         connect(&socket, &SocketAddrV4::new(to, PORT))?;
         Ok(socket.into())
     })
 }
 
-/// Takes the connections in, and measures.
+/// Accepts the connections, and measures.
 pub(super) fn receive(load: &Load, times: &Times) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("cannot listen")?;
     set_buffers(&listener, load.buffer)?;
@@ -61,7 +61,7 @@ pub(super) fn receive(load: &Load, times: &Times) -> Result<()> {
     say(&Event::Received(Received { seconds, bytes, buffer, ..Received::default() }))
 }
 
-/// Waits for so many connections.
+/// Accepts `streams` connections.
 pub(super) fn accept(listener: &TcpListener, streams: u32) -> Result<Vec<TcpStream>> {
     listener.set_nonblocking(true)?;
     let end = Instant::now() + PATIENCE;
@@ -84,7 +84,7 @@ pub(super) fn accept(listener: &TcpListener, streams: u32) -> Result<Vec<TcpStre
     Ok(accepted)
 }
 
-/// Reads a connection to its end in a thread of its own, and counts the bytes.
+/// Reads a connection to its end in its own thread, and counts the bytes.
 fn counted(mut stream: TcpStream) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let counting = count.clone();

@@ -1,4 +1,4 @@
-//! What is done to the memory of a guest while its rings run.
+//! Mutations of guest memory while its rings run.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::hostile::link::{self as payload, Gone};
 use crate::hostile::memory::{HIGH, LOW, Memory, RINGS, SIZE, USER};
 use crate::hostile::session::Session;
 
-/// Other tables while rings run: without one region, moved, twice the same file, overlapping.
+/// Replaces the table while rings run: a region missing, moved, repeated or overlapping.
 pub(super) fn change_table(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     let [low, high] = Memory::regions();
     let moved = RegionPayload { guest_addr: high.guest_addr + (1 << 20), ..high };
@@ -59,12 +59,12 @@ pub(super) fn change_regions(session: &mut Session, random: &mut Random) -> Resu
     Ok(())
 }
 
-/// Regions of no bytes, of more than their file has, that wrap, or of files that are no memory.
+/// Regions that are empty, exceed their file, wrap around, or have an unsuitable file.
 pub(super) fn bad_regions(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     const SIZES: [u64; 9] = [0, 1, 4095, SIZE, SIZE + 1, 1 << 40, 1 << 46, 1 << 63, u64::MAX];
     let fd = match random.below(3) {
         0 => odd::fd(random)?,
-        1 => odd::memfd(1 << random.between(1, 45))?, // vast, but nothing is in it
+        1 => odd::memfd(1 << random.between(1, 45))?, // huge, but all holes
         _ => odd::memfd(SIZE)?,
     };
     let region = RegionPayload {
@@ -81,7 +81,7 @@ pub(super) fn bad_regions(session: &mut Session, random: &mut Random) -> Result<
     }
 }
 
-/// Cuts the memory short while the daemon uses it; sometimes lets it grow again.
+/// Truncates the memory while the daemon uses it; sometimes grows it again.
 pub(super) fn truncate(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     let keep = random.below(SIZE);
     rustix::fs::ftruncate(session.memory.fd(), keep).map_err(|_| Gone)?;
@@ -93,7 +93,7 @@ pub(super) fn truncate(session: &mut Session, random: &mut Random) -> Result<(),
         rustix::fs::ftruncate(session.memory.fd(), SIZE).map_err(|_| Gone)?;
     }
     link(session)?.ask(Request::GetFeatures)?;
-    Err(Gone) // this memory is spoilt
+    Err(Gone) // this memory is no longer usable
 }
 
 pub(super) fn punch(session: &mut Session, random: &mut Random) -> Result<(), Gone> {

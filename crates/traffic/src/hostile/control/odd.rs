@@ -1,4 +1,4 @@
-//! File descriptors that a front-end should not send, and some that it may.
+//! File descriptors that a front-end should not send, and some valid ones.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use crate::hostile::link::Gone;
 use crate::hostile::memory::SIZE;
 
-/// Memory of so many bytes, all holes.
+/// Sparse memory of `size` bytes.
 pub(super) fn memfd(size: u64) -> Result<OwnedFd, Gone> {
     let fd = rustix::fs::memfd_create("shunt-lab-hostile", MemfdFlags::CLOEXEC);
     let fd = fd.map_err(|_| Gone)?;
@@ -19,7 +19,7 @@ pub(super) fn memfd(size: u64) -> Result<OwnedFd, Gone> {
     Ok(fd)
 }
 
-/// Descriptors of kinds that front-ends do and do not send.
+/// A descriptor of a random kind, valid or not.
 pub(super) fn fd(random: &mut Random) -> Result<OwnedFd, Gone> {
     let open = |path: &str, flags| {
         rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| Gone)
@@ -38,7 +38,7 @@ pub(super) fn fd(random: &mut Random) -> Result<OwnedFd, Gone> {
         7 => epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|_| Gone),
         8 => ticking(),
         _ => {
-            // Full: who writes to it waits, unless the file says not to.
+            // A full counter: a write blocks unless the file is non-blocking.
             let flags = rustix::event::EventfdFlags::NONBLOCK;
             let event = rustix::event::eventfd(0, flags).map_err(|_| Gone)?;
             let _ = rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes());
@@ -47,7 +47,7 @@ pub(super) fn fd(random: &mut Random) -> Result<OwnedFd, Gone> {
     }
 }
 
-/// A timer that is readable again and again, as if somebody kicked.
+/// A timer that is readable every microsecond, like repeated kicks.
 fn ticking() -> Result<OwnedFd, Gone> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(|_| Gone)?;

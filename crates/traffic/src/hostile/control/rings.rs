@@ -1,4 +1,4 @@
-//! What is done to rings and their events by messages.
+//! Mutations of rings and their eventfds by messages.
 
 use std::os::fd::AsFd;
 
@@ -10,7 +10,7 @@ use crate::hostile::link::{self as payload, Gone};
 use crate::hostile::memory::{RINGS, SIZE, USER};
 use crate::hostile::session::Session;
 
-/// Sizes and addresses that no ring should have, while it runs and while it stands.
+/// Invalid sizes and addresses, for running and stopped rings.
 pub(super) fn random_rings(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     for _ in 0..random.between(1, 8) {
         let at = random.below(session.rings.len() as u64) as usize;
@@ -50,7 +50,7 @@ pub(super) fn toggle(session: &mut Session, random: &mut Random) -> Result<(), G
     Ok(())
 }
 
-/// Kick, call and error descriptors that are something else, or are in use twice.
+/// Kick, call and error descriptors of a wrong kind, or used twice.
 pub(super) fn odd_events(session: &mut Session, random: &mut Random) -> Result<(), Gone> {
     const REQUESTS: [Request; 3] =
         [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr];
@@ -63,7 +63,7 @@ pub(super) fn odd_events(session: &mut Session, random: &mut Random) -> Result<(
         };
         let link = link(session)?;
         if random.one_in(4) {
-            link.tell(request, (index | 1 << 8).to_ne_bytes().to_vec(), &[])?; // to be polled
+            link.tell(request, (index | 1 << 8).to_ne_bytes().to_vec(), &[])?; // polled mode
         } else {
             link.tell(request, index.to_ne_bytes().to_vec(), &[fd.as_fd()])?;
         }
