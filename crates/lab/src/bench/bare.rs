@@ -1,16 +1,16 @@
-//! The bare loop as a vhost-user back-end: a switch between two guests that does nothing but copy.
+//! The bare loop as a vhost-user back-end: a switch between two guests that only copies.
 //!
 //! # Model
-//! One thread serves two sockets, as `shunt lab bare`. It polls the rings by
-//! [`copy_loop`](crate::measure::copy_loop) without sleeping; every millisecond, outside of
-//! the busy cycles, it serves vhost-user messages and requests for counters: each line on standard
-//! input is answered by [`Counters`] as a line of JSON on standard output. Any guest of the daemon
+//! One thread serves two sockets, as `shunt lab bare`. It polls the rings with
+//! [`copy_loop`](crate::measure::copy_loop) without sleeping. Every millisecond, outside the busy
+//! cycles, it serves vhost-user messages and requests for counters: it answers each line on
+//! standard input with [`Counters`] as a line of JSON on standard output. Any guest of the daemon
 //! can be measured on it, so both can be compared with the same guest.
 //!
 //! # Limits
 //! - Two guests with one queue pair each, with `VIRTIO_F_VERSION_1`; no offloads, no migration.
-//! - Guests are trusted more than the daemon trusts its own: a message that is half sent delays
-//!   nothing, but a socket or an eventfd that blocks would stop both guests.
+//! - Guests are trusted more than the daemon trusts its own: a partial message delays nothing, but
+//!   a socket or an eventfd that blocks would stop both guests.
 
 mod process;
 pub(super) mod session;
@@ -31,7 +31,7 @@ use crate::measure::copy_loop::{CopyLoop, Counters};
 pub use process::BareProcess;
 use session::{Offer, Session};
 
-/// Time between two looks at sockets and standard input.
+/// Interval of polls of sockets and standard input.
 const POLL: Duration = Duration::from_millis(1);
 
 /// Settings of a bare switch.
@@ -39,11 +39,11 @@ const POLL: Duration = Duration::from_millis(1);
 pub struct BareSpec {
     /// Socket of each guest.
     pub sockets: [PathBuf; 2],
-    /// Connect to the sockets, on which the guests listen; else listen.
+    /// Connect to the sockets, on which the guests listen; otherwise listen.
     pub connect: bool,
     /// MAC address of each guest.
     pub addresses: [Mac; 2],
-    /// CPU to run on, if pinned.
+    /// CPU to pin to, if any.
     pub cpu: Option<usize>,
     /// Time-stamp cycles to spin for each frame.
     pub delay_cycles: u64,
@@ -58,7 +58,7 @@ pub struct BareSpec {
 /// Serves both sockets until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// A socket cannot be used, or the CPU is not there.
+/// A socket is unusable, or the CPU is missing.
 pub fn serve(spec: &BareSpec) -> Result<()> {
     let stop = Arc::<AtomicBool>::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -103,7 +103,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// Answers each line that has come; never waits.
+    /// Answers each received line; never waits.
     fn answer(&mut self, counters: &Counters) -> Result<()> {
         let stdin = std::io::stdin();
         let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
@@ -112,7 +112,7 @@ impl Requests {
             return Ok(());
         }
         let mut bytes = [0; 256];
-        // Past the buffer of `Stdin`, which would hide lines from poll.
+        // Bypasses the buffer of `Stdin`, which would hide lines from poll.
         let n = rustix::io::read(&stdin, &mut bytes).unwrap_or(0);
         self.ended = n == 0;
         let mut out = std::io::stdout().lock();

@@ -1,4 +1,4 @@
-//! What carries frames between the kernels of two guests.
+//! Carriers of frames between the kernels of two guests.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,27 +14,27 @@ use traffic::relay::RelaySpec;
 
 use super::{AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text};
 
-/// Both ends, which are attached, and how.
+/// Both attached ends, and their path.
 #[derive(Clone, Copy, Debug)]
 pub struct Between {
-    /// The path.
+    /// Path.
     pub path: PathKind,
-    /// Whether the far end is outside (north/south) or another guest (east/west).
+    /// North/south (far end outside) or east/west (another guest).
     pub pattern: Pattern,
-    /// The CPU of what carries, if it is pinned.
+    /// CPU of the carrier, if pinned.
     pub cpu: Option<usize>,
-    /// The guest's process.
+    /// Process id of the guest.
     pub guest: u32,
-    /// The far end's.
+    /// Process id of the far end.
     pub far: u32,
 }
 
-/// A carrier. It goes when it is dropped, and so does what the guests are attached by.
+/// A carrier. Dropping it detaches the guests.
 #[derive(Debug)]
 pub enum Carrier {
-    /// Nothing: both ends are one kernel's.
+    /// Both ends are in one kernel.
     Loopback,
-    /// A bridge of the kernel, and a relay for each guest, which carries its frames to it.
+    /// A bridge of the kernel, and a relay for each guest.
     Bridge(Vec<GuestProcess>, Option<Wire>),
     /// The daemon, whose adapters and uplink are taps.
     Daemon(Box<SwitchedBench>),
@@ -44,7 +44,7 @@ impl Carrier {
     /// Attaches both ends, which have an `eth0` then.
     ///
     /// # Errors
-    /// What is needed for this path is not there, or not allowed.
+    /// This path needs something that is missing or not permitted.
     pub fn start(program: &Path, between: &Between) -> Result<Carrier> {
         match between.path {
             PathKind::Virtio => Carrier::bridge(program, between),
@@ -91,10 +91,10 @@ impl Carrier {
         Ok(Carrier::Daemon(Box::new(SwitchedBench::start(program, &plan)?)))
     }
 
-    /// What CPU time it has used.
+    /// CPU time used.
     ///
     /// # Errors
-    /// It has ended.
+    /// The carrier has ended.
     pub fn cpu(&self) -> Result<CpuTime> {
         let relays = match self {
             Carrier::Loopback => return Ok(CpuTime::default()),
@@ -110,10 +110,10 @@ impl Carrier {
         Ok(sum)
     }
 
-    /// Cycles in which its lanes moved frames, and in which they did not; `None` without lanes.
+    /// Busy and idle cycles of its lanes; `None` without lanes.
     ///
     /// # Errors
-    /// Its counters cannot be read.
+    /// The counters cannot be read.
     pub fn cycles(&self) -> Result<Option<(u64, u64)>> {
         let Carrier::Daemon(switched) = self else { return Ok(None) };
         let lanes = switched.bench.stats()?.lanes;
@@ -121,7 +121,7 @@ impl Carrier {
         Ok(Some((sum("busy_cycles"), sum("idle_cycles"))))
     }
 
-    /// Fails if it has ended by itself.
+    /// Fails if the carrier has ended unexpectedly.
     ///
     /// # Errors
     /// It has.
@@ -133,10 +133,10 @@ impl Carrier {
     }
 }
 
-/// A pair of interfaces from the bridge to the outside, which stand for a NIC and its wire.
+/// A veth pair from the bridge to the outside: models a NIC and its wire.
 ///
-/// Taken up at once when it is dropped: the kernel tears a namespace down some time after its last
-/// process, and until then would go on speaking with the addresses that the next outside has.
+/// Removed on drop: the kernel removes a namespace some time after its last process. Until then its
+/// end would still use the addresses of the next outside.
 #[derive(Debug)]
 pub struct Wire(String);
 
@@ -154,7 +154,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // Gone already, if the namespace at its other end was.
+        // Already removed if the namespace at its other end was.
         let _ = Links::open().and_then(|mut links| links.remove(&self.0));
     }
 }

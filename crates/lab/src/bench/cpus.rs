@@ -1,15 +1,14 @@
-//! Which CPU does what: the switch has one for itself where there are two, and guests share what
-//! is left.
+//! CPU placement: the switch has a CPU of its own if there are two; guests share the others.
 
-/// Who runs where. Without a second CPU nothing is pinned.
+/// CPUs by process. With a single CPU nothing is pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The switch's lane.
+    /// CPU of the switch's lane.
     pub switch: Option<usize>,
-    /// The generator's process; `None` within [`guests`](Self::guests) means that it shares the
-    /// first guest process.
+    /// CPU of the generator; `None` with pinned [`guests`](Self::guests): it shares the first guest
+    /// process.
     pub generator: Option<usize>,
-    /// Processes of guests, each with its CPU (if pinned) and how many guests it hosts.
+    /// Guest processes: CPU (if pinned) and number of guests.
     pub guests: Vec<(Option<usize>, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! The daemon of a bench.
+//! Daemon of a bench.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -17,29 +17,29 @@ use wire::Mac;
 
 use super::interrupt::Registered;
 
-/// One VF. What is `None` is left to the daemon's defaults.
+/// One VF. `None` means the daemon's default.
 #[derive(Clone, Debug, Default)]
 pub struct VfPlan {
-    /// Its address, and further ones.
+    /// MAC address, and further ones.
     pub macs: Vec<Mac>,
-    /// Its weight.
+    /// Weight.
     pub weight: Option<u32>,
-    /// What it may send at least, Mbit/s.
+    /// Minimum Tx rate, Mbit/s.
     pub min_tx_mbps: Option<u32>,
-    /// What it may send at most, Mbit/s.
+    /// Maximum Tx rate, Mbit/s.
     pub max_tx_mbps: Option<u32>,
 }
 
-/// The NIC of a bench.
+/// NIC of a bench.
 #[derive(Clone, Debug, Default)]
 pub struct NicPlan {
-    /// CPU of the lane, if it is pinned.
+    /// CPU of the lane, if pinned.
     pub cpu: Option<usize>,
-    /// Whether there is an uplink.
+    /// `true` for a NIC with an uplink.
     pub uplink: bool,
     /// The VFs.
     pub vfs: Vec<VfPlan>,
-    /// Whether the lane never sleeps.
+    /// `true` for a lane that never sleeps.
     pub busy: bool,
 }
 
@@ -76,35 +76,35 @@ impl NicPlan {
     }
 }
 
-/// A running daemon and its directory. Both go when it is dropped.
+/// A running daemon and its directory, both removed on drop.
 #[derive(Debug)]
 pub struct Bench {
     daemon: Child,
     registered: Registered,
-    /// The process that took over from it, if one did.
+    /// Process that took over in a hot restart, if any.
     successor: Option<Pid>,
     dir: tempfile::TempDir,
     program: PathBuf,
-    /// The end of what it wrote to standard error.
+    /// Last bytes of its standard error.
     last_words: Arc<Mutex<String>>,
 }
 
-/// Bytes that are kept of what a daemon writes to standard error.
+/// Bytes kept of a daemon's standard error.
 const LAST_WORDS: usize = 4096;
 
-/// How long a daemon may take to end.
+/// Longest time for the daemon to end.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the daemon may take to be ready.
+/// Longest time for the daemon to be ready.
 const READY: Duration = Duration::from_secs(20);
 
 impl Bench {
-    /// Starts a daemon with this NIC; `program` is shunt itself.
+    /// Starts a daemon with this NIC; `program` is the shunt binary.
     pub fn start(program: &Path, nic: &NicPlan) -> Result<Bench> {
         Bench::start_awake(program, nic, None)
     }
 
-    /// Starts a daemon with this NIC, which lets no CPU take longer to wake up than these
-    /// microseconds, if any are given: for the whole machine and as long as the bench lives.
+    /// Starts a daemon with this NIC. With `cpu_latency_us`, it limits the wake-up latency of all
+    /// CPUs of the machine while the bench exists.
     pub fn start_awake(
         program: &Path,
         nic: &NicPlan,
@@ -113,8 +113,8 @@ impl Bench {
         Bench::with_config(program, |run_dir| Ok(nic.toml(run_dir, cpu_latency_us)))
     }
 
-    /// Starts a daemon with what `toml` writes for a run directory. Its VFs' sockets must be named
-    /// `vf0.sock` and so on, its uplink's `uplink.sock`.
+    /// Starts a daemon with the configuration that `toml` returns for a run directory. VF sockets
+    /// must be named `vf0.sock` and so on, the uplink's `uplink.sock`.
     pub fn with_config(
         program: &Path,
         toml: impl FnOnce(&Path) -> Result<String>,
@@ -131,7 +131,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Waits until the daemon is ready, and keeps what it says.
+    /// Waits until the daemon is ready, and collects its standard error.
     fn begin(&mut self) -> Result<()> {
         let out = BufReader::new(self.daemon.stdout.take().expect("it was piped"));
         self.wait_ready(out)?;
@@ -142,8 +142,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Kills the daemon, and starts it again on what it left; says how many seconds it was gone,
-    /// until it was ready.
+    /// Kills the daemon, and restarts it in the same run directory; returns the seconds until it
+    /// was ready.
     ///
     /// # Errors
     /// It does not start.
@@ -157,13 +157,13 @@ impl Bench {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Has a new process of the same program take over from the daemon.
+    /// Hot-restarts the daemon with a new process of the same program.
     ///
     /// # Errors
-    /// It does not; the old one serves on.
+    /// The new process fails; the old one continues.
     pub fn upgrade(&mut self) -> Result<Upgraded> {
-        // The new process is a grandchild: it comes to us when its parent ends, so that we may wait
-        // for it.
+        // The new process is a grandchild: the lab becomes its parent when its own parent ends, and
+        // can wait for it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context("processes whose parents ended cannot be had")?;
         let client = Client::new(&socket_path(self.dir.path()));
@@ -180,7 +180,7 @@ impl Bench {
     /// Mirrors the frames of the first `count` VFs to files in the run directory.
     ///
     /// # Errors
-    /// The daemon refuses.
+    /// The daemon rejects a mirror.
     pub fn mirror(&self, count: usize) -> Result<()> {
         let client = Client::new(&socket_path(self.dir.path()));
         for vf in 0..count {
@@ -201,7 +201,7 @@ impl Bench {
         if heard.recv_timeout(READY) == Ok(true) {
             return Ok(());
         }
-        let _ = self.daemon.kill(); // so that its standard error ends
+        let _ = self.daemon.kill(); // ends its standard error
         let mut why = String::new();
         if let Some(mut error) = self.daemon.stderr.take() {
             let _ = error.read_to_string(&mut why);
@@ -209,43 +209,43 @@ impl Bench {
         bail!("the lab's daemon did not start: {}", why.trim());
     }
 
-    /// This program.
+    /// The shunt binary.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// The daemon's run directory.
+    /// Run directory of the daemon.
     pub fn run_dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The daemon's process.
+    /// Process id of the daemon.
     pub fn pid(&self) -> u32 {
         let successor = self.successor.map(|pid| pid.as_raw_nonzero().get() as u32);
         successor.unwrap_or(self.daemon.id())
     }
 
-    /// The socket of a VF.
+    /// Socket of a VF.
     pub fn vf_socket(&self, vf: usize) -> PathBuf {
         self.dir.path().join(format!("vf{vf}.sock"))
     }
 
-    /// The socket of the uplink.
+    /// Socket of the uplink.
     pub fn uplink_socket(&self) -> PathBuf {
         self.dir.path().join("uplink.sock")
     }
 
-    /// What the daemon has counted.
+    /// Reads the daemon's counters.
     pub fn stats(&self) -> Result<Stats> {
         api::stats::read(self.dir.path())
     }
 
-    /// What CPU time the daemon has used.
+    /// CPU time used by the daemon.
     pub fn cpu(&self) -> Result<CpuTime> {
         Ok(ProcessCpu::read(self.pid())?.process)
     }
 
-    /// Fails if the daemon has ended by itself.
+    /// Fails if the daemon has ended unexpectedly.
     pub fn check_alive(&mut self) -> Result<()> {
         if let Some(pid) = self.successor {
             return match waitpid(Some(pid), WaitOptions::NOHANG)? {
@@ -263,13 +263,13 @@ impl Bench {
     }
 }
 
-/// Waits until a process that is ours by now has ended.
+/// Waits until an adopted process has ended.
 fn wait(pid: Pid, patience: Duration) -> Result<()> {
     let until = Instant::now() + patience;
     loop {
         match waitpid(Some(pid), WaitOptions::NOHANG) {
             Ok(Some(_)) => return Ok(()),
-            // It is not ours yet, as long as its parent lives.
+            // Not adopted yet while its parent lives.
             Ok(None) | Err(Errno::CHILD) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -293,7 +293,7 @@ fn spawn(program: &Path, config: &Path) -> Result<Child> {
         .with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// Reads what the daemon writes, for it would stand still once nobody did.
+/// Reads the daemon's standard error: a full pipe would block it.
 fn keep_last_words(mut error: ChildStderr, words: &Mutex<String>) {
     let mut bytes = [0; 1024];
     while let Ok(n @ 1..) = error.read(&mut bytes) {
@@ -331,7 +331,7 @@ impl Drop for Bench {
     }
 }
 
-/// The address of a VF of the lab: locally administered, numbered by VF and by address of it.
+/// MAC address of a lab VF: locally administered, numbered by VF and by address.
 pub fn mac_text(vf: usize, number: usize) -> Mac {
     let ([a, b], [c, d]) = ((vf as u16).to_be_bytes(), (number as u16).to_be_bytes());
     Mac([0x02, 0x5b, a, b, c, d])

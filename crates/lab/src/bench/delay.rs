@@ -2,17 +2,15 @@
 //!
 //! # Model
 //! One thread serves one socket and polls without sleeping. It takes a frame from the guest's
-//! transmit ring, copies it, gives the buffer back, and draws a delay. When that has passed since
+//! transmit ring, copies it, returns the buffer, and draws a delay. When the delay has passed since
 //! the time stamp in the frame, the device copies the frame into the guest's receive ring and
-//! publishes the ring. Nothing is dropped for lack of a receive buffer: the frame waits, and is
-//! late.
+//! publishes the ring. A frame without a receive buffer is not dropped: it waits, and is late.
 //!
-//! The device knows its own errors, and states them: see [`DelayResult`]. A frame that it returns
-//! late, because the host took its CPU away, is marked in its number, so that the generator can
-//! tell quantiles without such frames.
+//! The device measures its own errors: see [`DelayResult`]. If the host took its CPU away, it marks
+//! the late frame in its number, so that the generator can exclude it from quantiles.
 //!
 //! # Limits
-//! - One guest with one queue pair; a connection or a message is served once a millisecond.
+//! - One guest with one queue pair; connections and messages are served once a millisecond.
 //! - Time-stamp counters of two CPUs are compared: they must be synchronised.
 
 use std::path::Path;
@@ -29,19 +27,19 @@ use super::bare::session::{Offer, Session};
 use crate::measure::copy_loop::{HEADER, NUM_BUFFERS, Ring, Rings};
 use crate::measure::delay::{DelayLine, Distribution, Held};
 
-/// Time between two polls of the socket.
+/// Interval of polls of the socket.
 const POLL: Duration = Duration::from_millis(1);
-/// Frames taken, and frames returned, in one turn. They share one reading of the clock: the more
-/// there are, the later is the last one.
+/// Maximum frames taken, and returned, in one turn. They share one reading of the clock, so more
+/// frames increase the lateness of the last one.
 const TURN: usize = 8;
-/// Frames held at once; more stay in the guest's transmit ring.
+/// Maximum held frames; further ones stay in the guest's transmit ring.
 const HELD_MAX: usize = 1 << 16;
-/// Where a frame has its number.
+/// Offset of a frame's number.
 const NUMBER_AT: usize = HEADER as usize + SEQUENCE_AT as usize;
-/// Where a frame has the time-stamp counter of its sending: behind its number.
+/// Offset of a frame's sending time: the time-stamp counter, behind the number.
 const STAMP_AT: usize = NUMBER_AT + 8;
 
-/// Words to a device's thread.
+/// Control of a device's thread.
 #[derive(Debug, Default)]
 pub struct DelayControl {
     begun: AtomicBool,
@@ -49,7 +47,7 @@ pub struct DelayControl {
 }
 
 impl DelayControl {
-    /// Begins the measurement: times before it do not count.
+    /// Begins the measurement: earlier times do not count.
     pub fn begin(&self) {
         self.begun.store(true, Ordering::Relaxed);
     }
@@ -65,11 +63,11 @@ impl DelayControl {
 pub struct DelayResult {
     /// Delays drawn.
     pub drawn: Latency,
-    /// From the guest's stamp until the ring with the frame was published: the delay in fact.
+    /// Actual delay: from the guest's stamp until the ring with the frame was published.
     pub held: Latency,
-    /// From the frame's release time until the ring was published: the device's own bias.
+    /// Time from the frame's release time until the ring was published: the device's own bias.
     pub lateness: Latency,
-    /// From the guest's stamp until the device took the frame.
+    /// Time from the guest's stamp until the device took the frame.
     pub pickup: Latency,
     /// Frames returned after one that arrived later, from the first frame on.
     pub reordered: u64,
@@ -89,22 +87,22 @@ impl DelayResult {
     }
 }
 
-/// A device, before a guest is attached.
+/// A device without a guest.
 #[derive(Debug)]
 pub struct DelayDevice {
     session: Session,
     delays: Delays,
 }
 
-/// Frames of a device: how long each is held, and what was measured of them.
+/// Held frames, and their measured times.
 #[derive(Debug)]
 struct Delays {
     distribution: Distribution,
     random: Random,
     line: DelayLine<Vec<u8>>,
-    /// Buffers of frames that were returned.
+    /// Buffers of returned frames.
     spare: Vec<Vec<u8>>,
-    /// Lateness, in cycles, from which on a frame is marked.
+    /// Lateness, in cycles, from which a frame is marked.
     late: u64,
     times: Times,
 }
@@ -122,7 +120,7 @@ impl DelayDevice {
     /// Listens on a socket. Delays are drawn with `seed`.
     ///
     /// # Errors
-    /// The socket cannot be listened on.
+    /// Listening on the socket fails.
     pub fn listen(socket: &Path, distribution: Distribution, seed: u64) -> Result<DelayDevice> {
         let offer = Offer { packed: false, mergeable: true };
         let times = Times {
@@ -142,11 +140,11 @@ impl DelayDevice {
         Ok(DelayDevice { session: Session::new(socket, false, offer)?, delays })
     }
 
-    /// Serves the guest on this thread until it is told to stop. Without a CPU of its own it yields
-    /// when there is nothing to do.
+    /// Serves the guest on this thread until it is stopped. Without a CPU of its own it yields when
+    /// idle.
     ///
     /// # Errors
-    /// The CPU is not there, or the socket cannot be used.
+    /// The CPU is missing, or the socket is unusable.
     pub fn serve(mut self, cpu: Option<usize>, control: &DelayControl) -> Result<DelayResult> {
         if let Some(cpu) = cpu {
             host::cpu::pin_this_thread(cpu)?;
@@ -213,7 +211,7 @@ impl Delays {
         true
     }
 
-    /// Returns frames that are due; `true` if there were any.
+    /// Returns due frames; `true` if there were any.
     fn give_back(&mut self, rx: &mut Ring) -> bool {
         let now = tsc::now();
         if !self.line.is_due(now) || rx.queue.stage(TURN) == 0 {

@@ -10,7 +10,7 @@ use traffic::{Event, GuestResult, GuestSpec, Task};
 
 use super::interrupt::Registered;
 
-/// A process that hosts guests. It is killed when dropped.
+/// Process that hosts guests; killed when dropped.
 #[derive(Debug)]
 pub struct GuestProcess {
     child: Child,
@@ -20,7 +20,7 @@ pub struct GuestProcess {
 }
 
 impl GuestProcess {
-    /// Starts a process and waits until its guests are attached; `program` is shunt itself.
+    /// Starts a process and waits until its guests are attached; `program` is the shunt binary.
     pub fn start(program: &Path, spec: &GuestSpec) -> Result<GuestProcess> {
         GuestProcess::start_task(program, &Task::Guests(spec.clone()))
     }
@@ -50,26 +50,26 @@ impl GuestProcess {
         }
     }
 
-    /// Lets the traffic begin.
+    /// Starts the traffic.
     pub fn go(&mut self) -> Result<()> {
         self.tell("go")
     }
 
-    /// Has it note what was since the last mark.
+    /// Tells the process to begin a new span of its account.
     pub fn mark(&mut self) -> Result<()> {
         self.tell("mark")
     }
 
-    /// Sends it a line.
+    /// Sends a line to the process.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn tell(&mut self, line: &str) -> Result<()> {
         let sent = self.input.write_all(format!("{line}\n").as_bytes());
         sent.context("the guest process ended early")
     }
 
-    /// Waits for what it says next.
+    /// Waits for its next event.
     pub fn hear(&mut self) -> Result<Event> {
         let mut line = String::new();
         if self.output.read_line(&mut line).context("cannot hear the guest process")? == 0 {
@@ -79,7 +79,7 @@ impl GuestProcess {
         serde_json::from_str(&line).with_context(|| format!("the guest process said {line:?}"))
     }
 
-    /// Waits for the measurement to begin.
+    /// Waits for the begin of the measurement.
     pub fn begin(&mut self) -> Result<()> {
         match self.hear()? {
             Event::Begin => Ok(()),
@@ -87,7 +87,7 @@ impl GuestProcess {
         }
     }
 
-    /// Waits for the measurement to end.
+    /// Waits for the end of the measurement.
     pub fn end(&mut self) -> Result<()> {
         match self.hear()? {
             Event::End => Ok(()),
@@ -103,12 +103,12 @@ impl GuestProcess {
         }
     }
 
-    /// The process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What CPU time it has used.
+    /// CPU time used by the process.
     pub fn cpu(&self) -> Result<CpuTime> {
         Ok(ProcessCpu::read(self.child.id())?.process)
     }

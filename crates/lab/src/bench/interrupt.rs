@@ -1,6 +1,6 @@
-//! SIGINT and SIGTERM: what the lab started ends in order, and nothing is left behind.
+//! SIGINT and SIGTERM: orderly end of an experiment, without leftovers.
 //!
-//! The signal ends the children of benches, and so each wait for one of them fails; the experiment
+//! The signal ends the children of benches, so each wait for one of them fails; the experiment
 //! unwinds, and its directories are removed. A second signal ends this process at once.
 
 use std::os::fd::OwnedFd;
@@ -12,13 +12,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Time from one look at the flag to the next.
+/// Interval of polls of the flag.
 const LOOK: Duration = Duration::from_millis(20);
-/// Exit code of a process that a second signal ends: 128 and SIGINT, as shells have it.
+/// Exit code after a second signal: 128 and SIGINT, as in shells.
 pub const EXIT_CODE: i32 = 130;
 
-/// Children that live, each by a number of its own. A process file descriptor cannot mean another
-/// process that was given the same number later.
+/// Live children, each by a number of its own. Process file descriptors, unlike process ids, are
+/// not reused.
 static CHILDREN: Mutex<(u64, Vec<(u64, OwnedFd)>)> = Mutex::new((0, Vec::new()));
 
 fn children() -> MutexGuard<'static, (u64, Vec<(u64, OwnedFd)>)> {
@@ -30,13 +30,13 @@ fn flag() -> &'static Arc<AtomicBool> {
     FLAG.get_or_init(Arc::default)
 }
 
-/// Handles both signals from now on; call it once.
+/// Installs the handlers of both signals; call it once.
 ///
 /// # Errors
-/// The system does not take the handlers.
+/// The system rejects the handlers.
 pub fn watch() -> Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order: the first signal sets the flag that makes the second one end the process.
+        // In this order: the first signal sets the flag by which the second ends the process.
         let second =
             signal_hook::flag::register_conditional_shutdown(signal, EXIT_CODE, flag().clone());
         second.context("cannot handle signals")?;
@@ -45,15 +45,15 @@ pub fn watch() -> Result<()> {
     Ok(())
 }
 
-/// Returns `true` once one of the signals came.
+/// Returns `true` once one of the signals was received.
 pub fn is_set() -> bool {
     flag().load(Ordering::Relaxed)
 }
 
-/// Ends an experiment between two steps once one of the signals came.
+/// Ends an experiment between two steps after one of the signals.
 ///
 /// # Errors
-/// One of the signals came.
+/// One of the signals was received.
 pub fn check() -> Result<()> {
     anyhow::ensure!(!is_set(), "interrupted");
     Ok(())
@@ -70,19 +70,19 @@ fn end_children() {
     }
 }
 
-/// A child that a signal ends, for as long as this lives.
+/// Registration of a child that a signal ends, until dropped.
 #[derive(Debug)]
 pub(crate) struct Registered(u64);
 
 impl Registered {
-    /// Registers a child; on a kernel that has no process file descriptors it is not ended. The
-    /// first one starts the thread that looks for signals: a process with a second thread cannot
-    /// enter a user namespace, which experiments do before.
+    /// Registers a child. A kernel without process file descriptors does not end it. The first call
+    /// starts the thread that polls for signals: it must come after entering a user namespace,
+    /// which a process with two threads cannot do.
     pub(crate) fn new(child: &Child) -> Registered {
         static WATCHER: Once = Once::new();
         WATCHER.call_once(|| {
             let watcher = std::thread::Builder::new().name("interrupt".into());
-            // Without it a signal waits for the end of the experiment.
+            // Without the thread, a signal takes effect at the end of the experiment.
             let _ = watcher.spawn(end_children);
         });
         let mut children = children();

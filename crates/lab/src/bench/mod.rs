@@ -1,7 +1,7 @@
-//! A test bed: a daemon and guest processes, over real vhost-user sockets in a temporary directory.
+//! Test bed: a daemon and guest processes, over real vhost-user sockets in a temporary directory.
 //!
-//! Everything is this same program, started anew: `shunt up` for the daemon, a hidden subcommand
-//! for guests. All of it ends with the bench, whatever happens. [`peers`] are programs of others.
+//! All processes run this same program: `shunt up` for the daemon, a hidden subcommand for guests.
+//! All of them end with the bench. [`peers`] are programs of other projects.
 
 pub mod bare;
 mod carrier;

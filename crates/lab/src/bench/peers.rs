@@ -1,15 +1,14 @@
-//! Programs that are measured beside Shunt: started, stopped for a while, resumed and ended by the
-//! lab.
+//! Programs that are compared with Shunt: the lab starts, pauses, resumes and ends them.
 //!
 //! # Model
-//! A [`Peer`] is a process that the lab did not write: testpmd, Open vSwitch, QEMU. The kernel
-//! kills it when the lab ends in whatever way, and its standard output is read line by line. The
-//! kernel's own bridge ([`LinuxBridge`]) has no process. Everything that a peer needs of the
-//! machine ([`Hugepages`], interfaces, a directory) is given back on drop.
+//! A [`Peer`] is a process of another project: testpmd, Open vSwitch, QEMU. The kernel kills it
+//! when the lab ends for any reason, and its standard output is read line by line. The kernel's own
+//! bridge ([`LinuxBridge`]) has no process. All resources of a peer ([`Hugepages`], interfaces, a
+//! directory) are released on drop.
 //!
 //! # Limits
-//! Needs the programs `setpriv`, `stdbuf` and `taskset` (util-linux and coreutils). A lab that is
-//! killed by SIGKILL gives neither huge pages nor directories back.
+//! Needs the programs `setpriv`, `stdbuf` and `taskset` (util-linux and coreutils). A lab killed by
+//! SIGKILL releases neither huge pages nor directories.
 
 use std::time::Duration;
 
@@ -31,8 +30,8 @@ pub use qemu::{Qemu, QemuRings};
 pub use testpmd::{GuestPort, Testpmd};
 pub use veths::Veths;
 
-/// Waits until a counter stands still; returns it. Bounded, because frames in flight end: 5 s at
-/// most.
+/// Waits until a counter is constant, at most 5 s; returns it. Frames in flight end, so it
+/// converges.
 ///
 /// # Errors
 /// Those of `count`.
@@ -43,7 +42,7 @@ fn settled(before: u64, mut count: impl FnMut() -> Result<u64>) -> Result<u64> {
     for _ in 0..100 {
         std::thread::sleep(TURN);
         let now = count()?;
-        // A slow guest may not have begun: before the first frame it has longer.
+        // A slow guest may not have begun: it gets more time before its first frame.
         same = if now == last { same + 1 } else { 0 };
         last = now;
         if same >= if now == before { 5 * SAME } else { SAME } {

@@ -1,4 +1,4 @@
-//! The configuration of a daemon whose guests' adapters are on a switch.
+//! Configuration of a daemon whose guests' adapters are on a switch.
 
 use std::path::{Path, PathBuf};
 
@@ -11,21 +11,21 @@ use wire::Mac;
 
 use super::Bench;
 
-/// How something is attached to the daemon.
+/// Attachment of an adapter or uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attached {
-    /// By a vhost-user socket, named after what it is for.
+    /// A vhost-user socket, named after its adapter.
     #[default]
     Socket,
-    /// By a tap, the `eth0` in the network namespace of a process.
+    /// A tap, which is `eth0` in the network namespace of a process.
     Tap {
-        /// The process.
+        /// Process id.
         of: u32,
     },
 }
 
 impl Attached {
-    /// As the state says it; `socket` is where it would be.
+    /// Attachment as in the state; `socket` is the path of a socket.
     fn state(self, socket: &Path) -> Value {
         match self {
             Attached::Socket => {
@@ -41,37 +41,37 @@ impl Attached {
 /// An adapter.
 #[derive(Clone, Debug)]
 pub struct AdapterPlan {
-    /// What the guest is attached by.
+    /// Attachment.
     pub attached: Attached,
-    /// Its address.
+    /// MAC address.
     pub mac: Mac,
-    /// The path that it begins with.
+    /// Initial path.
     pub path: PathInForce,
 }
 
 /// A NIC with a switch, and adapters on it.
 #[derive(Clone, Debug, Default)]
 pub struct SwitchedPlan {
-    /// CPU of the lane, if it is pinned; then the lane never sleeps.
+    /// CPU of the lane, if pinned; the lane then never sleeps.
     pub cpu: Option<usize>,
-    /// What the uplink is attached by, if there is one.
+    /// Attachment of the uplink, if there is one.
     pub uplink: Option<Attached>,
-    /// The adapters; number i is called `gI`.
+    /// Adapters; number i is named `gI`.
     pub adapters: Vec<AdapterPlan>,
 }
 
-/// What an adapter is called.
+/// Name of an adapter.
 fn adapter_name(adapter: usize) -> String {
     format!("g{adapter}")
 }
 
-/// The socket of an adapter, below the run directory.
+/// Socket of an adapter, below the run directory.
 fn adapter_socket(run_dir: &Path, adapter: usize) -> PathBuf {
     run_dir.join(format!("g{adapter}.sock"))
 }
 
 impl SwitchedPlan {
-    /// The desired state for a daemon with this run directory.
+    /// Desired state for a daemon with this run directory.
     fn state(&self, run_dir: &Path) -> Value {
         let n = self.adapters.len();
         let mut nic = json!({ "name": "lab", "total_vfs": n, "num_vfs": n, "vmq_queues": n });
@@ -93,7 +93,7 @@ impl SwitchedPlan {
         json!({ "version": 1, "nic": [nic], "switch": [switch], "adapter": adapters })
     }
 
-    /// The configuration of such a daemon.
+    /// Configuration file of such a daemon.
     fn toml(&self, run_dir: &Path) -> Result<String> {
         let mut all = self.state(run_dir);
         all["nic"][0]["kind"] = json!("soft");
@@ -122,7 +122,7 @@ pub struct SwitchedBench {
 }
 
 impl SwitchedBench {
-    /// Starts a daemon; `program` is shunt itself.
+    /// Starts a daemon; `program` is the shunt binary.
     ///
     /// # Errors
     /// It does not start, or an adapter has another path than planned.
@@ -131,7 +131,7 @@ impl SwitchedBench {
         SwitchedBench::with_config(program, &paths, |run_dir| plan.toml(run_dir))
     }
 
-    /// The same with a configuration of one's own, whose adapters are called `g0`, `g1` and so on.
+    /// Starts a daemon with a custom configuration, whose adapters are named `g0`, `g1` and so on.
     ///
     /// # Errors
     /// As those of [`start`](Self::start).
@@ -147,15 +147,15 @@ impl SwitchedBench {
         Ok(switched)
     }
 
-    /// The socket of an adapter.
+    /// Socket of an adapter.
     pub fn socket(&self, adapter: usize) -> PathBuf {
         adapter_socket(self.bench.run_dir(), adapter)
     }
 
-    /// Gives an adapter another path.
+    /// Sets the path of an adapter.
     ///
     /// # Errors
-    /// The daemon does not answer, or refuses.
+    /// The daemon does not answer, or rejects the change.
     pub fn set_path(&self, adapter: usize, path: PathInForce) -> Result<()> {
         let resource = format!("/v1/adapters/{}", adapter_name(adapter));
         let patch = json!({ "path": path });

@@ -1,13 +1,13 @@
-//! Error of the lab's latency figures: a device with known delays, measured by the lab's generator.
+//! Error of the lab's latency figures: its generator measures a device with known delays.
 //!
-//! The generator is that of [`throughput`](super::throughput), in a process of its own on the CPU
-//! that it has there. The device ([`DelayDevice`]) is a thread of this process on the switch's CPU.
-//! For each distribution the quantiles that the generator tells are compared with those of the
-//! delays that were drawn. Trials are repeated, as RFC 2544 (section 26.2) wants it, and the median
-//! of each quantile counts. A host that takes the CPUs away for more than 1 % of the time is in
-//! every trial, though: of the latency that the generator tells, that of the frames is told beside
-//! it that met no pause of the generator's CPU nor of the device's. Whether a frame met one does
-//! not depend on its delay, so that its quantiles are those of the delays drawn.
+//! The generator is that of [`throughput`](super::throughput), in a process of its own on the same
+//! CPU. The device ([`DelayDevice`]) is a thread of this process on the switch's CPU. For each
+//! distribution the measured quantiles are compared with those of the drawn delays. Trials are
+//! repeated (RFC 2544, section 26.2), and the median of each quantile counts.
+//!
+//! A host that takes the CPUs away for more than 1 % of the time affects every trial. So a second
+//! latency excludes frames that met a pause of the generator's or the device's CPU. A pause does
+//! not depend on a frame's delay, so these quantiles are those of the drawn delays.
 
 use std::path::Path;
 
@@ -24,19 +24,19 @@ use crate::measure::delay::Distribution;
 
 /// Largest error of a quantile, relative to the injected one.
 const ERROR_SHARE_MAX: f64 = 0.05;
-/// Error that is allowed in any case, in microseconds.
+/// Error that is always allowed, in microseconds.
 const ERROR_US_MAX: f64 = 1.0;
 /// Frames that a p99 needs: ten beyond it.
 const FRAMES_MIN: u64 = 1000;
-/// Share of the frames that must have met no pause: the error of leaving the others out is at most
-/// theirs.
+/// Minimum share of frames without a pause: excluding the others causes at most an error of their
+/// share.
 const SHARE_MIN: f64 = 0.9;
 /// Bytes of a frame, with FCS.
 const FRAME_BYTES: u32 = 64;
-/// Wait for frames that the device holds: longer than its delays, and than a busy machine keeps
-/// the device from its CPU.
+/// Wait for held frames, in seconds: longer than the delays, and than a busy machine delays the
+/// device.
 const QUIET_S: f64 = 0.3;
-/// Start of the random numbers of the first trial: each run draws the same delays.
+/// Seed of the first trial: each run draws the same delays.
 const SEED: u64 = 1;
 
 /// Settings of a calibration.
@@ -52,7 +52,7 @@ pub struct Settings {
     pub delays: Vec<Distribution>,
 }
 
-/// What `shunt lab calibrate --json` prints.
+/// Result, printed by `shunt lab calibrate --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     /// Frames a second.
@@ -71,7 +71,7 @@ pub struct Calibration {
     pub delays: Vec<DelayMeasured>,
 }
 
-/// One distribution, as injected and as told. All times are in microseconds.
+/// One distribution: injected and measured. All times are in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct DelayMeasured {
     /// Distribution, as on the command line.
@@ -80,41 +80,41 @@ pub struct DelayMeasured {
     pub theory_us: Quantiles,
     /// Delays that the device drew.
     pub injected: Latency,
-    /// Delays that it kept in fact: from the generator's stamp until it published the frame.
+    /// Actual delays of the device: from the generator's stamp until it published the frame.
     pub held: Latency,
-    /// Latency that the generator tells, of all frames.
+    /// Latency measured by the generator, of all frames.
     pub told: Latency,
-    /// The same, of frames that met no pause of a CPU.
+    /// Latency measured by the generator, of frames that met no pause of a CPU.
     pub told_unpaused: Latency,
     /// Pauses of the generator.
     pub pauses: PausesResult,
-    /// Told without pauses less injected.
+    /// Measured without pauses, minus injected.
     pub error_us: Quantiles,
-    /// The same, in percent of the injected.
+    /// This error, in percent of the injected.
     pub error_percent: Quantiles,
-    /// Told without pauses against injected: p50 and p99 within 5 % or 1 us.
+    /// Measured without pauses against injected: p50 and p99 within 5 % or 1 us.
     pub within: Verdict,
-    /// Told of all frames against injected, likewise.
+    /// Measured, all frames, against injected: the same limits.
     pub within_all: Verdict,
-    /// From the generator's stamp until the device took the frame: no part of the latency.
+    /// Time from the generator's stamp until the device took the frame: not part of the latency.
     pub pickup: Latency,
     /// Lateness of the device's release: its own bias.
     pub device_lateness: Latency,
-    /// Lateness of the generator's sending, which is not part of the latency.
+    /// Lateness of the generator's sending: not part of the latency.
     pub generator_lateness: Latency,
-    /// `false` if the generator missed its rate; the figures are no result then.
+    /// `false` if the generator missed its rate; the figures are then invalid.
     pub generator_ok: bool,
     /// Frames sent.
     pub sent: u64,
-    /// Frames received, duplicates not counted.
+    /// Frames received, without duplicates.
     pub received: u64,
     /// Frames that did not come back.
     pub lost: u64,
     /// Frames received a second time.
     pub duplicated: u64,
-    /// Frames received after a later one, as the generator counts them.
+    /// Frames received after a later one, counted by the generator.
     pub reordered: u64,
-    /// The same, as the device counts them.
+    /// Frames returned after a later one, counted by the device.
     pub reordered_by_device: u64,
 }
 
@@ -137,7 +137,7 @@ impl Quantiles {
         Quantiles { p50, p90, p99, p999 }
     }
 
-    /// Of measured times, in microseconds.
+    /// Quantiles of measured times, in microseconds.
     pub fn of_latency(times: &Latency) -> Quantiles {
         let Latency { p50_us: p50, p90_us: p90, p99_us: p99, p999_us: p999, .. } = *times;
         Quantiles { p50, p90, p99, p999 }
@@ -153,8 +153,8 @@ impl Quantiles {
     }
 }
 
-/// Quantiles that are within the allowed error; none is of fewer than [`FRAMES_MIN`] frames, or of
-/// less than [`SHARE_MIN`] of those that came back.
+/// Quantiles within the allowed error; `false` with fewer than [`FRAMES_MIN`] frames, or less than
+/// [`SHARE_MIN`] of the returned ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// Median.
@@ -164,7 +164,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// `all` is the number of frames that came back.
+    /// Compares; `all` is the number of returned frames.
     fn of(told: &Latency, known: &Latency, all: u64) -> Verdict {
         let enough = told.frames as f64 >= SHARE_MIN * all as f64;
         let measured = told.frames.min(known.frames) >= FRAMES_MIN && enough;
@@ -175,10 +175,10 @@ impl Verdict {
     }
 }
 
-/// Measures each distribution. `done` hears of each; `program` is shunt itself.
+/// Measures each distribution, and passes each result to `done`; `program` is the shunt binary.
 ///
 /// # Errors
-/// The device or the generator could not be run. Noise is no error.
+/// The device or the generator does not run. Noise is no error.
 pub fn run(
     program: &Path,
     cpus: &[usize],
@@ -215,7 +215,7 @@ fn generator_cpu(placement: &Placement) -> Option<usize> {
     placement.generator.or(placement.guests[0].0)
 }
 
-/// One trial: what the generator and the device tell.
+/// Runs one trial; returns the results of generator and device.
 fn trial(
     program: &Path,
     placement: &Placement,
@@ -253,7 +253,7 @@ fn trial(
     })
 }
 
-/// Runs the generator until nothing moves any more.
+/// Runs the generator until no frame moves.
 fn generate(program: &Path, spec: &GuestSpec, control: &DelayControl) -> Result<PacedResult> {
     let mut process = GuestProcess::start(program, spec)?;
     process.go()?;

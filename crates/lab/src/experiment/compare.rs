@@ -1,21 +1,19 @@
-//! Two builds, or two switches, at one point: is one faster?
+//! Compares two builds, or two switches, at one point: is one faster?
 //!
 //! # Model
 //! Both are measured in short slots, each with fresh processes, in the order A B B A, so that drift
-//! meets both alike, and each slot has its own place in memory. The first slot of A and the first
-//! of B are a pair, and so on. The round trip of a cache line between both CPUs is measured before
-//! and after each slot; pairs are grouped by bands of that distance, and one permutation test,
-//! within the bands, tells a difference from noise. Guests and generator are of this program on
-//! both sides.
+//! affects both alike. The first slot of A and the first of B are a pair, and so on. The round trip
+//! of a cache line between both CPUs is measured before and after each slot. Pairs are grouped by
+//! bands of that distance, and one permutation test, within the bands, separates a difference from
+//! noise. Guests and generator are of this program on both sides.
 //!
-//! Programs are copied into memory every two pairs. Which physical pages hold a program's text
-//! stays the same while its file is in the page cache, and makes two identical files differ by some
-//! 0.5 % in every slot; with copies it is noise.
+//! Programs are copied into memory every two pairs. While a file is in the page cache, its text has
+//! the same physical pages, which makes two identical files differ by some 0.5 % in every slot;
+//! with copies this becomes noise.
 //!
 //! # Limits
-//! A pair between whose slots the CPUs moved does not count, and is told. Two builds whose
-//! difference is smaller than what the test could have found are not told to be equal: no
-//! difference was found.
+//! A pair is excluded, and counted, if the CPUs moved between its slots. A difference below the
+//! detectable one is not proof of equality: the result is that no difference was found.
 
 use std::fmt;
 use std::fs::File;
@@ -37,11 +35,11 @@ use super::forwarding::{self, PointSpec, Switch};
 use super::step::Machine;
 use crate::bench::interrupt;
 
-/// Share of comparisons of two identical builds in which a difference may be found.
+/// Probability of a difference found between two identical builds.
 pub const ALPHA: f64 = 0.01;
-/// Fewest pairs of a band whose medians are told.
+/// Minimum pairs of a band whose medians are reported.
 pub const PAIRS_MIN: usize = 8;
-/// Word for the bare loop.
+/// Command-line name of the bare loop.
 const BARE: &str = "bare";
 
 /// One side of a comparison.
@@ -90,14 +88,14 @@ impl fmt::Display for Side {
     }
 }
 
-/// What is compared.
+/// Settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// A, the baseline, and B.
     pub sides: [Side; 2],
-    /// The point.
+    /// Point to measure.
     pub point: PointSpec,
-    /// Pairs: an even number.
+    /// Number of pairs; even.
     pub pairs: usize,
 }
 
@@ -107,15 +105,15 @@ pub struct Compared {
     /// A and B.
     pub sides: [Side; 2],
     /// `faster`: B takes fewer cycles for a delivered frame than A; `slower`: more; `none`: no
-    /// difference was found.
+    /// difference found.
     pub difference: &'static str,
     /// Cycles of B over those of A.
     pub ratio: f64,
-    /// Its interval of 99 %; the upper end is `null` with too few pairs.
+    /// Its 99 % interval; the upper end is `null` with too few pairs.
     pub interval: [f64; 2],
-    /// Probability of such a difference, or a larger one, if there is none.
+    /// Probability of such a difference or a larger one by chance.
     pub p: f64,
-    /// Smallest share by which B would have had to differ to be found, if that can be told.
+    /// Smallest difference that would have been found, as a share, if known.
     pub detectable: Option<f64>,
     /// Every band, nearest first.
     pub bands: Vec<BandCompared>,
@@ -130,15 +128,15 @@ pub struct Compared {
 /// One band of distances.
 #[derive(Clone, Debug, Serialize)]
 pub struct BandCompared {
-    /// Its limits.
+    /// Limits of the band.
     pub band: String,
-    /// Pairs in it.
+    /// Number of pairs.
     pub pairs: usize,
     /// Median cycles for a delivered frame of A and B; `None` with fewer than [`PAIRS_MIN`] pairs.
     pub cycles_per_frame: Option<[f64; 2]>,
 }
 
-/// Measures all pairs; `done` gets the number of pairs.
+/// Measures all pairs; passes the number of pairs so far to `done`.
 ///
 /// # Errors
 /// A side cannot be measured, or no pair counts.
@@ -202,7 +200,7 @@ fn copied(sides: &[Side; 2]) -> Result<[Option<Copied>; 2]> {
 fn conclude(sides: &[Side; 2], slots: Vec<[Point; 2]>) -> Result<Compared> {
     let slot = |point: &Point| {
         let cycles = point.switch_cycles_per_frame.context("the switch's cycles are not known")?;
-        // Of one CPU there is no distance; all its slots are in the first band.
+        // A single CPU has no distance; all its slots are in the first band.
         let round_trip_cycles = point.round_trip_cycles.unwrap_or(1.0);
         Ok::<Slot, anyhow::Error>(Slot { cycles_per_frame: cycles, round_trip_cycles })
     };
@@ -247,7 +245,7 @@ fn conclude(sides: &[Side; 2], slots: Vec<[Point; 2]>) -> Result<Compared> {
 }
 
 impl Compared {
-    /// What was found, in a sentence.
+    /// The result as a sentence.
     pub fn sentence(&self) -> String {
         let [a, b] = &self.sides;
         let (ratio, [low, high]) = (self.ratio, self.interval);
@@ -299,7 +297,7 @@ mod tests {
 
     fn compared(pairs: usize, factor: f64) -> Compared {
         let pair = |n: usize| {
-            // Noise that is the same for both builds in the mean.
+            // Noise with the same mean for both builds.
             let noise = |n: usize| 1.0 + 0.002 * ((n * 7 % 11) as f64 - 5.0);
             [slot(50.0 * noise(n), 150.0), slot(50.0 * factor * noise(n + 3), 160.0)]
         };

@@ -1,13 +1,13 @@
-//! hyperv-2012's experiment: guests on the paths vf and synthetic copy the same large file at once,
-//! with CPU by layer; and one guest alone, on either path.
+//! Experiment of hyperv-2012: guests on the paths vf and synthetic copy the same large file at
+//! once, with CPU by layer; and one guest alone, on either path.
 //!
-//! Model: the server beyond the uplink and each guest are a network namespace with a real TCP/IP
-//! and an `eth0`, which is a tap of one daemon. Its soft NIC has a VF for each adapter, used by
-//! those on the path vf, and a switch on its PF for the others. All copies start at one moment;
-//! each guest checks length and checksum of what came.
+//! The server beyond the uplink and each guest are network namespaces with a real TCP/IP stack and
+//! an `eth0`, which is a tap of one daemon. Its soft NIC has a VF for each adapter on the path vf,
+//! and a switch on its PF for the others. All copies start at one moment; each guest checks length
+//! and checksum.
 //!
-//! Every measurement starts from nothing. The order of paths alternates by round (A B B A), so
-//! that drift and the order of guests meet both paths alike.
+//! Every measurement uses fresh processes. The order of paths alternates by round (A B B A), so
+//! that drift and the order of guests affect both paths alike.
 
 mod conclude;
 mod measure;
@@ -25,16 +25,16 @@ use self::measure::{Seen, measure};
 use super::step::{Found, Step, Steps};
 use crate::bench::interrupt;
 
-/// What is to be measured, and with what.
+/// Settings of the copies.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Shunt itself.
+    /// The shunt binary.
     pub program: PathBuf,
-    /// CPUs that may be used.
+    /// Allowed CPUs.
     pub cpus: Vec<usize>,
-    /// MiB of the file.
+    /// File size, MiB.
     pub file_mib: u32,
-    /// How often each setup is measured.
+    /// Measurements of each setup.
     pub rounds: usize,
 }
 
@@ -51,8 +51,8 @@ impl Steps for CopySweep {
     }
 }
 
-/// The guests' paths of each setup in even rounds; in odd ones each list and the order of setups
-/// with one guest is reversed.
+/// Paths of the guests by setup, in even rounds. Odd rounds reverse each list and the order of
+/// setups with one guest.
 const SETUPS: [(CopySetup, &[PathInForce]); 3] = [
     (CopySetup::Together, &[Vf, Synthetic, Synthetic, Vf]),
     (CopySetup::Alone, &[Vf]),
@@ -62,8 +62,7 @@ const SETUPS: [(CopySetup, &[PathInForce]); 3] = [
 /// Measures every setup, round by round.
 ///
 /// # Errors
-/// The machine lets this user make no network namespaces, a copy is not the file, or something does
-/// not work.
+/// The user may not make network namespaces, a copy differs from the file, or a process fails.
 pub fn run(settings: &Settings) -> Result<Vec<FileCopy>> {
     arena::enter_for_guests()?;
     let mut seen: [Vec<Seen>; SETUPS.len()] = Default::default();

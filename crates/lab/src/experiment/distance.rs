@@ -1,4 +1,4 @@
-//! How far apart the CPUs of switch and guests are, and whether they stay so.
+//! Distance between the CPUs of switch and guests, and its changes over time.
 
 use std::time::Duration;
 
@@ -9,44 +9,44 @@ use serde::Serialize;
 use crate::bench::plan;
 use crate::measure::distance;
 
-/// Between two samples.
+/// Time between two samples.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What `shunt lab distance --json` prints.
+/// Result, printed by `shunt lab distance --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Distance {
     /// The two CPUs.
     pub cpus: (usize, usize),
-    /// Time-stamp cycles of a cache line's way there and back: least, median, most.
+    /// Round trip of a cache line in time-stamp cycles: minimum, median, maximum.
     pub round_trip_cycles: [f64; 3],
     /// Share of samples in each band, nearest first.
     pub bands: Vec<BandShare>,
-    /// Samples.
+    /// Number of samples.
     pub samples: usize,
 }
 
 /// One band of distances.
 #[derive(Clone, Debug, Serialize)]
 pub struct BandShare {
-    /// Its limits.
+    /// Limits of the band.
     pub band: String,
-    /// Share of samples in it, 0 to 1.
+    /// Share of samples, 0 to 1.
     pub share: f64,
 }
 
-/// The CPUs of the switch and of the first guests.
+/// CPUs of the switch and of the first guests.
 ///
 /// # Errors
-/// If there are not two.
+/// Fewer than two CPUs.
 pub fn default_cpus(cpus: &[usize]) -> Result<(usize, usize)> {
     let placement = plan(cpus, 1);
     placement.switch.zip(placement.guests[0].0).context("a distance needs two CPUs")
 }
 
-/// Measures `samples` times.
+/// Takes `samples` measurements.
 ///
 /// # Errors
-/// If a thread cannot be pinned to one of the CPUs.
+/// A thread cannot be pinned to one of the CPUs.
 pub fn run(cpus: (usize, usize), samples: usize) -> Result<Distance> {
     let mut trips = Vec::with_capacity(samples);
     for sample in 0..samples {

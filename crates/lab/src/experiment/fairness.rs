@@ -1,17 +1,17 @@
-//! Who gets what of a lane that all guests want more of.
+//! Shares of a lane under contention: every guest offers more than its share.
 //!
-//! Guests in pairs keep their transmit rings full, on one lane: its time is what they share, and
-//! receivers take everything, so that nothing else is contended for. Bytes that the switch took
-//! from each guest are compared with what its settings entitle it to: with equal weights (frames
-//! of one size, and of two), with other weights, with minimum and with maximum rates.
+//! Guests in pairs keep their transmit rings full, on one lane. Its time is the only contended
+//! resource, as receivers take everything. Bytes that the switch took from each guest are compared
+//! with the share that its settings entitle it to: with equal weights (frames of one size, and of
+//! two), with other weights, with minimum and with maximum rates.
 //!
 //! Then one guest is deaf: frames for it are dropped, as its ring has no buffer, while its peer
-//! goes on sending. What the other pairs receive is compared with what they receive when that guest
-//! takes its frames, and when its peer sends nothing at all, in turn, in one daemon. Only the first
-//! of the two is the switch's: a sender is entitled to its share whatever becomes of its frames.
+//! goes on sending. The rates of the other pairs are compared, in turn within one daemon, with two
+//! cases: that guest takes its frames, or its peer sends none. Only the first difference is caused
+//! by the switch: a sender is entitled to its share even if its frames are dropped.
 //!
-//! Limits: the guests' thread has to be faster than the lane, or rings are not full; each situation
-//! says whether they were. Minima are chosen by what the lane carried a moment before.
+//! Limits: the guests' thread must be faster than the lane, or the rings are not full; each
+//! situation reports if they were. Minima are derived from the lane's rate a moment before.
 
 mod arithmetic;
 mod situation;
@@ -29,37 +29,37 @@ use situation::{Outcome, Place, Plan, Slices};
 
 pub use situation::Situation;
 
-/// Frame sizes with FCS: the least and the most.
+/// Frame sizes with FCS: minimum and maximum.
 const SMALL: u32 = 64;
 const LARGE: u32 = 1518;
-/// Minima, as parts of what the lane carries, of the first guests: more than their shares.
+/// Minima of the first guests, as parts of the lane's rate: above their shares.
 const MINIMA: [f64; 2] = [0.25, 0.2];
-/// Maxima of the first guests, Mbit/s: less than the share of one of eight.
+/// Maxima of the first guests, Mbit/s: below the share of one of eight.
 const MAXIMA: [u32; 3] = [500, 1000, 2000];
-/// Slices of a situation that has one kind of them.
+/// Slices of a situation with one kind of them.
 const SLICES: usize = 10;
-/// Seconds of one of them with `seconds` = 1 for a situation.
+/// Length of such a slice, in seconds, with `seconds` = 1 for a situation.
 const SLICE_PART: f64 = 1.0 / SLICES as f64;
 /// Rounds of three slices with a deaf guest, and seconds of a slice.
 const ROUNDS: usize = 25;
 const ROUND_SLICE_S: f64 = 0.06;
-/// The guest that is deaf in some slices.
+/// Index of the guest that is deaf in some slices.
 const DEAF: usize = 1;
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FairnessSpec {
     /// Guests: an even number, 4 to 64.
     pub guests: usize,
-    /// Seconds to measure each situation for.
+    /// Seconds to measure each situation.
     pub seconds: f64,
 }
 
 impl FairnessSpec {
-    /// Says what is wrong with it, if anything is.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// One sentence that names the option, the value and what is allowed.
+    /// One sentence that names the option, the value and the allowed range.
     pub fn check(&self) -> Result<(), String> {
         if !(4..=64).contains(&self.guests) || !self.guests.is_multiple_of(2) {
             return Err(format!("--guests {}: an even number, 4 to 64, is possible", self.guests));
@@ -71,31 +71,31 @@ impl FairnessSpec {
     }
 }
 
-/// What `shunt lab fairness --json` prints.
+/// Result, printed by `shunt lab fairness --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fairness {
     /// Jain's index of the guests' bytes, with equal weights and frames of 64 bytes.
     pub jain_index: f64,
-    /// Each guest's part of them.
+    /// Share of each guest.
     pub shares: Vec<f64>,
-    /// The same with frames of 64 and of 1518 bytes.
+    /// Result with frames of 64 and of 1518 bytes.
     pub mixed: Mixed,
-    /// Each guest with a weight of its own.
+    /// Result with different weights.
     pub weights: Vec<Weighted>,
-    /// Guests some of which have a minimum rate.
+    /// Result with minimum rates for some guests.
     pub minima: Vec<Guaranteed>,
-    /// Those guests that have a maximum rate.
+    /// Guests with a maximum rate.
     pub maxima: Vec<Limited>,
-    /// One guest that takes no frames.
+    /// Result with one guest that takes no frames.
     pub stuck: Stuck,
-    /// The situations, in the order of the above.
+    /// All situations, in this order.
     pub situations: Vec<Situation>,
-    /// Guests.
+    /// Number of guests.
     pub guests: usize,
-    /// Millions of frames a second that one generator could send to an instant sink: the least of
-    /// all situations.
+    /// Highest rate of one generator into an instant sink, Mframes/s: the lowest over all
+    /// situations.
     pub generator_limit_mpps: f64,
-    /// CPUs that were pinned: switch, guests.
+    /// Pinned CPUs: switch, guests.
     pub pinned: Vec<usize>,
 }
 
@@ -104,74 +104,75 @@ pub struct Fairness {
 pub struct Mixed {
     /// Jain's index of bytes.
     pub jain_index: f64,
-    /// Each guest's part of the bytes.
+    /// Share of each guest, in bytes.
     pub shares: Vec<f64>,
-    /// Each guest's frames, with FCS.
+    /// Frame size of each guest, with FCS.
     pub frame_bytes: Vec<u32>,
 }
 
 /// A guest with a weight.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Weighted {
-    /// Its weight.
+    /// Weight.
     pub weight: u32,
-    /// Its part of the bytes.
+    /// Share of the bytes.
     pub share: f64,
-    /// What it should be.
+    /// Expected share.
     pub expected: f64,
-    /// By how much it is more, in per cent of what it should be.
+    /// Excess over the expected share, in percent of it.
     pub error_pct: f64,
 }
 
-/// A guest, perhaps with a minimum.
+/// A guest, with or without a minimum.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Guaranteed {
-    /// Its minimum, Mbit/s; 0 for none.
+    /// Minimum, Mbit/s; 0 for none.
     pub min_tx_mbps: u32,
-    /// What it sent, Mbit/s.
+    /// Rate, Mbit/s.
     pub mbps: f64,
-    /// What it should be: the minimum, or its share if that is more.
+    /// Expected rate: the minimum, or its share if that is higher.
     pub expected_mbps: f64,
-    /// Its part of the bytes.
+    /// Share of the bytes.
     pub share: f64,
-    /// What that should be.
+    /// Expected share.
     pub expected: f64,
-    /// By how much it is more, in per cent of what it should be.
+    /// Excess over the expected rate, in percent of it.
     pub error_pct: f64,
 }
 
 /// A guest with a maximum.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Limited {
-    /// Its maximum, Mbit/s.
+    /// Maximum, Mbit/s.
     pub max_tx_mbps: u32,
-    /// What it sent, Mbit/s.
+    /// Rate, Mbit/s.
     pub mbps: f64,
-    /// By how much that is more, in per cent of the maximum.
+    /// Excess over the maximum, in percent of it.
     pub error_pct: f64,
 }
 
-/// The other pairs beside one with a deaf guest. Triples are least, median and most of the rounds.
+/// Other pairs beside one with a deaf guest. Triples are minimum, median and maximum of the rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Stuck {
-    /// Millions of frames a second that the others received while the guest took its frames.
+    /// Mframes/s that the others received while the guest took its frames.
     pub receiving_mpps: [f64; 3],
-    /// While it took none.
+    /// Mframes/s while it took none.
     pub stuck_mpps: [f64; 3],
-    /// While it took none and its peer sent none.
+    /// Mframes/s while it took none and its peer sent none.
     pub silent_mpps: [f64; 3],
     /// `stuck_mpps` over `receiving_mpps`, round by round.
     pub ratio: [f64; 3],
-    /// `stuck_mpps` over `silent_mpps`, round by round: what is below 1 is the stuck guest's peer's
-    /// share of the lane, which it would have anyhow.
+    /// `stuck_mpps` over `silent_mpps`, round by round: a value below 1 reflects the lane share of
+    /// the stuck guest's peer, to which it is entitled.
     pub ratio_to_silent: [f64; 3],
-    /// What a stuck receiver costs the others, in per cent of `receiving_mpps`; below 0, they gain.
+    /// Cost of a stuck receiver for the others, in percent of `receiving_mpps`; negative for a
+    /// gain.
     pub cost_pct: f64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
-/// Measures all of it; `program` is shunt itself, `cpus` those it may use.
+/// Measures all situations; `program` is the shunt binary, `cpus` the allowed CPUs.
 pub fn run(
     program: &Path,
     cpus: &[usize],
@@ -239,7 +240,7 @@ fn with_maxima(plans: &[Plan]) -> Vec<Plan> {
     plans
 }
 
-/// Gives the first ones minima, of a lane that carries so many Mbit/s.
+/// Gives the first guests minima, for a lane of `mbps` Mbit/s.
 fn with_minima(plans: &[Plan], mbps: f64) -> Vec<Plan> {
     let mut plans = plans.to_vec();
     let minima = MINIMA.map(|part| (mbps * part) as u32);
@@ -247,7 +248,7 @@ fn with_minima(plans: &[Plan], mbps: f64) -> Vec<Plan> {
     plans
 }
 
-/// Rounds of three slices: all take part, one is deaf, and its peer is mute besides.
+/// Rounds of three slices: all guests take part; one is deaf; one is deaf and its peer mute.
 fn with_a_deaf_one() -> Slices {
     let round = vec![
         Phase::default(),

@@ -1,11 +1,11 @@
-//! nfv-2017's forwarding experiment: VNFs that give frames a new destination and send them on.
+//! Forwarding experiment of nfv-2017: VNFs that give frames a new destination and send them on.
 //!
 //! North/south: a generator at the uplink sends to every guest in turn, and each sends back.
 //! East/west: the generator's frames enter the first guest, go from guest to guest, and leave the
-//! last one for the uplink again. Rates are summed over the guests' transmit sides.
+//! last one for the uplink. Rates are summed over the guests' transmit sides.
 //!
-//! The paths: `vf`, a NIC's VFs; `vhost`, a switch's adapters, both over vhost-user; `virtio`, a
-//! bridge of the kernel whose ports are taps, over which guests read and write frame by frame.
+//! Paths: `vf`, a NIC's VFs; `vhost`, a switch's adapters, both over vhost-user; `virtio`, a bridge
+//! of the kernel whose ports are taps, which guests read and write frame by frame.
 
 mod ground;
 mod sweep;
@@ -28,22 +28,22 @@ use crate::bench::{GuestProcess, Placement, mac_text, plan};
 use crate::measure::distance;
 use crate::measure::others::Others;
 
-/// The generator's address, beyond the uplink.
+/// MAC address of the generator, beyond the uplink.
 pub(super) const OUTSIDE: Mac = Mac([0x02, 0x5b, 0xff, 0xff, 0, 1]);
-/// Seconds before a measurement, unless many short ones are made.
+/// Seconds before a measurement, unless it consists of many short ones.
 pub const WARMUP_S: f64 = 0.3;
-/// A switch or guest that works for this share of the time is at its limit, and so is a generator
-/// that sends this share of what it can.
+/// Busy share from which a switch or guest is at its limit; for a generator, share of its highest
+/// rate.
 pub(super) const SATURATED: f64 = 0.9;
-/// A share of frames lost at one place that tells who is too slow.
+/// Share of frames lost at one place that identifies the bottleneck.
 const LOSS: f64 = 0.01;
 
 /// A point to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PointSpec {
-    /// Where frames go.
+    /// Traffic pattern.
     pub pattern: Pattern,
-    /// How they get there.
+    /// Path.
     pub path: PathKind,
     /// Guests: 1 to 8, and at least 2 in a chain.
     pub vms: usize,
@@ -51,19 +51,19 @@ pub struct PointSpec {
     pub frame_bytes: u32,
     /// Seconds before the measurement.
     pub warmup_s: f64,
-    /// Seconds to measure for.
+    /// Seconds of the measurement.
     pub seconds: f64,
-    /// The guests' rings, where they have any.
+    /// Rings of the guests, if any.
     pub ring: RingKind,
     /// Load of the generator.
     pub load: Load,
 }
 
 impl PointSpec {
-    /// Says what is wrong with it, if anything is.
+    /// Validates the point.
     ///
     /// # Errors
-    /// One sentence that names the option, the value and what is allowed.
+    /// One sentence that names the option, the value and the allowed range.
     pub fn check(&self) -> Result<(), String> {
         let least = if self.pattern == Pattern::EastWest { 2 } else { 1 };
         if !(least..=8).contains(&self.vms) {
@@ -85,27 +85,28 @@ impl PointSpec {
 pub(super) fn place(spec: &PointSpec, cpus: &[usize]) -> Placement {
     let mut placement = plan(cpus, spec.vms);
     if spec.path == PathKind::Virtio && placement.generator.is_none() {
-        // The bridge works in the context of who sends: the switch's CPU is free for the generator.
+        // The bridge works in the context of the sender: the switch's CPU is free for the
+        // generator.
         placement.generator = placement.switch;
     }
     placement
 }
 
-/// What carries the frames of a point.
+/// Device under test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Switch<'a> {
-    /// A daemon, or on the path virtio the kernel.
+    /// A daemon, or the kernel on the path virtio.
     Shunt {
         /// Program of the daemon.
         daemon: &'a Path,
-        /// Shunt itself, the program of the guests.
+        /// The shunt binary, which runs the guests.
         program: &'a Path,
     },
     /// The bare copying loop between the generator and one guest.
     Bare {
-        /// Shunt itself.
+        /// The shunt binary.
         program: &'a Path,
-        /// Time-stamp cycles that it spins for each frame.
+        /// Time-stamp cycles to spin for each frame.
         delay_cycles: u64,
     },
 }
@@ -116,7 +117,7 @@ impl<'a> Switch<'a> {
         Switch::Shunt { daemon: program, program }
     }
 
-    /// The program of the guests.
+    /// Program of the guests.
     fn program(&self) -> &Path {
         match self {
             Switch::Shunt { program, .. } | Switch::Bare { program, .. } => program,
@@ -124,8 +125,8 @@ impl<'a> Switch<'a> {
     }
 }
 
-/// Measures a point while the CPUs of switch and guests stay as far apart as they are; `program` is
-/// shunt itself, `cpus` those it may use.
+/// Measures a point at a constant distance of the CPUs; `program` is the shunt binary, `cpus` the
+/// allowed CPUs.
 pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let placement = place(spec, cpus);
     let measure = || measure(Switch::shunt(program), spec, &placement);
@@ -136,7 +137,7 @@ pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     Ok(point)
 }
 
-/// Measures a point once, wherever the CPUs are meanwhile: one slot of a comparison.
+/// Measures a point once, at any distance of the CPUs: one slot of a comparison.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -153,7 +154,7 @@ pub fn slot(switch: Switch<'_>, spec: &PointSpec, cpus: &[usize]) -> Result<Poin
     Ok(point)
 }
 
-/// One measurement, wherever the CPUs are meanwhile.
+/// One measurement, at any distance of the CPUs.
 fn measure(switch: Switch<'_>, spec: &PointSpec, placement: &Placement) -> Result<Point> {
     let load = spec.load;
     let others = Others::on(host::cpu::allowed());
@@ -167,7 +168,7 @@ fn measure(switch: Switch<'_>, spec: &PointSpec, placement: &Placement) -> Resul
     Ok(Point { others_share, ..conclude(spec, placement, &measured)? })
 }
 
-/// One trial with the generator that `role` makes of flows and a number of frames in flight.
+/// One trial with the generator that `role` makes from flows and a number of frames in flight.
 pub(super) fn trial(
     switch: Switch<'_>,
     spec: &PointSpec,
@@ -181,7 +182,7 @@ pub(super) fn trial(
     sample::measure_on(ground.counting(), &mut guests)
 }
 
-/// What each process is to host: the generator first, alone or with the first guests.
+/// Specifications of each process: the generator first, alone or with the first guests.
 fn processes(
     ground: &Ground,
     spec: &PointSpec,
@@ -193,7 +194,7 @@ fn processes(
         Pattern::EastWest => vec![0],
     };
     let flows = entries.iter().map(|vf| (OUTSIDE.to_string(), mac_text(*vf, 0).to_string()));
-    // A tap's queue holds less than a ring.
+    // The queue of a tap is shorter than a ring.
     let in_flight = if spec.path == PathKind::Virtio { IN_FLIGHT / 2 } else { IN_FLIGHT };
     let generator = Guest { place: ground.uplink(), role: role(flows.collect(), in_flight) };
     let forwarder = |vf: usize| {
@@ -226,7 +227,7 @@ fn processes(
     specs
 }
 
-/// Others had the CPUs for all of the time that was measured: worth another try.
+/// Other processes had the CPUs for the whole measured time: worth another try.
 #[derive(Debug, thiserror::Error)]
 #[error("the generator sent nothing: is this machine overloaded?")]
 pub struct SentNothing;
@@ -286,8 +287,9 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
     })
 }
 
-/// Who limited the rate. Frames that a guest had no buffer for accuse it, and those that the
-/// generator did not take in accuse the generator; else it is who had no time left.
+/// Bottleneck of the rate. Frames lost for lack of a guest's buffer point to the guest, and frames
+/// that the generator did not receive to the generator; otherwise it is the process without idle
+/// time.
 fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottleneck {
     let lost = |at_uplink: bool| {
         let here = measured.drops.iter().filter(|(place, _)| {
@@ -316,14 +318,13 @@ fn bottleneck(measured: &Measured, offered_mpps: f64, limit_mpps: f64) -> Bottle
 }
 
 /// Rates within [`SATURATED`] of each other, so that the generator's self-test limits the point. A
-/// rate far above the test's says that others had the CPU during the test, which then tells
-/// nothing.
+/// rate far above the self-test's means that the test lacked CPU time and is invalid.
 fn is_near(offered_mpps: f64, limit_mpps: f64) -> bool {
     (SATURATED..=1.0 / SATURATED).contains(&(offered_mpps / limit_mpps))
 }
 
-/// The same where the kernel is the switch, in the context of who sends: its time is what the
-/// processes spend in the kernel.
+/// Bottleneck with the kernel as switch, in the context of the sender: its time is the kernel time
+/// of the processes.
 fn kernels_bottleneck(measured: &Measured, offered_mpps: f64) -> Bottleneck {
     let limits = measured.results.iter().map(|result| result.generator_limit_mpps);
     if is_near(offered_mpps, limits.fold(f64::INFINITY, f64::min)) {
@@ -337,8 +338,7 @@ fn kernels_bottleneck(measured: &Measured, offered_mpps: f64) -> Bottleneck {
     }
 }
 
-/// CPU by layer. A process that hosts the generator beside guests has its time split between them
-/// as their work was.
+/// CPU by layer. The time of a process that hosts generator and guests is split by their work.
 fn cpu(measured: &Measured) -> Cpu {
     let seconds = measured.results[0].seconds;
     let mut cpu = Cpu {

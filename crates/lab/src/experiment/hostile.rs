@@ -1,13 +1,13 @@
 //! A hostile guest beside two honest ones.
 //!
-//! One daemon, one NIC: two honest guests forward to each other and account for every frame, a
-//! witness stands at the uplink, and a process of its own attacks the daemon from four VFs, by its
-//! rings and by its sockets. See [`traffic::hostile`] for what it does, and for what a NIC
-//! does and does not promise to a guest whose neighbour is hostile; [`traffic::honest`] for
-//! how loss, corruption, spoofing and VLAN leaks are told.
+//! One daemon, one NIC. Two honest guests forward to each other and account for every frame, with a
+//! witness at the uplink. A separate process attacks the daemon from four VFs, by rings and by
+//! sockets. [`traffic::hostile`] describes the attack, and the promises of a NIC to a guest with a
+//! hostile neighbour; [`traffic::honest`] describes the detection of loss, corruption, spoofing and
+//! VLAN leaks.
 //!
-//! Passed means: the honest guests lost nothing and saw nothing wrong, the daemon is the process
-//! that it was, and its tortured VFs serve the next guest that comes.
+//! A pass means: the honest guests lost no frame and saw no violation, the daemon is still the same
+//! process, and its attacked VFs serve the next guest.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,72 +25,72 @@ use traffic::{Event, Task};
 use super::sample;
 use crate::bench::{Bench, GuestProcess, Placement, mac_text, plan};
 
-/// Who has which VF.
+/// VF indices by role.
 const HONEST: [usize; 2] = [0, 1];
 const NEAR: usize = 2;
 const FAR: [usize; 2] = [3, 4];
 const COURIER: usize = 5;
-/// The VLAN of the far VFs and the courier; the others are untagged.
+/// VLAN of the far VFs and the courier; the others are untagged.
 const FAR_VLAN: u16 = 99;
 /// Frames that the honest guests keep in flight.
 const IN_FLIGHT: u64 = 256;
 /// Frames that the honest guests forward before the attack.
 const ALONE_FRAMES: u64 = 20_000;
-/// How long they forward alone after it.
+/// Time of honest traffic after the attack.
 const ALONE: Duration = Duration::from_millis(300);
-/// How long the daemon may take to notice that a process has gone, or to carry one frame.
+/// Longest time for the daemon to notice an ended process, or to carry one frame.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What to do.
+/// Settings of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostileRun {
     /// Bursts to send.
     pub bursts: u64,
-    /// Where the random numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// What `shunt lab hostile --json` prints.
+/// Result, printed by `shunt lab hostile --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Hostile {
-    /// Where the random numbers began.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// What the hostile process did.
+    /// Account of the hostile process.
     #[serde(flatten)]
     pub attack: HostileResult,
-    /// Seconds that it took for it.
+    /// Seconds of the attack.
     pub seconds: f64,
-    /// What became of the honest guests' frames.
+    /// Account of the honest guests.
     pub honest: HonestResult,
-    /// Whether the daemon is still the process that it was.
+    /// `true` if the daemon is still the same process.
     pub daemon_alive: bool,
-    /// Whether other guests could attach to the far VFs afterwards, and a frame passed.
+    /// `true` if other guests could attach to the far VFs afterwards, and a frame passed.
     pub reattached: bool,
-    /// Rings that the daemon stopped, by direction and broken rule.
+    /// Rings that the daemon stopped, by direction and violated rule.
     pub faults: BTreeMap<String, u64>,
     /// Frames dropped, by port and reason.
     pub drops: BTreeMap<String, u64>,
-    /// The daemon's resident memory while the honest guests forwarded alone, in MiB. What it has
-    /// touched of their memory is part of it.
+    /// Resident memory of the daemon while only the honest guests forwarded, in MiB. It includes
+    /// touched guest memory.
     pub daemon_rss_mib_before: f64,
-    /// The same once the hostile process had gone.
+    /// Resident memory after the hostile process had ended, in MiB.
     pub daemon_rss_mib_after: f64,
-    /// Its resident memory without that of guests, at the same moments.
+    /// Resident memory without guest memory, before the attack, in MiB.
     pub daemon_own_mib_before: f64,
-    /// The same once the hostile process had gone.
+    /// Resident memory without guest memory, after the attack, in MiB.
     pub daemon_own_mib_after: f64,
-    /// Its open files, likewise.
+    /// Open files before the attack.
     pub daemon_fds_before: usize,
-    /// The same once the hostile process had gone.
+    /// Open files after the attack.
     pub daemon_fds_after: usize,
-    /// What ended the run before its time, if something did.
+    /// Error that ended the run early, if any.
     pub failure: Option<String>,
-    /// CPUs that were pinned: the lane, all guests. Empty if there is only one.
+    /// Pinned CPUs: the lane, all guests. Empty with a single CPU.
     pub pinned: Vec<usize>,
 }
 
 impl Hostile {
-    /// Whether all promises were kept.
+    /// `true` if all promises were kept.
     pub fn passed(&self) -> bool {
         let HonestResult { received, lost, corrupted, spoofed, misplaced, .. } = self.honest;
         let harm = lost + corrupted + spoofed + misplaced;
@@ -98,7 +98,7 @@ impl Hostile {
     }
 }
 
-/// Runs it; `program` is shunt itself, `cpus` those it may use. `done` hears of bursts.
+/// Runs it; `program` is the shunt binary, `cpus` the allowed CPUs. Passes bursts so far to `done`.
 pub fn run(
     program: &Path,
     cpus: &[usize],
@@ -133,7 +133,7 @@ pub fn run(
     };
     let reattached = daemon_alive && reattach(&bench).is_ok();
     std::thread::sleep(ALONE);
-    honest.go()?; // any word ends it
+    honest.go()?; // any line ends it
     let honest = match honest.hear()? {
         Event::Honest(result) => result,
         other => bail!("the honest process said {other:?} and no result"),
@@ -171,7 +171,7 @@ fn attack(bench: &Bench, task: &Task, done: &mut impl FnMut(u64)) -> Result<Host
     }
 }
 
-/// The configuration: lanes may sleep, as they do by default.
+/// Configuration: lanes may sleep, as by default.
 fn toml(run_dir: &Path, placement: &Placement) -> String {
     let mut text = format!("run_dir = {:?}\n", run_dir.display().to_string());
     if let Some(cpu) = placement.switch {
@@ -209,7 +209,7 @@ fn hostile_spec(bench: &Bench, placement: &Placement, run: HostileRun) -> Hostil
     let mac = |vf: usize| mac_text(vf, 0).to_string();
     let target = |vf| Target { socket: bench.vf_socket(vf), mac: mac(vf) };
     HostileSpec {
-        // The last CPU that guests have: with three or more it is not the honest guests'.
+        // The last CPU of the guests: with three or more it is not the honest guests'.
         cpu: placement.generator.or(placement.guests[0].0),
         seed: run.seed,
         bursts: run.bursts,
@@ -221,10 +221,10 @@ fn hostile_spec(bench: &Bench, placement: &Placement, run: HostileRun) -> Hostil
     }
 }
 
-/// Waits until the honest guests have forwarded for a while.
+/// Waits until the honest guests have forwarded [`ALONE_FRAMES`].
 fn wait_for_traffic(bench: &Bench) -> Result<()> {
     let begin = Instant::now();
-    // The uplink comes first, then the VFs.
+    // The uplink is port 0, the VFs follow.
     while bench.stats()?.ports[1 + HONEST[0]].rx_frames < ALONE_FRAMES {
         ensure!(begin.elapsed() < PATIENCE, "the honest guests do not forward, though alone");
         std::thread::sleep(Duration::from_millis(10));
@@ -232,7 +232,7 @@ fn wait_for_traffic(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no ring of the hostile process is left.
+/// Waits until the hostile process has no ring.
 fn wait_until_gone(bench: &Bench) -> Result<()> {
     let begin = Instant::now();
     loop {
@@ -246,8 +246,8 @@ fn wait_until_gone(bench: &Bench) -> Result<()> {
     }
 }
 
-/// The daemon's size once its files are no more than `fds`, or after all patience as it is: a
-/// session that had no ring is let go only when the daemon finds that its front-end has hung up.
+/// Size of the daemon once it has at most `fds` open files, or after the timeout. The daemon closes
+/// a session without rings only when it detects the hang-up of its front-end.
 fn size_at_rest(bench: &Bench, fds: usize) -> Result<Size> {
     let begin = Instant::now();
     loop {
@@ -259,7 +259,7 @@ fn size_at_rest(bench: &Bench, fds: usize) -> Result<Size> {
     }
 }
 
-/// Attaches to the far VFs as a guest that keeps the rules, and sends one frame.
+/// Attaches to the far VFs as a valid guest, and sends one frame.
 fn reattach(bench: &Bench) -> Result<()> {
     let [from, to] = FAR;
     let mut sender = Adapter::attach(&bench.vf_socket(from), false, Pages::Ordinary)?;
@@ -283,7 +283,7 @@ fn reattach(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Faults of all ports together.
+/// Faults summed over all ports.
 fn faults(stats: &Stats) -> BTreeMap<String, u64> {
     let mut sum = BTreeMap::new();
     for (fault, count) in stats.ports.iter().flat_map(|port| &port.faults) {
@@ -292,7 +292,7 @@ fn faults(stats: &Stats) -> BTreeMap<String, u64> {
     sum
 }
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     rss_mib: f64,

@@ -1,14 +1,13 @@
-//! What silence costs, and what the first frame after it waits for.
+//! Idle CPU with many silent guests, and wake-up latency of the first frame.
 //!
-//! A daemon with many attached guests that do nothing: its CPU time is read at both ends of a
-//! silence. Then one guest sends single frames to another, each after some milliseconds of
-//! silence, long enough for the lane to have gone to sleep; see [`traffic::probe`]. The lane
-//! may sleep here, as it does by default.
+//! The daemon has many attached guests without traffic: its CPU time is read at both ends of a
+//! silence. Then one guest sends single frames to another, each after some milliseconds of silence,
+//! in which the lane goes to sleep; see [`traffic::probe`]. The lane may sleep, as by default.
 //!
-//! Limits: CPU time is counted in the kernel's ticks, so a silence of 5 s is told to 0.2 %. A
-//! machine that is busy with something else, or a virtual one whose CPU must be woken by its host,
-//! lets every sleeper wait; the floor tells how long, and only what is above it is the daemon's.
-//! The daemon can keep CPUs from deep sleep ([`host::latency`]), which lowers the floor as well.
+//! Limits: CPU time is counted in the kernel's ticks, so a silence of 5 s is exact to 0.2 %. A busy
+//! machine, or a virtual one whose host must wake its CPU, delays every sleeper. The floor measures
+//! that delay; only the excess is the daemon's. The daemon can keep CPUs from deep sleep
+//! ([`host::latency`]), which lowers the floor as well.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,30 +19,29 @@ use traffic::{Event, Task};
 
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 
-/// Between attaching and the measured silence: a new daemon has things to settle.
+/// Time between attaching and the measured silence: a new daemon still has work.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Silence before each frame, in microseconds. A lane sleeps after 100 us by default.
 const SILENCE_US: (u64, u64) = (5_000, 20_000);
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IdleSpec {
     /// Guests, 2 to 255.
     pub guests: usize,
-    /// Seconds of the silence whose CPU time is measured.
+    /// Seconds of the measured silence.
     pub seconds: f64,
     /// Frames after silences.
     pub frames: u64,
-    /// How long CPUs may take to wake up meanwhile, in microseconds, 0 to 1000000; `None`: as long
-    /// as they do.
+    /// Limit of the CPUs' wake-up latency, in microseconds, 0 to 1000000; `None`: no limit.
     pub cpu_latency_us: Option<u32>,
 }
 
 impl IdleSpec {
-    /// Says what is wrong with it, if anything is.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// One sentence that names the option, the value and what is allowed.
+    /// One sentence that names the option, the value and the allowed range.
     pub fn check(&self) -> Result<(), String> {
         if !(2..=255).contains(&self.guests) {
             return Err(format!("--guests {}: 2 to 255 are possible", self.guests));
@@ -61,34 +59,34 @@ impl IdleSpec {
     }
 }
 
-/// What `shunt lab idle --json` prints.
+/// Result, printed by `shunt lab idle --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Idle {
     /// Guests attached.
     pub guests: usize,
     /// Seconds of the measured silence.
     pub seconds: f64,
-    /// The daemon's CPU time in it, as a share of one core.
+    /// CPU time of the daemon in the silence, as a share of one core.
     pub cpu_share: f64,
-    /// From publishing a frame to its arrival.
+    /// Time from publishing a frame to its arrival.
     pub wake_us: Times,
-    /// What a thread that only sleeps on an eventfd took to wake up on the lane's CPU, in turn with
-    /// the frames.
+    /// Wake-up time of a thread on the lane's CPU that only sleeps on an eventfd, in turn with the
+    /// frames.
     pub floor_us: Times,
     /// Frames that were timed.
     pub samples: u64,
-    /// How often the lane went to sleep while they were.
+    /// Number of times that the lane slept meanwhile.
     pub sleeps: u64,
-    /// How many of the frames had to be kicked for: the lane slept, or was about to.
+    /// Frames that needed a kick: the lane slept, or was about to.
     pub kicks: u64,
-    /// What CPUs were allowed to take to wake up, for the daemon and the floor alike: the daemon
-    /// held it for the whole machine. `None`: they were left alone.
+    /// Limit of the CPUs' wake-up latency, for the daemon and the floor alike: the daemon set it
+    /// for the whole machine. `None`: no limit.
     pub cpu_latency_us: Option<u32>,
-    /// CPUs that were pinned: the lane, the guests. Empty if there is only one.
+    /// Pinned CPUs: the lane, the guests. Empty with a single CPU.
     pub pinned: Vec<usize>,
 }
 
-/// Measures; `program` is shunt itself, `cpus` those it may use.
+/// Measures; `program` is the shunt binary, `cpus` the allowed CPUs.
 pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
     let placement = plan(cpus, 1);
     let guests_cpu = placement.guests[0].0;
@@ -138,7 +136,7 @@ pub fn run(program: &Path, cpus: &[usize], spec: IdleSpec) -> Result<Idle> {
     })
 }
 
-/// How often lanes have gone to sleep so far.
+/// Number of times that lanes have gone to sleep.
 fn sleeps(bench: &Bench) -> Result<u64> {
     let stats = bench.stats()?;
     let sleeps = stats.lanes.iter().map(|lane| lane.values.get("sleeps").copied());

@@ -1,6 +1,5 @@
-//! The experiments. Those of files ([`report::experiment`]) are run by [`runner`], step by step; a
-//! kind of load is one Rust file. The others are one file each: what it sets up, what it measures,
-//! what it concludes.
+//! Experiments. [`runner`] runs those of files ([`report::experiment`]) step by step; each kind of
+//! load is one Rust file. Each other experiment is one file: setup, measurement, conclusion.
 
 pub mod calibrate;
 pub mod compare;

@@ -1,10 +1,10 @@
-//! Paths that change while numbered frames flow.
+//! Path changes while numbered frames flow.
 //!
-//! Two guests send numbered frames to each other as fast as a window allows, while their adapters
-//! are moved at random among the paths vf, vmq and synthetic, one at a time, through the daemon's
-//! API as an operator would. Each change is a request that returns when it is in force and stored;
-//! now and then, and in the end, the daemon is asked which paths are in force. What became of each
-//! number is told by [`traffic::numbered`].
+//! Two guests send numbered frames to each other as fast as a window allows. Meanwhile their
+//! adapters change at random among the paths vf, vmq and synthetic, one at a time, through the
+//! daemon's API. Each change is a request that returns when it is applied and stored; now and then,
+//! and at the end, the paths in force are read back. [`traffic::numbered`] accounts for each
+//! number.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,67 +22,68 @@ use crate::bench::{
     AdapterPlan, Attached, GuestProcess, SwitchedBench, SwitchedPlan, mac_text, plan,
 };
 
-/// The paths.
+/// Paths to change between.
 const PATHS: [PathInForce; 3] = [PathInForce::Vf, PathInForce::Vmq, PathInForce::Synthetic];
-/// The paths in force are asked for after so many changes.
+/// Number of changes between two checks of the paths in force.
 const CHECK_EVERY: u64 = 100;
 /// Traffic before the first change, and after the last.
 const ALONE: Duration = Duration::from_millis(200);
 
-/// What to do.
+/// Settings of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathChangesRun {
-    /// Changes.
+    /// Number of changes.
     pub count: u64,
-    /// Where the random numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// What `shunt lab path-changes --json` prints.
+/// Result, printed by `shunt lab path-changes --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathChanges {
-    /// Frames that never arrived, in both directions; so for all that follow.
+    /// Frames that never arrived, in both directions, as all of the following.
     pub lost: u64,
-    /// Frames that arrived again.
+    /// Duplicated frames.
     pub duplicated: u64,
     /// Frames that arrived after a later one.
     pub reordered: u64,
-    /// Frames that were not as they had been sent.
+    /// Frames with changed bytes.
     pub corrupted: u64,
     /// Longest time between two arrivals in one direction, in microseconds.
     pub gap_us_max: f64,
-    /// Longest time that the guests' process had no CPU, in microseconds: in it nothing arrives.
+    /// Longest time that the guests' process had no CPU, in microseconds: no frame arrives in it.
     pub absence_us_max: f64,
     /// Frames sent.
     pub frames: u64,
-    /// Changes that were in force.
+    /// Applied changes.
     pub changes: u64,
-    /// The same by path before and after.
+    /// Applied changes by path before and after.
     pub changes_by_path: BTreeMap<String, u64>,
-    /// How often the paths in force were compared with those asked for.
+    /// Number of checks of the paths in force.
     pub checks: u64,
-    /// Milliseconds that a change took, from the request to the answer: least, median, most.
+    /// Duration of a change in milliseconds, from request to answer: minimum, median, maximum.
     pub change_ms: [f64; 3],
     /// Seconds of traffic.
     pub seconds: f64,
-    /// Millions of frames a second, both directions together.
+    /// Mframes/s, both directions together.
     pub mpps: f64,
     /// From the first guest to the second, and back.
     pub directions: [Direction; 2],
-    /// Where the random numbers began.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// CPUs that were pinned: switch, guests.
+    /// Pinned CPUs: switch, guests.
     pub pinned: Vec<usize>,
 }
 
 impl PathChanges {
-    /// Whether every frame arrived once, whole and in order.
+    /// `true` if every frame arrived once, intact and in order.
     pub fn passed(&self) -> bool {
         self.lost + self.duplicated + self.reordered + self.corrupted == 0 && self.frames > 0
     }
 }
 
-/// Runs it; `program` is shunt itself, `cpus` those it may use. `done` hears of changes.
+/// Runs it; `program` is the shunt binary, `cpus` the allowed CPUs. Passes changes so far to
+/// `done`.
 pub fn run(
     program: &Path,
     cpus: &[usize],
@@ -105,11 +106,11 @@ pub fn run(
     let mut log = Log { paths, ..Log::default() };
     let changed = log.change(&bench, run, done);
     if let Err(error) = changed {
-        bench.bench.check_alive()?; // its last words say more
+        bench.bench.check_alive()?; // its standard error says more
         return Err(error);
     }
     std::thread::sleep(ALONE);
-    guests.go()?; // any word ends it
+    guests.go()?; // any line ends it
     let result = match guests.hear()? {
         Event::Numbered(result) => result,
         other => bail!("the guest process said {other:?} and no result"),
@@ -119,7 +120,7 @@ pub fn run(
     Ok(PathChanges { pinned, ..conclude(&result, log, run.seed) })
 }
 
-/// The changes so far.
+/// Changes so far.
 #[derive(Debug)]
 struct Log {
     paths: [PathInForce; 2],
@@ -160,7 +161,7 @@ impl Log {
     }
 }
 
-/// An adapter, and another path than it has.
+/// A random adapter, and a path other than its present one.
 fn next(random: &mut Random, paths: &[PathInForce; 2]) -> (usize, PathInForce) {
     let adapter = random.below(2) as usize;
     let others: Vec<PathInForce> =

@@ -1,11 +1,10 @@
-//! Receive-only traffic to guests with VMQ and without, as in vmdq-2009.
+//! Receive-only traffic to guests with and without VMQ, as in vmdq-2009.
 //!
-//! A generator at the uplink sends to the guests in turn, which take in what comes and send
-//! nothing. Their adapters are on the path vmq, where the NIC puts frames in their memory past the
-//! switch, or on the path synthetic, where each frame goes through the switch. Both are measured in
-//! turn; a round in whose course the two CPUs were moved apart or together is measured again. The
-//! generator offers overload, as nothing comes back that could tell it to wait: cycles are those of
-//! delivered frames, and the share of lost ones stands beside them.
+//! A generator at the uplink sends to the guests in turn, which receive and send nothing. Their
+//! adapters are on the path vmq, where the NIC puts frames into their memory past the switch, or on
+//! the path synthetic, where each frame goes through the switch. Both are measured in turn; a round
+//! in which the CPUs' distance changed is repeated. The generator offers overload, as no frame
+//! returns to throttle it: cycles are those of delivered frames, beside the share of lost ones.
 
 use anyhow::{Context, Result};
 use model::state::PathInForce;
@@ -107,7 +106,7 @@ fn measure(
     Ok(Seen {
         mpps: rate(received),
         cycles: measured.switch.cycles_per_frame().context("no frame passed")?,
-        // Some that were sent before the measurement arrive in it.
+        // Some frames sent before the measurement arrive in it.
         lost_share: generator.sent.saturating_sub(received) as f64 / generator.sent.max(1) as f64,
         offered_mpps: rate(generator.sent),
         limit_mpps: result.generator_limit_mpps,

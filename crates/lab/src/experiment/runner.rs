@@ -1,8 +1,7 @@
-//! Runs an experiment step by step, keeps what is measured, and writes the report.
+//! Runs an experiment step by step, stores its results, and writes the report.
 //!
-//! Results are in the report's directory from the first seconds on, and written again as they grow:
-//! what ends a run (a signal, an error, a full disk) leaves those before it, and [`resume`] goes on
-//! with the step after them.
+//! Results are stored in the report's directory as they grow. If a signal, an error or a full disk
+//! ends a run, the earlier results remain, and [`resume`] continues with the next step.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,34 +19,34 @@ use super::{copy, transfer};
 use crate::bench::interrupt;
 use crate::measure::others::Others;
 
-/// Bytes that a report may take.
+/// Maximum bytes of a report.
 const REPORT_BYTES: usize = 4 << 20;
-/// Times that a step is measured while others keep the generator from its CPU.
+/// Tries of a step while other processes keep the generator from its CPU.
 const TRIES: usize = 5;
-/// Time from one writing of results to the next.
+/// Interval of saving results.
 const SAVE: Duration = Duration::from_secs(5);
 
-/// Who runs an experiment, and where its report goes.
+/// Machine and output directory of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner<'a> {
-    /// Where it runs.
+    /// Machine to run on.
     pub machine: Machine<'a>,
-    /// The directory in which the report's directory is made.
+    /// Directory in which to make the report's directory.
     pub out: &'a Path,
-    /// The compiler, for the record.
+    /// Compiler version, for the record.
     pub rustc: &'a str,
-    /// The program's version, for the record.
+    /// Program version, for the record.
     pub version: &'a str,
 }
 
 /// Results of a run.
 #[derive(Debug)]
 pub struct Ran {
-    /// What was measured; a note tells if that is not all.
+    /// Measured results; a note says if they are incomplete.
     pub results: Results,
-    /// The report's directory.
+    /// Directory of the report.
     pub dir: PathBuf,
-    /// Why the run ended before its last step, if it did.
+    /// Error that ended the run before its last step, if any.
     pub failure: Option<anyhow::Error>,
 }
 
@@ -87,10 +86,10 @@ pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
     measure(runner, results, dir)
 }
 
-/// Goes on with a run that ended early, in its own directory.
+/// Resumes a run that ended early, in its own directory.
 ///
 /// # Errors
-/// The directory holds no results of an experiment, or those of a whole one; and those of [`run`].
+/// The directory holds no results of an experiment, or complete ones; and those of [`run`].
 pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
     let mut results = report::read(dir)?;
     check_room(dir)?;
@@ -112,7 +111,7 @@ pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
     measure(runner, results, dir.to_owned())
 }
 
-/// Measures the steps that are left.
+/// Measures the remaining steps.
 fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ran> {
     let steps = results.experiment.as_ref().map(steps).unwrap_or_default();
     let bar = ProgressBar::new(steps.len() as u64).with_position(results.steps_done as u64);
@@ -127,7 +126,7 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
         }
         bar.inc(1);
         if saved.elapsed() >= SAVE {
-            // What this writing leaves may be the last: a later one can fail.
+            // This save may be the last: a later one can fail.
             results.ended_early = Some(not_whole(&results, steps.len(), "without a reason told"));
             report::save(&dir, &results)?;
             saved = Instant::now();
@@ -135,7 +134,7 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
     }
     bar.finish_and_clear();
     results.notes.extend(others.shares().and_then(|shares| shares.note()));
-    // What is interrupted ends its processes: that one of them went is no news then.
+    // An interrupt ends its processes: an error caused by that is not reported.
     failure = failure.map(|error| interrupt::check().err().unwrap_or(error));
     if let Some(error) = failure.take_if(|_| results.steps_done == 0) {
         return Err(error);
@@ -150,7 +149,7 @@ fn not_whole(results: &Results, steps: usize, why: &str) -> String {
     format!("NOT WHOLE: the run ended after {} of {steps} steps: {why}.", results.steps_done)
 }
 
-/// The command line, for the record.
+/// Command line, for the record.
 fn command() -> String {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     words.collect::<Vec<_>>().join(" ")
@@ -161,7 +160,7 @@ fn machine(runner: &Runner<'_>) -> Result<serde_json::Value> {
     Ok(serde_json::to_value(MachineFacts::read(runner.rustc, runner.version))?)
 }
 
-/// Checks that a run goes on where it began.
+/// Checks that a run resumes on the same machine.
 fn check_same_machine(then: &serde_json::Value, now: &serde_json::Value) -> Result<()> {
     const SAME: [&str; 6] = ["hostname", "cpu_model", "cpus_allowed", "kernel", "rustc", "version"];
     for name in SAME {
@@ -176,7 +175,7 @@ fn check_same_machine(then: &serde_json::Value, now: &serde_json::Value) -> Resu
     Ok(())
 }
 
-/// Measures a step, again while others keep its generator from the CPU.
+/// Measures a step, repeatedly while other processes keep its generator from the CPU.
 fn measured(step: &Step, machine: &Machine<'_>) -> Result<Found> {
     for _ in 1..TRIES {
         interrupt::check()?;
@@ -195,7 +194,7 @@ fn take(step: &Step, runner: &Runner<'_>, results: &mut Results) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a report can be written, before the time is spent.
+/// Checks that a report can be written, before measuring.
 fn check_room(out: &Path) -> Result<()> {
     let checked = tempfile::tempfile_in(out)
         .and_then(|mut file| std::io::Write::write_all(&mut file, &vec![1; REPORT_BYTES]));
@@ -205,7 +204,7 @@ fn check_room(out: &Path) -> Result<()> {
     })
 }
 
-/// The experiment's paths that this machine has, and why others are left out.
+/// Paths of the experiment that this machine has, and the reasons for missing ones.
 fn paths(experiment: &Experiment) -> (Vec<PathKind>, Option<String>) {
     if experiment.paths().all(|path| path != PathKind::Virtio) {
         return (PathKind::ALL.to_vec(), None);
@@ -220,7 +219,7 @@ fn paths(experiment: &Experiment) -> (Vec<PathKind>, Option<String>) {
     }
 }
 
-/// What a reader has to know of the figures.
+/// Notes for a reader of the figures.
 fn notes(experiment: &Experiment, cpus: &[usize]) -> Vec<String> {
     let mut notes = Vec::new();
     match cpus {

@@ -1,4 +1,4 @@
-//! What is read of the switch and of the guests at the ends of a measurement.
+//! Readings of the switch and of the guests at both ends of a measurement.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Counting for BareProcess {
     }
 }
 
-/// The switch, if one counts, and the guests at one moment.
+/// Readings of the switch, if it counts, and of the guests at one moment.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) stats: Stats,
@@ -83,25 +83,25 @@ impl Sample {
     }
 }
 
-/// What happened between the two ends.
+/// Differences between both ends.
 #[derive(Debug)]
 pub(super) struct Measured {
-    /// Each guest process's own account.
+    /// Result of each guest process.
     pub(super) results: Vec<GuestResult>,
     /// CPU time of each guest process.
     pub(super) guests_cpu: Vec<CpuTime>,
     /// CPU time of the daemon.
     pub(super) switch_cpu: CpuTime,
-    /// What the lanes counted, summed.
+    /// Lane counters, summed.
     pub(super) switch: SwitchCounts,
     /// Frames dropped, as `port: reason`.
     pub(super) drops: BTreeMap<String, u64>,
 }
 
-/// The sum over the lanes.
+/// Counters summed over the lanes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SwitchCounts {
-    /// Frames polled, those included that were dropped.
+    /// Frames polled, including dropped ones.
     pub(super) frames: u64,
     /// Frames polled and not dropped.
     pub(super) delivered: u64,
@@ -117,7 +117,7 @@ impl SwitchCounts {
         (self.delivered > 0).then(|| self.busy_cycles as f64 / self.delivered as f64)
     }
 
-    /// The same by stage.
+    /// Busy cycles for each delivered frame, by stage.
     pub(super) fn stages(&self) -> Option<Stages> {
         self.stages.per_frame(self.frames, self.delivered, self.busy_cycles)
     }
@@ -132,12 +132,12 @@ impl SwitchCounts {
     }
 }
 
-/// Lets the guests go, and reads everything when the measurement begins and when it ends.
+/// Starts the guests, and takes readings at begin and end of the measurement.
 pub(super) fn measure(bench: &mut Bench, guests: &mut [GuestProcess]) -> Result<Measured> {
     measure_on(Some(bench), guests)
 }
 
-/// The same with a switch that may not count: then nothing is counted but what the guests say.
+/// Measures with a switch that may have no counters: then only the guests' counts remain.
 pub(super) fn measure_on(
     mut switch: Option<&mut dyn Counting>,
     guests: &mut [GuestProcess],
@@ -168,7 +168,7 @@ pub(super) fn measure_on(
     })
 }
 
-/// What the lanes counted between two readings.
+/// Lane counters between two readings.
 pub(super) fn switch_counts(before: &Stats, after: &Stats) -> Result<SwitchCounts> {
     let stages = StageCounts::read(after).since(&StageCounts::read(before));
     let mut counts = SwitchCounts { stages, ..SwitchCounts::default() };
@@ -199,7 +199,7 @@ pub(super) fn drops(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
     drops
 }
 
-/// Least, median and most; zeros of nothing.
+/// Minimum, median and maximum; zeros without values.
 pub(super) fn spread(values: impl IntoIterator<Item = f64>) -> [f64; 3] {
     let values: Vec<f64> = values.into_iter().collect();
     [0.0, 0.5, 1.0].map(|share| quantile(&values, share).unwrap_or_default())

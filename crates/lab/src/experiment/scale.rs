@@ -1,10 +1,10 @@
-//! Cycles a frame by number of VFs and addresses.
+//! Cycles per frame by number of VFs and addresses.
 //!
 //! VF i sends 64 B frames to VF i xor 1, from each of its addresses to each of its peer's in turn,
-//! in a closed loop: one for each that came. Each keeps the same number of frames in flight at
-//! every point, so that bursts are equally long. Cycles are told by band of distance of the CPUs.
-//! Guests write a sequence number into every frame they send and read every frame they receive, as
-//! real ones do: what they touch is in another core's cache, whether they are many or few.
+//! in a closed loop: one for each returned frame. Each keeps the same number of frames in flight at
+//! every point, so that bursts are equally long. Cycles are reported by band of CPU distance.
+//! Guests write a sequence number into every sent frame and read every received one, as real ones
+//! do: touched lines are in another core's cache at any number of guests.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use super::sample::{self, spread};
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 use crate::measure::distance;
 
-/// The points: VFs, and addresses of all of them together.
+/// Points: VFs, and addresses of all of them together.
 pub const POINTS: [(usize, usize); 7] =
     [(2, 2), (8, 8), (8, 64), (32, 64), (32, 1024), (64, 64), (64, 4096)];
 
@@ -32,38 +32,38 @@ pub struct Settings {
     pub in_flight: u32,
     /// `true` if guests touch the frames.
     pub touch: bool,
-    /// `true` for guests' memory on reserved 2 MiB pages, instead of pages that the kernel gathers.
+    /// `true` for guest memory on reserved 2 MiB pages, instead of transparent huge pages.
     pub huge_pages: bool,
-    /// The guests' rings.
+    /// Rings of the guests.
     pub ring: RingKind,
-    /// Seconds to measure each point for.
+    /// Seconds to measure each point.
     pub seconds: f64,
 }
 
-/// Fewest rounds of a band that is reported.
+/// Minimum rounds of a band that is reported.
 pub const ROUNDS_MIN: usize = 3;
 
-/// What `shunt lab scale --json` prints.
+/// Result, printed by `shunt lab scale --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scale {
-    /// In the order of [`POINTS`].
+    /// Points, in the order of [`POINTS`].
     pub points: Vec<ScalePoint>,
     /// Frames that each VF kept in flight.
     pub in_flight: u32,
-    /// Whether guests touched the frames.
+    /// `true` if guests touched the frames.
     pub touched: bool,
-    /// Whether guests' memory was on 2 MiB pages, reserved or gathered.
+    /// `true` if guest memory was on 2 MiB pages, reserved or transparent.
     pub large_pages: bool,
-    /// The guests' rings.
+    /// Rings of the guests.
     pub ring: RingKind,
-    /// CPUs that were pinned: switch, guests.
+    /// Pinned CPUs: switch, guests.
     pub pinned: Vec<usize>,
 }
 
 /// One point.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScalePoint {
-    /// VFs.
+    /// Number of VFs.
     pub vfs: usize,
     /// Addresses of all VFs together.
     pub macs: usize,
@@ -76,15 +76,15 @@ pub struct ScalePoint {
 /// Rounds of a point in one band of distance.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScaleBand {
-    /// Its limits.
+    /// Limits of the band.
     pub band: String,
-    /// Rounds in it.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Busy time-stamp cycles of the lane for each delivered frame: least, median, most.
+    /// Busy time-stamp cycles of the lane for each delivered frame: minimum, median, maximum.
     pub switch_cycles_per_frame: [f64; 3],
-    /// Millions of delivered frames a second, median.
+    /// Mframes/s delivered, median.
     pub mpps: f64,
-    /// Frames in a burst on average, median.
+    /// Mean frames per burst, median.
     pub burst_mean: f64,
 }
 
@@ -93,23 +93,23 @@ pub struct ScaleBand {
 pub struct ScaleRound {
     /// Busy time-stamp cycles of the lane for each delivered frame.
     pub switch_cycles_per_frame: f64,
-    /// Millions of delivered frames a second.
+    /// Mframes/s delivered.
     pub mpps: f64,
-    /// Frames in a burst, on average.
+    /// Mean frames per burst.
     pub burst_mean: f64,
-    /// Frames dropped; a round with any counts in no band.
+    /// Frames dropped; a round with any is excluded.
     pub dropped: u64,
-    /// Whether the guests' memory was on 2 MiB pages.
+    /// `true` if guest memory was on 2 MiB pages.
     pub large_pages: bool,
-    /// Cycles that a cache line took from the switch's CPU to the guests' and back, before and
-    /// after; `None` if there is one CPU only.
+    /// Round trip of a cache line between the CPUs of switch and guests, in cycles, before and
+    /// after; `None` with a single CPU.
     pub round_trip_cycles: Option<[f64; 2]>,
 }
 
 impl ScaleRound {
     /// Band of distance; `None` if the CPUs moved, or frames were dropped.
     fn band(&self) -> Option<Band> {
-        // Of one CPU there is no distance; all its rounds are in the first band.
+        // A single CPU has no distance; all its rounds are in the first band.
         let [before, after] = self.round_trip_cycles.unwrap_or([1.0; 2]);
         Band::of(bands::around(before, after)).filter(|_| self.dropped == 0)
     }
@@ -118,7 +118,7 @@ impl ScaleRound {
 /// Measures all points, interleaved.
 ///
 /// # Errors
-/// A daemon or a guest does not do as told.
+/// A daemon or a guest fails.
 pub fn run(
     program: &Path,
     cpus: &[usize],
@@ -176,7 +176,7 @@ fn bands(rounds: &[ScaleRound]) -> Vec<ScaleBand> {
 /// Settings of a point.
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    /// VFs; an even number.
+    /// Number of VFs; even.
     vfs: usize,
     /// Addresses of all VFs together; a multiple of `vfs`.
     macs: usize,
@@ -184,17 +184,17 @@ struct Load {
     frame_bytes: u32,
     /// Frames that each VF keeps in flight.
     in_flight: u32,
-    /// Whether guests write each frame before they send it, and look at those they receive.
+    /// `true` if guests write each frame before sending and read each received one.
     touch: bool,
-    /// Whether their memory is on 2 MiB pages that were reserved.
+    /// `true` for guest memory on reserved 2 MiB pages.
     huge_pages: bool,
-    /// Their rings.
+    /// Rings of the guests.
     ring: RingKind,
-    /// Seconds to measure for.
+    /// Seconds of the measurement.
     seconds: f64,
 }
 
-/// Measures one point once; the caller fills in the distance.
+/// Measures one point once; the caller sets the distance.
 fn point(program: &Path, cpus: &[usize], load: Load) -> Result<ScaleRound> {
     let Load { vfs, macs, frame_bytes, in_flight, touch, huge_pages, ring, seconds } = load;
     let placement = plan(cpus, 1);

@@ -1,4 +1,4 @@
-//! A step of an experiment, and what it finds.
+//! A step of an experiment, and its result.
 
 use std::fmt;
 use std::path::Path;
@@ -8,16 +8,16 @@ use anyhow::Result;
 use report::experiment::Experiment;
 use report::{FileCopy, Point, Receive, Results, Transfer};
 
-/// Where an experiment runs.
+/// Machine of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
-    /// Shunt itself.
+    /// The shunt binary.
     pub program: &'a Path,
-    /// CPUs that may be used.
+    /// Allowed CPUs.
     pub cpus: &'a [usize],
 }
 
-/// What a step found.
+/// Result of a step.
 #[derive(Debug)]
 pub enum Found {
     /// A point of forwarding.
@@ -42,7 +42,7 @@ impl Found {
     }
 }
 
-/// A table of an experiment's file, as the steps that measure it.
+/// A table of an experiment file, as the steps that measure it.
 pub(super) trait Steps {
     /// Every combination of its lists in the order of measurement, for the experiment of this name.
     fn steps(&self, experiment: &str) -> Vec<Step>;
@@ -62,24 +62,24 @@ pub fn steps(experiment: &Experiment) -> Vec<Step> {
 
 type Measure = Box<dyn Fn(&Machine<'_>) -> Result<Found>>;
 
-/// What is measured between two points in time at which a run may end and be resumed.
+/// Unit of measurement: a run may end and be resumed between two steps.
 pub struct Step {
     title: String,
     measure: Measure,
 }
 
 impl Step {
-    /// A step that measures so.
+    /// A step with this title and measurement.
     pub fn new(title: String, measure: impl Fn(&Machine<'_>) -> Result<Found> + 'static) -> Step {
         Step { title, measure: Box::new(measure) }
     }
 
-    /// What is measured, in a few words.
+    /// Short description of the step.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// Measures it.
+    /// Measures the step.
     ///
     /// # Errors
     /// Those of the load.

@@ -1,12 +1,12 @@
-//! Daemons that follow one another while numbered frames flow: by hot restart, or after a kill.
+//! Daemon restarts while numbered frames flow: hot restarts, or kills.
 //!
-//! Two guests send numbered frames to each other at a stated rate. Again and again the daemon is
-//! replaced by another process ([`How::Upgrade`]), or killed with SIGKILL and started again
-//! ([`How::Kill`]); the guests attach anew by themselves then, with their rings as they are. What
-//! became of each number, and of each buffer, is told by [`traffic::numbered`].
+//! Two guests send numbered frames to each other at a given rate. The daemon is repeatedly replaced
+//! by another process ([`How::Upgrade`]), or killed with SIGKILL and started again ([`How::Kill`]);
+//! after a kill the guests reattach, with their rings unchanged. [`traffic::numbered`] accounts for
+//! each number and buffer.
 //!
-//! What a daemon that was killed had shown to a receiver, and not yet given back to its sender,
-//! arrives again: at most a burst in each direction a kill.
+//! Frames that a killed daemon had delivered but not yet returned to their sender arrive again: at
+//! most a burst in each direction per kill.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,45 +19,45 @@ use traffic::{Event, Task};
 
 use crate::bench::{Bench, GuestProcess, NicPlan, VfPlan, mac_text, plan};
 
-/// How one daemon follows another.
+/// Kind of restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// The new process takes over.
+    /// Hot restart: the new process takes over.
     Upgrade,
-    /// The old one is killed.
+    /// Kill and start.
     Kill,
 }
 
-/// What to do.
+/// Settings of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SuccessionRun {
-    /// How.
+    /// Kind of restart.
     pub how: How,
-    /// How often.
+    /// Number of restarts.
     pub count: u64,
-    /// Frames a second in each direction; 0: as many as go.
+    /// Frames a second in each direction; 0: unlimited.
     pub rate_pps: u32,
     /// Rings of the guests' adapters.
     pub ring: RingKind,
-    /// Whether what is in flight is written down for the next daemon.
+    /// Inflight records for the next daemon.
     pub inflight: bool,
     /// VFs whose frames are mirrored to files, 0 to [`MIRRORS_MAX`]: those of the guests first.
     pub mirrors: usize,
-    /// The longest gap that is let pass, ms, if one is not.
+    /// Longest allowed gap, ms, if limited.
     pub gap_max_ms: Option<f64>,
 }
 
-/// Half, nine tenths, and 99 of 100 are not more than this; and the most.
+/// Distribution of a value over the restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.
     pub p50: f64,
-    /// Nine in ten are not more.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 in a hundred are not more.
+    /// 99th percentile.
     pub p99: f64,
-    /// The most.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -72,62 +72,62 @@ impl Spread {
     }
 }
 
-/// What `shunt lab upgrade --json` and `shunt lab kill --json` print.
+/// Result, printed by `shunt lab upgrade --json` and `shunt lab kill --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Succession {
-    /// How one daemon followed another.
+    /// Kind of restart.
     pub how: How,
-    /// How often.
+    /// Number of restarts.
     pub count: u64,
     /// Rings of the guests' adapters.
     pub ring: RingKind,
-    /// Whether what was in flight was written down.
+    /// `true` with inflight records.
     pub inflight: bool,
     /// VFs whose frames were mirrored to files.
     pub mirrors: usize,
-    /// Frames a second in each direction, as asked for; 0: as many as went.
+    /// Requested frames a second in each direction; 0: unlimited.
     pub rate_pps: u32,
-    /// Frames that never arrived, in both directions; so for all that follow.
+    /// Frames that never arrived, in both directions, as all of the following.
     pub lost: u64,
-    /// Frames that arrived again.
+    /// Duplicated frames.
     pub duplicated: u64,
-    /// The most of them after one kill.
+    /// Maximum duplicates after one kill.
     pub duplicated_at_once_max: u64,
     /// Frames that arrived after a later one.
     pub reordered: u64,
-    /// Frames that were not as they had been sent.
+    /// Frames with changed bytes.
     pub corrupted: u64,
-    /// Used entries that repeat another, or name no buffer.
+    /// Used entries that repeat another, or name no posted buffer.
     pub used_repeated: u64,
-    /// Buffers that came back before others that were posted earlier.
+    /// Buffers returned before others that were posted earlier.
     pub used_out_of_order: u64,
-    /// Sent buffers that never came back.
+    /// Transmit buffers that were not returned.
     pub used_missing: u64,
     /// Frames sent.
     pub frames: u64,
     /// Seconds of traffic.
     pub seconds: f64,
-    /// Longest time between two arrivals in one direction, around each succession, in milliseconds.
+    /// Longest time between two arrivals in one direction, around each restart, in milliseconds.
     pub gap_ms: Spread,
-    /// The longest that it may be, if it may not be any; in milliseconds.
+    /// Longest allowed gap, if limited, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap_max_ms: Option<f64>,
-    /// Longest time that the guests' process had no CPU around each, in milliseconds.
+    /// Longest time that the guests' process had no CPU, around each restart, in milliseconds.
     pub absence_ms: Spread,
-    /// For an upgrade, how long neither daemon served; for a kill, from it to a daemon that is
-    /// ready; in milliseconds.
+    /// Upgrade: time without a serving daemon. Kill: time from the kill to a ready daemon. In
+    /// milliseconds.
     pub silent_ms: Spread,
-    /// After a kill, from a daemon that listens again to rings that are started, in milliseconds.
+    /// Kill: time from a listening daemon to started rings, in milliseconds.
     pub reattach_ms: Spread,
     /// From the first guest to the second, and back.
     pub directions: [Direction; 2],
-    /// CPUs that were pinned: switch, guests.
+    /// Pinned CPUs: switch, guests.
     pub pinned: Vec<usize>,
 }
 
 impl Succession {
-    /// Whether every frame arrived, whole and in order, and every buffer came back once; after an
-    /// upgrade no frame may arrive twice, either, and no gap be longer than it may.
+    /// `true` if every frame arrived, intact and in order, and every buffer was returned once.
+    /// After an upgrade also no duplicates, and no gap above the limit.
     pub fn passed(&self) -> bool {
         let doubled = match self.how {
             How::Upgrade => self.duplicated,
@@ -140,19 +140,20 @@ impl Succession {
     }
 }
 
-/// The most mirrors: each takes 32 MiB of memory, twice during an upgrade, and up to 1 GiB of disk.
+/// Maximum mirrors: each takes 32 MiB of memory, twice during an upgrade, and up to 1 GiB of disk.
 pub const MIRRORS_MAX: usize = 16;
 
-/// Traffic around each succession.
+/// Traffic before and after each restart.
 const AROUND: Duration = Duration::from_millis(60);
 
-/// The daemon waits 0.5 s for guests of VFs that have none, and is not replaced before.
+/// The daemon waits 0.5 s for guests of unattached VFs, and is not restarted earlier.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Runs it; `program` is shunt itself, `cpus` those it may use. `done` hears of successions.
+/// Runs it; `program` is the shunt binary, `cpus` the allowed CPUs. Passes restarts so far to
+/// `done`.
 ///
 /// # Errors
-/// A daemon or the guests do not start, or end by themselves.
+/// A daemon or the guests do not start, or end unexpectedly.
 pub fn run(
     program: &Path,
     cpus: &[usize],
@@ -177,7 +178,7 @@ pub fn run(
     let mut guests = GuestProcess::start_task(program, &Task::Numbered(spec))?;
     guests.go()?;
     std::thread::sleep(if run.mirrors > 2 { SETTLED } else { AROUND });
-    guests.mark()?; // what was before the first is none of it
+    guests.mark()?; // drops the span before the first restart
     let mut silent_ms = Vec::new();
     for turn in 1..=run.count {
         std::thread::sleep(AROUND);
@@ -190,7 +191,7 @@ pub fn run(
         done(turn);
     }
     std::thread::sleep(AROUND);
-    guests.go()?; // any other word ends it
+    guests.go()?; // any other line ends it
     let result = match guests.hear()? {
         Event::Numbered(result) => result,
         other => bail!("the guests said {other:?} and no result"),

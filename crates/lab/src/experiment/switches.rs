@@ -1,41 +1,41 @@
-//! Cycles of several switches for a frame between two ports of the same guest.
+//! Cycles per frame of several switches between two ports of the same guest.
 //!
 //! # Model
 //! The guest of each switch is the same program, on the same CPU, with two ports between which
-//! frames circle. [`Switch`] and [`Guest`] have the kinds. Ports are vhost-user sockets; for
+//! frames circulate. [`Switch`] and [`Guest`] list the kinds. Ports are vhost-user sockets; for
 //! switches of the kernel's network they are interfaces, and only the guest's program is the same.
 //!
-//! Each round starts all switches, each with a guest of its own; all but one are stopped (SIGSTOP),
-//! so all use the same two CPUs and none disturbs another. They take turns in slots: forward
-//! (A B C), then backward (C B A), and again. The distance of both CPUs is measured before and
-//! after each slot. Settings of the rings are measured one after the other.
+//! Each round starts all switches, each with its own guest; all but one are stopped (SIGSTOP), so
+//! all use the same two CPUs without disturbing each other. They take turns in slots: forward (A B
+//! C), then backward (C B A), and again. The distance of both CPUs is measured before and after
+//! each slot. Settings of the rings are measured one after the other.
 //!
 //! A pair is a slot of the first switch and one of another, of the same pass. Pairs are grouped by
 //! [bands](report::statistics::bands) of distance. Each band with [`PAIRS_MIN`] pairs is reported.
 //!
 //! # Figures
-//! Frames are counted as delivered: by the guest for frames a second, and by the switch for cycles
-//! a frame. When a size is done, all frames are taken out of the rings. A round in which a switch
-//! lost some is told, and its pairs at that size do not count.
+//! Frames are counted as delivered: by the guest for frames per second, and by the switch for
+//! cycles per frame. After each size, all frames are drained from the rings. If a switch lost some
+//! in a round, this is reported, and its pairs at that size do not count.
 //!
-//! Busy cycles are time-stamp cycles of turns of the polling thread that moved a frame, as each
-//! switch counts them itself: Shunt and the bare loop over all ports, Open vSwitch over all receive
-//! queues (`processing cycles`), testpmd over one port (`--record-core-cycles`). So an empty poll
-//! of one port is in the first three if the turn found a frame on the other.
+//! Busy cycles are time-stamp cycles of turns of the polling thread that moved a frame, as counted
+//! by each switch. Shunt and the bare loop count over all ports, Open vSwitch over all receive
+//! queues (`processing cycles`), testpmd over one port (`--record-core-cycles`). So the first three
+//! include an empty poll of one port if the turn found a frame on the other.
 //!
-//! Switches between interfaces count otherwise: the time of the guest's CPU in the kernel, and for
-//! Open vSwitch the CPU time of its process. So they contain the guest's system calls, of which a
-//! guest with vhost-user ports has none.
+//! Switches between interfaces count otherwise: the kernel time of the guest's CPU, and for Open
+//! vSwitch the CPU time of its process. So they include the guest's system calls; a guest with
+//! vhost-user ports makes none.
 //!
-//! Shunt also tells its busy cycles by stage, sampled by its lanes; medians over the slots of a
-//! band, of each stage for itself.
+//! Shunt also reports busy cycles by stage, sampled by its lanes; medians over the slots of a band,
+//! for each stage separately.
 //!
 //! # Limits
-//! - A switch whose busy share is below 1 is limited by the guest: its frames a second are the
-//!   guest's, and its cycles a frame an upper limit, as bursts are small.
-//! - A move of the CPUs away and back within a slot is not seen.
-//! - Open vSwitch with DPDK loses frames of a guest in QEMU between slots, which is told: no round
-//!   of its counts.
+//! - A switch whose busy share is below 1 is limited by the guest: its frames per second are the
+//! guest's, and its cycles per frame an upper limit, as bursts are small.
+//! - A move of the CPUs away and back within a slot is not detected.
+//! - Open vSwitch with DPDK loses frames of a guest in QEMU between slots, which is reported: none
+//!   of its rounds count.
 
 mod guest;
 mod kind;
@@ -63,15 +63,15 @@ use side::Side;
 pub use summary::{BandResult, Ratio, SideResult, SizeResult};
 pub use switch::Switch;
 
-/// Fewest pairs of a band that is reported: with less no interval of 99 % is bounded.
+/// Minimum pairs of a reported band: with fewer, no 99 % interval is bounded.
 pub const PAIRS_MIN: usize = 8;
-/// Most bursts in flight from each port: a ring holds 1024 frames.
+/// Maximum bursts in flight from each port: a ring holds 1024 frames.
 pub const BURSTS_MAX: u64 = 30;
-/// A slot in which other processes took more than this share of a CPU does not count. Less than
-/// that is in the figures: it adds to the busy cycles of all switches alike.
+/// Maximum share of a CPU taken by other processes in a slot that counts. Smaller shares are in the
+/// figures: they add to the busy cycles of all switches alike.
 pub const DISTURBED: f64 = 0.10;
 
-/// Rings of the guests: those of vhost-user ports; interfaces have none.
+/// Rings of guests with vhost-user ports; interfaces have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rings {
     /// Ask for packed rings.
@@ -91,7 +91,7 @@ impl fmt::Display for Rings {
 /// Settings of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// Switches; the first is the one that others are compared with.
+    /// Switches; the others are compared with the first.
     pub switches: Vec<Switch>,
     /// Guest of each switch.
     pub guest: Guest,
@@ -115,12 +115,12 @@ pub struct Settings {
     pub guest_cpu: usize,
     /// Time-stamp cycles that the bare loop spins for each frame.
     pub delay_cycles: u64,
-    /// Guests, Open vSwitch and testpmd have pages of 2 MiB.
+    /// Guests, Open vSwitch and testpmd use pages of 2 MiB.
     pub hugepages: bool,
 }
 
 impl Settings {
-    /// Bursts in flight from each port of a switch: as many as asked for, or as it holds.
+    /// Bursts in flight from each port of a switch: the setting, at most the switch's limit.
     pub fn bursts_of(&self, switch: Switch) -> u64 {
         self.bursts.min(switch.kind().bursts_max)
     }
@@ -130,10 +130,10 @@ impl Settings {
         if self.hugepages { self.switches.iter().map(pages).sum() } else { 0 }
     }
 
-    /// Fails if a switch cannot do what is asked of it.
+    /// Fails if a switch does not support the settings.
     ///
     /// # Errors
-    /// A sentence that names what is possible.
+    /// A sentence that names the supported values.
     pub fn check(&self) -> Result<(), String> {
         let guest = self.guest;
         if let Some(switch) = self.switches.iter().find(|switch| !guest.fits(**switch)) {
@@ -158,7 +158,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Passes of a size in a round: forward and backward are one each.
+    /// Passes of a size in a round; forward and backward count as one each.
     fn passes(&self) -> usize {
         self.pairs.div_ceil(self.rounds).next_multiple_of(2)
     }
@@ -179,19 +179,19 @@ pub struct Slot {
     pub distances: [f64; 2],
     /// Busy cycles for each delivered frame.
     pub cycles_per_frame: f64,
-    /// Of these, cycles of the guest's CPU in the kernel; 0 with vhost-user ports.
+    /// Part of them spent in the kernel on the guest's CPU; 0 with vhost-user ports.
     pub kernel_cycles_per_frame: f64,
-    /// Millions of frames that the guest received a second.
+    /// Mframes/s received by the guest.
     pub mpps: f64,
-    /// Share of the polling thread's time that was busy, or of the guest's CPU in the kernel.
+    /// Busy share of the polling thread, or kernel share of the guest's CPU.
     pub busy_share: f64,
     /// Largest share of the time in which the polling thread or the guest waited for a CPU.
     pub disturbance: f64,
-    /// Cycles for each delivered frame by stage; of Shunt only.
+    /// Cycles for each delivered frame by stage; Shunt only.
     pub stages: Option<Stages>,
 }
 
-/// Frames of a switch that were taken out of the rings at the end of a size.
+/// Frames of a switch that were drained from the rings at the end of a size.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Drain {
     /// The switch.
@@ -200,7 +200,7 @@ pub struct Drain {
     pub round: usize,
     /// Frame size with FCS, bytes.
     pub frame_bytes: u32,
-    /// Frames that came back.
+    /// Drained frames.
     pub frames: u64,
     /// Frames that were in flight.
     pub expected: u64,
@@ -211,13 +211,13 @@ pub struct Drain {
 pub struct Switches {
     /// Settings.
     pub settings: Settings,
-    /// Fewest pairs of a band that is reported.
+    /// Minimum pairs of a reported band.
     pub pairs_min: usize,
-    /// Processor of a guest in QEMU: `kvm` or `emulated`; `None` of other guests.
+    /// Processor of a guest in QEMU: `kvm` or `emulated`; `None` for other guests.
     pub guest_cpu_kind: Option<&'static str>,
-    /// Why rounds are missing; `None` if all were measured.
+    /// Reason for missing rounds; `None` if all were measured.
     pub ended_early: Option<String>,
-    /// One for each setting of the rings.
+    /// One result per setting of the rings.
     pub results: Vec<RingsResult>,
 }
 
@@ -226,9 +226,9 @@ pub struct Switches {
 pub struct RingsResult {
     /// Rings.
     pub rings: Rings,
-    /// One for each frame size.
+    /// One result per frame size.
     pub sizes: Vec<SizeResult>,
-    /// Virtio features in force, by switch: ports of its guest, in hexadecimal.
+    /// Negotiated virtio features, by switch: ports of its guest, in hexadecimal.
     pub features: Vec<(Switch, Vec<String>)>,
     /// Every slot.
     pub slots: Vec<Slot>,
@@ -236,8 +236,8 @@ pub struct RingsResult {
     pub drains: Vec<Drain>,
 }
 
-/// Runs all rounds; `told` gets a line for each step. A round that fails, or a signal, ends it
-/// early with the rounds measured so far; everything is ended and given back.
+/// Runs all rounds; passes a line for each step to `told`. A failed round or a signal ends it early
+/// with the rounds measured so far; all processes end and all resources are released.
 ///
 /// # Errors
 /// A program is not installed, or the first round fails.
@@ -245,7 +245,7 @@ pub fn run(program: &Path, settings: Settings, mut told: impl FnMut(&str)) -> Re
     settings.check().map_err(anyhow::Error::msg)?;
     settings.check_installed(program)?;
     if !settings.switches.iter().all(|switch| switch.is_vhost_user()) {
-        // Before anything is started.
+        // Before any process is started.
         arena::enter().map_err(anyhow::Error::msg)?;
     }
     let pages = match settings.hugepages_needed() {
@@ -259,7 +259,7 @@ pub fn run(program: &Path, settings: Settings, mut told: impl FnMut(&str)) -> Re
         for round in 0..settings.rounds {
             told(&format!("{rings}, round {} of {}", round + 1, settings.rounds));
             let done = run.round(round, &mut told);
-            // A terminal's SIGINT ends Shunt and the bare loop, too: that is no error of theirs.
+            // A terminal's SIGINT also ends Shunt and the bare loop: that is not their error.
             if let Err(error) = interrupt::check().and(done) {
                 if results.is_empty() && run.drains.is_empty() {
                     return Err(error);
@@ -281,7 +281,7 @@ pub fn run(program: &Path, settings: Settings, mut told: impl FnMut(&str)) -> Re
     Ok(Switches { settings, pairs_min: PAIRS_MIN, guest_cpu_kind, ended_early, results })
 }
 
-/// The rounds of one setting of the rings, on their way.
+/// Rounds of one setting of the rings, in progress.
 struct Run<'a> {
     program: &'a Path,
     settings: &'a Settings,
@@ -350,7 +350,7 @@ impl Run<'_> {
             interrupt::check()?;
             let frames = side.running(|side| side.guest.drain())?;
             let switch = side.switch;
-            // Of both ports.
+            // Both ports.
             let expected = 2 * self.settings.bursts_of(switch) * BURST;
             self.drains.push(Drain { switch, round, frame_bytes, frames, expected });
         }

@@ -1,15 +1,15 @@
 //! Throughput and latency of one point, by RFC 2544 and RFC 9971 (MLRsearch).
 //!
-//! The generator of [`forwarding`] sends at a constant rate, and each trial says what it offered,
-//! what came back and whether the generator kept its rate. A search finds the non-drop rate (NDR)
+//! The generator of [`forwarding`] sends at a constant rate, and each trial reports the offered and
+//! the returned frames, and if the generator kept its rate. A search finds the non-drop rate (NDR)
 //! and the partial-drop rate (PDR); then latency is measured at 10, 50 and 90 % of the NDR.
 //!
-//! The longest burst that loses no frame is searched for if asked for: [`BackToBack`].
+//! On request, the longest burst without loss is searched for: [`BackToBack`].
 //!
 //! # Limits
-//! A shared host takes CPU time away at will, and a frame is lost then at any rate: the NDR has a
-//! loss tolerance, which is stated with it. With fewer than three CPUs the generator shares its CPU
-//! with the guests, and their limit is reached first.
+//! A shared host takes CPU time away at any time, and frames are then lost at any rate: the NDR has
+//! a loss tolerance, which is stated with it. With fewer than three CPUs the generator shares its
+//! CPU with the guests, which then reach their limit first.
 
 mod back_to_back;
 
@@ -28,17 +28,18 @@ use crate::measure::distance;
 pub use self::back_to_back::BackToBack;
 use self::back_to_back::Point;
 
-/// Largest share of due frames that a generator may skip and still have kept its rate.
+/// Maximum share of due frames that a generator may skip and still count as on rate.
 const SKIPPED_MAX: f64 = 0.005;
 /// Shares of the NDR at which latency is measured.
 const LATENCY_AT: [f64; 3] = [0.1, 0.5, 0.9];
-/// Trials of each latency, of whose quantiles the medians count (RFC 2544, section 26.2, repeats).
+/// Trials of each latency; the medians of their quantiles count (repetition: RFC 2544, section
+/// 26.2).
 const LATENCY_TRIALS: usize = 5;
 /// Share of the NDR at which the soak runs.
 const SOAK_AT: f64 = 0.5;
-/// The largest load tried, of the closed loop's rate.
+/// Largest load tried, relative to the closed loop's rate.
 const MAX_LOAD: f64 = 2.0;
-/// The smallest load tried, likewise.
+/// Smallest load tried, relative to the closed loop's rate.
 const MIN_LOAD: f64 = 0.01;
 
 /// Settings of a search.
@@ -50,15 +51,15 @@ pub struct Settings {
     pub pdr_loss: f64,
     /// Length of the shortest and of a full trial, seconds.
     pub trial_s: (f64, f64),
-    /// Trials at one load until it is decided, seconds.
+    /// Trial seconds at one load until it is decided.
     pub duration_sum_s: f64,
-    /// Largest share of trial time with more loss that a lower bound tolerates.
+    /// Maximum share of trial time with more loss that a lower bound tolerates.
     pub exceed_ratio: f64,
-    /// Largest distance of lower and upper bound, relative to the upper one.
+    /// Maximum distance of lower and upper bound, relative to the upper one.
     pub width: f64,
-    /// Most trials.
+    /// Maximum number of trials.
     pub trials_max: usize,
-    /// Most seconds of all trials.
+    /// Maximum seconds of all trials.
     pub seconds_max: f64,
     /// Seconds of the soak; 0: none.
     pub soak_s: f64,
@@ -66,48 +67,48 @@ pub struct Settings {
     pub back_to_back: usize,
 }
 
-/// What `shunt lab throughput --json` prints.
+/// Result, printed by `shunt lab throughput --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Throughput {
-    /// Million frames a second in the closed loop.
+    /// Mframes/s in the closed loop.
     pub closed_loop_mpps: f64,
     /// NDR and PDR.
     pub rates: Vec<Rate>,
     /// Latency at shares of the NDR; empty without one.
     pub latency: Vec<LatencyAt>,
-    /// One long trial at half of the NDR; `None` if none was asked for, or without an NDR.
+    /// One long trial at half of the NDR; `None` if not requested, or without an NDR.
     pub soak: Option<LatencyAt>,
-    /// Longest burst without loss; `None` if it was not asked for.
+    /// Longest burst without loss; `None` if not requested.
     pub back_to_back: Option<BackToBack>,
     /// All trials of the search, in the order of time.
     pub trials: Vec<TrialShown>,
-    /// Seconds that these took.
+    /// Seconds of all trials.
     pub seconds: f64,
-    /// Where the threads ran.
+    /// Pinned CPUs.
     pub pinned: Pinned,
-    /// Cycles of a cache line's round trip between switch and guests, before and after.
+    /// Round trip of a cache line between switch and guests, in cycles, before and after.
     pub round_trip_cycles: Option<[f64; 2]>,
 }
 
-/// A rate that was searched for.
+/// A rate found by the search.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
     /// `NDR` or `PDR`.
     pub name: &'static str,
-    /// Loss ratio up to which a trial is a low-loss trial, tolerance included.
+    /// Maximum loss ratio of a low-loss trial, tolerance included.
     pub loss_ratio_max: f64,
-    /// Relevant lower bound, million frames a second: the rate. `None` if no load was one.
+    /// Relevant lower bound, Mframes/s: the rate. `None` without one.
     pub lower_mpps: Option<f64>,
     /// Relevant upper bound.
     pub upper_mpps: Option<f64>,
     /// Conditional throughput at the lower bound.
     pub throughput_mpps: Option<f64>,
-    /// `true` if both bounds are as close as the width; otherwise the figure is no result.
+    /// `true` if both bounds are as close as the width; otherwise the figure is invalid.
     pub regular: bool,
     /// `true` if a larger load than `upper_mpps` was a lower bound: the machine is noisy, and the
     /// rate may be too low.
     pub loss_inversion: bool,
-    /// Why the search ended.
+    /// Reason for the end of the search.
     pub ended_by: &'static str,
 }
 
@@ -116,12 +117,12 @@ pub struct Rate {
 pub struct LatencyAt {
     /// Share of the NDR.
     pub share: f64,
-    /// Load, million frames a second.
+    /// Load, Mframes/s.
     pub load_mpps: f64,
-    /// `true` if the generator kept its rate in half of the trials; otherwise the figures are no
-    /// result.
+    /// `true` if the generator kept its rate in half of the trials; otherwise the figures are
+    /// invalid.
     pub generator_ok: bool,
-    /// Trials left out because the generator missed its rate.
+    /// Trials excluded because the generator missed its rate.
     pub left_out: usize,
     /// Account of the generator.
     #[serde(flatten)]
@@ -131,7 +132,7 @@ pub struct LatencyAt {
 /// One trial.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct TrialShown {
-    /// Load, million frames a second.
+    /// Load, Mframes/s.
     pub load_mpps: f64,
     /// Length, seconds.
     pub seconds: f64,
@@ -139,7 +140,7 @@ pub struct TrialShown {
     pub offered: u64,
     /// Frames that came back.
     pub delivered: u64,
-    /// `false` if the generator missed its rate: it decides nothing.
+    /// `false` if the generator missed its rate: the trial is ignored.
     pub regular: bool,
 }
 
@@ -155,10 +156,10 @@ impl TrialShown {
     }
 }
 
-/// Searches, and measures latency. `done` hears of each trial.
+/// Searches, and measures latency. Passes each trial to `done`.
 ///
 /// # Errors
-/// A setting is out of range, or a trial could not be made.
+/// A setting is out of range, or a trial fails.
 pub fn run(
     program: &Path,
     spec: &PointSpec,
@@ -275,7 +276,7 @@ fn trial(
     })
 }
 
-/// One trial with the generator that `role` makes of flows.
+/// One trial with the generator that `role` makes from flows.
 fn paced_trial(
     program: &Path,
     spec: &PointSpec,
@@ -290,13 +291,13 @@ fn paced_trial(
 
 /// `true` if the generator kept its rate in the measured time.
 fn kept_rate(account: &PacedResult) -> bool {
-    // A lateness is recorded for each frame sent in the measured time.
+    // Each frame sent in the measured time has a recorded lateness.
     let due = account.lateness.frames + account.skipped;
     due > 0 && account.skipped as f64 <= SKIPPED_MAX * due as f64
 }
 
-/// Repeated trials as one, without those whose generator missed its rate; their number; and `true`
-/// if at most half are left out. If all are, the account is that of all.
+/// Sum of repeated trials without those whose generator missed its rate; their number; and `true`
+/// if at most half are excluded. If all are, the sum is that of all.
 pub(super) fn of_trials(trials: &[PacedResult]) -> (PacedResult, usize, bool) {
     let kept: Vec<PacedResult> = trials.iter().copied().filter(kept_rate).collect();
     let left_out = trials.len() - kept.len();

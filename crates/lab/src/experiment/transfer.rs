@@ -1,10 +1,9 @@
-//! What the experiments over guests' sockets share: how one is measured, and how rounds become
-//! figures.
+//! Experiments over guests' sockets: one measurement, and figures from rounds.
 //!
-//! Each measurement starts from nothing: two guests, each a network namespace with a program in it,
-//! and what carries their frames. In every round each traffic is first measured over loopback,
-//! which is the self-test of the programs, and then over the paths in turn, in odd rounds
-//! backwards, so that drift meets all paths alike.
+//! Each measurement uses fresh processes: two guests, each a network namespace with a program in
+//! it, and the carrier between them. Each round measures each traffic first over loopback, which is
+//! the self-test of the programs, and then over the paths in turn. Odd rounds reverse the order, so
+//! that drift affects all paths alike.
 
 mod conclude;
 mod measure;
@@ -20,31 +19,31 @@ use self::conclude::conclude;
 use self::measure::{cpus_of_ends, measure};
 use crate::bench::{interrupt, plan};
 
-/// Traffic to be measured.
+/// Traffic to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Its kind.
+    /// Kind of traffic.
     pub workload: Workload,
     /// Connections, or sockets.
     pub streams: u32,
     /// Bytes of a write, or of a datagram.
     pub send_bytes: u32,
-    /// KiB of socket buffers; `None`: as the kernel gives.
+    /// Socket buffers, KiB; `None`: the kernel's default.
     pub buffer_kib: Option<u32>,
 }
 
-/// How it is to be measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Shunt itself.
+    /// The shunt binary.
     pub program: PathBuf,
-    /// CPUs that may be used.
+    /// Allowed CPUs.
     pub cpus: Vec<usize>,
-    /// The paths, in the order of measurement.
+    /// Paths, in the order of measurement.
     pub paths: Vec<PathKind>,
-    /// What the far end is.
+    /// Location of the far end.
     pub pattern: Pattern,
-    /// How often each traffic is measured on each path.
+    /// Measurements of each traffic on each path.
     pub rounds: usize,
     /// Seconds of each measurement.
     pub seconds: f64,
@@ -53,7 +52,7 @@ pub struct Settings {
 /// Measures a traffic on each path, round by round, for the experiment of this name.
 ///
 /// # Errors
-/// The machine lets this user make no network namespaces, or something does not work.
+/// The user may not make network namespaces, or a process fails.
 pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Vec<Transfer>> {
     arena::enter_for_guests()?;
     let mut limits = Vec::new();
@@ -69,7 +68,7 @@ pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Ve
         limits.push(one(None)?);
         let mut order: Vec<usize> = (0..settings.paths.len()).collect();
         if round % 2 == 1 {
-            order.reverse(); // drift within a round meets no path more than another
+            order.reverse(); // drift within a round affects all paths alike
         }
         for path in order {
             seen[path].push(one(Some(settings.paths[path]))?);
@@ -84,7 +83,7 @@ pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Ve
     Ok(transfers)
 }
 
-/// What a reader has to know of these figures.
+/// Notes for a reader of these figures.
 pub fn notes(cpus: &[usize]) -> Vec<String> {
     let mut notes = vec![
         "A guest is a network namespace, not a virtual machine: entering and leaving a guest costs nothing here.".to_owned(),

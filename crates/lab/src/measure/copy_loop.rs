@@ -3,13 +3,12 @@
 //! # Model
 //! A turn stages the transmit ring of each guest and the receive ring of the other, looks each
 //! destination address up in a table of 256 entries, copies each frame with its header, and
-//! publishes both rings once a burst. No other checks than those of the rings and of lengths.
+//! publishes both rings once a burst. Only rings and lengths are checked.
 //!
 //! # Limits
-//! - Two guests: a frame leaves by the port that it did not enter by, also if the table does not
-//!   have its address ([`Counters::unknown`]).
-//! - A frame is received in one buffer, with mergeable buffers too; one that does not fit is
-//!   dropped.
+//! - Two guests: a frame leaves by the other port, even if the table does not have its address
+//! ([`Counters::unknown`]).
+//! - A frame is received in one buffer, with mergeable buffers too; a longer one is dropped.
 //! - A chain of several descriptors is copied twice, through memory of the loop's own
 //!   ([`Counters::chained`]).
 
@@ -25,10 +24,10 @@ use wire::Mac;
 pub const HEADER: u32 = 12;
 /// Offset of the header's `num_buffers`.
 pub const NUM_BUFFERS: u32 = 10;
-/// Bytes of a header and a frame that can be looked up: the table's key is read as 16 bytes.
+/// Minimum bytes of a header and a frame: the table's key is read as 16 bytes.
 const FRAME_MIN: u32 = HEADER + 16;
 
-/// A running ring, the device's side.
+/// Device side of a running ring.
 #[derive(Debug)]
 pub struct Ring {
     /// The ring.
@@ -38,7 +37,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Shows used buffers to the guest, and interrupts it if it asks for that.
+    /// Publishes used buffers, and interrupts the guest if it asks for that.
     #[inline(always)]
     pub fn publish(&mut self) {
         if self.queue.publish() {
@@ -50,7 +49,7 @@ impl Ring {
     #[cold]
     pub fn interrupt(&self) {
         if let Some(call) = &self.call {
-            // The only failure of an eventfd is a full counter: then an interrupt is pending.
+            // The only failure of an eventfd is a full counter: an interrupt is then pending.
             let _ = rustix::io::write(call, &1u64.to_ne_bytes());
         }
     }
@@ -141,8 +140,8 @@ impl CopyLoop {
         true
     }
 
-    /// Copies the first `n` staged frames if each is in one piece and fits its buffer; else does
-    /// nothing and returns `false`.
+    /// Copies the first `n` staged frames if each is in one piece and fits its buffer; otherwise
+    /// does nothing and returns `false`.
     #[inline(always)]
     fn copy_burst(&mut self, tx: &mut DeviceQueue, rx: &mut DeviceQueue, n: usize) -> bool {
         let (frames, targets) = (&tx.buffers().0[..n], &rx.buffers().0[..n]);
@@ -169,8 +168,7 @@ impl CopyLoop {
         true
     }
 
-    /// Copies the first `n` staged frames, whatever pieces they are in; drops those that do not
-    /// fit.
+    /// Copies the first `n` staged frames, in any number of pieces; drops those that do not fit.
     #[cold]
     fn copy_chains(&mut self, tx: &mut DeviceQueue, rx: &mut DeviceQueue, n: usize) {
         let mut bytes = Vec::new();
@@ -202,7 +200,7 @@ impl CopyLoop {
         self.delay(n);
     }
 
-    /// Spins for the delay of `n` frames at once, so that it is exact also if it is short.
+    /// Spins for the delay of `n` frames at once, so that short delays are exact.
     #[inline(always)]
     fn delay(&self, n: usize) {
         if self.delay_cycles == 0 {

@@ -1,7 +1,7 @@
-//! A device that delays frames by known times: the distributions, and the line of held frames.
+//! A device that delays frames by known times: distributions, and the queue of held frames.
 //!
-//! [`Distribution`] says how long each frame is held, and [`DelayLine`] in which order frames are
-//! released. Neither reads a clock nor touches a ring; `bench::delay` serves them to a guest.
+//! [`Distribution`] determines the delay of each frame, and [`DelayLine`] the order of release.
+//! Neither reads a clock nor touches a ring; `bench::delay` serves them to a guest.
 
 mod distribution;
 mod line;

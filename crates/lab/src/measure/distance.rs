@@ -1,10 +1,9 @@
-//! How far apart two CPUs are: what it takes to pass a cache line there and back.
+//! Distance of two CPUs: the round trip of a cache line between them.
 //!
-//! All that a switch and its guests do goes through lines that one has written and the other reads,
-//! so cycles per frame follow this distance: some 100 cycles between CPUs of one core, some 300
-//! between cores that share a cache, over 1000 between those that do not. On a virtual machine the
-//! CPUs themselves are moved about, from one second to the next; figures that are to be compared
-//! must be taken at the same distance.
+//! All work of a switch and its guests goes through lines that one writes and the other reads, so
+//! cycles per frame follow this distance: some 100 cycles between CPUs of one core, some 300
+//! between cores that share a cache, over 1000 between others. A hypervisor moves the CPUs of a
+//! virtual machine from one second to the next; only figures at the same distance can be compared.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,18 +12,18 @@ use host::tsc;
 
 /// Round trips timed together.
 const BATCH: u32 = 100;
-/// Batches, of which the median counts: together some milliseconds at most.
+/// Number of batches; their median counts: together some milliseconds at most.
 const BATCHES: usize = 15;
 
-/// A word with a cache line of its own, and the next, which hardware may fetch with it.
+/// A word with a cache line of its own, and the next, which hardware may prefetch with it.
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// How often a measurement is repeated because the CPUs were moved in its course.
+/// Repetitions of a measurement in which the CPUs moved.
 const RETRIES: usize = 4;
 
-/// Measures at one distance: again, if the CPUs were moved meanwhile. Says the round trip with it,
-/// in cycles; of a machine that does not hold still, the last measurement and the longer one.
+/// Measures at one distance: repeats if the CPUs moved meanwhile. Returns the round trip as well,
+/// in cycles; if the CPUs keep moving, the last measurement and the longer round trip.
 ///
 /// # Errors
 /// Those of `measure`, and of [`round_trip_cycles`].
@@ -44,7 +43,7 @@ pub fn steadily<T>(
     Ok((measure()?, before.max(round_trip_cycles(here, there)?)))
 }
 
-/// As [`steadily`], where there are two CPUs; once and without a round trip, where there are not.
+/// As [`steadily`] with two CPUs; with one, measures once and without a round trip.
 ///
 /// # Errors
 /// Those of [`steadily`].
@@ -58,17 +57,17 @@ pub fn steadily_if<T>(
     }
 }
 
-/// Time-stamp cycles that a line takes from one CPU to the other and back.
+/// Round trip of a cache line between two CPUs, in time-stamp cycles.
 ///
 /// # Errors
-/// If a thread cannot be pinned to one of them.
+/// A thread cannot be pinned to one of them.
 pub fn round_trip_cycles(here: usize, there: usize) -> Result<f64> {
     let line = Line(AtomicU32::new(0));
     let last = 2 * BATCH * BATCHES as u32;
     std::thread::scope(|scope| {
         let answer = scope.spawn(|| {
             let pinned = host::cpu::pin_this_thread(there);
-            // A thread that could not be pinned answers all the same: the other one waits for it.
+            // An unpinned thread answers as well: the other one waits for it.
             for turn in (1..last).step_by(2) {
                 wait(&line.0, turn);
                 line.0.store(turn + 1, Ordering::Release);
@@ -100,7 +99,7 @@ fn wait(line: &AtomicU32, turn: u32) {
     let mut spins = 0u32;
     while line.load(Ordering::Acquire) != turn {
         spins += 1;
-        // Where both are on one CPU, or somebody else has the other one.
+        // Both may be on one CPU, or another process has the other one.
         if spins.is_multiple_of(100_000) {
             std::thread::yield_now();
         } else {

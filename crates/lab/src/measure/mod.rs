@@ -1,4 +1,4 @@
-//! Measurements of single parts, beside which the whole is judged.
+//! Measurements of single parts.
 
 pub mod copy_loop;
 pub mod delay;

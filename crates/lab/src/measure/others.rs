@@ -1,8 +1,8 @@
-//! What others took of the CPUs while something was measured, from `/proc/stat` and
-//! `/proc/self/stat` (proc(5)).
+//! CPU time of other processes during a measurement, from `/proc/stat` and `/proc/self/stat`
+//! (proc(5)).
 //!
-//! Limits: of other processes only the time in user space is counted, for the kernel's may be on
-//! our behalf; children of ours count once they were waited for.
+//! Limits: for other processes only user time is counted, as kernel time may be on our behalf; our
+//! children count once they were waited for.
 
 use std::fs;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use report::results::OTHERS_MUCH;
 /// Clock ticks since the machine started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ticks {
-    /// Of processes that are not ours, in user space.
+    /// User time of other processes.
     others: u64,
-    /// That the hypervisor gave to other machines.
+    /// Time that the hypervisor gave to other machines.
     stolen: u64,
 }
 
-/// From when on is counted, and on which CPUs.
+/// Start of the count, and CPUs.
 #[derive(Debug)]
 pub struct Others<'a> {
     cpus: &'a [usize],
@@ -33,7 +33,7 @@ impl<'a> Others<'a> {
         Others { cpus, began: Instant::now(), before: now(cpus) }
     }
 
-    /// Shares of the CPUs' time, until now; `None` where the kernel does not tell.
+    /// Shares of the CPUs' time since the start; `None` if the kernel does not report them.
     pub fn shares(&self) -> Option<Shares> {
         let (before, after) = (self.before?, now(self.cpus)?);
         let hz = rustix::param::clock_ticks_per_second().max(1) as f64;
@@ -45,9 +45,9 @@ impl<'a> Others<'a> {
 /// Shares (0 to 1) of the CPUs' time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shares {
-    /// Of processes that are not ours, in user space.
+    /// User time of other processes.
     processes: f64,
-    /// Of other virtual machines.
+    /// Time of other virtual machines.
     machines: f64,
 }
 
@@ -57,7 +57,7 @@ impl Shares {
         self.processes.max(self.machines)
     }
 
-    /// A remark for the report; `None` below [`OTHERS_MUCH`].
+    /// Note for the report; `None` below [`OTHERS_MUCH`].
     pub fn note(&self) -> Option<String> {
         (self.most() >= OTHERS_MUCH).then(|| {
             format!(
@@ -71,7 +71,7 @@ impl Shares {
     }
 }
 
-/// `all`: ticks that there were.
+/// Shares; `all` is the total of ticks.
 fn shares(before: Ticks, after: Ticks, all: f64) -> Shares {
     let share = |before: u64, after: u64| after.saturating_sub(before) as f64 / all.max(1.0);
     let processes = share(before.others, after.others);
@@ -86,7 +86,7 @@ fn now(cpus: &[usize]) -> Option<Ticks> {
 fn ticks(stat: &str, own: &str, cpus: &[usize]) -> Option<Ticks> {
     let sum = |at| cpus.iter().map(|cpu| column(stat, &format!("cpu{cpu} "), at)).sum();
     let (user, nice, stolen): (Option<u64>, Option<u64>, Option<u64>) = (sum(0), sum(1), sum(7));
-    // Behind the name, which may hold anything: utime is the 12th field, cutime the 14th.
+    // Behind the name, which may contain any character: utime is the 12th field, cutime the 14th.
     let (_, fields) = own.rsplit_once(") ")?;
     let field = |at| fields.split_ascii_whitespace().nth(at)?.parse::<u64>().ok();
     let ours = field(11)? + field(13)?;

@@ -1,8 +1,7 @@
-//! Time in soft interrupts, and in the kernel at all, from `/proc/stat` (proc_stat(5)).
+//! Time in soft interrupts, and in the kernel, from `/proc/stat` (proc_stat(5)).
 //!
-//! Limits: where the kernel does not account interrupts exactly (CONFIG_IRQ_TIME_ACCOUNTING), these
-//! are samples of a clock tick, 1 to 10 ms, and also contained in the time of whoever was
-//! interrupted.
+//! Limits: without exact interrupt accounting (CONFIG_IRQ_TIME_ACCOUNTING) these are samples of a
+//! clock tick, 1 to 10 ms, and are also part of the interrupted process's time.
 
 use std::fs;
 
@@ -14,8 +13,8 @@ pub fn seconds() -> Result<f64> {
     seconds_of(ticks)
 }
 
-/// Time of a CPU in the kernel since the machine started, in time-stamp cycles: system calls,
-/// interrupts and soft interrupts, of all processes.
+/// Kernel time of a CPU since the machine started, in time-stamp cycles: system calls, interrupts
+/// and soft interrupts, of all processes.
 ///
 /// # Errors
 /// There is no such CPU.

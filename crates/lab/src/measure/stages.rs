@@ -5,7 +5,7 @@ use engine::Stage;
 
 use report::Stages;
 
-/// What lanes counted of their sampled bursts, summed. Zeros of a daemon that samples none.
+/// Counters of sampled bursts, summed over lanes; zeros if the daemon samples none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StageCounts {
     /// Cycles of each stage, in the order of [`Stage::ALL`].
@@ -28,7 +28,7 @@ impl StageCounts {
         }
     }
 
-    /// What was counted since.
+    /// Difference to an earlier reading.
     pub(crate) fn since(&self, before: &StageCounts) -> StageCounts {
         StageCounts {
             cycles: std::array::from_fn(|i| self.cycles[i] - before.cycles[i]),

@@ -1,4 +1,4 @@
-//! A bare switch in a process of its own.
+//! A bare switch as a child process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::BareSpec;
 use crate::measure::copy_loop::Counters;
 
-/// A process that runs the bare loop. It is killed when dropped.
+/// Process that runs the bare loop; killed when dropped.
 #[derive(Debug)]
 pub struct BareProcess {
     child: Child,
@@ -18,10 +18,10 @@ pub struct BareProcess {
 }
 
 impl BareProcess {
-    /// Starts a process and waits until it serves its sockets; `program` is shunt itself.
+    /// Starts a process and waits until it serves its sockets; `program` is the shunt binary.
     ///
     /// # Errors
-    /// It cannot be started, or cannot use a socket.
+    /// The process does not start, or cannot use a socket.
     pub fn start(program: &Path, spec: &BareSpec) -> Result<BareProcess> {
         let BareSpec { sockets, connect, addresses, cpu, delay_cycles, .. } = spec;
         let mut command = Command::new(program);
@@ -54,17 +54,17 @@ impl BareProcess {
         Ok(process)
     }
 
-    /// Its counters.
+    /// Reads its counters.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn counters(&mut self) -> Result<Counters> {
         self.input.write_all(b"counters\n").context("the bare loop's process has ended")?;
         let line = self.line()?;
         serde_json::from_str(&line).with_context(|| format!("not counters: {line:?}"))
     }
 
-    /// Its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -1,4 +1,4 @@
-//! One guest of the bare loop or of the delay device: its socket, session, memory and rings.
+//! One guest of the bare loop or the delay device: socket, session, memory and rings.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -20,7 +20,7 @@ use crate::measure::copy_loop::{Ring, Rings};
 /// Index of the guest's receive ring (virtio 1.2, section 5.1.2).
 const RX: usize = 0;
 
-/// Rings and buffers that a session offers its guest.
+/// Ring features that a session offers its guest.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::bench) struct Offer {
     /// Packed rings.
@@ -35,7 +35,7 @@ enum Socket {
     Connector(Connector),
 }
 
-/// A socket with the session of its guest.
+/// A socket and the session of its guest.
 #[derive(Debug)]
 pub(in crate::bench) struct Session {
     socket: Socket,
@@ -46,11 +46,10 @@ pub(in crate::bench) struct Session {
 }
 
 impl Session {
-    /// A session that no guest has begun. The back-end listens on its socket unless it is to
-    /// `connect`.
+    /// A session without a guest. The back-end listens on its socket unless it is to `connect`.
     ///
     /// # Errors
-    /// The socket cannot be listened on.
+    /// Listening on the socket fails.
     pub(in crate::bench) fn new(path: &Path, connect: bool, offer: Offer) -> Result<Session> {
         let socket = match connect {
             true => Socket::Connector(Connector::new(path)),
@@ -65,10 +64,10 @@ impl Session {
         })
     }
 
-    /// Accepts or connects to a guest, and serves its messages; never waits.
+    /// Accepts a guest or connects to it, and serves its messages; never waits.
     ///
     /// # Errors
-    /// No guest can be had from this socket, now or later.
+    /// The socket can never get a guest.
     pub(in crate::bench) fn poll(&mut self, now: Instant) -> Result<()> {
         let Some(stream) = &self.stream else {
             self.stream = match &mut self.socket {
@@ -110,7 +109,7 @@ impl Session {
     }
 }
 
-/// Features that are offered: those of the daemon's rings, and no offloads.
+/// Offered features: those of the daemon's rings, and no offloads.
 fn config(offer: Offer) -> BackendConfig {
     let mut bits = vec![
         feature::VIRTIO_F_VERSION_1,
@@ -149,7 +148,7 @@ impl Guest {
         if index == RX { &mut self.rings.rx } else { &mut self.rings.tx }
     }
 
-    /// The device's side of a ring, from `base` on.
+    /// Device side of a ring, from `base` on.
     fn queue(&self, index: usize, setup: &RingSetup, base: u32) -> Result<DeviceQueue, Refused> {
         if !has(setup.features, feature::VIRTIO_F_VERSION_1) {
             return Err(Refused::new("the bare loop needs a guest with VIRTIO_F_VERSION_1"));
@@ -213,7 +212,7 @@ impl Device for Guest {
     }
 
     fn discards(&self, _index: usize) -> bool {
-        false // it is a bench that disables none
+        false // a bench disables no ring
     }
 
     fn start_ring(&mut self, index: usize, setup: &RingSetup) -> Result<(), Refused> {
@@ -237,7 +236,7 @@ impl Device for Guest {
     fn set_call(&mut self, index: usize, call: Option<Arc<ForeignFd>>) {
         if let Some(ring) = self.ring(index) {
             ring.call = call;
-            ring.interrupt(); // the guest may have missed one before
+            ring.interrupt(); // the guest may have missed an earlier one
         }
     }
 

@@ -6,17 +6,17 @@ use anyhow::{Context, Result, bail};
 
 const PATH: &str = "/proc/sys/vm/nr_hugepages";
 
-/// Reserved huge pages; on drop the number is set back.
+/// Reserved huge pages; dropping it restores the previous number.
 #[derive(Debug)]
 pub struct Hugepages {
     before: u64,
 }
 
 impl Hugepages {
-    /// Reserves `count` more pages of 2 MiB than there are.
+    /// Reserves `count` additional pages of 2 MiB.
     ///
     /// # Errors
-    /// This user may not, or the kernel has no such memory in one piece.
+    /// The user lacks permission, or the kernel has no contiguous memory.
     pub fn reserve(count: u64) -> Result<Hugepages> {
         let before = read()?;
         let reserved = Hugepages { before };
@@ -40,7 +40,7 @@ fn read() -> Result<u64> {
 
 impl Drop for Hugepages {
     fn drop(&mut self) {
-        // Pages still in use are freed by the kernel when their process ends.
+        // The kernel frees pages in use when their process ends.
         let _ = fs::write(PATH, self.before.to_string());
     }
 }

@@ -1,17 +1,17 @@
 //! The kernel's bridge between two interfaces.
 //!
 //! # Model
-//! The bridge has no process and no thread: the kernel forwards a frame in the context of its
-//! sender, in the system call by which the guest sends, or in a soft interrupt that follows on the
-//! same CPU. So its cycles are the time of the guest's CPU in the kernel, by the clock of
-//! `/proc/stat`, times the rate of the time-stamp counter. That includes the guest's side of its
-//! ports, which cannot be told apart: the system call, both veth pairs, and the copies into and out
-//! of AF_PACKET rings.
+//! The bridge has no process and no thread: the kernel forwards a frame in its sender's system
+//! call, or in a soft interrupt that follows on the same CPU. So its cycles are the kernel time of
+//! the guest's CPU in `/proc/stat`, times the rate of the time-stamp counter. That includes the
+//! guest's side of its ports, which cannot be separated: the system call, both veth pairs, and the
+//! copies into and out of AF_PACKET rings.
 //!
 //! # Limits
-//! - `/proc/stat` counts in steps of 10 ms, and the kernel of all processes on that CPU.
-//! - The guest's CPU is all that is looked at: receive packet steering (RPS), which a new namespace
-//!   does not have, would carry frames to others.
+//! - `/proc/stat` counts in steps of 10 ms, and includes the kernel time of all processes on that
+//! CPU.
+//! - Only the guest's CPU is read: receive packet steering (RPS), off in a new namespace, would
+//!   move frames to other CPUs.
 
 use std::fs;
 
@@ -28,10 +28,10 @@ pub struct LinuxBridge {
 }
 
 impl LinuxBridge {
-    /// Makes interfaces ports of the bridge; with them it forwards.
+    /// Makes interfaces ports of the bridge, which then forwards.
     ///
     /// # Errors
-    /// The kernel has no bridge, or an interface cannot be a port.
+    /// The kernel has no bridge, or rejects an interface as port.
     pub fn start(veths: &Veths) -> Result<LinuxBridge> {
         let bridge = arena::bridge()?;
         let mut links = Links::open()?;
@@ -39,7 +39,7 @@ impl LinuxBridge {
         Ok(LinuxBridge { ports: veths.switch.clone() })
     }
 
-    /// Frames that left by its ports.
+    /// Frames sent by its ports.
     ///
     /// # Errors
     /// The kernel's statistics cannot be read.

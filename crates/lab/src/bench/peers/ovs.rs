@@ -1,15 +1,15 @@
-//! Open vSwitch with its user-space datapath, apart from one that the host may run.
+//! Open vSwitch with its user-space datapath, separate from one that the host may run.
 //!
 //! # Model
 //! A database, sockets and logs of its own in a temporary directory; one bridge with two ports.
 //!
 //! With DPDK these are `dpdkvhostuserclient` ports. The polling thread has a CPU of its own; the
-//! main thread, which sleeps, shares the guest's. ovs-vswitchd runs in a network namespace of its
-//! own, with which its tap devices end.
+//! main thread, which sleeps, shares the guest's CPU. ovs-vswitchd runs in a network namespace of
+//! its own, with which its tap devices end.
 //!
 //! Without DPDK the ports are interfaces of this process's network namespace, which Open vSwitch
-//! reads and writes by AF_PACKET sockets. There is no polling thread: the main thread forwards, on
-//! the CPU of the switch. Needs root.
+//! reads and writes through AF_PACKET sockets. There is no polling thread: the main thread
+//! forwards, on the CPU of the switch. Needs root.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,22 +25,22 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const WITH_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const WITHOUT_DPDK: &str = "/usr/lib/openvswitch-switch/ovs-vswitchd";
 const BRIDGE: &str = "shunt-peer";
-/// Time for a daemon's control socket to appear.
+/// Longest wait for a daemon's control socket.
 const READY: Duration = Duration::from_secs(15);
-/// Directories of Open vSwitch and DPDK, each by its variable.
+/// Directories of Open vSwitch and DPDK, each with its variable.
 const DIRECTORIES: [&str; 5] =
     ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
 
-/// Frames between the ports.
+/// Flows between the ports.
 #[derive(Clone, Debug)]
 pub enum Flows {
-    /// One static flow each way.
+    /// One static flow in each direction.
     Static,
     /// These OpenFlow flows, with both ports in a VLAN.
     Rules(Vec<String>, u16),
 }
 
-/// Ports of the bridge, and what serves them.
+/// Ports of the bridge, and their kind.
 #[derive(Clone, Copy, Debug)]
 pub enum Ports<'a> {
     /// DPDK's vhost library, for each socket on which a guest listens.
@@ -56,7 +56,7 @@ pub enum Ports<'a> {
     Interfaces(&'a [String; 2]),
 }
 
-/// The server is in `/usr/sbin`, which an ordinary user's search path may lack.
+/// Looks in `/usr/sbin` too, which an ordinary user's search path may lack.
 fn has_tools() -> bool {
     ["ovsdb-tool", "ovsdb-server"].into_iter().all(is_installed)
 }
@@ -82,10 +82,10 @@ impl Ovs {
         is_installed(WITHOUT_DPDK) && has_tools()
     }
 
-    /// Starts both daemons; `cpu` is that of the thread that forwards.
+    /// Starts both daemons; `cpu` is that of the forwarding thread.
     ///
     /// # Errors
-    /// A daemon does not start, or refuses its configuration.
+    /// A daemon does not start, or rejects its configuration.
     pub fn start(ports: Ports<'_>, cpu: usize, dir: &Path, flows: &Flows) -> Result<Ovs> {
         let polling_cpu = matches!(ports, Ports::Dpdk { .. }).then_some(cpu);
         let mut ovs = Ovs { dir: dir.to_owned(), polling_cpu, processes: Vec::new() };
@@ -132,7 +132,7 @@ impl Ovs {
     }
 
     fn set_dpdk(&self, cpu: usize, main_cpu: usize, hugepages: bool) -> Result<()> {
-        // --in-memory excludes --no-huge, and is added where --legacy-mem is not.
+        // --in-memory excludes --no-huge; it is implied without --legacy-mem.
         let memory =
             if hugepages { "--in-memory -m 512" } else { "--legacy-mem --no-huge -m 2048" };
         self.vsctl(&[
@@ -169,12 +169,12 @@ impl Ovs {
             .try_for_each(|flow| self.call("ovs-ofctl", &["add-flow", &bridge, flow]).map(drop))
     }
 
-    /// Process ids; that of the thread that forwards last.
+    /// Process ids; that of the forwarding thread last.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.iter().rev().map(Peer::pid).collect()
     }
 
-    /// Fails if a daemon has ended by itself.
+    /// Fails if a daemon has ended unexpectedly.
     ///
     /// # Errors
     /// It has.
@@ -182,11 +182,11 @@ impl Ovs {
         self.processes.iter_mut().try_for_each(Peer::check_alive)
     }
 
-    /// Frames received and cycles of the thread that forwards.
+    /// Frames received and cycles of the forwarding thread.
     ///
     /// With DPDK these are the cycles of the turns that received or sent frames, which
-    /// `pmd-stats-show` calls processing cycles. It has no cycles of the main thread: without DPDK
-    /// they are the CPU time of ovs-vswitchd, its system calls included.
+    /// `pmd-stats-show` calls processing cycles; those of the main thread are excluded. Without
+    /// DPDK they are the CPU time of ovs-vswitchd, its system calls included.
     ///
     /// # Errors
     /// The daemon does not answer, or has no polling thread on the CPU.

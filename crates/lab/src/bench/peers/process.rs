@@ -1,4 +1,4 @@
-//! A peer's process: its output as it comes, its end, and what is done to any process by its id.
+//! Process of a peer: its output, its end, and operations on any process by id.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,21 +15,21 @@ use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
 use crate::bench::interrupt;
 
-/// Bytes of output that are kept.
+/// Maximum bytes of output that are kept.
 const OUTPUT_MAX: usize = 1 << 20;
-/// Time that a process may take to end before it is killed.
+/// Longest time for a process to end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time that a process may take to stop.
+/// Longest time for a process to stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Returns `true` if a program is in the search path; or exists, if its name is a path.
+/// Returns `true` if a program is in the search path, or exists, if it is a path.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     Path::new(program).is_absolute() && Path::new(program).exists()
         || std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// How long the last output of a process that has ended is waited for.
+/// Longest wait for the last output of an ended process.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -57,16 +57,16 @@ impl Output {
     }
 }
 
-/// A process of a program that is measured. It is ended when dropped, also while it is stopped.
+/// Process of a measured program. Dropping it ends it, even while it is stopped.
 #[derive(Debug)]
 pub struct Peer {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
     output: Arc<Output>,
-    /// The threads that collect it; they end with it.
+    /// Threads that collect its output; they end with it.
     collectors: [JoinHandle<()>; 2],
-    /// Signal that asks it to end; `None`: it ends when its input does.
+    /// Signal that ends it; `None`: the end of its input ends it.
     end: Option<Signal>,
 }
 
@@ -74,7 +74,7 @@ impl Peer {
     /// Starts `args`, the program first, in `dir`; the kernel kills it when this thread ends.
     ///
     /// # Errors
-    /// The program cannot be started.
+    /// The program does not start.
     pub fn start(
         args: &[String],
         dir: &Path,
@@ -90,7 +90,7 @@ impl Peer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0) // SIGINT of a terminal is for the lab, which ends it in order
+            .process_group(0) // a terminal's SIGINT is for the lab, which ends it in order
             .spawn()
             .with_context(|| format!("cannot start setpriv for {name}"))?;
         let output = Arc::<Output>::default();
@@ -109,16 +109,15 @@ impl Peer {
         self.child.id()
     }
 
-    /// Fails if the process has ended by itself.
+    /// Fails if the process has ended unexpectedly.
     ///
     /// # Errors
-    /// It has; the end of its output is in the text.
+    /// It has; the text contains the end of its output.
     pub fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => {
-                // What it said last may be in the pipe still; a child of its own may hold that
-                // open.
+                // Its last output may still be in the pipe, which a child of it may hold open.
                 let until = Instant::now() + LAST_WORDS;
                 let all = |it: &Self| it.collectors.iter().all(JoinHandle::is_finished);
                 while !all(self) && Instant::now() < until {
@@ -134,25 +133,25 @@ impl Peer {
         self.output.lock().clone()
     }
 
-    /// Types a line.
+    /// Writes a line to its input.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn type_line(&mut self, line: &str) -> Result<()> {
         let input = self.input.as_mut().context("its input is closed")?;
         let sent = writeln!(input, "{line}").and_then(|()| input.flush());
         sent.with_context(|| format!("{} ended before {line:?}", self.name))
     }
 
-    /// Forgets the output so far.
+    /// Clears the output so far.
     pub fn clear_output(&mut self) {
         self.output.lock().clear();
     }
 
-    /// Waits until the output has `words`, for at most `time`; returns the output.
+    /// Waits until the output contains `words`, for at most `time`; returns the output.
     ///
     /// # Errors
-    /// It has ended, or does not say them in time.
+    /// The process has ended, or the time is over.
     pub fn wait_for(&mut self, words: &str, time: Duration) -> Result<String> {
         let until = Instant::now() + time;
         loop {
@@ -167,7 +166,7 @@ impl Peer {
                 drop(text);
                 bail!("{}: no {words:?} within {time:?}; {}", self.name, self.last_words());
             }
-            // Bounded, so that an end of the process is seen.
+            // Bounded, to notice an end of the process.
             let wait = left.min(Duration::from_millis(100));
             drop(self.output.grown.wait_timeout(text, wait));
         }
@@ -204,7 +203,7 @@ impl Drop for Peer {
 /// Stops processes, and waits until none of their threads runs.
 ///
 /// # Errors
-/// One has ended, or does not stop.
+/// A process has ended, or does not stop.
 pub fn pause(pids: &[u32]) -> Result<()> {
     for pid in pids {
         signal(*pid, Signal::STOP)?;
@@ -219,10 +218,10 @@ pub fn pause(pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Resumes processes that were stopped; others are not disturbed.
+/// Resumes stopped processes; no effect on others.
 ///
 /// # Errors
-/// One has ended.
+/// A process has ended.
 pub fn resume(pids: &[u32]) -> Result<()> {
     pids.iter().try_for_each(|pid| signal(*pid, Signal::CONT))
 }
@@ -247,15 +246,15 @@ fn is_stopped(pid: u32) -> bool {
     })
 }
 
-/// Prefers all threads of a process to others (nice -20); returns `false` where this user may not.
+/// Raises the priority of all threads of a process (nice -20); `false` without permission.
 pub fn prefer(pid: u32) -> bool {
-    // Where the kernel groups processes by session, a nice value counts only within the session.
+    // If the kernel groups processes by session, a nice value counts only within the session.
     let _ = fs::write(format!("/proc/{pid}/autogroup"), "-20");
     let tids = threads(pid).into_iter().filter_map(|tid| Pid::from_raw(tid as i32));
     tids.map(|tid| setpriority_process(Some(tid), -20).is_ok()).fold(true, |all, one| all & one)
 }
 
-/// Time that threads of a process had a CPU, and time that they waited for one, at one moment.
+/// CPU time and run-queue wait of a process's threads at one moment.
 #[derive(Clone, Debug)]
 pub struct CpuWait {
     at: Instant,
@@ -274,13 +273,13 @@ impl CpuWait {
         CpuWait { at: Instant::now(), threads: threads(pid).iter().filter_map(of).collect() }
     }
 
-    /// Time that all threads had a CPU.
+    /// CPU time of all threads.
     pub fn had(&self) -> Duration {
         Duration::from_nanos(self.threads.values().map(|(had, _)| had).sum())
     }
 
-    /// Share of the time since `earlier` in which the busiest thread waited for a CPU that other
-    /// processes had: what its own process's threads had meanwhile is not counted.
+    /// Share of the time since `earlier` in which the busiest thread waited for a CPU used by other
+    /// processes: CPU time of the process's own threads is not counted.
     pub fn share_since(&self, earlier: &CpuWait) -> f64 {
         let gains = self.threads.iter().filter_map(|(tid, now)| {
             let before = earlier.threads.get(tid)?;
@@ -294,13 +293,13 @@ impl CpuWait {
     }
 }
 
-/// Real-time priority of this process and of what it starts, until dropped: a question put to a
-/// switch that never sleeps would wait for a CPU for a good part of a slot.
+/// Real-time priority of this process and its children, until dropped: otherwise a query to a
+/// switch that never sleeps would wait for a CPU for much of a slot.
 #[derive(Debug)]
 pub struct OwnPriority(());
 
 impl OwnPriority {
-    /// Raises the priority; `None` where this user may not.
+    /// Raises the priority; `None` without permission.
     pub fn raise() -> Option<OwnPriority> {
         set_own_policy("--fifo", "1").then_some(OwnPriority(()))
     }

@@ -1,18 +1,18 @@
 //! A virtual machine in QEMU as the guest of a switch, driven by a shell on its serial console.
 //!
 //! # Model
-//! Linux in the guest redirects what it receives on one virtio-net port to the other one, as it is
-//! (`tc` with `mirred`): a frame leaves still addressed to the port that it came in by, so the
-//! switch brings it back, and frames circle. The kernel's pktgen puts them in flight. To take them
-//! out, both ports redirect to a dummy interface, which counts them.
+//! Linux in the guest redirects frames from one virtio-net port to the other unchanged (`tc` with
+//! `mirred`). A frame leaves still addressed to the port it came in by, so the switch brings it
+//! back, and frames circulate. The kernel's pktgen injects them. To drain them, both ports redirect
+//! to a dummy interface, which counts them.
 //!
 //! QEMU, the guest's kernel and its programs are those that `tests/e2e/setup` makes. The shell of
-//! the archive is the first program of the guest (`rdinit=/bin/sh`); it is told `qemu-guest.sh`,
-//! one line at a time.
+//! the archive is the first program of the guest (`rdinit=/bin/sh`); it reads `qemu-guest.sh` line
+//! by line.
 //!
 //! # Limits
 //! - Without KVM the processor is emulated: frames are some hundred times slower than in a guest
-//!   with DPDK, so bursts are small, and a switch's cycles a frame an upper limit.
+//! with DPDK, so bursts are small, and a switch's cycles per frame are an upper limit.
 //! - Rates are by the guest's clock, which stands still while the side is stopped.
 
 use std::fs::File;
@@ -32,20 +32,20 @@ use super::testpmd::BURST;
 
 /// Directory that replaces the one of `tests/e2e/setup`.
 const HOME: &str = "SHUNT_E2E_QEMU";
-/// Kernel command line: quiet, and without what costs an emulated processor time.
+/// Kernel command line: quiet, without features that are slow on an emulated processor.
 const KERNEL: &str = "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable \
                       no_timer_check random.trust_cpu=1 rdinit=/bin/sh";
-/// Lines that the guest's shell is told first.
+/// First lines for the guest's shell.
 const SCRIPT: &str = include_str!("qemu-guest.sh");
 /// Memory of the guest, MiB.
 const MEMORY_MIB: u32 = 384;
-/// Time for Linux to start, on an emulated processor beside other load.
+/// Longest time for Linux to start on an emulated processor under load.
 const BOOT: Duration = Duration::from_secs(90);
-/// Time for Linux to start with KVM.
+/// Longest time for Linux to start with KVM.
 const KVM_BOOT: Duration = Duration::from_secs(8);
-/// Words of the shell at its start; its prompt is no whole line.
+/// Output of the shell at its start; its prompt is not a whole line.
 const SHELL: &str = "job control turned off";
-/// Time for a command, likewise.
+/// Longest time for a command.
 const COMMAND: Duration = Duration::from_secs(30);
 /// Names of the ports in the guest.
 const PORTS: [&str; 2] = ["eth0", "eth1"];
@@ -75,14 +75,14 @@ pub struct Qemu {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counted {
     nanos: u64,
-    /// Frames that both ports received.
+    /// Frames received by both ports.
     received: u64,
-    /// Frames that were taken out.
+    /// Drained frames.
     drained: u64,
 }
 
 impl Qemu {
-    /// Why there is no QEMU for `program`, and the remedy.
+    /// Reason that QEMU is missing for `program`, and the remedy.
     pub fn missing(program: &Path) -> Option<String> {
         let home = home(program);
         let remedy = "run tests/e2e/setup as root, which makes it";
@@ -90,11 +90,11 @@ impl Qemu {
         (!home.join("stamp").is_file()).then(text)
     }
 
-    /// Starts a guest with two ports on vhost-user sockets, on which it listens, on one CPU;
+    /// Starts a guest on one CPU, with two ports that listen on vhost-user sockets; call
     /// [`wait_ready`](Self::wait_ready) before use.
     ///
     /// # Errors
-    /// QEMU cannot be started.
+    /// QEMU does not start.
     pub fn start(
         program: &Path,
         sockets: &[PathBuf; 2],
@@ -128,10 +128,10 @@ impl Qemu {
         self.peer.pid()
     }
 
-    /// Waits until Linux runs and redirects; returns the virtio features of each port in force.
+    /// Waits until Linux runs and redirects; returns the negotiated virtio features of each port.
     ///
     /// # Errors
-    /// It ended, or does not start in time.
+    /// QEMU ended, or does not start in time.
     pub fn wait_ready(&mut self) -> Result<Vec<u64>> {
         self.peer.wait_for(SHELL, BOOT).context("no shell in the guest")?;
         for line in SCRIPT.lines() {
@@ -146,8 +146,8 @@ impl Qemu {
         }
     }
 
-    /// Stops the guest's processor and clock, or lets them go on. Without this a guest whose
-    /// process was stopped makes up for the time, for about as long.
+    /// Stops or resumes the guest's processor and clock. Without this a guest whose process was
+    /// stopped catches up for about as long.
     ///
     /// # Errors
     /// QEMU does not answer.
@@ -160,11 +160,11 @@ impl Qemu {
         Ok(())
     }
 
-    /// Runs a line in the guest's shell; returns what it printed.
+    /// Runs a line in the guest's shell; returns its output.
     fn command(&mut self, line: &str) -> Result<String> {
         self.commands += 1;
         self.peer.clear_output();
-        // What is typed may come back, but not as the mark reads when it is printed.
+        // The typed line may be echoed, but differs from the mark as printed.
         self.peer.type_line(&format!("{line}; echo \"#done\" {} $?.", self.commands))?;
         let mark = format!("#done {} ", self.commands);
         let text = self.peer.wait_for(&mark, COMMAND)?.replace('\r', "");
@@ -174,10 +174,10 @@ impl Qemu {
         }
     }
 
-    /// Puts `bursts` of frames in flight from each port, `frame_bytes` with FCS.
+    /// Injects `bursts` of frames from each port, `frame_bytes` with FCS.
     ///
     /// # Errors
-    /// The guest's kernel does not.
+    /// The guest's kernel rejects them.
     pub fn inject(&mut self, frame_bytes: u32, bursts: u64) -> Result<()> {
         let bytes = frame_bytes.checked_sub(4).context("a frame has an FCS of 4 bytes")?;
         self.command("resume")?;
@@ -187,10 +187,10 @@ impl Qemu {
         self.command("pktgen pgctrl start").map(drop)
     }
 
-    /// Frames a second that both ports received since this was last asked, by the guest's clock.
+    /// Frames per second received by both ports since the last call, by the guest's clock.
     ///
     /// # Errors
-    /// It ended.
+    /// QEMU ended.
     pub fn received_per_s(&mut self) -> Result<f64> {
         let now = self.counted()?;
         let before = std::mem::replace(&mut self.asked, now);
@@ -198,10 +198,10 @@ impl Qemu {
         Ok((now.received - before.received) as f64 / (nanos as f64 / 1e9))
     }
 
-    /// Takes all frames out of the rings; returns how many came.
+    /// Drains all frames from the rings; returns their number.
     ///
     /// # Errors
-    /// It ended.
+    /// QEMU ended.
     pub fn drain(&mut self) -> Result<u64> {
         let before = self.counted()?.drained;
         self.command("drain")?;
@@ -215,17 +215,17 @@ impl Qemu {
     }
 }
 
-/// Directory that `tests/e2e/setup` makes, beside the one of the program.
+/// Directory made by `tests/e2e/setup`, beside that of the program.
 fn home(program: &Path) -> PathBuf {
     let target = || program.parent().and_then(Path::parent).unwrap_or(Path::new("target"));
     std::env::var_os(HOME).map_or_else(|| target().join("e2e-qemu"), PathBuf::from)
 }
 
-/// Accelerator of guests, found when the first is started.
+/// Accelerator of guests, detected at the first start.
 static ACCELERATOR: OnceLock<&str> = OnceLock::new();
 
-/// KVM where a guest starts with it, else emulation; found out once. A hypervisor may offer KVM and
-/// not run a guest with it.
+/// KVM if a guest starts with it, else emulation; detected once. A hypervisor may offer KVM and
+/// fail to run a guest with it.
 fn accelerator(home: &Path, dir: &Path) -> &'static str {
     ACCELERATOR.get_or_init(|| {
         let boots = || {
@@ -281,7 +281,7 @@ fn ports(sockets: &[PathBuf; 2], macs: [Mac; 2], rings: QemuRings) -> Vec<String
     args
 }
 
-/// Features of a virtio device in sysfs: a digit for each bit, bit 0 first.
+/// Features of a virtio device in sysfs: one digit per bit, bit 0 first.
 fn bits(text: &str) -> Option<u64> {
     let digits = text.trim();
     let bit = |(at, digit): (usize, char)| match digit {
@@ -292,7 +292,7 @@ fn bits(text: &str) -> Option<u64> {
     if digits.len() == 64 { digits.chars().enumerate().map(bit).sum() } else { None }
 }
 
-/// Reads what the guest's `count` prints.
+/// Parses the output of the guest's `count`.
 fn counted(text: &str) -> Option<Counted> {
     let number = |name: &str| {
         let mut words = text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace();

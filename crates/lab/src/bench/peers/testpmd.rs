@@ -1,12 +1,11 @@
 //! DPDK's testpmd, as the guest of a switch or as a switch, driven by its prompt.
 //!
 //! # Model
-//! The main thread sits in a blocking read of the prompt; one forwarding thread polls. Both of a
-//! guest are pinned to the guest's CPU. A guest's two ports, virtio-user or AF_PACKET, are
-//! forwarded as they are (`io`): a frame received on one port leaves by the other, still addressed
-//! to the port that it came in by, so the switch brings it back and frames circle until they are
-//! stopped. As a switch, testpmd has two net_vhost ports, and records the cycles of turns that
-//! received a frame.
+//! The main thread blocks in a read of the prompt; one forwarding thread polls. Both threads of a
+//! guest are pinned to the guest's CPU. A guest's two ports, virtio-user or AF_PACKET, forward
+//! frames unchanged (`io`): a frame leaves by the other port, still addressed to the one it came in
+//! by. So the switch brings it back, and frames circulate until they are stopped. As a switch,
+//! testpmd has two net_vhost ports, and records the cycles of turns that received a frame.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,9 +19,9 @@ use super::settled;
 const PROGRAM: &str = "dpdk-testpmd";
 /// Frames of a burst: `start tx_first N` sends N bursts from each port.
 pub const BURST: u64 = 32;
-/// Time for a command.
+/// Longest time for a command.
 const COMMAND: Duration = Duration::from_secs(10);
-/// Time for ports to come up, which needs the back-end.
+/// Longest time for ports to come up, which needs the back-end.
 const READY: Duration = Duration::from_secs(30);
 
 /// One port of a guest.
@@ -39,8 +38,8 @@ pub enum GuestPort {
         /// Ask for mergeable receive buffers.
         mergeable: bool,
     },
-    /// AF_PACKET with shared rings, on an interface of this process's network namespace, whose
-    /// address is that of the port.
+    /// AF_PACKET with shared rings, on an interface of this process's network namespace with the
+    /// port's MAC address.
     Interface(String),
 }
 
@@ -78,11 +77,11 @@ impl Testpmd {
         is_installed(PROGRAM)
     }
 
-    /// Starts a guest with two ports, of addresses `macs`, on one CPU;
+    /// Starts a guest on one CPU, with two ports of addresses `macs`; call
     /// [`wait_ready`](Self::wait_ready) before use.
     ///
     /// # Errors
-    /// testpmd cannot be started.
+    /// testpmd does not start.
     pub fn start_guest(
         ports: &[GuestPort; 2],
         macs: [Mac; 2],
@@ -95,10 +94,10 @@ impl Testpmd {
         Testpmd::start((cpu, cpu), "guest", &vdevs, &peers, dir, hugepages)
     }
 
-    /// Starts a switch that forwards between two vhost-user sockets on which guests listen.
+    /// Starts a switch between two vhost-user sockets on which guests listen.
     ///
     /// # Errors
-    /// testpmd cannot be started.
+    /// testpmd does not start.
     pub fn start_switch(
         sockets: &[PathBuf; 2],
         (cpu, main_cpu): (usize, usize),
@@ -161,12 +160,12 @@ impl Testpmd {
     /// Waits until every port is up, which needs a back-end on every socket.
     ///
     /// # Errors
-    /// It ended, or a port does not come up.
+    /// testpmd ended, or a port does not come up.
     pub fn wait_ready(&mut self) -> Result<()> {
         self.command_within("# ready?", READY).map(drop)
     }
 
-    /// Virtio features of each port in force, from its log; to be called before a command.
+    /// Negotiated virtio features of each port, from its log; call it before any command.
     pub fn features(&self) -> Vec<u64> {
         let output = self.peer.output();
         let found = output.lines().filter_map(|line| line.split_once("set features: 0x"));
@@ -177,15 +176,15 @@ impl Testpmd {
         numbers.collect()
     }
 
-    /// Types a command, waits until it is done, and returns what was printed meanwhile.
+    /// Types a command, waits until it is done, and returns the output meanwhile.
     fn command(&mut self, line: &str) -> Result<String> {
         self.command_within(line, COMMAND)
     }
 
     fn command_within(&mut self, line: &str, time: Duration) -> Result<String> {
-        // testpmd echoes what it reads, and reads on only when a command is done: the echo of a
-        // comment typed after the command tells that it is. What another thread prints may tear
-        // that echo apart, so the comment is typed again while there is time.
+        // testpmd echoes its input, and reads on only when a command is done: the echo of a comment
+        // typed after the command marks its end. Output of another thread may split that echo, so
+        // the comment is repeated until the time is over.
         let first = line.starts_with('#');
         if !first {
             self.peer.clear_output();
@@ -196,7 +195,7 @@ impl Testpmd {
             self.marks += 1;
             let mark = format!("#done-{}-", self.marks);
             self.peer.type_line(&mark)?;
-            // The echo is read when its line ends.
+            // The echo is complete at the end of its line.
             match self.peer.wait_for(&mark, Duration::from_millis(300)) {
                 Ok(text) => return Ok(text),
                 Err(error) if tries <= 1 => return Err(error),
@@ -206,12 +205,11 @@ impl Testpmd {
         }
     }
 
-    /// Lets the switch forward, or leave frames where they are. Before it forwards both ports have
-    /// a link, which net_vhost gives them when the guest's rings run: it drops what it has for
-    /// others.
+    /// Starts or stops forwarding of the switch. Before the start both ports must have a link,
+    /// which net_vhost reports once the guest's rings run: without it frames are dropped.
     ///
     /// # Errors
-    /// It ended, or a port gets no link.
+    /// testpmd ended, or a port gets no link.
     pub fn set_forwarding(&mut self, forwards: bool) -> Result<()> {
         if !forwards {
             return self.command("stop").map(drop);
@@ -223,10 +221,10 @@ impl Testpmd {
         self.command("start").map(drop)
     }
 
-    /// Puts `bursts` of frames in flight from each port, `frame_bytes` with FCS, and forwards.
+    /// Injects `bursts` of frames from each port, `frame_bytes` with FCS, and forwards.
     ///
     /// # Errors
-    /// It does not start.
+    /// Forwarding does not start.
     pub fn inject(&mut self, frame_bytes: u32, bursts: u64) -> Result<()> {
         let memory_bytes = frame_bytes.checked_sub(4).context("a frame has an FCS of 4 bytes")?;
         self.command(&format!("set txpkts {memory_bytes}"))?;
@@ -236,10 +234,10 @@ impl Testpmd {
         Ok(())
     }
 
-    /// Stops forwarding and takes all frames out of the rings; returns how many came.
+    /// Stops forwarding and drains all frames from the rings; returns their number.
     ///
     /// # Errors
-    /// It ended.
+    /// testpmd ended.
     pub fn drain(&mut self) -> Result<u64> {
         let text = self.command("stop")?;
         ensure!(text.contains("Done."), "testpmd did not stop:\n{text}");
@@ -251,23 +249,23 @@ impl Testpmd {
         Ok(last - before)
     }
 
-    /// Frames that the ports have received since the start.
+    /// Frames received by the ports since the start.
     ///
     /// # Errors
-    /// It ended.
+    /// testpmd ended.
     pub fn received(&mut self) -> Result<u64> {
         Ok(self.ports("RX-packets:")?.into_iter().map(|frames| frames as u64).sum())
     }
 
-    /// Frames a second that the ports received since this was last asked, by its own clock.
+    /// Frames per second received by the ports since the last call, by its own clock.
     ///
     /// # Errors
-    /// It ended.
+    /// testpmd ended.
     pub fn received_per_s(&mut self) -> Result<f64> {
         Ok(self.ports("Rx-pps:")?.into_iter().sum())
     }
 
-    /// A figure of each port's statistics.
+    /// One value of each port's statistics.
     fn ports(&mut self, name: &str) -> Result<Vec<f64>> {
         let text = self.command("show port stats all")?;
         let after = text.split(name).skip(1).filter_map(|rest| rest.split_whitespace().next());
@@ -278,10 +276,10 @@ impl Testpmd {
         Ok(numbers)
     }
 
-    /// Frames received and cycles of the turns that received some.
+    /// Frames received, and cycles of the turns that received some.
     ///
     /// # Errors
-    /// It ended, or was not started as a switch.
+    /// testpmd ended, or was not started as a switch.
     pub fn cycles(&mut self) -> Result<(u64, u64)> {
         let text = self.command("show fwd stats all")?;
         let number = |name: &str| -> Option<u64> {

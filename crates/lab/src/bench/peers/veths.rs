@@ -1,11 +1,11 @@
-//! Two pairs of virtual interfaces (veth): the ports of a switch in the kernel's network, and those
-//! of its guest.
+//! Two pairs of virtual interfaces (veth): ports of a switch in the kernel's network, and of its
+//! guest.
 //!
 //! # Model
-//! Both ends are in the lab's network namespace. What the guest sends on its end of a pair comes in
-//! at the switch's end, and back. The guest's ends have its addresses. Within the namespace there
-//! are no frames but the guest's: IPv6 is off, and no interface has an IP address. Netfilter does
-//! not see what the kernel's bridge forwards.
+//! Both ends are in the lab's network namespace. Frames sent on the guest's end of a pair arrive at
+//! the switch's end, and back. The guest's ends have its addresses. The namespace carries only the
+//! guest's frames: IPv6 is off, and no interface has an IP address. Netfilter does not see frames
+//! that the kernel's bridge forwards.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use wire::Mac;
 use host::links::Links;
 use traffic::arena;
 
-/// Settings of the namespace, and files that are not there on every machine.
+/// Settings of the namespace; some files are missing on some machines.
 const SILENT: [(&str, &str); 5] = [
     ("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1"),
     ("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"),
@@ -26,7 +26,7 @@ const SILENT: [(&str, &str); 5] = [
     ("/proc/sys/net/bridge/bridge-nf-call-arptables", "0"),
 ];
 
-/// Two pairs. They are removed when dropped.
+/// Two veth pairs, removed when dropped.
 #[derive(Debug)]
 pub struct Veths {
     /// Ends of the switch.
@@ -36,7 +36,7 @@ pub struct Veths {
 }
 
 impl Veths {
-    /// Makes both pairs, in the lab's namespace; all interfaces are up.
+    /// Makes both pairs in the lab's namespace; all interfaces are up.
     ///
     /// # Errors
     /// The machine allows no namespace, or the kernel has no veth.

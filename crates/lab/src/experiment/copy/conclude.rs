@@ -1,4 +1,4 @@
-//! Rounds of file copies become figures: least, median and most.
+//! Figures from rounds of file copies: minimum, median and maximum.
 
 use super::Settings;
 use super::measure::{Seen, SeenGuest, cpus};
@@ -9,7 +9,7 @@ use report::{CopySetup, Spread};
 const KIB: f64 = 1024.0;
 const GIB: f64 = KIB * KIB * KIB;
 
-/// The figures of one setup.
+/// Figures of one setup.
 pub(super) fn conclude(settings: &Settings, setup: CopySetup, seen: &[Seen]) -> FileCopy {
     let rounds: Vec<Vec<&SeenGuest>> = seen.iter().map(by_path).collect();
     let guests = rounds.first().map_or(0, Vec::len);
@@ -27,7 +27,7 @@ pub(super) fn conclude(settings: &Settings, setup: CopySetup, seen: &[Seen]) -> 
     }
 }
 
-/// A round's guests, those of one path together, whatever their order was.
+/// Guests of a round, sorted by path.
 fn by_path(seen: &Seen) -> Vec<&SeenGuest> {
     let mut guests: Vec<&SeenGuest> = seen.guests.iter().collect();
     guests.sort_by_key(|guest| guest.path);
@@ -75,7 +75,7 @@ fn hex(checksum: u64) -> String {
 }
 
 impl Seen {
-    /// From the common start to the end of the last copy.
+    /// Time from the common start to the end of the last copy.
     fn seconds(&self) -> f64 {
         self.guests.iter().map(|guest| guest.seconds).fold(f64::MIN_POSITIVE, f64::max)
     }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!((vf.user_cores[1], vf.system_cores[1]), (0.25, 0.5));
         assert_eq!((vf.bytes, vf.checksum.as_str()), (1 << 30, "00000000000000ab"));
         assert_eq!(vf.checksum, copy.checksum);
-        // All four: 4 GiB in 4 s, which are 4 Mi KiB in 400 Mi x 4 cycles.
+        // All four: 4 GiB in 4 s: 4 Mi KiB in 400 Mi x 4 cycles.
         assert_eq!(copy.seconds, [4.0; 3]);
         assert_eq!(copy.gbps[1], 8.589934592);
         assert_eq!(copy.host.lane_cycles_per_kib, [400.0; 3]);

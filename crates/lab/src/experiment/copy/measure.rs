@@ -17,7 +17,7 @@ use crate::bench::{
 use crate::experiment::sample::{Sample, switch_counts};
 use crate::measure::softirq;
 
-/// The server's address; guests have the following ones: of the range for benchmarks (RFC 2544).
+/// Address of the server; guests have the following ones, of the benchmark range (RFC 2544).
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Bytes of each read, and of each sendfile(2).
 const CHUNK: u32 = 128 << 10;
@@ -26,9 +26,9 @@ const CHUNK: u32 = 128 << 10;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SeenGuest {
     pub(super) path: PathInForce,
-    /// From the common start to the end of its copy.
+    /// Time from the common start to the end of its copy.
     pub(super) seconds: f64,
-    /// Of its process, in ticks.
+    /// CPU time of its process, in ticks.
     pub(super) cpu: CpuTime,
     pub(super) fetched: Fetched,
 }
@@ -38,7 +38,7 @@ pub(super) struct SeenGuest {
 pub(super) struct Seen {
     pub(super) checksum: u64,
     pub(super) guests: Vec<SeenGuest>,
-    /// Between both readings of CPU time.
+    /// Time between both readings of CPU time.
     pub(super) read_s: f64,
     pub(super) server: CpuTime,
     pub(super) daemon: CpuTime,
@@ -59,7 +59,7 @@ pub(super) fn cpus(allowed: &[usize], guests: usize) -> Pinned {
     }
 }
 
-/// Copies the file to a guest for each path, all at once.
+/// Copies the file to one guest for each path, all at once.
 pub(super) fn measure(settings: &Settings, paths: &[PathInForce]) -> Result<Seen> {
     let pinned = cpus(&settings.cpus, paths.len());
     let start = |cpu, number: usize, part, streams| {
@@ -95,7 +95,7 @@ pub(super) fn measure(settings: &Settings, paths: &[PathInForce]) -> Result<Seen
     Ok(seen)
 }
 
-/// All layers at one moment.
+/// Readings of all layers at one moment.
 struct Reading {
     at: Instant,
     sample: Sample,
@@ -157,18 +157,18 @@ fn fetched(guest: &mut GuestProcess) -> Result<Fetched> {
     }
 }
 
-/// From the common start to the end of a copy.
+/// Time from the common start to the end of a copy.
 fn seconds(served: &Served, fetched: &Fetched) -> f64 {
     fetched.ended_ns.saturating_sub(served.started_ns).max(1) as f64 / 1e9
 }
 
 impl Seen {
-    /// Bytes that all guests received.
+    /// Bytes received by all guests.
     pub(super) fn bytes(&self) -> u64 {
         self.guests.iter().map(|guest| guest.fetched.bytes).sum()
     }
 
-    /// Checks that every guest has the file of so many bytes.
+    /// Checks that every guest has the file of `bytes` bytes.
     fn check(&self, bytes: u64) -> Result<()> {
         for (number, guest) in self.guests.iter().enumerate() {
             let (path, got) = (guest.path, guest.fetched.bytes);

@@ -1,32 +1,32 @@
-//! Jain's index, and what each contender should get.
+//! Jain's index, and the expected rate of each contender.
 
 /// Jain's index of fairness (Jain, Chiu and Hawe 1984): 1 if all are equal, 1/n if one has
-/// everything, and 1 of nothing at all.
+/// everything, and 1 of all zeros.
 pub(super) fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
     if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
-/// Each value's part of their sum; zeros of nothing.
+/// Share of each value in their sum; zeros for a sum of zero.
 pub(super) fn shares(values: &[f64]) -> Vec<f64> {
     let sum: f64 = values.iter().sum();
     values.iter().map(|value| if sum > 0.0 { value / sum } else { 0.0 }).collect()
 }
 
-/// What a contender is entitled to.
+/// Entitlement of a contender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Claim {
     /// Its weight.
     pub(super) weight: f64,
-    /// The least it should get, if there is enough.
+    /// Minimum rate, if the total suffices.
     pub(super) min: f64,
-    /// The most it may get.
+    /// Maximum rate.
     pub(super) max: f64,
 }
 
-/// What each should get of `total` when all want more: the share by weight, but no less than its
-/// minimum and no more than its maximum. Minima that exceed the total are cut in proportion.
+/// Expected rates of `total` under full contention: the share by weight, at least the minimum and
+/// at most the maximum. Minima that exceed the total are reduced in proportion.
 pub(super) fn expected(total: f64, claims: &[Claim]) -> Vec<f64> {
     let minima: f64 = claims.iter().map(|claim| claim.min).sum();
     if minima >= total {
@@ -35,7 +35,7 @@ pub(super) fn expected(total: f64, claims: &[Claim]) -> Vec<f64> {
     let at = |level: f64| -> Vec<f64> {
         claims.iter().map(|claim| (level * claim.weight).clamp(claim.min, claim.max)).collect()
     };
-    // The level at which all of it is given away, if it can be; the sum grows with the level.
+    // Bisects the level at which the total is used up; the sum grows with the level.
     let (mut low, mut high) = (0.0, total / claims.iter().map(|c| c.weight).fold(1.0, f64::min));
     for _ in 0..200 {
         let middle = (low + high) / 2.0;
@@ -44,7 +44,7 @@ pub(super) fn expected(total: f64, claims: &[Claim]) -> Vec<f64> {
     at(high)
 }
 
-/// How far `value` is from what was expected, in per cent of that.
+/// Deviation of `value` from `expected`, in percent of that.
 pub(super) fn error_pct(value: f64, expected: f64) -> f64 {
     (value / expected - 1.0) * 100.0
 }

@@ -13,12 +13,11 @@ use crate::measure::distance;
 
 /// Seconds before the first slice.
 const WARMUP_S: f64 = 0.2;
-/// Seconds of each slice that do not count: a full ring of 1024 large frames drains in a tenth of
-/// it.
+/// Uncounted seconds of each slice: a full ring of 1024 large frames drains in a tenth of it.
 const SETTLE_S: f64 = 0.02;
-/// A lane that finds more in a ring after so many of its bursts is contended for.
+/// Share of bursts that leave more in the ring, from which a lane counts as contended.
 const CONTENDED: f64 = 0.75;
-/// A slice in a larger share of which nothing moved does not count.
+/// Maximum share of stalled time in a slice that counts.
 const STILL: f64 = 0.005;
 /// Bytes of a frame that are not in memory.
 const FCS: u32 = 4;
@@ -33,7 +32,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// With the daemon's defaults.
+    /// A guest with the daemon's defaults.
     pub(super) fn frames_of(frame_bytes: u32) -> Plan {
         Plan { frame_bytes, weight: None, min_tx_mbps: None, max_tx_mbps: None }
     }
@@ -47,64 +46,63 @@ impl Plan {
     }
 }
 
-/// How a situation was, beside what it shows.
+/// Conditions of a situation.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Situation {
-    /// What it is.
+    /// Name.
     pub name: &'static str,
-    /// Seconds that were counted.
+    /// Counted seconds.
     pub seconds: f64,
-    /// Slices of time that were counted, ...
+    /// Counted slices.
     pub slices: usize,
-    /// ... and that were not: in 0.5 % of their time or more nothing moved, for the guests' process
-    /// or the lane had no CPU. If all were such, all are counted.
+    /// Slices that do not count: no frame moved in 0.5 % of their time or more, as the guests'
+    /// process or the lane had no CPU. If there are no others, all are counted.
     pub slices_disturbed: usize,
-    /// Millions of frames a second that guests sent, all together.
+    /// Mframes/s sent by all guests.
     pub mpps: f64,
-    /// Mbit/s that they sent, in bytes of frames without FCS.
+    /// Mbit/s sent, in bytes of frames without FCS.
     pub mbps: f64,
-    /// Busy cycles of the lane for each frame.
+    /// Busy cycles of the lane per frame.
     pub switch_cycles_per_frame: f64,
-    /// Share of its cycles in which it had something to do.
+    /// Share of busy cycles of the lane.
     pub switch_busy_share: f64,
-    /// Share of its bursts after which the ring was known to have more.
+    /// Share of bursts that left more frames in the ring.
     pub backlog_share: f64,
-    /// Whether the lane was what all wanted more of. If not, rings were not full, the guests'
-    /// thread was the limit, and shares say nothing of the switch.
+    /// `true` if the lane was contended. If not, rings were not full, the guests' thread was the
+    /// limit, and shares say nothing about the switch.
     pub contended: bool,
-    /// Jain's index of each guest's bytes over what it should have: the least of all slices.
+    /// Jain's index of each guest's bytes over its expected bytes: the lowest of all slices.
     pub jain_index_least: f64,
-    /// Millions of frames a second that one generator could send to an instant sink.
+    /// Highest rate of one generator into an instant sink, Mframes/s.
     pub generator_limit_mpps: f64,
-    /// Cycles that a cache line took from the switch's CPU to the guests' and back, before and
-    /// after; `None` if there is one CPU only.
+    /// Round trip of a cache line between the CPUs of switch and guests, in cycles, before and
+    /// after; `None` with a single CPU.
     pub round_trip_cycles: Option<[f64; 2]>,
 }
 
-/// A situation, and what each guest did in it.
+/// A situation, and the rates of its guests.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) told: Situation,
     /// Mbit/s of each guest, over all slices.
     pub(super) mbps: Vec<f64>,
-    /// Mbit/s that each should have had.
+    /// Expected Mbit/s of each guest.
     pub(super) expected_mbps: Vec<f64>,
-    /// The slices that count, in order, whole rounds of them.
+    /// Counted slices, in order, in whole rounds.
     pub(super) slices: Vec<(Phase, Slice)>,
 }
 
-/// Where and with what it is measured.
+/// Machine and program of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) program: &'a Path,
     pub(super) cpus: &'a [usize],
 }
 
-/// The slices of a situation.
+/// Slices of a situation.
 #[derive(Clone, Debug)]
 pub(super) struct Slices {
-    /// One round of them, which counts as a whole or not at all; each next one begins one slice
-    /// later.
+    /// One round, counted as a whole or not at all; each following one begins one slice later.
     pub(super) round: Vec<Phase>,
     pub(super) rounds: usize,
     pub(super) seconds: f64,
@@ -178,7 +176,7 @@ pub(super) fn measure(
     Ok(conclude(told, guests, slices))
 }
 
-/// Megabits of so many frames of a guest.
+/// Megabits of `frames` frames of a guest.
 fn mbit(guest: &Plan, frames: u64) -> f64 {
     frames as f64 * f64::from(guest.frame_bytes - FCS) * 8.0 / 1e6
 }
@@ -220,7 +218,7 @@ fn conclude(told: Situation, guests: &[Plan], slices: Vec<(Phase, Slice)>) -> Ou
     Outcome { told, mbps, expected_mbps: expected(total, &claims), slices }
 }
 
-/// Those rounds of so many slices in all of which the load was a full one; all, if there is none.
+/// Rounds of `round` slices with full load in all slices; all rounds, if there are none.
 fn undisturbed(slices: Vec<(Phase, Slice)>, round: usize) -> Vec<(Phase, Slice)> {
     let is_full = |slices: &&[(Phase, Slice)]| slices.iter().all(|(_, s)| s.still_share < STILL);
     let full: Vec<_> = slices.chunks(round).filter(is_full).flatten().cloned().collect();

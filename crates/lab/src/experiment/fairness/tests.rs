@@ -1,6 +1,6 @@
 use super::*;
 
-/// A slice of a second in which four guests received so many frames.
+/// A slice of a second in which four guests received these frames.
 fn slice(received: [u64; 4]) -> Slice {
     Slice { seconds: 1.0, received: received.to_vec(), sent: vec![0; 4], ..Slice::default() }
 }

@@ -1,4 +1,4 @@
-//! What the guests of a point are attached to.
+//! Device under test of a point, and the guests' attachments to it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::bench::{
 };
 use crate::experiment::sample::Counting;
 
-/// What guests are attached to.
+/// Running device under test.
 #[derive(Debug)]
 pub(super) enum Ground {
     /// A NIC and its VFs.
@@ -65,7 +65,7 @@ impl Ground {
         })
     }
 
-    /// What counts frames and cycles, if anything does.
+    /// Counters of frames and cycles, if there are any.
     pub(super) fn counting(&mut self) -> Option<&mut dyn Counting> {
         match self {
             Ground::Nic(bench) => Some(bench),
@@ -98,7 +98,7 @@ fn tap(name: String, bridge: &str) -> Place {
     Place::Tap(TapPlace { name, bridge: Some(bridge.to_owned()) })
 }
 
-/// Sockets of the bare loop: the uplink's, and the guest's.
+/// Sockets of the bare loop: uplink and guest.
 fn sockets(dir: &TempDir) -> [PathBuf; 2] {
     ["uplink", "guest"].map(|name| dir.path().join(name))
 }

@@ -1,4 +1,4 @@
-//! Points of forwarding, as a file asks for them.
+//! Points of forwarding from an experiment file.
 
 use super::{PointSpec, Switch, slot};
 use crate::experiment::step::{Found, Step, Steps};
@@ -19,7 +19,7 @@ impl Steps for ForwardSweep {
     }
 }
 
-/// Its slots, in the order of measurement.
+/// Slots in the order of measurement.
 pub fn slots(sweep: &ForwardSweep) -> Vec<PointSpec> {
     let mut slots = Vec::new();
     for &pattern in &sweep.patterns {

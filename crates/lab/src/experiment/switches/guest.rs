@@ -1,4 +1,4 @@
-//! Kinds of guests: a file each, and a line in [`Guest::ALL`].
+//! Kinds of guests: one file each, and a line in [`Guest::ALL`].
 
 mod lab;
 mod qemu;
@@ -25,39 +25,40 @@ pub(super) struct GuestKind {
     name: &'static str,
     /// Description for help texts.
     about: &'static str,
-    /// Why it cannot be started, and the remedy, by this program's path; `None` if it can.
+    /// Reason that it cannot be started, and the remedy, by the path of this program; `None` if it
+    /// can.
     pub(super) missing: fn(&Path) -> Option<String>,
-    /// Huge pages of 2 MiB that it takes.
+    /// Huge pages of 2 MiB that it needs.
     pub(super) hugepages: u64,
-    /// Attaches it by vhost-user sockets, on which it listens.
+    /// Attaches it to vhost-user sockets, on which it listens.
     pub(super) on_sockets: Attach<[PathBuf; 2]>,
-    /// Attaches it to interfaces of the lab's network namespace, if it can be.
+    /// Attaches it to interfaces of the lab's network namespace, if supported.
     pub(super) on_interfaces: Option<Attach<Veths>>,
 }
 
 /// Starts a guest on two ports.
 type Attach<Ports> = fn(&SideSpec<'_>, &Ports) -> Result<Box<dyn GuestProcess>>;
 
-/// A running guest with two ports, between which it moves frames; it is ended when dropped.
+/// A running guest with two ports, between which it moves frames; ended when dropped.
 pub(super) trait GuestProcess: fmt::Debug {
     /// Process id.
     fn pid(&self) -> u32;
 
-    /// Lets its clock go on, after its process does; or stops it, before its process is stopped.
+    /// Resumes its clock after its process; or stops it before its process is stopped.
     fn set_running(&mut self, _runs: bool) -> Result<()> {
         Ok(())
     }
 
-    /// Waits until both ports are attached, and returns the virtio features of each in force.
+    /// Waits until both ports are attached, and returns their negotiated virtio features.
     fn wait_ready(&mut self) -> Result<Vec<u64>>;
 
-    /// Puts `bursts` of frames in flight from each port, `frame_bytes` with FCS.
+    /// Injects `bursts` of frames from each port, `frame_bytes` with FCS.
     fn inject(&mut self, frame_bytes: u32, bursts: u64) -> Result<()>;
 
-    /// Frames a second that both ports received since this was last asked.
+    /// Frames per second received by both ports since the last call.
     fn received_per_s(&mut self) -> Result<f64>;
 
-    /// Takes all frames out of the rings; returns how many came.
+    /// Drains all frames from the rings; returns their number.
     fn drain(&mut self) -> Result<u64>;
 }
 

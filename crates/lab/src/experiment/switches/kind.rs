@@ -1,7 +1,7 @@
-//! Names of kinds: what switches and guests have in common.
+//! Names of kinds, shared by switches and guests.
 
-/// Gives a tuple type over a static kind with `name` and `about` its name everywhere: CLI, JSON,
-/// tables. The type has a list `ALL`.
+/// Implements the name of a tuple type over a static kind with `name` and `about`, for CLI, JSON
+/// and tables. The type has a list `ALL`.
 macro_rules! named {
     ($type:ident, $what:literal) => {
         impl $type {
@@ -15,7 +15,7 @@ macro_rules! named {
                 self.0.about
             }
 
-            /// Names of all that meet a condition.
+            /// Names of all kinds that meet a condition.
             pub fn names(of: impl Fn($type) -> bool) -> String {
                 let names = $type::ALL.into_iter().filter(|kind| of(*kind)).map($type::as_str);
                 names.collect::<Vec<_>>().join(", ")

@@ -1,7 +1,7 @@
-//! The same work for two switches: a VLAN, and a hundred rules of which none matches a frame.
+//! The same work for two switches: a VLAN, and a hundred rules that match no frame.
 //!
 //! Both learn addresses, forward by them within the VLAN, and check each flow against every rule.
-//! Shunt also knows both addresses beforehand and refuses all others (spoof check).
+//! Shunt also knows both addresses in advance and rejects all others (spoof check).
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,10 @@ use crate::bench::peers::ovs::Flows;
 
 /// VLAN of both ports.
 pub(super) const VLAN: u16 = 7;
-/// Rules of a port.
+/// Rules per port.
 const RULES: u32 = 100;
 
-/// Rules of a port of Shunt's switch, on all layers.
+/// Rules for a port of Shunt's switch, on all layers.
 pub(super) fn acl() -> Vec<Value> {
     let rule = |i: u32| {
         let mut rule = match i % 4 {
@@ -27,7 +27,7 @@ pub(super) fn acl() -> Vec<Value> {
     (0..RULES).map(rule).collect()
 }
 
-/// The rules as OpenFlow flows: what no rule denies is switched by addresses.
+/// The rules as OpenFlow flows: frames that no rule denies are switched by address.
 pub(super) fn ovs() -> Flows {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let flow = |(i, rule): (usize, Value)| {

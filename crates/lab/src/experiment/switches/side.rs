@@ -1,6 +1,6 @@
 //! One side of the comparison: a switch, its guest, and their directory.
 //!
-//! A side that is stopped uses no CPU time and answers nothing: all questions are asked within
+//! A stopped side uses no CPU time and answers no query: all queries are made within
 //! [`Side::running`]. The connections are local sockets, which no switch probes.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::switch::{Start, Switch, SwitchProcess};
 use super::{Rings, Settings, Slot};
 use crate::bench::peers::{CpuWait, Veths, pause, prefer, resume};
 
-/// Addresses of the guest's ports.
+/// MAC addresses of the guest's ports.
 pub(super) const MACS: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 /// Time from a guest's readiness to the first stop: Open vSwitch enables queues a moment later.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -37,7 +37,7 @@ pub(super) struct SideSpec<'a> {
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) switch: Switch,
-    /// Virtio features of each port in force, in hexadecimal.
+    /// Negotiated virtio features of each port, in hexadecimal.
     pub(super) features: Vec<String>,
     // In the order in which they are ended.
     pub(super) guest: Box<dyn GuestProcess>,
@@ -79,7 +79,7 @@ impl Side {
         let features = side.guest.wait_ready().context("the guest")?;
         side.features = features.iter().map(|bits| format!("{bits:#x}")).collect();
         side.process.set_forwarding(true)?;
-        // As far as this user may: unpreferred, more slots are disturbed, and are told to be.
+        // As far as permitted: at normal priority more slots are disturbed, and reported as such.
         let _ = side.polling_pids().into_iter().map(prefer).fold(true, |all, one| all & one);
         std::thread::sleep(SETTLE);
         side.pause()?;
@@ -92,7 +92,8 @@ impl Side {
         pids
     }
 
-    /// Stops the guest, then the switch: one that stands still loses what its sockets do not hold.
+    /// Stops the guest, then the switch: a stopped switch loses frames beyond its sockets'
+    /// capacity.
     fn pause(&mut self) -> Result<()> {
         self.process.set_forwarding(false)?;
         self.guest.set_running(false)?;
@@ -100,12 +101,12 @@ impl Side {
         pause(&self.process.pids())
     }
 
-    /// Processes with a thread that forwards: the switch, if it has one, and the guest.
+    /// Processes with a forwarding thread: the switch, if it has one, and the guest.
     fn polling_pids(&self) -> Vec<u32> {
         self.process.pids().last().copied().into_iter().chain([self.guest.pid()]).collect()
     }
 
-    /// Resumes both for the time of `ask`.
+    /// Resumes both while `ask` runs.
     pub(super) fn running<T>(&mut self, ask: impl FnOnce(&mut Side) -> Result<T>) -> Result<T> {
         resume(&self.pids())?;
         self.guest.set_running(true)?;
@@ -116,7 +117,7 @@ impl Side {
         answer.and_then(|answer| paused.map(|()| answer))
     }
 
-    /// One slot, after a while to settle; the caller fills in when and where it was.
+    /// One slot, after the settling time; the caller sets time and place.
     pub(super) fn measure(&mut self, [settle, slot]: [Duration; 2]) -> Result<Slot> {
         let polling = self.polling_pids();
         let waits = || polling.iter().map(|pid| CpuWait::read(*pid)).collect::<Vec<_>>();
@@ -151,7 +152,7 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // What is stopped cannot end in order; one that has ended is no matter.
+        // A stopped process cannot end in order; one that has ended does not matter.
         for pid in self.pids() {
             let _ = resume(&[pid]);
         }

@@ -19,14 +19,14 @@ pub struct SizeResult {
     pub frame_bytes: u32,
     /// Every band, nearest first.
     pub bands: Vec<BandResult>,
-    /// Pairs that are in no band, by switch.
+    /// Pairs in no band, by switch.
     pub left_out: Vec<LeftOut>,
 }
 
 /// One band of distances.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BandResult {
-    /// Its limits.
+    /// Limits of the band.
     pub band: String,
     /// Each switch, in the order of the settings.
     pub sides: Vec<SideResult>,
@@ -37,7 +37,7 @@ pub struct BandResult {
 pub struct SideResult {
     /// The switch.
     pub switch: Switch,
-    /// Pairs with the first switch; its own slots, for the first.
+    /// Pairs with the first switch; for the first, its own slots.
     pub pairs: usize,
     /// Figures; `None` with fewer than [`PAIRS_MIN`] pairs.
     pub figures: Option<Figures>,
@@ -48,15 +48,15 @@ pub struct SideResult {
 pub struct Figures {
     /// Busy cycles for each delivered frame.
     pub cycles_per_frame: f64,
-    /// Of these, cycles of the guest's CPU in the kernel; 0 with vhost-user ports.
+    /// Part of them spent in the kernel on the guest's CPU; 0 with vhost-user ports.
     pub kernel_cycles_per_frame: f64,
-    /// Millions of delivered frames a second.
+    /// Mframes/s delivered.
     pub mpps: f64,
-    /// Share of the polling thread's time that was busy, or of the guest's CPU in the kernel.
+    /// Busy share of the polling thread, or kernel share of the guest's CPU.
     pub busy_share: f64,
-    /// Cycles of the switch over the first one's; `None` for the first.
+    /// Cycles of the switch over those of the first; `None` for the first.
     pub ratio: Option<Ratio>,
-    /// Cycles for each delivered frame by stage; of Shunt only.
+    /// Cycles for each delivered frame by stage; Shunt only.
     pub stages: Option<Stages>,
 }
 
@@ -71,7 +71,7 @@ pub struct Ratio {
     pub high: f64,
 }
 
-/// Pairs of a switch that are in no band, by reason.
+/// Pairs of a switch in no band, by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// The switch.
@@ -104,7 +104,7 @@ pub(super) fn of_size(
             (drain.switch, drain.round, drain.frame_bytes)
                 == (slot.switch, slot.round, slot.frame_bytes)
         };
-        // A round that did not come to its drain has shown nothing.
+        // A round that did not reach its drain proves nothing.
         drains.iter().find(of).is_none_or(|drain| drain.frames != drain.expected)
     };
     let mut bands = Band::ALL.map(|band| BandResult { band: band.to_string(), sides: Vec::new() });
@@ -148,8 +148,8 @@ pub(super) fn of_size(
     SizeResult { frame_bytes, bands: bands.into(), left_out }
 }
 
-/// A pair for grouping: the distance of a slot is the mean of those before and after it, unless
-/// the CPUs moved in between.
+/// A pair for grouping: the distance of a slot is the mean before and after it, unless the CPUs
+/// moved in between.
 fn paired_slots(pair: &Paired<'_>) -> PairedSlots {
     let slot = |slot: &Slot| {
         let [before, after] = slot.distances;

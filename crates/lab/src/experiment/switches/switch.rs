@@ -1,4 +1,4 @@
-//! Kinds of switches: a file each, and a line in [`Switch::ALL`].
+//! Kinds of switches: one file each, and a line in [`Switch::ALL`].
 
 mod bare;
 mod linux_bridge;
@@ -26,15 +26,15 @@ pub(super) struct SwitchKind {
     name: &'static str,
     /// Description for tables of kinds.
     about: &'static str,
-    /// What its cycles are, if it does not count busy cycles of a polling thread.
+    /// Meaning of its cycles, unless they are busy cycles of a polling thread.
     cycles: Option<&'static str>,
-    /// Most bursts in flight from each port of which it loses none.
+    /// Maximum bursts in flight from each port without loss.
     pub(super) bursts_max: u64,
-    /// Huge pages of 2 MiB that it takes.
+    /// Huge pages of 2 MiB that it needs.
     pub(super) hugepages: u64,
     /// Returns `true` if its program is installed.
     is_installed: fn() -> bool,
-    /// Its ports, and what starts it.
+    /// Kind of its ports, and the function that starts it.
     pub(super) start: Start,
 }
 
@@ -50,18 +50,19 @@ pub(super) enum Start {
 /// Starts a switch between two ports.
 type Launch<Ports> = fn(&SideSpec<'_>, &Ports) -> Result<Box<dyn SwitchProcess>>;
 
-/// A running switch; it is ended when dropped.
+/// A running switch; ended when dropped.
 pub(super) trait SwitchProcess: fmt::Debug {
-    /// Process ids, that of the thread that forwards last; none if the kernel forwards.
+    /// Process ids, that of the forwarding thread last; none if the kernel forwards.
     fn pids(&self) -> Vec<u32>;
 
-    /// Forwards, or leaves frames in the guest's rings. A guest that stops may stop its rings one
-    /// by one: a switch that drops what finds no running ring must not forward meanwhile.
+    /// Starts or stops forwarding; stopped, frames remain in the guest's rings. A guest may stop
+    /// its rings one by one: a switch that drops frames without a running ring must not forward
+    /// meanwhile.
     fn set_forwarding(&mut self, _forwards: bool) -> Result<()> {
         Ok(())
     }
 
-    /// Counters since some moment, the same at each call.
+    /// Counters since a fixed moment.
     fn counted(&mut self) -> Result<Counted>;
 }
 
@@ -71,9 +72,9 @@ pub(super) struct Counted {
     pub(super) frames: u64,
     /// Busy cycles of the thread that forwards.
     pub(super) busy_cycles: u64,
-    /// Cycles of the guest's CPU in the kernel, of a switch between interfaces.
+    /// Kernel cycles of the guest's CPU, for a switch between interfaces.
     pub(super) kernel_cycles: u64,
-    /// Of Shunt; else zeros.
+    /// Stages of Shunt; zeros for other switches.
     pub(super) stages: StageCounts,
 }
 
@@ -109,12 +110,13 @@ impl Switch {
         (self.0.is_installed)()
     }
 
-    /// Returns `true` if its ports are vhost-user sockets; else they are interfaces of the kernel.
+    /// Returns `true` if its ports are vhost-user sockets; otherwise they are interfaces of the
+    /// kernel.
     pub fn is_vhost_user(self) -> bool {
         matches!(self.0.start, Start::Sockets(_))
     }
 
-    /// What its cycles are, if it does not count busy cycles of a polling thread.
+    /// Meaning of its cycles, unless they are busy cycles of a polling thread.
     pub fn cycles(self) -> Option<&'static str> {
         self.0.cycles
     }

@@ -1,12 +1,12 @@
 //! Back-to-back frames: the longest burst that a point forwards without loss.
 //!
-//! RFC 2544, section 26.4, as updated by RFC 9004. Each trial has a daemon and guests of its own:
-//! a warm-up at a low rate, one burst at the generator's highest rate, and a wait until no frame
+//! RFC 2544, section 26.4, as updated by RFC 9004. Each trial has a daemon and guests of its own: a
+//! warm-up at a low rate, one burst at the generator's highest rate, and a wait until no frame
 //! moves.
 //!
 //! # Limits
-//! A virtio ring pushes back: a generator whose transmit ring is full waits for the switch, so the
-//! rate within a burst is at most what the switch takes. Frames are lost behind it only.
+//! A virtio ring has back-pressure: a generator with a full transmit ring waits for the switch, so
+//! the rate within a burst is at most the switch's. Frames are lost only behind it.
 
 use std::path::Path;
 
@@ -20,17 +20,17 @@ use super::paced_trial;
 use crate::bench::{Placement, interrupt};
 use crate::experiment::forwarding::PointSpec;
 
-/// Length of the first burst: the frames that the generator has buffers for.
+/// Length of the first burst: the generator's number of buffers.
 const FIRST: u64 = IN_FLIGHT as u64;
 /// Seconds of the longest burst, at the closed loop's rate: a trial's shortest length by RFC 2544.
 const LONGEST_S: f64 = 2.0;
-/// Largest distance of the shortest lossy burst from the longest without loss.
+/// Maximum distance of the shortest lossy burst from the longest without loss, relative.
 const WIDTH: f64 = 0.02;
 /// Seconds before a burst.
 const WARMUP_S: f64 = 0.1;
-/// Rate before a burst, of the closed loop's.
+/// Rate before a burst, relative to the closed loop's.
 const WARMUP_LOAD: f64 = 0.05;
-/// Seconds in which a burst must end beyond its expected time, besides the guests' own wait.
+/// Seconds that a burst may exceed its expected time, besides the guests' own wait.
 const SPARE_S: f64 = 0.05;
 
 /// Longest bursts without loss.
@@ -38,34 +38,34 @@ const SPARE_S: f64 = 0.05;
 pub struct BackToBack {
     /// Frames of the longest burst without loss: the mean of all searches.
     pub average_frames: f64,
-    /// The least of them.
+    /// Minimum.
     pub min_frames: u64,
-    /// The most of them.
+    /// Maximum.
     pub max_frames: u64,
     /// Standard deviation.
     pub deviation_frames: f64,
-    /// Searches.
+    /// Number of searches.
     pub searches: usize,
-    /// Searches that found no loss up to `longest_tried_frames`: their length is a lower limit.
+    /// Searches without loss up to `longest_tried_frames`: their length is a lower limit.
     pub without_loss: usize,
-    /// Longest burst that is tried.
+    /// Longest tried burst.
     pub longest_tried_frames: u64,
     /// Bursts sent, in all searches.
     pub trials: usize,
-    /// Bursts that the generator did not send as a whole in time; they count as lossy.
+    /// Bursts that the generator did not finish in time; they count as lossy.
     pub incomplete: usize,
-    /// Rate within the bursts found, million frames a second: the median. `None` if each was so
-    /// short that it was posted at once.
+    /// Rate within the bursts found, Mframes/s: the median. `None` if each was short enough to be
+    /// posted at once.
     pub offered_mpps: Option<f64>,
     /// Meaning of the figures.
     pub statement: String,
 }
 
-/// A point, and what is known of it.
+/// A point, and its known figures.
 pub(super) struct Point<'a> {
-    /// Shunt itself.
+    /// The shunt binary.
     pub(super) program: &'a Path,
-    /// Its settings.
+    /// Settings of the point.
     pub(super) spec: &'a PointSpec,
     /// CPUs.
     pub(super) placement: &'a Placement,
@@ -73,7 +73,7 @@ pub(super) struct Point<'a> {
     pub(super) closed_fps: f64,
 }
 
-/// Makes `searches` searches; `None` of 0. `done` hears of each.
+/// Makes `searches` searches; `None` for 0. Passes each to `done`.
 pub(super) fn measure(
     point: &Point<'_>,
     searches: usize,

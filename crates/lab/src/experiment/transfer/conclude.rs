@@ -1,4 +1,4 @@
-//! How rounds of measurements become figures.
+//! Figures from rounds of measurements.
 
 use super::measure::{Seen, cpus_of_ends};
 use super::{Settings, Traffic};
@@ -8,11 +8,11 @@ use report::statistics::quantile::median_item;
 use report::{Bottleneck, PathKind, Pinned, RoundTrip, Transfer, Workload};
 use traffic::sockets::Asked;
 
-/// A carrier or an end that works for this share of the time is at its limit, and so are the
-/// programs with this share of what they can do over loopback.
+/// Busy share from which a carrier or an end is at its limit; for the programs, share of their rate
+/// over loopback.
 const SATURATED: f64 = 0.9;
 
-/// The figures of one traffic on one path: medians of the rounds.
+/// Figures of one traffic on one path: medians of the rounds.
 pub(super) fn conclude(
     settings: &Settings,
     (experiment, path): (&str, PathKind),
@@ -79,8 +79,8 @@ fn round_trip(seen: &[Seen]) -> RoundTrip {
     }
 }
 
-/// Who kept it from going faster: the programs, if they do hardly more over loopback; the carrier,
-/// if it had no time left; else the guests' kernels and what they wait for.
+/// Bottleneck: the programs, if they are hardly faster over loopback; the carrier, if it had no
+/// idle time; otherwise the guests' kernels.
 fn bottleneck(transfer: &Transfer, ends_share_a_cpu: bool) -> Bottleneck {
     let cpu = &transfer.cpu;
     let carrier = cpu.carrier_busy_share.unwrap_or(cpu.carrier_cores());

@@ -12,7 +12,7 @@ use super::{Settings, Traffic};
 use crate::bench::{Between, Carrier, GuestProcess, Placement, mac_text, plan};
 use crate::measure::softirq;
 
-/// The guest's address, and the far end's: of the range for benchmarks (RFC 2544).
+/// Addresses of the guest and the far end, of the benchmark range (RFC 2544).
 const GUEST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// One measurement.
@@ -30,12 +30,12 @@ impl Seen {
 
     pub(super) fn lost_share(&self) -> f64 {
         let Received { datagrams, sent, .. } = self.received;
-        // Some that were sent before the measurement arrive in it.
+        // Some frames sent before the measurement arrive in it.
         sent.saturating_sub(datagrams) as f64 / sent.max(1) as f64
     }
 }
 
-/// Which of the two ends sends.
+/// Direction: the sending and the receiving end.
 struct Ends {
     guest: Part,
     far: Part,
@@ -78,7 +78,7 @@ pub(super) fn measure(
     let own = |ip, number| Room::Own { ip, mac: mac_text(number, 0).to_string() };
     let (guest_cpu, mut far_cpu) = cpus_of_ends(&placement);
     if path.is_none() && traffic.workload != Workload::UdpRequest {
-        // What is to be a bound has all the CPUs that the paths have: that of the carrier is free.
+        // An upper bound needs all CPUs of the paths: that of the carrier is free.
         far_cpu = placement.switch.or(far_cpu);
     }
     let guest_room = if path.is_some() { own(GUEST, 0) } else { Room::Alone };
@@ -103,13 +103,13 @@ pub(super) fn measure(
     observe(&mut carrier, [&mut guest, &mut far], ends.guest_measures)
 }
 
-/// The guest's CPU, and that of the far end, which is the generator's where there is one.
+/// CPUs of the guest and of the far end, which is the generator's if there is one.
 pub(super) fn cpus_of_ends(placement: &Placement) -> (Option<usize>, Option<usize>) {
     let guest = placement.guests[0].0;
     (guest, placement.generator.or(guest))
 }
 
-/// What all have used at one moment.
+/// CPU use of all at one moment.
 struct Used {
     guest: CpuTime,
     far: CpuTime,
@@ -150,7 +150,7 @@ impl Used {
     }
 }
 
-/// Reads everything when the measuring end begins and when it ends.
+/// Takes readings when the measuring end begins and ends.
 fn observe(
     carrier: &mut Carrier,
     [guest, far]: [&mut GuestProcess; 2],

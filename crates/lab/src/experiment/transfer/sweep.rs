@@ -1,4 +1,4 @@
-//! Transfers, as a file asks for them.
+//! Transfers from an experiment file.
 
 use super::{Settings, Traffic, run};
 use crate::experiment::step::{Found, Step, Steps};
@@ -35,7 +35,7 @@ impl Steps for TransferSweep {
     }
 }
 
-/// Each traffic with the pattern in which it is measured.
+/// Each traffic with its pattern.
 fn traffics(sweep: &TransferSweep) -> Vec<(Pattern, Traffic)> {
     let mut traffics = Vec::new();
     for &pattern in &sweep.patterns {

@@ -10,8 +10,8 @@ use report::statistics::random::Random;
 
 /// Longest delay of a bounded distribution.
 pub const DELAY_US_MAX: f64 = 10_000.0;
-/// Longest mean of an exponential distribution: one delay in 22 000 is longer than ten times the
-/// mean, one in 485 million longer than twenty times.
+/// Longest mean of an exponential distribution: one delay in 22 000 exceeds ten times the mean, one
+/// in 485 million twenty times.
 const MEAN_US_MAX: f64 = 1_000.0;
 
 /// Distribution of delays, in microseconds.
@@ -22,7 +22,7 @@ pub enum Distribution {
         /// The delay.
         us: f64,
     },
-    /// All values of a range alike.
+    /// Uniform distribution over a range.
     Uniform {
         /// Shortest delay.
         min_us: f64,
@@ -46,8 +46,8 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Distributions that a calibration uses unless told otherwise. The rare delay of the last one
-    /// is above the 98th percentile, so p99 differs from p50 by its full length.
+    /// Default distributions of a calibration. The rare delay of the last one is above the 98th
+    /// percentile, so p99 differs from p50 by its full length.
     pub const USUAL: [Distribution; 4] = [
         Distribution::Constant { us: 100.0 },
         Distribution::Uniform { min_us: 50.0, max_us: 150.0 },
@@ -67,9 +67,9 @@ impl Distribution {
         }
     }
 
-    /// A delay.
+    /// Draws a delay.
     pub fn draw_us(self, random: &mut Random) -> f64 {
-        // 53 bits: as many as a share from 0 up to, and without, 1 can have.
+        // 53 bits: the resolution of a share in 0 to 1, 1 excluded.
         let share = (random.bits() >> 11) as f64 / (1u64 << 53) as f64;
         self.quantile_us(share)
     }
@@ -156,7 +156,7 @@ mod tests {
             [50.0, 50.0, 1000.0, 1000.0],
         ]) {
             for (drawn, known) in drawn(distribution, shares).into_iter().zip(known) {
-                // Of 200 000 draws 200 are above p99.9: its error is some 1 % of an exponential's.
+                // 200 of 200 000 draws are above p99.9: its error is some 1 % of an exponential's.
                 assert!((drawn / known - 1.0).abs() < 0.02, "{distribution}: {drawn}, not {known}");
             }
             for (share, known) in shares.into_iter().zip(known) {

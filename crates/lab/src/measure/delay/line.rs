@@ -1,20 +1,20 @@
-//! Frames that are held, each until a time of its own.
+//! Held frames, each with its own release time.
 //!
 //! A frame with a short delay overtakes one with a long delay: frames are released in the order of
-//! their release times, and those of the same time in the order of their arrival. All times are
+//! their release times, and those of the same time in the order of arrival. All times are
 //! parameters, in any unit.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// A frame that is held.
+/// A held frame.
 #[derive(Clone, Debug)]
 pub struct Held<T> {
-    /// Time from which its delay counts.
+    /// Start of its delay.
     pub from: u64,
-    /// Time of its release.
+    /// Release time.
     pub due: u64,
-    /// Number of its arrival, from 0.
+    /// Arrival number, from 0.
     number: u64,
     /// The frame.
     pub frame: T,
@@ -40,13 +40,13 @@ impl<T> Ord for Held<T> {
     }
 }
 
-/// Frames that are held, the next to be released first.
+/// Held frames, the next to be released first.
 #[derive(Debug)]
 pub struct DelayLine<T> {
     held: BinaryHeap<Reverse<Held<T>>>,
-    /// Frames that arrived.
+    /// Number of frames that arrived.
     arrivals: u64,
-    /// Number after the greatest that was released.
+    /// Number after the highest released one.
     next: u64,
     /// Frames released after one that arrived later.
     reordered: u64,
@@ -59,7 +59,7 @@ impl<T> Default for DelayLine<T> {
 }
 
 impl<T> DelayLine<T> {
-    /// Holds a frame that arrived, until `delay` has passed since `from`.
+    /// Holds an arrived frame until `delay` has passed since `from`.
     pub fn hold(&mut self, from: u64, delay: u64, frame: T) {
         let number = self.arrivals;
         self.arrivals += 1;
@@ -72,7 +72,7 @@ impl<T> DelayLine<T> {
         self.held.peek().is_some_and(|Reverse(held)| held.due <= now)
     }
 
-    /// Releases the next frame that is due; `None` if none is.
+    /// Releases the next due frame; `None` if none is due.
     pub fn release(&mut self, now: u64) -> Option<Held<T>> {
         if !self.is_due(now) {
             return None;
@@ -83,7 +83,7 @@ impl<T> DelayLine<T> {
         Some(held)
     }
 
-    /// Frames that are held.
+    /// Number of held frames.
     pub fn len(&self) -> usize {
         self.held.len()
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use report::statistics::random::Random;
 
-    /// Frames that are released at each of the times.
+    /// Frames released at each of the times.
     fn released(line: &mut DelayLine<char>, times: &[u64]) -> Vec<String> {
         let at = |now: &u64| {
             let frames = std::iter::from_fn(|| line.release(*now));

@@ -1,4 +1,4 @@
-//! The lab's own guest: a process of this program that sends each frame back. It needs neither root
+//! The lab's own guest: a process of this program that returns each frame. It needs neither root
 //! nor DPDK, and has vhost-user ports only.
 
 use anyhow::{Result, bail};
@@ -32,7 +32,7 @@ pub(super) static KIND: GuestKind = GuestKind {
 #[derive(Debug)]
 struct LabGuest {
     process: crate::bench::GuestProcess,
-    /// Answer to the last question for its rate.
+    /// Counters at the last query of its rate.
     asked: Option<Reflected>,
 }
 

@@ -6,7 +6,7 @@ use super::super::side::MACS;
 use super::{GuestKind, GuestProcess};
 use crate::bench::peers::{GuestPort, Testpmd};
 
-/// Huge pages of 2 MiB that a testpmd takes.
+/// Huge pages of 2 MiB that testpmd needs.
 pub(in super::super) const TESTPMD_PAGES: u64 = 128;
 
 pub(super) static KIND: GuestKind = GuestKind {

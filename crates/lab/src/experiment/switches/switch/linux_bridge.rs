@@ -1,5 +1,5 @@
-//! The kernel's bridge between two veth pairs. It has no process: see
-//! [`LinuxBridge`](crate::bench::peers::linux_bridge) for what its cycles are.
+//! The kernel's bridge between two veth pairs. It has no process:
+//! [`LinuxBridge`](crate::bench::peers::linux_bridge) defines its cycles.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! Open vSwitch with DPDK: two `dpdkvhostuserclient` ports; a static flow each way, or learning
-//! with a VLAN and rules.
+//! Open vSwitch with DPDK: two `dpdkvhostuserclient` ports; a static flow in each direction, or
+//! learning with a VLAN and rules.
 
 use std::path::PathBuf;
 

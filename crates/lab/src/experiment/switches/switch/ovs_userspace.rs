@@ -1,7 +1,8 @@
-//! Open vSwitch's user-space datapath without DPDK: two interfaces, a static flow each way.
+//! Open vSwitch's user-space datapath without DPDK: two interfaces, a static flow in each
+//! direction.
 //!
-//! Its main thread forwards. Cycles are the CPU time of ovs-vswitchd, and the time of the guest's
-//! CPU in the kernel, where the guest's frames come and go.
+//! Its main thread forwards. Cycles are the CPU time of ovs-vswitchd, and the kernel time of the
+//! guest's CPU, on which the guest's frames are sent and received.
 
 use anyhow::Result;
 

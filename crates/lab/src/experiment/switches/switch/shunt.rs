@@ -61,7 +61,7 @@ enum Ports {
 }
 
 impl Ports {
-    /// Path of both adapters; `None`: there are none, but VFs.
+    /// Path of both adapters; `None` for VFs.
     fn path(self) -> Option<PathInForce> {
         match self {
             Ports::Vfs => None,
