@@ -1,4 +1,4 @@
-//! Tells the program which compiler made it, for the lab's reports.
+//! Passes the compiler's version to the program, for reports of the lab.
 
 use std::process::Command;
 

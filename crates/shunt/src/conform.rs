@@ -10,10 +10,10 @@ use crate::{UsageError, say};
 
 /// Test a NIC against known SR-IOV issues.
 ///
-/// Each test is one complaint, with the thread it comes from; docs/conformance.md lists them. They
-/// run on the soft NIC: each starts a daemon of its own in a temporary directory, plays the guests
-/// and the wire, and sends real frames. No root, no hardware, less than a minute. The exit code is
-/// 1 if a test fails; "n/a" says why the NIC cannot have the trouble, or cannot be tested for it.
+/// Each test is one reported issue, with its thread; docs/conformance.md lists them. They run on
+/// the soft NIC: each starts its own daemon in a temporary directory, acts as guests and wire, and
+/// sends real frames. No root, no hardware, less than a minute. The exit code is 1 if a test fails;
+/// "n/a" says why the issue does not apply to this NIC, or cannot be tested.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +28,7 @@ pub(crate) struct Conform {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Run nothing; print each test's name, thread and what must hold.
+    /// Run nothing; print each test's name, thread and requirement.
     #[arg(long)]
     list: bool,
 }
@@ -47,7 +47,7 @@ impl Conform {
         if self.list {
             return self.list_tests(wanted);
         }
-        let program = std::env::current_exe().context("cannot tell where this program is")?;
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut done = 0;
         let progress = io::stderr().is_terminal();
         let report = conform::run(&mut SoftNic::new(&program), wanted, |test| {
@@ -84,12 +84,12 @@ impl Conform {
     }
 }
 
-/// One line that the next one overwrites.
+/// Prints one line that the next one overwrites.
 fn show(test: &TestReport, done: usize, count: usize) {
     let name = &test.name;
     let mut out = io::stderr().lock();
     let end = if done == count { "\r\x1b[K" } else { "" };
-    // It is only for who watches.
+    // Progress only: errors do not matter.
     let _ = write!(out, "\r\x1b[K{done}/{count} {name}: {}{end}", test.result.word());
     let _ = out.flush();
 }

@@ -29,10 +29,10 @@ use crate::UsageError;
 
 /// Measure virtual machines' network paths on this machine.
 ///
-/// Without a subcommand the experiment "quick": every pattern and path, three frame sizes, 1, 2 and
-/// 4 guests, in about a minute, with tables, verdicts and a report in lab-results/. Nothing but
-/// Rust and this program is needed: guests are processes that attach to a daemon over real
-/// vhost-user sockets. No root.
+/// Without a subcommand, runs the experiment "quick": every pattern and path, three frame sizes, 1,
+/// 2 and 4 guests, in about a minute, with tables, verdicts and a report in lab-results/. Only Rust
+/// and this program are needed: guests are processes that attach to a daemon over real vhost-user
+/// sockets. No root.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -88,10 +88,10 @@ enum Experiment {
     History(measure::History),
     Hostile(hostile::Hostile),
     Bare(bare::Bare),
-    /// A guest process of an experiment; not for people.
+    /// Guest process of an experiment (internal).
     #[command(hide = true)]
     Guest,
-    /// An experiment of a file.
+    /// An experiment file.
     #[command(external_subcommand)]
     Named(Vec<OsString>),
 }
@@ -99,13 +99,13 @@ enum Experiment {
 impl Lab {
     pub(crate) fn run(self) -> Result<()> {
         match self.experiment {
-            // Child processes of an experiment, which end by their own rules.
+            // Child processes of an experiment end with their parent.
             Some(Experiment::Guest | Experiment::Bare(_)) => return self.experiment(),
             _ => interrupt::watch()?,
         }
         match self.experiment() {
             Err(error) if interrupt::is_set() => {
-                eprintln!("shunt: interrupted; all that was started is ended");
+                eprintln!("shunt: interrupted; all child processes have ended");
                 if let Some(Partial(_)) = error.downcast_ref() {
                     eprintln!("shunt: {error}");
                 }
@@ -163,17 +163,17 @@ fn check_rounds(rounds: usize) -> Result<(), UsageError> {
     Err(UsageError(format!("--rounds {rounds}: 1 to 100 are possible")))
 }
 
-/// Results that are not whole: the directory that holds them.
+/// Incomplete results, and their directory.
 #[derive(Debug)]
 struct Partial(PathBuf);
 
 impl Display for Partial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not whole; go on with: shunt lab resume {}", self.0.display())
+        write!(f, "incomplete; resume with: shunt lab resume {}", self.0.display())
     }
 }
 
-/// Prints the progress of an experiment, on one line of a terminal; nothing elsewhere.
+/// Prints the progress of an experiment on one line of a terminal; nothing if there is none.
 fn progress<N: PartialEq + Display>(what: &str, done: N, of: N) {
     if std::io::stderr().is_terminal() {
         let end = if done == of { "\n" } else { "" };
@@ -181,7 +181,7 @@ fn progress<N: PartialEq + Display>(what: &str, done: N, of: N) {
     }
 }
 
-/// This program, to start again as daemon and as guests.
+/// Path of this program, to start daemon and guests.
 fn program() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find this program's own file")
 }

@@ -1,6 +1,6 @@
 //! The shunt binary: one command line, one daemon.
 //!
-//! Exit codes: 0 done, 1 something failed, 2 the command line or the configuration is wrong.
+//! Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.
 
 mod conform;
 mod lab;
@@ -59,7 +59,7 @@ enum Command {
     Man(pages::Man),
 }
 
-/// A mistake of the user's, in the command line or a file: exit code 2.
+/// Error in the command line or a file: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct UsageError(String);
@@ -72,7 +72,7 @@ impl From<ConfigErrors> for UsageError {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // The daemon must not depend on the reader of its log; a command may wait for it.
+    // The daemon must not block on its log; a command may.
     let log = match cli.command {
         Command::Up(_) => daemon::log::to_standard_error().map(Some),
         _ => Ok(None),
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
             log_to(log);
             run(cli.command)
         }
-        Err(error) => Err(anyhow::Error::new(error).context("the log cannot be started")),
+        Err(error) => Err(anyhow::Error::new(error).context("cannot start the log")),
     };
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -108,7 +108,7 @@ fn log_to(log: Option<Log>) {
     };
     tracing_subscriber::fmt()
         .with_writer(writer)
-        // Reported by `eprintln!`, which panics when standard error cannot be written.
+        // `eprintln!` would report them, and panics if standard error is not writable.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
@@ -143,15 +143,15 @@ fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Writes an error to the daemon's log, or to standard error. Ignores that it cannot be written:
-/// the exit code is the same.
+/// Writes an error to the daemon's log, or to standard error. Ignores write errors: the exit code
+/// is the same.
 fn complain(text: &str) {
     if !daemon::log::say(text) {
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 
-/// Writes to standard output. A reader that has seen enough (`shunt stats | head`) is no error.
+/// Writes to standard output. A reader that closes early (`shunt stats | head`) is no error.
 fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -161,7 +161,7 @@ fn say(text: &str) -> io::Result<()> {
     }
 }
 
-/// What helps when this process may have no more of something, wherever it noticed.
+/// Remedy for an exhausted resource, from the error's root cause.
 fn remedy(error: &anyhow::Error) -> Option<&'static str> {
     let cause = error.root_cause();
     let code = cause
@@ -170,12 +170,12 @@ fn remedy(error: &anyhow::Error) -> Option<&'static str> {
         .or_else(|| Some(cause.downcast_ref::<Errno>()?.raw_os_error()))?;
     match Errno::from_raw_os_error(code) {
         Errno::NOMEM => Some(
-            "this process gets no more memory: free some, or raise its limit \
+            "out of memory: free some, or raise the limit \
              (ulimit -v, the memory.max of its cgroup)",
         ),
         Errno::MFILE => Some("raise this process's limit of open files (ulimit -n)"),
         Errno::NFILE => Some("raise this machine's limit of open files (sysctl fs.file-max)"),
-        Errno::NOSPC => Some("free some space there, or choose another place"),
+        Errno::NOSPC => Some("free disk space, or choose another directory"),
         _ => None,
     }
 }

@@ -15,15 +15,16 @@ use model::config::socket_path;
 
 use crate::{UsageError, say};
 
-/// Move a running guest, with its adapters, to another host.
+/// Migrate a running guest, with its adapters, to another host.
 ///
 /// Both hosts run a daemon and a QEMU, the target's started with `-incoming defer` (or with the
 /// same uri). The adapters are made at the target first, each on a VF or, with the reason, on the
-/// switch; then QEMU moves the guest, and while it stands still its addresses. What arrives for it
-/// meanwhile waits. If anything fails the guest stays where it is.
+/// switch. Then QEMU migrates the guest, and its addresses move while it is stopped. Frames for it
+/// meanwhile are queued. If any step fails, the guest stays on the source.
 ///
-/// A move whose mover was killed, or could not tell how it ended, is ended by --abort (the guest is
-/// at the source) or --finish (it is at the target); what is not certain is refused.
+/// If the migrating command was killed, or could not determine the result, end the migration with
+/// --abort (the guest is at the source) or --finish (it is at the target). Both refuse to act on an
+/// uncertain state.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,83 +38,82 @@ Examples:
 --to-qmp and --start are this host's. Where the target's QEMU is on another, bring its socket here before:
   ssh -N -L /run/b/web.qmp:/run/web.qmp b.example")]
 pub(crate) struct Migrate {
-    /// The guest, as its QEMU was named (-name), if it was; for --abort and --finish also the move,
-    /// as reports name it.
+    /// Name of the guest in QEMU (-name), if it has one; for --abort and --finish also the
+    /// identifier of the migration, as in reports.
     vm: String,
-    /// QMP of the QEMU that the guest runs in.
+    /// QMP socket of the QEMU that runs the guest.
     #[arg(long, value_name = "SOCKET")]
     from_qmp: PathBuf,
-    /// QMP of the QEMU that waits for it.
+    /// QMP socket of the QEMU that waits for the guest.
     #[arg(long, value_name = "SOCKET", required_unless_present_any = ["abort", "finish"])]
     to_qmp: Option<PathBuf>,
-    /// Where that one waits: unix:PATH or tcp:HOST:PORT, as QEMU writes it.
+    /// Address on which the target's QEMU waits: unix:PATH or tcp:HOST:PORT, in QEMU's syntax.
     #[arg(long, required_unless_present_any = ["abort", "finish"])]
     uri: Option<String>,
-    /// The daemon that the guest is on: its run directory.
+    /// Run directory of the source daemon.
     #[arg(long, value_name = "DIR", help_heading = "Daemons")]
     run_dir: Option<PathBuf>,
-    /// The daemon that it goes to: a run directory, http://127.0.0.1:PORT or https://HOST:PORT.
+    /// Target daemon: a run directory, http://127.0.0.1:PORT or https://HOST:PORT.
     #[arg(long, value_name = "DAEMON", help_heading = "Daemons")]
     to: String,
-    /// The file with that daemon's token, for http and https.
+    /// File with the target daemon's token, for http and https.
     #[arg(long, value_name = "FILE", help_heading = "Daemons")]
     token_file: Option<PathBuf>,
-    /// Certificates that vouch for that daemon's, as PEM, for https.
+    /// PEM file of CA certificates for the target daemon, for https.
     #[arg(long, value_name = "FILE", help_heading = "Daemons")]
     ca: Option<PathBuf>,
-    /// An adapter to move; may be given several times. None: all that the guest has.
+    /// Adapter to migrate; repeatable. Default: all adapters of the guest.
     #[arg(long = "adapter", value_name = "NAME", help_heading = "Adapters")]
     adapters: Vec<String>,
-    /// Where an adapter's socket is on the target, if not in the same place; may be given several
-    /// times.
+    /// Path of an adapter's socket on the target, if it differs; repeatable.
     #[arg(long = "socket", value_name = "NAME=PATH", help_heading = "Adapters")]
     sockets: Vec<String>,
-    /// The target's switch, if it has another name.
+    /// Switch on the target, if its name differs.
     #[arg(long, value_name = "SWITCH", help_heading = "Adapters")]
     to_switch: Option<String>,
-    /// The target's NIC, for adapters without a switch, if it has another name.
+    /// NIC on the target for adapters without a switch, if its name differs.
     #[arg(long, value_name = "NIC", help_heading = "Adapters")]
     to_nic: Option<String>,
-    /// The most that QEMU sends, in Mbit/s; left out: QEMU's own limit.
+    /// Maximum bandwidth of QEMU, in Mbit/s. [default: QEMU's own limit]
     #[arg(long, value_name = "N", help_heading = "Migration")]
     bandwidth_mbps: Option<u64>,
-    /// How long the guest may stand still, by QEMU's estimate, in ms; left out: QEMU's own, 300.
+    /// Maximum downtime of the guest, by QEMU's estimate, in ms. [default: QEMU's own, 300]
     #[arg(long, value_name = "MS", help_heading = "Migration")]
     downtime_ms: Option<u64>,
-    /// Give up when it takes longer, in seconds.
+    /// Give up after this time, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600, help_heading = "Migration")]
     timeout: u64,
-    /// A command that starts the target's QEMU once its sockets are there; it must return, or stay.
-    /// If the guest is not moved, that QEMU is ended.
+    /// Command that starts the target's QEMU once its sockets exist; it may return or keep running.
+    /// If the migration fails, that QEMU is ended.
     #[arg(long, value_name = "COMMAND", help_heading = "Migration")]
     start: Option<String>,
-    /// How long the target's QEMU may take until it answers, in seconds.
+    /// Longest wait for the target's QEMU to answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = "Migration")]
     start_timeout: u64,
-    /// How long the guest's rings may take to run at the target, in seconds.
+    /// Longest wait for the guest's rings to run at the target, in seconds.
     #[arg(long, value_name = "S", default_value_t = 20, help_heading = "Migration")]
     verify_timeout: u64,
-    /// The socket of the guest's agent (QEMU's port org.qemu.guest_agent.0): VFs that the guest has
-    /// enabled are taken away for the time of the move, as QEMU would leave them dead.
+    /// Socket of the guest's agent (QEMU's port org.qemu.guest_agent.0): removes VFs that the guest
+    /// has enabled for the time of the migration, as QEMU would leave them dead.
     #[arg(long, value_name = "SOCKET", help_heading = "Migration")]
     guest_agent: Option<PathBuf>,
-    /// The same of the target's QEMU, to give them back there.
+    /// Agent socket of the target's QEMU, to enable the VFs again.
     #[arg(long, value_name = "SOCKET", help_heading = "Migration")]
     to_guest_agent: Option<PathBuf>,
-    /// Leave the source's QEMU, with a guest that stands still, instead of ending it.
+    /// Keep the source's QEMU, with a stopped guest, instead of ending it.
     #[arg(long, help_heading = "Migration")]
     keep_source: bool,
-    /// End a move whose mover is gone, with the guest at the source, where it runs on.
-    #[arg(long, conflicts_with_all = ["finish", "dry_run"], help_heading = "Moves that did not end")]
+    /// End an abandoned migration, with the guest at the source, where it continues.
+    #[arg(long, conflicts_with_all = ["finish", "dry_run"], help_heading = "Abandoned migrations")]
     abort: bool,
-    /// End it with the guest at the target.
-    #[arg(long, conflicts_with = "dry_run", help_heading = "Moves that did not end")]
+    /// End an abandoned migration, with the guest at the target.
+    #[arg(long, conflicts_with = "dry_run", help_heading = "Abandoned migrations")]
     finish: bool,
-    /// With --abort: also if the guest ran at the target. It is ended there, and runs again from
-    /// where it stopped at the source: what it wrote since to disks that both see damages them.
-    #[arg(long, requires_all = ["abort", "to_qmp"], help_heading = "Moves that did not end")]
+    /// With --abort: even if the guest ran at the target. It is ended there, and continues at the
+    /// source from where it stopped: its later writes to shared disks corrupt them.
+    #[arg(long, requires_all = ["abort", "to_qmp"], help_heading = "Abandoned migrations")]
     go_back: bool,
-    /// Change nothing; show what would be done, and what is in the way.
+    /// Change nothing; show the plan, and its obstacles.
     #[arg(long)]
     dry_run: bool,
     /// Print the plan, or the report, as JSON.
@@ -133,7 +133,7 @@ impl Migrate {
             say(&text)?;
             return match plan.obstacles.is_empty() {
                 true => Ok(()),
-                false => Err(UsageError("nothing would be moved".into()).into()),
+                false => Err(UsageError("no adapter to migrate".into()).into()),
             };
         }
         let report = migrate::run(&spec, &mut self.teller()).map_err(told)?;
@@ -143,18 +143,19 @@ impl Migrate {
         ended(&report)
     }
 
-    /// Shows each step when it is done, unless all is shown as JSON at the end.
+    /// Prints each completed step, unless the result is printed as JSON at the end.
     fn teller(&self) -> impl FnMut(&StepReport) {
         let silent = self.json;
         move |done| {
             if !silent {
                 let StepReport { step, text, ms } = done;
-                let _ = writeln!(std::io::stdout(), "{step:8} {ms:6} ms  {text}"); // a reader may have gone
+                // the reader may have closed it
+                let _ = writeln!(std::io::stdout(), "{step:8} {ms:6} ms  {text}");
             }
         }
     }
 
-    /// Ends a move that its mover did not end.
+    /// Ends an abandoned migration.
     fn end(&self) -> Result<()> {
         let ending = RecoverySpec {
             name: self.vm.clone(),
@@ -173,7 +174,7 @@ impl Migrate {
         }
         match ended.error {
             None => Ok(()),
-            Some(why) => anyhow::bail!("the move is ended, but: {why}"),
+            Some(why) => anyhow::bail!("the migration is ended, but: {why}"),
         }
     }
 
@@ -183,7 +184,7 @@ impl Migrate {
     }
 
     fn spec(&self) -> Result<MigrationSpec> {
-        let needed = "clap requires it of whoever ends no move";
+        let needed = "clap requires it without --abort and --finish";
         Ok(MigrationSpec {
             vm: self.vm.clone(),
             source: self.source(),
@@ -214,7 +215,7 @@ impl Migrate {
         }
         let Some(file) = &self.token_file else {
             return Err(
-                UsageError(format!("{} needs its token; give --token-file", self.to)).into()
+                UsageError(format!("{} requires a token; give --token-file", self.to)).into()
             );
         };
         let mistake = |error: anyhow::Error| UsageError(format!("{error:#}"));
@@ -223,13 +224,13 @@ impl Migrate {
     }
 }
 
-/// `NAME=PATH` as a pair.
+/// Parses `NAME=PATH` pairs.
 fn sockets(given: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
     let pair = |text: &String| match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && path.starts_with('/') => {
             Ok((name.to_owned(), path.to_owned()))
         }
-        _ => Err(UsageError(format!("--socket {text} is none; write NAME=/PATH"))),
+        _ => Err(UsageError(format!("--socket {text}: expected NAME=/PATH"))),
     };
     given.iter().map(pair).collect()
 }
@@ -242,14 +243,14 @@ fn json(value: &impl serde::Serialize) -> String {
     format!("{:#}\n", serde_json::to_value(value).expect("a report is JSON"))
 }
 
-/// What the report means for whoever called.
+/// Exit status for the report.
 fn ended(report: &MigrationReport) -> Result<()> {
     let why = report.error.as_deref().unwrap_or_default();
     match report.outcome {
         MigrationOutcome::Moved if why.is_empty() => Ok(()),
         MigrationOutcome::Moved => anyhow::bail!("{why}"),
-        MigrationOutcome::RolledBack => anyhow::bail!("the guest was not moved: {why}"),
-        MigrationOutcome::Unclear => anyhow::bail!("it is not clear where the guest is: {why}"),
+        MigrationOutcome::RolledBack => anyhow::bail!("the guest was not migrated: {why}"),
+        MigrationOutcome::Unclear => anyhow::bail!("the guest's host is uncertain: {why}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `shunt completions` and `shunt man`: made of the same table as the command line itself.
+//! `shunt completions` and `shunt man`: generated from the definition of the command line.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ impl Completions {
 Examples:
   shunt man /usr/local/share/man/man1 && man shunt-adapter-set")]
 pub(crate) struct Man {
-    /// The directory; it is made if need be.
+    /// Directory; made if missing.
     dir: PathBuf,
 }
 

@@ -18,12 +18,12 @@ use plan::machine::{Figure, Host, Machine, Nic};
 
 use crate::UsageError;
 
-/// Say which path each adapter of a workload is to take on a machine, and why.
+/// Recommend a path for each adapter of a workload on a machine, with reasons.
 ///
-/// The model counts what each frame takes of the line, of PCIe, of the NIC, of the switch's
-/// threads, of guests and of memory. Its parameters are in profiles of NICs and hosts, with their
-/// sources; the host `nfv-2017` and the NIC `xl710` hold what `shunt plan validate` finds.
-/// docs/planner.md has the model and the form of a workload.
+/// The model counts each frame's use of the line, PCIe, the NIC, the switch's threads, guests and
+/// memory. Its parameters are in profiles of NICs and hosts, with their sources; the host
+/// `nfv-2017` and the NIC `xl710` hold the results of `shunt plan validate`. docs/planner.md
+/// describes the model and the format of a workload.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -63,15 +63,15 @@ impl Plan {
     }
 }
 
-/// The machine of a question.
+/// Machine of a query.
 #[derive(Debug, Args)]
 struct On {
-    /// The NIC: a card profile with a part for the planner (default xl710; an unknown name lists
-    /// them), or the path of such a file.
+    /// NIC: a card profile with planner parameters (default xl710; an unknown name lists them), or
+    /// the path of such a file.
     #[arg(long, value_name = "NIC")]
     nic: Option<String>,
-    /// The host and its switch: nfv-2017 (the default, the paper's), shunt, or a profile's file;
-    /// `shunt plan validate --from DIR --write FILE` makes one of a run of `shunt lab`.
+    /// Host and switch: nfv-2017 (the default, the paper's), shunt, or a profile file; `shunt plan
+    /// validate --from DIR --write FILE` makes one from a run of `shunt lab`.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
     /// Threads of the switch, instead of the profile's.
@@ -79,18 +79,18 @@ struct On {
     cores: Option<f64>,
 }
 
-/// The NIC of a question that names none.
+/// Default NIC.
 const NIC: &str = "xl710";
-/// The host of a question that names none.
+/// Default host.
 const HOST: &str = "nfv-2017";
 
 impl On {
-    /// The name of the NIC; none where it is the software NIC.
+    /// Name of the NIC; `None` for the software NIC.
     fn nic(&self, machine: &Machine) -> Option<&str> {
         machine.host.soft_nic.is_none().then(|| self.nic.as_deref().unwrap_or(NIC))
     }
 
-    /// The name of the host.
+    /// Name of the host.
     fn host(&self) -> &str {
         self.host.as_deref().unwrap_or(HOST)
     }
@@ -118,31 +118,31 @@ impl On {
     }
 }
 
-/// What a machine is, for people.
+/// Description of a machine.
 fn titles(machine: &Machine) -> String {
     format!("{}\n{}\n", machine.card(), machine.host.title)
 }
 
-/// Writes a file that is not there yet: what somebody has written is not lost.
+/// Writes a new file; never overwrites one.
 fn write_new(to: &Path, text: &str) -> Result<()> {
     let file = std::fs::File::create_new(to);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
     match written {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let text = format!("shunt plan: {} is there already: give another name", to.display());
+            let text = format!("shunt plan: {} exists: give another name", to.display());
             Err(UsageError(text).into())
         }
         other => other.with_context(|| format!("{} cannot be written", to.display())),
     }
 }
 
-/// The text of a file that the user names.
+/// Text of a file that the user names.
 fn read(path: &PathBuf) -> Result<String, UsageError> {
     std::fs::read_to_string(path)
         .map_err(|error| UsageError(format!("shunt plan: {}: {error}", path.display())))
 }
 
-/// The text of `what`, which is TOML, where results of the lab are JSON.
+/// Text of `what`, which must be TOML; results of the lab are JSON.
 fn read_toml(path: &PathBuf, what: &str) -> Result<String, UsageError> {
     let text = read(path)?;
     match text.trim_start().starts_with('{') {

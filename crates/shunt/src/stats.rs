@@ -1,4 +1,4 @@
-//! `shunt stats`: what a daemon has counted.
+//! `shunt stats`: counters of a daemon.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -8,18 +8,17 @@ use api::stats::{self, LaneStats, PortStats};
 
 use crate::say;
 
-/// Show what a daemon has counted since it started.
+/// Show the counters of a daemon since its start.
 ///
-/// The counters are read from a file that the daemon shares: reading costs it nothing. If the
-/// daemon was killed, its last counters are shown, and the exit code is 1 ("daemon_runs": false
-/// with --json).
+/// The counters are read from a shared file, at no cost for the daemon. If the daemon was killed,
+/// its last counters are shown, and the exit code is 1 ("daemon_runs": false with --json).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   shunt stats                             of the daemon with the default run directory
   shunt stats --run-dir /tmp/x --json     of another one, for a program")]
 pub(crate) struct Stats {
-    /// The daemon's run directory (run_dir in its configuration).
+    /// Run directory of the daemon (run_dir in its configuration).
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Print one JSON object.
@@ -30,7 +29,7 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn run(self) -> Result<()> {
         let run_dir = self.run_dir.unwrap_or_else(model::config::default_run_dir);
-        // First, so that a daemon that ends in between is at worst taken for a living one.
+        // Read first: a daemon that ends in between is at worst reported as running.
         let daemon_runs = stats::is_running(&run_dir)?;
         let stats = stats::read(&run_dir)?;
         let text = if self.json {
@@ -63,7 +62,7 @@ fn port_lines(port: &PortStats) -> String {
     let rings = port.rings_attached;
     let mut lines = format!("{name:<20} {tx:>14} {rx:>14} {drops:>10} {rings:>6}\n");
     for (what, count) in port.drops.iter().chain(&port.faults) {
-        let _ = writeln!(lines, "  {what:<32} {count:>16}"); // a String takes all
+        let _ = writeln!(lines, "  {what:<32} {count:>16}"); // writing to a String cannot fail
     }
     lines
 }

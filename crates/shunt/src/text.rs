@@ -2,10 +2,10 @@
 
 use comfy_table::{ContentArrangement, LineStyle, Table, presets};
 
-/// The widest that text gets, in columns.
+/// Maximum width of text, in columns.
 const WIDTH: u16 = 80;
 
-/// A table with these headings. Long cells are broken into lines.
+/// A table with this header. Long cells are wrapped.
 pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
     if rows.is_empty() {
         return "none\n".to_owned();
@@ -23,7 +23,7 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -
     table.trim_fmt() + "\n"
 }
 
-/// A sentence on lines of at most 80 characters.
+/// Wraps a sentence at 80 characters.
 pub(crate) fn wrapped(sentence: &str) -> String {
     let mut text = String::new();
     let mut room = 0;

@@ -11,11 +11,10 @@ use crate::{UsageError, say};
 
 /// Run the daemon in the foreground.
 ///
-/// It serves the NICs, switches and adapters of a TOML file on their vhost-user sockets until
-/// SIGINT or SIGTERM. With a state_dir in the file, the stored state overrides them. A line
-/// "ready" goes to standard output once all sockets are served; everything else is logged to
-/// standard error (SHUNT_LOG=debug says more). The file is read only at a start: SIGHUP is logged
-/// and ignored.
+/// It serves the NICs, switches and adapters of a TOML file until SIGINT or SIGTERM. With a
+/// state_dir in the file, the stored state overrides them. It prints a line "ready" to standard
+/// output once all sockets are served, and logs to standard error (SHUNT_LOG=debug for more). The
+/// file is read only at the start: SIGHUP is logged and ignored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,13 +23,13 @@ Examples:
 
 docs/shunt.example.toml is an annotated example, docs/configuration.md lists every field.")]
 pub(crate) struct Up {
-    /// The configuration file.
+    /// Configuration file.
     #[arg(long, value_name = "FILE", required_unless_present = "take_over")]
     config: Option<PathBuf>,
-    /// Only check the file: exit code 2 and one line a mistake if there are any.
+    /// Only check the file: exit code 2 and one line per error, if there are any.
     #[arg(long)]
     check: bool,
-    /// End when the process that started this one ends; for experiments, not for people.
+    /// End with the parent process; for experiments (internal).
     #[arg(long, hide = true)]
     with_parent: bool,
     /// Take over from the daemon at the other end of standard input; for `shunt upgrade`.
@@ -54,11 +53,10 @@ impl Up {
     }
 }
 
-/// Writes "ready" from a thread: standard output may be a full pipe, and must not hold up the
-/// daemon.
+/// Prints "ready" from a thread: standard output may be a full pipe, and must not block the daemon.
 fn say_ready() {
     let thread = std::thread::Builder::new().name("ready".into());
     if let Err(error) = thread.spawn(|| drop(say("ready\n"))) {
-        tracing::warn!("no thread to say \"ready\" on: {error}");
+        tracing::warn!("cannot start a thread to print \"ready\": {error}");
     }
 }

@@ -1,6 +1,6 @@
-//! The command line as its user meets it: what is wrong is said once and plainly, with the remedy.
+//! Errors of the command line: each is reported once, with its remedy.
 //!
-//! Exit code 2 is a mistake in the command line or the configuration, 1 a failure of the machine.
+//! Exit code 2 is an error in the command line or the configuration, 1 a failure of the machine.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Runs shunt to its end. No command here gets as far as doing its work.
+/// Runs shunt to its end; no command here gets as far as doing its work.
 fn shunt(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_shunt"))
         .args(args)
@@ -20,8 +20,8 @@ fn shunt(args: &[&str]) -> Output {
         .expect("shunt was built for this test")
 }
 
-/// Asserts that shunt fails with this code, says nothing on standard output, and says all `words`
-/// on standard error, in one line unless it is clap's.
+/// Asserts that shunt fails with this code, prints nothing on standard output, and prints all
+/// `words` on standard error, in one line unless it is clap's.
 fn fails(code: i32, args: &[&str], words: &[&str]) {
     let output = shunt(args);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -170,7 +170,7 @@ fn a_good_configuration_is_checked_without_being_run() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, format!("{config}: good\n"));
     assert!(!site.path("run").exists(), "the check changed something");
-    // The same with every mistake told: the check and the start share one reader.
+    // The check and the start use one reader, but the check reports all errors.
     fails(2, &["up", "--check", "--config", &site.file("nic = 3")], &["shunt.toml:1:7"]);
 }
 
@@ -204,7 +204,7 @@ fn a_missing_directory_of_a_socket_is_named() {
 #[test]
 fn a_run_directory_that_cannot_be_made_is_named() {
     let site = Site::new();
-    // Root may write anywhere; where a file is, nobody can make a directory.
+    // Root may write anywhere, but cannot make a directory below a file.
     fs::write(site.path("file"), "").expect("a file in a temporary directory");
     for run_dir in ["file", "file/below"] {
         let config = site.config(&site.path(run_dir), &site.path("s"), "");
@@ -223,12 +223,12 @@ fn a_cpu_that_is_not_online_is_named() {
 #[test]
 fn a_wake_up_latency_that_may_not_be_held_keeps_the_daemon_from_starting() {
     let site = Site::new();
-    // Nobody in particular, who must reach the program and write beside it.
+    // An unprivileged user, who must reach the program and write beside it.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(site.path(""), open).expect("our own directory");
     let program = site.path("shunt");
-    // By another process: a file that this one had open for writing, and another test's child with
-    // it, could not be run.
+    // Copied by another process: a file open for writing, here or in another test's child, cannot
+    // be run.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_shunt")).arg(&program).status();
     assert!(copied.expect("cp is there").success());
     let config = site.config(&site.path("run"), &site.path("s"), "[lanes]\ncpu_latency_us = 0");
@@ -239,7 +239,7 @@ fn a_wake_up_latency_that_may_not_be_held_keeps_the_daemon_from_starting() {
     }
     let device = fs::metadata("/dev/cpu_dma_latency");
     if device.as_ref().is_ok_and(|device| device.mode() & 0o002 != 0) {
-        return; // everybody may here
+        return; // all users have permission here
     }
     let output = command.output().expect("shunt was copied for this test");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -384,7 +384,7 @@ fn every_command_has_help_with_examples() {
     assert!(!seen.iter().any(|name| name == "lab guest"), "guests are not for people");
 }
 
-/// The names in the list of commands; clap's own `help` is not ours to give examples for.
+/// Names in the list of commands, without clap's own `help`, which has no examples.
 fn subcommands(help: &str) -> Vec<String> {
     let list = help.split("\nCommands:\n").nth(1).unwrap_or_default();
     let rows = list.lines().take_while(|line| line.starts_with("  "));

@@ -1,5 +1,5 @@
-//! The lab's experiments from the command line, each as small as it goes: daemon and guests are
-//! real processes on real sockets. Nothing is said of how fast they are, which is not for a test.
+//! Experiments of the lab from the command line, as short as possible: daemon and guests are real
+//! processes on real sockets. Speed is not tested.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Runs `shunt lab` with these arguments; says its exit code and the JSON object it printed.
+/// Runs `shunt lab` with these arguments; returns its exit code and the JSON object it printed.
 fn lab(args: &[&str]) -> (Option<i32>, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_shunt"))
         .arg("lab")
@@ -22,13 +22,12 @@ fn lab(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), json)
 }
 
-/// The same of what needs network namespaces, which a machine may refuse: then it says so, and
-/// nothing else may be wrong.
+/// Runs an experiment that needs network namespaces; `None` if the machine allows none.
 fn lab_in_namespaces(args: &[&str]) -> Option<Value> {
     lab_in_namespaces_with(args, &[])
 }
 
-/// The same with variables of the environment.
+/// Runs such an experiment with environment variables.
 fn lab_in_namespaces_with(args: &[&str], variables: &[(&str, &Path)]) -> Option<Value> {
     let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
     shunt.envs(variables.iter().copied());
@@ -46,7 +45,7 @@ fn number(value: &Value, path: &str) -> f64 {
     value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {value:#}"))
 }
 
-/// Checks that a point has all that was promised of it.
+/// Checks that a point has all promised fields.
 fn check_point(pattern: &str, path: &str, vms: &str) {
     let args = ["run", "--pattern", pattern, "--path", path, "--vms", vms, "--frame", "256"];
     let args = [&args[..], &["--seconds", "0.2", "--json"]].concat();
@@ -84,10 +83,10 @@ fn check_point(pattern: &str, path: &str, vms: &str) {
     for positive in ["/mpps", "/gbps", "/rx_mpps", "/generator_limit_mpps"] {
         assert!(number(&point, positive) > 0.0, "{positive} in {point:#}");
     }
-    // The kernel's bridge has no lane whose cycles could be told.
+    // The kernel's bridge has no lane, and so no cycles.
     let cycles = &point["switch_cycles_per_frame"];
     assert_eq!(cycles.as_f64().is_some_and(|cycles| cycles > 0.0), path != "virtio", "{point:#}");
-    // 252 bytes of a frame are in memory: published rates leave the FCS out.
+    // 252 bytes of a frame are in memory: published rates exclude the FCS.
     let gbps = number(&point, "/mpps") * 252.0 * 8.0 / 1e3;
     assert!((number(&point, "/gbps") / gbps - 1.0).abs() < 0.001, "{point:#}");
     let limiters = ["switch", "guest", "generator", "uplink"];
@@ -133,7 +132,7 @@ fn fairness_is_told_as_a_whole() {
         assert_eq!(number(&told, &format!("/weights/{i}/weight")), (i + 1) as f64);
         let expected = number(&told, &format!("/weights/{i}/expected"));
         assert!((expected - (i + 1) as f64 / 10.0).abs() < 1e-6, "{told:#}");
-        // On a busy machine the minima may be more than there is.
+        // On a busy machine the minima may exceed the lane's rate.
         assert!(number(&told, &format!("/minima/{i}/expected_mbps")).is_finite(), "{told:#}");
     }
     assert_eq!(number(&told, "/maxima/2/max_tx_mbps"), 2000.0);
@@ -156,7 +155,7 @@ fn honest_guests_lose_nothing_beside_a_hostile_one() {
     }
     assert_eq!(run["daemon_alive"], true, "{run:#}");
     assert_eq!(run["reattached"], true, "{run:#}");
-    // It did attack: rings were stopped in both directions, and spoofed frames dropped.
+    // The attack was effective: rings were stopped in both directions, and spoofed frames dropped.
     let faults = run["faults"].as_object().expect("faults by name");
     for direction in ["tx_", "rx_"] {
         assert!(faults.keys().any(|fault| fault.starts_with(direction)), "{run:#}");
@@ -195,10 +194,10 @@ fn a_held_wake_up_latency_is_part_of_the_result() {
         .expect("shunt was built for this test");
     let (out, said) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // Not everybody may hold it.
+    // Setting the latency may need a permission.
     if std::fs::File::options().write(true).open("/dev/cpu_dma_latency").is_ok() {
         assert_eq!(output.status.code(), Some(0), "{said}");
-        assert!(out.contains("wake-up latency of the CPUs: held at 7 us"), "{out}");
+        assert!(out.contains("wake-up latency of the CPUs: limited to 7 us"), "{out}");
     } else {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("cannot keep lanes.cpu_latency_us"), "{said}");
@@ -245,7 +244,7 @@ fn what_cannot_be_measured_is_refused_by_name() {
     }
 }
 
-/// Runs an experiment over sockets on the path virtio, and gives its transfers.
+/// Runs an experiment over sockets on the path virtio, and returns its transfers.
 fn transfers(experiment: &str, pattern: &str) -> Vec<Value> {
     let out = tempfile::tempdir().unwrap();
     let dir = out.path().to_str().unwrap();
@@ -320,7 +319,7 @@ fn file_copies_are_whole_on_both_paths_and_leave_nothing_behind() {
     assert!(folder.join("copies.csv").exists() && !folder.join("results.csv").exists());
 }
 
-/// Every guest has the whole file, and the figures of a copy can be.
+/// Checks that every guest has the whole file, and that the figures of a copy are plausible.
 fn check_file_copy(copy: &Value) {
     assert_eq!((number(copy, "/file_mib"), number(copy, "/rounds")), (8.0, 2.0), "{copy:#}");
     let least_to_most = |path: &str| {
@@ -335,7 +334,7 @@ fn check_file_copy(copy: &Value) {
         for positive in ["seconds", "gbps", "cpu_s_per_gib"] {
             assert!(least_to_most(&format!("/guests/{i}/{positive}")) > 0.0, "{copy:#}");
         }
-        // Its copy is part of the whole.
+        // A guest's copy is part of the whole.
         let seconds = least_to_most(&format!("/guests/{i}/seconds"));
         assert!(seconds <= number(copy, "/seconds/2"), "{copy:#}");
     }
@@ -358,7 +357,7 @@ fn a_lab_that_is_killed_leaves_nobody_behind() {
     // Both ends of the first measurement.
     while children().split_whitespace().count() < 2 {
         if running.try_wait().unwrap().is_some() {
-            return; // the machine has no namespaces for it, as the other tests are told
+            return; // the machine has no namespaces for it, as other tests report
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
@@ -366,7 +365,7 @@ fn a_lab_that_is_killed_leaves_nobody_behind() {
     running.kill().unwrap();
     running.wait().unwrap();
     for child in children.split_whitespace() {
-        // Gone, or about to be: nobody has waited for it yet.
+        // Ended, or a zombie: no process has waited for it yet.
         while std::fs::read_to_string(format!("/proc/{child}/stat"))
             .is_ok_and(|stat| !stat.contains(") Z "))
         {
@@ -415,8 +414,8 @@ impl Drop for Piped {
     }
 }
 
-/// Lets two guests exchange numbered frames over the bare loop, which spins so many cycles for each
-/// frame. Checks that no frame is lost, and returns the loop's busy cycles a frame.
+/// Runs two guests that exchange numbered frames over the bare loop, which spins `delay_cycles` for
+/// each frame. Checks that no frame is lost, and returns the loop's busy cycles per frame.
 fn exchange_over_bare_loop(ring: &str, delay_cycles: u64) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let sockets = ["a.sock", "b.sock"].map(|name| dir.path().join(name).display().to_string());
@@ -493,7 +492,7 @@ fn the_bare_loop_rejects_what_it_cannot_serve() {
     }
 }
 
-/// Runs a comparison of switches, as short as it goes; `None` if the machine lacks one of `lacks`.
+/// Runs a comparison of switches, as short as possible; `None` if the machine lacks one of `lacks`.
 fn switches(args: &[&str], lacks: &[&str]) -> Option<Value> {
     let short = ["--pairs", "2", "--rounds", "1", "--slot", "0.05", "--no-hugepages", "--json"];
     let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
@@ -594,7 +593,7 @@ fn wrong_settings_of_a_comparison_are_rejected() {
     }
 }
 
-/// An experiment of a user: 16 short slots.
+/// A user's experiment: 16 short slots.
 const MINE: &str = r#"
 name = "mine"
 title = "Two paths"
@@ -612,7 +611,7 @@ warmup_s = 0.1
 seconds = 0.1
 "#;
 
-/// SIGINT in the middle of an experiment, which is resumed.
+/// SIGINT in the middle of an experiment, which is then resumed.
 #[test]
 fn an_interrupted_run_keeps_its_results_leaves_nothing_behind_and_is_resumed() {
     let [temporary, out] = [(), ()].map(|()| tempfile::tempdir().unwrap());
@@ -622,7 +621,7 @@ fn an_interrupted_run_keeps_its_results_leaves_nothing_behind_and_is_resumed() {
     shunt.arg("lab").arg(&mine).arg("--out").arg(out.path());
     shunt.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = shunt.spawn().unwrap();
-    // Each slot has a directory of its own; the file is there from the beginning.
+    // Each slot has a directory of its own; the results file exists from the beginning.
     let mut seen = std::collections::BTreeSet::new();
     let end = Instant::now() + Duration::from_secs(60);
     while seen.len() < 4 {
@@ -644,7 +643,7 @@ fn an_interrupted_run_keeps_its_results_leaves_nothing_behind_and_is_resumed() {
     };
     let early = results();
     let why = early["ended_early"].as_str().unwrap_or_default();
-    assert!(why.starts_with("NOT WHOLE: the run ended after "), "{early:#}");
+    assert!(why.starts_with("INCOMPLETE: the run ended after "), "{early:#}");
     let history = history(out.path());
     assert!(history.contains("/16") && history.contains("mine"), "{history}");
 
@@ -666,7 +665,7 @@ fn history(out: &std::path::Path) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// What a command prints, with its exit code.
+/// Output of a command, with its exit code.
 fn told(args: &[&str]) -> (Option<i32>, String) {
     let mut shunt = Command::new(env!("CARGO_BIN_EXE_shunt"));
     let output = shunt.arg("lab").args(args).stdin(Stdio::null()).output().expect("it was built");
@@ -727,7 +726,7 @@ fn frames_are_received_with_queues_and_without() {
 
 #[test]
 fn a_slower_side_is_found() {
-    // Of 60 cycles a frame the bare loop takes fewer than it is told to wait.
+    // Of 60 cycles per frame, the bare loop takes less than its delay.
     let args = ["compare", "bare", "bare+200", "--pairs", "8", "--json"];
     let (code, told) = lab(&args);
     assert_eq!(code, Some(0), "{told:#}");

@@ -1,4 +1,4 @@
-//! A daemon whose log cannot be written, or is not read, serves all the same.
+//! A daemon serves on when its log cannot be written, or is not read.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Waits are for what must happen: only a bug makes them last.
+/// Longest wait; only a bug reaches it.
 const WAIT: Duration = Duration::from_secs(60);
 
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -31,7 +31,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one that logs to `log`, and waits until it is ready.
+    /// Starts a daemon that logs to `log`, and waits until it is ready.
     fn start(log: impl Into<Stdio>) -> Daemon {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let config = dir.path().join("shunt.toml");
@@ -61,7 +61,7 @@ impl Daemon {
         self.dir.path().join(name)
     }
 
-    /// What a command says that is given the run directory, while the daemon runs.
+    /// Output of a command with the run directory, while the daemon runs.
     fn ask(&mut self, args: &[&str]) -> Output {
         let ended = self.child.try_wait().expect("our own child");
         assert_eq!(ended, None, "the daemon ended");
@@ -69,7 +69,7 @@ impl Daemon {
         command.args(args).arg("--json").arg("--run-dir").arg(self.dir.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut asked = command.spawn().expect("shunt was built");
-        // One that hangs is ended, so that what is wrong is told.
+        // A command that hangs is ended, so that the error is reported.
         until("an answer", || asked.try_wait().expect("our own child").map(|_| ()));
         asked.wait_with_output().expect("our own child")
     }
@@ -80,12 +80,12 @@ impl Daemon {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// Has it log at least two lines.
+    /// Makes it log at least two lines.
     fn attach_and_leave(&self) {
         drop(UnixStream::connect(self.path("vf0")).expect("its socket"));
     }
 
-    /// Has it log a line for each time, at level debug.
+    /// Makes it log a line `times` times, at level debug.
     fn disturb(&self, times: usize) {
         for _ in 0..times {
             let mut stream = UnixStream::connect(self.path("api.sock")).expect("its socket");
@@ -112,7 +112,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A pipe that is full, and the end that could be read.
+/// A full pipe, and its reading end.
 fn full_pipe() -> (PipeReader, Stdio) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let size = rustix::pipe::fcntl_getpipe_size(&writer).expect("a pipe has a size");
@@ -144,7 +144,7 @@ fn a_log_reader_that_stands_still_holds_up_nobody_and_is_told_what_it_missed() {
     assert_eq!(daemon.dropped(), 0, "what fits waits");
     daemon.disturb(5000);
     let dropped = until("lines to be counted", || Some(daemon.dropped()).filter(|n| *n > 0));
-    // It reads on, and knows how many are missing.
+    // The daemon continues, and counts the missing lines.
     let reading = std::thread::spawn(move || {
         let mut text = String::new();
         reader.read_to_string(&mut text).map(|_| text)
@@ -185,7 +185,7 @@ fn a_daemon_that_nobody_hears_is_replaced() {
     let upgraded: Value = serde_json::from_slice(&upgraded).expect("JSON");
     let status = until("the old one to end", || daemon.child.try_wait().expect("our own child"));
     assert_eq!(status.code(), Some(0));
-    // The new one logs to the same pipe.
+    // The new daemon logs to the same pipe.
     daemon.attach_and_leave();
     let reading = std::thread::spawn(move || {
         let mut text = String::new();

@@ -1,7 +1,7 @@
-//! The commands that manage a daemon, against an API that is served on a real socket.
+//! Commands that manage a daemon, against an API served on a real socket.
 //!
-//! The data plane behind it is one of paper: it gives VFs and queues by the policy, and carries
-//! nothing.
+//! The data plane behind it is a mock: it assigns VFs and queues by the policy, and carries no
+//! frames.
 
 use std::fs;
 use std::io::Write;
@@ -17,7 +17,7 @@ use model::config::socket_path;
 use model::state::{Actual, ActualAdapter, Allocation, Problem, State};
 use serde_json::{Value, json};
 
-/// A data plane that refuses one name, and has guests behind adapters of another.
+/// A data plane that rejects one name, and has guests behind adapters of another.
 #[derive(Debug, Default)]
 struct Paper(api::testing::Paper);
 
@@ -66,7 +66,7 @@ impl Site {
         shunt(&words(line), self.dir.path().to_str().expect("a path that is UTF-8"), "")
     }
 
-    /// What a command that succeeds says.
+    /// Output of a command that succeeds.
     fn says(&self, line: &str) -> String {
         let output = self.run(line);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -75,7 +75,7 @@ impl Site {
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
-    /// The same as JSON.
+    /// Output of a command as JSON.
     fn json(&self, line: &str) -> Value {
         let text = self.says(&format!("{line} --json"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("shunt {line}: {error}: {text}"))
@@ -92,7 +92,7 @@ impl Site {
         }
     }
 
-    /// A NIC, an iov switch and two adapters, by commands.
+    /// A NIC, an iov switch and two adapters, made by commands.
     fn furnished() -> Site {
         let site = Site::new();
         for line in [
@@ -108,7 +108,7 @@ impl Site {
     }
 }
 
-/// Words between blanks; what stands between single quotes is one.
+/// Words between blanks; quoted text in single quotes is one word.
 fn words(line: &str) -> Vec<String> {
     let parts = line.split('\'').enumerate();
     let words = parts.flat_map(|(i, part)| match i % 2 {
@@ -299,11 +299,11 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ("adapter set web --mac 02:00:00:00:00:02 --vlan 7", &["mac:", "choose another"]),
         ("adapter set web --path fast", &["path: \"fast\"", "\"synthetic\""]),
         ("adapter set web --vf some", &["vf: \"some\"", "0 to 254"]),
-        ("adapter set web", &["nothing is to be changed", "--help"]),
+        ("adapter set web", &["no setting to change", "--help"]),
         ("adapter set ghost --vlan 1", &["there is no adapter \"ghost\""]),
         (
             "adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
-            &["web is there already"],
+            &["web exists"],
         ),
         (
             "adapter create cursed --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
@@ -311,7 +311,7 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ),
         ("adapter create x --mac 02:00:00:00:00:09 --socket /x", &["set either switch or nic"]),
         ("nic set nic0 --num-vfs 3", &["num_vfs: 3", "write 2 or 0"]),
-        ("nic create nic0 --total-vfs 3", &["nic0 is there already"]),
+        ("nic create nic0 --total-vfs 3", &["nic0 exists"]),
         ("nic delete nic0", &["there is no NIC; create one first"]),
         ("vf set nic0 7 --trust on", &["index: 7", "0 to 3"]),
         ("vf set nic0 1 --trust yes", &["--trust", "on, off"]),
@@ -407,7 +407,7 @@ fn what_a_file_says_wrong_is_told_with_the_file() {
     assert_eq!(site.says("export"), before, "nothing was changed");
 }
 
-/// What one command prints another takes, in both syntaxes, and finds nothing to change.
+/// The output of one command is accepted by another, in both syntaxes, without changes.
 #[test]
 fn every_object_goes_round() {
     let site = Site::furnished();
@@ -431,7 +431,7 @@ fn every_object_goes_round() {
             assert!(said.starts_with("nothing to do\n"), "{show}: {said}\n{text}");
         }
     }
-    // And a daemon starts with it.
+    // A daemon starts with it, too.
     for (name, text) in
         [("x.toml", site.says("export")), ("x.json", format!("{:#}", site.json("export")))]
     {
@@ -442,7 +442,7 @@ fn every_object_goes_round() {
     }
 }
 
-/// The daemon's own file is the document, with settings of the daemon's that are not applied.
+/// The daemon's own file is a document, too; the daemon's settings in it are not applied.
 #[test]
 fn the_daemons_file_is_applied_as_it_was_read() {
     let site = Site::new();
@@ -508,8 +508,8 @@ fn what_a_file_does_not_name_goes_with_prune_only() {
 
     let planned = site.says(&format!("{apply} --prune --dry-run"));
     assert!(planned.contains("remove adapter db\n"), "{planned}");
-    assert!(planned.ends_with("with running guests, and removed: busy1, busy2\n"), "{planned}");
-    // Nobody is there to be asked.
+    assert!(planned.ends_with("removed, with running guests: busy1, busy2\n"), "{planned}");
+    // There is no terminal to ask.
     let asks = ["busy1, busy2", "--yes", "x.json"];
     site.fails(2, &format!("{apply} --prune"), &asks);
     site.fails(2, &format!("{apply} --prune --json"), &asks);
@@ -517,7 +517,7 @@ fn what_a_file_does_not_name_goes_with_prune_only() {
     let said = site.says(&format!("{apply} --prune --yes"));
     assert!(said.ends_with("applied, generation 7\n"), "{said}");
     assert_eq!(count(), Some(1));
-    // Without guests there is nothing to agree to.
+    // Without guests no consent is needed.
     document["adapter"] = json!([]);
     fs::write(&file, document.to_string()).expect("a file");
     site.says(&format!("{apply} --prune"));
@@ -570,8 +570,8 @@ fn completions_and_manual_pages_are_made_of_the_same_table() {
     assert!(!pages.join("shunt-lab-guest.1").exists(), "not for people");
 }
 
-/// An API's socket in a directory of its own, behind which is that of `site`. Before the second
-/// connection is handed on, which brings a change, `between` is done.
+/// An API's socket in a directory of its own, as a proxy for that of `site`. Runs `between` before
+/// it passes on the second connection, which makes a change.
 fn with_something_between(site: &Site, between: impl FnOnce() + Send, ask: impl FnOnce(&str)) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let listener = UnixListener::bind(socket_path(dir.path())).expect("a socket");
@@ -621,7 +621,7 @@ fn a_list_that_somebody_else_changed_meanwhile_is_not_overwritten() {
     }
 }
 
-/// Every command that a document shows is one: without a daemon it fails, and not for its words.
+/// Every command in a document exists: without a daemon it fails, but not for its words.
 #[test]
 fn commands_in_documents_are_commands() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -649,7 +649,7 @@ fn commands_in_documents_are_commands() {
     assert!(seen > 60, "only {seen} commands were found");
 }
 
-/// Of a virtual PF: QEMU's options, which are printed beside a note if the memory is left out.
+/// QEMU's options of a virtual PF, printed with a note if the memory is left out.
 fn vpf(site: &Site, line: &str) -> String {
     let output = site.run(line);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -674,11 +674,11 @@ fn a_virtual_pf_is_made_changed_and_removed() {
         (&control["mac_prefixes"], &control["vlans"]),
         (&json!(["52:54:00"]), &json!(["100-199"]))
     );
-    // Again, and with its name alone, it is the same.
+    // A repetition, and the name alone, print the same.
     assert_eq!(vpf(&site, "vpf vm --vfs 2"), first);
     assert_eq!(vpf(&site, "vpf vm"), first);
     assert_eq!(site.json("export"), made);
-    // What is named changes, the rest stays.
+    // Named settings change, the others stay.
     vpf(&site, "vpf vm --queue-pairs 4 --grant-max-tx-mbps 100 --grant mac,vlan,rate");
     let changed = site.json("export");
     assert_eq!(changed["adapter"][3]["attachment"]["queue_pairs"], 4);
@@ -708,7 +708,7 @@ fn a_virtual_pf_on_what_is_there() {
     );
     assert_eq!(of("vm-pf")["attachment"]["kind"], "stream");
     assert_eq!(state["vpf"][0]["control"], Value::Null);
-    // An adapter that was there before stays when the virtual PF goes.
+    // An adapter that existed before stays when the virtual PF is removed.
     site.says("vpf vm --remove");
     let own = r#"{"name": "own", "pf": "web", "vf": [{"adapter": "db"}]}"#;
     let mut document = site.json("export");
@@ -738,7 +738,7 @@ fn mistakes_about_virtual_pfs_change_nothing() {
     let before = site.json("export");
     for (line, words) in [
         ("vpf vm", vec!["there is no virtual PF vm", "--vfs"]),
-        ("vpf vm --grant all", vec!["vm is new; give --vfs"]),
+        ("vpf vm --grant all", vec!["vm does not exist yet; give --vfs"]),
         ("vpf vm --vfs 8", vec!["8 is not in 0..=7"]),
         ("vpf vm --vfs 7 --qmp /run/vm.qmp", vec!["--qmp only asks"]),
         ("vpf vm --qmp /run/vm.qmp", vec!["there is no virtual PF vm"]),

@@ -1,4 +1,4 @@
-//! The planner from the command line: what it prints, and what it says to what cannot be.
+//! The planner from the command line: output, and errors for invalid input.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,7 +39,7 @@ mpps = 0.5
 frames = "imix"
 "#;
 
-/// Runs `shunt plan` with these arguments; says its exit code and what it printed to either stream.
+/// Runs `shunt plan` with these arguments; returns its exit code and both outputs.
 fn plan(args: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_shunt"))
         .arg("plan")
@@ -93,7 +93,7 @@ fn points_of_few_guests_tell_those_of_many() {
     assert!(people.contains("Not explained"), "{people}");
 }
 
-/// What the lab measured makes a profile, which other questions take.
+/// Results of the lab become a profile, which other queries use.
 #[test]
 fn a_run_of_the_lab_becomes_a_host() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,9 +180,9 @@ fn what_cannot_be_gets_one_clear_message() {
         (&["--nic", "3c509"][..], "no NIC profile \"3c509\": 82598"),
         (&["--cores", "0"], "--cores 0"),
         (&["--what-if", "colour=1..3"], "cores, guest-cores"),
-        (&["--what-if", "cores=many"], "\"many\" is no number"),
+        (&["--what-if", "cores=many"], "\"many\": expected numbers"),
         (&["--what-if", "cores=0"], "0: 0.001 to 1024 are possible"),
-        (&["--what-if", "cores=9..1"], "values are as 1..8"),
+        (&["--what-if", "cores=9..1"], "such as 1..8"),
         (&["--what-if", "lanes=3"], "1, 2, 4, 8 or 16 lanes"),
         (&["--what-if", "nic=xl710,3c509"], "no NIC profile \"3c509\""),
     ] {
@@ -213,7 +213,7 @@ fn a_chain_is_drawn() {
     assert!(svg.starts_with("<svg") && svg.contains("12 crossings of PCIe"), "{svg}");
 }
 
-/// What the page shows are files that the commands take.
+/// The examples in the document are valid files.
 #[test]
 fn the_examples_of_the_page_are_files_that_work() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");

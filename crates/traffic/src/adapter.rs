@@ -129,7 +129,7 @@ impl Adapter {
     pub fn accept(listener: &Listener, shape: Shape, pages: Pages) -> Result<Adapter> {
         /// ACKNOWLEDGE, DRIVER, FEATURES_OK and DRIVER_OK: DPDK's back-ends wait for the last.
         const STARTED: u8 = 0xf;
-        let shown = || format!("no switch is attached by {}", listener.path().display());
+        let shown = || format!("no switch connected to {}", listener.path().display());
         let frontend = Frontend::accept(listener, WAIT).with_context(shown)?;
         let mut adapter = Adapter::on(frontend, shape, pages).with_context(shown)?;
         adapter.frontend.set_status(STARTED)?;

@@ -228,7 +228,7 @@ impl Courier {
             if left > 0 {
                 std::thread::yield_now();
                 let late = begin.elapsed() > Duration::from_secs(60);
-                ensure!(!late, "the daemon does not take the courier's frames any more");
+                ensure!(!late, "the daemon no longer takes the courier's frames");
             }
         }
         Ok(())

@@ -264,7 +264,7 @@ fn say(event: &Event) -> Result<()> {
 /// Waits for the next line of the parent.
 fn wait_for_word() -> Result<()> {
     let mut line = String::new();
-    let read = std::io::stdin().read_line(&mut line).context("cannot hear the parent")?;
-    ensure!(read > 0, "told to stop before the start");
+    let read = std::io::stdin().read_line(&mut line).context("cannot read from the parent")?;
+    ensure!(read > 0, "standard input ended before the start");
     Ok(())
 }

@@ -72,6 +72,6 @@ fn copy(from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> Result<()> {
 
 /// The queue of a new tap.
 pub(super) fn only_queue(mut tap: tun::Tap) -> Result<OwnedFd> {
-    ensure!(!tap.existed, "somebody else has a tap of that name");
+    ensure!(!tap.existed, "another process has a tap of that name");
     tap.queues.pop().context("a tap has a queue")
 }

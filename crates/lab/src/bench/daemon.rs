@@ -165,10 +165,10 @@ impl Bench {
         // The new process is a grandchild: the lab becomes its parent when its own parent ends, and
         // can wait for it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .context("processes whose parents ended cannot be had")?;
+            .context("cannot become the parent of orphaned processes")?;
         let client = Client::new(&socket_path(self.dir.path()));
         let reply = client.send(Method::POST, "/v1/upgrade", Some(&serde_json::json!({})), None)?;
-        let done: Upgraded = serde_json::from_value(reply.body).context("not what is expected")?;
+        let done: Upgraded = serde_json::from_value(reply.body).context("unexpected answer")?;
         match self.successor.take() {
             None => drop(self.daemon.wait()?),
             Some(before) => wait(before, PATIENCE)?,
@@ -250,14 +250,14 @@ impl Bench {
         if let Some(pid) = self.successor {
             return match waitpid(Some(pid), WaitOptions::NOHANG)? {
                 None => Ok(()),
-                Some(_) => bail!("the process that took over ended by itself"),
+                Some(_) => bail!("the process that took over ended unexpectedly"),
             };
         }
         match self.daemon.try_wait()? {
             None => Ok(()),
             Some(status) => {
                 let words = self.last_words.lock().unwrap_or_else(|poison| poison.into_inner());
-                bail!("the daemon ended by itself: {status}; it last said: {}", words.trim())
+                bail!("the daemon ended unexpectedly: {status}; last output: {}", words.trim())
             }
         }
     }
@@ -273,7 +273,7 @@ fn wait(pid: Pid, patience: Duration) -> Result<()> {
             Ok(None) | Err(Errno::CHILD) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            Ok(None) | Err(Errno::CHILD) => bail!("a daemon that was replaced does not end"),
+            Ok(None) | Err(Errno::CHILD) => bail!("the replaced daemon does not end"),
             Err(error) => return Err(error.into()),
         }
     }

@@ -72,7 +72,7 @@ impl GuestProcess {
     /// Waits for its next event.
     pub fn hear(&mut self) -> Result<Event> {
         let mut line = String::new();
-        if self.output.read_line(&mut line).context("cannot hear the guest process")? == 0 {
+        if self.output.read_line(&mut line).context("cannot read from the guest process")? == 0 {
             let status = self.child.wait()?;
             bail!("the guest process ended early: {status}");
         }

@@ -171,7 +171,7 @@ impl SwitchedBench {
     pub fn check_paths(&self, wanted: &[PathInForce]) -> Result<()> {
         let reply = self.client.send(Method::GET, "/v1/actual", None, None)?;
         let in_force: InForce =
-            serde_json::from_value(reply.body).context("not what is in force")?;
+            serde_json::from_value(reply.body).context("not a state in force")?;
         let adapters = &in_force.actual.adapters;
         ensure!(adapters.len() == wanted.len(), "the daemon has {} adapters", adapters.len());
         for (i, path) in wanted.iter().enumerate() {

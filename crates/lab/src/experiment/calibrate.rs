@@ -260,7 +260,7 @@ fn generate(program: &Path, spec: &GuestSpec, control: &DelayControl) -> Result<
     process.begin()?;
     control.begin();
     process.end()?;
-    process.result()?.paced.context("no process had the generator")
+    process.result()?.paced.context("no process reported the generator")
 }
 
 fn compare(

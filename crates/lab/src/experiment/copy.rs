@@ -80,7 +80,7 @@ pub fn run(settings: &Settings) -> Result<Vec<FileCopy>> {
     let mut copies = Vec::new();
     for ((setup, _), seen) in SETUPS.iter().zip(&seen) {
         let copy = conclude(settings, *setup, seen);
-        copy.check().context("the measurement contradicts itself")?;
+        copy.check().context("the measurement is inconsistent")?;
         copies.push(copy);
     }
     Ok(copies)

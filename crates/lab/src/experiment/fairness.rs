@@ -207,10 +207,10 @@ pub fn run(
     let guaranteed = with_minima(&small, equal.told.mbps);
     let by_minimum = measure("minimum rates, 64 B", &guaranteed, &plain)?;
 
-    let deaf = measure("a receiver that is stuck, 64 B", &small, &with_a_deaf_one())?;
+    let deaf = measure("a stuck receiver, 64 B", &small, &with_a_deaf_one())?;
     let heard = deaf.slices.iter().filter(|(phase, _)| phase.deaf.contains(&DEAF));
     let heard: u64 = heard.map(|(_, slice)| slice.received[DEAF]).sum();
-    ensure!(heard == 0, "the guest that was to take no frame has taken {heard}");
+    ensure!(heard == 0, "the deaf guest received {heard} frames");
     let placement = plan(cpus, 1);
     Ok(Fairness {
         jain_index: jain(&equal.mbps),

@@ -133,7 +133,7 @@ pub fn run(program: &Path, spec: &PointSpec, cpus: &[usize]) -> Result<Point> {
     let both = placement.switch.zip(placement.guests[0].0);
     let (point, round_trip_cycles) = distance::steadily_if(both, measure)?;
     let point = Point { round_trip_cycles, ..point };
-    point.check().context("the measurement contradicts itself")?;
+    point.check().context("the measurement is inconsistent")?;
     Ok(point)
 }
 
@@ -150,7 +150,7 @@ pub fn slot(switch: Switch<'_>, spec: &PointSpec, cpus: &[usize]) -> Result<Poin
     let round_trip_cycles =
         before.zip(round_trip()?).map(|(before, after)| bands::around(before, after));
     let point = Point { round_trip_cycles, ..point };
-    point.check().context("the measurement contradicts itself")?;
+    point.check().context("the measurement is inconsistent")?;
     Ok(point)
 }
 
@@ -247,7 +247,7 @@ fn conclude(spec: &PointSpec, placement: &Placement, measured: &Measured) -> Res
             }
         }
     }
-    let (result, outside): (_, Counted) = generator.context("no process had the generator")?;
+    let (result, outside): (_, Counted) = generator.context("no process reported the generator")?;
     ensure!(outside.sent > 0, SentNothing);
     let rate = |frames: u64| frames as f64 / result.seconds / 1e6;
     let ours = spec.path != PathKind::Virtio;

@@ -226,7 +226,7 @@ fn wait_for_traffic(bench: &Bench) -> Result<()> {
     let begin = Instant::now();
     // The uplink is port 0, the VFs follow.
     while bench.stats()?.ports[1 + HONEST[0]].rx_frames < ALONE_FRAMES {
-        ensure!(begin.elapsed() < PATIENCE, "the honest guests do not forward, though alone");
+        ensure!(begin.elapsed() < PATIENCE, "the honest guests do not forward without an attack");
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
@@ -241,7 +241,7 @@ fn wait_until_gone(bench: &Bench) -> Result<()> {
         if hostile.map(|port| port.rings_attached).sum::<u64>() == 0 {
             return Ok(());
         }
-        ensure!(begin.elapsed() < PATIENCE, "the daemon keeps rings of a process that has gone");
+        ensure!(begin.elapsed() < PATIENCE, "the daemon keeps rings of an ended process");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -279,7 +279,7 @@ fn reattach(bench: &Bench) -> Result<()> {
     }
     let mut seen = vec![0; frame.len()];
     receiver.buffer(0).skip(HEADER).read_bytes(&mut seen);
-    ensure!(seen == frame, "a frame between the far VFs was changed on its way");
+    ensure!(seen == frame, "a frame between the far VFs was corrupted");
     Ok(())
 }
 

@@ -67,7 +67,7 @@ fn receive(
     let pinned = placement.switch.into_iter().chain(placement.guests[0].0).collect();
     let published = sweep.published;
     let receive = Receive { guests, published, pinned, ..conclude(frame_bytes, &seen) };
-    receive.check().context("the measurement contradicts itself")?;
+    receive.check().context("the measurement is inconsistent")?;
     Ok(receive)
 }
 

@@ -56,14 +56,14 @@ pub struct Ran {
 /// The first step fails, or the report cannot be written.
 pub fn run(runner: &Runner<'_>, experiment: Experiment) -> Result<Ran> {
     std::fs::create_dir_all(runner.out).with_context(|| {
-        format!("cannot make {}; choose another place with --out", runner.out.display())
+        format!("cannot make {}; choose another directory with --out", runner.out.display())
     })?;
     check_room(runner.out)?;
     let started = Started::now();
     let (paths, left_out) = paths(&experiment);
     let experiment = experiment.on_paths(&paths);
     if steps(&experiment).is_empty() {
-        bail!("nothing is left to measure. {}", left_out.unwrap_or_default());
+        bail!("no path to measure. {}", left_out.unwrap_or_default());
     }
     let machine = machine(runner)?;
     let host = machine["hostname"].as_str().unwrap_or("unknown").to_owned();
@@ -94,11 +94,11 @@ pub fn resume(runner: &Runner<'_>, dir: &Path) -> Result<Ran> {
     let mut results = report::read(dir)?;
     check_room(dir)?;
     // As in `run`: before the first child is started.
-    let experiment = results.experiment.as_ref().context("these results are of no experiment")?;
+    let experiment = results.experiment.as_ref().context("these results have no experiment")?;
     let (available, left_out) = paths(experiment);
     let steps = steps(experiment).len();
     if experiment.clone().on_paths(&available) != *experiment {
-        bail!("a path that the run measured is missing. {}", left_out.unwrap_or_default());
+        bail!("a path of this run is missing. {}", left_out.unwrap_or_default());
     }
     check_same_machine(&results.machine, &machine(runner)?)?;
     let done = results.steps_done;
@@ -127,7 +127,7 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
         bar.inc(1);
         if saved.elapsed() >= SAVE {
             // This save may be the last: a later one can fail.
-            results.ended_early = Some(not_whole(&results, steps.len(), "without a reason told"));
+            results.ended_early = Some(not_whole(&results, steps.len(), "for an unknown reason"));
             report::save(&dir, &results)?;
             saved = Instant::now();
         }
@@ -146,7 +146,7 @@ fn measure(runner: &Runner<'_>, mut results: Results, dir: PathBuf) -> Result<Ra
 }
 
 fn not_whole(results: &Results, steps: usize, why: &str) -> String {
-    format!("NOT WHOLE: the run ended after {} of {steps} steps: {why}.", results.steps_done)
+    format!("INCOMPLETE: the run ended after {} of {steps} steps: {why}.", results.steps_done)
 }
 
 /// Command line, for the record.
@@ -167,7 +167,7 @@ fn check_same_machine(then: &serde_json::Value, now: &serde_json::Value) -> Resu
         let (then, now) = (&then[name], &now[name]);
         if then != now {
             bail!(
-                "{name} was {then} when the run began and is {now}: one report is of one machine \
+                "{name} was {then} when the run began and is {now}: a report covers one machine \
                  and program; begin a new run"
             );
         }
@@ -200,7 +200,7 @@ fn check_room(out: &Path) -> Result<()> {
         .and_then(|mut file| std::io::Write::write_all(&mut file, &vec![1; REPORT_BYTES]));
     checked.with_context(|| {
         let (mib, out) = (REPORT_BYTES >> 20, out.display());
-        format!("cannot write {mib} MiB to {out}; make room, or choose another place with --out")
+        format!("cannot write {mib} MiB to {out}; free disk space, or choose another directory with --out")
     })
 }
 

@@ -32,7 +32,7 @@
 //!
 //! # Limits
 //! - A switch whose busy share is below 1 is limited by the guest: its frames per second are the
-//! guest's, and its cycles per frame an upper limit, as bursts are small.
+//!   guest's, and its cycles per frame an upper limit, as bursts are small.
 //! - A move of the CPUs away and back within a slot is not detected.
 //! - Open vSwitch with DPDK loses frames of a guest in QEMU between slots, which is reported: none
 //!   of its rounds count.

@@ -286,7 +286,7 @@ fn paced_trial(
     let role = |flows, _| role(flows);
     let measured = forwarding::trial(Switch::shunt(program), spec, placement, role)?;
     let paced = measured.results.iter().find_map(|result| result.paced);
-    paced.context("no process had the generator")
+    paced.context("no process reported the generator")
 }
 
 /// `true` if the generator kept its rate in the measured time.

@@ -77,7 +77,7 @@ pub fn run(settings: &Settings, experiment: &str, traffic: Traffic) -> Result<Ve
     let mut transfers = Vec::new();
     for (path, seen) in settings.paths.iter().zip(&seen) {
         let transfer = conclude(settings, (experiment, *path), &traffic, (seen, &limits));
-        transfer.check().context("the measurement contradicts itself")?;
+        transfer.check().context("the measurement is inconsistent")?;
         transfers.push(transfer);
     }
     Ok(transfers)

@@ -7,7 +7,7 @@
 //!
 //! # Limits
 //! - Two guests: a frame leaves by the other port, even if the table does not have its address
-//! ([`Counters::unknown`]).
+//!   ([`Counters::unknown`]).
 //! - A frame is received in one buffer, with mergeable buffers too; a longer one is dropped.
 //! - A chain of several descriptors is copied twice, through memory of the loop's own
 //!   ([`Counters::chained`]).

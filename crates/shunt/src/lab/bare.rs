@@ -30,7 +30,7 @@ pub(super) struct Bare {
     /// Connect to the sockets, on which the guests listen.
     #[arg(long)]
     connect: bool,
-    /// CPU to run on.
+    /// CPU to pin to.
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// Time-stamp cycles to spin for each frame.
@@ -47,7 +47,7 @@ pub(super) struct Bare {
     with_parent: bool,
 }
 
-/// Most cycles of a delay: 1 ms or so, the interval between two looks at the sockets.
+/// Maximum cycles of a delay: about 1 ms, the interval between two polls of the sockets.
 const DELAY_MAX: u64 = 1_000_000;
 
 impl Bare {

@@ -8,14 +8,14 @@ use lab::measure::delay::Distribution;
 use super::{check_seconds, program, progress};
 use crate::{UsageError, say};
 
-/// Frames a second of the fastest calibration.
+/// Maximum frames a second.
 const RATE_MAX: f64 = 1_000_000.0;
 
 /// Measure known delays: the error of the lab's latency figures.
 ///
 /// A device returns each frame after a delay drawn from a known distribution. The generator of
-/// `shunt lab throughput` measures the latency; the table compares both. The exit code tells
-/// errors only: a noisy machine is none.
+/// `shunt lab throughput` measures the latency; the table compares both. The exit code is non-zero
+/// on errors only: noise is no error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ pub(super) struct Calibrate {
     /// Frames a second: 1000 to 1000000.
     #[arg(long, default_value_t = 50_000.0, value_name = "FPS")]
     rate: f64,
-    /// Trials of each distribution, of whose quantiles the medians count: 1 to 100.
+    /// Trials of each distribution; the medians of their quantiles count: 1 to 100.
     #[arg(long, default_value_t = 9, value_name = "N")]
     trials: usize,
     /// Seconds of each trial.
@@ -71,7 +71,7 @@ impl Calibrate {
     }
 }
 
-/// The result, for people.
+/// Result as text.
 fn text(found: &Calibration) -> String {
     let cpu = |cpu: Option<usize>| cpu.map_or("any CPU".into(), |cpu| format!("CPU {cpu}"));
     let mut text = format!(
@@ -106,7 +106,7 @@ fn distribution(delay: &DelayMeasured) -> String {
     for (title, row) in [
         ("theory, us", delay.theory_us),
         ("injected (drawn), us", injected),
-        ("held by the device, us", held),
+        ("actual delay, us", held),
         ("told by the generator, us", told),
         ("told without pauses, us", unpaused),
         ("error without pauses, us", delay.error_us),

@@ -14,8 +14,8 @@ use crate::{UsageError, say};
 /// Compare two builds of shunt at one point.
 ///
 /// A and B are programs; `bare` is this program's bare copying loop, and `bare+N` the same with N
-/// cycles of waiting for each frame. Both are measured in short slots, in the order A B B A, with
-/// fresh processes and this program's guests. A permutation test at 1 % tells a difference from
+/// cycles of delay for each frame. Both are measured in short slots, in the order A B B A, with
+/// fresh processes and this program's guests. A permutation test at 1 % separates a difference from
 /// noise.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -24,22 +24,22 @@ Examples:
   shunt lab compare ./old ./new --pattern east-west --vms 2 --frame 1518 --pairs 64
   shunt lab compare bare bare+3                          would 3 cycles be found?")]
 pub(super) struct Compare {
-    /// The baseline.
+    /// Baseline.
     #[arg(value_name = "A")]
     a: Side,
-    /// What is compared with it.
+    /// Program to compare with it.
     #[arg(value_name = "B")]
     b: Side,
-    /// Where frames go: north-south or east-west.
+    /// Traffic pattern: north-south or east-west.
     #[arg(long, default_value = "north-south")]
     pattern: Pattern,
-    /// How they get there: vf or vhost.
+    /// Path: vf or vhost.
     #[arg(long, default_value = "vf")]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 1, value_name = "N")]
     vms: usize,
-    /// Bytes of a frame with its FCS: 64 to 1518.
+    /// Frame size with FCS, bytes: 64 to 1518.
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     frame: u32,
     /// Rings of the guests' adapters: split, packed or packed-in-order.

@@ -6,9 +6,9 @@ use lab::experiment::distance;
 
 use crate::{UsageError, say};
 
-/// Measure how far apart two CPUs are: the round trip of a cache line between them.
+/// Measure the distance of two CPUs: the round trip of a cache line between them.
 ///
-/// What a frame costs follows it. On a virtual machine it changes while one looks.
+/// The cost of a frame follows it. On a virtual machine it changes over time.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,7 +18,7 @@ pub(super) struct Distance {
     /// The two CPUs; by default those of the switch and of the guests.
     #[arg(long, value_name = "A,B", value_parser = two_cpus)]
     cpus: Option<(usize, usize)>,
-    /// How often to measure, every 20 ms: 1 to 100000.
+    /// Number of measurements, one every 20 ms: 1 to 100000.
     #[arg(long, default_value_t = 100, value_name = "N")]
     samples: usize,
     /// Print one JSON object.
@@ -26,12 +26,10 @@ pub(super) struct Distance {
     json: bool,
 }
 
-/// Two different numbers of CPUs, such as `0,1`.
+/// Parses two different CPU numbers, such as `0,1`.
 fn two_cpus(text: &str) -> Result<(usize, usize), String> {
     let numbers = text.split_once(',').and_then(|(a, b)| a.parse().ok().zip(b.parse().ok()));
-    numbers
-        .filter(|(a, b)| a != b)
-        .ok_or_else(|| "two different CPUs are wanted, such as 0,1".into())
+    numbers.filter(|(a, b)| a != b).ok_or_else(|| "expected two different CPUs, such as 0,1".into())
 }
 
 impl Distance {
@@ -50,7 +48,7 @@ impl Distance {
         }
         let [least, median, most] = distance.round_trip_cycles;
         let text = format!(
-            "CPU {} to CPU {} and back: {least:.0} cycles at least, {median:.0} in the median, \
+            "CPU {} to CPU {} and back: {least:.0} cycles minimum, {median:.0} median, \
              {most:.0} at most; {} samples\n",
             distance.cpus.0, distance.cpus.1, distance.samples
         );

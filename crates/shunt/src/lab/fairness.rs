@@ -1,4 +1,4 @@
-//! `shunt lab fairness`: who gets what of a lane.
+//! `shunt lab fairness`: shares of a lane.
 
 use anyhow::Result;
 use clap::Args;
@@ -7,10 +7,11 @@ use lab::experiment::fairness::{self, FairnessSpec, Situation};
 use super::{program, progress};
 use crate::{UsageError, say};
 
-/// Measure who gets what of a lane that all guests want more of.
+/// Measure each guest's share of a lane under contention.
 ///
 /// Bytes of each guest, with equal weights (frames of one size, and of two), with other weights,
-/// with maximum and with minimum rates; and what a receiver that takes no frames costs the others.
+/// with maximum and with minimum rates; and the cost for the others of a receiver that takes no
+/// frames.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -19,7 +20,7 @@ pub(super) struct Fairness {
     /// Guests: an even number, 4 to 64.
     #[arg(long, default_value_t = 8, value_name = "N")]
     guests: usize,
-    /// Seconds to measure each situation for, 0.1 to 60.
+    /// Seconds to measure each situation, 0.1 to 60.
     #[arg(long, default_value_t = 2.0, value_name = "S")]
     seconds: f64,
     /// Print one JSON object.
@@ -41,7 +42,7 @@ impl Fairness {
     }
 }
 
-/// The result, for people.
+/// Result as text.
 fn told(fairness: &fairness::Fairness) -> String {
     let mut text = String::new();
     let mixed = &fairness.mixed;
@@ -78,7 +79,7 @@ fn told(fairness: &fairness::Fairness) -> String {
 fn stuck(stuck: &fairness::Stuck) -> String {
     let shown = |[least, median, most]: [f64; 3]| format!("{least:.3} {median:.3} {most:.3}");
     format!(
-        "\nreceived by the other pairs, Mpps: least, median, most of {} rounds\n\
+        "\nreceived by the other pairs, Mpps: minimum, median, maximum of {} rounds\n\
          {:<44} {:>24}\n{:<44} {:>24}\n{:<44} {:>24}\n{:<44} {:>24}\n{:<44} {:>24}\n\
          a stuck receiver costs the others {:.2} %\n",
         stuck.rounds,
@@ -112,23 +113,23 @@ fn situations(situations: &[Situation]) -> String {
     }
     let limits = situations.iter().map(|situation| situation.generator_limit_mpps);
     let limit = limits.fold(f64::INFINITY, f64::min);
-    text += &format!("a generator alone can send {limit:.1} Mpps\n");
+    text += &format!("limit of a generator alone: {limit:.1} Mpps\n");
     let trips = situations.iter().filter_map(|situation| situation.round_trip_cycles).flatten();
     if let Some((least, most)) =
         trips.map(|trip| (trip, trip)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     {
         text += &format!(
-            "a cache line's way between the two CPUs and back: {least:.0} to {most:.0} cycles\n"
+            "round trip of a cache line between the two CPUs: {least:.0} to {most:.0} cycles\n"
         );
     }
     let disturbed: usize = situations.iter().map(|situation| situation.slices_disturbed).sum();
     let counted: usize = situations.iter().map(|situation| situation.slices).sum();
     text += &format!(
-        "{counted} slices of time count; in {disturbed} others something had no CPU for a while\n"
+        "{counted} slices counted; {disturbed} excluded: a process had no CPU for a while\n"
     );
     for situation in situations.iter().filter(|situation| !situation.contended) {
         text += &format!(
-            "{}: the guests did not keep their rings full, so this says nothing of the switch\n",
+            "{}: the guests did not keep their rings full, so the result does not show the switch's limit\n",
             situation.name
         );
     }

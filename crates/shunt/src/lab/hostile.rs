@@ -9,7 +9,7 @@ use crate::{UsageError, say};
 
 /// Attack a daemon from a hostile guest, while honest ones account for every frame.
 ///
-/// Exit code 1 if an honest guest lost a frame or saw a wrong one, or the daemon ended.
+/// Exit code 1 if an honest guest lost a frame or received a wrong one, or the daemon ended.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -19,7 +19,7 @@ pub(super) struct Hostile {
     /// Batches of up to 64 mutated descriptors.
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     bursts: u64,
-    /// Where the random numbers begin; by default from the clock.
+    /// Seed of the random numbers; by default from the clock.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print one JSON object.
@@ -45,13 +45,13 @@ impl Hostile {
         say(&text)?;
         match (hostile.passed(), hostile.failure) {
             (true, _) => Ok(()),
-            (false, Some(failure)) => bail!("not passed with seed {seed}: {failure}"),
-            (false, None) => bail!("not passed with seed {seed}; the figures say what went wrong"),
+            (false, Some(failure)) => bail!("failed with seed {seed}: {failure}"),
+            (false, None) => bail!("failed with seed {seed}; see the figures"),
         }
     }
 }
 
-/// What happened, for people.
+/// Result as text.
 fn told(hostile: &hostile::Hostile) -> String {
     let (attack, honest) = (&hostile.attack, &hostile.honest);
     let mut text = format!(
@@ -65,7 +65,7 @@ fn told(hostile: &hostile::Hostile) -> String {
     );
     text += &format!(
         "honest guests: {} frames sent, {} lost, {} corrupted, {} spoofed, {} on a wrong VLAN; \
-         longest gap {:.1} ms, longest time without a CPU {:.1} ms\n",
+         longest gap {:.1} ms, longest time off CPU {:.1} ms\n",
         honest.sent,
         honest.lost,
         honest.corrupted,

@@ -7,26 +7,26 @@ use lab::experiment::idle::{self, IdleSpec};
 use super::program;
 use crate::{UsageError, say};
 
-/// Measure what silent guests cost, and what the first frame after a silence waits for.
+/// Measure idle CPU with silent guests, and the wake-up latency of the first frame.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   shunt lab idle --guests 64 --json
   shunt lab idle --cpu-latency 0          with CPUs that do not sleep deeply")]
 pub(super) struct Idle {
-    /// Guests that are attached: 2 to 255.
+    /// Attached guests: 2 to 255.
     #[arg(long, default_value_t = 64, value_name = "N")]
     guests: usize,
-    /// Seconds of the silence whose CPU time is measured.
+    /// Seconds of the measured silence.
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,
     /// Frames to send, each after 5 to 20 ms of silence.
     #[arg(long, default_value_t = 500, value_name = "N")]
     frames: u64,
-    /// Let no CPU take longer to wake up than this, in microseconds, 0 to 1000000.
+    /// Limit the wake-up latency of all CPUs, in microseconds, 0 to 1000000.
     ///
-    /// The daemon holds it for the whole machine while this runs (lanes.cpu_latency_us of its
-    /// configuration), so it counts for the thread that only sleeps, too. Needs root, as a rule.
+    /// The daemon sets the limit for the whole machine during the run (lanes.cpu_latency_us of its
+    /// configuration), so it applies to the thread that only sleeps, too. Usually needs root.
     #[arg(long, value_name = "US")]
     cpu_latency: Option<u32>,
     /// Print one JSON object.
@@ -46,8 +46,8 @@ impl Idle {
         let percent = idle.cpu_share * 100.0;
         let (wake, floor) = (idle.wake_us, idle.floor_us);
         let held = match idle.cpu_latency_us {
-            Some(us) => format!("held at {us} us while this ran"),
-            None => "left alone (--cpu-latency 0 holds it low)".into(),
+            Some(us) => format!("limited to {us} us during the run"),
+            None => "not limited (--cpu-latency 0 sets a limit)".into(),
         };
         let text = format!(
             "{guests} silent guests: the daemon uses {percent:.2} % of a core\n\

@@ -1,4 +1,4 @@
-//! `shunt lab NAME`, `list`, `show`, `resume` and `history`: experiments of files.
+//! `shunt lab NAME`, `list`, `show`, `resume` and `history`: experiment files.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,13 +15,13 @@ use super::{Partial, program};
 use crate::text::wrapped;
 use crate::{UsageError, say};
 
-/// Where reports go.
+/// Default directory of reports.
 const OUT: &str = "lab-results";
 
 /// Measure an experiment of a file.
 ///
 /// `shunt lab list` names those of this program; the name of a file of your own ends in .toml.
-/// `shunt lab show NAME` prints a file, to begin with.
+/// `shunt lab show NAME` prints a file to start from.
 #[derive(Debug, Parser)]
 #[command(
     name = "shunt lab",
@@ -35,14 +35,14 @@ Examples:
   shunt lab ./mine.toml --out results"
 )]
 pub(super) struct Named {
-    /// Name of an experiment, or a file's that ends in .toml.
+    /// Name of an experiment, or a file name that ends in .toml.
     #[arg(value_name = "NAME|FILE")]
     name: String,
     #[command(flatten)]
     measure: Measure,
 }
 
-/// Settings of the file that are to be others.
+/// Settings that override those of the file.
 #[derive(Debug, Default, Args)]
 pub(super) struct Measure {
     /// Paths: vf, vhost, virtio.
@@ -57,13 +57,13 @@ pub(super) struct Measure {
     /// Frame sizes with FCS, bytes.
     #[arg(long = "frame", value_name = "BYTES", value_delimiter = ',')]
     frames: Vec<u32>,
-    /// How often each is measured.
+    /// Rounds of each measurement.
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
     /// Seconds of each measurement.
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Where the report's directory is made.
+    /// Directory in which to make the report's directory.
     #[arg(long, default_value = OUT, value_name = "DIR")]
     out: PathBuf,
     /// Print the results as one JSON object, as in results.json.
@@ -118,10 +118,10 @@ impl Measure {
     }
 }
 
-/// `shunt lab NAME ...`: what clap takes for a command that it does not know.
+/// Runs `shunt lab NAME ...`, an external subcommand for clap.
 pub(super) fn named(words: Vec<OsString>) -> Result<()> {
     let words = std::iter::once("shunt lab".into()).chain(words);
-    // Help, and mistakes, end the program here as clap does.
+    // Help and usage errors end the program here, as in clap.
     let Named { name, measure } = Named::try_parse_from(words).unwrap_or_else(|error| error.exit());
     measure.run(&name)
 }
@@ -143,7 +143,7 @@ fn text_of(name: &str) -> Result<String> {
     std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))
 }
 
-/// List the experiments of files that this program has.
+/// List the experiments of this program.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -163,7 +163,7 @@ impl List {
     }
 }
 
-/// Print an experiment's file, or the JSON Schema of such files or of results.
+/// Print an experiment file, or the JSON Schema of experiment files or of results.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -173,12 +173,12 @@ pub(super) struct Show {
     /// Name of an experiment.
     #[arg(value_name = "NAME", required_unless_present = "schema")]
     name: Option<String>,
-    /// Print the JSON Schema of this: experiment (files of experiments), results (results.json).
+    /// Print a JSON Schema: experiment (experiment files), results (results.json).
     #[arg(long, value_name = "OF", conflicts_with = "name")]
     schema: Option<Schema>,
 }
 
-/// What there is a JSON Schema of.
+/// Available JSON Schemas.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Schema {
     Experiment,
@@ -196,9 +196,9 @@ impl Show {
     }
 }
 
-/// Go on with a run that ended before its last step.
+/// Resume a run that ended before its last step.
 ///
-/// Measures the steps that are left, in the same directory, and writes the report anew.
+/// Measures the remaining steps, in the same directory, and writes the report again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -222,14 +222,13 @@ impl Resume {
 
 /// List the runs whose reports are in a directory, oldest first.
 ///
-/// Of each: when it began, its experiment, the steps measured and of how many, its directory and
-/// its command.
+/// For each: begin, experiment, steps measured and total, directory and command.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   shunt lab history")]
 pub(super) struct History {
-    /// The directory.
+    /// Directory of the reports.
     #[arg(long, default_value = OUT, value_name = "DIR")]
     out: PathBuf,
 }
@@ -265,13 +264,13 @@ fn row(dir: &Path) -> String {
     let steps = experiment.map_or(0, |experiment| steps(experiment).len());
     let done = format!("{}/{steps}", results.steps_done);
     let (when, dir) = (&results.started.utc, dir.display());
-    // The command tells runs of a whole experiment and of parts of it apart.
+    // The command tells whole experiments from parts.
     let words = results.command.split_ascii_whitespace();
     let command = words.skip(1).collect::<Vec<_>>().join(" ");
     format!("{when}  {name:<9} {done:>7}  {dir}  {command}\n")
 }
 
-/// The results for people.
+/// Results as text.
 fn shown(results: &Results, dir: &Path) -> String {
     let mut text = String::new();
     if !results.points.is_empty() {

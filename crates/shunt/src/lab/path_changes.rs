@@ -1,4 +1,4 @@
-//! `shunt lab path-changes`: paths that change while numbered frames flow.
+//! `shunt lab path-changes`: path changes while numbered frames flow.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -9,19 +9,19 @@ use crate::{UsageError, say};
 
 /// Change adapters' paths at random while numbered frames flow, and account for every frame.
 ///
-/// Two guests send to each other; their adapters move among the paths vf, vmq and synthetic, one
-/// request to the daemon for each change. Exit code 1 if a frame was lost, doubled, overtaken or
-/// damaged.
+/// Two guests send to each other; their adapters change among the paths vf, vmq and synthetic, with
+/// one request to the daemon for each change. Exit code 1 if a frame was lost, duplicated,
+/// reordered or corrupted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   shunt lab path-changes --count 1000
   shunt lab path-changes --count 10000 --seed 7 --json")]
 pub(super) struct PathChanges {
-    /// Changes, 1 to 1000000.
+    /// Number of changes, 1 to 1000000.
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     count: u64,
-    /// Where the random numbers begin; by default from the clock.
+    /// Seed of the random numbers; by default from the clock.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print one JSON object.
@@ -43,20 +43,20 @@ impl PathChanges {
         })?;
         say(&if self.json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
         if !told.passed() {
-            bail!("not passed with seed {seed}; the figures say what went wrong");
+            bail!("failed with seed {seed}; see the figures");
         }
         Ok(())
     }
 }
 
-/// The result, for people.
+/// Result as text.
 fn text(told: &path_changes::PathChanges) -> String {
     let [least, median, most] = told.change_ms;
     let mut text = format!(
         "{} changes in {:.1} s beside {} frames ({:.2} Mpps)\n\
-         lost {}, doubled {}, overtaken {}, damaged {}\n\
-         longest gap {:.0} us; longest time without a CPU {:.0} us\n\
-         a change took {least:.2} ms at least, {median:.2} in the median, {most:.2} at most\n\n\
+         lost {}, duplicated {}, reordered {}, corrupted {}\n\
+         longest gap {:.0} us; longest time off CPU {:.0} us\n\
+         duration of a change: {least:.2} ms minimum, {median:.2} median, {most:.2} maximum\n\n\
          {:>24} {:>10}\n",
         told.changes,
         told.seconds,
@@ -76,7 +76,7 @@ fn text(told: &path_changes::PathChanges) -> String {
     }
     text += &format!(
         "\n{:>10} {:>12} {:>12} {:>8} {:>14} {:>16}\n",
-        "direction", "sent", "received", "stalls", "longest gap us", "1 in 1000 gaps us"
+        "direction", "sent", "received", "stalls", "longest gap us", "p99.9 gap us"
     );
     for (name, way) in ["there", "back"].iter().zip(&told.directions) {
         let (longest, rare) = (way.gap_us_max, way.gap_us_p999);

@@ -10,7 +10,7 @@ use crate::UsageError;
 
 /// Measure one point.
 ///
-/// Below the rates stand the switch's cycles by stage of a burst, which its lanes sample.
+/// Prints rates, and the switch's cycles by stage of a burst, which its lanes sample.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -20,26 +20,26 @@ Examples:
   shunt lab run --pattern east-west --load overload          offered, delivered and lost
   shunt lab run --pattern north-south --path virtio          the kernel's tap and bridge")]
 pub(super) struct Run {
-    /// Where frames go: north-south or east-west.
+    /// Traffic pattern: north-south or east-west.
     #[arg(long)]
     pattern: Pattern,
-    /// How they get there: vf, vhost or virtio.
+    /// Path: vf, vhost or virtio.
     #[arg(long, default_value = "vf")]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 2, value_name = "N")]
     vms: usize,
-    /// Bytes of a frame with its FCS: 64 to 1518.
+    /// Frame size with FCS, bytes: 64 to 1518.
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     frame: u32,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
     #[arg(long, default_value = "split")]
     ring: RingKind,
-    /// closed: a frame is sent when another one came back, and none is lost. overload: as fast as
-    /// the ring takes them; the rest is lost.
+    /// closed: send a frame when another one returns; no loss. overload: send as fast as the ring
+    /// takes them; the excess is lost.
     #[arg(long, default_value = "closed")]
     load: Load,
-    /// Seconds to measure for.
+    /// Seconds of the measurement.
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,
     /// Print one JSON object.

@@ -1,4 +1,4 @@
-//! `shunt lab scale`: cycles of a frame as VFs and addresses grow.
+//! `shunt lab scale`: cycles per frame by number of VFs and addresses.
 
 use anyhow::Result;
 use clap::Args;
@@ -8,30 +8,30 @@ use report::RingKind;
 use super::{check_rounds, check_seconds, program, progress};
 use crate::{UsageError, say};
 
-/// Measure what a 64 B frame costs as VFs and MAC addresses grow.
+/// Measure the cost of a 64 B frame by number of VFs and MAC addresses.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   shunt lab scale --rounds 5 --json
   shunt lab scale --ring packed-in-order")]
 pub(super) struct Scale {
-    /// How often each point is measured; the median counts.
+    /// Measurements of each point; the median counts.
     #[arg(long, default_value_t = 5, value_name = "N")]
     rounds: usize,
     /// Frames that each VF keeps in flight: 1 to 512.
     #[arg(long, default_value_t = 64, value_name = "N")]
     in_flight: u32,
-    /// Guests give buffers back unseen, instead of writing and reading each frame.
+    /// Guests recycle buffers unread, instead of writing and reading each frame.
     #[arg(long)]
     untouched: bool,
-    /// Guests' memory is on 2 MiB pages that were reserved (sysctl vm.nr_hugepages=256), instead of
-    /// those that the kernel can gather by itself since Linux 6.1.
+    /// Guest memory on reserved 2 MiB pages (sysctl vm.nr_hugepages=256), instead of transparent
+    /// huge pages (Linux 6.1 or later).
     #[arg(long)]
     huge_pages: bool,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
     #[arg(long, default_value = "split")]
     ring: RingKind,
-    /// Seconds to measure each point for.
+    /// Seconds to measure each point.
     #[arg(long, default_value_t = 0.5, value_name = "S")]
     seconds: f64,
     /// Print one JSON object.
@@ -66,7 +66,7 @@ impl Scale {
     }
 }
 
-/// A row for each band of a point.
+/// Table with a row for each band of a point.
 fn table(scale: &scale::Scale) -> String {
     let mut text = format!(
         "{:>5} {:>6} {:<19} {:>6} {:>14} {:>16} {:>8}\n",

@@ -1,5 +1,4 @@
-//! `shunt lab upgrade` and `shunt lab kill`: daemons that follow one another while numbered frames
-//! flow.
+//! `shunt lab upgrade` and `shunt lab kill`: daemon restarts while numbered frames flow.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -9,13 +8,13 @@ use report::RingKind;
 use super::{program, progress};
 use crate::{UsageError, say};
 
-/// What both have.
+/// Options of both commands.
 #[derive(Debug, Args)]
 struct Common {
-    /// How often, 1 to 100000.
+    /// Number of restarts, 1 to 100000.
     #[arg(long, default_value_t = 100, value_name = "N")]
     count: u64,
-    /// Frames a second that each guest sends; 0 for as many as go.
+    /// Frames a second that each guest sends; 0 for unlimited.
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     rate: u32,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
@@ -26,11 +25,10 @@ struct Common {
     json: bool,
 }
 
-/// Have new processes take over from the daemon while numbered frames flow, and account for each
-/// frame.
+/// Hot-restart the daemon repeatedly while numbered frames flow, and account for each frame.
 ///
-/// Two guests send to each other all the while. Exit code 1 if a frame was lost, doubled, overtaken
-/// or damaged, a buffer did not come back just once, or a gap was longer than it may be.
+/// Two guests send to each other. Exit code 1 if a frame was lost, duplicated, reordered or
+/// corrupted, a buffer was not returned exactly once, or a gap exceeded the limit.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,8 +39,8 @@ Examples:
 pub(super) struct Upgrade {
     #[command(flatten)]
     common: Common,
-    /// The longest that no frame may arrive, in milliseconds; without it any time will do. A
-    /// machine that is busy with other things has gaps of its own.
+    /// Longest allowed gap between two arrivals, in milliseconds; without it, any. A busy machine
+    /// has gaps of its own.
     #[arg(long, value_name = "MS")]
     gap_max: Option<f64>,
     /// VFs whose frames are mirrored to files, 0 to 16: those of the guests first. The files are in
@@ -51,11 +49,11 @@ pub(super) struct Upgrade {
     mirrors: usize,
 }
 
-/// Kill the daemon while numbered frames flow, start it again, and account for each frame.
+/// Kill the daemon repeatedly while numbered frames flow, restart it, and account for each frame.
 ///
-/// Two guests send to each other, and attach anew with their rings as they are. Exit code 1 if a
-/// frame was lost, overtaken or damaged, more than a burst in each direction came twice after a
-/// kill, or a buffer did not come back just once.
+/// Two guests send to each other, and reattach with their rings unchanged. Exit code 1 if a frame
+/// was lost, reordered or corrupted, more than a burst in each direction was duplicated after a
+/// kill, or a buffer was not returned exactly once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -64,7 +62,7 @@ Examples:
 pub(super) struct Kill {
     #[command(flatten)]
     common: Common,
-    /// Do not have the daemon write down what is in flight: split rings need no such record.
+    /// No inflight records: split rings do not need them.
     #[arg(long)]
     no_inflight: bool,
 }
@@ -102,28 +100,28 @@ impl Common {
         })?;
         say(&if json { serde_json::to_string_pretty(&told)? + "\n" } else { text(&told) })?;
         if !told.passed() {
-            bail!("not passed; the figures say what went wrong");
+            bail!("failed; see the figures");
         }
         Ok(())
     }
 }
 
-/// The result, for people.
+/// Result as text.
 fn text(told: &Succession) -> String {
     let (what, silent) = match told.how {
-        How::Upgrade => ("upgrades", "nobody served"),
+        How::Upgrade => ("upgrades", "not serving"),
         How::Kill => ("kills", "kill to ready"),
     };
     let ring = told.ring;
-    let records = if told.inflight { ", with records of what is in flight" } else { "" };
+    let records = if told.inflight { ", with inflight records" } else { "" };
     let mirrors = match told.mirrors {
         0 => String::new(),
         n => format!(", with {n} mirrors to files"),
     };
     let mut text = format!(
         "{} {what} in {:.1} s beside {} frames, on {ring} rings{records}{mirrors}\n\
-         lost {}, doubled {} ({} at once at most), overtaken {}, damaged {}\n\
-         used entries repeated {}, out of order {}; sent buffers that never came back {}\n\n\
+         lost {}, duplicated {} ({} at once at most), reordered {}, corrupted {}\n\
+         used entries repeated {}, out of order {}; sent buffers never returned {}\n\n\
          {:>16} {:>9} {:>9} {:>9} {:>9}\n",
         told.count,
         told.seconds,
@@ -149,7 +147,7 @@ fn text(told: &Succession) -> String {
     row("without a CPU", told.absence_ms);
     row(silent, told.silent_ms);
     if told.how == How::Kill {
-        row("attached anew", told.reattach_ms);
+        row("reattached", told.reattach_ms);
     }
     text
 }

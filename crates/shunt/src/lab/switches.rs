@@ -1,4 +1,4 @@
-//! `shunt lab switches`: Shunt beside other switches, with the same guest.
+//! `shunt lab switches`: Shunt compared with other switches, with the same guest.
 
 use anyhow::{Result, bail};
 use clap::{Args, Command, FromArgMatches};
@@ -12,16 +12,16 @@ use report::Stages;
 use super::{check_rounds, program};
 use crate::{UsageError, say};
 
-/// Compare switches between two ports of the same guest: cycles a frame, and frames a second.
+/// Compare switches between two ports of the same guest: cycles per frame, frames per second.
 ///
 /// The guest of each switch is the same program, on the same CPU. Switches take turns of a fraction
-/// of a second, forward then backward; results are grouped by the distance of both CPUs. Needs
-/// root for huge pages, priorities and Open vSwitch, and what `tests/e2e/setup --peers` installs.
+/// of a second, forward then backward; results are grouped by the distance of both CPUs. Needs root
+/// for huge pages, priorities and Open vSwitch, and the packages of `tests/e2e/setup --peers`.
 /// Neither root nor DPDK: --switch bare,shunt --guest lab.
 ///
 /// Ports are vhost-user sockets. Switches of the kernel's network, ovs-userspace and linux-bridge,
-/// have interfaces (veth), which the guest reaches by AF_PACKET: their figures contain the guest's
-/// system calls, and tell what both cost together.
+/// have interfaces (veth), which the guest reaches by AF_PACKET: their figures include the guest's
+/// system calls.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -74,19 +74,19 @@ pub(super) struct Switches {
     /// Seconds of a slot: 0.05 to 60.
     #[arg(long, default_value_t = 0.2, value_name = "S")]
     slot: f64,
-    /// Seconds before each slot for caches to fill: 0 to 60.
+    /// Seconds before each slot to warm caches: 0 to 60.
     #[arg(long, default_value_t = 0.08, value_name = "S")]
     settle: f64,
     /// Bursts of 32 frames in flight from each port: 1 to 30.
     #[arg(long, default_value_t = 16, value_name = "N")]
     bursts: u64,
-    /// CPU of the switches' polling threads; by default the first that is allowed.
+    /// CPU of the switches' polling threads; by default the first allowed one.
     #[arg(long, value_name = "N")]
     switch_cpu: Option<usize>,
-    /// CPU of the guests; by default the last that is allowed.
+    /// CPU of the guests; by default the last allowed one.
     #[arg(long, value_name = "N")]
     guest_cpu: Option<usize>,
-    /// Time-stamp cycles that the bare loop spins for each frame: a planted slow-down.
+    /// Time-stamp cycles that the bare loop spins for each frame: an artificial delay.
     #[arg(long, default_value_t = 0, value_name = "N")]
     delay_cycles: u64,
     /// Pages of 4 KiB for the guests, Open vSwitch and testpmd.
@@ -169,7 +169,7 @@ impl Switches {
 
 fn switch_help() -> String {
     let about = Switch::ALL.map(|switch| format!("\n- {switch}: {}", switch.about()));
-    format!("Switches; the first is the one that others are compared with:{}", about.concat())
+    format!("Switches; the others are compared with the first:{}", about.concat())
 }
 
 fn guest_help() -> String {
@@ -181,9 +181,9 @@ fn has_twice<T: PartialEq>(list: &[T]) -> bool {
     list.iter().enumerate().any(|(at, value)| list[..at].contains(value))
 }
 
-/// Measure what the daemon costs a frame beside the bare copying loop.
+/// Measure the daemon's overhead per frame over the bare copying loop.
 ///
-/// The same as: shunt lab switches --switch bare,shunt --guest lab.
+/// Same as: shunt lab switches --switch bare,shunt --guest lab.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -199,10 +199,11 @@ impl Overhead {
     }
 }
 
-/// Measure what the software switch costs a 64 B frame, and that VFs pay nothing for it.
+/// Measure the cost of the software switch for a 64 B frame, and its effect on VFs: none.
 ///
-/// The bare copying loop beside: VFs; VFs of a NIC that has a switch, too; the path synthetic; the
-/// path synthetic with a VLAN and 100 rules at each port. The guest is this program's own.
+/// Compares the bare copying loop with: VFs; VFs of a NIC that also has a switch; the path
+/// synthetic; the path synthetic with a VLAN and 100 rules at each port. The guest is this
+/// program's own.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -218,7 +219,7 @@ impl Switching {
     }
 }
 
-/// Settings of a comparison whose switches and guest are given.
+/// Options of a comparison with fixed switches and guest.
 #[derive(Debug, Args)]
 struct Preset {
     /// Pairs of slots of each size, over all rounds: 2 to 1000.
@@ -244,14 +245,14 @@ impl Preset {
     }
 }
 
-/// The result, for people.
+/// Result as text.
 fn text(result: &Comparison) -> String {
     let Settings { switches, guest, switch_cpu, guest_cpu, .. } = &result.settings;
     let first = switches[0];
     let kind = result.guest_cpu_kind.map_or_else(String::new, |kind| format!(" ({kind})"));
     format!(
         "guest {guest}{kind} on CPU {guest_cpu}, switch on CPU {switch_cpu}\n\n{}\n\n{}\
-         ratio: cycles a frame over those of {first}, with its interval of 99 %; a band needs \
+         ratio: cycles per frame over those of {first}, with its 99 % interval; a band needs \
          {PAIRS_MIN} pairs\n\
          busy: share of the switch's CPU; below 100 % the guest limits Mpps, and cycles a frame \
          are an upper limit\n{}{}",
@@ -262,7 +263,7 @@ fn text(result: &Comparison) -> String {
     )
 }
 
-/// Differences of switches between interfaces, if there are any.
+/// Note on switches between interfaces, if there are any.
 fn about_interfaces(result: &Comparison) -> String {
     let switches = result.settings.switches.iter().filter(|switch| !switch.is_vhost_user());
     let names = switches.clone().map(|switch| switch.as_str()).collect::<Vec<_>>().join(", ");
@@ -288,7 +289,7 @@ fn about_interfaces(result: &Comparison) -> String {
     )
 }
 
-/// One figure of a switch in a band.
+/// One value of a switch in a band.
 struct Row<'a> {
     rings: &'a RingsResult,
     frame_bytes: u32,
@@ -310,7 +311,7 @@ impl Row<'_> {
 }
 
 const PLACE: [&str; 4] = ["rings", "mergeable", "frame", "distance"];
-/// Columns with words, which are read from the left.
+/// Text columns, aligned left.
 const WORDS: [&str; 4] = ["rings", "mergeable", "distance", "switch"];
 
 fn rows(result: &Comparison) -> impl Iterator<Item = Row<'_>> {
@@ -345,13 +346,13 @@ fn stages(result: &Comparison) -> String {
         return String::new();
     }
     format!(
-        "\nShunt's cycles a frame by stage, medians\n{table}\n\
+        "\nShunt's cycles per frame by stage, medians\n{table}\n\
          measured on a sample of the bursts; sampling: cost of the readings; other: busy \
          cycles outside of bursts (rounds, polls that found nothing)\n"
     )
 }
 
-/// A row for each switch in each band that has pairs.
+/// Table with a row for each switch in each band that has pairs.
 fn table(result: &Comparison) -> Table {
     const FIGURES: [&str; 7] =
         ["switch", "pairs", "cycles/frame", "kernel", "busy", "Mpps", "ratio"];
@@ -381,12 +382,12 @@ fn table(result: &Comparison) -> Table {
     table
 }
 
-/// Three digits, whatever the size: the kernel's switches move a fraction of a million a second.
+/// Three significant digits: the kernel's switches forward a fraction of a Mframe/s.
 fn mpps(mpps: f64) -> String {
     if mpps < 1.0 { format!("{mpps:.3}") } else { format!("{mpps:.1}") }
 }
 
-/// Empty bands, pairs that do not count, and lost frames.
+/// Notes on empty bands, excluded pairs and lost frames.
 fn notes(result: &Comparison) -> String {
     let mut notes = String::new();
     for rings in &result.results {

@@ -14,9 +14,9 @@ use crate::{UsageError, say};
 
 /// Search for the non-drop and partial-drop rates, and measure latency below them.
 ///
-/// The search is MLRsearch (RFC 9971); words are those of RFC 2544 and RFC 8204. The NDR has a loss
-/// tolerance, since a shared machine takes CPU time away at will. A rate whose search ended for
-/// another reason than its width, and a trial whose generator missed its rate, are marked.
+/// The search is MLRsearch (RFC 9971); terms are those of RFC 2544 and RFC 8204. The NDR has a loss
+/// tolerance, since a shared machine takes CPU time away at any time. Marks a rate whose search did
+/// not reach its width, and a trial whose generator missed its rate.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,16 +26,16 @@ Examples:
   shunt lab throughput --pattern east-west --back-to-back 5
   shunt lab throughput --pattern east-west --soak 3600")]
 pub(super) struct Throughput {
-    /// Where frames go: north-south or east-west.
+    /// Traffic pattern: north-south or east-west.
     #[arg(long)]
     pattern: Pattern,
-    /// How they get there: vf or vhost.
+    /// Path: vf or vhost.
     #[arg(long, default_value = "vf")]
     path: PathKind,
     /// Guests: 1 to 8; a chain (east-west) takes 2 or more.
     #[arg(long, default_value_t = 2, value_name = "N")]
     vms: usize,
-    /// Bytes of a frame with its FCS: 64 to 1518.
+    /// Frame size with FCS, bytes: 64 to 1518.
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     frame: u32,
     /// Rings of the guests' adapters: split, packed or packed-in-order.
@@ -50,26 +50,26 @@ pub(super) struct Throughput {
     /// Length of a full trial; the first ones are a quarter of it.
     #[arg(long, default_value_t = 0.5, value_name = "S")]
     trial_seconds: f64,
-    /// Length of all trials that decide a load.
+    /// Total length of the trials that decide a load.
     #[arg(long, default_value_t = 1.5, value_name = "S")]
     duration_sum: f64,
-    /// Largest share of trial time with more loss that a lower bound tolerates.
+    /// Maximum share of trial time with more loss that a lower bound tolerates.
     #[arg(long, default_value_t = 0.5, value_name = "RATIO")]
     exceed_ratio: f64,
-    /// Largest distance of lower and upper bound, relative to the upper one.
+    /// Maximum distance of lower and upper bound, relative to the upper one.
     #[arg(long, default_value_t = 0.02, value_name = "RATIO")]
     width: f64,
-    /// Most trials.
+    /// Maximum number of trials.
     #[arg(long, default_value_t = 200, value_name = "N")]
     trials_max: usize,
-    /// Most seconds of all trials.
+    /// Maximum seconds of all trials.
     #[arg(long, default_value_t = 60.0, value_name = "S")]
     seconds_max: f64,
-    /// Seconds of a soak at half of the NDR, after all else; 0: none.
+    /// Seconds of a soak at half of the NDR, after the search; 0: none.
     #[arg(long, default_value_t = 0.0, value_name = "S")]
     soak: f64,
-    /// Searches for the longest burst at the generator's highest rate that loses no frame
-    /// (RFC 2544, section 26.4; RFC 9004), after all else: 0 to 100.
+    /// Searches for the longest burst without loss at the generator's highest rate (RFC 2544,
+    /// section 26.4; RFC 9004), after the search: 0 to 100.
     #[arg(long, default_value_t = 0, value_name = "N")]
     back_to_back: usize,
     /// Print one JSON object.
@@ -126,7 +126,7 @@ impl Throughput {
     }
 }
 
-/// The result, for people.
+/// Result as text.
 fn text(found: &Found) -> String {
     let mut text = format!(
         "closed loop: {:.3} Mpps, no loss by construction\n\n\
@@ -169,7 +169,7 @@ fn text(found: &Found) -> String {
     text
 }
 
-/// Latency at shares of the NDR, and of the soak.
+/// Latency at shares of the NDR, and of the soak, as text.
 fn latency(found: &Found) -> String {
     let mut text = "\nlatency, us; late: delay of the generator's own sending; unpaused: of frames that met no \
                     pause of the generator\n"
@@ -208,7 +208,7 @@ fn latency(found: &Found) -> String {
     text
 }
 
-/// Longest bursts without loss.
+/// Longest bursts without loss, as text.
 fn back_to_back(found: &BackToBack) -> String {
     let rate = found.offered_mpps.map_or("at once".to_owned(), |mpps| format!("at {mpps:.3} Mpps"));
     let mut text = format!(

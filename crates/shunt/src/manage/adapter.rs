@@ -29,17 +29,17 @@ pub(crate) struct Adapters {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// All adapters with their path, and the reason if it is not the one wanted.
+    /// List all adapters with their path, and the reason if it is not the requested one.
     #[command(after_help = "\
 Examples:
   shunt adapter list")]
     List,
-    /// Everything about one, as it stands in a file for `shunt apply`.
+    /// Show one adapter, as in a file for `shunt apply`.
     #[command(after_help = "\
 Examples:
   shunt adapter show web")]
     Show {
-        /// The adapter.
+        /// Name of the adapter.
         adapter: String,
     },
     /// Create an adapter.
@@ -47,14 +47,14 @@ Examples:
 Examples:
   shunt adapter create web --switch sw0 --mac 02:00:00:00:00:01 --socket /run/shunt/web.sock")]
     Create(Box<Create>),
-    /// Change some of its settings; the others stay.
+    /// Change some settings of an adapter; the others stay.
     #[command(after_help = "\
 Examples:
   shunt adapter set web --iov-weight 100 --vlan 7
   shunt adapter set web --trunks 5,100-199 --spoof-check off --mirror-to probe
   shunt adapter set web --path synthetic --dry-run")]
     Set {
-        /// The adapter.
+        /// Name of the adapter.
         adapter: String,
         #[command(flatten)]
         settings: Box<Settings>,
@@ -67,7 +67,7 @@ Examples:
   shunt adapter delete web
   shunt adapter delete web --owner 17")]
     Delete {
-        /// The adapter.
+        /// Name of the adapter.
         adapter: String,
         /// Only if this is still the token of its VF's owner (`shunt vf list --json`).
         #[arg(long, value_name = "TOKEN")]
@@ -79,12 +79,12 @@ Examples:
 
 #[derive(Debug, Args)]
 struct Create {
-    /// Its name: 1 to 63 letters, digits, dots, - and _.
+    /// Name: 1 to 63 letters, digits, dots, - and _.
     adapter: String,
-    /// The switch that it is on.
+    /// Switch of the adapter.
     #[arg(long, conflicts_with = "nic")]
     switch: Option<String>,
-    /// The NIC that it is on, without a switch; then a VF is its only path.
+    /// NIC of the adapter, without a switch; then a VF is its only path.
     #[arg(long)]
     nic: Option<String>,
     #[command(flatten)]
@@ -95,26 +95,26 @@ struct Create {
 
 #[derive(Debug, Args)]
 struct Settings {
-    /// Its address.
+    /// MAC address.
     #[arg(long)]
     mac: Option<String>,
-    /// How its guest reaches it: vhost-user:PATH, tap:NAME, stream:PATH, xdp:NAME, packet:NAME or
+    /// Attachment of its guest: vhost-user:PATH, tap:NAME, stream:PATH, xdp:NAME, packet:NAME or
     /// pcap:FILE.
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "socket")]
     attachment: Option<String>,
-    /// Another field of the attachment, such as netns=blue; may be given several times.
+    /// Another field of the attachment, such as netns=blue; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]
     attachment_set: Vec<String>,
-    /// The vhost-user socket of its guest, an absolute path.
+    /// Vhost-user socket of its guest, an absolute path.
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
-    /// Who listens on the socket: server (the daemon) or client.
+    /// Listening side of the socket: server (the daemon listens) or client.
     #[arg(long)]
     mode: Option<String>,
-    /// Pairs of a receive and a transmit queue.
+    /// Queue pairs, each a receive and a transmit queue.
     #[arg(long, value_name = "N")]
     queue_pairs: Option<u64>,
-    /// The MTU of the guest, in bytes.
+    /// MTU of the guest, in bytes.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u64>,
     #[command(flatten)]
@@ -122,13 +122,13 @@ struct Settings {
     /// Priority for getting a VF, 0 to 100; 0 for none.
     #[arg(long, value_name = "W")]
     iov_weight: Option<u64>,
-    /// Its claim to a receive queue of its own, 0 to 100; 0 for none.
+    /// Priority for getting a receive queue of the NIC, 0 to 100; 0 for none.
     #[arg(long, value_name = "W")]
     vmq_weight: Option<u64>,
-    /// The path it shall have: vf, vmq, synthetic, or auto to follow its traffic.
+    /// Requested path: vf, vmq, synthetic, or auto to follow its traffic.
     #[arg(long)]
     path: Option<String>,
-    /// The VF it shall have, by number; any for whichever is free.
+    /// Requested VF, by number; any for a free one.
     #[arg(long, value_name = "N")]
     vf: Option<String>,
 }

@@ -14,10 +14,10 @@ use crate::{UsageError, say};
 /// Apply a state file atomically.
 ///
 /// The file holds NICs, switches, adapters and virtual PFs in TOML or JSON, as `shunt export`
-/// writes them. Each becomes what the file says. Those that the file does not name stay; with
-/// --prune they are removed. A file without any of them is refused. It may be the daemon's own,
-/// whose other settings are left alone. The plan is shown first. If another client changes the
-/// state between the plan and the apply, nothing is done.
+/// writes them. Objects that the file does not name stay; with --prune they are removed. A file
+/// without any object is rejected. It may be the daemon's own file, whose other settings are
+/// ignored. The plan is shown first. If another client changes the state between the plan and the
+/// apply, no change is made.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +29,7 @@ Examples:
 pub(crate) struct Apply {
     #[command(flatten)]
     target: Target,
-    /// The file; - for standard input.
+    /// State file; - for standard input.
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
     /// Only show the plan.
@@ -38,7 +38,7 @@ pub(crate) struct Apply {
     /// Remove the NICs, switches, adapters and virtual PFs that the file does not name.
     #[arg(long)]
     prune: bool,
-    /// Do not ask before adapters with running guests are removed.
+    /// Remove adapters with running guests without asking.
     #[arg(long)]
     yes: bool,
 }
@@ -50,7 +50,7 @@ impl Apply {
         let name = source.name().to_owned();
         let post = |path: &str, expected| {
             let sent = self.target.send(Method::POST, path, Some(&document), expected);
-            // The daemon names the field, and does not know the file.
+            // The daemon names the field, but does not know the file.
             sent.map_err(|error| match error.downcast::<UsageError>() {
                 Ok(UsageError(text)) => {
                     let lines = text.lines().map(|line| {
@@ -93,14 +93,15 @@ impl Apply {
         })
     }
 
-    /// Whether there is a terminal to ask at; standard input may be the file.
+    /// Returns `true` if there is a terminal for questions; standard input may be the file.
     fn may_ask(&self) -> bool {
         let input = std::io::stdin();
         self.file != Path::new("-") && input.is_terminal() && std::io::stderr().is_terminal()
     }
 }
 
-/// The plan, with what stays although the file does not name it, and what must be agreed to.
+/// The plan, the objects that stay although the file does not name them, and removals that need
+/// consent.
 fn shown(outcome: &Outcome) -> String {
     const SHOWN: usize = 8;
     let Outcome { plan, kept, in_use, .. } = outcome;
@@ -112,16 +113,16 @@ fn shown(outcome: &Outcome) -> String {
         text += &format!("not in the file, and kept without --prune: {names}{more} ({count})\n");
     }
     if !in_use.is_empty() {
-        text += &format!("with running guests, and removed: {}\n", in_use.join(", "));
+        text += &format!("removed, with running guests: {}\n", in_use.join(", "));
     }
     text
 }
 
-/// Asks whether adapters with running guests are to be removed.
+/// Asks for consent to remove adapters with running guests.
 fn agreed(in_use: &[String]) -> Result<bool> {
     eprint!("Remove {}, whose guests are running? [y/N] ", in_use.join(", "));
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).context("the answer cannot be read")?;
+    std::io::stdin().read_line(&mut answer).context("cannot read the answer")?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use model::state::Attachment;
 use serde_json::Value;
 
-/// A value as a cell: texts without quotes, true and false as on and off, nothing as a dash.
+/// A value as a cell: strings without quotes, booleans as on and off, null as a dash.
 pub(super) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn attachment(value: &Value) -> String {
     read.map_or_else(|_| cell(&Value::Null), |attachment| cell(&attachment.to_string().into()))
 }
 
-/// What is behind a port, and how it is: `xdp:eth1 (gone)`; what is up is not said.
+/// Device of a port and its state: `xdp:eth1 (gone)`; the state up is omitted.
 pub(super) fn with_state(short: String, device: &Value) -> String {
     match device["state"].as_str() {
         None | Some("up") => short,
@@ -42,7 +42,7 @@ pub(super) fn with_state(short: String, device: &Value) -> String {
     }
 }
 
-/// What is known of a device in force, as comments of a file.
+/// Facts about a device in force, as comments of a file.
 pub(super) fn told_of(port: &str, device: &Value) -> String {
     let Some(state) = device["state"].as_str() else {
         return String::new();
@@ -57,13 +57,13 @@ pub(super) fn told_of(port: &str, device: &Value) -> String {
     std::iter::once(&*told).chain(notes).map(line).collect()
 }
 
-/// The entry of a list whose field has that value.
+/// Entry of a list whose field has that value.
 pub(super) fn find<'a>(list: &'a Value, field: &str, value: &Value) -> &'a Value {
     let found = list.as_array().into_iter().flatten().find(|one| one[field] == *value);
     found.unwrap_or(&Value::Null)
 }
 
-/// The entries of a list.
+/// Entries of a list.
 pub(super) fn entries(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }

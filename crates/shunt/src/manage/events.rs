@@ -8,10 +8,10 @@ use clap::Args;
 
 use super::Target;
 
-/// How often `--follow` looks.
+/// Poll interval of `--follow`.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Show what happened lately: applies, path changes with their reason, guests that came or left.
+/// Show recent events: applies, path changes with their reason, guests that attached or detached.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -21,10 +21,10 @@ Examples:
 pub(crate) struct Events {
     #[command(flatten)]
     target: Target,
-    /// Only those with a greater number.
+    /// Only events with a greater number.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     since: u64,
-    /// Show new ones as they come.
+    /// Show new events as they occur.
     #[arg(long)]
     follow: bool,
 }
@@ -36,7 +36,7 @@ impl Events {
             let answer = self.target.get(&format!("/v1/events?since={since}"))?;
             let list: EventList = serde_json::from_value(answer.clone())?;
             if list.events.is_empty() && since > list.last {
-                since = 0; // another daemon began to count anew
+                since = 0; // another daemon restarted the numbers
             } else {
                 since = list.last;
             }

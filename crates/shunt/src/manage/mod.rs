@@ -1,8 +1,8 @@
-//! The commands that manage a running daemon: clients of its API.
+//! Commands that manage a running daemon: clients of its API.
 //!
-//! Model: the flags of a command become a merge patch, the daemon checks and applies it, and what
-//! the daemon says is shown as it is. So ranges and rules are the daemon's alone; here is only how
-//! they are written on a command line.
+//! Model: the flags of a command become a merge patch, the daemon validates and applies it, and its
+//! answer is shown unchanged. The daemon alone knows ranges and rules; this module knows only their
+//! command-line syntax.
 
 pub(crate) mod adapter;
 pub(crate) mod apply;
@@ -26,10 +26,10 @@ use serde_json::Value;
 
 use crate::{UsageError, say};
 
-/// Which daemon, and how its answers are shown.
+/// Daemon to use, and output format of its answers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
-    /// The daemon's run directory (run_dir in its configuration).
+    /// Run directory of the daemon (run_dir in its configuration).
     #[arg(long, value_name = "DIR", global = true, help_heading = "Daemon")]
     run_dir: Option<PathBuf>,
     /// Print the daemon's answer as JSON.
@@ -37,14 +37,14 @@ pub(crate) struct Target {
     json: bool,
 }
 
-/// How a change is made.
+/// Options of a change.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Change {
     /// Change nothing; show what would be done.
     #[arg(long)]
     dry_run: bool,
-    /// Of which generation of the state it is a change, where it says a whole list anew: another's
-    /// change between is not undone.
+    /// Generation of the state that the change is based on, if it replaces a whole list: a
+    /// concurrent change must not be overwritten.
     #[arg(skip)]
     expected: Option<u64>,
 }
@@ -71,26 +71,26 @@ impl Target {
         self.client().send(method, path, body, expected).map_err(told)
     }
 
-    /// What is at a path.
+    /// Gets the resource at a path.
     fn get(&self, path: &str) -> Result<Value> {
         Ok(self.send(Method::GET, path, None, None)?.body)
     }
 
-    /// Shows an answer: as JSON, or as `text` makes of it.
+    /// Prints an answer: as JSON, or as formatted by `text`.
     fn show(&self, answer: &Value, text: impl FnOnce(&Value) -> String) -> Result<()> {
         let text = if self.json { format!("{answer:#}\n") } else { text(answer) };
         Ok(say(&text)?)
     }
 
-    /// Shows what is at a path.
+    /// Prints the resource at a path.
     fn show_at(&self, path: &str) -> Result<()> {
         let answer = self.get(path)?;
         let text = toml::to_string(&answer)?;
         self.show(&answer, |_| text)
     }
 
-    /// Shows an object as a file for `shunt apply` with nothing else in it, below what `about` says
-    /// of the object, who gets what is in force.
+    /// Prints an object as a file for `shunt apply`, preceded by the output of `about`, which gets
+    /// the resources in force.
     fn show_object(
         &self,
         kind: &str,
@@ -103,7 +103,7 @@ impl Target {
         self.show(&document, |_| about(&actual) + &text)
     }
 
-    /// Makes a change, and shows what was done; with `--dry-run` what would be.
+    /// Makes a change, and prints the result; with `--dry-run` the plan.
     fn change(
         &self,
         method: Method,
@@ -126,32 +126,32 @@ impl Target {
     }
 }
 
-/// A refusal for something that the user wrote is a mistake; all else is a failure.
+/// A rejection of user input is a usage error; all other errors are failures.
 fn told(error: ClientError) -> anyhow::Error {
     if error.is_mistake() { UsageError(error.to_string()).into() } else { error.into() }
 }
 
-/// A patch that changes something.
+/// Rejects an empty patch.
 fn some(patch: patch::Patch) -> Result<Value, UsageError> {
     if patch.is_empty() {
-        return Err(UsageError("nothing is to be changed; give a setting, see --help".into()));
+        return Err(UsageError("no setting to change; see --help".into()));
     }
     Ok(patch.finish())
 }
 
-/// What is created must not be there: a PUT would replace it, and its other settings with it.
+/// Checks that an object to be created does not exist: a PUT would replace all its settings.
 fn must_be_new(target: &Target, path: &str) -> Result<()> {
     match target.client().send(Method::GET, path, None, None) {
         Ok(_) => {
             let name = path.rsplit('/').next().unwrap_or(path);
-            Err(UsageError(format!("{name} is there already; change it with set")).into())
+            Err(UsageError(format!("{name} exists; change it with set")).into())
         }
         Err(ClientError::Refused(refusal)) if refusal.status == 404 => Ok(()),
         Err(other) => Err(told(other)),
     }
 }
 
-/// The path of a release, by the owner with that token.
+/// Path to release an object, with the token of its owner.
 fn released(path: String, owner: Option<u64>) -> String {
     match owner {
         Some(token) => format!("{path}?owner={token}"),
@@ -159,7 +159,7 @@ fn released(path: String, owner: Option<u64>) -> String {
     }
 }
 
-/// A name as a part of a path: what is no plain character is written as `%2F`.
+/// Percent-encodes a name as a part of a path.
 fn part(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -169,7 +169,7 @@ fn part(name: &str) -> String {
             out += &format!("%{byte:02X}");
         }
     }
-    // Two dots would be taken for a way up.
+    // Two dots would be resolved as the parent.
     if matches!(&*out, "." | ".." | "") { format!("%2E{}", out.len()) } else { out }
 }
 

@@ -30,18 +30,18 @@ pub(crate) struct Nics {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// All NICs: VFs, switch, and whether they can have VFs.
+    /// List all NICs: VFs, switch, and readiness for VFs.
     #[command(after_help = "\
 Examples:
   shunt nic list
   shunt nic list --json")]
     List,
-    /// Everything about one, as it stands in a file for `shunt apply`.
+    /// Show one NIC, as in a file for `shunt apply`.
     #[command(after_help = "\
 Examples:
   shunt nic show nic0")]
     Show {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
     },
     /// Create a NIC.
@@ -50,16 +50,16 @@ Examples:
   shunt nic create nic0 --total-vfs 8 --num-vfs 4
   shunt nic create old --total-vfs 7 --profile 82576")]
     Create {
-        /// Its name: 1 to 15 of the characters a-z, 0-9 and -.
+        /// Name: 1 to 15 of the characters a-z, 0-9 and -.
         nic: String,
-        /// How many VFs it can have, 0 to 255; fixed from then on.
+        /// Number of possible VFs, 0 to 255; fixed from then on.
         #[arg(long, value_name = "N")]
         total_vfs: u64,
-        /// Card whose limits it shows (default ideal; an unknown name lists them); fixed from then
-        /// on.
+        /// Card profile whose limits it has (default ideal; an unknown name lists them); fixed from
+        /// then on.
         #[arg(long)]
         profile: Option<String>,
-        /// How many receive queues it has for adapters without a VF; fixed from then on.
+        /// Receive queues for adapters without a VF; fixed from then on.
         #[arg(long, value_name = "N")]
         vmq_queues: Option<u64>,
         #[command(flatten)]
@@ -67,20 +67,20 @@ Examples:
         #[command(flatten)]
         how: Change,
     },
-    /// Change some of its settings; the others stay.
+    /// Change some settings of a NIC; the others stay.
     #[command(after_help = "\
 Examples:
   shunt nic set nic0 --num-vfs 0
   shunt nic set nic0 --bridging vepa --dry-run")]
     Set {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
         #[command(flatten)]
         settings: Box<Settings>,
         #[command(flatten)]
         how: Change,
     },
-    /// Show or change the rules of a NIC in mode switchdev, with what each has counted.
+    /// Show or change the rules of a NIC in mode switchdev, with their counters.
     #[command(after_help = "\
 Examples:
   shunt nic rules nic0
@@ -88,12 +88,12 @@ Examples:
   shunt nic rules nic0 --remove 1
   shunt nic rules nic0 --clear")]
     Rules(Rules),
-    /// Remove a NIC on which nothing is left.
+    /// Remove an unused NIC.
     #[command(after_help = "\
 Examples:
   shunt nic delete nic0")]
     Delete {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
         #[command(flatten)]
         how: Change,
@@ -102,39 +102,39 @@ Examples:
 
 #[derive(Debug, Args)]
 struct Settings {
-    /// How many VFs are enabled; changes from or to 0 only.
+    /// Number of enabled VFs; changes from or to 0 only.
     #[arg(long, value_name = "N")]
     num_vfs: Option<u64>,
-    /// What is between functions: legacy, the NIC's own bridge, or switchdev, the host by way of
+    /// Eswitch mode: legacy, the NIC's own bridge, or switchdev, rules of the host and
     /// representors.
     #[arg(long)]
     mode: Option<String>,
-    /// Where frames between functions go: veb, vepa or isolated.
+    /// Switching between functions: veb, vepa or isolated.
     #[arg(long)]
     bridging: Option<String>,
-    /// The way to the wire: xdp:NAME, packet:NAME, tap:NAME, vhost-user:PATH, stream:PATH or
+    /// Attachment of the uplink: xdp:NAME, packet:NAME, tap:NAME, vhost-user:PATH, stream:PATH or
     /// pcap:FILE; none for none.
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "uplink_socket")]
     uplink: Option<String>,
-    /// Another field of the uplink, such as zero_copy=require; may be given several times.
+    /// Another field of the uplink, such as zero_copy=require; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]
     uplink_set: Vec<String>,
-    /// The vhost-user socket of the wire.
+    /// Vhost-user socket of the uplink.
     #[arg(long, value_name = "PATH")]
     uplink_socket: Option<String>,
-    /// Who listens on it: server (the daemon) or client.
+    /// Listening side of that socket: server (the daemon listens) or client.
     #[arg(long, value_name = "MODE")]
     uplink_mode: Option<String>,
-    /// How a guest that has the PF reaches it, as --uplink; not with a switch on the NIC.
+    /// Attachment of a guest that has the PF, as --uplink; not with a switch on the NIC.
     #[arg(long, value_name = "KIND:PLACE", conflicts_with = "pf_socket")]
     pf_attachment: Option<String>,
-    /// The vhost-user socket of a guest that has the PF; not with a switch on the NIC.
+    /// Vhost-user socket of a guest that has the PF; not with a switch on the NIC.
     #[arg(long, value_name = "PATH")]
     pf_socket: Option<String>,
-    /// The address of the PF, if a guest has it.
+    /// MAC address of the PF, if a guest has it.
     #[arg(long, value_name = "MAC")]
     pf_mac: Option<String>,
-    /// Carry so many thousandths of what the profile's card could; 0 for no limit.
+    /// Limit throughput to so many thousandths of the profile's card; 0 for no limit.
     #[arg(long, value_name = "N")]
     budget_permille: Option<u64>,
 }

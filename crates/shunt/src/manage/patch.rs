@@ -10,7 +10,7 @@ use super::OnOff;
 pub(super) struct Patch(Map<String, Value>);
 
 impl Patch {
-    /// Sets a field if its flag was given; the path's parts stand between dots.
+    /// Sets a field if its flag was given; `path` separates its parts by dots.
     pub(super) fn set(mut self, path: &str, value: Option<impl Into<Value>>) -> Patch {
         let Some(value) = value.map(Into::into) else {
             return self;
@@ -20,7 +20,7 @@ impl Patch {
         for part in above.into_iter().flat_map(|above| above.split('.')) {
             let entry = fields.entry(part).or_insert_with(|| json!({}));
             if !entry.is_object() {
-                *entry = json!({}); // it was to go, and has a part now
+                *entry = json!({}); // it was null, and has a field now
             }
             let Value::Object(inner) = entry else {
                 return self;
@@ -31,9 +31,8 @@ impl Patch {
         self
     }
 
-    /// Sets what an attachment is, if its flag was given: `kind:place`, and further fields as
-    /// `NAME=VALUE`. What is no such thing goes to the daemon as it is, which says what is wrong
-    /// with it.
+    /// Sets an attachment, if its flag was given: `kind:target`, and further fields as
+    /// `NAME=VALUE`. An invalid value is passed on: the daemon reports the error.
     pub(super) fn attachment(self, field: &str, short: Option<&str>, options: &[String]) -> Patch {
         let table = short.and_then(Attachment::table_of);
         let mut patch = match (table, short) {
@@ -55,13 +54,13 @@ impl Patch {
         patch
     }
 
-    /// Makes an attachment a vhost-user socket, if its flag was given.
+    /// Sets a vhost-user socket as attachment, if its flag was given.
     pub(super) fn socket(self, field: &str, path: Option<&str>) -> Patch {
         self.set(&format!("{field}.kind"), path.map(|_| AttachmentKind::VhostUser.word()))
             .set(&format!("{field}.socket"), path)
     }
 
-    /// Whether no flag was given.
+    /// Returns `true` if no flag was given.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -71,17 +70,17 @@ impl Patch {
     }
 }
 
-/// The VLAN of frames without a tag.
+/// VLAN of untagged frames.
 #[derive(Debug, clap::Args)]
 pub(super) struct VlanFlags {
-    /// Make it an access port of this VLAN, 1 to 4094, or with trunks the VLAN of frames without a
-    /// tag; 0 for none.
+    /// Make it an access port of this VLAN, 1 to 4094; with trunks, the VLAN of untagged frames; 0
+    /// for none.
     #[arg(long, value_name = "ID")]
     vlan: Option<u64>,
-    /// The priority in the VLAN's tag, 0 to 7.
+    /// Priority in the VLAN tag, 0 to 7.
     #[arg(long, value_name = "PCP")]
     qos: Option<u64>,
-    /// The kind of tag: 802.1q or 802.1ad.
+    /// Tag protocol: 802.1q or 802.1ad.
     #[arg(long, value_name = "PROTO")]
     proto: Option<String>,
 }
@@ -97,13 +96,13 @@ impl VlanFlags {
     }
 }
 
-/// Guaranteed and greatest rates.
+/// Minimum and maximum rates.
 #[derive(Debug, clap::Args)]
 pub(super) struct RateFlags {
-    /// Guaranteed rate, Mbit/s; 0 for none. The maximum stays as it is.
+    /// Guaranteed rate, Mbit/s; 0 for none. The maximum stays unchanged.
     #[arg(long, value_name = "MBPS")]
     min_tx_mbps: Option<u64>,
-    /// Maximum rate, Mbit/s; 0 for no limit. The minimum stays as it is.
+    /// Maximum rate, Mbit/s; 0 for no limit. The minimum stays unchanged.
     #[arg(long, value_name = "MBPS")]
     max_tx_mbps: Option<u64>,
 }
@@ -114,10 +113,10 @@ impl RateFlags {
     }
 }
 
-/// What a VF has, and an adapter takes with it over its paths.
+/// Settings of a VF, which an adapter keeps on all paths.
 #[derive(Debug, clap::Args)]
 pub(super) struct FunctionFlags {
-    /// Further addresses that it receives and may send from, with commas; none for none.
+    /// Further addresses to receive and send from, separated by commas; none for none.
     #[arg(long, value_name = "MACS")]
     macs: Option<String>,
     #[command(flatten)]
@@ -125,16 +124,16 @@ pub(super) struct FunctionFlags {
     /// VLANs that the guest may tag, such as 5,100-199; none for none.
     #[arg(long, value_name = "VLANS")]
     trunks: Option<String>,
-    /// Drop frames from other addresses or VLANs than its own.
+    /// Drop frames with other source addresses or VLANs than its own.
     #[arg(long)]
     spoof_check: Option<OnOff>,
     /// Let the guest change its address and receive modes.
     #[arg(long)]
     trust: Option<OnOff>,
-    /// Give it frames of its VLANs to unknown addresses; needs trust.
+    /// Deliver frames of its VLANs with unknown destinations; requires trust.
     #[arg(long)]
     promiscuous: Option<OnOff>,
-    /// What the guest sees of the link: auto, enable or disable.
+    /// Link state for the guest: auto, enable or disable.
     #[arg(long, value_name = "STATE")]
     link_state: Option<String>,
     #[command(flatten)]
@@ -142,7 +141,7 @@ pub(super) struct FunctionFlags {
     /// Bandwidth share under contention, 1 to 100.
     #[arg(long, value_name = "W")]
     tx_weight: Option<u64>,
-    /// Broadcast and multicast frames a second that it may send; 0 for no limit.
+    /// Maximum broadcast and multicast frames a second from the guest; 0 for no limit.
     #[arg(long, value_name = "PPS")]
     storm_limit_pps: Option<u64>,
     #[command(flatten)]
@@ -164,19 +163,19 @@ impl FunctionFlags {
     }
 }
 
-/// Copies of frames.
+/// Mirroring of frames.
 #[derive(Debug, clap::Args)]
 pub(super) struct MirrorFlags {
-    /// Copy its frames to this adapter.
+    /// Mirror its frames to this adapter.
     #[arg(long, value_name = "ADAPTER", conflicts_with_all = ["mirror_file", "no_mirror"])]
     mirror_to: Option<String>,
-    /// Copy its frames to this pcapng file.
+    /// Mirror its frames to this pcapng file.
     #[arg(long, value_name = "FILE", conflicts_with = "no_mirror")]
     mirror_file: Option<String>,
-    /// Which frames are copied, seen from the guest: rx, tx or both.
+    /// Direction of mirrored frames, seen from the guest: rx, tx or both.
     #[arg(long, value_name = "DIRECTION")]
     mirror_direction: Option<String>,
-    /// Copy nothing any more.
+    /// Stop mirroring.
     #[arg(long)]
     no_mirror: bool,
 }
@@ -185,7 +184,7 @@ impl MirrorFlags {
     pub(super) fn patch(&self, mut patch: Patch) -> Patch {
         let new = self.mirror_to.is_some() || self.mirror_file.is_some();
         if new {
-            // The other target goes, and what no flag says is the usual.
+            // The other target is removed; fields without a flag get their default.
             let direction = self.mirror_direction.as_deref().unwrap_or("both");
             let other = if self.mirror_to.is_some() { "mirror.file" } else { "mirror.adapter" };
             patch = patch.set("mirror.direction", Some(direction)).set(other, Some(Value::Null));
@@ -198,7 +197,7 @@ impl MirrorFlags {
     }
 }
 
-/// `5,100-199` as the list that the document has; `none` for an empty one.
+/// Parses `5,100-199` as the list in the document; `none` as an empty one.
 pub(super) fn list(text: &str) -> Value {
     match text {
         "none" => json!([]),
@@ -206,7 +205,7 @@ pub(super) fn list(text: &str) -> Value {
     }
 }
 
-/// A flag that is on or off.
+/// Converts an on/off flag.
 pub(super) fn switched(word: Option<OnOff>) -> Option<Value> {
     word.map(Value::from)
 }

@@ -1,4 +1,4 @@
-//! `shunt nic rules`, and the representors that `shunt nic show` tells of.
+//! `shunt nic rules`, and the representors in `shunt nic show`.
 
 use anyhow::Result;
 use api::Method;
@@ -11,13 +11,13 @@ use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Rules {
-    /// The NIC, in mode switchdev.
+    /// Name of the NIC, in mode switchdev.
     nic: String,
-    /// Add a rule behind the others: whose frames, where they go (a function, representor or drop),
-    /// and conditions and changes such as protocol=6 to_port=443 push_vlan=100 pop_vlan priority=5.
+    /// Append a rule: source and destination (a function, representor or drop), then matches and
+    /// actions such as protocol=6 to_port=443 push_vlan=100 pop_vlan priority=5.
     #[arg(long, value_name = "RULE")]
     add: Vec<String>,
-    /// Remove the rule of this number, as shown; may be given several times.
+    /// Remove the rule with this number, as shown; repeatable.
     #[arg(long, value_name = "N")]
     remove: Vec<usize>,
     /// Remove all rules first.
@@ -41,7 +41,7 @@ impl Rules {
         }
         if let Some(wrong) = self.remove.iter().find(|number| !(1..=rules.len()).contains(number)) {
             let most = rules.len();
-            return Err(UsageError(format!("--remove {wrong}: there are rules 1 to {most}")).into());
+            return Err(UsageError(format!("--remove {wrong}: allowed are 1 to {most}")).into());
         }
         let stays = |number: usize| !self.clear && !self.remove.contains(&number);
         let numbered = (1..).zip(rules).filter(|(number, _)| stays(*number));
@@ -54,7 +54,7 @@ impl Rules {
         target.change(Method::PATCH, &path, Some(&json!({"rule": all})), &how, &done)
     }
 
-    /// A rule with what it has counted; one that waits for a VF counts nothing.
+    /// A rule with its counters; one that waits for a VF has none.
     fn with_counters(&self, rule: &Value, number: usize, stats: &Value) -> Value {
         let is_it = |one: &&Value| one["nic"] == *self.nic && one["rule"] == number;
         let counted = entries(&stats["offloads"]).find(is_it).unwrap_or(&Value::Null);
@@ -65,12 +65,12 @@ impl Rules {
     }
 }
 
-/// `vf0 uplink protocol=6 push_vlan=100`. The daemon checks what the words say.
+/// Parses `vf0 uplink protocol=6 push_vlan=100`. The daemon validates the words.
 fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let (Some(from), Some(to)) = (words.next(), words.next()) else {
         let error = format!(
-            "--add \"{text}\": a rule begins with whose frames and where they go, such as vf0 uplink"
+            "--add \"{text}\": a rule begins with source and destination, such as vf0 uplink"
         );
         return Err(UsageError(error));
     };
@@ -80,7 +80,7 @@ fn rule(text: &str) -> Result<Value, UsageError> {
             None if word == "pop_vlan" => rule["pop_vlan"] = true.into(),
             None => {
                 let error = format!(
-                    "--add \"{text}\": {word} is no condition; write one such as protocol=6"
+                    "--add \"{text}\": {word} is not a match; expected one such as protocol=6"
                 );
                 return Err(UsageError(error));
             }
@@ -98,7 +98,7 @@ fn rule(text: &str) -> Result<Value, UsageError> {
     Ok(rule)
 }
 
-/// A number, or the text that the daemon will refuse.
+/// A number, or text that the daemon will reject.
 fn number(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_| text.into(), Value::from)
 }
@@ -129,7 +129,7 @@ fn show(rules: &[Value]) -> String {
     table(header, rules.iter().enumerate().map(row).collect())
 }
 
-/// The representors of a NIC in force, as comments of a file.
+/// Representors of a NIC in force, as comments of a file.
 pub(super) fn representors(nic: &Value) -> String {
     let one = |it: &Value| {
         let name = cell(&it["name"]);

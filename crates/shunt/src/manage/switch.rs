@@ -30,17 +30,17 @@ pub(crate) struct Switches {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// All switches.
+    /// List all switches.
     #[command(after_help = "\
 Examples:
   shunt switch list")]
     List,
-    /// Everything about one, as it stands in a file for `shunt apply`.
+    /// Show one switch, as in a file for `shunt apply`.
     #[command(after_help = "\
 Examples:
   shunt switch show sw0")]
     Show {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
     },
     /// Create a switch.
@@ -48,49 +48,49 @@ Examples:
 Examples:
   shunt switch create sw0 --nic nic0 --iov")]
     Create {
-        /// Its name: 1 to 15 of the characters a-z, 0-9 and -.
+        /// Name: 1 to 15 of the characters a-z, 0-9 and -.
         switch: String,
-        /// The NIC that it hangs on.
+        /// NIC that it is attached to.
         #[arg(long)]
         nic: String,
-        /// Let its adapters have VFs; fixed from then on.
+        /// Allow VFs for its adapters; fixed from then on.
         #[arg(long)]
         iov: bool,
-        /// How long an address is remembered after its last frame, in seconds.
+        /// Ageing time of learned addresses, in seconds.
         #[arg(long, value_name = "S")]
         ageing_s: Option<u64>,
         #[command(flatten)]
         how: Change,
     },
-    /// Change its settings.
+    /// Change settings of a switch.
     #[command(after_help = "\
 Examples:
   shunt switch set sw0 --ageing-s 60")]
     Set {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
-        /// How long an address is remembered after its last frame, in seconds.
+        /// Ageing time of learned addresses, in seconds.
         #[arg(long, value_name = "S")]
         ageing_s: Option<u64>,
         #[command(flatten)]
         how: Change,
     },
-    /// Remove a switch on which nothing is left.
+    /// Remove an unused switch.
     #[command(after_help = "\
 Examples:
   shunt switch delete sw0")]
     Delete {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
         #[command(flatten)]
         how: Change,
     },
-    /// The ports of a switch with settings of their own.
+    /// List the ports of a switch with settings of their own.
     #[command(after_help = "\
 Examples:
   shunt switch ports sw0")]
     Ports {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
     },
     /// Change some settings of a port; the others stay.
@@ -107,15 +107,15 @@ Examples:
   shunt switch acl sw0 web --add 'deny protocol=17 to_port=67-68'
   shunt switch acl sw0 web --clear --add 'allow from_ip=10.0.0.0/8' --add deny")]
     Acl(Acl),
-    /// The tunnels of a switch: VXLAN, to switches on other hosts.
+    /// List the tunnels of a switch: VXLAN, to switches on other hosts.
     #[command(after_help = "\
 Examples:
   shunt switch tunnels sw0")]
     Tunnels {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
     },
-    /// Create, change or remove a tunnel; settings that are not given stay.
+    /// Create, change or remove a tunnel; settings without a flag stay.
     #[command(after_help = "\
 Examples:
   shunt switch tunnel sw0 far --vni 7 --peers 10.0.0.2,10.0.0.3
@@ -126,32 +126,32 @@ Examples:
 
 #[derive(Debug, Args)]
 struct Port {
-    /// The switch.
+    /// Name of the switch.
     switch: String,
-    /// The adapter or tunnel at the port, or uplink.
+    /// Adapter or tunnel at the port, or uplink.
     adapter: String,
-    /// Of uplink only: VLANs that may be tagged, such as 5,100-199; none for all.
+    /// Uplink only: VLANs that may be tagged, such as 5,100-199; none for all.
     #[arg(long, value_name = "VLANS")]
     trunks: Option<String>,
-    /// Of uplink only: the VLAN of frames without a tag, one of the trunks; 0 for none.
+    /// Uplink only: VLAN of untagged frames, one of the trunks; 0 for none.
     #[arg(long, value_name = "ID")]
     native_vlan: Option<u64>,
-    /// The most addresses that are learnt at it; not with spoof check.
+    /// Maximum number of learned addresses; not with spoof check.
     #[arg(long, value_name = "N")]
     max_macs: Option<u64>,
-    /// Whether it gets frames for unknown addresses.
+    /// Deliver unknown unicast frames to it.
     #[arg(long)]
     unknown_unicast: Option<OnOff>,
     /// Let it reach only ports that are not isolated.
     #[arg(long)]
     isolated: Option<OnOff>,
-    /// Drop DHCP answers that it sends.
+    /// Drop DHCP server messages from it.
     #[arg(long)]
     dhcp_guard: Option<OnOff>,
-    /// Drop router advertisements and redirects that it sends.
+    /// Drop router advertisements and redirects from it.
     #[arg(long)]
     router_guard: Option<OnOff>,
-    /// Take all its settings back.
+    /// Reset all its settings.
     #[arg(long)]
     reset: bool,
     #[command(flatten)]
@@ -160,12 +160,12 @@ struct Port {
 
 #[derive(Debug, Args)]
 struct Acl {
-    /// The switch.
+    /// Name of the switch.
     switch: String,
-    /// The adapter or tunnel at the port, or uplink.
+    /// Adapter or tunnel at the port, or uplink.
     adapter: String,
-    /// Add a rule for what the port sends behind the others: allow, deny or count, and conditions
-    /// such as from_ip=10.0.0.0/8 protocol=6 to_port=443.
+    /// Append a rule for frames from the port: allow, deny or count, and matches such as
+    /// from_ip=10.0.0.0/8 protocol=6 to_port=443.
     #[arg(long, value_name = "RULE")]
     add: Vec<String>,
     /// Remove all rules first.
@@ -263,7 +263,7 @@ impl Acl {
     }
 }
 
-/// `deny protocol=17 to_port=67-68`. The daemon checks what the words say.
+/// Parses `deny protocol=17 to_port=67-68`. The daemon validates the words.
 fn rule(text: &str) -> Result<Value, UsageError> {
     let mut words = text.split_whitespace();
     let Some(action) = words.next() else {
@@ -280,7 +280,7 @@ fn rule(text: &str) -> Result<Value, UsageError> {
                 )));
             }
             return Err(UsageError(format!(
-                "--add \"{text}\": {word} is no condition; write one such as protocol=6"
+                "--add \"{text}\": {word} is not a match; expected one such as protocol=6"
             )));
         };
         let is_number = matches!(name, "ethertype" | "vlan" | "protocol");

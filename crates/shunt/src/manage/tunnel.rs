@@ -12,29 +12,29 @@ use crate::text::table;
 
 #[derive(Debug, Args)]
 pub(super) struct Tunnel {
-    /// The switch.
+    /// Name of the switch.
     switch: String,
-    /// What the tunnel's port is called.
+    /// Name of the tunnel's port.
     tunnel: String,
-    /// The network's number, the same on every host, 1 to 16777215.
+    /// VXLAN network identifier, the same on every host, 1 to 16777215.
     #[arg(long, value_name = "N")]
     vni: Option<u64>,
-    /// The VLAN of the switch that it is; 0 for that of frames without a tag.
+    /// VLAN of the switch that it carries; 0 for untagged frames.
     #[arg(long, value_name = "ID")]
     vlan: Option<u64>,
-    /// The other hosts, with commas: all by IPv4, or all by IPv6.
+    /// Addresses of the other hosts, separated by commas: all IPv4, or all IPv6.
     #[arg(long, value_name = "ADDRESSES")]
     peers: Option<String>,
-    /// This host's address towards them; any for whichever the routes give.
+    /// Local address for the tunnel; any for the one that the routes give.
     #[arg(long, value_name = "ADDRESS")]
     local: Option<String>,
-    /// The UDP port, here and there.
+    /// UDP port, local and remote.
     #[arg(long, value_name = "PORT")]
     port: Option<u64>,
-    /// The MTU of the network between the hosts, in bytes; 0 for whatever goes out whole.
+    /// MTU of the network between the hosts, in bytes; 0 for no limit.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u64>,
-    /// Remove it.
+    /// Remove the tunnel.
     #[arg(long, conflicts_with_all = ["vni", "vlan", "peers", "local", "port", "mtu"])]
     delete: bool,
     #[command(flatten)]
@@ -70,7 +70,7 @@ impl Tunnel {
     }
 }
 
-/// The tunnels of a switch.
+/// Prints the tunnels of a switch.
 pub(super) fn tunnels(target: &Target, switch: &str) -> Result<()> {
     let tunnels = target.get(&format!("/v1/switches/{}/tunnels", part(switch)))?;
     let actual = target.get("/v1/actual")?;

@@ -1,4 +1,4 @@
-//! `shunt upgrade`: another process takes over, and no frame is lost.
+//! `shunt upgrade`: hot restart without loss.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,9 @@ use super::Target;
 
 /// Hot-restart the daemon: a new process takes over, and no frame is lost.
 ///
-/// The new process gets sockets, guests' memory, rings and tables; guests notice nothing but a gap
-/// of some milliseconds. Without --binary it is started from the file that the daemon was started
-/// from, as that is now. If it fails, for whatever reason, the old one serves on, and the error
-/// says why.
+/// The new process gets sockets, guest memory, rings and tables; guests see only a gap of some
+/// milliseconds. Without --binary, it runs the current content of the daemon's program file. If it
+/// fails for any reason, the old process continues, and the error says why.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,7 +20,7 @@ Examples:
   shunt upgrade --binary /opt/shunt-2/bin/shunt  go over to another one (root, or the daemon's user)
   shunt upgrade --json                           its process, version, and the gap in microseconds")]
 pub(crate) struct Upgrade {
-    /// The program that takes over.
+    /// Program to run.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
     #[command(flatten)]
@@ -42,7 +41,7 @@ impl Upgrade {
             let silent = silent_us as f64 / 1e3;
             format!(
                 "process {pid} has taken over: shunt {version}, {binary}\n\
-                 it took {total_ms} ms, and frames waited for {silent:.1} ms of it\n"
+                 duration {total_ms} ms; frames waited {silent:.1} ms\n"
             )
         })
     }

@@ -10,11 +10,11 @@ use super::patch::{FunctionFlags, Patch};
 use super::{Change, Target, part};
 use crate::text::table;
 
-/// Show and change VFs, in the words of `ip link set PF vf N`.
+/// Show and change VFs, with the flags of `ip link set PF vf N`.
 ///
-/// A VF that is set here is the operator's: an adapter gets it only by name, and then with these
-/// settings in the place of its own, but for the addresses. A VF that an adapter holds otherwise is
-/// not set here: use `shunt adapter set`.
+/// A VF configured here is the operator's: an adapter gets it only by number, and then with these
+/// settings instead of its own, except for the addresses. A VF that was assigned to an adapter
+/// cannot be set here: use `shunt adapter set`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -32,40 +32,40 @@ pub(crate) struct Vfs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The VFs of a NIC: who has them, and their settings.
+    /// List the VFs of a NIC: their adapters and settings.
     #[command(after_help = "\
 Examples:
   shunt vf list nic0")]
     List {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
     },
-    /// The settings of one, as they stand in its entry of a NIC.
+    /// Show the settings of a VF, as in its entry of a NIC.
     #[command(after_help = "\
 Examples:
   shunt vf show nic0 3")]
     Show {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
-        /// The VF's number.
+        /// VF number.
         vf: u64,
     },
-    /// Change some of its settings; the others stay.
+    /// Change some settings of a VF; the others stay.
     #[command(after_help = "\
 Examples:
   shunt vf set nic0 3 --mac 02:00:00:00:00:03 --vlan 100 --spoof-check on
   shunt vf set nic0 3 --trunks 5,100-199 --trust on
   shunt vf set nic0 3 --link-state disable")]
     Set(Box<Set>),
-    /// Take all its settings back.
+    /// Reset all settings of a VF.
     #[command(after_help = "\
 Examples:
   shunt vf reset nic0 3
   shunt vf reset nic0 3 --owner 17")]
     Reset {
-        /// The NIC.
+        /// Name of the NIC.
         nic: String,
-        /// The VF's number.
+        /// VF number.
         vf: u64,
         /// Only if this is still its owner's token (`shunt vf list --json`).
         #[arg(long, value_name = "TOKEN")]
@@ -77,11 +77,11 @@ Examples:
 
 #[derive(Debug, Args)]
 struct Set {
-    /// The NIC.
+    /// Name of the NIC.
     nic: String,
-    /// The VF's number.
+    /// VF number.
     vf: u64,
-    /// The administrative address.
+    /// Administrative MAC address.
     #[arg(long)]
     mac: Option<String>,
     #[command(flatten)]
@@ -118,7 +118,7 @@ impl Vfs {
     }
 }
 
-/// What of an adapter shows in the table of VFs.
+/// Settings of an adapter for the table of VFs.
 fn settings_of(adapter: &Value) -> Value {
     let shown = ["mac", "vlan", "spoof_check", "trust", "link_state", "min_tx_mbps", "max_tx_mbps"];
     let given =
@@ -139,12 +139,12 @@ fn list(target: &Target, nic: &str) -> Result<()> {
         let owner = actual["owners"].get(format!("{nic}/vf{index}")).cloned();
         let holder = owner.as_ref().map_or(Value::Null, |owner| owner["holder"].clone());
         let adapter = find(&adapters, "name", &holder);
-        // The adapter's settings, unless the VF has its own; the address is the adapter's always.
+        // Settings of the VF itself win over the adapter's; the address is always the adapter's.
         let mut vf = if own.is_null() { settings_of(adapter) } else { own };
         if let Some(mac) = adapter.get("mac") {
             vf["mac"] = mac.clone();
         }
-        // Behind a virtual PF a guest may have its word, too.
+        // Behind a virtual PF, the guest may also have changed settings.
         if let Some(behind) = behind.iter().find(|vf| !holder.is_null() && vf["adapter"] == holder)
             && let (Some(vf), Some(settings)) = (vf.as_object_mut(), behind["settings"].as_object())
         {

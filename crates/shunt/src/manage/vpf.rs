@@ -19,10 +19,10 @@ use crate::{UsageError, say};
 use document::{Backend, Wanted};
 use qemu::How;
 
-/// Give a guest a PF with VFs of its own: make what they need here, and print QEMU's options.
+/// Give a guest a PF with VFs: configure the daemon, and print QEMU's options.
 ///
-/// Without a name: the virtual PFs there are. With a name alone: the options of that one again.
-/// Options for the daemon's side change only what they name, and a second time nothing.
+/// Without a name, lists the virtual PFs. With only a name, prints its options again. Options of
+/// the daemon's side change only the settings they name; repeating them changes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,13 +37,13 @@ Examples:
 pub(crate) struct Vpfs {
     #[command(flatten)]
     target: Target,
-    /// The virtual PF.
+    /// Name of the virtual PF.
     name: Option<String>,
     #[command(flatten)]
     daemon: Daemon,
     #[command(flatten)]
     machine: Machine,
-    /// Ask the guest's QEMU, by the socket of its -qmp, how many VFs the guest has enabled: its
+    /// Ask the guest's QEMU, at the socket of its -qmp, for the number of enabled VFs: the guest's
     /// sriov_numvfs.
     #[arg(long, value_name = "SOCKET", requires = "name", conflicts_with = "remove")]
     qmp: Option<PathBuf>,
@@ -54,101 +54,98 @@ pub(crate) struct Vpfs {
     how: Change,
 }
 
-/// What is made in the daemon.
+/// Objects to make in the daemon.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In the daemon")]
 struct Daemon {
-    /// How many VFs it has, 0 to 7; igb has 7.
+    /// Number of VFs, 0 to 7; igb has 7.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=7))]
     vfs: Option<u16>,
-    /// What the guest takes it for: virtio or igb.
+    /// Device model of QEMU: virtio or igb.
     #[arg(long)]
     model: Option<String>,
-    /// The NIC whose VFs it has; without it and --switch the one of its name, which is made if need
-    /// be.
+    /// NIC of its VFs; without it and --switch, the NIC of the same name, made if missing.
     #[arg(long, conflicts_with = "switch")]
     nic: Option<String>,
-    /// The switch that its functions are on.
+    /// Switch of its functions.
     #[arg(long)]
     switch: Option<String>,
-    /// What is behind its functions: vhost-user sockets, stream sockets, or taps that QEMU makes.
-    /// [default: vhost-user, of igb stream]
+    /// Attachment of its functions: vhost-user sockets, stream sockets, or taps that QEMU makes.
+    /// [default: vhost-user; stream for igb]
     #[arg(long, value_enum)]
     backend: Option<Backend>,
-    /// Put a vhost-vdpa device of this host's behind a VF, as N=/dev/vhost-vdpa-N; may be given
-    /// several times.
+    /// Use a vhost-vdpa device of this host as a VF, as N=/dev/vhost-vdpa-N; repeatable.
     #[arg(long, value_name = "VF=DEVICE")]
     vdpa: Vec<String>,
-    /// Where its sockets are. [default: the run directory]
+    /// Directory of its sockets. [default: the run directory]
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
-    /// The PF's address; those of VFs follow it. [default: made of the name]
+    /// MAC address of the PF; those of VFs follow it. [default: derived from the name]
     #[arg(long, value_name = "MAC")]
     mac: Option<String>,
-    /// Pairs of a receive and a transmit queue of each function.
+    /// Queue pairs of each function.
     #[arg(long, value_name = "N")]
     queue_pairs: Option<u64>,
-    /// Of igb: VLANs that its functions may use, such as 5,100-199.
+    /// igb only: VLANs that its functions may use, such as 5,100-199.
     #[arg(long, value_name = "LIST")]
     trunks: Option<String>,
-    /// Of igb: what all its functions together may not exceed, in Mbit/s.
+    /// igb only: maximum rate of all its functions together, in Mbit/s.
     #[arg(long, value_name = "MBPS")]
     max_tx_mbps: Option<u64>,
-    /// Make no channel by which the guest sees and sets its VFs.
+    /// No control channel for the guest to read and set its VFs.
     #[arg(long)]
     no_control: bool,
-    /// What the guest may set: all, none, or some of mac, vlan, rate, spoof_check, trust,
-    /// link_state.
+    /// Settings that the guest may change: all, none, or some of mac, vlan, rate, spoof_check,
+    /// trust, link_state.
     #[arg(long, value_name = "LIST")]
     grant: Option<String>,
-    /// How addresses that the guest sets begin, such as 52:54:00.
+    /// Prefix of addresses that the guest may set, such as 52:54:00.
     #[arg(long, value_name = "LIST")]
     grant_macs: Option<String>,
     /// VLANs that the guest may set, such as 5,100-199.
     #[arg(long, value_name = "LIST")]
     grant_vlans: Option<String>,
-    /// Kinds of tag beside the host's that those VLANs may have: 802.1q, 802.1ad.
+    /// Tag protocols allowed for those VLANs besides the host's: 802.1q, 802.1ad.
     #[arg(long, value_name = "LIST")]
     grant_vlan_protos: Option<String>,
     /// VFs that the guest may set, such as 0,1; all for all.
     #[arg(long, value_name = "LIST")]
     grant_vfs: Option<String>,
-    /// The highest rate that the guest may set, in Mbit/s.
+    /// Highest maximum rate that the guest may set, in Mbit/s.
     #[arg(long, value_name = "MBPS")]
     grant_max_tx_mbps: Option<u64>,
-    /// The highest assured rate that the guest may set, in Mbit/s.
+    /// Highest guaranteed rate that the guest may set, in Mbit/s.
     #[arg(long, value_name = "MBPS")]
     grant_min_tx_mbps: Option<u64>,
 }
 
-/// What QEMU is told beyond that.
+/// Further options of QEMU.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "For QEMU")]
 struct Machine {
-    /// How the options are written.
+    /// Output format of the options.
     #[arg(long, value_enum, default_value_t = Format::Args)]
     format: Format,
-    /// The guest's memory, as for -m: adds memory that the daemon can share, which vhost-user
-    /// needs.
+    /// Guest memory, as for -m: adds shared memory, which vhost-user needs.
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// How long QEMU waits before it connects again, in milliseconds; 0 for never.
+    /// Time before QEMU reconnects, in milliseconds; 0 for never.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     reconnect_ms: u32,
-    /// A PCIe port that is there already; else one is added.
+    /// Existing PCIe port; by default one is added.
     #[arg(long, value_name = "ID")]
     bus: Option<String>,
-    /// The chassis number of the PCIe port that is added; no other port has it.
+    /// Chassis number of the added PCIe port; must be unique.
     #[arg(long, value_name = "N", default_value_t = 100)]
     chassis: u8,
 }
 
-/// How QEMU's options are written.
+/// Output format of QEMU's options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// One a line, as a shell takes them from $(...).
+    /// One per line, for a shell's $(...).
     Args,
-    /// For a libvirt domain.
+    /// XML for a libvirt domain.
     Libvirt,
 }
 
@@ -167,7 +164,7 @@ impl Vpfs {
         if let Some(qmp) = &self.qmp {
             if wanted.is_any() {
                 return Err(UsageError(
-                    "--qmp only asks; change what is to be changed first".into(),
+                    "--qmp only reads; make changes in a command of their own".into(),
                 )
                 .into());
             }
@@ -189,13 +186,13 @@ impl Vpfs {
         }
         let state = self.target.get("/v1/state")?;
         let state: State =
-            serde_json::from_value(state).context("the daemon's state is no state")?;
-        let vpf = state.vpf(name).context("the virtual PF is gone again")?;
+            serde_json::from_value(state).context("the daemon's answer is not a state")?;
+        let vpf = state.vpf(name).context("the virtual PF was removed meanwhile")?;
         self.print(&state, vpf)
     }
 
-    /// Shows how many VFs the guest has enabled, by its QEMU's word, and how many of them have a
-    /// driver, by the daemon's.
+    /// Prints the number of VFs that the guest has enabled (from QEMU), and of those with a driver
+    /// (from the daemon).
     fn numvfs(&self, name: &str, qmp: &Path) -> Result<()> {
         let actual = self.target.get("/v1/actual")?["vpfs"].take();
         let vpf = find(&actual, "name", &json!(name));
@@ -204,7 +201,7 @@ impl Vpfs {
         }
         let Some(vfs) = enabled::enabled(qmp, name)? else {
             let text = format!(
-                "the QEMU at {} has no PF vpf-{name}; name the QEMU that was started with what shunt vpf {name} prints",
+                "the QEMU at {} has no PF vpf-{name}; name the QEMU started with the options of shunt vpf {name}",
                 qmp.display()
             );
             return Err(UsageError(text).into());
@@ -216,7 +213,7 @@ impl Vpfs {
         self.target.show(&answer, |_| {
             let at = if at.is_empty() { String::new() } else { format!(" ({at})") };
             let drivers = match vpf["model"] == "igb" {
-                true => String::new(), // they are all behind one port
+                true => String::new(), // all are behind one port
                 false => format!(", {} of them with a driver", cell(&with_driver)),
             };
             format!("{name}: sriov_numvfs {count}{at}{drivers}\n")
@@ -231,8 +228,8 @@ impl Vpfs {
         Ok(Wanted { name: name.to_owned(), flags: &self.daemon, sockets, vdpa })
     }
 
-    /// Brings a document into force, which is the state that was read but for this virtual PF, and
-    /// says so if there is something to say; with `--dry-run` shows what would be done.
+    /// Applies a document, the given state with a changed virtual PF, and prints `done`, if any;
+    /// with `--dry-run` prints the plan.
     fn apply(&self, document: &Value, generation: Option<u64>, done: Option<&str>) -> Result<()> {
         let target = &self.target;
         if self.how.dry_run {
@@ -277,11 +274,10 @@ impl Vpfs {
     }
 }
 
-/// `0=/dev/vhost-vdpa-0`, a device that is there.
+/// Parses `0=/dev/vhost-vdpa-0`; the device must exist.
 fn vdpa(text: &str) -> Result<(u16, String)> {
     let wrong = |why: String| anyhow::Error::from(UsageError(format!("--vdpa {text}: {why}")));
-    let form =
-        || wrong("write the number of a VF and a device, such as 0=/dev/vhost-vdpa-0".into());
+    let form = || wrong("expected a VF number and a device, such as 0=/dev/vhost-vdpa-0".into());
     let (vf, device) = text.split_once('=').ok_or_else(form)?;
     let vf = vf.parse().map_err(|_| form())?;
     if !Path::new(device).exists() {

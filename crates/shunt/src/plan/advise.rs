@@ -15,20 +15,20 @@ use super::{HOST, On, file, read_toml, sweep, titles, write_new};
 use crate::text::{table, wrapped};
 use crate::{UsageError, say};
 
-/// Sizes for which crossovers are told.
+/// Frame sizes whose crossovers are reported.
 const SIZES: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
-/// Resources shown to people.
+/// Maximum resources in the text output.
 const SHOWN: usize = 6;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Advise {
-    /// The workload: services and flows (docs/planner.md).
+    /// Workload file: services and flows (docs/planner.md).
     #[arg(long, value_name = "FILE", required = true)]
     workload: Option<PathBuf>,
     #[command(flatten)]
     on: On,
-    /// Ask for each value of a figure: nic, cores, guest-cores, ghz, vfs, lanes, line, guests or
-    /// frame, as cores=1..8, frame=64,512,1518 or nic=xl710,e810.
+    /// Repeat the query for each value of a parameter: nic, cores, guest-cores, ghz, vfs, lanes,
+    /// line, guests or frame, as cores=1..8, frame=64,512,1518 or nic=xl710,e810.
     #[arg(long, value_name = "FIGURE=VALUES")]
     what_if: Option<String>,
     /// Write a configuration for `shunt up` with these adapters and their iov_weights.
@@ -67,7 +67,7 @@ impl Advise {
     }
 }
 
-/// What to do where the answer is not for the user's own host.
+/// Hint if the answer is not for the user's own host.
 fn default_host(on: &On) -> String {
     let told = format!(
         "For the host {HOST}, since --host is not given. For yours: shunt lab, then shunt plan \
@@ -165,13 +165,13 @@ fn verdict(workload: &Workload, advice: &Advice) -> String {
         }
         (false, _) => format!("{binding} is full first."),
     };
-    let search = if advice.is_exact { "" } else { " Not all ways were tried." };
+    let search = if advice.is_exact { "" } else { " Not all combinations were tried." };
     let taken =
         format!("It takes {functions} VFs and {switch_cores:.1} cores of the switch.{search}");
     wrapped(&said) + &wrapped(&taken)
 }
 
-/// What would change the answer between guests.
+/// Crossovers between guests.
 fn crossovers(machine: &Machine) -> String {
     let each =
         SIZES.into_iter().filter_map(|bytes| {

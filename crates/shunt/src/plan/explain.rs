@@ -9,10 +9,10 @@ use plan::frames::Frames;
 use super::On;
 use crate::{UsageError, say};
 
-/// The longest chain that can be read in a drawing.
+/// Longest chain that is readable in a drawing.
 const GUESTS_MAX: u32 = 16;
 
-/// Draw where a frame's bytes and cycles go on its way through a chain of guests, as SVG.
+/// Draw bytes and cycles of a frame on its path through a chain of guests, as SVG.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,10 +24,10 @@ pub(super) struct Explain {
     /// Guests of the chain, 1 to 16.
     #[arg(long, default_value_t = 6, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=GUESTS_MAX.into()))]
     guests: u32,
-    /// Bytes of a frame with its FCS, imix, or sizes with shares as 64:7,1518:1.
+    /// Frame size with FCS in bytes, imix, or sizes with shares as 64:7,1518:1.
     #[arg(long, default_value = "1518", value_name = "SIZE")]
     frame: String,
-    /// The file to write; standard output, if left out.
+    /// Output file; by default standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

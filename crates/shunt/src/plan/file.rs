@@ -1,4 +1,4 @@
-//! The configuration that carries an advice out.
+//! Configuration that implements an advice.
 
 use model::config::{Config, MAX_FILE_BYTES, default_run_dir};
 use plan::advise::Advice;
@@ -6,22 +6,22 @@ use plan::machine::{Machine, SOFT_VFS};
 use plan::predict::PathKind;
 use plan::workload::Workload;
 
-/// A configuration for `shunt up`: each guest's adapter with the `iov_weight` that gives it the
-/// path advised.
+/// A configuration for `shunt up`: each guest's adapter with the `iov_weight` that yields the
+/// recommended path.
 ///
 /// # Errors
-/// What the daemon would not take of it: two names that are alike, or too much.
+/// The daemon would reject it: duplicate names, or a limit exceeded.
 pub(super) fn configuration(
     machine: &Machine,
     workload: &Workload,
     advice: &Advice,
 ) -> Result<String, String> {
-    let mut text = format!("# What `shunt plan` advises for {}.\n", machine.card());
+    let mut text = format!("# Recommended by `shunt plan` for {}.\n", machine.card());
     let total_vfs = advice.functions.min(SOFT_VFS);
     if total_vfs < advice.functions {
         let wanted = advice.functions;
         text += &format!(
-            "# It wants {wanted} VFs, and the software NIC has {total_vfs}: the others stay on the switch.\n"
+            "# {wanted} VFs recommended, and the software NIC has {total_vfs}: the others use the switch.\n"
         );
     }
     text += &format!(
@@ -63,6 +63,6 @@ pub(super) fn configuration(
     }
     match Config::parse("the configuration", &text) {
         Ok(_) => Ok(text),
-        Err(errors) => Err(format!("the daemon would not take it: {errors}")),
+        Err(errors) => Err(format!("the daemon would reject it: {errors}")),
     }
 }

@@ -11,21 +11,21 @@ use super::read_toml;
 use crate::text::{table, wrapped};
 use crate::{UsageError, say};
 
-/// Rows of placements shown to people.
+/// Maximum placements in the text output.
 const SHOWN: usize = 24;
 
 /// Place chains of guests on many hosts with few VFs, cores, PCIe and memory bandwidth.
 ///
-/// A chain goes whole to one host: on VFs, on the switch, or its ends on VFs and the rest on the
-/// switch. A linear program says how much could be placed at best; what was placed by its mix of
-/// ways stands beside what a greedy placement has.
+/// A chain is placed on one host: on VFs, on the switch, or with its ends on VFs and the rest on
+/// the switch. A linear program gives the upper bound; the placement derived from it is compared
+/// with a greedy one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   shunt plan fleet --fleet fleet.toml            how many find room, on which way, on how many hosts
   shunt plan fleet --fleet fleet.toml --json     every kind of chain on every kind of host")]
 pub(super) struct Fleet {
-    /// The fleet: hosts and chains (docs/planner.md).
+    /// Fleet file: hosts and chains (docs/planner.md).
     #[arg(long, value_name = "FILE")]
     fleet: PathBuf,
     /// Print one JSON object.

@@ -9,7 +9,7 @@ use super::{On, titles};
 use crate::text::table;
 use crate::{UsageError, say};
 
-/// Loads at which latencies are told, as shares of the predicted rate.
+/// Loads of reported latencies, as shares of the predicted rate.
 const LOADS: [f64; 4] = [0.0, 0.5, 0.8, 0.95];
 
 /// Predict one point: all guests on one path, with one pattern of traffic.
@@ -21,16 +21,16 @@ Examples:
 pub(super) struct Predict {
     #[command(flatten)]
     on: On,
-    /// north-south (by the wire) or east-west (from guest to guest, in a chain).
+    /// Traffic pattern: north-south (over the wire) or east-west (from guest to guest, in a chain).
     #[arg(long, value_name = "PATTERN")]
     pattern: Pattern,
-    /// vf, vhost (the switch) or virtio (the kernel's tap and bridge).
+    /// Path: vf, vhost (the switch) or virtio (the kernel's tap and bridge).
     #[arg(long, value_name = "PATH")]
     path: PathKind,
-    /// Bytes of a frame with its FCS, imix, or sizes with shares as 64:7,1518:1.
+    /// Frame size with FCS in bytes, imix, or sizes with shares as 64:7,1518:1.
     #[arg(long, value_name = "SIZE")]
     frame: String,
-    /// How many guests.
+    /// Number of guests.
     #[arg(long, value_name = "N")]
     guests: u32,
     /// Cores of each guest.
@@ -90,7 +90,7 @@ fn people(machine: &Machine, scenario: &Scenario, said: &Prediction) -> String {
     text += &titles(machine);
     text += "\n";
     text += &format!(
-        "{:.2} Mpps, {:.2} Gbit/s, sent by all guests; held by {}\n",
+        "{:.2} Mpps, {:.2} Gbit/s, sent by all guests; bottleneck {}\n",
         said.rate.as_mpps(),
         said.bits.as_gbps(),
         said.binding

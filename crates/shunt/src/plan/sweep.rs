@@ -1,4 +1,4 @@
-//! `shunt plan --what-if`: the same question for each value of a figure.
+//! `shunt plan --what-if`: the same query for each value of a parameter.
 
 use std::ops::RangeInclusive;
 
@@ -12,13 +12,13 @@ use serde_json::json;
 
 use crate::text::table;
 
-/// Values that one question may have.
+/// Maximum values of a query.
 const VALUES_MAX: usize = 64;
 
 const FIGURES: &str =
     "nic, cores, guest-cores, ghz, vfs, lanes, line, guests and frame are possible";
 
-/// Asks for each value.
+/// Runs the query for each value.
 pub(super) fn sweep(
     machine: &Machine,
     workload: &Workload,
@@ -26,10 +26,11 @@ pub(super) fn sweep(
     is_json: bool,
 ) -> Result<String, String> {
     let wrong = |why: &str| format!("--what-if {what}: {why}");
-    let (figure, values) =
-        what.split_once('=').ok_or_else(|| wrong("give FIGURE=VALUES, as cores=1..8"))?;
-    let values =
-        values_of(values).ok_or_else(|| wrong("values are as 1..8 or 1,2,4, at most 64"))?;
+    let (figure, values) = what
+        .split_once('=')
+        .ok_or_else(|| wrong("expected PARAMETER=VALUES, such as cores=1..8"))?;
+    let values = values_of(values)
+        .ok_or_else(|| wrong("expected at most 64 values, such as 1..8 or 1,2,4"))?;
     let mut asked = Vec::new();
     for value in values {
         let (mut machine, mut workload) = (machine.clone(), workload.clone());
@@ -54,7 +55,7 @@ fn values_of(text: &str) -> Option<Vec<String>> {
     ((1..=VALUES_MAX).contains(&values.len())).then_some(values)
 }
 
-/// Sets a figure of the machine or of the workload; says why it cannot be.
+/// Sets a parameter of the machine or the workload; the error says why it is invalid.
 fn set(
     machine: &mut Machine,
     workload: &mut Workload,
@@ -70,16 +71,15 @@ fn set(
         machine.nic = Nic::named(value).map_err(|error| error.to_string())?;
         return Ok(());
     }
-    let number: f64 = value
-        .parse()
-        .map_err(|_| format!("{value:?} is no number; values are as 1..8 or 1,2,4"))?;
+    let number: f64 =
+        value.parse().map_err(|_| format!("{value:?}: expected numbers, such as 1..8 or 1,2,4"))?;
     let within = |range: RangeInclusive<f64>| match range.contains(&number) {
         true => Ok(number),
         false => Err(format!("{number}: {} to {} are possible", range.start(), range.end())),
     };
     let whole = |range| match within(range)?.fract() == 0.0 {
         true => Ok(number as u32),
-        false => Err(format!("{number} is no whole number")),
+        false => Err(format!("{number}: expected an integer")),
     };
     match figure {
         "cores" => machine.host.switch_cores.value = within(CORES)?,
@@ -104,7 +104,7 @@ fn set(
     Ok(())
 }
 
-/// Adapters on a path, by their names.
+/// Names of the adapters on a path.
 fn on(advice: &Advice, path: PathKind) -> Vec<&str> {
     let its = advice.adapters.iter().filter(|adapter| adapter.path == path);
     its.map(|adapter| adapter.name.as_str()).collect()

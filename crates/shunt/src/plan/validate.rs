@@ -1,4 +1,4 @@
-//! `shunt plan validate`: how far to trust the model.
+//! `shunt plan validate`: accuracy of the model.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::{read, write_new};
 use crate::text::{table, wrapped};
 use crate::{UsageError, say};
 
-/// Fit the model to points of few guests, and hold its predictions against those of many.
+/// Fit the model to points of few guests, and compare its predictions with points of many.
 ///
 /// The points are nfv-2017's 180, or those of a run of `shunt lab` on this machine or another.
 #[derive(Debug, clap::Args)]
@@ -24,13 +24,13 @@ Examples:
   shunt plan validate --from lab-results/... --fit-guests 2 --write here.toml
   shunt plan --workload chain.toml --host here.toml")]
 pub(super) struct Validate {
-    /// Fit to the points of at most so many guests.
+    /// Fit to the points with at most so many guests.
     #[arg(long, default_value_t = 4, value_name = "N")]
     fit_guests: u32,
-    /// A directory of `shunt lab`, or its results.json, instead of what was published.
+    /// Directory of `shunt lab`, or its results.json, instead of the published points.
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// Write the host's profile with the parameters found.
+    /// Write the host's profile with the fitted parameters.
     #[arg(long, value_name = "FILE", requires = "from")]
     write: Option<PathBuf>,
     /// Print one JSON object.
@@ -81,11 +81,11 @@ fn people(validation: &Validation) -> String {
     };
     let Validation { predicted, fit_guests, guests_max, left_out, .. } = validation;
     let Validation { fitted, all, paths, parameters, list, .. } = validation;
-    let to = format!("1 to {fit_guests} guests, which the fit has seen");
+    let to = format!("1 to {fit_guests} guests (fitted)");
     let mut rows = vec![row(&to, fitted)];
     if fit_guests < guests_max {
         rows.push(row(
-            &format!("{} to {guests_max} guests, which it has not", fit_guests + 1),
+            &format!("{} to {guests_max} guests (predicted)", fit_guests + 1),
             predicted,
         ));
     }
@@ -94,11 +94,11 @@ fn people(validation: &Validation) -> String {
     rows.push(row("all", all));
     let mut text = table(["POINTS OF", "COUNT", "MEDIAN ERROR", "WORST"], rows);
     if *left_out > 0 {
-        text += &format!("\n{left_out} more are left out: the CPUs were not as far apart then.\n");
+        text += &format!("\n{left_out} more are excluded: the CPUs' distance differed.\n");
     }
     let row = |estimate: &plan::fit::Estimate| {
         let interval = estimate.interval.map_or_else(
-            || "not told by these points".to_owned(),
+            || "not determined by these points".to_owned(),
             |(low, high)| format!("{low:.4} to {high:.4}"),
         );
         let name = serde_json::to_value(estimate.parameter);
@@ -116,7 +116,7 @@ fn people(validation: &Validation) -> String {
             format!("{:+.1} %", one.error_pct),
         ]
     };
-    text += &format!("\nNot explained, with what may be the cause ({}):\n\n", far.len());
+    text += &format!("\nNot explained, with possible causes ({}):\n\n", far.len());
     text += &table(["POINT", "MEASURED", "PREDICTED", "ERROR"], far.iter().map(row).collect());
     let mut told = Vec::new();
     for one in far {

@@ -1,4 +1,4 @@
-//! A subject between the suite and the soft NIC that breaks one thing.
+//! A subject between the suite and the soft NIC that breaks one behaviour.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,70 +13,70 @@ use conform::subject::{
 use model::state::{FunctionName, Reason};
 use serde_json::{Value, json};
 
-/// What is broken.
+/// Broken behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A release shows no proof of ownership.
     IgnoresOwner,
-    /// What is refused looks done.
+    /// Rejected changes report success.
     SwallowsRefusals,
-    /// An adapter's removal looks done.
+    /// Removal of an adapter reports success and does nothing.
     KeepsAdapters,
-    /// The release of a VF's settings looks done.
+    /// Release of a VF's settings reports success and does nothing.
     KeepsSettings,
     /// The next user of a VF gets the last one's VLAN.
     KeepsVlan,
-    /// What guests post while there is no manager is lost.
+    /// Messages of guests are lost while there is no manager.
     LosesPosted,
-    /// After a restart nothing arrives.
+    /// After a restart no frame arrives.
     DeafAfterRestart,
-    /// VFs are missing from what is in force.
+    /// VFs are missing from the state in force.
     ForgetsVfs,
-    /// There is a port of nobody's.
+    /// There is a port without an owner.
     StalePort,
-    /// num_vfs goes by way of 0 unasked.
+    /// num_vfs passes through 0 without a request.
     GoesThroughZero,
-    /// Nothing arrives.
+    /// No frame arrives.
     Deaf,
-    /// Every setting breaks guests' attachments off.
+    /// Every setting detaches guests.
     Detaches,
-    /// The minimum and the maximum rate are taken for each other.
+    /// Minimum and maximum rate are swapped.
     SwapsRates,
-    /// Of two rates the one that is not given is cleared.
+    /// Setting one rate clears the other.
     ClearsOtherRate,
-    /// No VLAN means no trunk either.
+    /// Clearing the VLAN clears the trunks.
     ClearsTrunk,
     /// Tags are missing on the wire.
     StripsTags,
-    /// A word that is not on is off.
+    /// Any value other than on means off.
     TakesAnyWord,
     /// The spoof check is always off.
     NeverChecks,
-    /// The spoof check stays as it is.
+    /// The spoof check never changes.
     IgnoresSpoofCheck,
-    /// Promiscuous is accepted and not carried out.
+    /// Promiscuous is accepted without effect.
     IgnoresPromiscuous,
     /// All counters are 0.
     CountsNothing,
-    /// Groups are not heard.
+    /// Multicast is not delivered.
     DropsMulticast,
     /// Further addresses are not set.
     IgnoresMacs,
-    /// Guests see a link always.
+    /// Guests always see a link.
     LinkAlwaysUp,
     /// `a` and `b` do not reach each other.
     KeepsApart,
-    /// What is for a station behind a bridge is dropped.
+    /// Frames for a station behind a bridge are dropped.
     DropsUnknown,
-    /// After a restart adapters say to be on other VFs.
+    /// After a restart adapters report other VFs.
     Renumbers,
     /// VFs have other names than their NIC.
     Renames,
     /// VFs cannot be set before they are enabled.
     NeedsPf,
-    /// All guests read one address.
+    /// All guests read the same address.
     OneMac,
-    /// Every reason is that all is well.
+    /// Every reason says that all is well.
     GivesNoReasons,
     /// A device of the machine is in use.
     UsesDevice,
@@ -84,13 +84,13 @@ pub(crate) enum Fault {
     Reshuffles,
     /// The first frame after a change of an adapter is lost.
     LosesFirst,
-    /// Frames for a group arrive twice.
+    /// Multicast frames arrive twice.
     Doubles,
-    /// There is no way back from switchdev mode.
+    /// Switchdev mode cannot be left.
     StaysInSwitchdev,
-    /// VFs that come in switchdev mode have no representors.
+    /// VFs that appear in switchdev mode have no representors.
     RepresentsNothing,
-    /// Representors are numbered anew by a restart.
+    /// Representors are renumbered by a restart.
     RenamesRepresentors,
 }
 
@@ -101,9 +101,9 @@ pub(crate) struct Broken {
     restarted: bool,
     /// The VLAN of each VF's last user.
     vlans: BTreeMap<u16, Value>,
-    /// Whether an adapter was changed, and nothing sent since.
+    /// `true` if an adapter was changed, and no frame sent since.
     changed: bool,
-    /// Whether there is a manager.
+    /// `true` if there is a manager.
     managed: bool,
 }
 
@@ -123,7 +123,7 @@ impl Broken {
         self.fault == fault
     }
 
-    /// The settings as the broken manager takes them.
+    /// Settings as the broken manager sees them.
     fn spoil(&self, settings: &mut Value) {
         let Some(fields) = settings.as_object_mut() else { return };
         match self.fault {
@@ -160,7 +160,7 @@ impl Broken {
         }
     }
 
-    /// The change as the broken manager takes it; nothing if it only says that it is done.
+    /// The change as the broken manager sees it; `None` if it only reports success.
     fn spoiled(&mut self, change: &Change) -> Result<Option<Change>> {
         let mut change = change.clone();
         match &mut change {
@@ -196,7 +196,7 @@ impl Broken {
         Ok(Some(change))
     }
 
-    /// Whether a frame is lost at a station.
+    /// Returns `true` if a frame is lost at a station.
     fn loses(&self, station: &str, frame: &[u8]) -> bool {
         let (to, from) = (&frame[..6], &frame[6..12]);
         let is_group = to[0] & 1 != 0;

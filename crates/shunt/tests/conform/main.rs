@@ -1,5 +1,4 @@
-//! The conformance suite on the soft NIC: nothing fails there, and everything fails where it
-//! should.
+//! Conformance suite on the soft NIC: no test fails there, and each fails on the matching fault.
 
 mod broken;
 
@@ -24,7 +23,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// Tests that cannot be run on the soft NIC.
+/// Tests that do not apply to the soft NIC.
 const NOT_APPLICABLE: [&str; 5] = [
     "iommu-group-changes-do-not-matter",
     "link-state-auto-follows-the-uplink",
@@ -83,7 +82,7 @@ fn the_list_has_every_test_and_runs_none() {
     assert!(conform::tests().all(|test| text.contains(test.name) && text.contains(test.thread)));
 }
 
-/// What is broken, and the tests that must notice.
+/// Faults, and the tests that must fail.
 const FAULTS: &[(Fault, &[&str])] = &[
     (Fault::IgnoresOwner, &["late-release-spares-new-owner", "late-release-after-restart"]),
     (
@@ -171,7 +170,7 @@ fn every_test_notices_what_it_is_there_for() {
         assert_eq!(report.tests.len(), names.len(), "{fault:?}: a name of {names:?} is no test");
         for test in &report.tests {
             let line = format!("{fault:?}: {}: {}", test.name, test.detail);
-            println!("{line}"); // shown if something is wrong, and by --nocapture
+            println!("{line}"); // shown on failure, and by --nocapture
             if test.result != TestResult::Fail {
                 unnoticed.push(line);
             }

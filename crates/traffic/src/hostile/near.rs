@@ -67,7 +67,7 @@ impl Near {
     fn wait_for_turns(&self) -> Result<()> {
         let begin = Instant::now();
         while self.pace.turns().wrapping_sub(self.turns) < 2 {
-            ensure!(begin.elapsed() < TURNS, "the honest guests do not move any more");
+            ensure!(begin.elapsed() < TURNS, "the honest guests have stopped");
             std::thread::yield_now();
         }
         Ok(())

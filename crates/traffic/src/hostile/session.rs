@@ -78,7 +78,7 @@ impl Session {
         let begin = Instant::now();
         while self.link.is_none() {
             if begin.elapsed() > ATTACH {
-                bail!("the daemon lets nobody in at {}", self.socket.display());
+                bail!("the daemon accepts no connection at {}", self.socket.display());
             }
             let connected = Connector::new(&self.socket).poll(Instant::now());
             let Some(stream) = connected.context("a hostile guest cannot connect")? else {

@@ -9,7 +9,7 @@
 //!
 //! # Limits
 //! - `/proc/stat` counts in steps of 10 ms, and includes the kernel time of all processes on that
-//! CPU.
+//!   CPU.
 //! - Only the guest's CPU is read: receive packet steering (RPS), off in a new namespace, would
 //!   move frames to other CPUs.
 

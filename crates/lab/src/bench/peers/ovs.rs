@@ -204,7 +204,7 @@ impl Ovs {
                 counter(&text, "main thread:", "packets received: ").zip(cycles)
             }
         };
-        found.with_context(|| format!("no counters of the thread that forwards in:\n{text}"))
+        found.with_context(|| format!("no counters of the forwarding thread in:\n{text}"))
     }
 
     fn appctl(&self, command: &str) -> Result<String> {

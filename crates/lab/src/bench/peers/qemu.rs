@@ -12,7 +12,7 @@
 //!
 //! # Limits
 //! - Without KVM the processor is emulated: frames are some hundred times slower than in a guest
-//! with DPDK, so bursts are small, and a switch's cycles per frame are an upper limit.
+//!   with DPDK, so bursts are small, and a switch's cycles per frame are an upper limit.
 //! - Rates are by the guest's clock, which stands still while the side is stopped.
 
 use std::fs::File;
@@ -142,7 +142,7 @@ impl Qemu {
             text.lines().filter_map(|line| bits(line.strip_prefix("features ")?)).collect();
         match features.len() {
             2 => Ok(features),
-            _ => bail!("the guest does not tell the features of two ports:\n{text}"),
+            _ => bail!("the guest does not report the features of two ports:\n{text}"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a virtual PF needs in the daemon's document: its NIC, an adapter for each function, and its
+//! Objects of a virtual PF in the daemon's document: its NIC, an adapter for each function, and its
 //! own table.
 
 use std::path::PathBuf;
@@ -11,23 +11,23 @@ use super::super::patch::list;
 use super::Daemon;
 use crate::UsageError;
 
-/// What is behind the functions of a virtual PF.
+/// Attachment of a virtual PF's functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Backend {
-    /// Each on a vhost-user socket: frames go from guest to guest by one copy.
+    /// Each on a vhost-user socket: frames go from guest to guest with one copy.
     VhostUser,
     /// Each on a stream socket, as QEMU's -netdev stream.
     Stream,
-    /// Each on a tap that QEMU makes, and the daemon has by a packet socket.
+    /// Each on a tap that QEMU makes, and the daemon reaches by a packet socket.
     Tap,
 }
 
-/// The VFs of QEMU's igb.
+/// Number of VFs of QEMU's igb.
 const IGB_VFS: u16 = 7;
-/// Every setting that can be granted.
+/// All settings that can be granted.
 const SETTINGS: [&str; 6] = ["mac", "vlan", "rate", "spoof_check", "trust", "link_state"];
 
-/// What was asked for.
+/// Requested settings.
 pub(super) struct Wanted<'a> {
     pub(super) name: String,
     pub(super) flags: &'a Daemon,
@@ -35,7 +35,7 @@ pub(super) struct Wanted<'a> {
     pub(super) vdpa: Vec<(u16, String)>,
 }
 
-/// The entry of a list with that name; it is made if need be.
+/// Entry of a list with that name; made if missing.
 fn entry<'d>(document: &'d mut Value, list: &str, name: &str) -> &'d mut Value {
     if !document[list].is_array() {
         document[list] = json!([]);
@@ -60,7 +60,7 @@ fn set(table: &mut Value, field: &str, value: Option<impl Into<Value>>) {
 }
 
 impl Wanted<'_> {
-    /// Whether anything is asked of the daemon's document.
+    /// Returns `true` if any setting of the daemon's document is requested.
     pub(super) fn is_any(&self) -> bool {
         let Daemon { vfs, model, nic, switch, backend, vdpa, mac, queue_pairs, trunks, .. } =
             self.flags;
@@ -83,7 +83,7 @@ impl Wanted<'_> {
         texts || rates.into_iter().any(|rate| rate.is_some()) || self.flags.no_control
     }
 
-    /// Puts it into the document. What is there and not named stays as it is.
+    /// Writes the settings into the document. Settings without a flag stay.
     pub(super) fn put_into(&self, document: &mut Value) -> Result<()> {
         let name = &self.name;
         let is_new = !has(document, "vpf", name);
@@ -99,7 +99,7 @@ impl Wanted<'_> {
             (_, true) => 0,
             (Some(vfs), false) => vfs,
             (None, false) if is_new => {
-                return Err(UsageError(format!("{name} is new; give --vfs")).into());
+                return Err(UsageError(format!("{name} does not exist yet; give --vfs")).into());
             }
             (None, false) => known,
         };
@@ -124,7 +124,7 @@ impl Wanted<'_> {
         set(table, "pf", Some(pf));
         set(table, "vf", Some(behind.clone()));
         self.control(table)?;
-        // Adapters of VFs that are no more.
+        // Adapters of removed VFs.
         let gone = before.as_array().into_iter().flatten().filter(|vf| !behind.contains(vf));
         let gone: Vec<String> =
             gone.filter_map(|vf| vf["adapter"].as_str().map(str::to_owned)).collect();
@@ -132,7 +132,7 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// On what its adapters are: field and name. The NIC is made if need be.
+    /// Field and name of the adapters' switch or NIC. Makes the NIC if missing.
     fn place(&self, document: &mut Value, pf: &str, vfs: u16) -> (&'static str, String) {
         if let Some(switch) = &self.flags.switch {
             return ("switch", switch.clone());
@@ -154,7 +154,7 @@ impl Wanted<'_> {
         ("nic", nic)
     }
 
-    /// What is behind a VF: what was, unless something else is asked for.
+    /// Attachment of a VF: the present one, unless another is requested.
     fn behind(&self, known: &Value, vf: u16) -> Value {
         match self.vdpa.iter().find(|(of, _)| *of == vf) {
             Some((_, device)) => json!({ "vhost_vdpa": device }),
@@ -163,7 +163,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// The adapter of a function; one that is there keeps what is not asked for.
+    /// Adapter of a function; an existing one keeps settings without a flag.
     fn adapter(
         &self,
         document: &mut Value,
@@ -200,7 +200,7 @@ impl Wanted<'_> {
             set(adapter, "trunks", self.flags.trunks.as_deref().map(list));
             set(adapter, "max_tx_mbps", self.flags.max_tx_mbps);
         } else if self.flags.trunks.is_some() || self.flags.max_tx_mbps.is_some() {
-            let text = "--trunks and --max-tx-mbps are of igb; of virtio set each adapter (shunt adapter set)";
+            let text = "--trunks and --max-tx-mbps are for igb; for virtio set each adapter (shunt adapter set)";
             return Err(UsageError(text.into()).into());
         }
         Ok(())
@@ -241,8 +241,7 @@ impl Wanted<'_> {
             Some(some) => {
                 let number = |text: &str| {
                     let number = text.trim().parse::<u64>();
-                    number
-                        .map_err(|_| UsageError(format!("--grant-vfs {text} is no number of a VF")))
+                    number.map_err(|_| UsageError(format!("--grant-vfs {text} is not a VF number")))
                 };
                 let vfs = some.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
                 set(control, "vfs", Some(vfs));
@@ -253,7 +252,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Takes a virtual PF out of a document, with the adapters and the NIC that were made for it.
+/// Removes a virtual PF from a document, with the adapters and the NIC that were made for it.
 pub(super) fn remove(document: &mut Value, name: &str) -> Result<()> {
     let vpfs = document["vpf"].as_array_mut();
     let at = vpfs.as_ref().and_then(|vpfs| vpfs.iter().position(|vpf| vpf["name"] == name));
@@ -276,8 +275,8 @@ pub(super) fn remove(document: &mut Value, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes those of the adapters that have a virtual PF's name, and their ports; others were there
-/// before it.
+/// Removes those adapters that have the virtual PF's name, and their ports; others existed before
+/// it.
 fn remove_adapters(document: &mut Value, adapters: &[String], of: &str) {
     let ours = |name: &str| {
         let short = name.strip_prefix(of).and_then(|rest| rest.strip_prefix('-'));
@@ -294,18 +293,18 @@ fn remove_adapters(document: &mut Value, adapters: &[String], of: &str) {
     }
 }
 
-/// The PF's address if none is given: local, and as good as unique for each name.
+/// Default address of the PF: locally administered, and practically unique for each name.
 fn base(name: &str) -> [u8; 6] {
     // FNV-1a, so that it is the same in every version.
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let [a, b, c, d, ..] = name.bytes().fold(0xcbf2_9ce4_8422_2325, step).to_le_bytes();
-    // The last byte has room for the VFs.
+    // The last byte leaves room for the VFs.
     [0x02, a, b, c, d, 0]
 }
 
 fn mac(text: &str) -> Result<[u8; 6], UsageError> {
     let wrong =
-        || UsageError(format!("--mac {text}: write six hex pairs such as 52:54:00:12:34:00"));
+        || UsageError(format!("--mac {text}: expected six hex pairs, such as 52:54:00:12:34:00"));
     let pairs: Vec<u8> = text
         .split(':')
         .map(|pair| u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2))
@@ -314,7 +313,7 @@ fn mac(text: &str) -> Result<[u8; 6], UsageError> {
     pairs.try_into().map_err(|_| wrong())
 }
 
-/// The address of a function: its number further.
+/// Address of function `number`.
 fn nth(base: [u8; 6], number: u16) -> String {
     let [a, b, c, rest @ ..] = base;
     let low = u32::from_be_bytes([0, rest[0], rest[1], rest[2]]) + u32::from(number);

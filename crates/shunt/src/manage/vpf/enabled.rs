@@ -1,8 +1,7 @@
-//! Which VFs a guest has enabled at its PF, by the word of its QEMU: what `sriov_numvfs` says in
-//! the guest.
+//! VFs that a guest has enabled at its PF, according to QEMU: `sriov_numvfs` in the guest.
 //!
-//! The daemon knows of a VF only what comes by its socket, and that is a driver's doing. QEMU knows
-//! more ([`enabled_vf`]).
+//! The daemon notices a VF only when a driver uses its socket. QEMU also knows VFs without a driver
+//! ([`enabled_vf`]).
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,21 +12,21 @@ use serde_json::Value;
 
 use super::super::cells::entries;
 
-/// How long QEMU may take for an answer.
+/// Longest wait for an answer of QEMU.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The PCI addresses of the VFs that are enabled at virtual PF `vpf`; `None` if this QEMU has none
-/// of that name.
+/// PCI addresses of the VFs that are enabled at virtual PF `vpf`; `None` if this QEMU has none of
+/// that name.
 ///
 /// # Errors
-/// Nobody answers at the socket, or not as QEMU does.
+/// No answer at the socket, or not QMP.
 pub(super) fn enabled(qmp: &Path, vpf: &str) -> Result<Option<Vec<String>>, QmpError> {
     let buses = Qmp::connect(qmp, PATIENCE)?.execute("query-pci", Value::Null)?;
     let id = format!("vpf-{vpf}");
     Ok(entries(&buses).find_map(|bus| behind(&bus["devices"], &id, 0)))
 }
 
-/// The enabled VFs among devices that are on one bus with that PF.
+/// Enabled VFs among devices on the same bus as that PF.
 fn behind(devices: &Value, pf: &str, depth: usize) -> Option<Vec<String>> {
     if entries(devices).any(|device| device["qdev_id"] == *pf) {
         return Some(entries(devices).filter_map(enabled_vf).collect());
@@ -64,7 +63,7 @@ mod tests {
             "regions": [{"bar": 1, "address": 4096, "type": "memory"}]})
     }
 
-    /// A QEMU with two virtual PFs, of which the second has two VFs enabled; it answers one client.
+    /// A QEMU with two virtual PFs, of which the second has two VFs enabled; it serves one client.
     fn qemu(dir: &Path) -> std::path::PathBuf {
         let path = dir.join("qmp");
         let listener = UnixListener::bind(&path).unwrap();

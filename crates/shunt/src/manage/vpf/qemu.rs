@@ -8,7 +8,7 @@ use model::state::{
     Adapter, Attachment, SocketMode, State, Stream, VhostUser, Vpf, VpfModel, VpfVf,
 };
 
-/// What the document does not say.
+/// Options that are not in the document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How<'a> {
     pub(super) memory: Option<&'a str>,
@@ -17,7 +17,7 @@ pub(super) struct How<'a> {
     pub(super) chassis: u8,
 }
 
-/// An option and its value.
+/// Option names and values.
 pub(super) type Options = Vec<[String; 2]>;
 
 fn option(name: &str, value: String) -> [String; 2] {
@@ -32,7 +32,7 @@ fn escaped(value: &str) -> String {
 /// All options.
 ///
 /// # Errors
-/// An adapter is not there or has an attachment that QEMU cannot take.
+/// An adapter is missing, or has an attachment that QEMU does not support.
 pub(super) fn options(state: &State, vpf: &Vpf, how: &How<'_>) -> Result<Options, String> {
     let mut options = Vec::new();
     // Letters first: an id may not begin with a digit.
@@ -101,13 +101,13 @@ fn adapter_of<'s>(state: &'s State, name: &str) -> Result<&'s Adapter, String> {
         .ok_or_else(|| format!("there is no adapter {name}; run shunt vpf with --vfs again"))
 }
 
-/// What the guest takes for its own; of a device of the host's that is the device's to say.
+/// MAC address of a function in the guest; a host's device has its own.
 fn mac_of(state: &State, vf: &VpfVf) -> String {
     let adapter = vf.adapter.as_deref().and_then(|name| state.adapter(name));
     adapter.map_or_else(String::new, |adapter| format!(",mac={}", adapter.mac))
 }
 
-/// What a device needs to know of its back end.
+/// Parameters of a device for its back end.
 #[derive(Debug, Clone, Copy, Default)]
 struct Queues {
     pairs: u16,
@@ -118,7 +118,7 @@ impl Queues {
     fn properties(self) -> String {
         let mut all = ",romfile=".to_owned();
         if self.pairs > 1 {
-            // One vector a queue, one for the configuration and one for the control queue.
+            // One vector per queue, one for the configuration and one for the control queue.
             all += &format!(",mq=on,vectors={}", 2 * self.pairs + 2);
         }
         if ![0, 1500].contains(&self.mtu) {
@@ -160,7 +160,7 @@ fn netdev(
             Ok(none)
         }
         Attachment::Packet(_) | Attachment::Xdp(_) => {
-            // QEMU makes the tap, or takes one that is there; the daemon has its other side.
+            // QEMU makes the tap or uses an existing one; the daemon has its other side.
             let value = format!("tap,id={id},ifname={place},script=no,downscript=no");
             options.push(option("-netdev", value));
             Ok(none)
@@ -168,13 +168,13 @@ fn netdev(
         other => {
             let (name, kind) = (&adapter.name, other.kind());
             Err(format!(
-                "adapter {name} is attached by {kind}, which QEMU cannot take; give it a vhost-user socket"
+                "adapter {name} is attached by {kind}, which QEMU does not support; give it a vhost-user socket"
             ))
         }
     }
 }
 
-/// What whoever starts the guest should know.
+/// Notes for the operator who starts the guest.
 pub(super) fn notes(state: &State, vpf: &Vpf, how: &How<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let names = std::iter::once(&vpf.pf).chain(vpf.vfs.iter().filter_map(|vf| vf.adapter.as_ref()));
@@ -192,9 +192,7 @@ pub(super) fn notes(state: &State, vpf: &Vpf, how: &How<'_>) -> Vec<String> {
     if vpf.model == VpfModel::Igb
         && let Some(pf) = state.adapter(&vpf.pf)
     {
-        notes.push(
-            "in the guest give each VF one of these addresses, others are dropped here:".into(),
-        );
+        notes.push("in the guest set these VF addresses; frames from others are dropped:".into());
         for (vf, mac) in pf.settings.macs.iter().take(7).enumerate() {
             notes.push(format!("    ip link set DEV vf {vf} mac {mac}"));
         }
@@ -202,7 +200,7 @@ pub(super) fn notes(state: &State, vpf: &Vpf, how: &How<'_>) -> Vec<String> {
     notes
 }
 
-/// One option a line.
+/// One option per line.
 pub(super) fn as_lines(options: &Options) -> String {
     options.iter().map(|[name, value]| format!("{name} {value}\n")).collect()
 }
@@ -213,7 +211,7 @@ pub(super) fn as_libvirt(options: &Options) -> String {
         let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&apos;");
         format!("    <qemu:arg value='{text}'/>\n")
     };
-    // Libvirt makes the memory; what is added to its command line would be a second one.
+    // Libvirt makes the memory; a memory option would add a second one.
     let own = |name: &str, value: &str| {
         name == "-object" || name == "-machine" && value.starts_with("memory-backend=")
     };

@@ -12,7 +12,7 @@ use crate::bench::peers::testpmd::BURST;
 
 pub(super) static KIND: GuestKind = GuestKind {
     name: "lab",
-    about: "a process of this program, which sends each frame back; no root, no DPDK",
+    about: "a process of this program, which returns each frame; no root, no DPDK",
     missing: |_| None,
     hugepages: 0,
     on_sockets: |spec, sockets| {

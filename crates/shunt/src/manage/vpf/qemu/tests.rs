@@ -1,4 +1,4 @@
-//! Options as QEMU 11.1 takes them, for each kind of back end.
+//! Options in the syntax of QEMU 11.1, for each kind of back end.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn state(adapters: Value, vpf: Value) -> State {
     State::parse(&state).unwrap()
 }
 
-/// The lines for the only virtual PF of a state.
+/// Lines for the only virtual PF of a state.
 fn lines(state: &State, how: &How<'_>) -> String {
     as_lines(&options(state, &state.vpfs[0], how).unwrap())
 }
