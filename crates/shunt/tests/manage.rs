@@ -740,7 +740,7 @@ fn mistakes_about_virtual_pfs_change_nothing() {
         ("vpf vm", vec!["there is no virtual PF vm", "--vfs"]),
         ("vpf vm --grant all", vec!["vm does not exist yet; give --vfs"]),
         ("vpf vm --vfs 8", vec!["8 is not in 0..=7"]),
-        ("vpf vm --vfs 7 --qmp /run/vm.qmp", vec!["--qmp only asks"]),
+        ("vpf vm --vfs 7 --qmp /run/vm.qmp", vec!["--qmp only reads"]),
         ("vpf vm --qmp /run/vm.qmp", vec!["there is no virtual PF vm"]),
         ("vpf vm --remove", vec!["there is no virtual PF vm"]),
         ("vpf vm --vfs 1 --nic nic0 --mac 02", vec!["--mac 02", "six hex pairs"]),
@@ -755,7 +755,7 @@ fn mistakes_about_virtual_pfs_change_nothing() {
             "vpf vm --model e1000 --nic nic0 --vfs 1",
             vec!["\"e1000\"", "write \"virtio\" or \"igb\""],
         ),
-        ("vpf vm --vfs 1 --nic nic0 --trunks 5", vec!["of igb"]),
+        ("vpf vm --vfs 1 --nic nic0 --trunks 5", vec!["for igb"]),
         ("vpf vm --vfs 1 --nic nic0 --grant speed", vec!["\"speed\"", "\"mac\" or \"vlan\""]),
         (
             "vpf vm --vfs 1 --nic nic0 --grant mac --grant-vlans 5",
