@@ -301,10 +301,7 @@ fn mistakes_are_2_and_name_field_value_and_what_is_allowed() {
         ("adapter set web --vf some", &["vf: \"some\"", "0 to 254"]),
         ("adapter set web", &["no setting to change", "--help"]),
         ("adapter set ghost --vlan 1", &["there is no adapter \"ghost\""]),
-        (
-            "adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
-            &["web exists"],
-        ),
+        ("adapter create web --switch sw0 --mac 02:00:00:00:00:09 --socket /x", &["web exists"]),
         (
             "adapter create cursed --switch sw0 --mac 02:00:00:00:00:09 --socket /x",
             &["brings bad luck"],
